@@ -1203,12 +1203,13 @@ class UnpricedSliceDict(TypedDict):
 
 
 class UntestedDict(TypedDict):
-    """A part of an argument that no output depends on for the inputs that were tried."""
+    """A part of an argument that no output depends on for the inputs that were tried, or whose change nothing shows."""
 
     argument: str
     shards: list[str]
     parts: int
     tried: bool
+    changed: str
 
 
 class VerificationDict(TypedDict):

@@ -16,6 +16,7 @@ from hloscope.units import format_bytes, format_digits, known_sum, plural
 from hloscope.verification.model import (
     ANOTHER_BRANCH,
     COPIES,
+    HIDDEN_WORDS,
     UNTESTED,
     UNTESTED_WORDS,
     UNTRIED_WORDS,
@@ -125,6 +126,13 @@ def _nothing_said(comparisons: Sequence[OutputComparison]) -> Finding:
 
 
 def _untested(part: Untested) -> Finding:
+    if part.changed:
+        return finding(
+            UNTESTED,
+            f"{HIDDEN_WORDS}how {part.changed} differs from {part.argument}",
+            why="the change is about as small as what is allowed for the output, and could not be compared by itself",
+            fix="return the change as well, such as the gradients, or compare in a wider type",
+        )
     if not part.tried:
         each = f"each of the {part.parts} parts of " if part.parts > 1 else ""
         return finding(

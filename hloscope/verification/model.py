@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
 from hloscope.analysis.model import Analysis, Collective, Memory, SliceFact, Total
@@ -30,6 +31,7 @@ COPIES = "other copies"
 UNTESTED = "untested"
 ANOTHER_BRANCH = "another-branch"
 UNTESTED_WORDS = "no output of the reference depends on "
+HIDDEN_WORDS = "rounding hides "
 UNTRIED_WORDS = "hloscope did not test whether any output of the reference depends on "
 
 
@@ -170,19 +172,21 @@ class OutputComparison(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Untested:
-    """A part of an argument that no output depends on for the inputs that were tried.
+    """A part of an argument that no output depends on for the inputs that were tried, or whose change nothing shows.
 
     Attributes:
         argument: The argument's name.
         shards: The devices that hold the part; empty for all of the argument.
         parts: Into how many different parts the devices share the argument.
         tried: Whether that was seen; false where it would have taken too long to try each part.
+        changed: The output that is the argument with a change so small that rounding hides it; empty for anything else.
     """
 
     argument: str
     shards: tuple[str, ...]
     parts: int
     tried: bool = True
+    changed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -258,7 +262,8 @@ class Verification(Shown):
     def untested(self) -> tuple[str, ...]:
         """What no output depends on for the inputs that were tried: `table on 4 of 8 devices (X=4; X=5; ...)`."""
         messages = (finding.message for finding in self.findings if finding.rule == UNTESTED)
-        return tuple(message.removeprefix(UNTESTED_WORDS).removeprefix(UNTRIED_WORDS) for message in messages)
+        words = (UNTESTED_WORDS, UNTRIED_WORDS, HIDDEN_WORDS)
+        return tuple(reduce(str.removeprefix, words, message) for message in messages)
 
     @property
     def exceptions(self) -> tuple[str, ...]:

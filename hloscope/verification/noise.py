@@ -61,6 +61,7 @@ class Noise:
         quiet: Whether nothing is moved after all.
         places: Numbers the operations.
         kinds: Each kind of operation, compiled, where they are compiled one by one; None where they are all together.
+        without: For operations, by id, an operand that is zero instead.
     """
 
     salt: Any
@@ -70,6 +71,7 @@ class Noise:
     quiet: bool = False
     places: Iterator[int] = field(default_factory=count)
     kinds: dict[Any, Callable[..., Any]] | None = None
+    without: Mapping[int, int] = field(default_factory=dict)
 
     def move(self, value: Any, units: float = 1.0) -> Any:
         """Moves a value by units in its last place: half of them in the mean, where it is an array; all, a scalar."""
@@ -127,11 +129,17 @@ def noisy(closed: ClosedJaxpr, *, parts: int, platform: str, alone: bool) -> Cal
     return jax.jit(evaluated) if kinds is None else evaluated
 
 
-def plain(closed: ClosedJaxpr, *, alone: bool) -> Callable[..., list[Any]]:
-    """A function of the program's flat arguments that evaluates it as it is, on one device if that is asked for."""
+def plain(closed: ClosedJaxpr, *, alone: bool, without: Mapping[int, int] | None = None) -> Callable[..., list[Any]]:
+    """A function of the program's flat arguments that evaluates it as it is, on one device if that is asked for.
+
+    Args:
+        closed: The program.
+        alone: Whether everything is on one device.
+        without: For operations, by id, an operand that is zero instead.
+    """
 
     def evaluated(*args: Any) -> list[Any]:
-        noise = Noise(salt=jnp.uint32(0), parts=1, platform="cpu", alone=alone, quiet=True)
+        noise = Noise(salt=jnp.uint32(0), parts=1, platform="cpu", alone=alone, quiet=True, without=without or {})
         return _evaluate(closed.jaxpr, closed.consts, args, noise)
 
     return evaluated
@@ -148,11 +156,18 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], noise: Noi
         if eqn.primitive.name in _SILENT:
             continue
         with nullcontext() if noise.alone else eqn.ctx.manager:
-            found = _result(eqn, [read(atom) for atom in eqn.invars], noise, _stored(eqn, stored))
+            found = _result(eqn, _operands(eqn, read, noise), noise, _stored(eqn, stored))
         env.update(zip(eqn.outvars, found, strict=True))
         for var in freed[id(eqn)]:
             env.pop(var, None)
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def _operands(eqn: Any, read: Callable[[Any], Any], noise: Noise) -> list[Any]:
+    values = [read(atom) for atom in eqn.invars]
+    if id(eqn) in noise.without:
+        values[noise.without[id(eqn)]] *= 0  # which stays sharded, and varies over devices, as it did
+    return values
 
 
 def _stored(eqn: Any, units: Mapping[Any, float]) -> float:
@@ -214,7 +229,7 @@ def _result(eqn: Any, values: list[Any], noise: Noise, stored: float) -> Sequenc
     if noise.alone and name in ("sharding_constraint", "layout_constraint"):
         return values
     units = 0.0 if noise.quiet else _units(eqn, noise, stored)
-    if units > 1 and _terms(eqn) > 1:
+    if units > 1 and terms_of(eqn) > 1:
         moved = len(values) if name in PSUMS else 1
         values = [_summand(value, eqn, units, noise) for value in values[:moved]] + values[moved:]
     found = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
@@ -233,7 +248,7 @@ def _units(eqn: Any, noise: Noise, stored: float) -> float:
     name = eqn.primitive.name
     if not rounds(eqn):
         return 0.0
-    unit, terms = unit_of(eqn.outvars[0].aval), _terms(eqn)
+    unit, terms = unit_of(eqn.outvars[0].aval), terms_of(eqn)
     if name in _DIFFUSE and unit <= 2.0**-23:
         return 3.0
     if terms <= 1:
@@ -244,7 +259,7 @@ def _units(eqn: Any, noise: Noise, stored: float) -> float:
     return sqrt(max(1.0, parts / 3) * handed_on**2 + terms / _LANES * accumulated**2)
 
 
-def _terms(eqn: Any) -> int:
+def terms_of(eqn: Any) -> int:
     """How many numbers an operation adds up for one element; 1 for one that does not add up."""
     return int(_TERMS[eqn.primitive.name](eqn)) if eqn.primitive.name in _TERMS else 1
 

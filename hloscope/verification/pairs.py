@@ -14,6 +14,7 @@ from hloscope.errors import HloscopeError, TargetError
 from hloscope.program.loading import describe
 from hloscope.units import plural
 from hloscope.verification import executing
+from hloscope.verification.changes import prepare_changes, small_changes, told_apart, unchanged
 from hloscope.verification.differences import Shard, allowed_by, compare_shards, root_mean_square, tolerance_at, whole
 from hloscope.verification.executing import Prepared
 from hloscope.verification.job import Job, Stage
@@ -28,7 +29,7 @@ from hloscope.verification.measuring import (
     size_words,
 )
 from hloscope.verification.model import COPIES, OutputComparison, Untested
-from hloscope.verification.values import Bounds, random_values
+from hloscope.verification.values import Draw, random_values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,6 +41,7 @@ class Compared:
     measured: Measured
     runs: Mapping[str, Run]
     notes: tuple[str, ...]
+    hidden: tuple[Untested, ...] = ()
 
 
 _More = tuple[list[OutputComparison], list[str]]
@@ -55,6 +57,8 @@ def compare(prepared: Mapping[str, Prepared], values: Sequence[Any], job: Job, s
     measured, found = _beside_reference(runs, job, stage)
     for role, run in runs.items():
         found += _own_copies(run, job, measured, subject=role)
+    changes, hidden = _changes(runs, job, measured, stage)
+    found += changes
     not_compared, notes = _left_out(runs["target"], runs["reference"]), list(measured.notes)
     for is_wanted, what, extra in (
         (job.settings.against_single_device, "single device", _against_single_device),
@@ -70,8 +74,45 @@ def compare(prepared: Mapping[str, Prepared], values: Sequence[Any], job: Job, s
         else:
             found, notes = found + more, notes + of_more
     return Compared(
-        comparisons=tuple(found), not_compared=not_compared, measured=measured, runs=runs, notes=tuple(notes)
+        comparisons=tuple(found),
+        not_compared=not_compared,
+        measured=measured,
+        runs=runs,
+        notes=tuple(notes),
+        hidden=tuple(hidden),
     )
+
+
+def _changes(
+    runs: Mapping[str, Run], job: Job, measured: Measured, stage: Stage
+) -> tuple[list[OutputComparison], list[Untested]]:
+    """Compares by themselves the small changes that make outputs of arguments, and says which cannot be compared."""
+    target, reference = runs["target"], runs["reference"]
+    changes = small_changes(reference, measured)
+    asked = job.settings.rtol is not None or job.settings.atol is not None
+    places = [] if asked or not changes else told_apart(target.program, reference.program, changes)
+    found: list[OutputComparison] = []
+    if places:
+        stage("running both for what they change of their arguments")
+        try:
+            ran = {role: run_of(prepare_changes(run.program, places), run.values) for role, run in runs.items()}
+            # of what is told beside the whole output, elements near zero say nothing against it
+            found = [replace(output, blind_shards=()) for output in _beside_reference(ran, job, stage)[1]]
+        except executing.UNEVALUABLE:
+            places = []
+    left = {place: argument for place, argument in changes.items() if place not in places}
+    return found, list(_hidden(reference, left, job, measured)) if left else []
+
+
+def _hidden(reference: Run, changes: Mapping[int, int], job: Job, measured: Measured) -> Iterator[Untested]:
+    """Of outputs that are changed arguments, those of which most of the argument itself would pass."""
+    words = {"subject": "target", "against": "reference"}
+    beside = list(compared(unchanged(reference, changes), reference, job=job, measured=measured, **words))
+    for place, argument in changes.items():
+        output = beside[place]
+        if 2 * output.wrong < output.elements and output.bias is None and output.roughness is None:
+            name = reference.program.seen.argument_names[argument]
+            yield Untested(argument=name, shards=(), parts=1, changed=output.name)
 
 
 def _against_single_device(runs: Mapping[str, Run], job: Job, measured: Measured) -> _More:
@@ -100,7 +141,7 @@ def _gradients(runs: Mapping[str, Run], job: Job, _: Measured) -> _More:
         pulled, values = executing.prepare_gradient(run.program), run.values
         own = pulled.seen.argument_avals[: len(pulled.seen.argument_avals) - len(values)]
         rows = enumerate(own, start=len(values))
-        cotangents = [random_value(aval, None, job.settings.seed, position) for position, aval in rows]
+        cotangents = [random_value(aval, Draw(), job.settings.seed, position) for position, aval in rows]
         ran[role] = run_of(pulled, [*cotangents, *values])
     measured, found = _beside_reference(ran, job, lambda _: None)
     return found, list(measured.notes)
@@ -184,11 +225,11 @@ def _differ(shards: Sequence[Shard]) -> bool:
     return False
 
 
-def random_value(aval: Any, bounds: Bounds | None, seed: int, position: int) -> Any:
+def random_value(aval: Any, draw: Draw, seed: int, position: int) -> Any:
     """A value for an argument, random keys included."""
     if executing.is_key(aval):
         return executing.make_key(aval, seed, position)
-    return random_values(aval.dtype, aval.shape, bounds, seed=seed, position=position)
+    return random_values(aval.dtype, aval.shape, draw, seed=seed, position=position)
 
 
 Place = tuple[tuple[slice, ...], tuple[str, ...]]

@@ -116,8 +116,9 @@ def _call(program: Prepared, seed: int) -> Any:
 
     from hloscope.verification.executing import sharding_of
     from hloscope.verification.pairs import random_value
+    from hloscope.verification.values import Draw
 
-    values = [random_value(aval, None, seed, position) for position, aval in enumerate(program.seen.argument_avals)]
+    values = [random_value(aval, Draw(), seed, position) for position, aval in enumerate(program.seen.argument_avals)]
     shardings = [sharding_of(program, position) for position in range(len(values))]
     placed = [
         value if sharding is None else jax.device_put(value, sharding)

@@ -20,12 +20,13 @@ from hloscope.program.target import TargetFacts, attached_facts
 from hloscope.units import plural
 from hloscope.verification import executing, machine
 from hloscope.verification.executing import Prepared
+from hloscope.verification.fan_in import fan_in
 from hloscope.verification.job import Function, Job, OtherProgramError, Stage, references_facts
 from hloscope.verification.measuring import invisible, with_own_rounding
 from hloscope.verification.model import Numerics, NumericsStatus, Untested
 from hloscope.verification.pairs import Compared, compare, random_value, untested
 from hloscope.verification.traced import index_sizes
-from hloscope.verification.values import Bounds, check_range, described_bounds
+from hloscope.verification.values import Draw, check_range, described, most_fan_in
 
 _FEWEST_PLACES = 3
 """Places up to which a single index may be any of them; of more it is not one at either end."""
@@ -106,16 +107,16 @@ def compare_prepared(prepared: Mapping[str, Prepared], job: Job, stage: Stage = 
     refusal = _unlike_arguments(*prepared.values())
     if refusal:
         return job.came_to(NumericsStatus.REFUSED, refusal, ran_on=_ran_on(job))
-    bounds = list(_all_bounds(prepared, job))
-    basis = replace(_sized(prepared, job), inputs=tuple(_described(target, bounds)))
+    draws = list(_draws(prepared, job))
+    basis = replace(_sized(prepared, job), inputs=tuple(_described(target, draws)))
     if basis.status is NumericsStatus.TOO_LARGE:
         return basis
 
     def value(position: int, *, seed: int) -> Any:
-        return random_value(target.seen.argument_avals[position], bounds[position][0], seed, position)
+        return random_value(target.seen.argument_avals[position], draws[position], seed, position)
 
     begun, seed = monotonic(), job.settings.seed
-    found = compare(prepared, [value(position, seed=seed) for position in range(len(bounds))], job, stage)
+    found = compare(prepared, [value(position, seed=seed) for position in range(len(draws))], job, stage)
     stage("looking for inputs that nothing depends on")
     comparisons = with_own_rounding(found.comparisons, found.runs, found.measured, job)
     parts: tuple[Untested, ...] = ()
@@ -127,7 +128,7 @@ def compare_prepared(prepared: Mapping[str, Prepared], job: Job, stage: Stage = 
         status=NumericsStatus.RAN,
         comparisons=comparisons,
         not_compared=found.not_compared,
-        untested=parts,
+        untested=(*found.hidden, *parts),
         notes=tuple(_notes(found)),
     )
 
@@ -231,20 +232,26 @@ def _unlike_arguments(target: Prepared, reference: Prepared) -> str:
     return f"the target takes {shown[0]}, and the reference {shown[1]}"
 
 
-def _all_bounds(prepared: Mapping[str, Prepared], job: Job) -> Iterator[tuple[Bounds | None, bool]]:
-    """For each argument its bounds, and whether they are those of what it indexes."""
+def _draws(prepared: Mapping[str, Prepared], job: Job) -> Iterator[Draw]:
+    """For each argument how its values are drawn: alike for both programs, so the reference says what is a weight."""
     sizes = [_index_sizes(program) for program in prepared.values()]
+    weights = _fan_in(prepared["reference"])
     seen, facts = prepared["target"].seen, prepared["target"].lowered.facts
     for position, (name, aval) in enumerate(zip(seen.argument_names, seen.argument_avals, strict=True)):
         given = job.settings.ranges.get(name)
         if given is not None:
             low, high = (_number(bound, facts) for bound in given)
             check_range(name, aval.dtype, (low, high))
-            yield (low, high), False
+            yield Draw(bounds=(low, high))
             continue
         size = max((found[position] for found in sizes if position in found), default=0)
         inner = int(aval.size) == 1 and size > _FEWEST_PLACES  # at an end, a place too far is clamped to the right one
-        yield ((int(inner), size - int(inner)), True) if size > 1 else (None, False)
+        if size > 1:
+            yield Draw(bounds=(int(inner), size - int(inner)), is_index=True)
+        elif position in weights:
+            yield Draw(fan_in=min(weights[position], most_fan_in(aval.dtype)))
+        else:
+            yield Draw()
 
 
 def _index_sizes(program: Prepared) -> dict[int, int]:
@@ -252,6 +259,13 @@ def _index_sizes(program: Prepared) -> dict[int, int]:
         return {} if program.traced is None else index_sizes(program.traced)
     except executing.UNEVALUABLE:
         return {}  # an operation of another form than in the versions of JAX that are known; ranges are then given
+
+
+def _fan_in(program: Prepared) -> dict[int, float]:
+    try:
+        return {} if program.traced is None else fan_in(program.traced)
+    except executing.UNEVALUABLE:
+        return {}
 
 
 def _number(bound: float | str, facts: TargetFacts) -> float:
@@ -265,8 +279,6 @@ def _number(bound: float | str, facts: TargetFacts) -> float:
     return float(facts.dims[bound])
 
 
-def _described(program: Prepared, bounds: Sequence[tuple[Bounds | None, bool]]) -> Iterator[str]:
-    rows = zip(program.seen.argument_names, program.seen.argument_avals, bounds, strict=True)
-    for name, aval, (limits, is_index) in rows:
-        key = executing.is_key(aval)
-        yield f"{name}: {'random keys' if key else described_bounds(aval.dtype, limits, is_index=is_index)}"
+def _described(program: Prepared, draws: Sequence[Draw]) -> Iterator[str]:
+    for name, aval, draw in zip(program.seen.argument_names, program.seen.argument_avals, draws, strict=True):
+        yield f"{name}: {'random keys' if executing.is_key(aval) else described(aval.dtype, draw)}"

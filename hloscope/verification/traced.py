@@ -69,7 +69,7 @@ def called(eqn: Any) -> Any:
 T = TypeVar("T")
 
 
-def _followed(program: Any, given: Sequence[T], nothing: T, step: Callable[[Any, list[T]], Sequence[T]]) -> list[T]:
+def followed(program: Any, given: Sequence[T], nothing: T, step: Callable[[Any, list[T]], Sequence[T]]) -> list[T]:
     """For each output of a program what is known of it.
 
     Args:
@@ -86,14 +86,14 @@ def _followed(program: Any, given: Sequence[T], nothing: T, step: Callable[[Any,
 
     for eqn in jaxpr.eqns:
         known, inner = [read(atom) for atom in eqn.invars], called(eqn)
-        results = step(eqn, known) if inner is None else _followed(inner, known, nothing, step)
+        results = step(eqn, known) if inner is None else followed(inner, known, nothing, step)
         env.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
 
 def _followed_inside(eqn: Any, nothing: T, step: Callable[[Any, list[T]], Sequence[T]]) -> list[list[T]]:
     """The same for each program that an operation holds, of whose arguments nothing is known."""
-    return [_followed(inner, [nothing] * len(inner.invars), nothing, step) for inner in inner_jaxprs(eqn)]
+    return [followed(inner, [nothing] * len(inner.invars), nothing, step) for inner in inner_jaxprs(eqn)]
 
 
 _Divided = tuple[bool, frozenset[int]]
@@ -112,7 +112,7 @@ def means(closed: ClosedJaxpr) -> list[frozenset[int]]:
         carried = name in _CARRYING | {"convert_element_type"} and any(is_sum for is_sum, _ in known)
         return [(carried or name == "reduce_sum" or name in PSUMS, counts)] * len(eqn.outvars)
 
-    return [counts for _, counts in _followed(closed, [nothing] * len(closed.jaxpr.invars), nothing, step)]
+    return [counts for _, counts in followed(closed, [nothing] * len(closed.jaxpr.invars), nothing, step)]
 
 
 def _count(divisor: Any) -> frozenset[int]:
@@ -143,7 +143,7 @@ def path_units(closed: ClosedJaxpr) -> list[float]:
         own = [unit_of(out.aval) for out in eqn.outvars]
         return [max(unit, each if rounded else 0.0) if each else 0.0 for each in own]
 
-    return _followed(closed, [0.0] * len(closed.jaxpr.invars), 0.0, step)
+    return followed(closed, [0.0] * len(closed.jaxpr.invars), 0.0, step)
 
 
 def narrow_carry(closed: ClosedJaxpr) -> str | None:
@@ -214,7 +214,7 @@ class _IndexSearch:
         self.sizes: dict[int, list[int]] = {}
 
     def follow(self, program: Any, given: Sequence[_Origin]) -> list[_Origin]:
-        return _followed(program, given, _NOTHING, self._step)
+        return followed(program, given, _NOTHING, self._step)
 
     def _step(self, eqn: Any, known: list[_Origin]) -> Sequence[_Origin]:
         """Notes what an operation indexes, and follows values through it."""
@@ -234,7 +234,7 @@ class _IndexSearch:
         if name == "shard_map":
             sizes = dict(params["mesh"].shape)
             cut = [
-                replace(origin, columns=(), shards=_parts(spec, var.aval.ndim, sizes))
+                replace(origin, columns=(), shards=parts_of_dims(spec, var.aval.ndim, sizes))
                 for origin, spec, var in zip(known, params["in_specs"], eqn.invars, strict=True)
             ]
             return self.follow(params["jaxpr"], cut)
@@ -279,7 +279,8 @@ def _whole(eqn: Any, known: list[_Origin]) -> list[int]:
     return [size * part for size, part in zip(shape, known[0].shards or (1,) * len(shape), strict=True)]
 
 
-def _parts(spec: Any, rank: int, sizes: Mapping[Any, int]) -> tuple[int, ...]:
+def parts_of_dims(spec: Any, rank: int, sizes: Mapping[Any, int]) -> tuple[int, ...]:
+    """Into how many parts a `shard_map` cuts each dimension of an argument."""
     parts = [1] * rank
     for dim, axes in enumerate(tuple(spec)[:rank]):
         for axis in axes if isinstance(axes, tuple) else (axes,):

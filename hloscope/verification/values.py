@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from math import ceil, isfinite
+from dataclasses import dataclass
+from math import ceil, isfinite, sqrt
 from typing import Any
 
 import numpy as np
+from ml_dtypes import finfo
 
 from hloscope.errors import NotationError
 
@@ -13,15 +15,35 @@ Bounds = tuple[float, float]
 
 _DEFAULT_INTEGERS = (-100, 100)
 
+_UNEVEN = (0.5, 1.0)
+"""The deviation of normal numbers at the start and at the end of each dimension: of numbers of one size a mean over a
+part of them is that over all of them, and what divides by their size does nothing. Larger ones round more where
+functions saturate."""
 
-def random_values(dtype: Any, shape: tuple[int, ...], bounds: Bounds | None, *, seed: int, position: int) -> Any:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """How the values of an argument are drawn.
+
+    Attributes:
+        bounds: The least value and the one above the greatest; by default floats are normal with the mean 0, and
+            integers lie between -100 and 100, as far as their type holds them.
+        is_index: Whether the bounds are those of what the argument indexes.
+        fan_in: What the variance of normal numbers is divided by: over how many elements a product with them sums.
+    """
+
+    bounds: Bounds | None = None
+    is_index: bool = False
+    fan_in: float = 1.0
+
+
+def random_values(dtype: Any, shape: tuple[int, ...], draw: Draw, *, seed: int, position: int) -> Any:
     """An array of random values.
 
     Args:
         dtype: NumPy's or ml_dtypes' type: a float, an integer, a bool or a complex type.
         shape: Its dimensions.
-        bounds: The least value and the one above the greatest; by default floats are standard normal, and integers lie
-            between -100 and 100, as far as their type holds them.
+        draw: How they are drawn.
         seed: The run's seed.
         position: The argument's position, so that two arguments of one type differ.
     """
@@ -30,31 +52,38 @@ def random_values(dtype: Any, shape: tuple[int, ...], bounds: Bounds | None, *, 
     if dtype == np.bool_:
         return generator.random(shape) < 0.5
     if is_integer(dtype):
-        low, high = integer_bounds(dtype, bounds)
+        low, high = integer_bounds(dtype, draw.bounds)
         wide = np.uint64 if high > 2**63 else np.int64
         return generator.integers(low, high, shape, dtype=wide).astype(dtype)
     if np.issubdtype(dtype, np.complexfloating):
-        real, imaginary = (_floats(generator, shape, bounds, dtype.itemsize // 2) for _ in range(2))
+        real, imaginary = (_floats(generator, shape, draw, dtype.itemsize // 2) for _ in range(2))
         return (real + 1j * imaginary).astype(dtype)
-    return _floats(generator, shape, bounds, dtype.itemsize).astype(dtype)
+    return _floats(generator, shape, draw, dtype.itemsize).astype(dtype)
 
 
-def described_bounds(dtype: Any, bounds: Bounds | None, *, is_index: bool = False) -> str:
-    """The values of an argument, for the report: `0 to 7`, `standard normal`, `-1 to 1`.
+def described(dtype: Any, draw: Draw) -> str:
+    """The values of an argument, for the report: `0 to 7`, `normal`, `normal / √2048`, `-1 to 1`.
 
     Args:
         dtype: NumPy's or ml_dtypes' type.
-        bounds: The least value and the one above the greatest.
-        is_index: Whether the bounds are those of what the argument indexes.
+        draw: How they are drawn.
     """
-    dtype = np.dtype(dtype)
+    dtype, bounds = np.dtype(dtype), draw.bounds
     if dtype == np.bool_:
         return "true or false"
     if is_integer(dtype):
         low, high = integer_bounds(dtype, bounds)
         indexed = "neither end of what it indexes" if low > 0 else "all that it indexes"
-        return f"{low} to {high - 1}{f', {indexed}' if is_index else ''}"
-    return "standard normal" if bounds is None else f"{bounds[0]:g} to {bounds[1]:g}"
+        return f"{low} to {high - 1}{f', {indexed}' if draw.is_index else ''}"
+    if bounds is not None:
+        return f"{bounds[0]:g} to {bounds[1]:g}"
+    return "normal" if draw.fan_in <= 1 else f"normal / √{round(draw.fan_in)}"
+
+
+def most_fan_in(dtype: Any) -> float:
+    """What the variance of numbers of a floating-point type may be divided by, so that most of them are not zero."""
+    smallest = float(finfo(dtype).smallest_subnormal)  # type: ignore[no-untyped-call]
+    return max(1.0, (8 * smallest) ** -2)
 
 
 def check_range(name: str, dtype: Any, bounds: Bounds) -> None:
@@ -98,8 +127,16 @@ def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
     return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
 
-def _floats(generator: np.random.Generator, shape: tuple[int, ...], bounds: Bounds | None, width_bytes: int) -> Any:
+def _floats(generator: np.random.Generator, shape: tuple[int, ...], draw: Draw, width_bytes: int) -> Any:
     """Numbers with digits for all the bytes of their type, so that a program cannot lose some unnoticed."""
-    if bounds is None:
-        return generator.standard_normal(shape, dtype=np.float64 if width_bytes > 4 else np.float32)
-    return generator.uniform(bounds[0], bounds[1], shape)
+    if draw.bounds is not None:
+        return generator.uniform(*draw.bounds, shape)
+    wide = np.float64 if width_bytes > 4 else np.float32
+    numbers: Any = np.asarray(generator.standard_normal(shape, dtype=wide))
+    if draw.fan_in > 1:
+        return numbers * wide(1 / sqrt(draw.fan_in))
+    for axis, size in enumerate(shape):
+        if size > 1:
+            sizes = np.linspace(*_UNEVEN, size, dtype=wide)
+            numbers *= sizes.reshape(size, *[1] * (len(shape) - axis - 1))
+    return numbers

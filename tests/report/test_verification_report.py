@@ -33,7 +33,7 @@ BAD = replace(GOOD, wrong=512, wrong_shards=("X=1, Y=0",), worst=WORST, largest_
 RAN = Numerics(
     status=NumericsStatus.RAN,
     ran_on="8 simulated CPU devices",
-    inputs=("x: standard normal",),
+    inputs=("x: normal",),
     dims={"B": 64},
     comparisons=(GOOD,),
 )

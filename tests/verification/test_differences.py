@@ -26,7 +26,7 @@ from hloscope.verification.differences import (
 )
 from hloscope.verification.model import Tolerance
 from hloscope.verification.spreads import spread_of
-from hloscope.verification.values import described_bounds, random_values
+from hloscope.verification.values import Draw, described, random_values
 
 EXACT = Tolerance()
 LOOSE = Tolerance(relative=0.01, absolute=0.001)
@@ -127,16 +127,16 @@ def test_the_size_of_an_array_leaves_out_what_is_not_finite():
 @given(st.integers(0, 2**32), st.integers(0, 9), st.sampled_from(["float32", "bfloat16", "int8", "uint8", "bool"]))
 def test_inputs_depend_on_seed_and_position_alone(seed, position, name):
     dtype = np.dtype(getattr(ml_dtypes, name, name))
-    one, again = (random_values(dtype, (4, 5), None, seed=seed, position=position) for _ in range(2))
+    one, again = (random_values(dtype, (4, 5), Draw(), seed=seed, position=position) for _ in range(2))
     assert one.dtype == dtype
     assert np.array_equal(one, again)
-    other = random_values(dtype, (64, 5), None, seed=seed, position=position + 1)
-    assert not np.array_equal(random_values(dtype, (64, 5), None, seed=seed, position=position), other)
+    other = random_values(dtype, (64, 5), Draw(), seed=seed, position=position + 1)
+    assert not np.array_equal(random_values(dtype, (64, 5), Draw(), seed=seed, position=position), other)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128])
 def test_wide_numbers_have_digits_that_narrow_ones_lose(dtype):
-    values = random_values(dtype, (64,), None, seed=0, position=0)
+    values = random_values(dtype, (64,), Draw(), seed=0, position=0)
     narrow = np.complex64 if dtype is np.complex128 else np.float32
     assert values.dtype == dtype
     assert np.count_nonzero(values.astype(narrow).astype(dtype) != values) > 60
@@ -144,24 +144,24 @@ def test_wide_numbers_have_digits_that_narrow_ones_lose(dtype):
 
 @given(st.sampled_from([np.int8, np.uint8, np.int32, ml_dtypes.int4]), st.integers(0, 5), st.integers(1, 7))
 def test_indices_stay_in_their_range(dtype, low, width):
-    values = random_values(dtype, (100,), (low, low + width), seed=0, position=0).astype(int)
+    values = random_values(dtype, (100,), Draw(bounds=(low, low + width)), seed=0, position=0).astype(int)
     limit = 7 if dtype == ml_dtypes.int4 else 255
     assert set(values) <= set(range(low, min(low + width, limit + 1)))
 
 
 @pytest.mark.parametrize(
     ("dtype", "bounds", "words"),
-    [("float32", None, "standard normal"), ("float32", (-1, 1), "-1 to 1"), ("int32", (0, 8), "0 to 7"),
+    [("float32", None, "normal"), ("float32", (-1, 1), "-1 to 1"), ("int32", (0, 8), "0 to 7"),
      ("int8", None, "-100 to 99"), ("uint8", None, "0 to 99"), ("int8", (0, 1000), "0 to 127"),
      ("bool", None, "true or false")],
 )  # fmt: skip
 def test_ranges_in_words(dtype, bounds, words):
-    assert described_bounds(dtype, bounds) == words
+    assert described(dtype, Draw(bounds=bounds)) == words
 
 
 @pytest.mark.parametrize(("bounds", "shown"), [((0, 32), ["0", "31", "all"]), ((1, 31), ["1", "30", "neither"])])
 def test_an_index_in_words(says, bounds, shown):
-    words = says(described_bounds("int32", bounds, is_index=True))
+    words = says(described("int32", Draw(bounds=bounds, is_index=True)))
     assert re.findall(r"\d+|all|neither", words) == shown
 
 

@@ -43,7 +43,7 @@ def test_a_good_program_in_a_child_process(says, ended):
     found = ended["plain"]
     assert found.status is NumericsStatus.RAN
     assert re.findall(r"\d+|CPU", says(found.ran_on)) == ["8", "CPU"]
-    assert found.inputs == ("x: standard normal",)
+    assert found.inputs == ("x: normal",)
     assert found.agree
 
 

@@ -181,7 +181,7 @@ def bf16_carry_over_chunks(x, w):
     return x @ w
 
 
-@pair(("rounds-more", ["4,096 steps", "bfloat16"]), ("bf16[B@X,K]",), (P("X", None),), X, dims={"B": 64, "K": 4096})(
+@pair(("rounds-more", ["1,024 steps", "bfloat16"]), ("bf16[B@X,K]",), (P("X", None),), X, dims={"B": 64, "K": 1024})(
     lambda x: lax.scan(lambda total, one: (total + one, None), jnp.zeros_like(x[:, 0]), jnp.abs(x).T)[0]
 )
 def bf16_sum_of_positive_terms(x):
