@@ -14,10 +14,22 @@ from hloscope.report.escaping import plain_line, without_commands
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
 
+_MOST = 10
+"""Annotations of one step that GitHub shows of each severity. Source: its documentation of annotations, "Limits"."""
+
+
 def render(report: CheckReport) -> str:
-    """One command for each finding, then the headline, which is printed as it is."""
-    commands = [_command(report, checked, finding) for checked, finding in once_each(report)]
-    return "\n".join([*commands, f"hloscope {report.command}: {report.headline}"]) + "\n"
+    """One command for each finding, the worst first, then what no annotation is left for, and the headline as it is."""
+    found = sorted(once_each(report), key=lambda pair: -pair[1].severity.rank)
+    lines = [_command(report, checked, finding) for checked, finding in found[:_MOST]]
+    lines += [_line(checked, finding) for checked, finding in found[_MOST:]]
+    return "\n".join([*lines, f"hloscope {report.command}: {report.headline}"]) + "\n"
+
+
+def _line(checked: Checked, finding: Finding) -> str:
+    """What the log alone says, beyond what GitHub shows beside the code."""
+    place = "" if finding.source is None else f"{finding.source}: "
+    return without_commands(plain_line(f"{finding.severity}[{finding.rule}] {checked.name}: {place}{finding.message}"))
 
 
 def _command(report: CheckReport, checked: Checked, finding: Finding) -> str:

@@ -9,7 +9,10 @@ from hloscope.contracts.checked import Checked
 from hloscope.findings import one_for_each_cause
 from hloscope.report.checks import CheckReport, unknown_words
 from hloscope.report.escaping import code, fenced, plain_line, without_commands
-from hloscope.units import format_bytes, format_capacity, format_time
+from hloscope.units import format_bytes, format_capacity, format_time, plural
+
+_MOST_CHARACTERS = 65_000
+"""Source: GitHub refuses comments of more than 65,536 characters."""
 
 _COLUMNS = ("target", "result", "slice", "sent per step", "step", "HBM")
 
@@ -19,8 +22,16 @@ def render(report: CheckReport) -> str:
     good = not report.failed and not report.not_run
     lines = [f"### hloscope: {'✅' if good else '❌'} {report.headline}", ""]
     lines += [_row(_COLUMNS), _row(("---",) * len(_COLUMNS)), *(_row(_cells(checked)) for checked in report.checks)]
-    for checked in report.checks:
-        lines += _details(checked, report)
+    found = [list(_details(checked, report)) for checked in report.checks]
+    details = [part for part in found if part]
+    room = _MOST_CHARACTERS - sum(len(line) + 1 for line in lines)
+    for number, part in enumerate(details):
+        room -= sum(len(line) + 1 for line in part)
+        if room < 0:
+            left_out = plural(len(details) - number, "target")
+            lines += ["", f"The details of {left_out} are left out, since a comment has room for no more: see the log."]
+            break
+        lines += part
     return without_commands("\n".join(lines)) + "\n"
 
 

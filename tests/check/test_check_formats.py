@@ -112,7 +112,6 @@ FAILED  bad   v5e:2x4  11.0 MB sent per step  100 us  against its contract and b
 ERROR   gone
     error: there is no f
        = fix: it has step
-note: baselines/old.txt is the baseline of no target: remove it
 
 1 passed, 1 failed, 1 could not run
 """
@@ -157,6 +156,37 @@ def test_github(rendered):
         "::error file=pyproject.toml,line=20,title=could-not-run (gone)::there is no f = fix: it has step\n"
         "hloscope check: 1 passed, 1 failed, 1 could not run\n"
     )
+
+
+def many(tmp_path, targets, findings, words=""):
+    """A report of targets with as many findings each, every one of a cause of its own."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    found = tuple(
+        Finding(rule="contract-broken", severity=Severity.ERROR, message=f"cause {letters[at]} {words}")
+        for at in range(findings)
+    )
+    checks = tuple(Checked(name=f"t{number}", findings=found) for number in range(targets))
+    return CheckReport(checks=checks, root=tmp_path)
+
+
+def test_github_shows_the_worst_and_logs_the_others(tmp_path):
+    report = many(tmp_path, 1, 13)
+    notes = (Finding(rule="no-baseline", severity=Severity.NOTE, message="none"), *report.checks[0].findings)
+    lines = render(
+        "check", "github", replace(report, checks=(replace(report.checks[0], findings=notes),)), Canvas()
+    ).splitlines()
+    assert [line.partition(" ")[0] for line in lines[:10]] == ["::error"] * 10
+    assert [line.partition(" ")[0] for line in lines[10:13]] == ["error[contract-broken]"] * 3
+    assert lines[13] == "note[no-baseline] t0: none"
+
+
+def test_a_comment_is_no_longer_than_github_takes(tmp_path):
+    text = render("check", "markdown", many(tmp_path, 60, 20, "long " * 40), Canvas())
+    assert len(text) < 65_536
+    assert text.count("| `t") == 60
+    left_out = int(re.search(r"The details of (\d+) targets are left out", text)[1])
+    assert text.count("<details>") == 60 - left_out
+    assert 0 < left_out < 60
 
 
 def test_sarif(says, rendered):
@@ -211,8 +241,8 @@ def test_code_hosts_hear_of_places_below_the_repository(tmp_path):
     )
     made = CheckReport(checks=checks, root=project)
     assert render("check", "github", made, Canvas()).splitlines()[:2] == [
-        "::notice file=services/model/a.py,line=3,title=r (t)::m",
         "::error file=services/model/pyproject.toml,line=12,title=could-not-run (u)::no",
+        "::notice file=services/model/a.py,line=3,title=r (t)::m",
     ]
     results = sarif_run(render("check", "sarif", made, Canvas()))["results"]
     places = [one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in results]
@@ -245,7 +275,6 @@ def test_markdown(rendered):
 """)
     assert text.count("<details>") == text.count("</details>") == 2
     assert "error[contract-broken]: the program has 6 all-gathers over X per step, 2.10 MB payload each" in text
-    assert text.endswith("Baselines of no target, to be removed: `baselines/old.txt`\n")
 
 
 def test_junit(rendered):
