@@ -53,6 +53,7 @@ def repository(tmp_path, monkeypatch):
     (tmp_path / "step.hlo").write_text(HLO)
     (tmp_path / "pyproject.toml").write_text(PROJECT)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
     found = Project(tmp_path)
     accepted = found.run("accept")
     assert accepted.exit_code == 0, accepted.stderr
