@@ -13,6 +13,11 @@ _REACH = 2.5
 _LEAST_SPREAD = 0.15
 _NOISE = 0.02
 """Both of the logarithm of the time."""
+_UNEXPLAINED = 0.2
+"""Of a step: what the parts of its estimate do not tell, whatever their factors."""
+_LEAST_FACTOR = 0.05
+_LIKELY_OFF = 1.0
+"""By how much of itself a part of an estimate may well be off."""
 
 Array = NDArray[np.float64]
 
@@ -52,6 +57,26 @@ class Surrogate:
         means = np.log(estimates_us) + self._offset + near @ self._weights
         variances = self._variance - np.einsum("ij,jk,ik->i", near, self._inverse, near, optimize=True)
         return means, np.sqrt(np.maximum(variances, _NOISE**2))
+
+
+def calibrated(parts_us: Array, steps_us: Array) -> Array:
+    """By which factor each part of an estimate counts, by what was compiled: 1 where nothing speaks against it.
+
+    Which part of an estimate is too large or too small depends on the program: whether transfers are hidden, how much
+    is fused, how much of what a matmul reads lies in vector memory. The factors are normal variables around 1, and what
+    they leave is taken to be in proportion to the step.
+
+    Args:
+        parts_us: What was promised of each that was compiled, in columns for the parts.
+        steps_us: What each took.
+
+    Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), eq. 2.8.
+    """
+    seen = parts_us / steps_us[:, None] / _UNEXPLAINED
+    missing = (1.0 - parts_us.sum(axis=1) / steps_us) / _UNEXPLAINED
+    precision = seen.T @ seen + np.diag(np.full(parts_us.shape[1], _LIKELY_OFF**-2.0))
+    factors: Array = np.maximum(1.0 + np.linalg.solve(precision, seen.T @ missing), _LEAST_FACTOR)
+    return factors
 
 
 def expected_gains(means: Array, deviations: Array, best: float) -> Array:

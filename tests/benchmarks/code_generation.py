@@ -23,6 +23,16 @@ _NUMBERS = re.compile(
     r'|"aliasing_operands":\{"lists":\[[^]]*(?:\]\}[^]]*)*\]\},?|/\*index=\d+\*/'
 )
 _CONFIG = ", backend_config="
+_WRAPPED = re.compile(
+    r"^%(?P<name>async_computation[\w.]*) \([^\n]*\{\n(?:  %[^\n]* parameter\(\d+\)[^\n]*\n)+"
+    r"  ROOT %[\w.\-]+ = [^\n]*? (?P<opcode>[a-z][a-z\-]*)\([^()]*\)(?P<rest>[^\n]*)\n\}\n\n?",
+    re.MULTILINE,
+)
+_STARTED = re.compile(
+    r"^(?P<before> +%(?P<name>[\w.\-]+) = .* )async-start\((?P<operands>[^()]*)\), calls=%(?P<called>[\w.]+)$",
+    re.MULTILINE,
+)
+_DONE = re.compile(r"^(?P<before> +(?:ROOT )?%[\w.\-]+ = .* )async-done\((?=%(?P<name>[\w.\-]+)\))", re.MULTILINE)
 _UNLOWERED = frozenset({"parameter", "tuple", "get-tuple-element", "bitcast", "constant", "partition-id", "after-all"})
 
 
@@ -53,6 +63,28 @@ class _Line:
     def opcode(self) -> str:
         found = _OPCODE.search(f" {self.rest}")
         return found["opcode"] if found else ""
+
+
+def plainly_started(text: str) -> str:
+    """A text whose asynchronous operations are written as executables write them, `slice-start(%x), slice={…}`.
+
+    The compiler's dumps have a computation for each that holds the operation alone: `async-start(%x), calls=%wrapped`.
+    """
+    held = {found["name"]: found for found in _WRAPPED.finditer(text)}
+    started: dict[str, str] = {}
+
+    def start(found: re.Match[str]) -> str:
+        inner = held.get(found["called"])
+        if inner is None:
+            return found[0]
+        started[found["name"]] = inner["opcode"]
+        return f"{found['before']}{inner['opcode']}-start({found['operands']}){inner['rest'].partition(_CONFIG)[0]}"
+
+    text = _STARTED.sub(start, text)
+    text = _DONE.sub(
+        lambda done: f"{done['before']}{started[done['name']]}-done(" if done["name"] in started else done[0], text
+    )
+    return _WRAPPED.sub(lambda found: found[0] if f"calls=%{found['name']}" in text else "", text)
 
 
 class Module:

@@ -35,10 +35,9 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from code_generation import Module, without_numbers
+from code_generation import Module, plainly_started, without_numbers
 
 if TYPE_CHECKING:
-    from hloscope.analysis.model.trial import Figures
     from hloscope.program.capture import Capture
     from hloscope.program.compiling import Pending
     from hloscope.program.lowering import Lowered
@@ -63,11 +62,14 @@ MOST_RATIO = 1.02
 WHOLE = 60
 """The fastest that are compiled in full, and as many others."""
 SHOWN = 20
+TIERS = (1.5, 2.0, 4.0, float("inf"))
+"""What is priced first: up to so many times the fastest, before code generation has said anything of most of it."""
 QUANTILES = {"min": 0.0, "1%": 0.01, "10%": 0.1, "50%": 0.5, "max": 1.0}
 TABLE, ROWS = (Path(__file__).with_suffix(ending) for ending in (".toml", ".csv"))
 
 _AT_ONCE = 243
 _AHEAD = 2
+_ROUND = 16
 
 T = TypeVar("T")
 
@@ -214,7 +216,7 @@ class Prices:
         self.memory_bytes: list[int] = []
         for first in range(0, COUNT, _AT_ONCE):
             for text, sizes in json.loads(gzip.decompress(_kept_in(folder, batch, first).read_bytes())):
-                self._texts.append(text)
+                self._texts.append(plainly_started(text))
                 self.memory_bytes.append(sum(-size if "alias" in name else size for name, size in sizes.items()))
         self.keys = [Module(text).keys() for text in self._texts]
         self.configs: dict[str, str] = {}
@@ -268,28 +270,53 @@ class Pricing:
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
 
-    def figures(self, text: str) -> Figures:
-        """What a text costs; its memory is that of the one program."""
+    def step_us(self, text: str) -> float:
+        """What a step takes."""
         from hloscope.search.figures import figures_of_capture
 
         compiled = replace(self._capture.compiled, text=text)
-        return figures_of_capture(replace(self._capture, compiled=compiled), "ffn")
+        found = figures_of_capture(replace(self._capture, compiled=compiled), "ffn").step_us
+        assert found is not None
+        return found
 
 
-def cover(layer: Layer, prices: Prices, until: float) -> None:
-    """Compiles programs until every instruction of all of them is known: those first that have most that are not."""
-    waiting: dict[int, set[str]] = {code: prices.unknown(code) for code in range(COUNT) if not prices.is_known(code)}
-    while waiting and time.monotonic() < until:
-        chosen: list[int] = []
-        for _ in range(min(2 * _AHEAD, len(waiting))):
-            code = max(waiting, key=lambda one: (len(waiting[one]), -one))
-            known = waiting.pop(code)
-            chosen.append(code)
-            waiting = {other: left for other, keys in waiting.items() if (left := keys - known) or not keys}
-        for code, capture in layer.compiled(chosen):
-            prices.add(code, capture)
-        waiting = {code: prices.unknown(code) for code in range(COUNT) if not prices.is_known(code)}
-        print(f"{len(prices.compiled)} compiled, {len(waiting)} programs with what is not known yet", flush=True)
+def promises(pricing: Pricing, batch: int, folder: Path) -> list[float]:
+    """The step of every program before code generation has said anything of it: of matmuls what the chip can do."""
+    found: list[float] = []
+    for first in range(0, COUNT, _AT_ONCE):
+        optimized, path = _kept_in(folder, batch, first), folder / f"{batch}_{first:04}.promises.json"
+        if not path.exists():
+            texts = [text for text, _ in json.loads(gzip.decompress(optimized.read_bytes()))]
+            path.write_text(json.dumps([pricing.step_us(text) if text else None for text in texts]))
+        found += [float("inf") if step is None else step for step in json.loads(path.read_text())]
+    return found
+
+
+def cover(layer: Layer, prices: Prices, promises: Sequence[float], until: float) -> None:
+    """Compiles programs until every instruction of all of them is known.
+
+    First those of programs that promise to be fast; of these the program first that has most that is not known.
+    """
+    for tier in TIERS:
+        most = tier * min(promises)
+        codes = [code for code in range(COUNT) if promises[code] <= most]
+        while time.monotonic() < until:
+            waiting = {code: prices.unknown(code) for code in codes if not prices.is_known(code)}
+            if not waiting:
+                break
+            print(f"{len(prices.compiled)} compiled; up to {tier:g}x {len(waiting)} of {len(codes)} wait", flush=True)
+            for code, capture in layer.compiled(_most_unknown(waiting, _ROUND)):
+                prices.add(code, capture)
+
+
+def _most_unknown(waiting: dict[int, set[str]], count: int) -> Iterator[int]:
+    """Programs with most that is not known, each as if those before it were known."""
+    while waiting and count:
+        code = max(waiting, key=lambda one: (len(waiting[one]), -one))
+        known = waiting.pop(code)
+        waiting = {other: left for other, keys in waiting.items() if (left := keys - known) or not keys}
+        count -= 1
+        yield code
 
 
 def confirm(layer: Layer, prices: Prices, steps: dict[int, float], whole: int, until: float) -> None:
@@ -301,17 +328,6 @@ def confirm(layer: Layer, prices: Prices, steps: dict[int, float], whole: int, u
         prices.add(code, capture)
         if time.monotonic() > until:
             return
-
-
-def put_together(prices: Prices, pricing: Pricing) -> dict[int, float]:
-    """The step of every program that can be priced, from what is known of its instructions."""
-    found = {}
-    for code in range(COUNT):
-        if not prices.unknown(code) and prices.keys[code]:
-            step = pricing.figures(prices.text(code)).step_us
-            assert step is not None
-            found[code] = step
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,10 +366,12 @@ def collect(batch: int, folder: Path, whole: int, seconds: float) -> Collected:
     def used(layer: Layer) -> Collected:
         optimize(layer, batch, folder)
         prices = Prices(batch, folder)
-        cover(layer, prices, until)
         ((_, own),) = layer.compiled([OWN])
         assert own is not None
-        steps = put_together(prices, Pricing(own))
+        pricing = Pricing(own)
+        cover(layer, prices, promises(pricing, batch, folder), until)
+        known = (code for code in range(COUNT) if prices.keys[code] and not prices.unknown(code))
+        steps = {code: pricing.step_us(prices.text(code)) for code in known}
         confirm(layer, prices, steps, whole, until)
         return Collected(prices=prices, steps=steps, versions=dict(own.versions))
 
@@ -441,17 +459,21 @@ class Outcome:
 
     Attributes:
         compiles: Programs that it had compiled, the one as it is written among them.
-        best_us: The step of the fastest that is one of all ways.
+        best_us: The step of the fastest with the devices in their usual order; where it leaves the result open, that
+            lies in one of all ways too.
         at: How many were compiled until then.
         near_at: How many until one was near enough to the best of all; None where none was.
-        any_us: The step of the fastest, devices in other orders and open results included.
+        asked_us: The step of the fastest that asks for a sharding of the result.
+        ordered_us: The step of the fastest, devices in other orders included.
+        best: How the arrays of the fastest lie.
     """
 
     compiles: int
     best_us: float
     at: int
     near_at: int | None
-    any_us: float
+    asked_us: float
+    ordered_us: float
     best: str
 
 
@@ -476,26 +498,22 @@ def searched(layer: Layer, seed: int, best_us: float) -> Outcome:
     )
     search = Search([(subject, layer.space)], Effort(candidates=CANDIDATES, seed=seed))
     found = search.run()
-    alike = [(at, _step(one)) for at, one in enumerate(found.compiled, 1) if _is_one_of_all(one)]
-    at, best = min(alike, key=lambda item: (item[1], item[0]))
-    near = (at for at, step in alike if step <= MOST_RATIO * best_us)
-    freed = found.freed is not None
+    usual = [(at, _step(one)) for at, one in enumerate(found.compiled, 1) if one.point.order is None]
+    at, best = min(usual, key=lambda item: (item[1], item[0]))
+    asked = (_step(one) for one in found.compiled if one.point.order is None and None not in one.point.specs)
     return Outcome(
-        compiles=len(found.compiled) + found.failed + 2 * freed,
+        compiles=len(found.compiled) + found.failed + 2 * (found.freed is not None),
         best_us=best,
         at=at,
-        near_at=next(near, None),
-        any_us=min(map(_step, found.compiled)),
+        near_at=next((at for at, step in usual if step <= MOST_RATIO * best_us), None),
+        asked_us=min(asked),
+        ordered_us=min(map(_step, found.compiled)),
         best=", ".join(map(_of_spec, found.compiled[at - 1].point.specs)),
     )
 
 
 def _step(found: Compiled) -> float:
     return float("inf") if found.figures is None or found.figures.step_us is None else found.figures.step_us
-
-
-def _is_one_of_all(found: Compiled) -> bool:
-    return found.point.order is None and None not in found.point.specs
 
 
 def _of_spec(spec: Sequence[Sequence[str]] | None) -> str:
@@ -529,8 +547,9 @@ def compare(batches: Sequence[int], seeds: Sequence[int]) -> list[str]:
                 ratio = outcome.best_us / best_us
                 print(
                     f"  seed {seed}: {outcome.best_us:.2f} us, {ratio:.4f} of it, compile {outcome.at} of "
-                    f"{outcome.compiles}; within {MOST_RATIO - 1:.0%} at {outcome.near_at}; open results and other "
-                    f"orders included {outcome.any_us:.2f} us; {outcome.best}",
+                    f"{outcome.compiles}, within {MOST_RATIO - 1:.0%} at {outcome.near_at}: {outcome.best}; "
+                    f"with a result that is asked for {outcome.asked_us:.2f} us, "
+                    f"with other orders of the devices {outcome.ordered_us:.2f} us",
                     flush=True,
                 )
                 if ratio > MOST_RATIO or outcome.compiles > MOST_COMPILES:
