@@ -43,7 +43,7 @@ _RANKED_OPERATIONS = 400_000
 _MOST_TRACED = 60
 _FAMILIES = 10
 _SHARE_RANKING = 0.4
-_SHARE_OF_RANKINGS = 0.5
+_SHARE_OF_RANKINGS = 0.25
 """Of what may be compiled before anything is learned from it: what rankings fill up, where recipes do not."""
 _CUT = "ranking took two fifths of the time that was given, and was ended: more time searches in another order"
 _LITTLE = 0.05
@@ -287,7 +287,7 @@ class Search:
     def _shortlist(self) -> list[Point]:
         """The best of each kind of recipe, and the best by two rankings in turn: the whole, and what moves.
 
-        Rankings fill up a quarter at the most: what they put first differs in little, and teaches little.
+        Rankings fill up an eighth at the most: what they put first differs in little, and teaches little.
         """
         most = max(self._left // 2, 1)
         ranked = {point: None for point, estimate in self._estimates.items() if estimate is not None}
