@@ -292,14 +292,15 @@ def promises(pricing: Pricing, batch: int, folder: Path) -> list[float]:
     return found
 
 
-def cover(layer: Layer, prices: Prices, promises: Sequence[float], until: float) -> None:
+def cover(layer: Layer, prices: Prices, promises: Sequence[float], tiers: Iterable[float], until: float) -> None:
     """Compiles programs until every instruction of all of them is known.
 
-    First those of programs that promise to be fast; of these the program first that has most that is not known.
+    First those of programs that promise to be fast, and of which there is no text; of these the program first that has
+    most that is not known.
     """
-    for tier in TIERS:
+    for tier in tiers:
         most = tier * min(promises)
-        codes = [code for code in range(COUNT) if promises[code] <= most]
+        codes = [code for code in range(COUNT) if promises[code] <= most or not prices.keys[code]]
         while time.monotonic() < until:
             waiting = {code: prices.unknown(code) for code in codes if not prices.is_known(code)}
             if not waiting:
@@ -336,11 +337,13 @@ class Collected:
 
     Attributes:
         prices: What was compiled.
+        promises: The step of every program before code generation has said anything of it.
         steps: The step of every program whose instructions are known.
         versions: Of jax, jaxlib and libtpu.
     """
 
     prices: Prices
+    promises: Sequence[float]
     steps: dict[int, float]
     versions: dict[str, str]
 
@@ -369,11 +372,13 @@ def collect(batch: int, folder: Path, whole: int, seconds: float) -> Collected:
         ((_, own),) = layer.compiled([OWN])
         assert own is not None
         pricing = Pricing(own)
-        cover(layer, prices, promises(pricing, batch, folder), until)
-        known = (code for code in range(COUNT) if prices.keys[code] and not prices.unknown(code))
-        steps = {code: pricing.step_us(prices.text(code)) for code in known}
-        confirm(layer, prices, steps, whole, until)
-        return Collected(prices=prices, steps=steps, versions=dict(own.versions))
+        promised = promises(pricing, batch, folder)
+        for tiers in (TIERS[:2], TIERS[2:]):
+            cover(layer, prices, promised, tiers, until)
+            known = (code for code in range(COUNT) if prices.keys[code] and not prices.unknown(code))
+            steps = {code: pricing.step_us(prices.text(code)) for code in known}
+            confirm(layer, prices, steps, whole, until)
+        return Collected(prices=prices, promises=promised, steps=steps, versions=dict(own.versions))
 
     return with_layer(batch, used)
 
@@ -391,6 +396,10 @@ def written(found: dict[int, Collected]) -> str:
     lines = [
         "# Written by exhaustive.py --collect: all ways to shard gelu(x @ W1) @ W2 over X=2 and Y=4 of v5e:2x4.",
         "# What a step takes is of the prices of that day; a digest tells the figures of the chip and the constants.",
+        "# A program promises what its optimized text is priced at before code generation has said anything of it.",
+        "# Where not all are priced, the others promise at least others_promise_us; of those that are priced none",
+        "# takes less than what it promised, divided by largest_promise_by_step. Steps that were put together differ",
+        "# from those of full compiles by largest_deviation at the most.",
         "",
         "[versions]",
         *(f'{name} = "{version}"' for name, version in sorted(versions.items())),
@@ -409,7 +418,11 @@ def written(found: dict[int, Collected]) -> str:
             f"instructions = {len({key for keys in one.prices.keys for key in keys.values()})}",
             f"instructions_that_differ = {one.prices.differing}",
             f"largest_deviation = {one.deviation:.6f}",
+            f"largest_promise_by_step = {max(one.promises[code] / step for code, step in steps.items()):.3f}",
         ]
+        left = [one.promises[code] for code in range(COUNT) if code not in steps and compiled.get(code, ()) is not None]
+        if left:
+            lines.append(f"others_promise_us = {min(left):.2f}")
         ordered = sorted(steps, key=lambda code: (steps[code], code))
         lines.append(f"[B{batch}.step_us]")
         lines += [
