@@ -69,12 +69,17 @@ class Estimate:
 
     def step_us(self, rates: Rates) -> float:
         """The same, each matmul by its own roofline, with a start for each transfer: what whole programs differ in."""
+        return sum(self.parts_us(rates))
+
+    def parts_us(self, rates: Rates) -> tuple[float, ...]:
+        """What `step_us` is the sum of: moving, matmuls, other operations, starts of transfers, and of the program."""
         matmuls = sum(
             times * max(flops / rates.flops, moved / rates.memory_bytes) for times, flops, moved in self.matmuls
         )
         of_matmuls = sum(times * moved for times, _, moved in self.matmuls)
         others = _FUSED * max(self.memory_bytes - of_matmuls, 0.0) / rates.memory_bytes
-        return 1e6 * (self.moved_bytes / rates.link_bytes + matmuls + others) + _START_US * self.transfers + 1.0
+        moving = self.moved_bytes / rates.link_bytes
+        return 1e6 * moving, 1e6 * matmuls, 1e6 * others, _START_US * self.transfers, 1.0
 
 
 _START_US = 3.0

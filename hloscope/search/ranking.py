@@ -194,12 +194,13 @@ def is_explicit(lowered: Lowered) -> bool:
 
 
 def rates_of(chosen: Slice) -> Rates:
-    """What one device of a slice does in a second."""
+    """What one device of a slice does in a second; it sends along one axis, both ways round where that is closed."""
     chip = chosen.chip
     if chip is None:
         return Rates(link_bytes=1e11, memory_bytes=1e12, flops=2e14)
+    ways = 2 if any(chosen.wraparound()) else 1
     return Rates(
-        link_bytes=chip.ici_bytes_per_s * chip.ici_links / 2 / chip.devices_per_chip,
+        link_bytes=chip.ici_bytes_per_s * ways / chip.devices_per_chip,
         memory_bytes=chip.hbm_bytes_per_s / chip.devices_per_chip,
         flops=chip.bf16_flops_per_s / chip.devices_per_chip,
     )

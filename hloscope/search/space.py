@@ -266,6 +266,18 @@ class Space:
             return Change(constraints=edits) if edits and self.is_own(point) else None
         return replace(found, constraints=edits)
 
+    def freed(self, point: Point) -> Change | None:
+        """A point with the results open that are kept as the program asks for them; None where none is."""
+        held = {leaf.index for part in self.parts if part.is_result for leaf in part.leaves} | {*self.leaves.replaces}
+        kept = [leaf for leaf in self.leaves.results if leaf.asked is not None and leaf.index not in held]
+        arguments = [
+            (leaf, spec)
+            for part, spec in zip(self.parts, point.specs, strict=True)
+            for leaf in part.leaves
+            if spec is not None and not part.is_result
+        ]
+        return self.leaves.change(arguments, [(leaf, None) for leaf in kept]) if kept else None
+
     def is_own(self, point: Point) -> bool:
         """Whether arrays lie as they are written."""
         return point.specs == self.own.specs

@@ -30,7 +30,7 @@ from hloscope.search.ranking import estimates_of, is_explicit, rates_of
 from hloscope.search.recipes import Recipe, Recipes
 from hloscope.search.space import Point, Space
 from hloscope.search.subject import Subject
-from hloscope.search.surrogate import Differences, Surrogate, expected_gains
+from hloscope.search.surrogate import Array, Differences, Surrogate, calibrated, expected_gains
 from hloscope.units import format_time, plural
 
 _ROUND = 8
@@ -43,6 +43,8 @@ _RANKED_OPERATIONS = 400_000
 _MOST_TRACED = 60
 _FAMILIES = 10
 _SHARE_RANKING = 0.4
+_SHARE_OF_RANKINGS = 0.25
+"""Of what may be compiled before anything is learned from it: what rankings fill up, where recipes do not."""
 _CUT = "ranking was cut off at two fifths of the time budget; a larger budget may search in another order"
 _LITTLE = 0.05
 """Of the step: who waits less for others gains nothing by another order of the devices."""
@@ -280,6 +282,10 @@ class Search:
         estimate = self._estimates[point]
         return float("inf") if estimate is None else estimate.step_us(self._rates)
 
+    def _parts(self, points: Sequence[Point]) -> Array:
+        found = (self._estimates[point] for point in points)
+        return np.array([estimate.parts_us(self._rates) for estimate in found if estimate is not None])
+
     def _moved(self, point: Point) -> tuple[float, float]:
         estimate = self._estimates[point]
         return (float("inf"), 0.0) if estimate is None else (estimate.moved_bytes, estimate.step_us(self._rates))
@@ -287,7 +293,10 @@ class Search:
     # ---- what is compiled
 
     def _shortlist(self) -> list[Point]:
-        """The best of each kind of recipe, and the best by two rankings in turn: the whole, and what moves."""
+        """The best of each kind of recipe, and the best by two rankings in turn: the whole, and what moves.
+
+        Rankings fill up an eighth at the most: what they put first differs in little, and teaches little.
+        """
         most = max(self._left // 2, 1)
         ranked = {point: None for point, estimate in self._estimates.items() if estimate is not None}
         families: dict[str, Point] = {}
@@ -296,7 +305,7 @@ class Search:
         chosen = dict.fromkeys(list(families.values())[:_FAMILIES])
         whole, moved = sorted(ranked, key=self._promise), sorted(ranked, key=self._moved)
         for first, second in zip(whole, moved, strict=True):
-            if len(chosen) >= most:
+            if len(chosen) >= most * _SHARE_OF_RANKINGS:
                 break
             chosen.update(dict.fromkeys((first, second)))
         return [point for point in chosen if point not in self._done][:most]
@@ -318,9 +327,10 @@ class Search:
         columns = Differences(point.traits for point in (*(found.point for found in known), *pool))
         compiled = columns.rows([found.point.traits for found in known])
         waiting = columns.rows([point.traits for point in pool])
-        promised = np.array([self._promise(found.point) for found in known])
-        promises = np.array([self._promise(point) for point in pool])
         steps = np.array([found.figures.step_us for found in known if found.figures is not None], dtype=np.float64)
+        parts = self._parts([found.point for found in known])
+        factors = calibrated(parts, steps)
+        promised, promises = parts @ factors, self._parts(pool) @ factors
         fitting = [step for step, found in zip(steps, known, strict=True) if found.fits]
         best, fits = log(min(fitting, default=max(steps))), np.array([self._likely_fits(point) for point in pool])
         chosen: list[int] = []
@@ -440,7 +450,7 @@ class Search:
     def _free(self) -> None:
         """What freeing the results would win: the best two, with every result open that was asked for."""
         for found in sorted(self.found.compiled, key=lambda found: found.order)[:2]:
-            change = _freed(found)
+            change = found.space.freed(found.point)
             if change is None or monotonic() >= self._until:
                 return
             try:
@@ -478,21 +488,6 @@ def _figures(kept: KeptFigures | None, pending: Figures | Pending | str) -> Figu
     if kept is not None:
         kept.put(figures)
     return figures
-
-
-def _freed(found: Compiled) -> Change | None:
-    """A point with the results open that are held where the program asks for them; None where none is."""
-    leaves = found.space.leaves
-    held = {leaf.index for part in found.space.parts if part.is_result for leaf in part.leaves}
-    held |= {*leaves.replaces}
-    fixed = [leaf for leaf in leaves.results if leaf.asked is not None and leaf.index not in held]
-    arguments = [
-        (leaf, spec)
-        for part, spec in zip(found.space.parts, found.point.specs, strict=True)
-        for leaf in part.leaves
-        if spec is not None and not part.is_result
-    ]
-    return leaves.change(arguments, [(leaf, None) for leaf in fixed]) if fixed else None
 
 
 def _family(name: str) -> str:

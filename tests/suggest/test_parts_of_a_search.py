@@ -19,7 +19,7 @@ from hloscope.program.target import attached_facts
 from hloscope.search.orders import device_orders, follows_axes
 from hloscope.search.recipes import Recipes
 from hloscope.search.space import DROPPED, FOLLOWING, KEPT, Point, Space
-from hloscope.search.surrogate import Differences, Surrogate, expected_gains
+from hloscope.search.surrogate import Differences, Surrogate, calibrated, expected_gains
 
 
 def space_of(function, keep=(), free=()):
@@ -143,6 +143,19 @@ def test_what_neighbours_took_corrects_the_estimate():
     assert all(0 < deviation < 2 for deviation in deviations)
     exact, _ = model.expected(columns.between(known, known), np.array([10.0, 10.0, 10.0]))
     assert np.exp(exact) == pytest.approx([40, 40, 10], rel=0.05)
+
+
+def test_what_was_compiled_says_which_part_of_an_estimate_counts():
+    one = np.array([[10.0, 80.0, 20.0], [30.0, 60.0, 20.0], [5.0, 90.0, 60.0], [40.0, 70.0, 5.0], [20.0, 40.0, 40.0]])
+    parts, truth = np.tile(one, (8, 1)), np.array([3.0, 0.7, 0.1])
+    assert calibrated(parts, parts @ truth) == pytest.approx(truth, abs=0.25)
+    assert calibrated(parts, parts.sum(axis=1)) == pytest.approx([1, 1, 1])
+    few = calibrated(one, one @ truth)
+    assert all(abs(few - truth) < abs(1 - truth))  # what little was compiled says counts too
+    slow = np.vstack([parts, parts[:5]]), np.append(parts @ truth, np.full(5, 5000.0))
+    assert calibrated(*slow) == pytest.approx(truth, abs=0.25)
+    assert one[0] @ calibrated(one[:1], np.array([220.0])) == pytest.approx(220, rel=0.15)
+    assert all(calibrated(parts, np.full(40, 1e-3)) > 0)
 
 
 def test_a_gain_is_expected_where_much_is_unknown_or_promised():
