@@ -361,6 +361,12 @@ class Collected:
             (abs(self.steps[code] / step - 1) for code, step in whole.items() if code in self.steps), default=0.0
         )
 
+    @property
+    def overpromised(self) -> float:
+        """The most that a program promises, in steps of it."""
+        ratios = (self.promises[code] / step for code, step in self.all_steps.items())
+        return max((ratio for ratio in ratios if ratio < float("inf")), default=0.0)
+
 
 def collect(batch: int, folder: Path, whole: int, seconds: float) -> Collected:
     """Prices all ways to shard the layer with one size of the batch, or as many as there is time for."""
@@ -418,7 +424,7 @@ def written(found: dict[int, Collected]) -> str:
             f"instructions = {len({key for keys in one.prices.keys for key in keys.values()})}",
             f"instructions_that_differ = {one.prices.differing}",
             f"largest_deviation = {one.deviation:.6f}",
-            f"largest_promise_by_step = {max(one.promises[code] / step for code, step in steps.items()):.3f}",
+            f"largest_promise_by_step = {one.overpromised:.3f}",
         ]
         left = [one.promises[code] for code in range(COUNT) if code not in steps and compiled.get(code, ()) is not None]
         if left:
