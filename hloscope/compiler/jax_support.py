@@ -23,6 +23,7 @@ COMPILING = "compiling functions"
 RECORDING = "recording a script"
 REASONS = "why a collective is there"
 PROTOS = "reading serialized HLO"
+KERNELS = "telling kernels apart by what they do"
 
 _USED = {
     COMPILING: {
@@ -53,6 +54,7 @@ _USED = {
         "jaxlib.mlir.dialects.sdy": "TensorShardingAttr",
     },
     PROTOS: {"jaxlib": "_hlo.HloModule.from_serialized_hlo_module_proto"},
+    KERNELS: {"jaxlib.mlir._mlir_libs._tpu_ext": "register_dialect"},
 }
 PARTS = {
     purpose: tuple(f"{module}:{name}" for module, names in modules.items() for name in names.split())
