@@ -51,6 +51,7 @@ def same_facts(one, other):
     assert one["time"] == other["time"]
 
 
+@pytest.mark.long
 def test_a_training_loop_of_flax():
     document, said = recorded(script="train_nnx.py")
     programs = by_name(document)

@@ -58,6 +58,7 @@ def test_a_search_finds_what_is_faster_and_it_holds_when_written_by_hand():
     assert again.memory.peak_bytes == pytest.approx(best.figures.hbm_bytes, rel=0.01)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("cached")
 def test_the_same_seed_compiles_the_same_in_the_same_order_whatever_the_jobs():
     one, two = (hloscope.suggest(shardable.experts, candidates=6, jobs=jobs) for jobs in (1, 2))

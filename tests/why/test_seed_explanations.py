@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 import pytest
+from sampled import every_other
 
 from hloscope.why.phrases import equations
 from hloscope.why.sentences import advice
@@ -49,7 +50,7 @@ def told(analysis) -> list[dict[str, object]]:
     return [json.loads(text) for text in sorted(unique)]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", every_other(TARGETS))
 def test_the_explanation_is_the_one_that_was_read(explained, target, request):
     if target.startswith("nnx_linear"):
         pytest.importorskip("flax")
