@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from hloscope.analysis.model.recording import RecordedProgram, Recording
     from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Suggestions
     from hloscope.analysis.model.timeline import Timeline
+    from hloscope.api.accepting import Accepted, accept
     from hloscope.api.analyses import analyze, analyze_all, analyze_text
-    from hloscope.api.checking import Accepted, accept, check
+    from hloscope.api.checking import check
     from hloscope.api.comparing import compare
     from hloscope.api.diffing import diff
     from hloscope.api.doctor import doctor

@@ -67,6 +67,8 @@ class TargetConfig:
         baseline: Whether what it moves is held against a baseline file.
         fail_on: The least severity of what rules find that fails the check, `error`, `warning` or `note`; None where
             nothing of it does.
+        tolerance: How far figures of the baseline may grow before that is a change, as shares: of the step and of
+            parts of the memory.
         place: The file and the line where it is written; None for one that is written nowhere.
     """
 
@@ -79,6 +81,7 @@ class TargetConfig:
     contract: Any = None
     baseline: bool = True
     fail_on: str | None = None
+    tolerance: Mapping[str, float] = field(default_factory=dict)
     place: str | None = None
 
     @property
@@ -145,6 +148,16 @@ _Takes = tuple[Callable[[Any], bool], str]
 _SEVERITIES = ("error", "warning", "note")
 """What `fail-on` takes."""
 
+TOLERATED = ("step", "peak", "arguments", "outputs", "temporaries", "code")
+"""The figures of a baseline that may be let grow."""
+
+_SHARE = re.compile(r"(\d+(?:\.\d+)?) ?%")
+
+
+def _is_share(value: Any) -> bool:
+    return is_text(value) and _SHARE.fullmatch(value) is not None
+
+
 KEYS: dict[str, _Takes] = {
     "function": (is_text, '"model.py:step"'),
     "hlo": (is_text, '"step.hlo"'),
@@ -156,6 +169,12 @@ KEYS: dict[str, _Takes] = {
     "contract": (lambda value: isinstance(value, str | list | dict), '["all-reduce@model <= 2MB", "nothing else"]'),
     "baseline": (lambda value: isinstance(value, bool), "false"),
     "fail-on": (lambda value: value in _SEVERITIES, '"warning"'),
+    "tolerance": (
+        lambda value: (
+            isinstance(value, dict) and value.keys() <= set(TOLERATED) and all(map(_is_share, value.values()))
+        ),
+        '{ step = "5%", peak = "5%" }, of ' + ", ".join(TOLERATED),
+    ),
 }
 _ONLY_FOR_FUNCTIONS = tuple(option.key for option in OPTIONS if option.key and not option.of_text)
 """What cannot be said of a file of HLO text."""
@@ -475,6 +494,7 @@ def _target(name: str, table: Mapping[str, Any], rules: Mapping[str, Any], place
         contract=table.get("contract"),
         baseline=table.get("baseline", True),
         fail_on=table.get("fail-on"),
+        tolerance={name: float(share.rstrip(" %")) / 100 for name, share in table.get("tolerance", {}).items()},
         place=place,
     )
 

@@ -22,6 +22,7 @@ ChangeKindText = Literal[
     "regrouped",
     "equivalent spelling",
 ]
+JudgementText = Literal["same", "better", "worse", "different"]
 KindText = Literal[
     "all-gather",
     "all-reduce",
@@ -79,6 +80,7 @@ class AnalysisDict(TypedDict):
     arguments: list[ArrayFactDict]
     outputs: list[ArrayFactDict]
     intermediates: list[IntermediateFactDict]
+    matmuls: list[MatmulsDict]
     kernels: list[KernelDict]
     memory: MemoryDict
     memory_peak: MemoryPeakDict | None
@@ -145,6 +147,19 @@ class CalibratedFigureDict(TypedDict):
     why: str | None
 
 
+class CauseDict(TypedDict):
+    """One change of a program, however many lines of its baseline it touches."""
+
+    key: str
+    judgement: JudgementText
+    message: str
+    source: str | None
+    why: str | None
+    tried: str | None
+    wire_bytes: int | None
+    time_us: float | None
+
+
 class ChangedCollectiveDict(TypedDict):
     """One collective of a change."""
 
@@ -186,6 +201,7 @@ class CheckedTargetDict(TypedDict):
     contract: str | None
     remarks: list[str]
     baseline: str | None
+    judged: JudgedDict | None
     findings: list[FindingDict]
     analysis: AnalysisDict | None
 
@@ -388,6 +404,18 @@ class ExplainedCollectiveDict(TypedDict):
     reason: int | None
 
 
+class FigureDict(TypedDict):
+    """One figure of a program, before and after."""
+
+    name: str
+    unit: str
+    before: float | None
+    after: float | None
+    before_range: list[float] | None
+    after_range: list[float] | None
+    comparable: bool
+
+
 class FiguresDict(TypedDict):
     """What one step of a program costs one device."""
 
@@ -457,6 +485,16 @@ class IntervalDict(TypedDict):
     is_prefetch: bool
 
 
+class JudgedDict(TypedDict):
+    """A program beside its baseline."""
+
+    judgement: JudgementText
+    causes: list[CauseDict]
+    figures: list[FigureDict]
+    versions: str | None
+    notes: list[str]
+
+
 class KeptWriteDict(TypedDict):
     """Something that the script would have written, removed or sent, and that did not happen."""
 
@@ -495,6 +533,16 @@ class ListedChangeDict(TypedDict):
     text: str
     old: list[ChangedCollectiveDict]
     new: list[ChangedCollectiveDict]
+
+
+class MatmulsDict(TypedDict):
+    """The matmuls and convolutions of one line of the user's code and one type, per step on one device."""
+
+    dtype: str
+    executions: int
+    flops: int | None
+    bound: BoundText
+    source: int
 
 
 class MeasuredAxisDict(TypedDict):

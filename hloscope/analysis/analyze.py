@@ -9,6 +9,7 @@ from hloscope.analysis.arrays import arguments_of, largest_intermediates, output
 from hloscope.analysis.collectives import Found, find_collectives
 from hloscope.analysis.groups import Groups, axes_of_groups
 from hloscope.analysis.kernels import kernels_of
+from hloscope.analysis.matmuls import matmuls_of
 from hloscope.analysis.mesh_text import mesh_from_text, meshes_in_text, shardy_devices
 from hloscope.analysis.model import Analysis, Collective, Collectives, Memory, Mesh, Unmodelled
 from hloscope.analysis.opcodes import unsupported
@@ -84,6 +85,7 @@ def _analysis(
         arguments=arguments_of(module, mesh, partitioned=whole is None),
         outputs=outputs_of(module, mesh, partitioned=whole is None),
         intermediates=largest_intermediates(graph) if whole is None else (),
+        matmuls=matmuls_of(graph),
         kernels=kernels_of(graph),
         memory=Memory(),
         unmodelled=tuple(dict.fromkeys((*found.unmodelled, *unread))),

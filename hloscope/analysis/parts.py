@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from hloscope.analysis.arrays import aliases_in_text
 from hloscope.analysis.defs import Frames, maker_of, producers
+from hloscope.analysis.matmuls import MATMULS
 from hloscope.analysis.model import Collective, ModelPart, MovedValue, Phase, Role
 from hloscope.analysis.paths import argument_path, phase_of, with_modules
 from hloscope.analysis.uses import Reading, across_loop_edge, readings_of
@@ -29,8 +30,7 @@ _MOVES = frozenset({
     "slice-done", "dynamic-slice-start", "dynamic-slice-done", "all-gather-update", "async-update",
 })  # fmt: skip
 """Opcodes that bring elements elsewhere, none of them changed."""
-_MATMULS = frozenset({"dot", "convolution"})
-_MIXES = _MATMULS | {
+_MIXES = MATMULS | {
     "call", "conditional", "custom-call", "gather", "reduce", "reduce-window", "scatter", "select-and-scatter", "sort",
     "while",
 }  # fmt: skip
@@ -161,11 +161,11 @@ class _Search:
         return _About(Role.ACTIVATIONS, tuple(behind)) if behind else _NOTHING
 
     def _partners_of(self, reading: Reading) -> list[str]:
-        return self._multiplied(reading.reader, reading.frames) if reading.reader.opcode in _MATMULS else []
+        return self._multiplied(reading.reader, reading.frames) if reading.reader.opcode in MATMULS else []
 
     def _partners(self, instruction: HloInstruction) -> list[str]:
         """The arguments that an instruction, or a fusion, multiplies."""
-        if instruction.opcode in _MATMULS:
+        if instruction.opcode in MATMULS:
             return self._multiplied(instruction, ())
         if instruction.opcode != "fusion" or not instruction.called:
             return []
@@ -176,8 +176,8 @@ class _Search:
 
     def _matmuls_in(self, name: str) -> Iterator[HloInstruction]:
         computation = self.graph.module.computation(name)
-        if not _MATMULS.isdisjoint(computation.opcodes):
-            yield from (instruction for instruction in computation.instructions if instruction.opcode in _MATMULS)
+        if not MATMULS.isdisjoint(computation.opcodes):
+            yield from (instruction for instruction in computation.instructions if instruction.opcode in MATMULS)
 
     def _multiplied(self, matmul: HloInstruction, frames: Frames) -> list[str]:
         found = (self._behind_value(Value(operand), frames) for operand in matmul.operands)
@@ -239,11 +239,11 @@ class _Search:
         for _ in range(_MOST_VALUES):
             if not pending:
                 break
-            for reading in readings_of(self.graph, *pending.popleft(), wanted=_MATMULS):
+            for reading in readings_of(self.graph, *pending.popleft(), wanted=MATMULS):
                 if reading is None or reading.reader in seen:
                     continue
                 seen.add(reading.reader)
-                if reading.reader.opcode in _MATMULS:
+                if reading.reader.opcode in MATMULS:
                     multiplying.append(reading)
                     return []
                 found, following = self._next(reading)

@@ -88,7 +88,12 @@ def _path(file: str) -> PurePath:
 def users_line(frames: Sequence[SourceFrame]) -> str | None:
     """`/home/me/models/moe.py:31`: the user's innermost line, as it can be opened; None without frames."""
     frame = users_frame(frames)
-    return None if frame is None else f"{frame.file}:{frame.line}"
+    return None if frame is None else f"{frame.file}{_number(frame)}"
+
+
+def _number(frame: SourceFrame) -> str:
+    """`:31`; nothing where only the file and the function are known."""
+    return f":{frame.line}" if frame.line else ""
 
 
 def split_place(place: str) -> tuple[str, int | None]:
@@ -102,7 +107,7 @@ def short_source(frames: Sequence[SourceFrame]) -> str | None:
     frame = users_frame(frames)
     if frame is None:
         return None
-    where = f"{cell_of(frame.file) or path_of(frame).name}:{frame.line}"
+    where = f"{cell_of(frame.file) or path_of(frame).name}{_number(frame)}"
     function = _COMPREHENSION.sub("", frame.function or "").rpartition("<locals>.")[2]
     return where if function in ("", "<module>", "<lambda>") else f"{where} in {function}"
 

@@ -14,12 +14,12 @@ from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
 from hloscope.api.jobs import HowToRun, Job, Outcome, jobs_of, run_jobs
 from hloscope.api.texts import meant, read_report, refuse_beside_analysis
-from hloscope.ci import is_ci
+from hloscope.ci import is_strict
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.config import ProjectConfig, TargetConfig, find_project, refuse
-from hloscope.contracts.baseline_files import is_baseline, write_baseline
-from hloscope.contracts.baselines import baseline_of, format_baseline
+from hloscope.contracts.baseline_files import is_baseline
 from hloscope.contracts.checked import Checked, check_analysis, could_not_run, judged_strictly
+from hloscope.contracts.judged import USUAL, Tolerance
 from hloscope.contracts.model import Contract
 from hloscope.contracts.notation import read_contract
 from hloscope.errors import HloscopeError, NotationError
@@ -94,7 +94,7 @@ def check(
             found = [_analysis_of(target, args, options) for target in targets]
         names = told_apart([one.target for one in found], found)
         checks = [replace(expected.checked(one), name=name) for one, name in zip(found, names, strict=True)]
-        judged = judged_strictly(checks, strict=is_ci() if strict is None else strict, whole=True)
+        judged = judged_strictly(checks, strict=is_strict(strict), whole=True)
         return CheckReport(checks=judged, root=Path.cwd())
     beside = {"args": args, "contract": contract, "baseline": baseline, "fail_on": fail_on, **options}
     said = next((name for name, value in beside.items() if value is not None and name != "timeout_s"), None)
@@ -206,40 +206,8 @@ def report_of_project(
     """
     unused = () if names else unused_baselines(project)
     orphans = [Path(os.path.relpath(path, project.root)).as_posix() for path in unused]
-    judged = judged_strictly(checks, strict=is_ci() if strict is None else strict, whole=not names, orphans=orphans)
+    judged = judged_strictly(checks, strict=is_strict(strict), whole=not names, orphans=orphans)
     return CheckReport(checks=judged, root=project.root, unused_baselines=unused)
-
-
-@front_door
-def accept(
-    *names: str,
-    config: str | Path | None = None,
-    cached: bool = True,
-    jobs: int | None = None,
-    timeout_s: float | None = None,
-    in_ci: bool = False,
-) -> tuple[Accepted, ...]:
-    """Writes the baselines of targets of the targets file as they are now.
-
-    Args:
-        names: The targets; all of them when none is named.
-        config: The targets file; by default the nearest one, going upward from the current folder.
-        cached: False compiles everything, and keeps nothing.
-        jobs: Processes at once; by default as many as cores and memory allow.
-        timeout_s: Seconds that a target may take that names no limit of its own.
-        in_ci: Whether baselines are written where `CI` is set as well, where a check would then hold by itself.
-
-    Raises:
-        HloscopeError: There is no such target, a file cannot be written, or `CI` is set.
-    """
-    refuse_to_accept(in_ci=in_ci, fix="accept on your own machine, or give in_ci=True")
-    wanted = given.texts("names", names, example='hloscope.accept("step")')
-    project = find_project(Path.cwd(), named=given.path("config", config, example='config="hloscope.toml"'))
-    workers = None if jobs is None else given.whole("jobs", jobs, least=1)
-    limit = None if timeout_s is None else given.seconds("timeout_s", timeout_s, example="timeout_s=600")
-    with waiting() as stage:
-        stage("compiling")
-        return accept_project(project, wanted, cached=cached, workers=workers, timeout_s=limit)
 
 
 def _is_name(target: str) -> bool:
@@ -261,6 +229,7 @@ def check_project(
     project: ProjectConfig,
     names: Sequence[str] = (),
     *,
+    changes: str = "increase",
     on_done: Callable[[Checked], None] = lambda _: None,
     **how: Unpack[HowToRun],
 ) -> tuple[Checked, ...]:
@@ -269,6 +238,7 @@ def check_project(
     Args:
         project: The targets file.
         names: The targets; all of them when empty.
+        changes: Which changes of baselines fail: `increase`, or `any`, also one after which less moves.
         on_done: Called with each target, as soon as it is checked.
         **how: As for `run_jobs`.
 
@@ -282,7 +252,7 @@ def check_project(
     known: dict[str, Checked] = {}
 
     def keep(outcome: Outcome) -> None:
-        checked = known[outcome.job.name] = _checked(outcome, contracts[outcome.job.target.name])
+        checked = known[outcome.job.name] = _checked(outcome, contracts[outcome.job.target.name], changes)
         on_done(checked)
 
     run_jobs(jobs, **how, on_done=keep)
@@ -331,7 +301,7 @@ def _check_rules(target: TargetConfig) -> None:
         raise
 
 
-def _checked(outcome: Outcome, contract: Contract | None) -> Checked:
+def _checked(outcome: Outcome, contract: Contract | None, changes: str) -> Checked:
     job = outcome.job
     if outcome.analysis is None:
         found = could_not_run(job.name, outcome.error or "", place=job.target.place)
@@ -344,10 +314,18 @@ def _checked(outcome: Outcome, contract: Contract | None) -> Checked:
             baseline=job.baseline,
             root=job.root,
             fail_on=None if job.target.fail_on is None else Severity(job.target.fail_on),
+            tolerance=tolerance_of(job.target),
+            changes=changes,
         )
     except HloscopeError as error:
         found = could_not_run(job.name, error)
     return replace(found, place=job.target.place, seconds=outcome.seconds)
+
+
+def tolerance_of(target: TargetConfig) -> Tolerance:
+    """How far the figures of a target's baseline may grow: as the targets file says, else as usual."""
+    said = dict(target.tolerance)
+    return Tolerance(step=said.pop("step", USUAL.step), memory={**USUAL.memory, **said})
 
 
 def unused_baselines(project: ProjectConfig) -> tuple[Path, ...]:
@@ -355,70 +333,3 @@ def unused_baselines(project: ProjectConfig) -> tuple[Path, ...]:
     used = {job.baseline for job in jobs_of(project, ())}
     others = (path for path in sorted(project.baselines.glob("*.txt")) if path not in used)
     return tuple(path for path in others if is_baseline(path))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    """What became of one baseline.
-
-    Attributes:
-        name: The target's name, with its slice where it has several.
-        path: Its baseline file; None when it wants none or could not be analysed.
-        state: `written`, `rewritten`, `unchanged` or `wants no baseline`; None when it could not be analysed.
-        error: Why it could not be analysed.
-    """
-
-    name: str
-    path: Path | None = None
-    state: str | None = None
-    error: str | None = None
-
-
-def refuse_to_accept(*, in_ci: bool, fix: str) -> None:
-    """Refuses to write baselines in continuous integration, unless that is meant.
-
-    Raises:
-        HloscopeError: `CI` is set.
-    """
-    if is_ci() and not in_ci:
-        raise HloscopeError(
-            "baselines are not written in continuous integration, where CI is set",
-            why="a check against what was just written cannot fail",
-            fix=fix,
-        )
-
-
-def accept_project(
-    project: ProjectConfig,
-    names: Sequence[str] = (),
-    *,
-    on_done: Callable[[Accepted], None] = lambda _: None,
-    **how: Unpack[HowToRun],
-) -> tuple[Accepted, ...]:
-    """Writes the baselines of targets as they are now; see `check_project` for the arguments.
-
-    Raises:
-        HloscopeError: There is no such target, or a file cannot be written.
-    """
-    jobs, known = jobs_of(project, names), dict[str, Accepted]()
-
-    def keep(outcome: Outcome) -> None:
-        accepted = known[outcome.job.name] = _accepted(outcome)
-        on_done(accepted)
-
-    run_jobs(jobs, **how, on_done=keep)
-    return tuple(known[job.name] for job in jobs)
-
-
-def _accepted(outcome: Outcome) -> Accepted:
-    job = outcome.job
-    if outcome.analysis is None:
-        return Accepted(name=job.name, error=outcome.error)
-    if job.baseline is None:
-        return Accepted(name=job.name, state="wants no baseline")
-    baseline = baseline_of(outcome.analysis, root=job.root)
-    before = job.baseline.read_bytes() if job.baseline.is_file() else None
-    if before == format_baseline(baseline).encode():
-        return Accepted(name=job.name, path=job.baseline, state="unchanged")
-    write_baseline(job.baseline, baseline)
-    return Accepted(name=job.name, path=job.baseline, state="written" if before is None else "rewritten")

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 from hloscope import given
 from hloscope.analysis.guesses import without_guesses
-from hloscope.analysis.model import Analysis
+from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
 from hloscope.api.analyzing import analyze_hlo
@@ -21,8 +21,8 @@ from hloscope.api.checking import Target
 from hloscope.api.jobs import Checkout, Job, jobs_of, run_jobs
 from hloscope.api.texts import hlo_text, meant, read_report, refuse_beside_analysis
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
-from hloscope.contracts.baseline_files import is_baseline, read_baseline
-from hloscope.contracts.baselines import Baseline, baseline_of
+from hloscope.contracts.baseline_files import is_baseline, read_baselines
+from hloscope.contracts.baselines import Baseline, as_collectives, baseline_of
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.matching import match
 from hloscope.program.files import names_hlo, split_module
@@ -47,10 +47,10 @@ class Side:
     analysis: Analysis | None = None
 
     @classmethod
-    def of(cls, name: str, analysis: Analysis) -> Side:
-        """A program that was analysed; what was guessed of it compares with nothing."""
+    def of(cls, name: str, analysis: Analysis, *, root: Path | None = None) -> Side:
+        """A program that was analysed, of the project in a folder; what was guessed of it compares with nothing."""
         known = without_guesses(analysis)
-        return cls(name=name, baseline=baseline_of(known), analysis=known)
+        return cls(name=name, baseline=baseline_of(known, root=root), analysis=known)
 
     @property
     def step_us(self) -> float | None:
@@ -189,10 +189,8 @@ def sides_of(
 
 def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocument:
     """Matches what two programs move; where one is a baseline, the other is taken as its own baseline too."""
-    before, after = old.analysis or old.baseline, new.analysis or new.baseline
-    if old.analysis is None or new.analysis is None:
-        before, after = old.baseline, new.baseline
-    compared = match(before.collectives, after.collectives, equivalent=equivalent)
+    before, after = _collectives_of(old, new)
+    compared = match(before, after, equivalent=equivalent)
     names = told_apart((old.name, new.name), (old.analysis, new.analysis))
     sides = zip(names, (old, new), strict=True)
     not_understood = tuple(name for name, side in sides if side.baseline.not_understood)
@@ -209,6 +207,13 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
         peak_bytes=(old.baseline.memory.peak_bytes, new.baseline.memory.peak_bytes),
         step_us=(old.step_us, new.step_us),
     )
+
+
+def _collectives_of(old: Side, new: Side) -> tuple[Sequence[Collective], Sequence[Collective]]:
+    if old.analysis is not None and new.analysis is not None:
+        return old.analysis.collectives, new.analysis.collectives
+    rows = as_collectives(old.baseline.rows, new.baseline.rows, sizes=dict(new.baseline.mesh or ()))
+    return rows[: len(old.baseline.rows)], rows[len(old.baseline.rows) :]
 
 
 def _unlike(old: Baseline, new: Baseline) -> Iterator[str]:
@@ -235,8 +240,7 @@ def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
     if path.suffix == ".json":
         return Side.of(name, read_report(path, name))
     if path.suffix == ".txt" and is_baseline(path):
-        baseline = read_baseline(path)
-        return None if baseline is None else Side(name=name, baseline=baseline)
+        return Side(name=name, baseline=read_baselines(path)[0])
     if not names_hlo(path):
         return None
     beside = {key: value for key, value in target.options.items() if BY_NAME[key].of_text}
@@ -305,7 +309,7 @@ def sides_of_jobs(jobs: Sequence[Job], *, cached: bool, timeout_s: float | None 
         if outcome.analysis is None:
             first, _, rest = (outcome.error or "").removeprefix("error: ").partition("\n")
             raise TargetError(f"{job.name}: {first}", why=rest.strip() or None)
-        sides.append(Side.of(job.name, outcome.analysis))
+        sides.append(Side.of(job.name, outcome.analysis, root=job.root))
     return sides
 
 

@@ -1,7 +1,9 @@
-"""`hloscope accept`: baselines as the targets are now."""
+"""`hloscope accept`: baselines as the targets are now, change by change where somebody is there to be asked."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,30 +14,98 @@ from hloscope.cli.options import debug_option, jobs_option, limit_option, projec
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK
 
 if TYPE_CHECKING:
-    from hloscope.api.checking import Accepted
+    from hloscope.api.accepting import Accepted, Proposed
+    from hloscope.contracts.accepting import Change
 
 
 @click.command()
 @click.argument("names", nargs=-1)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="CHANGE",
+    help="Accept this change alone, as a failed check names it: all-gather@fsdp, types, memory. Repeats.",
+)
+@click.option("--all", "all_of_them", is_flag=True, help="Accept every change without asking, on a terminal too.")
+@click.option("--beside", is_flag=True, help="Keep the baseline of another compiler's version beside the new one.")
 @project_options
 @jobs_option
 @limit_option
 @click.option("--accept-in-ci", is_flag=True, help="Write them where CI is set, too.")
 @debug_option
 def command(names: tuple[str, ...], accept_in_ci: bool, debug: bool, **options: Any) -> None:
-    """Write the baselines of targets, all of them or those NAMED, as they are now; read the difference, then commit."""
-    running.print_text(lambda: _accepted(names, accept_in_ci, options), debug=debug)
+    """Write the baselines of targets, all of them or those NAMED, as they are now.
+
+    On a terminal each change is shown and asked about. Read the difference of the files, then commit them.
+    """
+    running.print_text(lambda: _accepted(names, accept_in_ci, **options), debug=debug)
 
 
-def _accepted(names: tuple[str, ...], in_ci: bool, options: dict[str, Any]) -> tuple[str, int]:
+def _accepted(
+    names: tuple[str, ...], in_ci: bool, *, only: tuple[str, ...], all_of_them: bool, beside: bool, **options: Any
+) -> tuple[str, int]:
     """What became of each baseline, in words; the exit code, 2 where a target could not be analysed."""
-    from hloscope.api.checking import accept_project, refuse_to_accept
+    from hloscope.api.accepting import accept_project, refuse_to_accept
 
     refuse_to_accept(in_ci=in_ci, fix="accept on your own machine, or pass --accept-in-ci")
-    project, done = running.over_targets(accept_project, names, **options)
+    asks = None if all_of_them or only or not _somebody_is_there() else _Asking()
+    project, done = running.over_targets(accept_project, names, **options, only=only, beside=beside, asks=asks)
     failed = any(accepted.error is not None for accepted in done)
     text = "\n".join(_line(accepted, project.root) for accepted in done)
     return text, EXIT_COULD_NOT_RUN if failed else EXIT_OK
+
+
+def _somebody_is_there() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+class _Asking:
+    """Shows the changes of one baseline after the other on stderr, and asks which of them are accepted."""
+
+    def __call__(self, proposed: Proposed) -> Collection[str] | None:
+        """The keys of the changes that are accepted; None after `quit`."""
+        compared = proposed.compared
+        if compared is None:
+            return ()
+        running.say(f"\n{proposed.name} is {compared.judged.judgement}")
+        accepted: list[str] = []
+        for number, change in enumerate(compared.changes, 1):
+            if change.cause.key in accepted:
+                continue
+            running.say(f"  {number} of {len(compared.changes)}  {change.cause.judgement}: {change.cause.message}")
+            answer = self._answer(change)
+            if answer == "q":
+                return None
+            if answer == "t":
+                return [*accepted, *(each.cause.key for each in compared.changes[number - 1 :])]
+            if answer == "a":
+                accepted.append(change.cause.key)
+        return accepted
+
+    @staticmethod
+    def _answer(change: Change) -> str:
+        while True:
+            click.echo("  [a]ccept, [r]eject, [s]how, accept [t]he rest of this target, [q]uit: ", err=True, nl=False)
+            answer = click.getchar().lower()
+            click.echo(answer if answer.isprintable() else "", err=True)
+            if answer in ("\x03", "\x04"):
+                raise KeyboardInterrupt
+            if answer in "artq":
+                return answer
+            if answer == "s":
+                for line in _details(change):
+                    running.say(f"      {line}")
+
+
+def _details(change: Change) -> list[str]:
+    """Where a change is, why it moves, and the lines of the baseline that it takes away and adds."""
+    from hloscope.contracts.baselines import row_text
+
+    cause = change.cause
+    lines = [f"--> {cause.source}"] if cause.source else []
+    lines += [f"why: {cause.why}"] if cause.why else []
+    lines += [f"- {row_text(row)}" for row in change.old]
+    return [*lines, *(f"+ {row_text(row)}" for row in change.new)]
 
 
 def _line(accepted: Accepted, root: Path) -> str:

@@ -90,6 +90,13 @@ def _write_also(report: CheckReport, options: dict[str, Any]) -> None:
     default=None,
     help="Whether missing baselines, those of no target and unused allowances fail. [default: where CI is set]",
 )
+@click.option(
+    "--fail-on",
+    "changes",
+    type=click.Choice(["increase", "any"]),
+    default="increase",
+    help="Which changes of baselines fail: those that are worse or lose something, or any.",
+)
 @limit_option
 @running.reports("check", _exit_code, then=_write_also)
 def command(names: tuple[str, ...], also: tuple[str, ...], strict: bool | None, **options: Any) -> CheckReport:

@@ -73,10 +73,12 @@ def over_targets(
     timeout_s: float | None,
     executor: str | None = None,
     line: Callable[[Any], str] = lambda _: "",
+    **more: Any,
 ) -> tuple[ProjectConfig, T]:
     """The project, and what `check` or `accept` makes of its targets, with progress on a terminal.
 
-    Of each target that is done `line` is written to stderr, so that a log has it whatever becomes of the others.
+    Of each target that is done `line` is written to stderr, so that a log has it whatever becomes of the others; `more`
+    is passed on.
     """
     from hloscope.config import find_project
 
@@ -91,7 +93,7 @@ def over_targets(
 
         stage("compiling")
         how = {"cached": not no_cache, "workers": jobs, "timeout_s": timeout_s, "executor": executor}
-        done = use_case(project, names, **how, on_done=on_done)
+        done = use_case(project, names, **how, **more, on_done=on_done)
     return project, done
 
 

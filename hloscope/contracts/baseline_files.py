@@ -1,38 +1,59 @@
-"""Baseline files: read, to the baseline or to an error at the damaged line; and written whole or not at all."""
+"""Baseline files: read, to their baselines or to an error at the damaged line; and written whole or not at all."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from hloscope.analysis.model import Memory
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.contracts.baselines import MEMORY_PARTS, TITLE, Baseline, BaselineRow, format_baseline, total_line
+from hloscope.contracts.baselines import (
+    END,
+    FIRST_TITLE,
+    MEMORY_PARTS,
+    NOWHERE,
+    TITLE,
+    WRITTEN,
+    Baseline,
+    BaselineRow,
+    BaselineStep,
+    MatmulRow,
+    Place,
+    format_baselines,
+)
 from hloscope.errors import HloscopeError, caret_excerpt
+from hloscope.units import known_sum
 
 _BEGINNING = TITLE.rpartition(" ")[0].encode()
 _COUNT = r"(?:unknown|\d[\d,]*)"
 _AXIS = r'(?:"(?:[^"\\]|\\.)*"|[^\s,="]+)'
+_NAME = r'(?:"(?:[^"\\]|\\.)*"|[^\s"]*[^\s":])'
 _MESH_AXIS = re.compile(rf"(?P<name>{_AXIS})=(?P<size>\d+)(?:,|$)")
 _AMOUNTS = (
     r"(?:(?P<bound>at most|at least|unknown) )?(?P<executions>\d[\d,]*) times?",
     rf"(?P<payload>{_COUNT}) B payload",
     rf"(?P<wire>{_COUNT}) B wire",
 )
-_ROW = re.compile(
-    rf"(?P<kind>[\w-]+)@(?P<axes>(?:{_AXIS},)*{_AXIS}|)(?: over (?P<link>[\w+]+))? +{' +'.join(_AMOUNTS)}"
-    r"(?: +(?P<file>\S.*?):(?P<line>\d+)(?: in (?P<function>.+))?)?"
-)
+_WHAT = rf"(?P<kind>[\w-]+)@(?P<axes>(?:{_AXIS},)*{_AXIS}|)(?: over (?P<link>[\w+]+))?"
+_PLACE = rf"(?: +(?P<file>{_NAME})(?: in (?P<function>{_NAME}))?(?:: (?P<text>\S.*))?)?"
+_ARRAYS = r"(?: of (?P<arrays>\d[\d,]*) arrays)?"
+_AMOUNTS_NOW = (_AMOUNTS[0] + _ARRAYS, *_AMOUNTS[1:])
+_ROW = re.compile(rf"{_WHAT} +(?P<dtype>[\w+]+|\?)(?P<written> {WRITTEN})? +{' +'.join(_AMOUNTS_NOW)}{_PLACE}")
+_MATMULS = re.compile(rf"matmuls +(?P<dtype>\w+|\?) +(?P<flops>{_COUNT}) FLOP{_PLACE}")
+_FIRST_ROW = re.compile(rf"{_WHAT} +{' +'.join(_AMOUNTS)}(?: +(?P<file>\S.*?):(?P<line>\d+)(?: in (?P<function>.+))?)?")
+_STEP = re.compile(r"([\d,.]+) us, ([\d,.]+) to ([\d,.]+) us, cost model (\d+)")
 _TOTAL = re.compile(
     rf"total: (?P<executions>\d[\d,]*) times?, (?P<payload>{_COUNT}) B payload, (?P<wire>{_COUNT}) B wire"
 )
-_HEAD_LINES = ("target", "slice", "mesh", "versions", "memory", "not understood")
-_HEAD = re.compile(rf"(?P<name>{'|'.join(_HEAD_LINES)}|kernels): (?P<value>.*)")
+_SHARED = ("target", "slice", "mesh")
+_NEEDED = ("versions", "memory", "not understood")
+_HEAD = re.compile(rf"(?P<name>{'|'.join((*_SHARED, *_NEEDED))}|kernels|step): (?P<value>.*)")
 _FIX = "run hloscope accept to write it anew, after checking the program"
 _SIGNS = {"arguments": 1, "outputs": 1, "temporaries": 1, "code": 1, "aliased": -1}
 
@@ -46,8 +67,8 @@ def is_baseline(path: Path) -> bool:
         return False
 
 
-def read_baseline(path: Path) -> Baseline | None:
-    """The baseline in a file; None where there is no file.
+def read_baselines(path: Path) -> tuple[Baseline, ...]:
+    """The baselines in a file, one for each version of the compiler; empty where there is no file.
 
     Raises:
         BaselineError: The file is damaged.
@@ -56,13 +77,13 @@ def read_baseline(path: Path) -> Baseline | None:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return None
+        return ()
     except (OSError, UnicodeDecodeError) as error:
         raise HloscopeError(f"the baseline {path} cannot be read", why=str(error), fix=_FIX) from None
-    return parse_baseline(text, name=str(path))
+    return parse_baselines(text, name=str(path))
 
 
-def write_baseline(path: Path, baseline: Baseline) -> None:
+def write_baselines(path: Path, baselines: Sequence[Baseline]) -> None:
     """Writes a baseline file, whole or not at all.
 
     Raises:
@@ -71,11 +92,11 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(format_baseline(baseline), encoding="utf-8")
+        temporary.write_text(format_baselines(baselines), encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise HloscopeError(f"the baseline {path} cannot be written", why=str(error)) from None
+        raise HloscopeError(f"the baseline {path} cannot be written", why=error.strerror or str(error)) from None
 
 
 T = TypeVar("T")
@@ -93,18 +114,26 @@ class BaselineError(HloscopeError):
         super().__init__(what, where=f"{name}:{line}:{column}", excerpt=excerpt, why=why, fix=_FIX)
 
 
-def parse_baseline(text: str, *, name: str) -> Baseline:
-    """Reads a baseline file.
+def parse_baselines(text: str, *, name: str) -> tuple[Baseline, ...]:
+    """Reads a baseline file of this version or the first.
 
     Args:
-        text: What `format_baseline` wrote.
+        text: What `format_baselines` wrote.
         name: The file's name, for messages.
 
     Raises:
-        BaselineError: A line cannot be read, or the parts do not add up to the totals: the file was damaged, cut off
-            or edited.
+        BaselineError: A line cannot be read, or the file is cut off.
     """
-    return _Reader(text, name).baseline()
+    return _Reader(text, name).baselines()
+
+
+@dataclass(kw_only=True)
+class _Section:
+    """What stands between the versions of a compiler and the end of its section."""
+
+    head: dict[str, tuple[int, str]] = field(default_factory=dict)
+    rows: list[BaselineRow] = field(default_factory=list)
+    matmuls: list[MatmulRow] = field(default_factory=list)
 
 
 class _Reader:
@@ -114,60 +143,100 @@ class _Reader:
         self._lines = text.split("\n")
         self._name = name
         self._at = 0
-        self._head: dict[str, str] = {}
-        self._rows: list[BaselineRow] = []
+        self._shared: dict[str, tuple[int, str]] = {}
 
-    def baseline(self) -> Baseline:
+    def baselines(self) -> tuple[Baseline, ...]:
+        self._refuse_line_ends()
+        if self._lines[0] == FIRST_TITLE:
+            return (self._first(),)
         if self._lines[0] != TITLE:
             self._refuse(
                 "this is no baseline that this version of hloscope reads", f"the first line should be: {TITLE}"
             )
-        for at, line in enumerate(self._lines):
+        found: list[Baseline] = []
+        section = _Section()
+        for at, line in enumerate(self._lines[1:], 1):
+            self._at = at
+            if line == END:
+                found.append(self._made(section, matmuls=tuple(section.matmuls)))
+                if found[-1].compiler in [other.compiler for other in found[:-1]]:
+                    self._refuse("the baseline has two sections of the same versions", None)
+                section = _Section()
+            elif line.strip() and not line.startswith("#"):
+                self._read(line, section, _ROW)
+        if section.head or section.rows or section.matmuls or not found or self._lines[-1]:
+            self._refuse("the baseline is cut off", f"it does not end with its last line: {END}")
+        return tuple(found)
+
+    def _refuse_line_ends(self) -> None:
+        if self._lines[0].endswith("\r"):
+            self._refuse(
+                "the baseline has the line ends of Windows", "git rewrote them: give *.txt eol=lf in .gitattributes"
+            )
+
+    def _first(self) -> Baseline:
+        """The baseline in a file of the first version, whose rows have line numbers, and add up to its last line."""
+        section = _Section()
+        for at, line in enumerate(self._lines[1:], 1):
             self._at = at
             if _TOTAL.fullmatch(line):
                 break
-            if at and line.strip() and not line.startswith("#"):
-                self._read(line)
+            if line.strip() and not line.startswith("#"):
+                self._read(line, section, _FIRST_ROW)
         else:
             self._refuse("the baseline is cut off", "it does not end with its total")
-        made = self._made()
+        made, total = self._made(section, matmuls=None), _total_line(section.rows)
         after = self._lines[self._at + 1 :]
-        if not after or any(after) or total_line(made) != line:
-            self._refuse("the baseline does not add up", f"its lines sum up to: {total_line(made)}")
+        if not after or any(after) or total != line:
+            self._refuse("the baseline does not add up", f"its lines sum up to: {total}")
         return made
 
-    def _read(self, line: str) -> None:
-        head, row = _HEAD.fullmatch(line), _ROW.fullmatch(line)
-        if head is not None and head["name"] not in self._head:
-            self._head[head["name"]] = head["value"]
-            return
-        with suppress(ValueError):
-            if row is not None:
-                self._rows.append(_row(row))
+    def _read(self, line: str, section: _Section, row_words: re.Pattern[str]) -> None:
+        head = _HEAD.fullmatch(line)
+        if head is not None:
+            known = self._shared if head["name"] in _SHARED else section.head
+            if head["name"] not in known:
+                known[head["name"]] = (self._at, head["value"])
                 return
-        self._refuse("this line of the baseline cannot be read", None, column=_readable(line) + 1)
+        with suppress(ValueError):
+            if (row := row_words.fullmatch(line)) is not None:
+                section.rows.append(_row(row.groupdict()))
+                return
+            if row_words is _ROW and (found := _MATMULS.fullmatch(line)) is not None:
+                flops, place = _count(found["flops"]), _place(found.groupdict())
+                section.matmuls.append(MatmulRow(dtype=found["dtype"], flops=flops, place=place))
+                return
+        self._refuse("this line of the baseline cannot be read", None, column=_readable(line, row_words) + 1)
 
-    def _made(self) -> Baseline:
-        head = self._head
-        for name in _HEAD_LINES:
-            if name not in head:
-                self._refuse(f"the baseline has no {name}", "a line is missing")
+    def _made(self, section: _Section, *, matmuls: tuple[MatmulRow, ...] | None) -> Baseline:
+        for known, names in ((self._shared, _SHARED), (section.head, _NEEDED)):
+            for name in names:
+                if name not in known:
+                    self._refuse(f"the baseline has no line that begins with {name}:", None)
+        head = self._shared | section.head
+
+        def value(name: str, read: Callable[[str], T]) -> T:
+            return self._value(head, name, read)
+
         return Baseline(
-            target=head["target"],
-            slice=None if head["slice"] == "none" else head["slice"],
-            mesh=None if head["mesh"] == "none" else self._value("mesh", _mesh),
-            versions=self._value("versions", _versions),
-            rows=tuple(self._rows),
-            memory=self._value("memory", _memory),
-            not_understood=self._value("not understood", int),
-            kernels=self._value("kernels", _kernels) if "kernels" in self._head else None,
+            target=head["target"][1],
+            slice=None if head["slice"][1] == "none" else head["slice"][1],
+            mesh=None if head["mesh"][1] == "none" else value("mesh", _mesh),
+            versions=value("versions", _versions),
+            rows=tuple(section.rows),
+            matmuls=matmuls,
+            memory=value("memory", _memory),
+            step=value("step", _step) if "step" in head else None,
+            not_understood=value("not understood", int),
+            kernels=value("kernels", _kernels) if "kernels" in head else None,
         )
 
-    def _value(self, name: str, read: Callable[[str], T]) -> T:
+    def _value(self, head: dict[str, tuple[int, str]], name: str, read: Callable[[str], T]) -> T:
+        at, text = head[name]
         try:
-            return read(self._head[name])
+            return read(text)
         except (ValueError, KeyError, TypeError):
-            self._at = next(index for index, line in enumerate(self._lines) if line.startswith(f"{name}: "))
+            self._at = at
             self._refuse(f"the {name} of the baseline cannot be read", None, column=len(name) + 3)
 
     def _refuse(self, what: str, why: str | None, *, column: int = 1) -> NoReturn:
@@ -177,34 +246,52 @@ class _Reader:
         )
 
 
-def _readable(line: str) -> int:
+def _readable(line: str, row_words: re.Pattern[str]) -> int:
     """How many characters of a row can be read."""
     parts = re.split(r"( {2,})", line)
     kind = parts[0].partition("@")
     if kind[0] not in set(Kind) or not kind[1]:
         return 0
+    types = (rf"(?:[\w+]+|\?)(?: {WRITTEN})?",) if row_words is _ROW else ()
     position = 0
-    for index, pattern in enumerate((r"\S+(?: over [\w+]+)?", *_AMOUNTS)):
+    for index, pattern in enumerate((r"\S+(?: over [\w+]+)?", *types, *_AMOUNTS_NOW)):
         if 2 * index >= len(parts) or not re.fullmatch(pattern, parts[2 * index]):
             return min(position, len(line))
         position += sum(map(len, parts[2 * index : 2 * index + 2]))
     return min(position, len(line))
 
 
-def _row(found: re.Match[str]) -> BaselineRow:
+def _row(found: dict[str, str | None]) -> BaselineRow:
     """The row; a ValueError for what names no kind, no link, or no quoted axis."""
+    axes, dtype = found["axes"] or "", found.get("dtype")
     return BaselineRow(
-        kind=Kind(found["kind"]),
-        axes=None if found["axes"] == "?" else tuple(map(_axis, re.findall(_AXIS, found["axes"]))),
+        kind=Kind(found["kind"] or ""),
+        axes=None if axes == "?" else tuple(map(_plain, re.findall(_AXIS, axes))),
         link=Link(found["link"] or Link.ICI),
-        executions=_count(found["executions"]) or 0,
-        payload_bytes=_count(found["payload"]),
-        wire_bytes=_count(found["wire"]),
+        dtype=None if dtype == "?" else dtype,
+        written=found.get("written") is not None,
+        executions=_count(found["executions"] or "") or 0,
+        arrays=_arrays(found),
+        payload_bytes=_count(found["payload"] or ""),
+        wire_bytes=_count(found["wire"] or ""),
         bound=Bound(found["bound"] or Bound.EXACT),
-        file=found["file"],
-        line=None if found["line"] is None else int(found["line"]),
-        function=found["function"],
+        place=_place(found),
     )
+
+
+def _arrays(found: dict[str, str | None]) -> int | None:
+    if "arrays" not in found:
+        return None
+    return _count(found["arrays"] or found["executions"] or "")
+
+
+def _place(found: dict[str, str | None]) -> Place:
+    file, function, line = (found.get(name) for name in ("file", "function", "line"))
+    if file is None:
+        return NOWHERE
+    if line is not None:  # of the first version, which quotes nothing
+        return Place(file=file, function=function, line=int(line))
+    return Place(file=_plain(file), function=None if function is None else _plain(function), text=found.get("text"))
 
 
 def _count(text: str) -> int | None:
@@ -215,10 +302,10 @@ def _mesh(text: str) -> tuple[tuple[str, int], ...]:
     found = list(_MESH_AXIS.finditer(text))
     if "".join(axis[0] for axis in found) != text:
         raise ValueError(text)
-    return tuple((_axis(axis["name"]), int(axis["size"])) for axis in found)
+    return tuple((_plain(axis["name"]), int(axis["size"])) for axis in found)
 
 
-def _axis(text: str) -> str:
+def _plain(text: str) -> str:
     return str(json.loads(text)) if text.startswith('"') else text
 
 
@@ -229,6 +316,14 @@ def _versions(text: str) -> dict[str, str]:
 
 def _kernels(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, does) for name, does in (entry.rsplit(" ", 1) for entry in _entries(text)))
+
+
+def _step(text: str) -> BaselineStep:
+    found = _STEP.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    step_us, least_us, most_us = (float(found[number].replace(",", "")) for number in (1, 2, 3))
+    return BaselineStep(step_us=step_us, least_us=least_us, most_us=most_us, model=int(found[4]))
 
 
 def _entries(text: str) -> list[str]:
@@ -248,3 +343,11 @@ def _memory(text: str) -> Memory:
         raise ValueError("the parts do not make the peak")
     fields: dict[str, Any] = {field: counts.get(name) for name, field in MEMORY_PARTS.items()}
     return Memory(**fields)
+
+
+def _total_line(rows: Sequence[BaselineRow]) -> str:
+    """The last line of a file of the first version: what the rows add up to."""
+    executions = sum(row.executions for row in rows)
+    payload, wire = known_sum(row.payload_bytes for row in rows), known_sum(row.wire_bytes for row in rows)
+    shown = ("unknown" if count is None else f"{count:,}" for count in (payload, wire))
+    return "total: {}, {} B payload, {} B wire".format(f"{executions:,} time{'s' * (executions != 1)}", *shown)

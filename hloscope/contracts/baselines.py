@@ -1,46 +1,43 @@
-"""Baselines: what a program moved when somebody last looked, one line for each kind, axes and source.
+"""Baselines: what a program moves, multiplies and takes, as it was when somebody last accepted it.
 
-Made for review: bytes in full, versions on one line of their own, no HLO. Rows of one source are summed, so that a
-compiler that combines or splits transfers changes nothing but their number.
+Made for review and for merges: one line for each kind, axes, type and line of source, which is named by its text and
+not by its number; bytes in full; no sums over lines, and no HLO. What two versions of the compiler make of one program
+stands in two sections of one file.
 """
 
 from __future__ import annotations
 
 import json
+import linecache
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import chain
+from math import prod
 from pathlib import Path, PurePath
 
 from hloscope.analysis.guesses import without_guesses
-from hloscope.analysis.model import Analysis, Collective, Memory, SourceFrame
-from hloscope.analysis.places import path_of, users_frame, users_line
+from hloscope.analysis.model import Analysis, Collective, Matmuls, Memory, SourceFrame, shapes_of
+from hloscope.analysis.places import path_of, users_frame
 from hloscope.analysis.totals import bytes_bound, grouped
-from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
+from hloscope.cost.constants import MODEL_VERSION
 from hloscope.documents import document
-from hloscope.findings import Finding, Severity
-from hloscope.matching import Change, match
-from hloscope.matching.model import amount, change_line
-from hloscope.units import format_bytes, known_sum, plural
+from hloscope.units import known_sum
 
-TITLE = "hloscope baseline 1"
-_PLAIN_AXIS = re.compile(r"[^\s,=\"?]+")
+TITLE = "hloscope baseline 2"
+FIRST_TITLE = "hloscope baseline 1"
+END = "end"
+WRITTEN = "written"
+_PLAIN = re.compile(r"[^\s,=\"?]+")
+_PLAIN_NAME = re.compile(r"[^\s\"]*[^\s\":]")
 _REMARK = (
     "# What one step moves on one device. `hloscope accept` rewrites this file; read the difference before you commit."
 )
-CHANGED = "baseline-changed"
-_MEMORY_GROWTH = 0.05
-"""Upgrades of the compiler move temporaries about; growth of the peak beyond this share is a change."""
+_LONGEST_TEXT = 80
+"""Characters of a line of source that are kept."""
 
-_COMPILERS_OWN_BYTES = 128 << 10
-"""No growth at all: code and scratch of the compiler's own, which are most of what a tiny program takes.
-
-Source: the mean of 512 x 2048 squares took 604,160 bytes as libtpu 0.0.42 compiled it, and 636,416 as 0.0.50 did.
-"""
-
-_FIX = "if this is meant: hloscope accept"
+_COMPILERS = ("jax", "jaxlib", "libtpu")
 
 MEMORY_PARTS = {
     "arguments": "argument_bytes",
@@ -54,6 +51,32 @@ MEMORY_PARTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A line of the user's code, found again wherever in its function it is.
+
+    Attributes:
+        file: The source file, below the project where it is there; None where the source is not known.
+        function: The function.
+        text: The line without its indentation, or its beginning; None where the file is not the project's.
+        line: Its number, which only baselines of the first version keep.
+    """
+
+    file: str | None = None
+    function: str | None = None
+    text: str | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        if self.file is None:
+            return "source not known"
+        name = PurePath(self.file).name
+        return name if self.function is None else f"{name} in {self.function}"
+
+
+NOWHERE = Place()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineRow:
     """What one line of source moves over one set of axes, per step on one device.
 
@@ -61,30 +84,64 @@ class BaselineRow:
         kind: The kind of collective.
         axes: Its mesh axes; None where they are not known.
         link: The network.
+        dtype: XLA's short name of the type that moves, of several joined by `+`; None where it is not known.
+        written: Whether the user's code calls for it by its name, as `jax.lax.psum` does.
         executions: Transfers.
+        arrays: Arrays in them, of which a compiler may join several in one transfer; None where that is not known.
         payload_bytes: Bytes of the larger sides; None where some are not known.
         wire_bytes: Bytes sent; None where some are not known.
         bound: How the three relate to the truth.
-        file: The source file, below the project where it is there; None where the source is not known.
-        line: The line in it.
-        function: The function.
+        place: Where it is written.
     """
 
     kind: Kind
     axes: tuple[str, ...] | None
     link: Link
+    dtype: str | None = None
+    written: bool = False
     executions: int
+    arrays: int | None = None
     payload_bytes: int | None
     wire_bytes: int | None
     bound: Bound
-    file: str | None = None
-    line: int | None = None
-    function: str | None = None
+    place: Place = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatmulRow:
+    """What one line of source multiplies, per step on one device.
+
+    Attributes:
+        dtype: XLA's short name of the type.
+        flops: Multiply-adds, two operations each; None where they are not known.
+        place: Where it is written.
+    """
+
+    dtype: str
+    flops: int | None
+    place: Place = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineStep:
+    """How long a step was predicted to take.
+
+    Attributes:
+        step_us: The prediction.
+        least_us: Where its range begins.
+        most_us: Where it ends.
+        model: The version of the cost model: of another one nothing is compared.
+    """
+
+    step_us: float
+    least_us: float
+    most_us: float
+    model: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What a program moves and takes.
+    """What a program moves and takes, as some versions of the compiler made it.
 
     Attributes:
         target: The program.
@@ -92,9 +149,11 @@ class Baseline:
         mesh: Axis sizes by name; None without a mesh.
         versions: What compiled it.
         rows: What it moves, in order of kind, axes and source.
+        matmuls: What it multiplies, in order of source; None where that is not said.
         memory: Bytes on one device.
+        step: The predicted step; None where it was not priced.
         not_understood: How many things in it were not understood.
-        kernels: Kernels that send by themselves, by name and what they do; None where there is none, or it is not said.
+        kernels: Kernels that send by themselves, by name and what they do; None where that is not said.
     """
 
     target: str
@@ -102,14 +161,16 @@ class Baseline:
     mesh: tuple[tuple[str, int], ...] | None
     versions: dict[str, str]
     rows: tuple[BaselineRow, ...]
+    matmuls: tuple[MatmulRow, ...] | None = None
     memory: Memory
+    step: BaselineStep | None = None
     not_understood: int = 0
     kernels: tuple[tuple[str, str], ...] | None = None
 
     @property
-    def collectives(self) -> tuple[Collective, ...]:
-        """The rows as collectives that run once per step, to be matched with others."""
-        return tuple(map(_as_collective, self.rows))
+    def compiler(self) -> tuple[tuple[str, str], ...]:
+        """The versions that decide what is compiled, by which sections of one file are told apart."""
+        return tuple((name, self.versions[name]) for name in _COMPILERS if name in self.versions)
 
 
 def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | None = None) -> Baseline:
@@ -121,20 +182,23 @@ def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | N
         root: The project's folder: files below it are named relative to it, others by their last two parts.
     """
     analysis = without_guesses(analysis)
-
-    def key(moved: Collective) -> Hashable:
-        return moved.kind, moved.axes, moved.link, _place(moved, root)
-
-    groups = grouped(key, analysis.collectives)
-    rows = (_row(group, *_place(group[0], root)) for group in groups.values())
-    mesh = analysis.mesh
+    mesh, time = analysis.mesh, analysis.time
     return Baseline(
         target=target or analysis.target,
         slice=None if analysis.slice is None else analysis.slice.name,
         mesh=None if mesh is None else tuple(zip(mesh.axis_names, mesh.axis_sizes, strict=True)),
         versions=dict(analysis.versions),
-        rows=tuple(sorted(rows, key=_order)),
-        memory=analysis.memory,
+        rows=tuple(row for row, _ in rows_of(analysis, root)),
+        matmuls=tuple(row for row, _ in matmul_rows_of(analysis, root)),
+        memory=replace(analysis.memory, hbm_bytes=None, fits=None),
+        step=None
+        if time is None
+        else BaselineStep(
+            step_us=round(time.step_us, 3),
+            least_us=round(time.least_us, 3),
+            most_us=round(time.most_us, 3),
+            model=MODEL_VERSION,
+        ),
         not_understood=len(analysis.unmodelled),
         kernels=_sending(analysis) or None,
     )
@@ -142,49 +206,126 @@ def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | N
 
 def _sending(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     """The kernels that send by themselves, of which no row tells how much: each by its name, with what it does."""
-    known = ((_seen(kernel.name), kernel.fingerprint or "") for kernel in analysis.kernels if kernel.remote_dma)
+    known = ((seen(kernel.name), kernel.fingerprint or "") for kernel in analysis.kernels if kernel.remote_dma)
     return tuple(sorted(known))
 
 
-def _place(collective: Collective, root: Path | None) -> tuple[str | None, int | None, str | None]:
-    frame = users_frame(collective.source)
-    if frame is None:
-        return None, None, None
+def rows_of(analysis: Analysis, root: Path | None = None) -> tuple[tuple[BaselineRow, tuple[Collective, ...]], ...]:
+    """The rows of a program in the order of a file, each with the collectives that it stands for."""
+    place_of = _places(analysis, root)
+
+    def key(moved: Collective) -> Hashable:
+        written = moved.origin is Origin.AUTHORED
+        return moved.kind, moved.axes, moved.link, _dtype_of(moved), written, place_of(moved.source)
+
+    groups = grouped(key, analysis.collectives).values()
+    rows = ((_row(group, place_of(group[0].source)), tuple(group)) for group in groups)
+    return tuple(sorted(rows, key=lambda pair: row_order(pair[0])))
+
+
+def matmul_rows_of(analysis: Analysis, root: Path | None = None) -> tuple[tuple[MatmulRow, tuple[Matmuls, ...]], ...]:
+    """The same of what a program multiplies."""
+    place_of = _places(analysis, root)
+    groups = grouped(lambda each: (each.dtype, place_of(each.source)), analysis.matmuls)
+    rows = (
+        (MatmulRow(dtype=dtype, flops=known_sum(each.flops for each in group), place=place), tuple(group))
+        for (dtype, place), group in groups.items()
+    )
+    return tuple(sorted(rows, key=lambda pair: row_order(pair[0])))
+
+
+def _places(analysis: Analysis, root: Path | None) -> Callable[[Sequence[SourceFrame]], Place]:
+    """Where a stack is written; the text of lines only of the project's own files, of programs that were traced."""
+    known: dict[tuple[str, int, str | None], Place] = {}
+    reads = root is not None and "jax" in analysis.versions
+
+    def place_of(source: Sequence[SourceFrame]) -> Place:
+        frame = users_frame(source)
+        if frame is None:
+            return NOWHERE
+        key = (frame.file, frame.line, frame.function)
+        if key not in known:
+            known[key] = _place(frame, root, reads=reads)
+        return known[key]
+
+    return place_of
+
+
+def _place(frame: SourceFrame, root: Path | None, *, reads: bool) -> Place:
     path = path_of(frame)
-    if root is not None and path.is_relative_to(root):
+    is_own = root is not None and path.is_relative_to(root)
+    if root is not None and is_own:
         shown: PurePath = path.relative_to(root)
     else:
         shown = PurePath(*path.parts[1 if path.anchor else 0 :][-2:])
-    return _seen(shown.as_posix().lstrip("/")), frame.line, _seen(" ".join((frame.function or "").split())) or None
+    return Place(
+        file=seen(shown.as_posix().lstrip("/")),
+        function=seen(" ".join((frame.function or "").split())) or None,
+        text=_text_of(frame) if reads and is_own else None,
+    )
 
 
-def _seen(text: str) -> str:
+def _text_of(frame: SourceFrame) -> str | None:
+    linecache.checkcache(frame.file)
+    text = seen(" ".join(linecache.getline(frame.file, frame.line).split()))
+    return (text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1].rstrip()}…") or None
+
+
+def seen(text: str) -> str:
     """The text with a mark in place of what no line of a file holds, and of what nobody sees in one."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
-def _row(group: list[Collective], file: str | None, line: int | None, function: str | None) -> BaselineRow:
+def _dtype_of(moved: Collective) -> str | None:
+    return "+".join(sorted({shape.dtype for shape in moved.operand_shapes})) or None
+
+
+def _row(group: list[Collective], place: Place) -> BaselineRow:
     first = group[0]
     return BaselineRow(
         kind=first.kind,
         axes=first.axes,
         link=first.link,
+        dtype=_dtype_of(first),
+        written=first.origin is Origin.AUTHORED,
         executions=sum(moved.executions for moved in group),
+        arrays=sum(moved.executions * max(len(moved.operand_shapes), 1) for moved in group),
         payload_bytes=known_sum(moved.payload_bytes_per_step for moved in group),
         wire_bytes=known_sum(moved.wire_bytes_per_step for moved in group),
         bound=reduce(lambda bound, moved: bound + bytes_bound(moved), group, Bound.EXACT),
-        file=file,
-        line=line,
-        function=function,
+        place=place,
     )
 
 
-def _order(row: BaselineRow) -> tuple[object, ...]:
-    return str(row.kind), row.axes or (), str(row.link), row.file or "", row.line or 0, row.function or ""
+def row_order(row: BaselineRow | MatmulRow) -> tuple[object, ...]:
+    """By which the rows of a file are in order, wherever their lines are."""
+    place = (row.place.file or "", row.place.function or "", row.place.text or "", row.place.line or 0)
+    if isinstance(row, MatmulRow):
+        return (*place, row.dtype)
+    axes = ("?",) if row.axes is None else row.axes
+    return str(row.kind), axes, str(row.link), *place, row.dtype or "", row.written
 
 
-def _as_collective(row: BaselineRow) -> Collective:
-    frame = None if row.file is None else SourceFrame(file=row.file, line=row.line or 0, function=row.function)
+def as_collectives(*sides: Sequence[BaselineRow], sizes: Mapping[str, int] | None = None) -> tuple[Collective, ...]:
+    """Rows as collectives that run once per step, to be matched: each text of a line is a column of line 0 there.
+
+    Args:
+        sides: Rows of one program or of two.
+        sizes: Of the mesh axes, by which it is known how many devices take part.
+    """
+    numbers: dict[str, int] = {}
+    typed = all(row.dtype is not None for rows in sides for row in rows)
+    known = (row if typed else replace(row, dtype=None) for rows in sides for row in rows)
+    return tuple(_as_collective(row, numbers, sizes or {}) for row in known)
+
+
+def _as_collective(row: BaselineRow, numbers: dict[str, int], sizes: Mapping[str, int]) -> Collective:
+    place = row.place
+    column = None if place.text is None else numbers.setdefault(place.text, len(numbers) + 1)
+    frame = None
+    if place.file is not None:
+        frame = SourceFrame(file=place.file, line=place.line or 0, function=place.function, column=column)
+    is_group = row.kind is not Kind.COLLECTIVE_PERMUTE and row.axes and set(row.axes) <= sizes.keys()
     return document(
         Collective,
         row,
@@ -192,8 +333,8 @@ def _as_collective(row: BaselineRow) -> Collective:
         computation="",
         line=0,
         groups=(),
-        group_size=None,
-        operand_shapes=(),
+        group_size=prod(sizes[axis] for axis in row.axes or ()) if is_group else None,
+        operand_shapes=shapes_of(*(f"{dtype}[]" for dtype in (row.dtype or "").split("+") if dtype)),
         result_shapes=(),
         executions=1,
         executions_bound=row.bound,
@@ -201,33 +342,44 @@ def _as_collective(row: BaselineRow) -> Collective:
     )
 
 
+def format_baselines(baselines: Sequence[Baseline]) -> str:
+    """The text of a baseline file: what all sections share, and each of them."""
+    first = baselines[0]
+    mesh = "none" if first.mesh is None else ",".join(f"{word(name)}={size}" for name, size in first.mesh)
+    lines = [TITLE, _REMARK, f"target: {first.target}", f"slice: {first.slice or 'none'}", f"mesh: {mesh}"]
+    for baseline in baselines:
+        lines += ["", *_section(baseline)]
+    return "\n".join(line.rstrip() for line in (*lines, ""))
+
+
 def format_baseline(baseline: Baseline) -> str:
-    """The text of a baseline file."""
-    mesh = "none" if baseline.mesh is None else ",".join(f"{_axis(name)}={size}" for name, size in baseline.mesh)
+    """The text of a file with one section."""
+    return format_baselines((baseline,))
+
+
+def _section(baseline: Baseline) -> list[str]:
     parts = ((name, getattr(baseline.memory, field)) for name, field in MEMORY_PARTS.items())
     lines = [
-        TITLE,
-        _REMARK,
-        f"target: {baseline.target}",
-        f"slice: {baseline.slice or 'none'}",
-        f"mesh: {mesh}",
         f"versions: {_list(f'{name} {version}' for name, version in baseline.versions.items())}",
-        "",
-        *_row_lines(baseline.rows),
-        "",
+        *_aligned(map(_cells, baseline.rows), left=(0, 1, 5)),
+        *_aligned(map(_matmul_cells, baseline.matmuls or ()), left=(0, 1, 3)),
         f"memory: {_list(f'{count:,} B {name}' for name, count in parts if count is not None)}",
-        f"not understood: {baseline.not_understood}",
-        *([f"kernels: {_list(' '.join(kernel) for kernel in baseline.kernels)}"] if baseline.kernels else []),
-        total_line(baseline),
-        "",
     ]
-    return "\n".join(line.rstrip() for line in lines)
+    step = baseline.step
+    if step is not None:
+        span = f"{step.least_us:,.3f} to {step.most_us:,.3f} us"
+        lines.append(f"step: {step.step_us:,.3f} us, {span}, cost model {step.model}")
+    if baseline.kernels:
+        lines.append(f"kernels: {_list(' '.join(kernel) for kernel in baseline.kernels)}")
+    return [*lines, f"not understood: {baseline.not_understood}", END]
 
 
-def _axis(name: str) -> str:
+def word(name: str) -> str:
     """A mesh axis as it is, or quoted as in JSON where a line of the file could not be read, or seen, with it."""
-    if _PLAIN_AXIS.fullmatch(name) and name.isprintable():
-        return name
+    return name if _PLAIN.fullmatch(name) and name.isprintable() else _quoted(name)
+
+
+def _quoted(name: str) -> str:
     return json.dumps(name).replace("\x7f", "\\u007f")
 
 
@@ -235,136 +387,72 @@ def _list(entries: Iterable[str]) -> str:
     return ", ".join(entries) or "none"
 
 
-def _row_lines(rows: tuple[BaselineRow, ...]) -> list[str]:
-    cells = [
-        (
-            f"{row.kind}@{'?' if row.axes is None else ','.join(map(_axis, row.axes))}"
-            + ("" if row.link is Link.ICI else f" over {row.link}"),
-            f"{'' if row.bound is Bound.EXACT else f'{row.bound} '}{_times(row.executions)}",
-            f"{_number(row.payload_bytes)} B payload",
-            f"{_number(row.wire_bytes)} B wire",
-            _source(row),
-        )
-        for row in rows
-    ]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if index in (0, 4) else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in cells
-    ]
+def _cells(row: BaselineRow) -> tuple[str, ...]:
+    return (
+        f"{row.kind}@{'?' if row.axes is None else ','.join(map(word, row.axes))}"
+        + ("" if row.link is Link.ICI else f" over {row.link}"),
+        f"{row.dtype or '?'}{f' {WRITTEN}' if row.written else ''}",
+        _count_words(row),
+        f"{_number(row.payload_bytes)} B payload",
+        f"{_number(row.wire_bytes)} B wire",
+        _place_words(row.place),
+    )
 
 
-def _source(row: BaselineRow) -> str:
-    if row.file is None:
+def _matmul_cells(row: MatmulRow) -> tuple[str, ...]:
+    return "matmuls", row.dtype, f"{_number(row.flops)} FLOP", _place_words(row.place)
+
+
+def _aligned(rows: Iterable[tuple[str, ...]], left: Sequence[int]) -> list[str]:
+    """Rows in columns, each of its own line so that a longer one among them moves no other: padded to fixed steps."""
+    found = []
+    for row in rows:
+        cells = (
+            cell.ljust(_wide(cell)) if index in left else cell.rjust(_wide(cell)) for index, cell in enumerate(row)
+        )
+        found.append("  ".join(cells).rstrip())
+    return found
+
+
+_STEP = 8
+
+
+def _wide(cell: str) -> int:
+    """The width of a cell: a multiple of a few characters, whatever stands in other rows."""
+    return -(-len(cell) // _STEP) * _STEP
+
+
+def _place_words(place: Place) -> str:
+    if place.file is None:
         return ""
-    return f"{row.file}:{row.line}" + ("" if row.function is None else f" in {row.function}")
+    named = _name(place.file) if place.line is None else _name(f"{place.file}:{place.line}")
+    function = "" if place.function is None else f" in {_name(place.function)}"
+    return f"{named}{function}{'' if place.text is None else f': {place.text}'}"
+
+
+def _name(text: str) -> str:
+    return text if _PLAIN_NAME.fullmatch(text) and text != "in" else _quoted(text)
+
+
+def row_text(row: BaselineRow | MatmulRow) -> str:
+    """The line of a file that holds a row, without its padding."""
+    return "  ".join(filter(None, _cells(row) if isinstance(row, BaselineRow) else _matmul_cells(row)))
 
 
 def _number(count: int | None) -> str:
     return "unknown" if count is None else f"{count:,}"
 
 
+def _count_words(row: BaselineRow) -> str:
+    bound = "" if row.bound is Bound.EXACT else f"{row.bound} "
+    arrays = "" if row.arrays in (None, row.executions) else f" of {row.arrays:,} arrays"
+    return f"{bound}{_times(row.executions)}{arrays}"
+
+
 def _times(count: int) -> str:
     return f"{count:,} time" if count == 1 else f"{count:,} times"
 
 
-def total_line(baseline: Baseline) -> str:
-    """The last line: what the rows add up to, by which a reader knows that all of them are there."""
-    executions = sum(row.executions for row in baseline.rows)
-    payload = known_sum(row.payload_bytes for row in baseline.rows)
-    wire = known_sum(row.wire_bytes for row in baseline.rows)
-    return f"total: {_times(executions)}, {_number(payload)} B payload, {_number(wire)} B wire"
-
-
-def against_baseline(baseline: Baseline, analysis: Analysis, *, root: Path | None = None) -> tuple[Finding, ...]:
-    """Compares a program with its baseline.
-
-    What was not understood then and now is no change, since whoever accepted the baseline accepted it.
-
-    Args:
-        baseline: What it was.
-        analysis: What it is.
-        root: The project's folder.
-
-    Returns:
-        A finding for each change; empty when nothing changed but lines of source and the number of transfers.
-    """
-    now = baseline_of(analysis, root=root)
-    before, after = baseline.collectives, now.collectives
-    rows = zip((*before, *after), (*baseline.rows, *now.rows), strict=True)
-    transfers = {id(collective): row.executions for collective, row in rows}
-    changes = (change for change in match(before, after).changes if not change.kind.same_traffic)
-    moved = (_moved(change, transfers, analysis) for change in changes)
-    unlike = (_other_place, _less_understood, _other_kernels, _larger)
-    slices, *others = (tuple(compare(baseline, now)) for compare in unlike)
-    return (*slices, *moved, *chain.from_iterable(others))
-
-
-def _finding(message: str, *, fix: str = _FIX, source: str | None = None) -> Finding:
-    return Finding(rule=CHANGED, severity=Severity.ERROR, message=message, source=source, fix=fix)
-
-
-def _other_place(then: Baseline, now: Baseline) -> Iterator[Finding]:
-    for what, before, after in (("slice", then.slice, now.slice), ("mesh", then.mesh, now.mesh)):
-        if before != after:
-            yield _finding(f"the baseline is of another {what}: {_words(before)}, not {_words(after)}")
-
-
-def _words(value: str | tuple[tuple[str, int], ...] | None) -> str:
-    if isinstance(value, tuple):
-        return ",".join(f"{name}={size}" for name, size in value)
-    return value or "none"
-
-
-def _moved(change: Change, transfers: Mapping[int, int], analysis: Analysis) -> Finding:
-    """The change of a row, at the place in the program as it is now."""
-    row, source = change.any, None
-    frame = users_frame(row.source)
-    if change.new and frame is not None:
-        alike = (moved for moved in analysis.collectives if (moved.kind, moved.axes) == (row.kind, row.axes))
-        places = filter(None, (users_frame(moved.source) for moved in alike))
-        here = next((place for place in places if place.line == frame.line and place.file.endswith(frame.file)), None)
-        source = None if here is None else users_line((here,))
-    now = "is not what the baseline has" if change.old else "is not in the baseline"
-    verb = now if change.new else "is gone"
-
-    def words(moved: Collective) -> str:
-        count = transfers[id(moved)]
-        return amount(moved) if count == 1 else f"{amount(moved)} in {count:,} transfers"
-
-    return _finding(f"{change_line(change, words)} ({verb})", source=source)
-
-
-def _less_understood(then: Baseline, now: Baseline) -> Iterator[Finding]:
-    if now.not_understood > then.not_understood:
-        things = plural(now.not_understood, "thing")
-        yield _finding(f"{things} in the program not understood, {then.not_understood} in the baseline")
-
-
-def _other_kernels(then: Baseline, now: Baseline) -> Iterator[Finding]:
-    """Kernels that send by themselves and are not those that somebody accepted; of an older file nobody can tell."""
-    before = then.kernels
-    for name, does in now.kernels or ():
-        if before is None:
-            message = f"the kernel {name} sends by itself, and the baseline does not say what it does"
-            yield replace(_finding(message, fix="hloscope accept writes it down"), severity=Severity.NOTE)
-        elif name not in dict(before):
-            yield _finding(f"the kernel {name} sends by itself, and is not in the baseline")
-        elif (name, does) not in before:
-            yield _finding(f"the kernel {name} sends by itself, and does something else than the baseline's")
-    for name in sorted({name for name, _ in before or ()} - {name for name, _ in now.kernels or ()}):
-        yield _finding(f"the kernel {name}, which sent by itself, is gone")
-
-
-def _larger(then: Baseline, now: Baseline) -> Iterator[Finding]:
-    before, after = then.memory.peak_bytes, now.memory.peak_bytes
-    if before is None:
-        return
-    if after is None:
-        yield _finding(f"the peak memory is not known, and was {format_bytes(before)}")
-    elif after - before > max(_MEMORY_GROWTH * before, _COMPILERS_OWN_BYTES):
-        grown = 100 * (after - before) / max(before, 1)
-        yield _finding(f"the peak memory grew by {grown:.0f}%: {format_bytes(before)} -> {format_bytes(after)}")
+def section_for(baselines: Sequence[Baseline], now: Baseline) -> Baseline:
+    """The section of a file that a program is held against: its own compiler's, else the first one."""
+    return next((each for each in baselines if each.compiler == now.compiler), baselines[0])

@@ -9,16 +9,21 @@ from shlex import quote
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import NOT_READ
-from hloscope.contracts.baseline_files import read_baseline
-from hloscope.contracts.baselines import CHANGED, against_baseline
+from hloscope.contracts.baseline_files import read_baselines
+from hloscope.contracts.baselines import baseline_of, section_for
 from hloscope.contracts.evaluate import evaluate
+from hloscope.contracts.judged import USUAL, Cause, Judged, Judgement, Tolerance
+from hloscope.contracts.judging import judge
 from hloscope.contracts.model import Contract
 from hloscope.contracts.undecided import nothing_to_move
 from hloscope.contracts.verdict import Breach, BreachKind, Verdict
 from hloscope.errors import HloscopeError
 from hloscope.findings import UNUSED_ALLOW, Finding, RuleDoc, Severity, page_of_finding, unaccepted
 from hloscope.shown import Brief
+from hloscope.units import format_time
 
+CHANGED = "baseline-changed"
+LOOSER = "baseline-looser"
 NOTHING_EXPECTED = "nothing-expected"
 NO_BASELINE = "no-baseline"
 UNUSED_BASELINE = "unused-baseline"
@@ -55,12 +60,22 @@ PAGES: tuple[RuleDoc, ...] = (
     ),
     page_of_finding(
         CHANGED,
-        "The program does not move what it moved when its baseline was accepted.",
+        "The program does not move, multiply or take what it did when its baseline was accepted.",
         "matches the program's collectives with the rows of the baseline by kind, axes and source; names, lines, "
-        "versions and the number of transfers for the same bytes do not count.",
+        "versions, spellings and the number of transfers for the same bytes do not count. What is worse fails; what is "
+        "better is a note; a sum, or a collective of the user's own, that is gone is different, and fails.",
         "a change of sharding, of JAX or of the compiler shows before it is paid for.",
-        "+1 all-gather fsdp 1 x 12.6 MB  moe.py:91 in expert (is not in the baseline)",
+        "worse: an all-gather over fsdp is new, 12.6 MB sent per step",
         "`hloscope accept`, when the change is meant; the difference of the file is there for review.",
+    ),
+    page_of_finding(
+        LOOSER,
+        "The program is better than its baseline.",
+        "mentions that less moves, or less memory is taken, than the baseline allows.",
+        "what was won can be lost again, and the check would pass.",
+        "an all-gather that the baseline has is gone.",
+        "`hloscope accept`, which writes what the program is now.",
+        severity=Severity.NOTE,
     ),
     page_of_finding(
         NOTHING_EXPECTED,
@@ -117,6 +132,7 @@ class Checked(Brief):
         analysis: What was found; None when it could not be analysed.
         verdict: What its contract says; None without a contract.
         baseline: Its baseline file, whether it exists or not; None when it wants none.
+        judged: What it is beside its baseline; None without one.
         findings: All that is to be reported; an error among them fails the check.
         error: Why it could not be analysed, as one message; None when it was.
         place: Where the target is written, `pyproject.toml:12`; None where it is written nowhere.
@@ -127,6 +143,7 @@ class Checked(Brief):
     analysis: Analysis | None = None
     verdict: Verdict | None = None
     baseline: Path | None = None
+    judged: Judged | None = None
     findings: tuple[Finding, ...] = ()
     error: str | None = None
     place: str | None = None
@@ -162,6 +179,8 @@ def check_analysis(
     baseline: Path | None,
     root: Path,
     fail_on: Severity | None = None,
+    tolerance: Tolerance = USUAL,
+    changes: str = "increase",
 ) -> Checked:
     """Holds an analysis against a contract and a baseline file.
 
@@ -174,15 +193,19 @@ def check_analysis(
         baseline: Its baseline file; None when it wants none.
         root: The project's folder.
         fail_on: The least severity of what rules find that fails the check; None where nothing of it does.
+        tolerance: How far the figures of the baseline may grow.
+        changes: Which changes of the baseline fail: `increase`, or `any`, also one after which less moves.
 
     Raises:
         HloscopeError: The baseline file cannot be read.
     """
     verdict = None if contract is None else evaluate(contract, analysis, root=root)
     findings = list(verdict.findings) if verdict is not None else []
-    kept = None if baseline is None else read_baseline(baseline)
-    if kept is not None:
-        findings += against_baseline(kept, analysis, root=root)
+    kept = () if baseline is None else read_baselines(baseline)
+    judged = None
+    if kept:
+        judged = judge(section_for(kept, baseline_of(analysis)), analysis, root=root, tolerance=tolerance).judged
+        findings += findings_of(judged, accept=_accept(name), explain=_explain(name), changes=changes)
         findings += [] if verdict is not None else _without_contract(analysis)
     elif verdict is None and fail_on is None:
         findings.append(_nothing_expected(name))
@@ -192,7 +215,7 @@ def check_analysis(
     findings += [replace(finding, severity=Severity.ERROR) for finding in failing]
     findings += _comments_not_read(analysis) if failing else []
     distinct = tuple(dict.fromkeys(findings))
-    return Checked(name=name, analysis=analysis, verdict=verdict, baseline=baseline, findings=distinct)
+    return Checked(name=name, analysis=analysis, verdict=verdict, baseline=baseline, judged=judged, findings=distinct)
 
 
 def _comments_not_read(analysis: Analysis) -> list[Finding]:
@@ -203,6 +226,63 @@ def _comments_not_read(analysis: Analysis) -> list[Finding]:
         for note in analysis.notes
         if note.startswith(NOT_READ)
     ]
+
+
+def findings_of(
+    judged: Judged, *, accept: str, explain: str | None = None, changes: str = "increase"
+) -> tuple[Finding, ...]:
+    """What is reported of a program beside its baseline: one finding for each cause.
+
+    Args:
+        judged: The comparison.
+        accept: The command that accepts all of it.
+        explain: The command that looks for a change against what moves; None where there is none.
+        changes: As for `check_analysis`.
+    """
+    fails = judged.judgement in (Judgement.WORSE, Judgement.DIFFERENT) or (judged.causes and changes == "any")
+    found = []
+    for cause in judged.causes:
+        counts = fails and (cause.judgement is not Judgement.BETTER or changes == "any")
+        found.append(
+            Finding(
+                rule=CHANGED,
+                severity=Severity.ERROR if counts else Severity.NOTE,
+                message=f"{cause.judgement}: {cause.message}",
+                source=cause.source,
+                why=cause.why,
+                cost=_cost_of(cause),
+                fix=_fix_of(cause, accept, explain) if counts else None,
+            )
+        )
+    if judged.judgement is Judgement.BETTER:
+        what = "the program is better than its baseline, so that going back would pass"
+        found.append(Finding(rule=LOOSER, severity=Severity.NOTE, message=what, fix=accept))
+    if judged.versions is not None and judged.causes:
+        what = f"the compiler is another one: {judged.versions}"
+        fix = f"{accept} --beside keeps a baseline for each"
+        found.append(Finding(rule=CHANGED, severity=Severity.NOTE, message=what, fix=fix))
+    notes = (Finding(rule=CHANGED, severity=Severity.NOTE, message=note) for note in judged.notes)
+    return (*found, *notes)
+
+
+def _cost_of(cause: Cause) -> str | None:
+    """`transfers take 31 us longer per step`."""
+    if not cause.time_us:
+        return None
+    return f"transfers take {format_time(abs(cause.time_us))} {'more' if cause.time_us > 0 else 'less'} per step"
+
+
+def _fix_of(cause: Cause, accept: str, explain: str | None) -> str:
+    """What helps against it, where that is known, else how to find it; and what accepts it."""
+    meant = f"if it is meant: {accept} --only {quote(cause.key)}"
+    if cause.tried is not None:
+        return f"{cause.tried}; {meant}"
+    looks = explain is not None and cause.wire_bytes is not None and cause.wire_bytes > 0
+    return f"{explain} looks for a change against it; {meant}" if looks else meant
+
+
+def _explain(name: str) -> str:
+    return f"hloscope explain {quote(name)}"
 
 
 def _without_contract(analysis: Analysis) -> list[Finding]:
@@ -233,7 +313,7 @@ def _accept(name: str) -> str:
     return f"hloscope accept {quote(name.partition('@')[0])}"
 
 
-_LOOSENING = frozenset({NO_BASELINE, UNUSED_BASELINE, UNUSED_ALLOW})
+_LOOSENING = frozenset({NO_BASELINE, UNUSED_BASELINE, UNUSED_ALLOW, LOOSER})
 """Findings on checks that somebody has loosened, knowingly or not: notes on a desk, errors where they guard a merge."""
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import prod
 from operator import itemgetter
+
+import numpy as np
 
 from hloscope.analysis.model import Analysis, Collective, CollectivePart, Mesh
 from hloscope.analysis.placement import DEVICES_PER_SLICE_ID
 from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import Kind, Link
+from hloscope.cost.constants import constants_of, with_measured
 from hloscope.cost.network import Network
 from hloscope.cost.paths import NOT_PRINTED, Algorithm, Groups, NetworkTime, Transfer, read_algorithm
 from hloscope.cost.records import Key, Priced
 from hloscope.graph import HloGraph
 from hloscope.hardware.device_order import device_order
 from hloscope.hardware.slices import Slice, shown
+from hloscope.hardware.torus import Torus
 from hloscope.hlo import HloModule
 
 _COLLECTIVES = ("all-", "reduce-scatter", "ragged-", "collective-")
@@ -118,14 +123,14 @@ def _algorithm(graph: HloGraph, key: Key) -> Algorithm:
 
 
 def devices_of_partitions(
-    analysis: Analysis, chosen: Slice, count: int, device_ids: Sequence[int] | None
+    mesh: Mesh | None, chosen: Slice, count: int, device_ids: Sequence[int] | None
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """The device of each partition that the text counts, and what had to be assumed.
 
     Args:
-        analysis: Of the text; of several slices it holds the partitions of one.
+        mesh: The user's mesh; None when there is none.
         chosen: The slice.
-        count: Partitions that the text counts.
+        count: Partitions that the text counts; of several slices those of one.
         device_ids: The device of each partition of the whole program, as the compiler was told; None when it is not
             known, which leaves the order that `jax.make_mesh` chooses.
     """
@@ -135,7 +140,7 @@ def devices_of_partitions(
         return tuple(device % DEVICES_PER_SLICE_ID for device in of_one_slice), ()
     if count == 1:
         return (0,), ()
-    shape = _mesh_within_slice(analysis.mesh, chosen, count)
+    shape = _mesh_within_slice(mesh, chosen, count)
     order = None if shape is None else device_order(chosen, shape)
     several = () if chosen.slice_count == 1 else (_ACROSS,)
     if order is None:
@@ -143,7 +148,7 @@ def devices_of_partitions(
             f"devices are taken in the order of their numbers: jax.make_mesh has no order for "
             f"{'an unknown mesh' if shape is None else f'a mesh of {shown(shape)}'} on {chosen.name}",
         )
-    ids = analysis.mesh.partition_ids if analysis.mesh is not None else None
+    ids = mesh.partition_ids if mesh is not None else None
     if ids is None or sorted(ids) != list(range(count)):
         return order, several
     placed = dict(zip(ids, order, strict=True))
@@ -173,3 +178,59 @@ def _mesh_within_slice(mesh: Mesh | None, chosen: Slice, count: int) -> tuple[in
         if first % chosen.slice_count == 0:
             return (first // chosen.slice_count, *rest)
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxesPricing:
+    """Prices collectives of which only kind, axes and bytes are known, as baselines keep them.
+
+    Attributes:
+        mesh: The mesh, laid over the slice as `jax.make_mesh` does.
+        pricing: Of the slice.
+    """
+
+    mesh: Mesh
+    pricing: Pricing
+
+    @classmethod
+    def on(cls, chosen: Slice, mesh: Mesh) -> AxesPricing | None:
+        """For a slice; None where there are no TPU chips, or the mesh has more or fewer devices."""
+        count = chosen.devices_per_slice
+        if chosen.chip is None or mesh.device_count != count * chosen.slice_count:
+            return None
+        constants = with_measured(constants_of(chosen.chip.name), chosen.chip.calibration)
+        network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=constants)
+        device_of, _ = devices_of_partitions(mesh, chosen, count, None)
+        return cls(mesh=mesh, pricing=Pricing(network=network, device_of=device_of))
+
+    def time_us(self, moved: Collective, times: int) -> float | None:
+        """Microseconds of all that a collective without groups stands for; None when nothing tells them.
+
+        Args:
+            moved: Its bytes are those of all transfers together.
+            times: How many transfers that are.
+        """
+        groups = self._groups(moved)
+        if groups is None or moved.payload_bytes is None or moved.wire_bytes is None:
+            return None
+        times = max(times, 1)
+        each = replace(
+            moved, groups=groups, payload_bytes=moved.payload_bytes // times, wire_bytes=moved.wire_bytes // times
+        )
+        found = self.pricing.time_of(each, NOT_PRINTED, None)
+        return None if found is None else times * found.time_us
+
+    def _groups(self, moved: Collective) -> Groups | None:
+        """Who takes part: for a permute who sends to whom, taken to be the next one along its axes."""
+        names = self.mesh.axis_names
+        if not moved.axes or not set(moved.axes) <= set(names):
+            return None
+        chosen = [names.index(axis) for axis in moved.axes]
+        others = [number for number in range(len(names)) if number not in chosen]
+        order = np.arange(self.mesh.device_count).reshape(self.mesh.axis_sizes).transpose(*others, *chosen)
+        rows = order.reshape(-1, prod(self.mesh.axis_sizes[number] for number in chosen)).tolist()
+        if moved.link is Link.ICI:  # those of the first slice stand for all
+            rows = [row for row in rows if max(row) < len(self.pricing.device_of)]
+        if moved.kind is Kind.COLLECTIVE_PERMUTE:
+            rows = [list(pair) for row in rows for pair in zip(row, [*row[1:], row[0]], strict=True)]
+        return tuple(map(tuple, rows)) or None

@@ -12,6 +12,12 @@ from hloscope.analysis.model.step_time import Spread
 from hloscope.errors import SliceError, did_you_mean
 from hloscope.hardware.chips import Calibration
 
+MODEL_VERSION = 1
+"""Rises with each change after which steps are predicted otherwise: steps of two versions are not compared.
+
+A test holds the predicted steps of the fixtures against it.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:

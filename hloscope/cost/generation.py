@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hloscope.analysis.matmuls import MATMULS
 from hloscope.cost.operations import cycles_of
 from hloscope.cost.price import SPARSE_CORE, WITHOUT_SPARSE_CORES, is_from_tpu
-from hloscope.cost.work import MATMULS, Work, work_by_computation, work_of
+from hloscope.cost.work import Work, work_by_computation, work_of
 from hloscope.errors import SliceError
 from hloscope.graph import HloGraph
 from hloscope.hardware.chips import CHIPS, Chip

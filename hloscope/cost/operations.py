@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from hloscope.analysis.kernels import cost_estimate, kernel_names
+from hloscope.analysis.matmuls import MATMULS
 from hloscope.analysis.megacore import MARK, Branches, branches_of
 from hloscope.analysis.spellings import PALLAS
 from hloscope.cost.constants import CONSTANTS, Constants
-from hloscope.cost.work import COLLECTIVES, HOST, MATMULS, Moved, Traffic, Work, space_of, work_by_computation, work_of
+from hloscope.cost.work import COLLECTIVES, HOST, Moved, Traffic, Work, space_of, work_by_computation, work_of
 from hloscope.graph import HloGraph
 from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloComputation, HloInstruction, Shape

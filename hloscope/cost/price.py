@@ -168,7 +168,7 @@ def walk_of(
     graph, usual = HloGraph(module), constants_of(chosen.chip.name) if constants is None else constants
     constants = with_measured(usual, chosen.chip.calibration)
     network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=constants)
-    device_of, notes = devices_of_partitions(analysis, chosen, partition_count(analysis, module), device_ids)
+    device_of, notes = devices_of_partitions(analysis.mesh, chosen, partition_count(analysis, module), device_ids)
     known = None if device_ids is None else tuple(device_ids)
     priced = priced_collectives(analysis, graph, Pricing(network=network, device_of=device_of, device_ids=known))
     operations = Operations(graph=graph, chip=chosen.chip, constants=constants, kernel_costs=kernel_costs or {})

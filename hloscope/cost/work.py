@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from math import gcd, prod
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from hloscope.analysis.matmuls import MATMULS, flops_of, integers_in
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloInstruction, Shape
 from hloscope.units import known_sum
-
-MATMULS = frozenset({"dot", "convolution"})
-
-_LABELS = re.compile(r"(\w+)_(\w+)->(\w+)")
-_WINDOW_ITEM = re.compile(r"(\w+)=([\dx_-]+)")
 
 _PRECISION_PASSES = {"high": 3.0, "highest": 6.0}
 """Passes of an f32 matmul, by `operand_precision`; at the default precision it is one. Source: JAX, `lax.Precision`."""
@@ -40,22 +34,6 @@ _DEEPEST = 8
 """Fusions in fusions that are looked into; what is deeper counts as a whole."""
 
 _ALIASED = re.compile(r"\{([\d,\s]*)\}\s*:\s*\(")
-
-
-class Window(NamedTuple):
-    """How the window of a convolution moves along one axis.
-
-    Attributes:
-        stride: From one window to the next.
-        hole: From one element of the operand to the next (`lhs_dilate`).
-        spread: From one element of the window to the next (`rhs_dilate`).
-        low: Padding before the operand.
-    """
-
-    stride: int = 1
-    hole: int = 1
-    spread: int = 1
-    low: int = 0
 
 
 class Work(NamedTuple):
@@ -97,26 +75,6 @@ def _passes(instruction: HloInstruction, narrow_passes: Mapping[str, float]) -> 
     return max(known.get(operand.shape.element_type, 1.0) for operand in instruction.operands[:2])
 
 
-def flops_of(instruction: HloInstruction) -> int | None:
-    """Multiply-adds of a `dot` or `convolution`, two operations each; None when its text does not tell.
-
-    Source: `HloCostAnalysis::HandleDot` and `HandleConvolution` in xla/service/hlo_cost_analysis.cc: positions of the
-        window that fall on padding or on holes of a dilated operand are not counted.
-    """
-    operands = instruction.operands
-    if len(operands) < 2:
-        return None
-    left, right = operands[0].shape.dimensions, operands[1].shape.dimensions
-    result = instruction.shape.dimensions
-    if instruction.opcode == "dot":
-        contracted = _integers(instruction.attributes.get("lhs_contracting_dims", ""))
-        return 2 * prod(result) * prod(left[axis] for axis in contracted) if _fits(contracted, left) else None
-    labels = _LABELS.fullmatch(instruction.attributes.get("dim_labels", ""))
-    if labels is None or [len(part) for part in labels.groups()] != [len(left), len(right), len(result)]:
-        return None
-    return _convolution(labels.groups(), (left, right, result), instruction.attributes)
-
-
 def work_by_computation(graph: HloGraph, narrow_passes: Mapping[str, float]) -> dict[str, Work]:
     """The work of each computation, with the fusions in it; computations without any are left out."""
     found: dict[str, Work] = {}
@@ -127,65 +85,6 @@ def work_by_computation(graph: HloGraph, narrow_passes: Mapping[str, float]) -> 
         for site in graph.calls(computation.name):
             if site.caller.opcode == "fusion" and site.callee in found:
                 found[computation.name] = found.get(computation.name, Work()).plus(found[site.callee])
-    return found
-
-
-def _fits(axes: Sequence[int], dimensions: Sequence[int]) -> bool:
-    return all(axis < len(dimensions) for axis in axes)
-
-
-def _integers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text))
-
-
-def _convolution(labels: Sequence[str], shapes: Sequence[Sequence[int]], attributes: Mapping[str, str]) -> int | None:
-    left, right, result = (dict(zip(names, sizes, strict=True)) for names, sizes in zip(labels, shapes, strict=True))
-    window = dict(_WINDOW_ITEM.findall(attributes.get("window", "")))
-    count = result.get("b", 1) * result.get("f", 1) * right.get("i", 1)
-    for position, axis in enumerate(sorted(name for name in result if name.isdigit())):
-        along = _of_axis(window, position)
-        if axis not in left or axis not in right or along is None:
-            return None
-        count *= _valid_positions(left[axis], right[axis], result[axis], along)
-    return 2 * count
-
-
-def _of_axis(window: Mapping[str, str], position: int) -> Window | None:
-    """The window along one axis; None when it cannot be meant."""
-    said = {key: value.split("x")[position] for key, value in window.items() if position < len(value.split("x"))}
-    found = Window(
-        stride=int(said.get("stride", "1")),
-        hole=int(said.get("lhs_dilate", "1")),
-        spread=int(said.get("rhs_dilate", "1")),
-        low=int(said.get("pad", "0_0").split("_")[0]),
-    )
-    return found if min(found.stride, found.hole, found.spread) > 0 else None
-
-
-@lru_cache(maxsize=1024)
-def _valid_positions(size: int, kernel: int, outputs: int, window: Window) -> int:
-    """Pairs of an output and a kernel position, along one axis, that meet an element of the operand.
-
-    Args:
-        size: Elements of the operand.
-        kernel: Elements of the window.
-        outputs: Elements of the result.
-        window: How the window moves.
-    """
-    stride, hole, spread, low = window
-    end = (size - 1) * hole + 1
-    shared = gcd(stride, hole)
-    period = hole // shared
-    inverse = pow(stride // shared, -1, period)
-    found = 0
-    for offset in range(kernel):
-        at = offset * spread - low
-        first = max(-(at // stride), 0)
-        count = min(outputs, -((at - end) // stride)) - first
-        at += first * stride
-        if count > 0 and at % shared == 0:
-            skipped = -at // shared * inverse % period  # windows until one begins on an element, not on a hole
-            found += max(count - skipped + period - 1, 0) // period
     return found
 
 
@@ -397,7 +296,7 @@ def _turns(inner: HloInstruction) -> bool:
     if before is None or after is None or not before.minor_to_major or not after.minor_to_major:
         return False
     minor = after.minor_to_major[0]
-    order = _integers(inner.attributes.get("dimensions", ""))
+    order = integers_in(inner.attributes.get("dimensions", ""))
     if inner.opcode == "transpose" and minor < len(order):
         minor = order[minor]
     return before.minor_to_major[0] != minor and max(inner.shape.dimensions, default=1) > 1

@@ -57,8 +57,9 @@ def place_of(collective: Collective) -> Hashable:
 
 
 def amount_of(collective: Collective) -> Hashable:
-    """How much moves, how often, how deep in loops; unknown amounts are equal here, and unsure elsewhere."""
+    """How much moves, of which types, how often, how deep in loops; unknown amounts are equal, and unsure elsewhere."""
     return (
+        frozenset(shape.dtype for shape in collective.operand_shapes),
         collective.payload_bytes,
         collective.wire_bytes,
         collective.executions,

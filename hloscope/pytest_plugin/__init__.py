@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from hloscope.ci import is_ci
+from hloscope.ci import is_ci, is_strict
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -83,9 +83,8 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
-def _is_strict(config: pytest.Config) -> bool:
-    asked: bool | None = config.getoption("--hloscope-strict")
-    return is_ci() if asked is None else asked
+def _strict(config: pytest.Config) -> bool:
+    return is_strict(config.getoption("--hloscope-strict"))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -117,7 +116,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     yield
     used = item.stash.get(_HLO, None)
     problem = None if used is None else used.unjudged
-    if problem is not None and _is_strict(item.config):
+    if problem is not None and _strict(item.config):
         pytest.fail(problem, pytrace=False)
     if problem is not None:
         item.user_properties.append((_UNJUDGED, problem))
@@ -169,7 +168,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if output is not None:
         collected = config.stash[_TESTS]
         output[_OF_WORKER] = sorted(collected)
-    elif session.exitstatus == pytest.ExitCode.OK and _is_strict(config) and _summary(config).fails:
+    elif session.exitstatus == pytest.ExitCode.OK and _strict(config) and _summary(config).fails:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -194,7 +193,7 @@ def _summary(config: pytest.Config) -> _Summary:
     entries = [] if reporter is None else [entry for group in reporter.stats.values() for entry in group]
     reports = [entry for entry in entries if isinstance(entry, pytest.TestReport)]
     modules = {config.rootpath / report.nodeid.partition("::")[0] for report in reports}
-    strict, lines, fails = _is_strict(config), list[str](), False
+    strict, lines, fails = _strict(config), list[str](), False
     if any((module.parent / "hloscope_baselines" / module.stem).is_dir() for module in modules):
         from hloscope.pytest_plugin.baselines import summary
 

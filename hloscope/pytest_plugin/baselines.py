@@ -10,18 +10,24 @@ from pathlib import Path
 import pytest
 
 from hloscope.analysis.model import Analysis
-from hloscope.contracts.baseline_files import read_baseline, write_baseline
-from hloscope.contracts.baselines import against_baseline, baseline_of, format_baseline
-from hloscope.findings import Finding
+from hloscope.contracts.accepting import with_section
+from hloscope.contracts.baseline_files import BaselineError, read_baselines, write_baselines
+from hloscope.contracts.baselines import Baseline, baseline_of, format_baselines, section_for
+from hloscope.contracts.checked import LOOSER, findings_of
+from hloscope.contracts.judging import judge
+from hloscope.findings import Finding, Severity
 
 FOLDER = "hloscope_baselines"
 PROPERTY = "hloscope_baseline"
 WRITTEN = "hloscope_baseline_written"
+_UPDATE = "pytest --hloscope-update"
 _LONGEST = 80
 """Characters of a name in a file's, which may hold two of them: file systems take 255 bytes."""
 
 
-def against_test(node: pytest.Item, analysis: Analysis, name: str, used: set[Path]) -> str | None:
+def against_test(
+    node: pytest.Item, analysis: Analysis, name: str, used: set[Path], *, strict: bool = False
+) -> str | None:
     """What is wrong with a program, by its baseline of a test; None when nothing is.
 
     With `--hloscope-update` the baseline is written instead.
@@ -31,6 +37,7 @@ def against_test(node: pytest.Item, analysis: Analysis, name: str, used: set[Pat
         analysis: The program.
         name: Tells several baselines of one test apart.
         used: The files that the test has asked for already; this one joins them.
+        strict: Whether a baseline fails that is looser than the program.
 
     Raises:
         HloscopeError: The file is damaged, or cannot be written.
@@ -43,24 +50,38 @@ def against_test(node: pytest.Item, analysis: Analysis, name: str, used: set[Pat
     used.add(path)
     node.user_properties.append((PROPERTY, str(path)))
     if node.config.getoption("--hloscope-update"):
-        baseline = baseline_of(analysis, root=root)
-        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != format_baseline(baseline):
-            write_baseline(path, baseline)
+        sections = _updated(path, analysis, root)
+        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != format_baselines(sections):
+            write_baselines(path, sections)
             node.user_properties.append((WRITTEN, str(path)))
         return None
-    kept = read_baseline(path)
-    if kept is None:
+    kept = read_baselines(path)
+    if not kept:
         return f"there is no baseline {shown}\n   = fix: pytest --hloscope-update writes it; read it before you commit"
-    findings = against_baseline(kept, analysis, root=root)
-    return _failure(analysis, shown, findings) if findings else None
+    judged = judge(section_for(kept, baseline_of(analysis)), analysis, root=root).judged
+    findings = findings_of(judged, accept=_UPDATE)
+    fails = any(each.severity is Severity.ERROR or (strict and each.rule == LOOSER) for each in findings)
+    return _failure(analysis, shown, findings) if fails else None
+
+
+def _updated(path: Path, analysis: Analysis, root: Path) -> tuple[Baseline, ...]:
+    """The sections of a baseline file with the program as it is."""
+    now = baseline_of(analysis, root=root)
+    try:
+        kept = read_baselines(path)
+    except BaselineError:
+        kept = ()  # it is written anew
+    accepted = judge(section_for(kept, now), analysis, root=root).accepting() if kept else now
+    return with_section(kept, accepted)
 
 
 def _failure(analysis: Analysis, path: Path, findings: Iterable[Finding]) -> str:
     lines = [f"{analysis.target} is not what its baseline {path} says"]
     for finding in findings:
-        lines.append(f"error[{finding.rule}]: {finding.message}")
+        lines.append(f"{finding.severity}[{finding.rule}]: {finding.message}")
         lines += [f"  --> {finding.source}"] if finding.source else []
-    return "\n".join([*lines, "   = fix: if this is meant: pytest --hloscope-update"])
+        lines += [f"   = why: {finding.why}"] if finding.why else []
+    return "\n".join([*lines, f"   = fix: if this is meant: {_UPDATE}"])
 
 
 def baseline_path(test_file: Path, nodeid: str, name: str = "") -> Path:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeGuard, overload
 import pytest
 
 from hloscope.analysis.model import Analysis, Collective
+from hloscope.ci import is_strict
 from hloscope.contracts.building import only
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.model import Contract, Expectation
@@ -227,7 +228,13 @@ class Expect:
         """
         __tracebackhide__ = True
         report = self._hlo.last_report() if program is None else self._hlo.analyze(program, args, **options)
-        problem = against_test(self._node, report.analysis, name, self._baselines)
+        problem = against_test(
+            self._node,
+            report.analysis,
+            name,
+            self._baselines,
+            strict=is_strict(self._node.config.getoption("--hloscope-strict")),
+        )
         if problem is not None:
             _fail(problem)
         return report

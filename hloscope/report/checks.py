@@ -5,21 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from rich.text import Text
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import split_place
 from hloscope.cells import shown_place
-from hloscope.contracts.checked import COULD_NOT_RUN, NO_BASELINE, NOTHING_EXPECTED, Checked
+from hloscope.contracts.checked import COULD_NOT_RUN, Checked
+from hloscope.contracts.judged import Figure, Judged, Judgement
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.findings import Finding, Severity, cause_of, with_others
 from hloscope.report.finding_lines import finding_lines
-from hloscope.report.layout import hanging, message_line
+from hloscope.report.layout import column, hanging, message_line, table_lines
 from hloscope.shown import Shown
-from hloscope.units import format_bytes, format_time, plural
+from hloscope.units import format_bytes, format_flops, format_time, format_time_range, plural
 
 if TYPE_CHECKING:
     from hloscope.plain_types import CheckDict
@@ -165,11 +167,22 @@ def _target(checked: Checked, report: CheckReport, names: int, width: int) -> It
     indent, inside = Text(" " * _INDENT), width - _INDENT
     for message in (checked.error or "", *map(str, checked.breaches)):
         yield from (indent + part for line in message.splitlines() for part in message_line(line, inside))
+    if is_other(checked.judged):
+        yield from (indent + line for line in _before_and_after(checked.judged, inside))
     others = map(report.shown, checked.beside_the_contract)
     collectives = () if checked.analysis is None else checked.analysis.collectives
     yield from (indent + line for line in finding_lines(others, inside, collectives=collectives))
     for remark in checked.verdict.remarks if checked.verdict is not None else ():
         yield from (indent + line for line in hanging(Text(f"note: {remark}", style="dim"), inside))
+
+
+def _before_and_after(judged: Judged, width: int) -> Iterator[Text]:
+    rows = list(changed_figures(judged))
+    if rows:
+        headers = ("per device", "baseline", "now")
+        columns = [column(rows, name, itemgetter(n), right=n > 0) for n, name in enumerate(headers)]
+        yield from table_lines(columns, width)
+        yield Text()
 
 
 def _facts(checked: Checked) -> str:
@@ -181,11 +194,40 @@ def _facts(checked: Checked) -> str:
     parts.append(f"{total.bound.marked(format_bytes(total.wire_bytes))} sent per step")
     parts += [format_time(checked.analysis.time.step_us)] if checked.analysis.time is not None else []
     against = ["contract"] if checked.verdict is not None else []
-    missing = any(finding.rule in (NO_BASELINE, NOTHING_EXPECTED) for finding in checked.findings)
-    against += ["baseline"] if checked.baseline is not None and not missing else []
+    against += ["baseline"] if checked.judged is not None and not is_other(checked.judged) else []
     parts += [f"against its {' and '.join(against)}"] if against else []
+    parts += [f"{judgement_words(checked.judged)} its baseline"] if is_other(checked.judged) else []
     parts += [unknown_words(checked)] if checked.passed and checked.unknown else []
     return "  ".join(parts)
+
+
+def is_other(judged: Judged | None) -> TypeGuard[Judged]:
+    """Whether a program is not what its baseline has."""
+    return judged is not None and judged.judgement is not Judgement.SAME
+
+
+def judgement_words(judged: Judged) -> str:
+    """`worse than`, `different from`."""
+    return f"{judged.judgement} {'from' if judged.judgement is Judgement.DIFFERENT else 'than'}"
+
+
+def changed_figures(judged: Judged) -> Iterator[tuple[str, str, str]]:
+    """What is measured of both and is not the same: its name, and how much it was and is."""
+    for figure in judged.figures:
+        if figure.before != figure.after:
+            then = "" if figure.comparable else " by another version of the cost model"
+            yield (
+                figure.name,
+                f"{_figure_words(figure, figure.before, figure.before_range)}{then}",
+                _figure_words(figure, figure.after, figure.after_range),
+            )
+
+
+def _figure_words(figure: Figure, value: float | None, span: tuple[float, float] | None) -> str:
+    words = {"us": format_time, "bytes": format_bytes, "flops": format_flops}[figure.unit]
+    if value is None:
+        return "not known"
+    return f"{words(value)} ({format_time_range(*span)})" if span is not None else words(value)
 
 
 def unknown_words(checked: Checked) -> str:
@@ -206,6 +248,7 @@ class CheckedTarget:
         contract: Its contract in one line; None for none.
         remarks: What the verdict rests on beside the program.
         baseline: Its baseline file, below the project's folder; None for none.
+        judged: What it is beside its baseline, and each figure of both; None without one.
         findings: What is not as expected.
         analysis: Its analysis; None when there is none.
     """
@@ -217,6 +260,7 @@ class CheckedTarget:
     contract: str | None
     remarks: tuple[str, ...]
     baseline: str | None
+    judged: Judged | None
     findings: tuple[Finding, ...]
     analysis: Analysis | None
 

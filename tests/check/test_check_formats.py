@@ -20,7 +20,7 @@ from hloscope.analysis.model import Analysis, ArrayFact, Collective, Memory, Mes
 from hloscope.analysis.totals import totals_of
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts import all_reduce, only
-from hloscope.contracts.baseline_files import write_baseline
+from hloscope.contracts.baseline_files import write_baselines
 from hloscope.contracts.baselines import baseline_of
 from hloscope.contracts.checked import PAGES, Checked, check_analysis, could_not_run
 from hloscope.contracts.verdict import BreachKind
@@ -77,7 +77,7 @@ REDUCE = replace(GATHER, kind=Kind.ALL_REDUCE, name="all-reduce.1", axes=("Y",),
 def report(baseline: Path) -> CheckReport:
     """One target that passes, one that breaks its contract and its baseline, one that cannot run."""
     contract = only(all_reduce("Y"))
-    write_baseline(baseline, baseline_of(program(REDUCE), root=ROOT))
+    write_baselines(baseline, [baseline_of(program(REDUCE), root=ROOT)])
     options = {"contract": contract, "baseline": baseline, "root": ROOT}
     checks = (
         replace(check_analysis("good", program(REDUCE), **options), seconds=1.5),

@@ -228,10 +228,9 @@ LIMITS = st.builds(
     most=st.integers(0, 10**15),
     selector=st.builds(Selector, axes=AXES, link=LINKS),
 ) | st.builds(
-    lambda quantity, most, share: Limit(quantity=quantity, most=most, share=share and quantity is Quantity.EXPOSED),
-    st.sampled_from([Quantity.HBM, Quantity.TIME, Quantity.EXPOSED]),
-    st.integers(0, 10**12),
-    st.booleans(),
+    Limit, quantity=st.sampled_from([Quantity.HBM, Quantity.TIME, Quantity.EXPOSED]), most=st.integers(0, 10**12)
+) | st.builds(
+    Limit, quantity=st.just(Quantity.EXPOSED), most=st.integers(0, 999_999), share=st.just(True)  # less than 100%
 )
 CONTRACTS = st.builds(
     Contract,

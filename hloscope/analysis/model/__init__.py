@@ -27,6 +27,7 @@ from hloscope.analysis.model.collective import (
     shapes_of,
 )
 from hloscope.analysis.model.collectives import Collectives
+from hloscope.analysis.model.matmuls import Matmuls
 from hloscope.analysis.model.part import ModelPart, Phase, Role
 from hloscope.analysis.model.reason import (
     AskedBy,
@@ -55,6 +56,7 @@ __all__ = [
     "Collectives",
     "Frame",
     "IntermediateFact",
+    "Matmuls",
     "Memory",
     "MemoryPeak",
     "Mesh",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hloscope.analysis.model.collective import ArrayShape
 from hloscope.analysis.model.collectives import Collectives
 from hloscope.analysis.model.kernel import Kernel
+from hloscope.analysis.model.matmuls import Matmuls
 from hloscope.analysis.model.reason import Rematerialization, Stack
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.vocabulary import Bound
@@ -49,6 +50,7 @@ class Analysis(Shown):
         arguments: The program's arguments, in order.
         outputs: The program's outputs, in order.
         intermediates: The largest arrays that it makes on the way, largest first.
+        matmuls: What is multiplied on each line of source, most operations first.
         kernels: Pallas kernels and others for TPUs that the program brings along, in the order of the text.
         memory: Bytes on one device.
         memory_peak: What lies in HBM when most of it is taken; None where the compiler does not say.
@@ -71,6 +73,7 @@ class Analysis(Shown):
     arguments: tuple[ArrayFact, ...]
     outputs: tuple[ArrayFact, ...]
     intermediates: tuple[IntermediateFact, ...] = ()
+    matmuls: tuple[Matmuls, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     memory: Memory
     memory_peak: MemoryPeak | None = None

@@ -1,0 +1,223 @@
+"""`accept`: the baselines of a project's targets as they are now, or with the changes that somebody chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
+
+from hloscope import given
+from hloscope.api.checking import tolerance_of
+from hloscope.api.jobs import HowToRun, Outcome, jobs_of, run_jobs
+from hloscope.ci import is_ci
+from hloscope.config import ProjectConfig, find_project
+from hloscope.contracts.accepting import Compared, with_section
+from hloscope.contracts.baseline_files import BaselineError, read_baselines, write_baselines
+from hloscope.contracts.baselines import Baseline, baseline_of, format_baselines, section_for
+from hloscope.contracts.judging import judge
+from hloscope.errors import HloscopeError, did_you_mean
+from hloscope.progress import waiting
+from hloscope.python_words import front_door
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What became of one baseline.
+
+    Attributes:
+        name: The target's name, with its slice where it has several.
+        path: Its baseline file; None when it wants none or could not be analysed.
+        state: `written`, `rewritten`, `rewritten in part`, `unchanged`, `rejected` or `wants no baseline`; None when it
+            could not be analysed.
+        error: Why it could not be analysed.
+    """
+
+    name: str
+    path: Path | None = None
+    state: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposed:
+    """A baseline that could be written.
+
+    Attributes:
+        name: The target's name.
+        path: Its baseline file.
+        kept: What the file has; empty where there is none, or it cannot be read.
+        now: What the program is.
+        compared: The one beside the other; None where there is nothing to compare with.
+    """
+
+    name: str
+    path: Path
+    kept: tuple[Baseline, ...]
+    now: Baseline
+    compared: Compared | None
+
+
+Asks = Callable[[Proposed], Collection[str] | None]
+"""Is shown a baseline with changes, and returns the keys of those that are accepted; None ends the asking."""
+
+
+@front_door
+def accept(
+    *names: str,
+    only: Sequence[str] = (),
+    beside: bool = False,
+    config: str | Path | None = None,
+    cached: bool = True,
+    jobs: int | None = None,
+    timeout_s: float | None = None,
+    in_ci: bool = False,
+) -> tuple[Accepted, ...]:
+    """Writes the baselines of targets of the targets file as they are now.
+
+    Args:
+        names: The targets; all of them when none is named.
+        only: The changes to accept, as a failed check names them: `all-gather@fsdp`, `types`, `memory`; by default all.
+        beside: Whether the baseline of another compiler's version stays in the file.
+        config: The targets file; by default the nearest one, going upward from the current folder.
+        cached: False compiles everything, and keeps nothing.
+        jobs: Processes at once; by default as many as cores and memory allow.
+        timeout_s: Seconds that a target may take that names no limit of its own.
+        in_ci: Whether baselines are written where `CI` is set as well, where a check would then hold by itself.
+
+    Raises:
+        HloscopeError: There is no such target or change, a file cannot be written, or `CI` is set.
+    """
+    refuse_to_accept(in_ci=in_ci, fix="accept on your own machine, or give in_ci=True")
+    wanted = given.texts("names", names, example='hloscope.accept("step")')
+    chosen = given.texts("only", only, example='only=["all-gather@fsdp"]')
+    project = find_project(Path.cwd(), named=given.path("config", config, example='config="hloscope.toml"'))
+    workers = None if jobs is None else given.whole("jobs", jobs, least=1)
+    limit = None if timeout_s is None else given.seconds("timeout_s", timeout_s, example="timeout_s=600")
+    with waiting() as stage:
+        stage("compiling")
+        return accept_project(
+            project, wanted, only=chosen, beside=beside, cached=cached, workers=workers, timeout_s=limit
+        )
+
+
+def refuse_to_accept(*, in_ci: bool, fix: str) -> None:
+    """Refuses to write baselines in continuous integration, unless that is meant.
+
+    Raises:
+        HloscopeError: `CI` is set.
+    """
+    if is_ci() and not in_ci:
+        raise HloscopeError(
+            "baselines are not written in continuous integration, where CI is set",
+            why="a check against what was just written cannot fail",
+            fix=fix,
+        )
+
+
+def accept_project(
+    project: ProjectConfig,
+    names: Sequence[str] = (),
+    *,
+    only: Sequence[str] = (),
+    beside: bool = False,
+    asks: Asks | None = None,
+    on_done: Callable[[Accepted], None] = lambda _: None,
+    **how: Unpack[HowToRun],
+) -> tuple[Accepted, ...]:
+    """Writes the baselines of targets as they are now.
+
+    Args:
+        project: The targets file.
+        names: The targets; all of them when empty.
+        only: The keys of the changes that are accepted; all when empty.
+        beside: As for `accept`.
+        asks: Asked about each baseline that changes, when all targets are analysed.
+        on_done: Called with each baseline, as soon as it is written.
+        **how: As for `run_jobs`.
+
+    Raises:
+        HloscopeError: There is no such target or change, or a file cannot be written.
+    """
+    jobs, known, proposals = jobs_of(project, names), dict[str, Accepted](), list[Proposed]()
+
+    def keep(accepted: Accepted) -> None:
+        known[accepted.name] = accepted
+        on_done(accepted)
+
+    def decide(outcome: Outcome) -> None:
+        proposed = _proposed(outcome)
+        if isinstance(proposed, Accepted):
+            keep(proposed)
+        elif only or (asks is not None and _has_changes(proposed)):
+            proposals.append(proposed)
+        else:
+            keep(_written(proposed, None, beside=beside))
+
+    run_jobs(jobs, **how, on_done=decide)
+    _refuse_unknown(only, proposals)
+    order = {job.name: number for number, job in enumerate(jobs)}
+    for proposed in sorted(proposals, key=lambda each: order[each.name]):
+        keys = only if asks is None or only else asks(proposed)
+        if keys is None:
+            asks = _none  # whoever ends the asking has accepted nothing more
+            keys = ()
+        keep(_written(proposed, keys, beside=beside))
+    return tuple(known[job.name] for job in jobs)
+
+
+def _none(_: Proposed) -> Collection[str]:
+    return ()
+
+
+def _has_changes(proposed: Proposed) -> bool:
+    return proposed.compared is not None and bool(proposed.compared.changes)
+
+
+def _refuse_unknown(only: Sequence[str], proposals: Sequence[Proposed]) -> None:
+    """Refuses keys that are no change of any target.
+
+    Raises:
+        HloscopeError: There is such a key.
+    """
+    compared = [proposed.compared for proposed in proposals if proposed.compared is not None]
+    keys = dict.fromkeys(change.cause.key for each in compared for change in each.changes)
+    for key in only:
+        if key not in keys:
+            otherwise = f"the changes are {', '.join(keys)}" if keys else "nothing has changed"
+            raise HloscopeError(f"there is no change {key!r} to accept", fix=did_you_mean(key, keys, otherwise))
+
+
+def _proposed(outcome: Outcome) -> Proposed | Accepted:
+    """The baseline that could be written for a target; what became of it where there is none."""
+    job = outcome.job
+    if outcome.analysis is None:
+        return Accepted(name=job.name, error=outcome.error)
+    if job.baseline is None:
+        return Accepted(name=job.name, state="wants no baseline")
+    try:
+        kept = read_baselines(job.baseline)
+    except BaselineError:
+        kept = ()  # it is written anew
+    now = baseline_of(outcome.analysis, root=job.root)
+    compared = None
+    if kept:
+        tolerance = tolerance_of(job.target)
+        compared = judge(section_for(kept, now), outcome.analysis, root=job.root, tolerance=tolerance)
+    return Proposed(name=job.name, path=job.baseline, kept=kept, now=now, compared=compared)
+
+
+def _written(proposed: Proposed, keys: Collection[str] | None, *, beside: bool) -> Accepted:
+    """Writes a baseline with the changes of some keys, or with all of them."""
+    compared = proposed.compared
+    if compared is not None and compared.changes and keys is not None and not keys:
+        return Accepted(name=proposed.name, path=proposed.path, state="rejected")
+    whole = compared is None or keys is None or {change.cause.key for change in compared.changes} <= set(keys)
+    accepted = proposed.now if compared is None else compared.accepting(None if whole else keys)
+    sections = with_section(proposed.kept, accepted, beside=beside)
+    before = proposed.path.read_bytes() if proposed.path.is_file() else None
+    if before == format_baselines(sections).encode():
+        return Accepted(name=proposed.name, path=proposed.path, state="unchanged")
+    write_baselines(proposed.path, sections)
+    state = "written" if before is None else "rewritten" if whole else "rewritten in part"
+    return Accepted(name=proposed.name, path=proposed.path, state=state)

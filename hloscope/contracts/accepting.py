@@ -1,0 +1,81 @@
+"""What a baseline becomes when changes of its program are accepted: all of them, or those that somebody names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from hloscope.contracts.baselines import Baseline, BaselineRow, MatmulRow, row_order
+from hloscope.contracts.judged import Cause, Judged
+
+Rows = tuple[BaselineRow | MatmulRow, ...]
+
+
+class Change(NamedTuple):
+    """One change of a program as its baseline would have it.
+
+    Attributes:
+        cause: What it is.
+        old: The rows that it takes out of the baseline.
+        new: The rows that it puts in their place.
+    """
+
+    cause: Cause
+    old: Rows = ()
+    new: Rows = ()
+
+
+class Compared(NamedTuple):
+    """A program beside its baseline, and what its baseline would become.
+
+    Attributes:
+        judged: What is to be reported.
+        changes: Its causes with the rows that they are about.
+        before: The baseline.
+        after: The baseline of the program as it is.
+    """
+
+    judged: Judged
+    changes: tuple[Change, ...]
+    before: Baseline
+    after: Baseline
+
+    def accepting(self, keys: Collection[str] | None = None) -> Baseline:
+        """The baseline with the changes of some keys, or with all of them where none are given.
+
+        Memory and times stay as they were where they have hardly moved, so that accepting twice changes nothing.
+        """
+        refused = [change for change in self.changes if keys is not None and change.cause.key not in keys]
+        refused_keys = {change.cause.key for change in refused}
+        moved = {change.cause.key for change in self.changes} - refused_keys
+        rows, matmuls = list(self.after.rows), list(self.after.matmuls or ())
+        for change in refused:
+            rows = [row for row in rows if row not in change.new]
+            rows += [row for row in change.old if isinstance(row, BaselineRow)]
+            matmuls = [row for row in matmuls if row not in change.new]
+            matmuls += [row for row in change.old if isinstance(row, MatmulRow)]
+        same_compiler = self.before.compiler == self.after.compiler
+        is_new = not same_compiler or self.before.matmuls is None
+        return replace(
+            self.after,
+            rows=tuple(sorted(rows, key=row_order)),
+            matmuls=tuple(sorted(matmuls, key=row_order)),
+            memory=self.after.memory if is_new or "memory" in moved or (moved and not refused) else self.before.memory,
+            step=self.after.step if is_new or moved else self.before.step,
+            not_understood=self.before.not_understood if "unknown" in refused_keys else self.after.not_understood,
+            kernels=self.before.kernels if "kernels" in refused_keys else self.after.kernels,
+        )
+
+
+def with_section(kept: Sequence[Baseline], accepted: Baseline, *, beside: bool = False) -> tuple[Baseline, ...]:
+    """The sections of a file in which a program's own is as it was accepted.
+
+    Args:
+        kept: The sections that the file has.
+        accepted: The one of the compiler that is used here.
+        beside: Whether those of other compilers stay, where there is none of this one yet.
+    """
+    if any(each.compiler == accepted.compiler for each in kept):
+        return tuple(accepted if each.compiler == accepted.compiler else each for each in kept)
+    return (*kept, accepted) if beside else (accepted,)

@@ -1,0 +1,81 @@
+"""The figures of a program and of its baseline: times, bytes by axes, FLOPs and memory, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from hloscope.analysis.vocabulary import Link
+from hloscope.contracts.baselines import MEMORY_PARTS, Baseline, BaselineRow, MatmulRow
+from hloscope.contracts.change_words import axes_of
+from hloscope.contracts.judged import Figure
+from hloscope.units import known_sum
+
+TimeOf = Callable[[BaselineRow], float | None]
+STEP, TRANSFERS, SENT, BETWEEN_SLICES, MULTIPLIED = (
+    "predicted step", "transfers alone", "sent per step", "sent between slices", "multiplied",
+)  # fmt: skip
+MEMORY = "memory: "
+
+
+def figures_of(before: Baseline, after: Baseline, time_of: TimeOf) -> Iterator[Figure]:
+    """What is measured of both.
+
+    Args:
+        before: The baseline.
+        after: The program as it is now.
+        time_of: Microseconds of the transfers of a row, by the cost model as it is now; None where it cannot tell.
+    """
+    rows = (*before.rows, *after.rows)
+    yield from _step(before, after)
+    times = [total_time_us(side.rows, time_of) for side in (before, after)]
+    if None not in times and any(times):
+        yield Figure(name=TRANSFERS, unit="us", before=times[0], after=times[1])
+    yield _sent(SENT, before.rows, after.rows)
+    for axes in dict.fromkeys(map(axes_of, rows)):
+        yield _sent(
+            f"sent over {axes}", *([row for row in side.rows if axes_of(row) == axes] for side in (before, after))
+        )
+    if any(row.link is not Link.ICI for row in rows):
+        yield _sent(
+            BETWEEN_SLICES, *([row for row in side.rows if row.link is not Link.ICI] for side in (before, after))
+        )
+    if before.matmuls is not None:
+        yield Figure(name=MULTIPLIED, unit="flops", before=_flops(before.matmuls), after=_flops(after.matmuls or ()))
+    for name, part in MEMORY_PARTS.items():
+        was, now = getattr(before.memory, part), getattr(after.memory, part)
+        if was is not None or now is not None:
+            yield Figure(name=f"{MEMORY}{name}", unit="bytes", before=was, after=now)
+
+
+def _step(before: Baseline, after: Baseline) -> Iterator[Figure]:
+    then, now = before.step, after.step
+    if then is not None or now is not None:
+        yield Figure(
+            name=STEP,
+            unit="us",
+            before=None if then is None else then.step_us,
+            after=None if now is None else now.step_us,
+            before_range=None if then is None else (then.least_us, then.most_us),
+            after_range=None if now is None else (now.least_us, now.most_us),
+            comparable=then is not None and now is not None and then.model == now.model,
+        )
+
+
+def _sent(name: str, before: Sequence[BaselineRow], after: Sequence[BaselineRow]) -> Figure:
+    was, now = (known_sum(row.wire_bytes for row in side) for side in (before, after))
+    return Figure(name=name, unit="bytes", before=was, after=now)
+
+
+def _flops(rows: Iterable[MatmulRow]) -> int | None:
+    return known_sum(row.flops for row in rows)
+
+
+def total_time_us(rows: Sequence[BaselineRow], time_of: TimeOf) -> float | None:
+    """Microseconds of all of them; None where nobody can tell of one."""
+    times = [time_of(row) for row in rows]
+    return None if None in times else sum(time for time in times if time is not None)
+
+
+def named(figures: Iterable[Figure], name: str) -> Figure | None:
+    """The figure of a name that means the same before and after; None where there is none."""
+    return next((figure for figure in figures if figure.name == name and figure.comparable), None)

@@ -1,0 +1,470 @@
+"""A program beside its baseline: better, worse or different, by what, and each figure before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from hloscope.analysis.model import Analysis, Collective, Matmuls, Mesh, SourceFrame
+from hloscope.analysis.places import users_line
+from hloscope.analysis.totals import grouped
+from hloscope.analysis.vocabulary import SUMS, Bound
+from hloscope.contracts.accepting import Change, Compared, Rows
+from hloscope.contracts.baselines import (
+    Baseline,
+    BaselineRow,
+    MatmulRow,
+    Place,
+    as_collectives,
+    baseline_of,
+    matmul_rows_of,
+    rows_of,
+)
+from hloscope.contracts.change_words import moved_words, respelled_words
+from hloscope.contracts.figures import (
+    BETWEEN_SLICES,
+    MEMORY,
+    MULTIPLIED,
+    SENT,
+    STEP,
+    TRANSFERS,
+    figures_of,
+    named,
+    total_time_us,
+)
+from hloscope.contracts.judged import USUAL, Cause, Figure, Judged, Judgement, Tolerance
+from hloscope.contracts.pairing import (
+    Pair,
+    amount_of,
+    bits_of,
+    new_rows,
+    of_one_change,
+    of_other_types,
+    old_rows,
+    same_axes,
+)
+from hloscope.cost.collectives import AxesPricing
+from hloscope.errors import HloscopeError
+from hloscope.hardware.slices import parse_slice
+from hloscope.matching import Change as MatchedChange
+from hloscope.matching import ChangeKind, match
+from hloscope.units import format_bytes, format_flops, format_share, format_time, known_sum, plural
+
+_SAME_TIME = 0.005
+"""Of a step, or of what transfers take: less is no difference."""
+
+_COMPILERS_OWN_BYTES = 128 << 10
+"""No growth at all: code and scratch of the compiler's own, which are most of what a tiny program takes.
+
+Source: the mean of 512 x 2048 squares took 604,160 bytes as libtpu 0.0.42 compiled it, and 636,416 as 0.0.50 did.
+"""
+
+_WHOLE = 1.5
+"""Times as many FLOPs on a line: a dimension that was summed over the devices of an axis is summed on each of them."""
+
+_TYPES = {
+    "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "s8": "int8", "s32": "int32",
+    "u8": "uint8", "u32": "uint32", "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "pred": "bool",
+}  # fmt: skip
+
+
+def judge(before: Baseline, found: Analysis, *, root: Path | None = None, tolerance: Tolerance = USUAL) -> Compared:
+    """Compares a program with its baseline.
+
+    Args:
+        before: The baseline.
+        found: The program as it is now.
+        root: The project's folder, below which files are named.
+        tolerance: How far figures may grow.
+    """
+    now = _Now(dict(rows_of(found, root)), dict(matmul_rows_of(found, root)))
+    return _Judge(before, baseline_of(found, root=root), now, tolerance).compared()
+
+
+class _Now(NamedTuple):
+    """What stands behind the rows of a program as it is now."""
+
+    moved: Mapping[BaselineRow, tuple[Collective, ...]]
+    multiplied: Mapping[MatmulRow, tuple[Matmuls, ...]]
+
+    def line(self, rows: Iterable[BaselineRow | MatmulRow]) -> str | None:
+        """The line of the user's code of the first row that has one."""
+        return next(filter(None, (users_line(source) for row in rows for source in self._stacks(row))), None)
+
+    def _stacks(self, row: BaselineRow | MatmulRow) -> list[tuple[SourceFrame, ...]]:
+        if isinstance(row, MatmulRow):
+            return [each.source for each in self.multiplied.get(row, ())]
+        return [each.source for each in self.moved.get(row, ())]
+
+    def largest(self, rows: Iterable[BaselineRow | MatmulRow]) -> Collective | None:
+        """The collective among them that moves most."""
+        behind = [each for row in rows if isinstance(row, BaselineRow) for each in self.moved.get(row, ())]
+        return max(behind, key=lambda each: each.wire_bytes_per_step or 0, default=None)
+
+
+class _Judge:
+    """One comparison."""
+
+    def __init__(self, before: Baseline, after: Baseline, now: _Now, tolerance: Tolerance) -> None:
+        self._before, self._after, self._now, self._tolerance = before, after, now, tolerance
+        axes = dict(after.mesh or ())
+        mesh = Mesh(axis_names=tuple(axes), axis_sizes=tuple(axes.values())) if axes else None
+        self._pricing = _pricing(after, mesh)
+        sides = (before.rows, after.rows)
+        priced = as_collectives(*sides, sizes=axes)
+        self._row_of = dict(zip(map(id, priced), (*before.rows, *after.rows), strict=True))
+        self._collectives = priced[: len(before.rows)], priced[len(before.rows) :]
+        self._times: dict[BaselineRow, float | None] = {self._row_of[id(each)]: self._time_us(each) for each in priced}
+
+    def _time_us(self, moved: Collective) -> float | None:
+        if self._pricing is None:
+            return None
+        return self._pricing.time_us(moved, self._row_of[id(moved)].executions)
+
+    def compared(self) -> Compared:
+        """All of it."""
+        matched = match(*self._collectives, equivalent=True).changes
+        pairs = [self._pair(change) for change in matched if not change.kind.same_traffic]
+        figures = tuple(figures_of(self._before, self._after, self._times.get))
+        changes = [*self._other_types(pairs), *self._moved(pairs), *self._multiplied(figures), *self._others()]
+        changes += self._larger(figures)
+        changes += self._slower(figures, [change.cause for change in changes])
+        changes.sort(key=lambda change: _weight(change.cause))
+        causes = tuple(change.cause for change in changes)
+        judged = Judged(
+            judgement=self._verdict(causes, figures),
+            causes=causes,
+            figures=figures,
+            versions=_versions(self._before, self._after),
+            notes=tuple(self._notes(matched)),
+        )
+        return Compared(judged, tuple(changes), self._before, self._after)
+
+    def _notes(self, matched: Iterable[MatchedChange]) -> Iterator[str]:
+        """What is no change, and worth knowing."""
+        for change in matched:
+            if change.kind is ChangeKind.EQUIVALENT:
+                yield respelled_words(*self._pair(change))
+        if _is_first_version(self._before):
+            for name, _ in self._after.kernels or () if self._before.kernels is None else ():
+                yield f"the kernel {name} sends by itself, and the baseline does not say what it does"
+
+    def _pair(self, change: MatchedChange) -> Pair:
+        old, new = (tuple(self._row_of[id(each)] for each in side) for side in (change.old, change.new))
+        return Pair(old, new)
+
+    # ---- causes
+
+    def _other_types(self, pairs: list[Pair]) -> Iterator[Change]:
+        """Arrays that move, or are multiplied, in another type than before; each pair of types is one cause."""
+        found: dict[tuple[str, str], list[Pair]] = {}
+        for types, alike in list(of_other_types(pairs)):
+            pairs[:] = [pair for pair in pairs if pair not in alike]
+            found.setdefault(types, []).extend(alike)
+        matmuls = self._matmuls_of_other_types()
+        for types in dict.fromkeys((*found, *matmuls)):
+            moved, multiplied = found.get(types, []), matmuls.get(types, [])
+            old = tuple(row for pair in moved for row in pair.old)
+            new = tuple(row for pair in moved for row in pair.new)
+            largest = self._now.largest(new)
+            name = _value_name(largest)
+            times = sum(row.executions for row in new)
+            parts = [f"{plural(times, 'transfer')}, {_sent_words(old, new)}"] if moved else []
+            parts += [f"matmuls of {plural(len(multiplied), 'line')}"] if multiplied else []
+            where = f": {name}" if name else ""
+            before, after = (_TYPES.get(each, each) for each in types)
+            yield self._cause(
+                "types",
+                Judgement.WORSE if bits_of(types[1]) > bits_of(types[0]) else Judgement.BETTER,
+                f"{after} where {before} was{where} ({' and '.join(parts)})",
+                (*old, *(pair[0] for pair in multiplied)),
+                (*new, *(pair[1] for pair in multiplied)),
+            )
+
+    def _matmuls_of_other_types(self) -> dict[tuple[str, str], list[tuple[MatmulRow, MatmulRow]]]:
+        found: dict[tuple[str, str], list[tuple[MatmulRow, MatmulRow]]] = {}
+        before, after = self._matmuls_by_place()
+        for place in before.keys() & after.keys():
+            gone = [row for row in before[place] if row.dtype not in {other.dtype for other in after[place]}]
+            new = [row for row in after[place] if row.dtype not in {other.dtype for other in before[place]}]
+            if len(gone) == len(new) == 1:
+                found.setdefault((gone[0].dtype, new[0].dtype), []).append((gone[0], new[0]))
+        return found
+
+    def _matmuls_by_place(self) -> tuple[dict[Place, list[MatmulRow]], dict[Place, list[MatmulRow]]]:
+        before, after = (grouped(lambda row: row.place, side.matmuls or ()) for side in (self._before, self._after))
+        return before, after
+
+    def _moved(self, pairs: Sequence[Pair]) -> Iterator[Change]:
+        """What moves otherwise than before, the changes of one line of source as one."""
+        for alike in of_one_change(pairs):
+            place = alike[0].place
+            old = tuple(row for pair in alike for row in pair.old)
+            new = tuple(row for pair in alike for row in pair.new)
+            judgement, lost = self._judgement(alike)
+            largest = max((*new, *old), key=lambda row: row.wire_bytes or 0)
+            message = moved_words(old, new, in_pairs=all(pair.old and pair.new for pair in alike))
+            if lost is not None:
+                message = f"{message}: {lost}"
+            yield self._cause(
+                _selector(largest), judgement, message if place.file else f"{message}, source not known", old, new
+            )
+
+    def _judgement(self, pairs: Sequence[Pair]) -> tuple[Judgement, str | None]:
+        """What changes of one line are together, and what is lost where that is more than bytes."""
+        for pair in pairs:
+            for row in pair.old:
+                lost = self._lost(row, pair.new)
+                if lost is not None:
+                    return Judgement.DIFFERENT, lost
+        old, new = (known_sum(row.wire_bytes for pair in pairs for row in side(pair)) for side in (old_rows, new_rows))
+        bounds = {row.bound for pair in pairs for row in (*pair.old, *pair.new)}
+        if old is None or new is None or bounds != {Bound.EXACT}:
+            return Judgement.DIFFERENT, "not all of it is known"
+        return (Judgement.WORSE if new > old else Judgement.BETTER if new < old else Judgement.DIFFERENT), None
+
+    def _lost(self, row: BaselineRow, new: Sequence[BaselineRow]) -> str | None:
+        """What a row did that nothing does now; None where it only moved data for the compiler's sake."""
+        if row.kind in SUMS and not (self._multiplies_whole(row.place) and not row.written):
+            before, after = (
+                [other for other in side.rows if other.kind in SUMS and same_axes(other, row)]
+                for side in (self._before, self._after)
+            )
+            was, now = (known_sum(other.arrays for other in side) for side in (before, after))
+            if was is not None and now is not None and now < was:
+                return (
+                    f"{plural(was - now, 'array')} of {was:,} {'is' if was - now == 1 else 'are'} not summed any more"
+                )
+            if (was is None or now is None) and (amount_of(after) or 0) < (amount_of(before) or 0):
+                return "less is summed than before"
+        if row.written:
+            calls = [other for other in new if other.written] if new else []
+            if not calls or (amount_of(calls) or 0) < (amount_of([row]) or 0):
+                return (
+                    "the code called for it, and does not any more" if not calls else "the code called for a larger one"
+                )
+        return None
+
+    def _multiplies_whole(self, place: Place) -> bool:
+        """Whether a line multiplies so much more that each device now does what was summed over several before."""
+        was, now = (
+            known_sum(row.flops for row in side.matmuls or () if row.place == place)
+            for side in (self._before, self._after)
+        )
+        whole, whole_now = (known_sum(row.flops for row in side.matmuls or ()) for side in (self._before, self._after))
+        if was is None or now is None or whole is None or whole_now is None:
+            return False
+        return now >= _WHOLE * was > 0 and whole_now > (1 + self._tolerance.step) * whole
+
+    def _multiplied(self, figures: Sequence[Figure]) -> Iterator[Change]:
+        """Lines that multiply more than before, where that is more than a little of all."""
+        whole = named(figures, MULTIPLIED)
+        if whole is None or whole.before is None or whole.after is None:
+            return
+        if abs(whole.after - whole.before) <= self._tolerance.step * whole.before:
+            return
+        before, after = self._matmuls_by_place()
+        lines: list[tuple[int, int, int, Rows, Rows]] = []
+        for place in dict.fromkeys((*before, *after)):
+            old, new = before.get(place, []), after.get(place, [])
+            was, now = (known_sum(row.flops for row in side) or 0 for side in (old, new))
+            if (now > was) is (whole.after > whole.before) and now != was:
+                lines.append((abs(now - was), was, now, tuple(old), tuple(new)))
+        lines.sort(key=lambda line: -line[0])
+        if not lines:
+            return
+        _, was, now, *_ = lines[0]
+        others = f", and {plural(len(lines) - 1, 'other line')}" if len(lines) > 1 else ""
+        more = "more" if whole.after > whole.before else "less"
+        here = f"{format_flops(was)} -> {format_flops(now)} here" if was else f"{format_flops(now)} here is new"
+        yield self._cause(
+            "matmuls",
+            Judgement.WORSE if whole.after > whole.before else Judgement.BETTER,
+            f"the matmuls do {more}: {format_flops(whole.before)} -> {format_flops(whole.after)}, {here}{others}",
+            tuple(row for line in lines for row in line[3]),
+            tuple(row for line in lines for row in line[4]),
+        )
+
+    def _others(self) -> Iterator[Change]:
+        """What makes the two incomparable, or less of the program understood."""
+        then, now = self._before, self._after
+        for what, before, after in (("slice", then.slice, now.slice), ("mesh", then.mesh, now.mesh)):
+            if before != after:
+                message = f"the baseline is of another {what}: {_words(before)}, not {_words(after)}"
+                yield self._cause(what, Judgement.DIFFERENT, message)
+        if now.not_understood > then.not_understood:
+            things = plural(now.not_understood, "thing")
+            message = f"{things} in the program not understood, {then.not_understood} in the baseline"
+            yield self._cause("unknown", Judgement.DIFFERENT, message)
+        yield from self._other_kernels()
+
+    def _other_kernels(self) -> Iterator[Change]:
+        """Kernels that send by themselves and are not those that somebody accepted."""
+        then, now = self._before.kernels, self._after.kernels or ()
+        unsaid = then is None and _is_first_version(self._before)
+        for name, does in () if unsaid else now:
+            if name not in dict(then or ()):
+                message = f"the kernel {name} sends by itself, and is not in the baseline"
+                yield self._cause("kernels", Judgement.DIFFERENT, message)
+            elif (name, does) not in (then or ()):
+                message = f"the kernel {name} sends by itself, and does something else than the baseline's"
+                yield self._cause("kernels", Judgement.DIFFERENT, message)
+        for name in sorted({name for name, _ in then or ()} - {name for name, _ in now}):
+            yield self._cause("kernels", Judgement.DIFFERENT, f"the kernel {name}, which sent by itself, is gone")
+
+    def _larger(self, figures: Sequence[Figure]) -> Iterator[Change]:
+        """Parts of the memory that grew beyond what is let pass, or shrank by as much."""
+        parts = {figure.name.removeprefix(MEMORY): figure for figure in figures if figure.name.startswith(MEMORY)}
+        for name, share in self._tolerance.memory.items():
+            figure = parts.get(name)
+            if figure is None or figure.before is None:
+                continue
+            shown = "the peak memory" if name == "peak" else f"the memory for {name}"
+            if figure.after is None:
+                message = f"{shown} is not known, and was {format_bytes(figure.before)}"
+                yield self._cause("memory", Judgement.DIFFERENT, message)
+                continue
+            grown = figure.after - figure.before
+            if abs(grown) > max(share * figure.before, _COMPILERS_OWN_BYTES):
+                much = f"{'grew' if grown > 0 else 'shrank'} by {format_share(abs(grown) / max(figure.before, 1))}"
+                most = _most_grown(parts, grown) if name == "peak" else ""
+                message = f"{shown} {much}: {format_bytes(figure.before)} -> {format_bytes(figure.after)}{most}"
+                yield self._cause("memory", Judgement.WORSE if grown > 0 else Judgement.BETTER, message)
+
+    def _slower(self, figures: Sequence[Figure], causes: Sequence[Cause]) -> Iterator[Change]:
+        """A step that takes longer although nothing else says why."""
+        step = named(figures, STEP)
+        if step is None or step.before is None or step.after is None:
+            return
+        change = step.after / step.before - 1 if step.before else 0.0
+        explained = any(
+            cause.judgement in (Judgement.WORSE, Judgement.DIFFERENT) and cause.key != "memory" for cause in causes
+        )
+        if change > self._tolerance.step and not explained:
+            times = f"{format_time(step.before)} -> {format_time(step.after)}"
+            message = (
+                f"the step takes {format_share(change)} longer, {times}, though nothing more moves or is multiplied"
+            )
+            yield self._cause("step", Judgement.WORSE, message)
+
+    def _cause(
+        self,
+        key: str,
+        judgement: Judgement,
+        message: str,
+        old: Rows = (),
+        new: Rows = (),
+    ) -> Change:
+        moved = [[row for row in side if isinstance(row, BaselineRow)] for side in (old, new)]
+        before, after = (known_sum(row.wire_bytes for row in side) for side in moved)
+        times = [total_time_us(side, self._times.get) for side in moved]
+        largest = self._now.largest(new)
+        cause = Cause(
+            key=key,
+            judgement=judgement,
+            message=message,
+            source=(None if largest is None else users_line(largest.source))
+            or self._now.line(new)
+            or self._line_of(old),
+            why=None if largest is None else largest.why,
+            tried=None if largest is None else largest.tried,
+            wire_bytes=None if before is None or after is None or not any(moved) else after - before,
+            time_us=None if None in times or not any(moved) else (times[1] or 0) - (times[0] or 0),
+        )
+        return Change(cause, old, new)
+
+    def _line_of(self, rows: Sequence[BaselineRow | MatmulRow]) -> str | None:
+        """Where rows that are gone were written: a line that is still there, else another one of their function."""
+        places = [row.place for row in rows]
+        known: tuple[BaselineRow | MatmulRow, ...] = (*self._now.moved, *self._now.multiplied)
+        for alike in (lambda a, b: a == b, lambda a, b: (a.file, a.function) == (b.file, b.function)):
+            for row in known:
+                if row.place.file and any(alike(row.place, place) for place in places):
+                    return self._now.line([row])
+        return next((place.file for place in places if place.file), None)
+
+    # ---- the verdict
+
+    def _verdict(self, causes: Sequence[Cause], figures: Sequence[Figure]) -> Judgement:
+        kinds = {cause.judgement for cause in causes}
+        if Judgement.DIFFERENT in kinds:
+            return Judgement.DIFFERENT
+        if len(kinds) < 2:
+            return kinds.pop() if kinds else Judgement.SAME
+        memory = {cause.judgement for cause in causes if cause.key == "memory"}
+        if Judgement.WORSE in memory or _grew(figures, BETWEEN_SLICES):
+            return Judgement.WORSE
+        for name in (STEP, TRANSFERS, SENT):
+            figure = named(figures, name)
+            if figure is None or figure.before is None or figure.after is None:
+                continue
+            least = 0.0 if figure.unit == "bytes" else _SAME_TIME
+            if abs(figure.after - figure.before) > least * figure.before:
+                return Judgement.WORSE if figure.after > figure.before else Judgement.BETTER
+        return Judgement.WORSE
+
+
+def _pricing(after: Baseline, mesh: Mesh | None) -> AxesPricing | None:
+    if mesh is None or after.slice is None:
+        return None
+    try:
+        return AxesPricing.on(parse_slice(after.slice), mesh)
+    except HloscopeError:  # a chip of a file of the user's, of which baselines know only the name
+        return None
+
+
+def _is_first_version(baseline: Baseline) -> bool:
+    return baseline.matmuls is None
+
+
+def _selector(row: BaselineRow) -> str:
+    return f"{row.kind}@{'?' if row.axes is None else ','.join(row.axes)}"
+
+
+def _sent_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> str:
+    was, now = (format_bytes(known_sum(row.wire_bytes for row in side)) for side in (old, new))
+    return f"{was} -> {now} sent per step"
+
+
+def _value_name(moved: Collective | None) -> str | None:
+    """`params['w']`: what moves, as the user's code calls it."""
+    if moved is None or moved.reason is None or moved.reason.moved is None or not moved.reason.moved.named:
+        return None
+    return moved.reason.moved.name
+
+
+def _most_grown(parts: Mapping[str, Figure], grown: float) -> str:
+    """`, most of it temporaries`: the part that accounts for at least half of it."""
+    for name, figure in parts.items():
+        more = (figure.after or 0) - (figure.before or 0)
+        if name not in ("peak", "aliased") and more / grown >= 0.5:
+            return f", most of it {name}: {format_bytes(figure.before)} -> {format_bytes(figure.after)}"
+    return ""
+
+
+def _words(value: str | tuple[tuple[str, int], ...] | None) -> str:
+    if isinstance(value, tuple):
+        return ",".join(f"{name}={size}" for name, size in value)
+    return value or "none"
+
+
+def _versions(before: Baseline, after: Baseline) -> str | None:
+    if before.compiler == after.compiler:
+        return None
+    old, new = (", ".join(f"{name} {version}" for name, version in side.compiler) or "none" for side in (before, after))
+    return f"{old} in the baseline, {new} here"
+
+
+def _grew(figures: Iterable[Figure], name: str) -> bool:
+    figure = named(figures, name)
+    return figure is not None and (figure.after or 0) > (figure.before or 0)
+
+
+_RANKS = {Judgement.DIFFERENT: 0, Judgement.WORSE: 1, Judgement.BETTER: 2, Judgement.SAME: 3}
+
+
+def _weight(cause: Cause) -> tuple[object, ...]:
+    """What changes the meaning first, then what costs most time, then most bytes; the memory after what explains it."""
+    late = cause.key in ("memory", "step")
+    return _RANKS[cause.judgement], late, -abs(cause.time_us or 0), -abs(cause.wire_bytes or 0), cause.message
