@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hloscope.errors import HloscopeError, caret_excerpt, did_you_mean
-from hloscope.program.options import are, is_text
+from hloscope.program.options import are, is_share, is_text, maps_to
 from hloscope.program.target import BY_NAME, OPTIONS
 
 _BASELINES = "hloscope_baselines"
@@ -151,13 +151,6 @@ _SEVERITIES = ("error", "warning", "note")
 TOLERATED = ("step", "peak", "arguments", "outputs", "temporaries", "code")
 """The figures of a baseline that may be let grow."""
 
-_SHARE = re.compile(r"(\d+(?:\.\d+)?) ?%")
-
-
-def _is_share(value: Any) -> bool:
-    return is_text(value) and _SHARE.fullmatch(value) is not None
-
-
 KEYS: dict[str, _Takes] = {
     "function": (is_text, '"model.py:step"'),
     "hlo": (is_text, '"step.hlo"'),
@@ -170,9 +163,7 @@ KEYS: dict[str, _Takes] = {
     "baseline": (lambda value: isinstance(value, bool), "false"),
     "fail-on": (lambda value: value in _SEVERITIES, '"warning"'),
     "tolerance": (
-        lambda value: (
-            isinstance(value, dict) and value.keys() <= set(TOLERATED) and all(map(_is_share, value.values()))
-        ),
+        lambda value: maps_to(is_share)(value) and value.keys() <= {*TOLERATED},
         '{ step = "5%", peak = "5%" }, of ' + ", ".join(TOLERATED),
     ),
 }

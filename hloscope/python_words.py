@@ -108,6 +108,8 @@ _WORDS: dict[str, tuple[_Word, ...]] = {
     "allow": (_Word("allow", r"'[^']*'", _listed),),
     "rule-option": (_Word("rule_options", r"[\w.-]+=\w+", _one),),
     "fail-on": (_Word("fail_on", r"(?:note|warning|error|increase|any)\b", _quoted),),
+    "accept-in-ci": (_Word("in_ci=True"),),
+    "beside": (_Word("beside=True"),),
     "at-least-ok": (_Word("at_least_ok=True"),),
     "group-by": (_Word("group_by", r"(?:module|axis|line|kind)\b", _quoted),),
     "all": (_Word("everything=True"),),
@@ -175,6 +177,12 @@ _SENTENCES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"hloscope rules --test", "hloscope.rules.failed_cases()"),
     (r"hloscope rules RULE", "hloscope.rules.page(RULE)"),
     (r"hloscope rules(?! [A-Z])", "hloscope.rules.pages()"),
+    (
+        r"hloscope accept (\S+) --only ('[^']*'|[^\s,;]+)",
+        lambda found: f"hloscope.accept({_quoted(found[1])}, only=[{_quoted(found[2].strip(chr(39)))}])",
+    ),
+    (r"hloscope accept (\S+) --beside", r'hloscope.accept("\1", beside=True)'),
+    (r"hloscope explain \S+ looks", "hloscope.explain looks"),
     (
         r"hloscope accept(?: (?!to |rewrites )([\w@:.*-]+))?",
         lambda found: f"hloscope.accept({_quoted(found[1]) if found[1] else ''})",

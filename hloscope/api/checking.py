@@ -48,6 +48,7 @@ def check(
     jobs: int | None = None,
     executor: Any = None,
     strict: bool | None = None,
+    changes: str = "increase",
     **options: Unpack[TargetOptions],
 ) -> CheckReport:
     """Holds programs against what is expected of them.
@@ -73,6 +74,7 @@ def check(
             `dask://HOST:PORT`. By default in processes of this machine.
         strict: Whether what loosens the check fails it: a baseline file that is missing or belongs to no target, an
             allowance of which nothing is found. By default where `CI` is set.
+        changes: Which changes of baselines fail: `increase` for those that are worse or lose something, or `any`.
         {options}
 
     Returns:
@@ -87,7 +89,7 @@ def check(
         what = f"{names[0]!r} is a name in the targets file, and others are programs"
         raise NotationError(what, fix="check them in two calls")
     if targets and not names:
-        expected = _Expected.of(contract, baseline, fail_on)
+        expected = _Expected.of(contract, baseline, fail_on, changes)
         if all(isinstance(target, Analysis) for target in targets):
             refuse_beside_analysis({"args": args, **options})
         with compiling_on(executor):
@@ -110,6 +112,7 @@ def check(
         jobs=jobs,
         executor=executor,
         strict=strict,
+        changes=_changes_of(changes),
         timeout_s=options.get("timeout_s"),
     )
 
@@ -122,14 +125,16 @@ class _Expected:
         contract: What it may move.
         baseline: A file that it has to agree with.
         fail_on: The least severity of what rules find that fails it.
+        changes: Which changes of the baseline fail it.
     """
 
     contract: Contract | None
     baseline: Path | None
     fail_on: Severity | None
+    changes: str = "increase"
 
     @classmethod
-    def of(cls, contract: object, baseline: object, fail_on: object) -> _Expected:
+    def of(cls, contract: object, baseline: object, fail_on: object, changes: object) -> _Expected:
         """What users write of it.
 
         Raises:
@@ -139,6 +144,7 @@ class _Expected:
             contract=_contract_of(contract),
             baseline=given.path("baseline", baseline, example='baseline="baselines/step.txt"'),
             fail_on=None if fail_on is None else Severity(given.choice("fail_on", fail_on, Severity)),
+            changes=_changes_of(changes),
         )
         if found.contract is None and found.baseline is None and found.fail_on is None:
             raise NotationError(
@@ -156,7 +162,12 @@ class _Expected:
             baseline=self.baseline,
             root=Path.cwd(),
             fail_on=self.fail_on,
+            changes=self.changes,
         )
+
+
+def _changes_of(changes: object) -> str:
+    return given.choice("changes", changes, ("increase", "any"))
 
 
 def _contract_of(contract: object) -> Contract | None:
@@ -174,6 +185,7 @@ def _of_project(
     jobs: object,
     executor: str | None,
     strict: bool | None,
+    changes: str,
     timeout_s: Any,
 ) -> CheckReport:
     """A check of targets of the targets file; of all of them where none is named."""
@@ -187,6 +199,7 @@ def _of_project(
             cached=cached,
             workers=workers,
             executor=executor,
+            changes=changes,
             timeout_s=make_facts(timeout_s=timeout_s).timeout_s,
             on_done=lambda checked: stage(f"compiling, {checked.name} is done"),
         )

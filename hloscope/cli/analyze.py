@@ -80,5 +80,5 @@ def command(target: str, **options: Any) -> Analysis:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""
     if folders.is_named(target, options):
         return folders.analysis_of_folder(target, options)
-    targets.start_compiler(target, options["slice"])
+    target = targets.begun(target, options)
     return targets.analysis_of_target(target, options, targets.judging_of(options))

@@ -63,7 +63,7 @@ def command(
     """
     if no_try and try_s is not None:
         raise click.UsageError("--try and --no-try contradict each other: give one of them.")
-    targets.start_compiler(target, options["slice"])
+    target = targets.begun(target, options)
     from hloscope.analysis.places import Sources
     from hloscope.api.explaining import Trying
     from hloscope.why import explain

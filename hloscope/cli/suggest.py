@@ -56,7 +56,7 @@ def command(target: str, executor: str | None, jobs: int | None, budget_s: float
 
     Every suggestion was compiled and priced.
     """
-    targets.start_compiler(target, options["slice"])
+    target = targets.begun(target, options)
     from hloscope.api.suggesting import Searching, refused_text, suggest_function
     from hloscope.compiler.elsewhere import compiling_on
     from hloscope.store import default_store

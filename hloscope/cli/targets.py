@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from math import prod
@@ -32,6 +33,44 @@ def is_text(target: str) -> bool:
     from hloscope.program.files import names_hlo
 
     return target == "-" or names_hlo(target)
+
+
+def begun(target: str, options: Options) -> str:
+    """The target, with its compiler started; of a name in the targets file its function, and what is said of it there.
+
+    Raises:
+        HloscopeError: The targets file is written wrongly.
+    """
+    if not is_text(target) and ":" not in target.partition("@")[0] and not Path(target).exists():
+        target = _of_project(target, options)
+    start_compiler(target, options["slice"])
+    return target
+
+
+_CONFIGURED = "of the targets file"
+"""What the targets file says of a target, among the options."""
+
+
+def _of_project(name: str, options: Options) -> str:
+    from hloscope.api.jobs import jobs_of
+    from hloscope.config import ConfigError, find_project
+    from hloscope.program.target import make_facts
+
+    try:
+        project = find_project(Path.cwd())
+        known = {target.name for target in project.targets}
+    except ConfigError:
+        return name  # it is no function either, which is said then
+    if name.partition("@")[0] not in known and name not in known:
+        return name
+    job = jobs_of(project, [name])[0]
+    if job.target.hlo is not None:
+        return os.path.relpath(project.root / job.target.hlo)
+    options["slice"] = options.get("slice") or job.slice
+    options[_CONFIGURED] = make_facts(**job.target.options)
+    function = job.target.function or ""
+    file, colon, rest = function.rpartition(":")
+    return f"{os.path.relpath(project.root / file)}{colon}{rest}" if file.endswith(".py") else function
 
 
 def start_compiler(target: str, slice_name: str | None) -> None:
@@ -233,7 +272,8 @@ def facts_of(options: Options) -> TargetFacts:
     said: dict[str, Any] = {}
     for option in OPTIONS:
         said |= option.of_command_line(options)
-    return TargetFacts(**said)
+    facts, configured = TargetFacts(**said), options.get(_CONFIGURED)
+    return facts if configured is None else facts.over(configured)
 
 
 def _rule_option(text: str) -> tuple[str, Any]:

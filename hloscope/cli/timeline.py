@@ -25,5 +25,5 @@ Examples
 @running.reports("timeline")
 def command(target: str, **options: Any) -> Timeline:
     """Predict what runs when in one step of TARGET: computing, transfers and waits, loops as one body with a count."""
-    targets.start_compiler(target, options["slice"])
+    target = targets.begun(target, options)
     return targets.timeline_of_target(target, options)

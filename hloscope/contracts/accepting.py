@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -59,8 +59,8 @@ class Compared(NamedTuple):
         is_new = not same_compiler or self.before.matmuls is None
         return replace(
             self.after,
-            rows=tuple(sorted(rows, key=row_order)),
-            matmuls=tuple(sorted(matmuls, key=row_order)),
+            rows=tuple(sorted(dict.fromkeys(rows), key=row_order)),
+            matmuls=tuple(sorted(dict.fromkeys(matmuls), key=row_order)),
             memory=self.after.memory if is_new or "memory" in moved or (moved and not refused) else self.before.memory,
             step=self.after.step if is_new or moved else self.before.step,
             not_understood=self.before.not_understood if "unknown" in refused_keys else self.after.not_understood,
@@ -79,3 +79,22 @@ def with_section(kept: Sequence[Baseline], accepted: Baseline, *, beside: bool =
     if any(each.compiler == accepted.compiler for each in kept):
         return tuple(accepted if each.compiler == accepted.compiler else each for each in kept)
     return (*kept, accepted) if beside else (accepted,)
+
+
+def joined_by_line(changes: Sequence[Change], others: Iterable[Change]) -> list[Change]:
+    """The changes, with others that are of the same line, and as good or bad, as one."""
+    found = list(changes)
+    for other in others:
+        same = (
+            number
+            for number, change in enumerate(found)
+            if (change.cause.source, change.cause.judgement) == (other.cause.source, other.cause.judgement)
+        )
+        number = next(same, None)
+        if number is None or other.cause.source is None:
+            found.append(other)
+            continue
+        first = found[number]
+        cause = replace(first.cause, message=f"{first.cause.message}; {other.cause.message}")
+        found[number] = Change(cause, (*first.old, *other.old), (*first.new, *other.new))
+    return found

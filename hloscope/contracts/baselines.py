@@ -37,6 +37,9 @@ _REMARK = (
 _LONGEST_TEXT = 80
 """Characters of a line of source that are kept."""
 
+_HARDLY_ANY = 0.01
+"""Of the elements that move: what is left out where the type of all is said."""
+
 _COMPILERS = ("jax", "jaxlib", "libtpu")
 
 MEMORY_PARTS = {
@@ -277,7 +280,13 @@ def seen(text: str) -> str:
 
 
 def _dtype_of(moved: Collective) -> str | None:
-    return "+".join(sorted({shape.dtype for shape in moved.operand_shapes})) or None
+    """The type that moves; of several those of which there is more than a little, as of a scalar beside gradients."""
+    amounts: dict[str, int] = {}
+    for shape in moved.operand_shapes:
+        count = 1 if shape.dimensions is None else prod(shape.dimensions)
+        amounts[shape.dtype] = amounts.get(shape.dtype, 0) + count
+    least = _HARDLY_ANY * sum(amounts.values())
+    return "+".join(sorted(dtype for dtype, amount in amounts.items() if amount >= least)) or None
 
 
 def _row(group: list[Collective], place: Place) -> BaselineRow:

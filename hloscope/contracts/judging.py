@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from hloscope.analysis.model import Analysis, Collective, Matmuls, Mesh, SourceF
 from hloscope.analysis.places import users_line
 from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import SUMS, Bound
-from hloscope.contracts.accepting import Change, Compared, Rows
+from hloscope.contracts.accepting import Change, Compared, Rows, joined_by_line
 from hloscope.contracts.baselines import (
     Baseline,
     BaselineRow,
@@ -35,6 +36,7 @@ from hloscope.contracts.figures import (
 )
 from hloscope.contracts.judged import USUAL, Cause, Figure, Judged, Judgement, Tolerance
 from hloscope.contracts.pairing import (
+    Multiplied,
     Pair,
     amount_of,
     bits_of,
@@ -59,9 +61,6 @@ _COMPILERS_OWN_BYTES = 128 << 10
 
 Source: the mean of 512 x 2048 squares took 604,160 bytes as libtpu 0.0.42 compiled it, and 636,416 as 0.0.50 did.
 """
-
-_WHOLE = 1.5
-"""Times as many FLOPs on a line: a dimension that was summed over the devices of an axis is summed on each of them."""
 
 _TYPES = {
     "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "s8": "int8", "s32": "int32",
@@ -108,6 +107,7 @@ class _Judge:
 
     def __init__(self, before: Baseline, after: Baseline, now: _Now, tolerance: Tolerance) -> None:
         self._before, self._after, self._now, self._tolerance = before, after, now, tolerance
+        self._loses = False
         axes = dict(after.mesh or ())
         mesh = Mesh(axis_names=tuple(axes), axis_sizes=tuple(axes.values())) if axes else None
         self._pricing = _pricing(after, mesh)
@@ -127,7 +127,8 @@ class _Judge:
         matched = match(*self._collectives, equivalent=True).changes
         pairs = [self._pair(change) for change in matched if not change.kind.same_traffic]
         figures = tuple(figures_of(self._before, self._after, self._times.get))
-        changes = [*self._other_types(pairs), *self._moved(pairs), *self._multiplied(figures), *self._others()]
+        moved = [*self._other_types(pairs), *self._moved(pairs)]
+        changes = [*joined_by_line(moved, self._multiplied(figures)), *self._others()]
         changes += self._larger(figures)
         changes += self._slower(figures, [change.cause for change in changes])
         changes.sort(key=lambda change: _weight(change.cause))
@@ -213,11 +214,10 @@ class _Judge:
 
     def _judgement(self, pairs: Sequence[Pair]) -> tuple[Judgement, str | None]:
         """What changes of one line are together, and what is lost where that is more than bytes."""
-        for pair in pairs:
-            for row in pair.old:
-                lost = self._lost(row, pair.new)
-                if lost is not None:
-                    return Judgement.DIFFERENT, lost
+        lost = next(filter(None, (self._lost(row, pair.new) for pair in pairs for row in pair.old)), None)
+        if lost is not None:
+            self._loses = True
+            return Judgement.DIFFERENT if self._sums_less else Judgement.WORSE, lost
         old, new = (known_sum(row.wire_bytes for pair in pairs for row in side(pair)) for side in (old_rows, new_rows))
         bounds = {row.bound for pair in pairs for row in (*pair.old, *pair.new)}
         if old is None or new is None or bounds != {Bound.EXACT}:
@@ -226,36 +226,26 @@ class _Judge:
 
     def _lost(self, row: BaselineRow, new: Sequence[BaselineRow]) -> str | None:
         """What a row did that nothing does now; None where it only moved data for the compiler's sake."""
-        if row.kind in SUMS and not (self._multiplies_whole(row.place) and not row.written):
+        if row.kind in SUMS:
             before, after = (
                 [other for other in side.rows if other.kind in SUMS and same_axes(other, row)]
                 for side in (self._before, self._after)
             )
             was, now = (known_sum(other.arrays for other in side) for side in (before, after))
-            if was is not None and now is not None and now < was:
-                return (
-                    f"{plural(was - now, 'array')} of {was:,} {'is' if was - now == 1 else 'are'} not summed any more"
-                )
-            if (was is None or now is None) and (amount_of(after) or 0) < (amount_of(before) or 0):
-                return "less is summed than before"
-        if row.written:
-            calls = [other for other in new if other.written] if new else []
-            if not calls or (amount_of(calls) or 0) < (amount_of([row]) or 0):
-                return (
-                    "the code called for it, and does not any more" if not calls else "the code called for a larger one"
-                )
+            if was is None or now is None:
+                return "less is summed than before" if (amount_of(after) or 0) < (amount_of(before) or 0) else None
+            verb = "is" if was - now == 1 else "are"
+            return f"{plural(was - now, 'array')} of {was:,} {verb} not summed any more" if now < was else None
+        calls = [other for other in new if other.written]
+        if row.written and (amount_of(calls) or 0) < (amount_of([row]) or 0):
+            return "the code called for a larger one" if calls else "the code called for it, and does not any more"
         return None
 
-    def _multiplies_whole(self, place: Place) -> bool:
-        """Whether a line multiplies so much more that each device now does what was summed over several before."""
-        was, now = (
-            known_sum(row.flops for row in side.matmuls or () if row.place == place)
-            for side in (self._before, self._after)
-        )
-        whole, whole_now = (known_sum(row.flops for row in side.matmuls or ()) for side in (self._before, self._after))
-        if was is None or now is None or whole is None or whole_now is None:
-            return False
-        return now >= _WHOLE * was > 0 and whole_now > (1 + self._tolerance.step) * whole
+    @property
+    def _sums_less(self) -> bool:
+        """Whether a sum that is gone is lost, and not what each device now multiplies by itself."""
+        was, now = (known_sum(row.flops for row in side.matmuls or ()) for side in (self._before, self._after))
+        return was is None or now is None or now <= (1 + self._tolerance.step) * was
 
     def _multiplied(self, figures: Sequence[Figure]) -> Iterator[Change]:
         """Lines that multiply more than before, where that is more than a little of all."""
@@ -264,27 +254,35 @@ class _Judge:
             return
         if abs(whole.after - whole.before) <= self._tolerance.step * whole.before:
             return
-        before, after = self._matmuls_by_place()
-        lines: list[tuple[int, int, int, Rows, Rows]] = []
-        for place in dict.fromkeys((*before, *after)):
-            old, new = before.get(place, []), after.get(place, [])
-            was, now = (known_sum(row.flops for row in side) or 0 for side in (old, new))
-            if (now > was) is (whole.after > whole.before) and now != was:
-                lines.append((abs(now - was), was, now, tuple(old), tuple(new)))
-        lines.sort(key=lambda line: -line[0])
-        if not lines:
+        sign = 1 if whole.after > whole.before else -1
+        functions = [each for each in self._matmuls_by_function() if sign * each.more > 0]
+        functions.sort(key=lambda each: -abs(each.more))
+        if not functions:
             return
-        _, was, now, *_ = lines[0]
-        others = f", and {plural(len(lines) - 1, 'other line')}" if len(lines) > 1 else ""
-        more = "more" if whole.after > whole.before else "less"
-        here = f"{format_flops(was)} -> {format_flops(now)} here" if was else f"{format_flops(now)} here is new"
-        yield self._cause(
+        first, *others = functions
+        besides = f", and in {plural(len(others), 'other function')}" if others else ""
+        name = f" in {first.new[0].place.function}" if first.new and first.new[0].place.function else ""
+        here = f", {format_flops(first.was)} -> {format_flops(first.now)}{name}{besides}" if name or others else ""
+        change = self._cause(
             "matmuls",
-            Judgement.WORSE if whole.after > whole.before else Judgement.BETTER,
-            f"the matmuls do {more}: {format_flops(whole.before)} -> {format_flops(whole.after)}, {here}{others}",
-            tuple(row for line in lines for row in line[3]),
-            tuple(row for line in lines for row in line[4]),
+            Judgement.WORSE if sign > 0 else Judgement.BETTER,
+            f"the matmuls do {'more' if sign > 0 else 'less'}: {format_flops(whole.before)} -> "
+            f"{format_flops(whole.after)}{here}",
+            tuple(row for each in functions for row in each.old),
+            tuple(row for each in functions for row in each.new),
         )
+        line = self._now.line(first.grown())
+        yield change if line is None else change._replace(cause=replace(change.cause, source=line))
+
+    def _matmuls_by_function(self) -> Iterator[Multiplied]:
+        """What each function multiplies, before and after."""
+        sides = [
+            grouped(lambda row: (row.place.file, row.place.function), side.matmuls or ())
+            for side in (self._before, self._after)
+        ]
+        for function in dict.fromkeys((*sides[0], *sides[1])):
+            old, new = (tuple(side.get(function, ())) for side in sides)
+            yield Multiplied(old, new)
 
     def _others(self) -> Iterator[Change]:
         """What makes the two incomparable, or less of the program understood."""
@@ -387,11 +385,13 @@ class _Judge:
     # ---- the verdict
 
     def _verdict(self, causes: Sequence[Cause], figures: Sequence[Figure]) -> Judgement:
-        kinds = {cause.judgement for cause in causes}
-        if Judgement.DIFFERENT in kinds:
-            return Judgement.DIFFERENT
-        if len(kinds) < 2:
-            return kinds.pop() if kinds else Judgement.SAME
+        found = self._of_causes({cause.judgement for cause in causes}, causes, figures)
+        return Judgement.DIFFERENT if self._loses and found is Judgement.BETTER else found
+
+    @staticmethod
+    def _of_causes(kinds: set[Judgement], causes: Sequence[Cause], figures: Sequence[Figure]) -> Judgement:
+        if Judgement.DIFFERENT in kinds or len(kinds) < 2:
+            return Judgement.DIFFERENT if Judgement.DIFFERENT in kinds else next(iter(kinds), Judgement.SAME)
         memory = {cause.judgement for cause in causes if cause.key == "memory"}
         if Judgement.WORSE in memory or _grew(figures, BETWEEN_SLICES):
             return Judgement.WORSE

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import SUMS
-from hloscope.contracts.baselines import BaselineRow, Place
+from hloscope.contracts.baselines import BaselineRow, MatmulRow, Place
 from hloscope.units import element_bits, known_sum
 
 _SAME_COUNT = 0.01
@@ -24,6 +24,37 @@ class Pair(NamedTuple):
     def place(self) -> Place:
         """Where it is now; where it was, if nothing is there now."""
         return (self.new or self.old)[0].place
+
+
+class Multiplied(NamedTuple):
+    """What one function multiplies, before and after."""
+
+    old: tuple[MatmulRow, ...]
+    new: tuple[MatmulRow, ...]
+
+    @property
+    def was(self) -> int:
+        """FLOPs of the baseline."""
+        return known_sum(row.flops for row in self.old) or 0
+
+    @property
+    def now(self) -> int:
+        """FLOPs of the program as it is."""
+        return known_sum(row.flops for row in self.new) or 0
+
+    @property
+    def more(self) -> int:
+        """FLOPs more than before, or fewer."""
+        return self.now - self.was
+
+    def grown(self) -> list[MatmulRow]:
+        """The lines, the one that multiplies most beyond what it did first."""
+        before = grouped(lambda row: row.place, self.old)
+
+        def beyond(row: MatmulRow) -> int:
+            return (row.flops or 0) - (known_sum(old.flops for old in before.get(row.place, ())) or 0)
+
+        return sorted(self.new, key=beyond, reverse=True)
 
 
 def old_rows(pair: Pair) -> tuple[BaselineRow, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -93,6 +94,11 @@ def is_count(value: Any) -> bool:
 def is_number(value: Any) -> bool:
     """Whether a value of the targets file is a number."""
     return isinstance(value, int | float)
+
+
+def is_share(value: Any) -> bool:
+    """Whether a value of the targets file is a share such as `5%`."""
+    return is_text(value) and re.fullmatch(r"\d+(\.\d+)? ?%", value) is not None
 
 
 def is_table(value: Any) -> bool:

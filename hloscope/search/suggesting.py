@@ -169,6 +169,8 @@ class Search:
                 if not chosen:
                     break
                 self._compile(chosen)
+            if self.found.stopped is None and monotonic() >= self._until:
+                self.found.stopped = "the time is up"
             if self.found.stopped is None:
                 self._reorder()
                 self._free()

@@ -66,7 +66,8 @@ def test_the_bad_commit_fails_with_an_annotation_on_the_line(bad):
         "the program has 1 all-gather over model per step, 33.6 MB payload"
     )
     assert annotations[1].startswith(
-        f"::error file=model.py,line={line},title=baseline-changed (block)::+1 all-gather model 33.6 MB"
+        f"::error file=model.py,line={line},title=baseline-changed (block)::worse: an all-gather over model is new, "
+        "16.8 MB sent per step; the matmuls do more: "
     )
     assert done.stdout.endswith("hloscope check: 1 passed, 1 failed\n")
 

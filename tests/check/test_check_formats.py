@@ -97,7 +97,7 @@ def test_text(rendered):
         rendered("text")
         == """\
 ok      good  v5e:2x4  1.57 MB sent per step  100 us  against its contract and baseline
-FAILED  bad   v5e:2x4  11.0 MB sent per step  100 us  against its contract and baseline
+FAILED  bad   v5e:2x4  11.0 MB sent per step  100 us  against its contract  worse than its baseline
     error[contract-broken]: the program has 6 all-gathers over X per step, 2.10 MB payload each; the
       contract allows none
       --> moe, v2.py:91 in expert: 2.10 MB payload x 6, %all-gather.8 at HLO line 20
@@ -105,10 +105,18 @@ FAILED  bad   v5e:2x4  11.0 MB sent per step  100 us  against its contract and b
        = expected: nothing else than all-reduce@Y
        =    found: all-gather@X 2.10 MB payload x6
        = to accept it: all-gather@X <= 2MiB x6
-    error[baseline-changed]: +1 all-gather X 12.6 MB payload in 6 transfers moe, v2.py:91 in expert
-      (is not in the baseline)
+    per device        baseline       now
+    ────────────────────────────────────
+    transfers alone    51.9 us    303 us
+    sent per step      1.57 MB   11.0 MB
+    sent over X            0 B   9.44 MB
+
+    error[baseline-changed]: worse: 6 all-gathers over X are new, 9.44 MB sent per step
       --> my model/moe, v2.py:91
-       = fix: if this is meant: hloscope accept
+       = why: W is sharded over X, 50% of it
+       = cost: transfers take 251 us more per step
+       = fix: hloscope explain bad looks for a change against it; if it is meant: hloscope accept
+              bad --only all-gather@X
 ERROR   gone
     error: there is no f
        = fix: it has step
@@ -151,8 +159,10 @@ def test_github(rendered):
         "per step, 2.10 MB payload each; the contract allows none (expected: nothing else than all-reduce@Y; found: "
         "all-gather@X 2.10 MB payload x6)%0Awhy: W is sharded over X, 50%25 of it%0Afix: to accept it: "
         "all-gather@X <= 2MiB x6\n"
-        "::error file=my model/moe%2C v2.py,line=91,title=baseline-changed (bad)::+1 all-gather X 12.6 MB payload in 6 "
-        "transfers  moe, v2.py:91 in expert (is not in the baseline)%0Afix: if this is meant: hloscope accept\n"
+        "::error file=my model/moe%2C v2.py,line=91,title=baseline-changed (bad)::worse: 6 all-gathers over X are new, "
+        "9.44 MB sent per step%0Awhy: W is sharded over X, 50%25 of it%0Acost: transfers take 251 us more per step%0A"
+        "fix: hloscope explain bad looks for a change against it; if it is meant: hloscope accept bad --only "
+        "all-gather@X\n"
         "::error file=pyproject.toml,line=20,title=could-not-run (gone)::there is no f = fix: it has step\n"
         "hloscope check: 1 passed, 1 failed, 1 could not run\n"
     )
@@ -265,10 +275,10 @@ def test_markdown(rendered):
     assert text.startswith("""\
 ### hloscope: ❌ 1 passed, 1 failed, 1 could not run
 
-| target | result | slice | sent per step | step | HBM |
+| target | result | slice | step | sent per step | HBM |
 | --- | --- | --- | --- | --- | --- |
-| `good` | ✅ as expected | v5e:2x4 | 1.57 MB | 100 us | 1 GiB |
-| `bad` | ❌ failed | v5e:2x4 | 11.0 MB | 100 us | 1 GiB |
+| `good` | ✅ as expected | v5e:2x4 | 100 us | 1.57 MB | 1 GiB |
+| `bad` | ❌ worse than before | v5e:2x4 | 100 us | 1.57 MB → **11.0 MB** | 1 GiB |
 | `gone` | ⚠️ could not run |  |  |  |  |
 
 <details><summary><code>bad</code></summary>

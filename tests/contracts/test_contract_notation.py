@@ -222,15 +222,22 @@ EXPECTATIONS = st.builds(
     st.booleans(),
     st.none() | st.integers(0, 10**6),
 )
-LIMITS = st.builds(
-    Limit,
-    quantity=st.sampled_from([Quantity.WIRE, Quantity.PAYLOAD]),
-    most=st.integers(0, 10**15),
-    selector=st.builds(Selector, axes=AXES, link=LINKS),
-) | st.builds(
-    Limit, quantity=st.sampled_from([Quantity.HBM, Quantity.TIME, Quantity.EXPOSED]), most=st.integers(0, 10**12)
-) | st.builds(
-    Limit, quantity=st.just(Quantity.EXPOSED), most=st.integers(0, 999_999), share=st.just(True)  # less than 100%
+LIMITS = (
+    st.builds(
+        Limit,
+        quantity=st.sampled_from([Quantity.WIRE, Quantity.PAYLOAD]),
+        most=st.integers(0, 10**15),
+        selector=st.builds(Selector, axes=AXES, link=LINKS),
+    )
+    | st.builds(
+        Limit, quantity=st.sampled_from([Quantity.HBM, Quantity.TIME, Quantity.EXPOSED]), most=st.integers(0, 10**12)
+    )
+    | st.builds(
+        Limit,
+        quantity=st.just(Quantity.EXPOSED),
+        most=st.integers(0, 999_999),
+        share=st.just(True),  # less than 100%
+    )
 )
 CONTRACTS = st.builds(
     Contract,
