@@ -4,7 +4,8 @@ Run it with `python tests/benchmarks/published_timings.py`. Every row of `publis
 the slice it ran on (compiled texts are kept in hloscope's cache) and priced. Two predictions are printed: with the
 constants that ship, and with constants fitted to the rows of all other sources, which is the honest figure.
 
-`--fit` prints constants fitted to all rows and writes `published/residuals.json`.
+`--fit` prints constants fitted to all rows, writes `published/residuals.json` and brings the rows of `docs/time.md` up
+to them.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from published.prediction import Prediction, Table
@@ -27,6 +29,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 MOST_DEVICES = 512
 """Simulated devices that the largest row needs; JAX fixes their number when it is imported."""
 RESIDUALS = Path(__file__).parent / "published" / "residuals.json"
+PAGE = Path(__file__).parents[2] / "docs" / "time.md"
+ROW_OF_PAGE = re.compile(r"^\| ([\w-]+)(?: \*)? \|.*\| (?:source|row) \|$", re.MULTILINE)
+SPREAD_OF_PAGE = re.compile(r"^\*\*(\w+)\*\*: (?:\d+ rows|one row).*$", re.MULTILINE)
 
 
 def left_out(rows: Sequence[Row]) -> dict[str, tuple[Prediction, str]]:
@@ -145,6 +150,36 @@ def residuals(
     }
 
 
+def page_with(page: str, document: Mapping[str, Any]) -> str:
+    """The page on predicted times with the residuals in its rows; rows that it does not have must be written in."""
+
+    def row_of(found: re.Match[str]) -> str:
+        row = document["rows"].get(found[1])
+        return found[0] if row is None else _row_of_page(found[1], row)
+
+    def spread_of(found: re.Match[str]) -> str:
+        spread = document["spreads"][f"v{found[1].removeprefix('v')} left out"]
+        if spread["rows"] == 1:
+            return f"**{found[1]}**: one row."
+        factors = f"{spread['median']} (median) and {spread['worst']} (worst)"
+        return f"**{found[1]}**: {spread['rows']} rows, off by a factor of {factors}."
+
+    return SPREAD_OF_PAGE.sub(spread_of, ROW_OF_PAGE.sub(row_of, page))
+
+
+def _row_of_page(name: str, row: Mapping[str, Any]) -> str:
+    measured, predicted = row["measured_us"], row["left_out_us"]
+    cells = (
+        f"{name} *" if row["extra"] else name, row["source"], _shown(measured), f"{row['uncertainty']:.1%}",
+        _shown(predicted), f"{predicted / measured:.2f}", row["left_out"],
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _shown(microseconds: float) -> str:
+    return f"{microseconds:,.0f}" if microseconds >= 100 else f"{microseconds:.1f}"
+
+
 def print_step(path: Path, table: Table) -> None:
     """The whole step, with the constants given and without those that it sets itself."""
     from published.prediction import BY_HAND
@@ -196,6 +231,7 @@ def main() -> None:
             "covered": round(covered(honest), 3),
         }
         RESIDUALS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), document), encoding="utf-8")
 
 
 if __name__ == "__main__":

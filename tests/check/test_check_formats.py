@@ -107,7 +107,7 @@ FAILED  bad   v5e:2x4  11.0 MB sent per step  100 us  against its contract  wors
        = to accept it: all-gather@X <= 2MiB x6
     per device        baseline       now
     ────────────────────────────────────
-    transfers alone    51.9 us    303 us
+    transfers alone    52.0 us    303 us
     sent per step      1.57 MB   11.0 MB
     sent over X            0 B   9.44 MB
 

@@ -110,6 +110,6 @@ def test_the_action_is_where_the_page_says():
 
 
 def test_the_targets_of_the_page_are_those_of_the_demonstration():
-    toml, _ = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    toml, *_ = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     demonstration_file = (ROOT / "fixtures" / "ci" / "pyproject.toml").read_text()
     assert toml.strip() in demonstration_file

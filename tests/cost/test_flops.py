@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.cost.work import Window, Work, _valid_positions, flops_of, work_by_computation, work_of
+from hloscope.analysis.matmuls import Window, _valid_positions, flops_of
+from hloscope.cost.work import Work, work_by_computation, work_of
 from hloscope.graph import HloGraph
 from hloscope.hlo import parse_module
 

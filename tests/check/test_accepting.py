@@ -1,0 +1,112 @@
+"""What `accept` writes: every change, or those that somebody chooses, and nothing that has not changed."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import time
+
+import pytest
+from check_examples import ROOT, Repository
+
+CAPTURED = ROOT / "fixtures" / "captured"
+TARGETS = """\
+[defaults]
+mesh = { X = 4, Y = 2 }
+
+[targets.layer]
+hlo = "layer.hlo"
+
+[targets.product]
+hlo = "product.hlo"
+"""
+
+
+def texts(layer, product):
+    return {
+        name: (CAPTURED / f"{seed}.jax-0.10.hlo").read_text()
+        for name, seed in (("layer.hlo", layer), ("product.hlo", product))
+    }
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """Two targets of HLO text with baselines, and then other texts."""
+    repository = Repository(tmp_path, tmp_path / "cache")
+    (tmp_path / "hloscope.toml").write_text(TARGETS)
+    for name, text in texts("two_matmuls.two_matmuls_shard_map", "matmul.matmul_shard_map").items():
+        (tmp_path / name).write_text(text)
+    assert repository.run("accept").returncode == 0
+    for name, text in texts("mixture_of_experts.mixture_of_experts", "collective_matmul.collective").items():
+        (tmp_path / name).write_text(text)
+    return repository
+
+
+def written(repository, name):
+    return (repository.folder / "hloscope_baselines" / f"{name}.txt").read_text()
+
+
+def on_a_terminal(repository, keys, *arguments):
+    """The command's output on a terminal on which somebody presses these keys, one at each question."""
+    leader, follower = pty.openpty()
+    done = subprocess.Popen(
+        repository.command(*arguments),
+        cwd=repository.folder,
+        env={**repository.environment, "TERM": "dumb"},
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        close_fds=True,
+        start_new_session=True,
+    )
+    os.close(follower)
+    said, waiting, ends = "", list(keys), time.monotonic() + 120
+    while time.monotonic() < ends:
+        if not select.select([leader], [], [], 0.2)[0]:
+            if done.poll() is not None:
+                break
+            continue
+        try:
+            said += os.read(leader, 65536).decode(errors="replace")
+        except OSError:
+            break
+        if said.endswith("[q]uit: ") and waiting:
+            time.sleep(0.3)  # click throws away what was pressed before it listens
+            os.write(leader, waiting.pop(0).encode())
+    os.close(leader)
+    assert done.wait(30) == 0, said
+    assert not waiting, said
+    return said
+
+
+def test_each_change_is_asked_about(changed):
+    before = {name: written(changed, name) for name in ("layer", "product")}
+    said = on_a_terminal(changed, "sq", "accept")
+    assert said.count("[a]ccept, [r]eject") == 2
+    assert "\n      - " in said.replace("\r", "") or "\n      + " in said.replace("\r", "")
+    assert {name: written(changed, name) for name in before} == before
+    assert on_a_terminal(changed, "tt", "accept").count("rewritten") == 2
+    assert changed.run("check").returncode == 0
+    assert "[a]ccept" not in on_a_terminal(changed, "", "accept")
+
+
+def test_everything_is_accepted_without_asking(changed):
+    assert "[a]ccept" not in on_a_terminal(changed, "", "accept", "--all")
+    assert changed.run("check").returncode == 0
+
+
+def test_one_change_is_accepted_by_the_name_that_the_check_gives_it(changed, says):
+    code, checks = changed.document("check", "layer")
+    keys = list(dict.fromkeys(cause["key"] for cause in checks["layer"]["judged"]["causes"]))
+    assert (code, len(keys) > 1) == (1, True)
+    refused = changed.run("accept", "layer", "--only", "all-gathr@X")
+    assert refused.returncode == 2
+    says(refused.stderr)
+    done = changed.run("accept", "layer", *(part for key in keys[1:] for part in ("--only", key)))
+    assert done.stdout == "layer: rewritten in part  hloscope_baselines/layer.txt\n"
+    _, checks = changed.document("check", "layer")
+    assert {cause["key"] for cause in checks["layer"]["judged"]["causes"]} == {keys[0]}
+    assert changed.run("accept", "layer", "--only", keys[0]).returncode == 0
+    assert changed.document("check", "layer")[0] == 0
