@@ -15,6 +15,7 @@ Functions:
     shardings: The sharding of every array, without a compile.
     diff: What one program moves and another does not.
     check: Whether programs keep to a contract, as `hloscope.contracts` or text says it; `accept` writes baselines.
+    merge_reports: What the shards of a check found, as one report.
     verify: Whether a program computes what its reference does.
     recording, record: What a block of Python, or a script, has JAX compile.
     compare, measure: What a profile, or a run, took beside what is predicted.
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from hloscope.api.doctor import doctor
     from hloscope.api.explaining import explain
     from hloscope.api.measuring import measure
+    from hloscope.api.merging import merge_reports
     from hloscope.api.pricing import price
     from hloscope.api.recorder import Recorder, record, recording
     from hloscope.api.shardings import shardings
@@ -103,6 +105,7 @@ _HOMES = {
     "hloscope.api.doctor": "doctor",
     "hloscope.api.explaining": "explain",
     "hloscope.api.measuring": "measure",
+    "hloscope.api.merging": "merge_reports",
     "hloscope.api.pricing": "price",
     "hloscope.api.recorder": "Recorder record recording",
     "hloscope.api.shardings": "shardings",
@@ -193,6 +196,7 @@ __all__ = [
     "doctor",
     "explain",
     "measure",
+    "merge_reports",
     "price",
     "record",
     "recording",

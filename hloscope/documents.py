@@ -166,7 +166,7 @@ def document(kind: type[_Document], source: object, /, **given: object) -> _Docu
     return kind(**{name: getattr(source, name) for name in names}, **given)
 
 
-def read(kind: type[_Document], found: object, *, name: str, key: str) -> _Document:
+def read(kind: type[_Document], found: object, *, name: str, key: str, command: str = "analyze") -> _Document:
     """Reads what `plain` made; what follows from other fields is not read.
 
     Args:
@@ -174,6 +174,7 @@ def read(kind: type[_Document], found: object, *, name: str, key: str) -> _Docum
         found: Plain data, as JSON has it.
         name: The file's name, for messages.
         key: A field that every such document has.
+        command: The command that makes one.
 
     Raises:
         HloscopeError: It is no such document, or one of another schema.
@@ -182,7 +183,7 @@ def read(kind: type[_Document], found: object, *, name: str, key: str) -> _Docum
 
     if not isinstance(found, dict) or key not in found:
         raise HloscopeError(
-            f"{name} is no report of hloscope", fix="make one with hloscope analyze --format json -o FILE"
+            f"{name} is no report of hloscope", fix=f"make one with hloscope {command} --format json -o FILE"
         )
     if found.get("schema") != SCHEMA:
         raise HloscopeError(

@@ -179,6 +179,7 @@ class CheckDict(TypedDict):
     passed: bool
     checks: list[CheckedTargetDict]
     unused_baselines: list[str]
+    shard: str | None
     device_groups: list[list[list[int]]]
     permute_patterns: list[PermutePatternDict]
     values: list[MovedValueDict]
@@ -198,6 +199,7 @@ class CheckedTargetDict(TypedDict):
     passed: bool
     error: str | None
     seconds: float | None
+    compile_from: str | None
     contract: str | None
     remarks: list[str]
     baseline: str | None

@@ -187,6 +187,7 @@ _SENTENCES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
         r"hloscope accept(?: (?!to |rewrites )([\w@:.*-]+))?",
         lambda found: f"hloscope.accept({_quoted(found[1]) if found[1] else ''})",
     ),
+    (r"hloscope merge-reports", "hloscope.merge_reports"),
     (rf"hloscope ({_COMMANDS}) --debug", rf"hloscope.\1 with HLOSCOPE_TRACEBACK={FULL}"),
     (rf"hloscope ({_COMMANDS})\b", r"hloscope.\1"),
     (r"all of them with --format json", "all of them in to_dict()"),

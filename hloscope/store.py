@@ -2,8 +2,9 @@
 
 What is kept here can always be made again, so nothing that goes wrong with the cache is an error: an entry that cannot
 be read, or does not hold what was written, is one that is not there. `HLOSCOPE_CACHE_DIR` names another folder than the
-user's cache directory; `HLOSCOPE_CACHE=0` keeps nothing. Whatever else lies in the folder stays there: only a file with
-the name and the first bytes of an entry is ever removed.
+user's cache directory; `HLOSCOPE_CACHE_SIZE` says how large it may grow; `HLOSCOPE_CACHE=0` keeps nothing. Whatever
+else lies in the folder stays there: only a file with the name and the first bytes of an entry is ever removed. What is
+not here may be in `hloscope.remote_store`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,22 @@ import hashlib
 import os
 import re
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-MOST_BYTES = 64 << 20
-"""All entries together; beyond it those that were not used for the longest time go."""
+from hloscope.errors import NotationError
+from hloscope.given import capacity
+from hloscope.remote_store import RemoteStore, remote_store
+
+MOST_BYTES = 1 << 30
+"""All entries together, unless `HLOSCOPE_CACHE_SIZE` says otherwise; beyond it those that were not used for the longest
+time go.
+"""
+COMPILE = "compile"
+"""The kind of an entry that holds what the compiler made of a program."""
+SHARED = frozenset({COMPILE, "tried", "figures"})
+"""The kinds that other machines can use too."""
 
 _MAGIC = b"hloscope cache 1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -24,6 +36,12 @@ _ENTRY = re.compile(r"[\w-]+-[0-9a-f]{64}")
 _UNFINISHED = re.compile(rf"\.{_ENTRY.pattern}\.[0-9]+\.[0-9a-f]{{16}}")
 _LONGEST_WRITE_S = 3600
 """A file that is older, and was never given its name, is of a writer that was killed."""
+
+
+sources: Counter[str] = Counter()
+"""Where this process had compiles from, and how many: `cache`, `shared cache`, or `compiler`."""
+_unlooked: Counter[Path] = Counter()
+"""Bytes that this process wrote to a folder since it last looked how much is there."""
 
 
 class Store:
@@ -35,14 +53,26 @@ class Store:
     Args:
         folder: Made when the first entry is written.
         most_bytes: What the entries may take together.
+        remote: Where entries are looked for that are not in the folder, and where new ones go as well.
     """
 
-    def __init__(self, folder: Path, *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, folder: Path, *, most_bytes: int = MOST_BYTES, remote: RemoteStore | None = None) -> None:
         self.folder = folder
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
+        self.remote = remote
 
     def get(self, kind: str, key: str) -> bytes | None:
         """The entry of a key; None where there is none or it is damaged."""
+        found, source = self._get(kind, key), "cache"
+        if found is None and self.remote is not None and kind in SHARED:
+            found, source = self.remote.get(kind, key), "shared cache"
+            if found is not None:
+                self._put(kind, key, found)
+        if kind == COMPILE:
+            sources["compiler" if found is None else source] += 1
+        return found
+
+    def _get(self, kind: str, key: str) -> bytes | None:
         path = self._path(kind, key)
         try:
             data = path.read_bytes()
@@ -61,8 +91,13 @@ class Store:
         return self._path(kind, key).exists()
 
     def put(self, kind: str, key: str, body: bytes) -> bool:
-        """Keeps an entry; returns whether that worked."""
-        if len(body) > self._most_bytes:
+        """Keeps an entry; returns whether that worked in the folder."""
+        if self.remote is not None and kind in SHARED:
+            self.remote.put(kind, key, body)
+        return self._put(kind, key, body)
+
+    def _put(self, kind: str, key: str, body: bytes) -> bool:
+        if len(body) > self.most_bytes:
             return False
         path = self._path(kind, key)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(8).hex()}")
@@ -73,7 +108,7 @@ class Store:
         except OSError:
             _remove_own(temporary)
             return False
-        self._shrink()
+        self._shrink_at_times(len(body))
         return True
 
     def contents(self) -> tuple[int, int]:
@@ -84,6 +119,14 @@ class Store:
     def _path(self, kind: str, key: str) -> Path:
         return self.folder / f"{kind}-{hashlib.sha256(key.encode()).hexdigest()}"
 
+    def _shrink_at_times(self, written: int) -> None:
+        """Looks how much there is after a process's first entry, and each time that it has added a little share."""
+        is_first = self.folder not in _unlooked
+        _unlooked[self.folder] += written
+        if is_first or _unlooked[self.folder] > self.most_bytes // 64:
+            _unlooked[self.folder] = 0
+            self._shrink()
+
     def _shrink(self) -> None:
         """Removes what killed writers left, and the entries that were used the longest time ago, until the rest fit."""
         total = 0
@@ -93,23 +136,38 @@ class Store:
                     _remove_own(path)
                 continue
             total += size
-            if total > self._most_bytes:
+            if total > self.most_bytes:
                 _remove_own(path)
 
 
 def default_store() -> Store | None:
-    """The user's store; None where the environment turns it off or the machine has no place for it."""
+    """The user's store; None where the environment turns it off or the machine has no place for it.
+
+    Raises:
+        HloscopeError: The environment says something of it that cannot be read.
+    """
     if os.environ.get("HLOSCOPE_CACHE") == "0":
         return None
     chosen = os.environ.get("HLOSCOPE_CACHE_DIR")
-    if chosen:
-        return Store(Path(chosen))
+    folder = Path(chosen) if chosen else _users_folder()
+    return None if folder is None else Store(folder, most_bytes=_most_bytes(), remote=remote_store())
+
+
+def _users_folder() -> Path | None:
     from platformdirs import user_cache_path
 
     try:
-        return Store(user_cache_path("hloscope", appauthor=False))
+        return user_cache_path("hloscope", appauthor=False)
     except (OSError, RuntimeError):  # no home directory
         return None
+
+
+def _most_bytes() -> int:
+    text = os.environ.get("HLOSCOPE_CACHE_SIZE", "").strip()
+    found = capacity(text) if text else MOST_BYTES
+    if found is None:
+        raise NotationError(f"HLOSCOPE_CACHE_SIZE={text!r} is no size", fix="write it as 512MiB, 2GB or 10GiB")
+    return found
 
 
 def _digest(kind: str, key: str, body: bytes) -> bytes:

@@ -12,7 +12,7 @@ from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
-from hloscope.api.jobs import HowToRun, Job, Outcome, jobs_of, run_jobs
+from hloscope.api.jobs import HowToRun, Job, Outcome, Shard, jobs_of, run_jobs
 from hloscope.api.texts import meant, read_report, refuse_beside_analysis
 from hloscope.ci import is_strict
 from hloscope.compiler.elsewhere import compiling_on
@@ -47,6 +47,7 @@ def check(
     cached: bool = True,
     jobs: int | None = None,
     executor: Any = None,
+    shard: str | None = None,
     strict: bool | None = None,
     changes: str = "increase",
     **options: Unpack[TargetOptions],
@@ -72,6 +73,7 @@ def check(
         jobs: Of names: processes at once; by default as many as cores and memory allow.
         executor: Where compiles run, as for `suggest`; of names, which are checked in processes of their own, only
             `dask://HOST:PORT`. By default in processes of this machine.
+        shard: Of names: the part of them that is checked, `1/4` to `4/4`; `merge_reports` joins the reports.
         strict: Whether what loosens the check fails it: a baseline file that is missing or belongs to no target, an
             allowance of which nothing is found. By default where `CI` is set.
         changes: Which changes of baselines fail: `increase` for those that are worse or lose something, or `any`.
@@ -111,6 +113,7 @@ def check(
         cached=cached,
         jobs=jobs,
         executor=executor,
+        shard=None if shard is None else Shard.read(given.text("shard", shard, example='shard="1/4"')),
         strict=strict,
         changes=_changes_of(changes),
         timeout_s=options.get("timeout_s"),
@@ -184,12 +187,13 @@ def _of_project(
     cached: bool,
     jobs: object,
     executor: str | None,
+    shard: Shard | None,
     strict: bool | None,
     changes: str,
     timeout_s: Any,
 ) -> CheckReport:
     """A check of targets of the targets file; of all of them where none is named."""
-    project = find_project(Path.cwd(), named=given.path("config", config, example='config="hloscope.toml"'))
+    project = opened_project(given.path("config", config, example='config="hloscope.toml"'))
     workers = None if jobs is None else given.whole("jobs", jobs, least=1)
     with waiting() as stage:
         stage("compiling")
@@ -199,15 +203,33 @@ def _of_project(
             cached=cached,
             workers=workers,
             executor=executor,
+            shard=shard,
             changes=changes,
             timeout_s=make_facts(timeout_s=timeout_s).timeout_s,
             on_done=lambda checked: stage(f"compiling, {checked.name} is done"),
         )
-    return report_of_project(project, found, names, strict=strict)
+    return report_of_project(project, found, names, shard=shard, strict=strict)
+
+
+def opened_project(config: Path | None) -> ProjectConfig:
+    """The targets file, its plug-ins loaded.
+
+    Raises:
+        HloscopeError: There is none, it is written wrongly, or a plug-in cannot be loaded.
+    """
+    project = find_project(Path.cwd(), named=config)
+    load_plugins(*project.plugins.names, root=project.root, where=project.plugins.place)
+    refuse_broken()
+    return project
 
 
 def report_of_project(
-    project: ProjectConfig, checks: tuple[Checked, ...], names: Sequence[str] = (), *, strict: bool | None = None
+    project: ProjectConfig,
+    checks: tuple[Checked, ...],
+    names: Sequence[str] = (),
+    *,
+    shard: Shard | None = None,
+    strict: bool | None = None,
 ) -> CheckReport:
     """The report of a project's checks, with what loosens them.
 
@@ -215,12 +237,14 @@ def report_of_project(
         project: The targets file.
         checks: What became of its targets.
         names: Those that were asked for; all of them when empty.
+        shard: The part of them that was checked; None for all.
         strict: Whether what loosens the check fails it; None where this runs in continuous integration.
     """
-    unused = () if names else unused_baselines(project)
+    whole = not names and shard is None
+    unused = unused_baselines(project) if whole else ()
     orphans = [Path(os.path.relpath(path, project.root)).as_posix() for path in unused]
-    judged = judged_strictly(checks, strict=is_strict(strict), whole=not names, orphans=orphans)
-    return CheckReport(checks=judged, root=project.root, unused_baselines=unused)
+    judged = judged_strictly(checks, strict=is_strict(strict), whole=whole, orphans=orphans)
+    return CheckReport(checks=judged, root=project.root, unused_baselines=unused, shard=shard and str(shard))
 
 
 def _is_name(target: str) -> bool:
@@ -242,6 +266,7 @@ def check_project(
     project: ProjectConfig,
     names: Sequence[str] = (),
     *,
+    shard: Shard | None = None,
     changes: str = "increase",
     on_done: Callable[[Checked], None] = lambda _: None,
     **how: Unpack[HowToRun],
@@ -251,30 +276,33 @@ def check_project(
     Args:
         project: The targets file.
         names: The targets; all of them when empty.
+        shard: The part of them that is checked; None for all.
         changes: Which changes of baselines fail: `increase`, or `any`, also one after which less moves.
         on_done: Called with each target, as soon as it is checked.
         **how: As for `run_jobs`.
 
     Raises:
-        HloscopeError: There is no such target, a contract is written wrongly, or a plug-in cannot be loaded.
+        HloscopeError: There is no such target, or a contract is written wrongly.
     """
-    load_plugins(*project.plugins.names, root=project.root, where=project.plugins.place)
-    refuse_broken()
     jobs = jobs_of(project, names)
-    contracts = _contracts(jobs)
+    jobs = jobs if shard is None else shard.of(jobs)
+    contracts = contracts_of(jobs)
     known: dict[str, Checked] = {}
 
     def keep(outcome: Outcome) -> None:
-        checked = known[outcome.job.name] = _checked(outcome, contracts[outcome.job.target.name], changes)
+        checked = known[outcome.job.name] = checked_outcome(outcome, contracts[outcome.job.target.name], changes)
         on_done(checked)
 
     run_jobs(jobs, **how, on_done=keep)
     return tuple(known[job.name] for job in jobs)
 
 
-def with_unfinished(project: ProjectConfig, names: Sequence[str], known: Mapping[str, Checked]) -> tuple[Checked, ...]:
+def with_unfinished(
+    project: ProjectConfig, names: Sequence[str], known: Mapping[str, Checked], *, shard: Shard | None = None
+) -> tuple[Checked, ...]:
     """The targets of a check that was interrupted: those that were checked by then, and that the others were not."""
     jobs = jobs_of(project, names)
+    jobs = jobs if shard is None else shard.of(jobs)
     return tuple(known.get(job.name) or _interrupted(job) for job in jobs)
 
 
@@ -282,7 +310,7 @@ def _interrupted(job: Job) -> Checked:
     return could_not_run(job.name, "error: interrupted before it was done", place=job.target.place)
 
 
-def _contracts(jobs: Sequence[Job]) -> dict[str, Contract | None]:
+def contracts_of(jobs: Sequence[Job]) -> dict[str, Contract | None]:
     """The contract of each target by its name; mistakes are reported before anything is compiled.
 
     Raises:
@@ -314,13 +342,19 @@ def _check_rules(target: TargetConfig) -> None:
         raise
 
 
-def _checked(outcome: Outcome, contract: Contract | None, changes: str) -> Checked:
+def checked_outcome(outcome: Outcome, contract: Contract | None, changes: str) -> Checked:
+    """What became of a target, held against what is expected of it; other arguments as of `check_analysis`."""
+    found = _held(outcome, contract, changes)
+    place, source = outcome.job.target.place, outcome.compile_from
+    return replace(found, place=place, seconds=outcome.seconds, compile_from=source)
+
+
+def _held(outcome: Outcome, contract: Contract | None, changes: str) -> Checked:
     job = outcome.job
     if outcome.analysis is None:
-        found = could_not_run(job.name, outcome.error or "", place=job.target.place)
-        return replace(found, seconds=outcome.seconds)
+        return could_not_run(job.name, outcome.error or "")
     try:
-        found = check_analysis(
+        return check_analysis(
             job.name,
             outcome.analysis,
             contract=contract,
@@ -331,8 +365,7 @@ def _checked(outcome: Outcome, contract: Contract | None, changes: str) -> Check
             changes=changes,
         )
     except HloscopeError as error:
-        found = could_not_run(job.name, error)
-    return replace(found, place=job.target.place, seconds=outcome.seconds)
+        return could_not_run(job.name, error)
 
 
 def tolerance_of(target: TargetConfig) -> Tolerance:

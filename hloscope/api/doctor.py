@@ -11,9 +11,10 @@ from importlib.util import find_spec
 from hloscope.compiler import client, jax_support, libtpu, slots, step
 from hloscope.errors import HloscopeError
 from hloscope.python_words import front_door
+from hloscope.remote_store import ADDRESS, RemoteStore, shown
 from hloscope.report.checkups import Checkup, Checkups
-from hloscope.store import default_store
-from hloscope.units import format_bytes, plural
+from hloscope.store import Store, default_store
+from hloscope.units import format_bytes, format_capacity, plural
 from hloscope.verification.machine import attached_platform
 from hloscope.version import __version__
 
@@ -28,7 +29,7 @@ def doctor() -> Checkups:
             Checkup(name="HLO text", found="read without JAX", works=True),
             *(_of_jax() if find_spec("jax") is not None else (_no_jax(),)),
             Checkup(name="verify runs on", found=attached_platform() or "simulated CPU devices"),
-            _cache(),
+            *_caches(),
         )
     )
 
@@ -88,13 +89,29 @@ def _workers() -> Checkup:
     return Checkup(name="workers", found=words)
 
 
-def _cache() -> Checkup:
-    store = default_store()
+def _caches() -> tuple[Checkup, ...]:
+    try:
+        store = default_store()
+    except HloscopeError as error:
+        return (Checkup(name="cache", found=error.what, works=False, fix=error.fix),)
     if store is None:
         off = os.environ.get("HLOSCOPE_CACHE") == "0"
-        return Checkup(name="cache", found="off, by HLOSCOPE_CACHE=0" if off else "off: there is no home folder")
+        return (Checkup(name="cache", found="off, by HLOSCOPE_CACHE=0" if off else "off: there is no home folder"),)
+    own = _own_cache(store)
+    return (own,) if store.remote is None else (own, _shared_cache(store.remote))
+
+
+def _shared_cache(remote: RemoteStore) -> Checkup:
+    why = remote.reached()
+    believed = "entries need the key" if remote.key is not None else "whoever may write there is believed"
+    words = f"{shown(remote.url)}, {'read and written' if remote.writes else 'read only'}; {believed}"
+    fix = None if why is None else f"see to it, or unset {ADDRESS}: everything works without"
+    return Checkup(name="shared cache", found=words if why is None else f"{words}; {why}", works=why is None, fix=fix)
+
+
+def _own_cache(store: Store) -> Checkup:
     entries, size = store.contents()
     works = store.put("doctor", "checkup", b"")
-    held = f"{store.folder}: {entries:,} kept, {format_bytes(size)}"
+    held = f"{store.folder}: {entries:,} kept, {format_bytes(size)} of {format_capacity(store.most_bytes)}"
     fix = None if works else "name another folder with HLOSCOPE_CACHE_DIR, or turn it off: HLOSCOPE_CACHE=0"
     return Checkup(name="cache", found=held if works else f"{held}, which cannot be written", works=works, fix=fix)

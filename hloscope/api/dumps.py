@@ -18,7 +18,7 @@ from hloscope.compiler import client
 from hloscope.compiler.client import how_it_ended, time_limit, workers_here
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.shardy_model import EXPANDED, ShardyModule
-from hloscope.compiler.slots import system_bytes
+from hloscope.compiler.slots import free_bytes
 from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.program.dump_facts import Beside, facts_beside
 from hloscope.program.dumps import Dump, DumpedModule
@@ -115,7 +115,7 @@ def analyze_all(
         workers: Processes at once; by default as many as cores and memory allow.
         memory_bytes: What all processes may take together; by default half of what is free.
     """
-    bound = memory_bytes or (system_bytes("SC_AVPHYS_PAGES") or 0) // _SHARE_OF_FREE or 2 * _PROCESS_BYTES
+    bound = memory_bytes or free_bytes() // _SHARE_OF_FREE or 2 * _PROCESS_BYTES
     most = max(1, min(workers or _cores(), len(dump.modules), bound // _PROCESS_BYTES))
     pool = WorkerPool(most, counted=False)
     try:

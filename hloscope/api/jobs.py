@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from functools import cache
@@ -16,10 +16,13 @@ from typing import NamedTuple, TypedDict
 from hloscope.analysis.model import Analysis
 from hloscope.compiler.client import how_it_ended, time_limit, workers_here
 from hloscope.compiler.pool import WorkerDied, WorkerPool
+from hloscope.compiler.slots import BYTES_PER_TRACER, BYTES_PER_WORKER
 from hloscope.config import ConfigError, ProjectConfig, TargetConfig
-from hloscope.errors import HloscopeError, ImportedTwiceError, TargetError, TimeLimitError
+from hloscope.errors import HloscopeError, ImportedTwiceError, NotationError, TargetError, TimeLimitError
 from hloscope.program.loading import ended_after
 from hloscope.program.target import make_facts
+from hloscope.remote_store import ADDRESS, say_whom_it_trusts
+from hloscope.store import default_store, sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,7 @@ class Outcome:
         error: Why not.
         alone: Whether it has to be run again in a process of its own, because of what another target did to this one.
         seconds: How long it took.
+        compile_from: Where its compile is from: `cache`, `shared cache` or `compiler`; None where it needed none.
     """
 
     job: Job
@@ -84,6 +88,7 @@ class Outcome:
     error: str | None = None
     alone: bool = False
     seconds: float = 0.0
+    compile_from: str | None = None
 
 
 def jobs_of(project: ProjectConfig, names: Sequence[str]) -> tuple[Job, ...]:
@@ -124,9 +129,45 @@ def _refuse_twins(jobs: Sequence[Job]) -> None:
                 )
 
 
+class Shard(NamedTuple):
+    """A part of a check: the `number`th, from 1, of `total`."""
+
+    number: int
+    total: int
+
+    @classmethod
+    def read(cls, text: str) -> Shard:
+        """`1/4`.
+
+        Raises:
+            NotationError: It is no such thing.
+        """
+        match = re.fullmatch(r"\s*(\d{1,6})\s*/\s*(\d{1,6})\s*", text)
+        found = cls(int(match[1]), int(match[2])) if match else cls(0, 0)
+        if not 1 <= found.number <= found.total:
+            fix = f"there are 1/{found.total} to {found.total}/{found.total}" if found.total else "write 1/4 to 4/4"
+            raise NotationError(f"{text!r} is no shard", fix=fix)
+        return found
+
+    def of(self, jobs: Sequence[Job]) -> tuple[Job, ...]:
+        """Its jobs, in their order: as many as any other shard's, those of one module in as few shards as possible."""
+        together = sorted(jobs, key=_module_of)
+        first, end = (len(jobs) * number // self.total for number in (self.number - 1, self.number))
+        own = {job.name for job in together[first:end]}
+        return tuple(job for job in jobs if job.name in own)
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.total}"
+
+
+def _module_of(job: Job) -> str:
+    return (job.target.function or "").rpartition(":")[0]
+
+
 def run_job(job: Job, *, cached: bool) -> Outcome:
     """Analyses one target in this process."""
     begun, analysis, failed = time.monotonic(), None, None
+    sources.clear()
     try:
         analysis = _analysis(job, cached=cached)
     except HloscopeError as error:
@@ -143,6 +184,7 @@ def run_job(job: Job, *, cached: bool) -> Outcome:
         error=None if failed is None else str(failed),
         alone=isinstance(failed, ImportedTwiceError),
         seconds=time.monotonic() - begun,
+        compile_from=next(iter(sources), None),
     )
 
 
@@ -159,7 +201,6 @@ def _analysis_of(job: Job, *, cached: bool) -> Analysis:
     from hloscope.api.texts import hlo_text
     from hloscope.program.files import split_module
     from hloscope.rules.selection import make_selection
-    from hloscope.store import default_store
 
     target = job.target
     load_project_plugins(job.root, config=job.config)
@@ -253,15 +294,35 @@ def run_jobs(
             keep(outcome)
     compiled = [job for job in jobs if job.target.function is not None]
     if compiled:
-        pool = WorkerPool(workers or workers_here(len(compiled)), keeps_words=False, counted=False)
+        environment = _environment(cached=cached)
+        pool = WorkerPool(
+            workers or workers_here(len(compiled), each_bytes=BYTES_PER_TRACER + BYTES_PER_WORKER),
+            keeps_words=False,
+            counted=False,
+        )
         try:
-            _run_all(pool, compiled, _How(cached, timeout_s, executor), keep)
+            _run_all(pool, compiled, _How(cached, timeout_s, executor, environment), keep)
         except BaseException:
             pool.kill_all()
             raise
         finally:
             pool.shutdown(cancel_futures=True)
     return tuple(outcomes[job.name] for job in jobs)
+
+
+def _environment(*, cached: bool) -> dict[str, str]:
+    """The environment of the processes: without a shared cache that is away, lest each finds that out for itself.
+
+    Raises:
+        HloscopeError: The cache's settings are written wrongly.
+    """
+    store = default_store() if cached else None
+    away = False
+    if store is not None and store.remote is not None:
+        away = store.remote.reached() is not None
+        if not away:
+            say_whom_it_trusts(store.remote)
+    return {name: value for name, value in os.environ.items() if not (away and name == ADDRESS)}
 
 
 def _limit(job: Job, timeout_s: float | None) -> float | None:
@@ -276,6 +337,7 @@ class _How(NamedTuple):
     cached: bool
     timeout_s: float | None
     executor: str | None
+    environment: Mapping[str, str]
 
 
 def _run_all(pool: WorkerPool, jobs: Sequence[Job], how: _How, keep: Callable[[Outcome], None]) -> None:
@@ -285,7 +347,7 @@ def _run_all(pool: WorkerPool, jobs: Sequence[Job], how: _How, keep: Callable[[O
 
     def submit(job: Job, alone: str | None) -> None:
         kind: _Kind = (job.root, job.slice == "attached", job.checkout, tuple(sys.path))
-        environment = {**os.environ, _KIND_OF_PROCESS: repr((*kind, alone))}
+        environment = {**how.environment, _KIND_OF_PROCESS: repr((*kind, alone))}
         limit = _limit(job, how.timeout_s)
         latest = None if limit is None else limit + _GRACE_S
         future = pool.submit_in(
@@ -369,7 +431,7 @@ def _run(kind: _Kind, job: Job, *, cached: bool, limit_s: float | None, executor
     _prepare(*kind)
     from hloscope.program.devices import compiling_settings
 
-    module = (job.target.function or "").rpartition(":")[0]
+    module = _module_of(job)
     if any(other != module for other in _settings_of):
         return Outcome(job=job, alone=True)
     before = compiling_settings()

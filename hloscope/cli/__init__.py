@@ -23,6 +23,7 @@ _COMMANDS = {
     "verify": ("hloscope.cli.verify", "Check a function against a reference: numbers, structure and communication."),
     "rules": ("hloscope.cli.rules", "List the rules, or print the page of one."),
     "check": ("hloscope.cli.check", "Hold a project's targets against their contracts and baselines."),
+    "merge-reports": ("hloscope.cli.merge_reports", "Join the reports of the shards of a check."),
     "diff": ("hloscope.cli.diff", "Compare what two programs move."),
     "accept": ("hloscope.cli.accept", "Write the baselines of a project's targets as they are now."),
     "doctor": ("hloscope.cli.doctor", "Report what is installed here, and what of it works."),

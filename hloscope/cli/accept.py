@@ -46,10 +46,13 @@ def _accepted(
 ) -> tuple[str, int]:
     """What became of each baseline, in words; the exit code, 2 where a target could not be analysed."""
     from hloscope.api.accepting import accept_project, refuse_to_accept
+    from hloscope.config import find_project
 
     refuse_to_accept(in_ci=in_ci, fix="accept on your own machine, or pass --accept-in-ci")
     asks = None if all_of_them or only or not _somebody_is_there() else _Asking()
-    project, done = running.over_targets(accept_project, names, **options, only=only, beside=beside, asks=asks)
+    config = options.pop("config")
+    project = find_project(Path.cwd(), named=None if config is None else Path(config))
+    done = running.over_targets(accept_project, project, names, **options, only=only, beside=beside, asks=asks)
     failed = any(accepted.error is not None for accepted in done)
     text = "\n".join(_line(accepted, project.root) for accepted in done)
     return text, EXIT_COULD_NOT_RUN if failed else EXIT_OK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running
-from hloscope.cli.options import executor_option, jobs_option, limit_option, project_options
+from hloscope.cli.options import Decorator, executor_option, jobs_option, limit_option, project_options
 from hloscope.errors import (
     EXIT_BROKEN,
     EXIT_COULD_NOT_RUN,
@@ -21,6 +22,7 @@ from hloscope.errors import (
 )
 from hloscope.outputs import check_report_file
 from hloscope.report.formats import FORMATS
+from hloscope.units import plural
 
 if TYPE_CHECKING:
     from hloscope.contracts.checked import Checked
@@ -41,7 +43,7 @@ Exit codes: 0 all as expected, 1 something is not, 2 a target could not be analy
 """
 
 
-def _exit_code(report: CheckReport, _options: object) -> int:
+def check_exit_code(report: CheckReport, _options: object) -> int:
     """130 after Ctrl-C, 2 when a target could not be analysed or a rule failed, 1 when one is not as expected."""
     if report.interrupted:
         return EXIT_INTERRUPTED
@@ -70,11 +72,38 @@ def _format_and_file(text: str) -> tuple[str, str]:
     return name, path
 
 
-def _write_also(report: CheckReport, options: dict[str, Any]) -> None:
+def check_files(also: tuple[str, ...]) -> None:
+    """Refuses files and formats that cannot be written, before anything is compiled.
+
+    Raises:
+        NotationError: There is one.
+    """
+    for text in also:
+        _format_and_file(text)
+
+
+def write_also(report: CheckReport, options: dict[str, Any]) -> None:
     """Writes the other formats, when the report itself is safe."""
     for text in options["also"]:
         format_name, path = _format_and_file(text)
         running.write_formatted("check", format_name, report, path)
+
+
+also_option: Decorator = click.option(
+    "--write", "also", multiple=True, metavar="FORMAT=FILE", help="Write a report in another format as well. Repeats."
+)
+strict_option: Decorator = click.option(
+    "--strict/--no-strict",
+    default=None,
+    help="Whether missing baselines, those of no target and unused allowances fail. [default: where CI is set]",
+)
+changes_option: Decorator = click.option(
+    "--fail-on",
+    "changes",
+    type=click.Choice(["increase", "any"]),
+    default="increase",
+    help="Which changes of baselines fail: those that are worse or lose something, or any.",
+)
 
 
 @click.command(epilog=_EPILOG)
@@ -82,27 +111,15 @@ def _write_also(report: CheckReport, options: dict[str, Any]) -> None:
 @project_options
 @jobs_option
 @executor_option
-@click.option(
-    "--write", "also", multiple=True, metavar="FORMAT=FILE", help="Write a report in another format as well. Repeats."
-)
-@click.option(
-    "--strict/--no-strict",
-    default=None,
-    help="Whether missing baselines, those of no target and unused allowances fail. [default: where CI is set]",
-)
-@click.option(
-    "--fail-on",
-    "changes",
-    type=click.Choice(["increase", "any"]),
-    default="increase",
-    help="Which changes of baselines fail: those that are worse or lose something, or any.",
-)
+@click.option("--shard", metavar="I/N", help="Check one part of N of the targets; hloscope merge-reports joins them.")
+@also_option
+@strict_option
+@changes_option
 @limit_option
-@running.reports("check", _exit_code, then=_write_also)
+@running.reports("check", check_exit_code, then=write_also)
 def command(names: tuple[str, ...], also: tuple[str, ...], strict: bool | None, **options: Any) -> CheckReport:
     """Hold targets, all of them or those NAMED, against their contracts and their baselines."""
-    for text in also:
-        _format_and_file(text)  # before anything is compiled
+    check_files(also)
     try:
         return _checked(names, strict, options)
     except HloscopeError as error:
@@ -111,9 +128,13 @@ def command(names: tuple[str, ...], also: tuple[str, ...], strict: bool | None, 
 
 def _checked(names: tuple[str, ...], strict: bool | None, options: dict[str, Any]) -> CheckReport:
     """The report; where the check is interrupted, with what was known by then."""
-    from hloscope.api.checking import check_project, report_of_project, with_unfinished
-    from hloscope.config import find_project
+    from hloscope.api.checking import check_project, opened_project, report_of_project, with_unfinished
+    from hloscope.api.jobs import Shard
 
+    config, shard = options.pop("config"), options.pop("shard")
+    shard = None if shard is None else Shard.read(shard)
+    with running.stdout_kept_for_the_report():  # plug-ins are code of the project's own
+        project = opened_project(None if config is None else Path(config))
     known: dict[str, Checked] = {}
 
     def line(checked: Checked) -> str:
@@ -122,13 +143,23 @@ def _checked(names: tuple[str, ...], strict: bool | None, options: dict[str, Any
 
     try:
         with running.ended_like_ctrl_c():
-            project, checks = running.over_targets(check_project, names, **options, line=line)
-        return report_of_project(project, checks, names, strict=strict)
+            checks = running.over_targets(check_project, project, names, **options, shard=shard, line=line)
     except KeyboardInterrupt:
-        config = options["config"]
-        project = find_project(Path.cwd(), named=None if config is None else Path(config))
-        report = report_of_project(project, with_unfinished(project, names, known), names, strict=strict)
-        return replace(report, interrupted=True)
+        checks = with_unfinished(project, names, known, shard=shard)
+        return replace(report_of_project(project, checks, names, shard=shard, strict=strict), interrupted=True)
+    if (words := _sources(checks)) is not None:
+        running.say(words)
+    return report_of_project(project, checks, names, shard=shard, strict=strict)
+
+
+def _sources(checks: tuple[Checked, ...]) -> str | None:
+    """`38 of 40 compiles were in the cache, 12 of them in the shared one`; None where none was needed."""
+    sources = Counter(checked.compile_from for checked in checks if checked.compile_from is not None)
+    shared, known = sources["shared cache"], sources["cache"] + sources["shared cache"]
+    if not sources.total():
+        return None
+    found = f"{known} of {plural(sources.total(), 'compile')} {'was' if known == 1 else 'were'} in the cache"
+    return f"{found}, {shared} of them in the shared one" if shared else found
 
 
 def _line(checked: Checked) -> str:
@@ -152,7 +183,7 @@ def _report_of_error(error: HloscopeError, also: tuple[str, ...]) -> CheckReport
 
     report = CheckReport(checks=(could_not_run("hloscope check", error),), root=Path.cwd())
     if click.get_current_context().params["format_name"] == "text":
-        _write_also(report, {"also": also})
+        write_also(report, {"also": also})
         raise error
     running.say(str(error))
     return report

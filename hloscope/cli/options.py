@@ -78,8 +78,12 @@ source_root_option: Decorator = click.option(
     help="For HLO text: the folder in which files that it names may be read. [default: none is read]",
 )
 
+config_option: Decorator = click.option(
+    "--config", metavar="FILE", help="The targets file. [default: the nearest one, going upward]"
+)
+
 project_options = together(
-    click.option("--config", metavar="FILE", help="The targets file. [default: the nearest one, going upward]"),
+    config_option,
     click.option("--no-cache", is_flag=True, help="Compile everything, and keep nothing."),
 )
 

@@ -65,24 +65,21 @@ def reports(
 
 def over_targets(
     use_case: Callable[..., T],
+    project: ProjectConfig,
     names: tuple[str, ...],
     *,
-    config: str | None,
     no_cache: bool,
     jobs: int | None,
     timeout_s: float | None,
     executor: str | None = None,
     line: Callable[[Any], str] = lambda _: "",
     **more: Any,
-) -> tuple[ProjectConfig, T]:
-    """The project, and what `check` or `accept` makes of its targets, with progress on a terminal.
+) -> T:
+    """What `check` or `accept` makes of a project's targets, with progress on a terminal.
 
     Of each target that is done `line` is written to stderr, so that a log has it whatever becomes of the others; `more`
     is passed on.
     """
-    from hloscope.config import find_project
-
-    project = find_project(Path.cwd(), named=None if config is None else Path(config))
     with stdout_kept_for_the_report(), progress() as stage:
         said = saying(stage)
 
@@ -93,8 +90,7 @@ def over_targets(
 
         stage("compiling")
         how = {"cached": not no_cache, "workers": jobs, "timeout_s": timeout_s, "executor": executor}
-        done = use_case(project, names, **how, **more, on_done=on_done)
-    return project, done
+        return use_case(project, names, **how, **more, on_done=on_done)
 
 
 @contextmanager

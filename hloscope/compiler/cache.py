@@ -23,12 +23,11 @@ from hloscope.compiler import libtpu
 from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.shardy_model import CodePlace, ShardyModule
 from hloscope.launchers import is_launcher
-from hloscope.store import Store
+from hloscope.store import COMPILE, Store
 from hloscope.version import __version__
 
 T = TypeVar("T")
 
-_KIND = "compile"
 _FORMAT = 4
 """What an entry holds: numbers of operations since 2, how long the compile took since 3, HBM at its peak since 4."""
 _HINT = "target"
@@ -61,7 +60,7 @@ class Kept:
 
     def get(self) -> Compiled | None:
         """What an earlier compile made of the program, its places as they are now; None where there is none."""
-        body = self.store.get(_KIND, self.key)
+        body = self.store.get(COMPILE, self.key)
         found = None if body is None else _restored(body, self.places)
         if found is not None:
             self._remember()
@@ -69,7 +68,7 @@ class Kept:
 
     def put(self, compiled: Compiled) -> None:
         """Keeps what the compiler made of the program."""
-        self.store.put(_KIND, self.key, _packed(compiled, self.places))
+        self.store.put(COMPILE, self.key, _packed(compiled, self.places))
         self._remember()
 
     def _remember(self) -> None:
@@ -81,7 +80,7 @@ class Kept:
 def is_expected(store: Store, target: str) -> bool:
     """Whether a target's last compile is still in a store, so that most likely no compiler is needed."""
     hint = store.get(_HINT, _hint_of(target))
-    return hint is not None and store.has(_KIND, hint.decode())
+    return hint is not None and store.has(COMPILE, hint.decode())
 
 
 def _hint_of(target: str) -> str:

@@ -34,7 +34,7 @@ _LAST_WORDS_BYTES = 1 << 20
 _DECIDES = re.compile(r"^(XLA|LIBTPU|TPU|JAX|MEGASCALE|LD|PYTHON|TMP|TEMP|HLOSCOPE)(_|$|DIR|HOME|PATH)")
 """Environment variables that a process reads when it starts: where one changes, another process is needed."""
 _DEVICES = "JAX_NUM_CPU_DEVICES"
-_CHANGES_NOTHING = ("HLOSCOPE_CACHE", "HLOSCOPE_CACHE_DIR", "HLOSCOPE_TIMEOUT")
+_CHANGES_NOTHING = re.compile(r"^HLOSCOPE_((REMOTE_)?CACHE|TIMEOUT$)")
 
 
 class WorkerDied(Exception):  # noqa: N818  # an event, which its catcher makes an error of
@@ -176,7 +176,8 @@ def _words_file() -> IO[bytes]:
 
 def deciding(environment: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that processes read when they start."""
-    return {name: value for name, value in environment.items() if _DECIDES.match(name) and name not in _CHANGES_NOTHING}
+    decides = (name for name in environment if _DECIDES.match(name) and not _CHANGES_NOTHING.match(name))
+    return {name: environment[name] for name in decides}
 
 
 def serves(environment: Mapping[str, str], wanted: Mapping[str, str]) -> bool:

@@ -15,9 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 BYTES_PER_WORKER = 2 << 30
 """What a process that holds JAX, libtpu and a compile of some size is reckoned to take."""
+BYTES_PER_TRACER = 1 << 30
+"""What a process that imports a target and traces it is reckoned to take."""
 _POLL_S = 0.05
 _COMMAND = b"hloscope.compiler.worker"
 
@@ -90,12 +93,58 @@ def slot_count() -> int:
 
 
 def _memory_bytes() -> int:
-    """Memory of this machine, or of the container that this process is in."""
+    """Memory of this machine, or of the control group that this process is in, such as a container's."""
     machine = system_bytes("SC_PHYS_PAGES") or BYTES_PER_WORKER
-    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):
-            machine = min(machine, int(Path(limit).read_text()))
-    return machine
+    return min((machine, *(group.limit for group in _memory_groups())))
+
+
+def free_bytes() -> int:
+    """Memory that processes may still take, here and in the control groups that this process is in."""
+    free = system_bytes("SC_AVPHYS_PAGES") or BYTES_PER_WORKER
+    with suppress(OSError, ValueError, IndexError):
+        free = max(free, 1024 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]))
+    return max(0, min((free, *(group.limit - group.used for group in _memory_groups()))))
+
+
+class _MemoryGroup(NamedTuple):
+    """A control group with a limit; bytes. What it can give back, such as read files, does not count as used."""
+
+    limit: int
+    used: int
+
+
+_GROUPS_V1, _GROUPS_V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+
+
+def _memory_groups() -> Iterator[_MemoryGroup]:
+    """The control groups of this process that limit its memory, from its own up to the root."""
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, kinds, own = line.split(":", 2)
+            if kinds == "":
+                root, names = _GROUPS_V2, ("memory.max", "memory.current", "inactive_file")
+            elif "memory" in kinds.split(","):
+                names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+                root = _GROUPS_V1
+            else:
+                continue
+            folder = root / own.lstrip("/")
+            for place in (folder, *folder.parents):
+                if not place.is_relative_to(root):
+                    break
+                found = _memory_group(place, *names)
+                if found is not None:
+                    yield found
+
+
+def _memory_group(folder: Path, limit: str, used: str, given_back: str) -> _MemoryGroup | None:
+    """One control group; None where it is none of this container, or has no limit."""
+    try:
+        most = int((folder / limit).read_text())
+        statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return _MemoryGroup(most, int((folder / used).read_text()) - int(statistics.get(given_back, 0)))
+    except (OSError, ValueError):  # `max` is no number
+        return None
 
 
 def system_bytes(pages: str) -> int | None:

@@ -137,6 +137,7 @@ class Checked(Brief):
         error: Why it could not be analysed, as one message; None when it was.
         place: Where the target is written, `pyproject.toml:12`; None where it is written nowhere.
         seconds: How long it took.
+        compile_from: Where its compile is from: `cache`, `shared cache` or `compiler`; None where it needed none.
     """
 
     name: str
@@ -148,6 +149,7 @@ class Checked(Brief):
     error: str | None = None
     place: str | None = None
     seconds: float | None = None
+    compile_from: str | None = None
 
     @property
     def passed(self) -> bool:

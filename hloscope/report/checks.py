@@ -40,6 +40,7 @@ class CheckReport(Shown):
         unused_baselines: Baseline files that belong to no target.
         command: The command that found it: `check`, or `analyze` for what rules find in one program.
         interrupted: Whether it was ended before all were checked.
+        shard: The part of the targets that it is about, `1/4`; None for all that were asked for.
     """
 
     checks: tuple[Checked, ...]
@@ -47,6 +48,7 @@ class CheckReport(Shown):
     unused_baselines: tuple[Path, ...] = ()
     command: str = "check"
     interrupted: bool = False
+    shard: str | None = None
 
     def __repr__(self) -> str:
         return f"<Check: {self.headline}>"
@@ -245,6 +247,7 @@ class CheckedTarget:
         passed: Whether it is as expected.
         error: Why it could not be analysed; None when it was.
         seconds: How long it took.
+        compile_from: Where its compile is from: `cache`, `shared cache` or `compiler`; None where it needed none.
         contract: Its contract in one line; None for none.
         remarks: What the verdict rests on beside the program.
         baseline: Its baseline file, below the project's folder; None for none.
@@ -257,6 +260,7 @@ class CheckedTarget:
     passed: bool
     error: str | None
     seconds: float | None
+    compile_from: str | None = None
     contract: str | None
     remarks: tuple[str, ...]
     baseline: str | None
@@ -274,12 +278,14 @@ class CheckDocument:
         passed: Whether every target is as expected.
         checks: One for each target and slice.
         unused_baselines: Baseline files of no target, below the project's folder.
+        shard: The part of the targets that it is about, `1/4`; None for all that were asked for.
     """
 
     schema: Schema = SCHEMA
     passed: bool
     checks: tuple[CheckedTarget, ...]
     unused_baselines: tuple[str, ...]
+    shard: str | None = None
 
 
 def as_document(report: CheckReport) -> CheckDocument:
@@ -288,6 +294,7 @@ def as_document(report: CheckReport) -> CheckDocument:
         passed=not report.failed and not report.not_run,
         checks=tuple(_checked_target(checked, report) for checked in report.checks),
         unused_baselines=tuple(report.relative(str(path)) for path in report.unused_baselines),
+        shard=report.shard,
     )
 
 

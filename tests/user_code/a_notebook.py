@@ -72,6 +72,8 @@ def every_use() -> None:
     table: hloscope.ShardingTable = hloscope.shardings(step, ARGS)
     checked: hloscope.CheckReport = hloscope.check(step, found, contract=("all-reduce@Y", "nothing else"))
     assert checked.passed, checked.report("markdown")
+    whole: hloscope.CheckReport = hloscope.merge_reports("shard-1.json", Path("shard-2.json"), strict=True)
+    assert whole.passed
     changed: hloscope.DiffDocument = hloscope.diff(found, text, equivalent=True)
     assert not changed.fails("increase", at_least_ok=True)
     verified: hloscope.Verification = hloscope.verify(step, step, ARGS, ranges={"x": (0, 8)}, scale={"S": 2})

@@ -1,0 +1,122 @@
+"""`merge_reports`: one report of the shards of a check, as one run of the whole check would have made it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from hloscope import given
+from hloscope.api.checking import checked_outcome, contracts_of, opened_project, report_of_project
+from hloscope.api.jobs import Job, Outcome, Shard, jobs_of
+from hloscope.config import ProjectConfig
+from hloscope.documents import read
+from hloscope.errors import HloscopeError, NotationError
+from hloscope.python_words import front_door
+from hloscope.report.checks import CheckDocument, CheckedTarget, CheckReport
+
+
+@front_door
+def merge_reports(
+    *files: str | Path, config: str | Path | None = None, strict: bool | None = None, changes: str = "increase"
+) -> CheckReport:
+    """Joins the reports of shards.
+
+    What the shards found of each program is held against the contracts and the baselines that lie here, so that nothing
+    but what was compiled is taken from the reports, and a target that is in none of them is one that could not run.
+
+    Example:
+        >>> assert hloscope.merge_reports(*Path("reports").glob("*.json")).passed
+
+    Args:
+        files: What `check(shard="1/4")` and each other shard found, as JSON.
+        config: The targets file; by default the nearest one, going upward from the current folder.
+        strict: As for `check`.
+        changes: As for `check`.
+
+    Returns:
+        A report of all targets of the targets file.
+
+    Raises:
+        HloscopeError: A report cannot be read, two have one target, or one has a target that the targets file has not.
+    """
+    if not files:
+        raise NotationError("there are no reports to join", fix='name them: merge_reports("1.json", "2.json")')
+    project = opened_project(given.path("config", config, example='config="hloscope.toml"'))
+    changes = given.choice("changes", changes, ("increase", "any"))
+    return merged(project, files, strict=strict, changes=changes)
+
+
+def merged(
+    project: ProjectConfig, files: Sequence[str | Path], *, strict: bool | None = None, changes: str = "increase"
+) -> CheckReport:
+    """The report of all targets of a project, from files; arguments and errors as of `merge_reports`."""
+    jobs = jobs_of(project, ())
+    contracts = contracts_of(jobs)
+    documents = {str(file): _read(Path(file), str(file)) for file in files}
+    found = _targets(documents, {job.name for job in jobs}, str(project.path))
+    missing = _missing(document.shard for document in documents.values())
+    outcomes = [_outcome(job, found.get(job.name), missing) for job in jobs]
+    checks = tuple(checked_outcome(each, contracts[each.job.target.name], changes) for each in outcomes)
+    return report_of_project(project, checks, strict=strict)
+
+
+def _read(path: Path, name: str) -> CheckDocument:
+    """A report of a check.
+
+    Raises:
+        HloscopeError: It is none, or cannot be read.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise HloscopeError(f"{name} cannot be read", why=error.strerror) from None
+    except (ValueError, RecursionError) as error:
+        raise HloscopeError(f"{name} is no JSON", why=str(error)) from None
+    return read(CheckDocument, found, name=name, key="checks", command="check")
+
+
+def _targets(documents: Mapping[str, CheckDocument], known: Collection[str], project: str) -> dict[str, CheckedTarget]:
+    """What the reports have, by the target's name; without what is a check of no target, which is made again.
+
+    Raises:
+        HloscopeError: Two have one target, or one has a target that is not known.
+    """
+    found: dict[str, CheckedTarget] = {}
+    held_by: dict[str, str] = {}
+    for name, document in documents.items():
+        for target in document.checks:
+            if target.analysis is None and target.error is None:
+                continue
+            if target.name not in known:
+                why = f"{project} has none of that name: the report is of another state of it"
+                raise HloscopeError(f"{name} has the target {target.name!r}", why=why, fix="check that state again")
+            if target.name in found:
+                both = f"{held_by[target.name]} and {name}"
+                raise HloscopeError(f"{both} both have the target {target.name!r}", fix="name each shard's report once")
+            found[target.name], held_by[target.name] = target, name
+    return found
+
+
+def _missing(texts: Iterable[str | None]) -> str | None:
+    """`shard 2/4 is missing`; None where the reports name all that there are, or no shards."""
+    shards = {Shard.read(text) for text in texts if text is not None}
+    whole = {Shard(number, shard.total) for shard in shards for number in range(1, shard.total + 1)}
+    lost = [str(shard) for shard in sorted(whole - shards)]
+    return (
+        f"shard{'s' * (len(lost) > 1)} {', '.join(lost)} {'is' if len(lost) == 1 else 'are'} missing" if lost else None
+    )
+
+
+def _outcome(job: Job, target: CheckedTarget | None, missing: str | None) -> Outcome:
+    if target is None:
+        why = "it is in none of the reports" + (f": {missing}" if missing else "")
+        error = HloscopeError(f"{job.name} was not checked", where=job.target.where, why=why)
+        return Outcome(job=job, error=str(error))
+    return Outcome(
+        job=job,
+        analysis=target.analysis,
+        error=target.error,
+        seconds=target.seconds or 0.0,
+        compile_from=target.compile_from,
+    )

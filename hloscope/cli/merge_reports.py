@@ -1,0 +1,41 @@
+"""`hloscope merge-reports`: one report of the shards of a check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hloscope.cli import running
+from hloscope.cli.check import also_option, changes_option, check_exit_code, check_files, strict_option, write_also
+from hloscope.cli.options import config_option
+
+if TYPE_CHECKING:
+    from hloscope.report.checks import CheckReport
+
+_EPILOG = """\b
+Each shard writes one:  hloscope check --shard 1/4 --format json -o shard-1.json
+A job after them:       hloscope merge-reports shard-*.json --write junit=hloscope.xml
+
+\b
+Exit codes: those of hloscope check; a target that is in no report could not be analysed.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("files", nargs=-1, required=True, metavar="REPORT.json...")
+@config_option
+@also_option
+@strict_option
+@changes_option
+@running.reports("check", check_exit_code, then=write_also)
+def command(files: tuple[str, ...], also: tuple[str, ...], config: str | None, **options: Any) -> CheckReport:
+    """Join the JSON reports of the shards of a check, and judge them as one run would."""
+    check_files(also)
+    from hloscope.api.checking import opened_project
+    from hloscope.api.merging import merged
+
+    with running.stdout_kept_for_the_report():
+        project = opened_project(None if config is None else Path(config))
+        return merged(project, files, **options)

@@ -1,0 +1,185 @@
+"""The shared cache: what another machine made is used where it is what it says it is, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hloscope import remote_store
+from hloscope.errors import HloscopeError
+from hloscope.remote_store import RemoteStore
+from hloscope.store import Store, default_store, sources
+
+KEY = b"k" * 32
+
+
+@pytest.fixture(autouse=True)
+def no_memories():
+    remote_store._states.clear()
+    sources.clear()
+
+
+@pytest.fixture
+def shared(tmp_path):
+    return RemoteStore(f"file://{tmp_path}/shared", KEY)
+
+
+def machine(tmp_path, name, remote):
+    return Store(tmp_path / name, remote=remote)
+
+
+def only_file(tmp_path):
+    (path,) = (tmp_path / "shared").iterdir()
+    return path
+
+
+def test_one_machine_warms_another(tmp_path, shared):
+    assert machine(tmp_path, "first", shared).put("compile", "key", b"body")
+    second = machine(tmp_path, "second", shared)
+    assert second.get("compile", "key") == b"body"
+    only_file(tmp_path).unlink()
+    assert second.get("compile", "key") == b"body"
+    assert dict(sources) == {"shared cache": 1, "cache": 1}
+
+
+def test_what_is_about_one_machine_stays_there(tmp_path, shared):
+    machine(tmp_path, "first", shared).put("target", "key", b"body")
+    assert not (tmp_path / "shared").exists()
+    assert machine(tmp_path, "second", shared).get("target", "key") is None
+
+
+def test_who_reads_writes_nothing(tmp_path, shared):
+    reading = RemoteStore(shared.url, KEY, writes=False)
+    machine(tmp_path, "first", reading).put("compile", "key", b"body")
+    assert not (tmp_path / "shared").exists()
+
+
+@given(st.data())
+def test_a_damaged_entry_is_not_there(tmp_path_factory, data):
+    tmp_path = tmp_path_factory.mktemp("damaged")
+    shared = RemoteStore(f"file://{tmp_path}/shared", KEY)
+    shared.put("compile", "key", b"some body")
+    whole = only_file(tmp_path).read_bytes()
+    place = data.draw(st.integers(0, len(whole) - 1))
+    changed = whole[:place] + bytes([data.draw(st.integers(0, 255))]) + whole[place + 1 :]
+    only_file(tmp_path).write_bytes(data.draw(st.sampled_from([whole[:place], changed, whole + b"x", whole * 2])))
+    assert shared.get("compile", "key") in (None, b"some body")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"body": "Zm9yZ2Vk"},
+        {"seal": "sha256:0"},
+        {"seal": ""},
+        {"format": 2},
+        {"body": None},
+        {"seal": "hmac-sha256:é"},
+    ],
+)
+def test_a_forged_entry_is_not_there(tmp_path, shared, change):
+    shared.put("compile", "key", b"body")
+    entry = json.loads(only_file(tmp_path).read_bytes())
+    only_file(tmp_path).write_text(json.dumps({**entry, **change}))
+    assert shared.get("compile", "key") is None
+
+
+def test_who_has_no_key_makes_no_entry_for_those_who_have(tmp_path, shared):
+    RemoteStore(shared.url).put("compile", "key", b"forged")
+    RemoteStore(shared.url, b"x" * 32).put("compile", "other", b"forged")
+    assert shared.get("compile", "key") is None
+    assert shared.get("compile", "other") is None
+    shared.put("compile", "mine", b"body")
+    assert RemoteStore(shared.url).get("compile", "mine") is None
+
+
+def test_entries_that_were_exchanged_are_not_there(tmp_path, shared):
+    for key in ("key", "other"):
+        shared.put("compile", key, key.encode())
+    first, second = sorted((tmp_path / "shared").iterdir())
+    first.rename(tmp_path / "kept")
+    second.rename(first)
+    (tmp_path / "kept").rename(second)
+    assert shared.get("compile", "key") is shared.get("compile", "other") is None
+
+
+def test_an_entry_of_another_kind_is_not_there(tmp_path, shared):
+    shared.put("tried", "key", b"body")
+    only_file(tmp_path).rename(tmp_path / "shared" / remote_store._name("compile", "key"))
+    assert shared.get("compile", "key") is None
+
+
+def test_a_cache_that_is_away_is_mentioned_once_and_left_alone(tmp_path, caplog):
+    away = machine(tmp_path, "first", RemoteStore("http://user:secret@127.0.0.1:9/cache", KEY))
+    with caplog.at_level(logging.WARNING, "hloscope"):
+        assert away.put("compile", "key", b"body")
+        assert away.get("compile", "other") is None
+        assert away.get("compile", "key") == b"body"
+    (said,) = caplog.messages
+    assert "without the shared cache http://127.0.0.1:9/cache" in said or "nothing can be written" in said
+    assert "secret" not in said
+
+
+def test_a_cache_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(remote_store, "_LONGEST_S", 0.1)
+    monkeypatch.setattr(remote_store, "_opened_address", lambda _: __import__("time").sleep(3600))
+    store = machine(tmp_path, "first", RemoteStore("s3://bucket/cache"))
+    assert store.get("compile", "key") is None
+    assert store.get("compile", "key") is None
+    assert len(caplog.messages) == 1
+
+
+def test_what_cannot_be_written_can_still_be_read(tmp_path, shared, monkeypatch, caplog):
+    shared.put("compile", "key", b"body")
+    files, folder = remote_store._opened_address(shared.url)
+
+    def refuse(*_args, **_kwargs):
+        raise PermissionError("read only")
+
+    monkeypatch.setattr(files, "pipe_file", refuse)
+    monkeypatch.setattr(remote_store, "_opened_address", lambda _: (files, folder))
+    shared.put("compile", "other", b"body")
+    shared.put("compile", "third", b"body")
+    assert shared.get("compile", "key") == b"body"
+    assert len(caplog.messages) == 1
+
+
+def test_the_environment_names_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("HLOSCOPE_CACHE", "1")
+    monkeypatch.setenv("HLOSCOPE_CACHE_DIR", str(tmp_path / "own"))
+    monkeypatch.setenv("HLOSCOPE_REMOTE_CACHE", f"file://{tmp_path}/shared/")
+    monkeypatch.setenv("HLOSCOPE_REMOTE_CACHE_KEY", "0123456789abcdef\n")
+    monkeypatch.setenv("HLOSCOPE_REMOTE_CACHE_MODE", "read")
+    found = default_store().remote
+    assert (found.url, found.key, found.writes) == (f"file://{tmp_path}/shared", b"0123456789abcdef", False)
+    assert "0123456789abcdef" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HLOSCOPE_REMOTE_CACHE", "s4://user:secret@bucket/cache"),
+        ("HLOSCOPE_REMOTE_CACHE_MODE", "write"),
+        ("HLOSCOPE_REMOTE_CACHE_KEY", "short"),
+        ("HLOSCOPE_CACHE_SIZE", "much"),
+    ],
+)
+def test_settings_that_cannot_be_read_are_refused(tmp_path, monkeypatch, says, name, value):
+    monkeypatch.setenv("HLOSCOPE_CACHE", "1")
+    monkeypatch.setenv("HLOSCOPE_REMOTE_CACHE", "file:///shared")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(HloscopeError) as refused:
+        default_store()
+    assert "secret" not in str(refused.value)
+    says(refused)
+
+
+@pytest.mark.parametrize(("text", "size"), [("2GiB", 2 << 30), ("500MB", 500_000_000), ("1048576", 1 << 20)])
+def test_how_large_the_cache_may_grow_is_a_setting(monkeypatch, text, size):
+    monkeypatch.setenv("HLOSCOPE_CACHE", "1")
+    monkeypatch.setenv("HLOSCOPE_CACHE_SIZE", text)
+    assert default_store().most_bytes == size
