@@ -19,8 +19,8 @@ PUBLIC = (
     "ImportedTwiceError MeshError NotationError PluginError Prices ProfileError RecordedProgram Recorder "
     "Recording ShardingTable SliceError SuggestedSpec Suggestion Suggestions TargetError TimeLimitError Timeline Total "
     "Totals TraceError UnknownKeywordError Unpriced UnsupportedJaxError Verification WrongCallError __version__ accept "
-    "aio analyze analyze_all analyze_text check compare contracts diff doctor explain measure merge_reports price record "
-    "recording rules shardings suggest target timeline verify "
+    "aio analyze analyze_all analyze_text check compare contracts diff doctor explain measure merge_reports price "
+    "record recording rules shardings suggest target timeline verify "
 ).split()
 HEAVY = ("jax", "jaxlib", "networkx", "libtpu")
 
