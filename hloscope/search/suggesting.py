@@ -169,7 +169,8 @@ class Search:
                 if not chosen:
                     break
                 self._compile(chosen)
-            if self.found.stopped is None and monotonic() >= self._until:
+            was_short = _CUT in self.found.notes and self._left > 0  # nothing more was ranked that could be compiled
+            if self.found.stopped is None and (was_short or monotonic() >= self._until):
                 self.found.stopped = "the time is up"
             if self.found.stopped is None:
                 self._reorder()
