@@ -258,8 +258,10 @@ def no_attribute(holder: str, name: str, known: Iterable[str]) -> AttributeError
     """
     said = f"{holder} has no attribute {name!r}"
     if not name.startswith("_"):
-        public = [one for one in known if not one.startswith("_")]
-        near = did_you_mean(name, public) or did_you_mean(name, (one for one in public if name in one), cutoff=0.0)
+        public = [public_name for public_name in known if not public_name.startswith("_")]
+        near = did_you_mean(name, public) or did_you_mean(
+            name, (public_name for public_name in public if name in public_name), cutoff=0.0
+        )
         said = f"{said}: {near}" if near else said
     return AttributeError(said, name=name)
 

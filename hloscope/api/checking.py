@@ -96,8 +96,8 @@ def check(
             refuse_beside_analysis({"args": args, **options})
         with compiling_on(executor):
             found = [_analysis_of(target, args, options) for target in targets]
-        names = told_apart([one.target for one in found], found)
-        checks = [replace(expected.checked(one), name=name) for one, name in zip(found, names, strict=True)]
+        names = told_apart([analysis.target for analysis in found], found)
+        checks = [replace(expected.checked(analysis), name=name) for analysis, name in zip(found, names, strict=True)]
         judged = judged_strictly(checks, strict=is_strict(strict), whole=True)
         return CheckReport(checks=judged, root=Path.cwd())
     beside = {"args": args, "contract": contract, "baseline": baseline, "fail_on": fail_on, **options}

@@ -114,8 +114,10 @@ def diff(
             sides = _at_two_times(old, base or "", written, file, cached=cached)
         else:
             pair = (old, new)
-            named = iter(sides_of([one for one in pair if isinstance(one, str)], written, config=file, cached=cached))
-            sides = [next(named) if isinstance(one, str) else _side_of_object(one, written, facts) for one in pair]
+            named = iter(
+                sides_of([side for side in pair if isinstance(side, str)], written, config=file, cached=cached)
+            )
+            sides = [next(named) if isinstance(side, str) else _side_of_object(side, written, facts) for side in pair]
     return difference(*sides, equivalent=equivalent)
 
 

@@ -54,7 +54,7 @@ def chosen(collectives: Iterable[Collective], selector: Selector, mesh_axes: Seq
         if not any(axis_fits(pattern.partition(":")[0], axis) for axis in mesh_axes or ()):
             has = f"its axes are {', '.join(mesh_axes or ())}" if mesh_axes else "it has no axes"
             raise NotationError(f"the mesh has no axis {pattern}", fix=did_you_mean(pattern, mesh_axes or (), has))
-    return [one for one in collectives if touches(selector, one) is not Fit.NO]
+    return [collective for collective in collectives if touches(selector, collective) is not Fit.NO]
 
 
 def _fits(selector: Selector, collective: Collective, axes: Fit) -> Fit:

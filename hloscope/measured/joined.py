@@ -63,9 +63,9 @@ class Joined:
     def predicted_waits_us(self) -> Mapping[str, float]:
         """What should be waited for what was started, by the name of the start."""
         found: dict[str, float] = {}
-        for one in self.predicted.values():
-            if one.waits_for is not None:
-                found[one.waits_for] = found.get(one.waits_for, 0.0) + one.time_us
+        for interval in self.predicted.values():
+            if interval.waits_for is not None:
+                found[interval.waits_for] = found.get(interval.waits_for, 0.0) + interval.time_us
         return found
 
     @cached_property

@@ -209,9 +209,9 @@ def compiled_facts(target: Any) -> CompiledFacts:
     if not text:
         raise TargetError("the compiled program has no HLO text", fix="give the function, or what lower() made of it")
     shardings = jax.tree.leaves((target.input_shardings, target.output_shardings))
-    named = (one.mesh for one in shardings if isinstance(one, jax.sharding.NamedSharding))
+    named = (each.mesh for each in shardings if isinstance(each, jax.sharding.NamedSharding))
     mesh = next((mesh for mesh in named if isinstance(mesh, jax.sharding.Mesh) and mesh.size > 1), None)
-    devices: set[Any] = max((one.device_set for one in shardings), key=len, default=set())
+    devices: set[Any] = max((each.device_set for each in shardings), key=len, default=set())
     ordered = tuple(devices) if mesh is None else tuple(mesh.devices.flat)  # partitions are in the order of the mesh
     slices = [getattr(device, "slice_index", None) or 0 for device in ordered]
     if mesh is not None and len(list(groupby(slices))) > len(set(slices)):

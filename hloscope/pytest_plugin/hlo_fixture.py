@@ -408,7 +408,9 @@ def _surely_broken(verdict: Verdict) -> bool:
 
 def _is_discarded(frame: FrameType) -> bool:
     """Whether what a frame is about to get from an operator is thrown away: `report == only(…)` without `assert`."""
-    following = (one.opname for one in get_instructions(frame.f_code) if one.offset > frame.f_lasti)
+    following = (
+        instruction.opname for instruction in get_instructions(frame.f_code) if instruction.offset > frame.f_lasti
+    )
     return next((name for name in following if name != "CACHE"), "") == "POP_TOP"
 
 

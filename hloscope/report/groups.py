@@ -30,7 +30,9 @@ class Listing:
         """What they are grouped by; None to list them one by one, where they are few or nothing names a module."""
         if self.everything:
             return None
-        many = len(collectives) > _FEW and any(one.part is not None and one.part.module for one in collectives)
+        many = len(collectives) > _FEW and any(
+            collective.part is not None and collective.part.module for collective in collectives
+        )
         return self.by or ("module" if many else None)
 
 
@@ -71,7 +73,9 @@ class Group:
 
     def of_phase(self, phase: Phase | None) -> Group:
         """The members of one pass."""
-        return Group(name=self.name, members=Collectives(one for one in self.members if phase_of(one) is phase))
+        return Group(
+            name=self.name, members=Collectives(member for member in self.members if phase_of(member) is phase)
+        )
 
 
 def phase_of(collective: Collective) -> Phase | None:
@@ -118,7 +122,7 @@ def part_name(members: Sequence[Collective]) -> str:
     part = members[0].part or _NOWHERE
     if part.module is None:
         return line_name(members[0])
-    layers = {layer for one in members if one.part is not None for layer in one.part.layers}
+    layers = {layer for member in members if member.part is not None for layer in member.part.layers}
     return with_layers(part.module, sorted(layers))
 
 

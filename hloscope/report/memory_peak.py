@@ -48,13 +48,13 @@ def _lines(peak: MemoryPeak, width: int) -> Iterator[Text]:
     shown, rest = peak.buffers[:_SHOWN], peak.buffers[_SHOWN:]
     columns = [
         column(shown, "Bytes", _bytes, right=True),
-        column(shown, "What", lambda one: _WORDS[one.role]),
+        column(shown, "What", lambda buffer: _WORDS[buffer.role]),
         column(shown, "Array", _array, breaks=Breaks.AFTER_PUNCTUATION),
-        column(shown, "Made at", lambda one: short_source(one.source) or "", given_up=2),
+        column(shown, "Made at", lambda buffer: short_source(buffer.source) or "", given_up=2),
         column(shown, "Would free it (not tried)", freed_by, below=_freed_by_words, given_up=1),
     ]
     yield from table_lines(columns, width)
-    others = sum(one.bytes * one.count for one in rest) + peak.other_bytes
+    others = sum(buffer.bytes * buffer.count for buffer in rest) + peak.other_bytes
     place = short_source(peak.source)
     when = f"while %{peak.at} runs" + (f" ({place})" if place else "")
     words = f"{format_bytes(peak.live_bytes)} {when}; {format_bytes(others)} of it in other buffers"

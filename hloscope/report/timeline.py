@@ -81,10 +81,12 @@ def _units(found: Timeline) -> list[_Line]:
 
 def _longest_waits(found: Timeline) -> list[_Line]:
     waits = [
-        _Line(name=_waited_for(one), time_us=computation.executions * one.time_us, count=computation.executions)
+        _Line(
+            name=_waited_for(interval), time_us=computation.executions * interval.time_us, count=computation.executions
+        )
         for computation in found.computations
-        for one in computation.intervals
-        if one.wait is not None and computation.executions * one.time_us > 0
+        for interval in computation.intervals
+        if interval.wait is not None and computation.executions * interval.time_us > 0
     ]
     return sorted(waits, key=lambda row: row.time_us, reverse=True)[:_MOST_WAITS]
 

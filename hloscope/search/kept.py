@@ -126,7 +126,9 @@ def with_known_fixes(found: Analysis, store: Store | None, kept: Kept | None) ->
     """An analysis whose collectives say what was tried against them and helps most; nothing is tried for it."""
     if store is None or kept is None:
         return found
-    named = tuple(replace(one, tried=_words(KeptTrials(store, kept, one))) for one in found.collectives)
+    named = tuple(
+        replace(collective, tried=_words(KeptTrials(store, kept, collective))) for collective in found.collectives
+    )
     return replace(found, collectives=Collectives(named))
 
 

@@ -160,8 +160,8 @@ def _find(collectives: Collectives, named: str) -> Collection[int]:
     if wanted.isdigit() and 0 < int(wanted) <= len(names):
         return (int(wanted),)
     if _is_selector(wanted):
-        selected = {(one.computation, one.name) for one in collectives.selected(wanted)}
-        places = enumerate(((one.computation, one.name) for one in collectives), start=1)
+        selected = {(collective.computation, collective.name) for collective in collectives.selected(wanted)}
+        places = enumerate(((collective.computation, collective.name) for collective in collectives), start=1)
         numbers = [number for number, place in places if place in selected]
         if numbers:
             return numbers
