@@ -215,7 +215,7 @@ def test_baselines(says, hlo_suite, suite, pytester):
     changed.stdout.fnmatch_lines(
         [
             "step.hlo *baseline hloscope_baselines/test_model/test_step-small.txt says",
-            "error[[]baseline-changed[]]: ~ all-reduce Y 8.19 kB payload -> 16.4 kB payload *",
+            "error[[]baseline-changed[]]: worse: an all-reduce over Y moves more than before, 12.3 kB -> 24.6 kB *",
         ]
     )
     says(block_told(changed, "test_step-small.txt"), "changed")
