@@ -82,10 +82,10 @@ def _tried(
 ) -> tuple[list[tuple[Change, Trial]], bool]:
     """What was compiled, and whether time ran out before that was all."""
     done: list[tuple[Change, Trial]] = []
-    for change in _apart(order):
+    later = list(_apart(order))
+    while later and len(done) < limits.changes:
+        change = later.pop(_next_of(later, done, limits))
         left = begun + limits.seconds - monotonic()
-        if len(done) == limits.changes:
-            return done, False
         if left <= 0:
             return done, True
         subject.stage(f"trying {change}")
@@ -96,6 +96,16 @@ def _tried(
         if trial is not None:
             done.append((change, trial))
     return done, False
+
+
+def _next_of(later: Sequence[Change], done: Sequence[tuple[Change, Trial]], limits: Limits) -> int:
+    """Where the next change to try is: the first, or, where all before the last free a result, one that does not.
+
+    Whether a result may be freed is the caller's to say; one change at least, where there is any, does not ask.
+    """
+    if not done or len(done) < limits.changes - 1 or not all(change.frees_output for change, _ in done):
+        return 0
+    return next((at for at, change in enumerate(later) if not change.frees_output), 0)
 
 
 def _with_moving(subject: Subject, done: Sequence[tuple[Change, Trial]], until: float) -> tuple[Trial, ...]:
