@@ -135,13 +135,13 @@ class Candidates:
         for op in near:
             for number in range(len(op.operands)):
                 value = self.program.graph.value(op.operands[number])
-                place = OWN * clues.are_of([op, *self.program.graph.makers(value)])
+                place = OWN * (clues.are_of([op, *self.program.graph.makers(value)]) or self._brings(clues, value, op))
                 fit = self._fit(clues, value)
                 kind = kind_at(self.program, op, number, clues.axes) if place + fit > 1 else None
                 if kind is None or (clues.kind in SUMS and kind in _NO_SUMS):
                     continue
                 is_edge = kind is ReasonKind.HALO and clues.kind is Kind.COLLECTIVE_PERMUTE
-                own = _FITS * (is_edge and clues.are_of([op]))
+                own = _FITS * (is_edge and (clues.is_edge or clues.are_of([op])))
                 found = _Candidate(place + fit + own + 2 * (kind is not _CHOICE), op, number, place, fit)
                 if best is None or found.strength > best.strength:
                     best = found
@@ -224,6 +224,11 @@ class Candidates:
         return max(
             fit, int(any(len(significant(value.shape)) == len(significant(operand)) for operand in clues.operands))
         )
+
+    def _brings(self, clues: Clues, value: ShardyValue, op: ShardyOp) -> bool:
+        """Whether a one-way permute without a name takes the argument that a value is to an operation, and to no other."""
+        users = clues.between.users if clues.is_edge and not clues.numbers and clues.argument is not None else ()
+        return bool(users) and {*users} <= {*op.numbers} and self._argument_of(value) == clues.argument
 
     def _is_part(self, clues: Clues, value: ShardyValue) -> bool:
         """Whether a collective moves something else than the whole part of an array that a device has."""

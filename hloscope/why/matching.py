@@ -56,6 +56,8 @@ class Clues:
         window: The windowed einsum that it belongs to; None for others.
         in_loop: Whether it runs in a loop.
         reduction: How it combines two elements, such as `add`; None where it does not, or that is not known.
+        is_edge: Whether some devices only send or only receive, which is so for elements next to a part, and where a
+            part is not divided evenly: a reshard gives each device that sends another part.
     """
 
     kind: Kind
@@ -69,6 +71,7 @@ class Clues:
     window: Window | None
     in_loop: bool
     reduction: str | None
+    is_edge: bool
 
     def are_of(self, ops: Iterable[ShardyOp]) -> bool:
         """Whether the collective was compiled from one of these operations."""
@@ -98,7 +101,15 @@ def clues_of(
         window=window,
         in_loop=bool(final.loops) and window is None,
         reduction=final.reduction,
+        is_edge=window is None and _is_one_way(texts[0]),
     )
+
+
+def _is_one_way(collective: Collective) -> bool:
+    if collective.kind is not Kind.COLLECTIVE_PERMUTE:
+        return False
+    senders, receivers = ({pair[end] for pair in collective.groups} for end in (0, 1))
+    return senders != receivers
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,6 +298,17 @@ def argument_of(earlier: Partitioned, collective: Collective) -> str | None:
     return instruction.op_name if instruction.opcode == "parameter" and computation.is_entry else None
 
 
+def argument_at(module: HloModule, collective: Collective) -> str | None:
+    """The program's argument that a collective of the final text moves, in loops too, by the name on its parameter.
+
+    None when it moves something computed, or several arrays.
+    """
+    if len(collective.moved_values) != 1 or collective.moved_values[0].computation != module.entry.name:
+        return None
+    instruction = module.entry.instruction(collective.moved_values[0].instruction)
+    return instruction.op_name if instruction.opcode == "parameter" else None
+
+
 def dimensions_of(shapes: Iterable[ArrayShape]) -> tuple[Dimensions, ...]:
     """The dimensions of the shapes in which none is decided at run time."""
     return tuple(shape.dimensions for shape in shapes if shape.dimensions is not None)

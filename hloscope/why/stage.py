@@ -367,6 +367,7 @@ class _Explainer:
             argument = partitioned.argument_of(self._earlier, earlier)
         elif not numbers and final.source_of is not None:
             around = Between(makers=partitioned.numbers_of(final.source_of, self._identities))
+        argument = argument or partitioned.argument_at(self._module, final)
         if final.kind in SUMS and self._candidates is not None:
             numbers |= self._candidates.matcher.within(numbers)
         return clues_of(final, earlier, axes, numbers, around, argument, window)
@@ -374,8 +375,9 @@ class _Explainer:
     def _matched(self, clues: Clues, candidates: Candidates) -> Reason | None:
         """The reason at the reshard that a collective carries out, or at the operand that it moves."""
         match = candidates.matcher.best(clues, self._taken)
-        at_operand = None if match is not None and match.suits else candidates.at_operand(clues)
-        if at_operand is not None and at_operand.reason.certain:
+        at_operand = None if match is not None and match.suits and not clues.is_edge else candidates.at_operand(clues)
+        is_edge = clues.is_edge and at_operand is not None and at_operand.reason.kind is ReasonKind.HALO
+        if at_operand is not None and (at_operand.reason.certain or is_edge):
             return at_operand.reason
         if match is not None and match.is_certain:
             self._taken.add(match.key)
