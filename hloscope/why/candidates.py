@@ -226,8 +226,10 @@ class Candidates:
         )
 
     def _brings(self, clues: Clues, value: ShardyValue, op: ShardyOp) -> bool:
-        """Whether a one-way permute without a name takes the argument that a value is to an operation, and to no other."""
-        users = clues.between.users if clues.is_edge and not clues.numbers and clues.argument is not None else ()
+        """Whether a permute without a name takes an argument to an operation, whose operand it is, and to no other."""
+        if clues.kind is not Kind.COLLECTIVE_PERMUTE or clues.numbers or clues.argument is None:
+            return False
+        users = clues.between.users
         return bool(users) and {*users} <= {*op.numbers} and self._argument_of(value) == clues.argument
 
     def _is_part(self, clues: Clues, value: ShardyValue) -> bool:
