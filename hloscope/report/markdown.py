@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
+from itertools import accumulate, takewhile
 
 from hloscope.contracts.checked import Checked
 from hloscope.contracts.figures import MEMORY, SENT, STEP, named
@@ -16,25 +17,61 @@ from hloscope.units import format_bytes, format_capacity, format_time, plural
 _MOST_CHARACTERS = 65_000
 """Source: GitHub refuses comments of more than 65,536 characters."""
 
+_MOST_ROWS = 20
+"""Targets of which all are listed, whether they are as expected or not."""
+
 _COLUMNS = ("target", "result", "slice", "step", "sent per step", "HBM")
 
 
 def render(report: CheckReport) -> str:
-    """The comment."""
+    """The comment: what is to be looked at first, as much as there is room for, and what there was no room for."""
     good = not report.failed and not report.not_run
-    lines = [f"### hloscope: {'✅' if good else '❌'} {report.headline}", ""]
-    lines += [_row(_COLUMNS), _row(("---",) * len(_COLUMNS)), *(_row(_cells(checked)) for checked in report.checks)]
-    found = [list(_details(checked, report)) for checked in report.checks]
-    details = [part for part in found if part]
-    room = _MOST_CHARACTERS - sum(len(line) + 1 for line in lines)
-    for number, part in enumerate(details):
-        room -= sum(len(line) + 1 for line in part)
-        if room < 0:
-            left_out = plural(len(details) - number, "target")
-            lines += ["", f"The details of {left_out} are left out, since a comment has room for no more: see the log."]
-            break
-        lines += part
+    many = len(report.checks) > _MOST_ROWS
+    shown = [checked for checked in report.checks if not many or _is_notable(checked)]
+    usual = [checked for checked in report.checks if many and not _is_notable(checked)]
+    lines = [f"### hloscope: {'✅' if good else '❌'} {report.headline}"]
+    room = _MOST_CHARACTERS
+    left_out: list[str] = []
+    head = [_row(_COLUMNS), _row(("---",) * len(_COLUMNS))]
+    rows = [_row(_cells(checked)) for checked in shown]
+    kept = _that_fit(([row] for row in rows), room - _length([*lines, *head]))
+    lines += ["", *head, *rows[:kept]] if shown else []
+    left_out += _left_out("rows", len(rows) - kept)
+    details = [part for part in (list(_details(checked, report)) for checked in shown) if part]
+    kept = _that_fit(details, room - _length(lines))
+    lines += [line for part in details[:kept] for line in part]
+    left_out += _left_out("details", len(details) - kept)
+    folded = _folded(f"{plural(len(usual), 'target')} as expected", [*head, *(_row(_cells(one)) for one in usual)])
+    if usual and _length(folded) < room - _length(lines):
+        lines += folded
+    else:
+        left_out += _left_out("rows", len(usual), " as expected")
+    if left_out:
+        lines += ["", f"A comment has room for no more, so {' and '.join(left_out)} are left out: see the log."]
     return without_commands("\n".join(lines)) + "\n"
+
+
+def _is_notable(checked: Checked) -> bool:
+    """Whether a reviewer has something to look at: what is not as expected, not as before, or not known."""
+    return not checked.passed or bool(checked.unknown) or is_other(checked.judged)
+
+
+def _length(lines: Iterable[str]) -> int:
+    return sum(len(line) + 1 for line in lines)
+
+
+def _left_out(what: str, count: int, of_which: str = "") -> list[str]:
+    return [f"the {what} of {plural(count, 'target')}{of_which}"] if count else []
+
+
+def _that_fit(parts: Iterable[Sequence[str]], room: int) -> int:
+    """How many of the parts, from the first, there is room for."""
+    lengths = accumulate(map(_length, parts))
+    return sum(1 for _ in takewhile(lambda length: length <= room, lengths))
+
+
+def _folded(summary: str, inside: Iterable[str]) -> list[str]:
+    return ["", f"<details><summary>{summary}</summary>", "", *inside, "", "</details>"]
 
 
 def _row(cells: tuple[str, ...]) -> str:
@@ -81,9 +118,7 @@ def _good(checked: Checked) -> str:
 def _details(checked: Checked, report: CheckReport) -> Iterator[str]:
     body = checked.error if checked.error is not None else "" if checked.passed else _body(checked, report)
     if body:
-        name = escape(plain_line(checked.name))
-        yield from ("", f"<details><summary><code>{name}</code></summary>", "", *fenced(body, "text"))
-        yield from ("", "</details>")
+        yield from _folded(f"<code>{escape(plain_line(checked.name))}</code>", fenced(body, "text"))
 
 
 def _body(checked: Checked, report: CheckReport) -> str:

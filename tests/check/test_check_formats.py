@@ -194,9 +194,31 @@ def test_a_comment_is_no_longer_than_github_takes(tmp_path):
     text = render("check", "markdown", many(tmp_path, 60, 20, "long " * 40), Canvas())
     assert len(text) < 65_536
     assert text.count("| `t") == 60
-    left_out = int(re.search(r"The details of (\d+) targets are left out", text)[1])
+    left_out = int(re.search(r"so the details of (\d+) targets are left out", text)[1])
     assert text.count("<details>") == 60 - left_out
     assert 0 < left_out < 60
+
+
+def test_a_comment_of_many_targets_folds_those_that_are_as_expected(tmp_path):
+    report = many(tmp_path, 500, 0)
+    bad = replace(report.checks[0], name="bad", findings=many(tmp_path, 1, 1).checks[0].findings)
+    text = render("check", "markdown", replace(report, checks=(*report.checks, bad)), Canvas())
+    assert text.index("| `bad` | ❌ failed |") < text.index("<details><summary>500 targets as expected</summary>")
+    assert text.count("| `t") == 500
+    assert "left out" not in text
+
+
+def test_rows_that_a_comment_has_no_room_for_are_counted(tmp_path):
+    report = many(tmp_path, 3000, 1)
+    good = tuple(Checked(name=f"good {number}") for number in range(7))
+    text = render("check", "markdown", replace(report, checks=(*good, *report.checks)), Canvas())
+    assert len(text) < 65_536
+    rows, details, usual = re.search(
+        r"so the rows of ([\d,]+) targets and the details of ([\d,]+) targets and the rows of (\d) targets as expected",
+        text,
+    ).groups()
+    assert text.count("| `t") == 3000 - int(rows.replace(",", ""))
+    assert (details, usual) == ("3,000", "7")
 
 
 def test_sarif(says, rendered):
