@@ -15,7 +15,7 @@ from hloscope.errors import Helpful
 from hloscope.given import whole
 from hloscope.python_words import front_door
 
-Format = Literal["text", "json", "markdown", "github", "sarif", "junit"]
+Format = Literal["text", "json", "markdown", "codequality", "github", "sarif", "junit"]
 Grouping = Literal["module", "axis", "line", "kind"]
 
 
@@ -125,7 +125,7 @@ class Shown(Fixed, Helpful):
         """The report, as the command prints it.
 
         Args:
-            format: `text`, `json`, and `markdown`, `github`, `sarif` or `junit` where the command has these.
+            format: `text`, `json`, and `markdown`, `codequality`, `github`, `sarif` or `junit` where the command has these.
             width: Columns of text.
             colour: Whether text has ANSI colours.
             group_by: Of an analysis: what its collectives are grouped by; by default where they are many.

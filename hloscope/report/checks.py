@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -145,6 +147,19 @@ def once_each(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:
     for checked, finding in report.findings():
         seen.setdefault((checked.name, cause_of(finding), finding.source), []).append((checked, finding))
     return tuple((alike[0][0], with_others(alike[0][1], len(alike) - 1)) for alike in seen.values())
+
+
+def fingerprints(report: CheckReport, findings: Sequence[tuple[Checked, Finding]]) -> Iterator[str]:
+    """What makes two findings of two runs the same one: never a line, since lines move.
+
+    Those of one rule on one file are told apart by their number.
+    """
+    seen: Counter[object] = Counter()
+    for checked, finding in findings:
+        parts = (checked.name, finding.rule, report.in_repository(finding.source)[0] or "")
+        seen[parts] += 1
+        number = [str(seen[parts])] if seen[parts] > 1 else []
+        yield hashlib.sha256("\0".join([*parts, *number]).encode()).hexdigest()
 
 
 _INDENT = 4

@@ -40,6 +40,7 @@ GROUPINGS = ("module", "axis", "line", "kind")
 """What the collectives of an analysis can be grouped by."""
 
 _OF_FINDINGS = {
+    "codequality": "codequality:render",
     "github": "github:render",
     "sarif": "sarif:render",
 }

@@ -5,15 +5,13 @@ Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0.
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from hloscope.contracts.checked import Checked
 from hloscope.findings import Finding, RuleDoc, Severity
-from hloscope.report.checks import CheckReport, once_each
+from hloscope.report.checks import CheckReport, fingerprints, once_each
 from hloscope.report.escaping import dumped, for_sarif, plain_line
 from hloscope.report.pages import pages
 from hloscope.report.words import one_line
@@ -70,15 +68,11 @@ def _sentence(text: str) -> str:
 def _results(
     report: CheckReport, findings: Sequence[tuple[Checked, Finding]], names: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """One result for each finding; those of one rule on one file are told apart by their number."""
-    seen: Counter[object] = Counter()
-    for checked, finding in findings:
-        alike = checked.name, finding.rule, report.in_repository(finding.source)[0]
-        seen[alike] += 1
-        yield _result(report, checked, finding, names.index(finding.rule), seen[alike])
+    for (checked, finding), fingerprint in zip(findings, fingerprints(report, findings), strict=True):
+        yield _result(report, checked, finding, names.index(finding.rule), fingerprint)
 
 
-def _result(report: CheckReport, checked: Checked, finding: Finding, index: int, number: int) -> dict[str, Any]:
+def _result(report: CheckReport, checked: Checked, finding: Finding, index: int, fingerprint: str) -> dict[str, Any]:
     said = [f"{checked.name}: {finding.message}", *map(": ".join, finding.details)]
     text = for_sarif("\n".join(map(plain_line, said)))
     place, line = report.in_repository(finding.source)
@@ -87,17 +81,11 @@ def _result(report: CheckReport, checked: Checked, finding: Finding, index: int,
         "ruleIndex": index,
         "level": _LEVELS[finding.severity],
         "message": {"text": text},
-        "partialFingerprints": {"hloscope/v1": _fingerprint(checked.name, finding, place, number)},
+        "partialFingerprints": {"hloscope/v1": fingerprint},
     }
     if place is not None:
         result["locations"] = [_location(place, line, checked, finding)]
     return result
-
-
-def _fingerprint(name: str, finding: Finding, place: str | None, number: int) -> str:
-    """What makes two results of two runs the same one: never a line, since lines move."""
-    parts = (name, finding.rule, place or "", *([] if number == 1 else [str(number)]))
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def _location(place: str, line: int | None, checked: Checked, finding: Finding) -> dict[str, Any]:

@@ -262,6 +262,27 @@ def test_results_that_are_alike_have_fingerprints_of_their_own():
     assert fingerprints(3, 40) == fingerprints(13, 50)
 
 
+def test_code_quality(rendered, tmp_path):
+    issues = json.loads(rendered("codequality"))
+    assert [(one["check_name"], one["severity"]) for one in issues] == [
+        ("contract-broken", "major"),
+        ("baseline-changed", "major"),
+        ("could-not-run", "major"),
+    ]
+    assert issues[0]["location"] == {"path": "my model/moe, v2.py", "lines": {"begin": 91}}
+    assert issues[2]["location"] == {"path": "pyproject.toml", "lines": {"begin": 20}}
+    assert issues[0]["description"].startswith("bad: the program has 6 all-gathers over X per step")
+    assert len({one["fingerprint"] for one in issues}) == 3
+
+
+def test_code_quality_names_a_file_for_what_has_no_place(tmp_path):
+    found = Finding(rule="r", severity=Severity.WARNING, message="m")
+    report = CheckReport(checks=(Checked(name="model.py:step", findings=(found,)),), root=tmp_path)
+    (issue,) = json.loads(render("check", "codequality", report, Canvas()))
+    assert issue["location"] == {"path": "model.py", "lines": {"begin": 1}}
+    assert render("check", "codequality", CheckReport(checks=(), root=tmp_path), Canvas()) == "[]\n"
+
+
 def test_code_hosts_hear_of_places_below_the_repository(tmp_path):
     (tmp_path / ".git").mkdir()
     project = tmp_path / "services" / "model"

@@ -1,0 +1,36 @@
+"""GitLab's code quality report, which merge requests show beside the code.
+
+Source: GitLab's documentation, "Code Quality report format".
+"""
+
+from __future__ import annotations
+
+from hloscope.contracts.checked import Checked
+from hloscope.findings import Finding, Severity
+from hloscope.report.checks import CheckReport, fingerprints, once_each
+from hloscope.report.escaping import dumped, plain_line
+
+_SEVERITIES = {Severity.ERROR: "major", Severity.WARNING: "minor", Severity.NOTE: "info"}
+
+
+def render(report: CheckReport) -> str:
+    """The list, with one issue for each finding."""
+    findings = once_each(report)
+    issues = [
+        _issue(report, checked, finding, fingerprint)
+        for (checked, finding), fingerprint in zip(findings, fingerprints(report, findings), strict=True)
+    ]
+    return dumped(issues) + "\n"
+
+
+def _issue(report: CheckReport, checked: Checked, finding: Finding, fingerprint: str) -> dict[str, object]:
+    """One finding; a place is asked for, so that one without stands at the first line of the target's file."""
+    place, line = report.in_repository(finding.source or checked.name.partition(":")[0])
+    said = [f"{checked.name}: {finding.message}", *map(": ".join, finding.details)]
+    return {
+        "description": "\n".join(map(plain_line, said)),
+        "check_name": finding.rule,
+        "fingerprint": fingerprint,
+        "severity": _SEVERITIES[finding.severity],
+        "location": {"path": plain_line(place or checked.name), "lines": {"begin": line or 1}},
+    }
