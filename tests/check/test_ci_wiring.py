@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -49,33 +50,140 @@ def run_blocks(path: Path) -> list[str]:
     return [*(re.sub(rf"^{indent}  ", "", body, flags=re.MULTILINE) for indent, body in blocks), *lines]
 
 
-def test_the_action(repository, tmp_path):
-    check, result = run_blocks(ROOT / "action.yml")
-    files = {"GITHUB_STEP_SUMMARY": tmp_path / "summary.md", "GITHUB_OUTPUT": tmp_path / "output"}
-    environment = {name: str(path) for name, path in files.items()}
-    done = shell(
-        repository, check, RUNNER_TEMP=str(tmp_path), TARGETS="block", CONFIG="", SARIF="hloscope.sarif", **environment
-    )
+STEPS = dict(zip(("check", "comment", "result"), run_blocks(ROOT / "action.yml"), strict=True))
+
+
+class Action:
+    """The steps of the action, each in a runner's folder of its own."""
+
+    def __init__(self, repository: Repository, folder: Path) -> None:
+        self.repository, self.folder = repository, folder
+        self.summary, self.output = folder / "summary.md", folder / "output"
+
+    def run(self, step: str, **inputs: str) -> subprocess.CompletedProcess[str]:
+        empty = dict.fromkeys(("TARGETS", "CONFIG", "SHARD", "REPORTS"), "")
+        runner = {
+            "RUNNER_TEMP": self.folder,
+            "GITHUB_STEP_SUMMARY": self.summary,
+            "GITHUB_OUTPUT": self.output,
+            "SARIF": "hloscope.sarif",
+            "STRICT": "true",
+        }
+        environment = {**empty, **{name: str(value) for name, value in runner.items()}, **inputs}
+        return shell(self.repository, STEPS[step], **environment)
+
+    def status(self) -> int:
+        return int(self.output.read_text().removeprefix("status="))
+
+
+@pytest.fixture
+def action(repository, tmp_path):
+    return Action(repository, tmp_path)
+
+
+def test_the_action(action, repository):
+    done = action.run("check", TARGETS="block")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("::error file=model.py,line=9,")
-    assert files["GITHUB_OUTPUT"].read_text() == "status=1\n"
-    assert files["GITHUB_STEP_SUMMARY"].read_text().startswith("### hloscope: ❌ 0 passed, 1 failed\n")
+    assert action.status() == 1
+    assert action.summary.read_text().startswith("### hloscope: ❌ 0 passed, 1 failed\n")
     log = (repository.folder / "hloscope.sarif").read_text()
     assert [one["ruleId"] for one in sarif_run(log)["results"]] == ["contract-broken", "baseline-changed"]
-    assert shell(repository, result, STATUS="1").returncode == 1
+    assert action.run("result", STATUS="1").returncode == 1
 
 
-@pytest.mark.parametrize("targets", ["loss\nnosuch", "--help", " \n ", "loss --no-strict"])
-def test_names_of_the_action_that_are_none_fail_it(repository, tmp_path, targets):
-    check, _ = run_blocks(ROOT / "action.yml")
-    files = {"GITHUB_STEP_SUMMARY": tmp_path / "summary.md", "GITHUB_OUTPUT": tmp_path / "output"}
-    (tmp_path / "hloscope.md").write_text("the last run's summary")
-    environment = {"TARGETS": targets, "CONFIG": "", "SARIF": "hloscope.sarif", "RUNNER_TEMP": str(tmp_path)}
-    done = shell(repository, check, **environment, **{name: str(path) for name, path in files.items()})
+REFUSED = [
+    {"TARGETS": "loss\nnosuch"},
+    {"TARGETS": "--help"},
+    {"TARGETS": " \n "},
+    {"TARGETS": "loss --no-strict"},
+    {"STRICT": "no"},
+    {"STRICT": ""},
+    {"REPORTS": "no-such-*.json"},
+    {"REPORTS": "model.py"},
+    {"REPORTS": "*.toml", "TARGETS": "loss"},
+    {"REPORTS": "*.toml", "SHARD": "1/2"},
+    {"REPORTS": " "},
+]
+
+
+@pytest.mark.parametrize("inputs", REFUSED, ids=str)
+def test_inputs_of_the_action_that_would_check_less_fail_it(action, inputs):
+    (action.folder / "hloscope.md").write_text("the last run's summary")
+    done = action.run("check", **inputs)
     assert done.returncode == 0, done.stderr
-    assert files["GITHUB_OUTPUT"].read_text() == "status=2\n"
+    assert action.status() == 2
     assert "::error" in done.stdout
-    assert "last run" not in (files["GITHUB_STEP_SUMMARY"].read_text() if files["GITHUB_STEP_SUMMARY"].exists() else "")
+    assert "last run" not in (action.summary.read_text() if action.summary.exists() else "")
+
+
+@pytest.mark.parametrize("shard", ["3/2", "x", "0/2"])
+def test_a_shard_that_is_none_fails_the_action(action, shard):
+    action.run("check", SHARD=shard)
+    assert action.status() == 2
+
+
+def test_shards_of_the_action_are_joined_by_its_last_job(action, repository):
+    for shard in ("1/2", "2/2"):
+        action.run("check", SHARD=shard)
+    done = action.run("check", REPORTS="hloscope-shard-*.json")
+    assert action.summary.read_text().startswith("### hloscope: ❌ 1 passed, 1 failed\n")
+    assert done.stdout.splitlines()[-1] == "hloscope check: 1 passed, 1 failed"
+    (repository.folder / "hloscope-shard-1.json").unlink()
+    missing = action.run("check", REPORTS="hloscope-shard-*.json")
+    assert "1/2" in missing.stdout
+
+
+GH = """#!/usr/bin/env python3
+import json, os, pathlib, subprocess, sys
+comments = pathlib.Path(os.environ["COMMENTS_FILE"])
+known = json.loads(comments.read_text())
+arguments = sys.argv[1:]
+if "--jq" in arguments:
+    query = arguments[arguments.index("--jq") + 1]
+    assert query == '.[] | select(.user.type == "Bot" and (.body | startswith(env.MARKER))) | .id', query
+    mine = [c["id"] for c in known if c["user"]["type"] == "Bot" and c["body"].startswith(os.environ["MARKER"])]
+    print("\\n".join(map(str, mine)))
+    sys.exit(0)
+if os.environ.get("READ_ONLY"):
+    sys.exit("gh: Resource not accessible by integration (HTTP 403)")
+field = arguments[arguments.index("-F") + 1]
+body = pathlib.Path(field.removeprefix("body=@")).read_text()
+method, target = arguments[arguments.index("--method") + 1 :][:2]
+if method == "POST":
+    known.append({"id": len(known) + 1, "user": {"type": "Bot"}, "body": body})
+else:
+    (edited,) = [comment for comment in known if target.endswith(f"/{comment['id']}")]
+    edited["body"] = body
+comments.write_text(json.dumps(known))
+"""
+"""What `gh api` does with the comments of a pull request, kept in a file."""
+
+
+def test_the_action_keeps_one_comment_of_its_own(action, tmp_path):
+    (tmp_path / "gh").write_text(GH)
+    (tmp_path / "gh").chmod(0o755)
+    comments = tmp_path / "comments.json"
+    quoted = {"id": 1, "user": {"type": "User"}, "body": "<!-- hloscope . --> somebody quotes it"}
+    comments.write_text(json.dumps([quoted]))
+    marker = "<!-- hloscope . -->"
+    environment = {
+        "PATH": f"{tmp_path}:{action.repository.environment['PATH']}",
+        "COMMENTS_FILE": str(comments),
+        "COMMENTS": "repos/me/model/issues/7/comments",
+        "COMMENT": "repos/me/model/issues/comments",
+        "MARKER": marker,
+    }
+    for text in ("first", "second"):
+        (tmp_path / "hloscope.md").write_text(f"### {text}\n")
+        assert action.run("comment", **environment).stdout == ""
+    assert json.loads(comments.read_text()) == [
+        quoted,
+        {"id": 2, "user": {"type": "Bot"}, "body": f"{marker}\n### second\n"},
+    ]
+    refused = action.run("comment", **environment, READ_ONLY="1")
+    assert refused.returncode == 0
+    assert refused.stdout.startswith("::warning title=hloscope::the comment could not be written")
 
 
 def test_the_pre_commit_hook(repository):
