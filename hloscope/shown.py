@@ -125,7 +125,7 @@ class Shown(Fixed, Helpful):
         """The report, as the command prints it.
 
         Args:
-            format: `text`, `json`, and `markdown`, `codequality`, `github`, `sarif` or `junit` where the command has these.
+            format: `text`, `json`, and `markdown`, `github`, `codequality`, `sarif` or `junit` where there is one.
             width: Columns of text.
             colour: Whether text has ANSI colours.
             group_by: Of an analysis: what its collectives are grouped by; by default where they are many.

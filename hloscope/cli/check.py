@@ -123,7 +123,7 @@ def command(names: tuple[str, ...], also: tuple[str, ...], strict: bool | None, 
     try:
         return _checked(names, strict, options)
     except HloscopeError as error:
-        return _report_of_error(error, also)
+        return report_of_error(error, also)
 
 
 def _checked(names: tuple[str, ...], strict: bool | None, options: dict[str, Any]) -> CheckReport:
@@ -172,7 +172,7 @@ def _line(checked: Checked) -> str:
     return "  ".join(parts)
 
 
-def _report_of_error(error: HloscopeError, also: tuple[str, ...]) -> CheckReport:
+def report_of_error(error: HloscopeError, also: tuple[str, ...]) -> CheckReport:
     """The report of a check that could not begin, such as over a mistake in the targets file; as text the error itself.
 
     Raises:

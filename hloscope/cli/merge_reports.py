@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running
-from hloscope.cli.check import also_option, changes_option, check_exit_code, check_files, strict_option, write_also
+from hloscope.cli.check import (
+    also_option,
+    changes_option,
+    check_exit_code,
+    check_files,
+    report_of_error,
+    strict_option,
+    write_also,
+)
 from hloscope.cli.options import config_option
+from hloscope.errors import HloscopeError
 
 if TYPE_CHECKING:
     from hloscope.report.checks import CheckReport
@@ -36,6 +45,9 @@ def command(files: tuple[str, ...], also: tuple[str, ...], config: str | None, *
     from hloscope.api.checking import opened_project
     from hloscope.api.merging import merged
 
-    with running.stdout_kept_for_the_report():
-        project = opened_project(None if config is None else Path(config))
-        return merged(project, files, **options)
+    try:
+        with running.stdout_kept_for_the_report():
+            project = opened_project(None if config is None else Path(config))
+            return merged(project, files, **options)
+    except HloscopeError as error:
+        return report_of_error(error, also)

@@ -124,6 +124,8 @@ def test_a_shard_that_is_none_fails_the_action(action, shard):
 
 
 def test_shards_of_the_action_are_joined_by_its_last_job(action, repository):
+    for old in repository.folder.glob("hloscope-shard-*.json"):
+        old.unlink()
     for shard in ("1/2", "2/2"):
         action.run("check", SHARD=shard)
     done = action.run("check", REPORTS="hloscope-shard-*.json")
@@ -202,11 +204,11 @@ def test_the_pre_commit_hook(repository):
 
 @pytest.mark.long
 def test_the_shell_and_gitlab_steps_of_the_page(repository):
-    (commands,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    commands, _ = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     gitlab = re.findall(r"^  script:\n    - (.+)$", PAGE, re.MULTILINE)
     codes = [shell(repository, line).returncode for line in (commands.splitlines()[1], *gitlab)]
     assert codes == [1, 1]
-    for name in ("hloscope.xml", "hloscope.md", "hloscope.sarif"):
+    for name in ("hloscope.xml", "hloscope.md", "hloscope-codequality.json"):
         assert (repository.folder / name).read_text()
     diff = shell(repository, commands.splitlines()[2])
     assert (diff.returncode, diff.stdout.splitlines()[0]) == (0, "block in HEAD -> block: the same communication")
@@ -217,7 +219,29 @@ def test_the_action_is_where_the_page_says():
     assert f"copy [`action.yml`](../action.yml) to `{used}/action.yml`" in PAGE
 
 
-def test_the_targets_of_the_page_are_those_of_the_demonstration():
-    toml, *_ = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    demonstration_file = (ROOT / "fixtures" / "ci" / "pyproject.toml").read_text()
-    assert toml.strip() in demonstration_file
+DEMONSTRATED = (".github/workflows/communication.yml", ".gitlab-ci.yml", ".pre-commit-config.yaml", "pyproject.toml")
+
+
+@pytest.mark.parametrize("file", DEMONSTRATED)
+def test_what_the_page_shows_is_what_the_demonstration_has(file):
+    blocks = re.findall(r"```(?:yaml|toml)\n(.*?)```", PAGE, re.DOTALL)
+    assert any(block.strip() in (ROOT / "fixtures" / "ci" / file).read_text() for block in blocks)
+
+
+WORKFLOWS = sorted((ROOT / "fixtures" / "ci" / ".github" / "workflows").iterdir())
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
+def test_workflows_use_inputs_that_the_action_has(file):
+    known = set(re.findall(r"^  ([a-z-]+):\n    description:", (ROOT / "action.yml").read_text(), re.MULTILINE))
+    uses = re.findall(r"uses: \./\.github/actions/hloscope\n +with:\n((?: {10}.+\n)+)", file.read_text())
+    used = {line.partition(":")[0].strip() for block in uses for line in block.splitlines()}
+    assert used
+    assert used <= known
+
+
+def test_the_required_job_of_many_targets_is_never_skipped():
+    last = (
+        (ROOT / "fixtures" / "ci" / ".github" / "workflows" / "many_targets.yml").read_text().split("\n  hloscope:\n")
+    )
+    assert "    needs: shards\n    if: always()\n" in last[1]
