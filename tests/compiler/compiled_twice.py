@@ -15,7 +15,10 @@ from hloscope.program.loading import load
 from hloscope.program.lowering import Lowered, lower
 from hloscope.program.target import attached_facts
 
-_FRAME = re.compile(r" stack_frame_id=\d+")
+_PLACE = re.compile(r" place=\[.*?\]")
+_FRAME = re.compile(r" stack_frame_id=(\d+)")
+_FRAME_ROW = re.compile(r"(\d+) \{file_location_id=(\d+)(?: parent_frame_id=(\d+))?\}")
+_LOCATION_ROW = re.compile(r"(\d+) \{file_name_id=.*\}")
 _DEFINED = re.compile(r" *(?:ROOT )?%([\w.\-]+) = ")
 _LIKE_A_NUMBER = re.compile(r"#\d+/")
 DUMPS = {
@@ -61,11 +64,29 @@ class Twice:
 
 def _differing(numbered: str, plain: str, merged: set[str]) -> Iterator[str]:
     """Lines of one text that are not those of the other."""
-    for here, there in zip_longest(numbered.splitlines(), plain.splitlines(), fillvalue=""):
+    for here, there in zip_longest(_lines_with_places(numbered), _lines_with_places(plain), fillvalue=""):
         defined = _DEFINED.match(here)
         is_merged = defined is not None and defined[1] in merged
-        if here != there and not (is_merged and _FRAME.sub("", here) == _FRAME.sub("", there)):
+        if here != there and not (is_merged and _PLACE.sub("", here) == _PLACE.sub("", there)):
             yield f"{here}\ninstead of\n{there}"
+
+
+def _lines_with_places(text: str) -> Iterator[str]:
+    """The lines of a module, with each place where it is used: a table's rows move up where a place above is dropped."""
+    lines = text.splitlines()
+    locations = dict(row.group(1, 0) for row in map(_LOCATION_ROW.fullmatch, lines) if row)
+    frames = {row[1]: row for row in map(_FRAME_ROW.fullmatch, lines) if row}
+
+    def place(used: re.Match[str]) -> str:
+        steps, frame = [], used[1]
+        while frame is not None:
+            row = frames[frame]
+            steps.append(locations[row[2]].partition(" ")[2])
+            frame = row[3] if row[3] != frame else None
+        return f" place={steps}"
+
+    tables = {*locations.values(), *(row[0] for row in frames.values())}
+    return (_FRAME.sub(place, line) for line in lines if line not in tables)
 
 
 def lowered(target: str, **facts: object) -> Lowered:
