@@ -72,7 +72,7 @@ def _differing(numbered: str, plain: str, merged: set[str]) -> Iterator[str]:
 
 
 def _lines_with_places(text: str) -> Iterator[str]:
-    """The lines of a module, with each place where it is used: a table's rows move up where a place above is dropped."""
+    """The lines of a module, each place where it is used: a dropped one would move all rows below it up."""
     lines = text.splitlines()
     locations = dict(row.group(1, 0) for row in map(_LOCATION_ROW.fullmatch, lines) if row)
     frames = {row[1]: row for row in map(_FRAME_ROW.fullmatch, lines) if row}
