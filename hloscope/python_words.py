@@ -259,7 +259,13 @@ def _worded(value: Any, *, is_text: bool) -> Any:
             new = _worded(old, is_text=each.name in _TEXTS)
             if new is not old:
                 changed[each.name] = new
-    return replace(value, **changed) if changed else value
+    return _changed(value, changed) if changed else value
+
+
+def _changed(value: Any, changes: dict[str, Any]) -> Any:
+    """With some fields changed, and what it was made of still known, where it remembers that."""
+    made = replace(value, **changes)
+    return value._remembered_by(made) if hasattr(value, "_remembered_by") else made
 
 
 def _like(value: tuple[Any, ...], members: list[Any]) -> Any:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hloscope.analysis.guesses import without_guessed_times
 from hloscope.analysis.memory import memory_of, memory_peak
 from hloscope.analysis.model import Analysis, ArrayFact, SliceFact
+from hloscope.analysis.model.evidence import Evidence, with_evidence
 from hloscope.analysis.places import CAPTURED
 from hloscope.api.texts import Text, capture_of_text, with_dump, with_guesses
 from hloscope.compiler.client import start_ahead
@@ -189,7 +190,8 @@ def analysis_of(
     chosen = None if judged_on.slice is None else program.slice
     facts = Facts(judged_on, module, chosen, kernel_costs=program.kernel_costs)
     known = judged(facts, _rules_for(program, judging))
-    return replace(found, findings=known.findings, notes=known.notes)
+    found = replace(found, findings=known.findings, notes=known.notes)
+    return with_evidence(found, Evidence(program=program, name=name))
 
 
 def _rules_for(program: Capture, judging: RuleSelection) -> RuleSelection:

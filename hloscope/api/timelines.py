@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Unpack
 
+from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.api.analyzing import Stage, captured_function, captured_text
 from hloscope.api.texts import Text, meant, text_of
@@ -90,6 +91,15 @@ def timeline_of_text(text: Text) -> Timeline:
     facts = make_facts(**text.beside)
     program, module = captured_text(text.text, facts, name=text.name, guesses=text.is_foreign, beside=text.dumped)
     return _of_capture(program, module, text.name)
+
+
+def timeline_of_analysis(found: Analysis) -> Timeline:
+    """The intervals of the step of a program that was analysed in this process.
+
+    Raises:
+        HloscopeError: It was not, or nothing prices it.
+    """
+    return _of_capture(found.evidence.program, found.evidence.module(), found.target)
 
 
 def _of_capture(program: Capture, module: HloModule, name: str) -> Timeline:

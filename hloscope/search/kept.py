@@ -129,7 +129,7 @@ def with_known_fixes(found: Analysis, store: Store | None, kept: Kept | None) ->
     named = tuple(
         replace(collective, tried=_words(KeptTrials(store, kept, collective))) for collective in found.collectives
     )
-    return replace(found, collectives=Collectives(named))
+    return found._remembered_by(replace(found, collectives=Collectives(named)))
 
 
 def _words(known: KeptTrials) -> str | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hloscope.analysis.model.collective import ArrayShape
 from hloscope.analysis.model.collectives import Collectives
+from hloscope.analysis.model.evidence import Evident
 from hloscope.analysis.model.kernel import Kernel
 from hloscope.analysis.model.matmuls import Matmuls
 from hloscope.analysis.model.reason import Rematerialization, Stack
@@ -25,11 +27,12 @@ from hloscope.units import format_bytes, plural
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from hloscope.analysis.model.timeline import Timeline
     from hloscope.plain_types import AnalysisDict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Analysis(Shown):
+class Analysis(Shown, Evident):
     """Everything hloscope knows about one compiled program.
 
     Example:
@@ -138,6 +141,16 @@ class Analysis(Shown):
             NotationError: There is no such severity.
         """
         return bool(severe(self.findings, fail_on))
+
+    @front_door
+    def timeline(self) -> Timeline:
+        """What runs when in one step, on which part of the device, and what it waits for.
+
+        Raises:
+            HloscopeError: The analysis was read from a document or made in another process, or nothing prices it.
+        """
+        found: Timeline = import_module("hloscope.api.timelines").timeline_of_analysis(self)
+        return found
 
     def to_dataframe(self) -> DataFrame:
         """A row for each collective: `collectives.to_dataframe()`."""
