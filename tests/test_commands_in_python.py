@@ -106,7 +106,11 @@ COMMANDS = {
             "no_try": "explain(trials)",
         },
     ),
-    "shardings": (hloscope.shardings, ShardingTable, {"target": "shardings(target)"}),
+    "shardings": (
+        hloscope.shardings,
+        ShardingTable,
+        {"target": "shardings(target)", "draw": "ShardingTable.draw(width)"},
+    ),
     "verify": (
         hloscope.verify,
         Verification,

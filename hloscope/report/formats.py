@@ -78,6 +78,7 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     "prices": {"text": "price:lines", "json": "price:as_document"},
     "recording": {"text": "recording:lines", "json": "formats:itself"},
     "shardings": {"text": "shardings:lines", "json": "formats:itself"},
+    "drawn_shardings": {"text": "shardings:drawn_lines", "json": "formats:itself"},
     "suggestions": {
         "text": "suggestions:lines",
         "json": "formats:itself",
