@@ -148,6 +148,11 @@ class Shown(Fixed, Helpful):
     def __str__(self) -> str:
         return self.report().rstrip("\n")
 
+    def _repr_html_(self) -> str | None:
+        """The result for a notebook as HTML; None where it is shown as Markdown."""
+        shown: str | None = import_module("hloscope.report.fragments").fragment_of(self)
+        return shown
+
     def _repr_markdown_(self) -> str:
         """The report in Markdown; where it has none, as text in a block."""
         shown: str = import_module("hloscope.report.formats").in_notebook(self)
