@@ -70,6 +70,13 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
         "json": "explanation:as_document",
         "markdown": "explanation:render_markdown",
     },
+    "graph": {
+        "text": "graphs:lines",
+        "json": "formats:itself",
+        "dot": "graphs:as_dot",
+        "graphml": "graphs:as_graphml",
+        "svg": "graphs:as_svg",
+    },
     "overview": {
         "text": "explanation:overview",
         "json": "explanation:as_document",

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.program_graph import ProgramGraph
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.model.suggestion import Suggestions
 from hloscope.analysis.model.timeline import Timeline
@@ -25,7 +26,9 @@ from hloscope.report.collectives import collective_columns
 from hloscope.report.diffs import DiffDocument, doubts_of, figure_columns
 from hloscope.report.escaping import plain_line
 from hloscope.report.finding_lines import finding_lines
+from hloscope.report.graphs import lines as graph_lines
 from hloscope.report.layout import Column
+from hloscope.report.pictures.graphs import MOST_NODES, graph_picture
 from hloscope.report.pictures.strips import timeline_strip
 from hloscope.report.suggestions import changes_of, effort_of, front_columns, headline, in_full, title_of
 from hloscope.report.verification import number_columns, traffic_columns, traffic_verdict
@@ -154,9 +157,18 @@ def _timeline(root: _Element, found: Timeline) -> None:
     _notes(root, found.notes)
 
 
+def _graph(root: _Element, found: ProgramGraph) -> None:
+    if len(found.nodes) <= MOST_NODES:
+        root.append(graph_picture(found))
+    else:
+        _lines(root, graph_lines(found, _WIDTH))
+    _notes(root, found.notes)
+
+
 _FRAGMENTS: Mapping[str, Callable[[_Element, Any], None]] = {
     "analysis": _analysis,
     "difference": _difference,
+    "graph": _graph,
     "suggestions": _suggestions,
     "timeline": _timeline,
     "verification": _verification,
