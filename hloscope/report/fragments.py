@@ -43,7 +43,7 @@ _ROWS, _ARRAYS, _LINES = 10, 12, 40
 _MOST_LETTERS = 300
 _WIDTH = 110
 """Columns of lines that are laid out as text."""
-_MONO = "font-family:var(--jp-code-font-family,ui-monospace,Menlo,Consolas,monospace);font-size:12px"
+_MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px"
 _RULE = "1px solid rgba(128,128,128,.35)"
 _CELL = f"padding:3px 10px 3px 0;border:0;border-bottom:{_RULE};background:none;vertical-align:top;white-space:pre-wrap"
 _COLOURS = {"red": "#d1242f", "green": "#1a883a", "yellow": "#b7791f", "cyan": "#1b7c83", "blue": "#4285f4"}
