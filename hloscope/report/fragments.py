@@ -29,7 +29,9 @@ from hloscope.report.finding_lines import finding_lines
 from hloscope.report.graphs import lines as graph_lines
 from hloscope.report.layout import Column
 from hloscope.report.pictures.graphs import MOST_NODES, graph_picture
+from hloscope.report.pictures.plots import front_plot, prices_plot
 from hloscope.report.pictures.strips import timeline_strip
+from hloscope.report.price import Prices, price_columns
 from hloscope.report.suggestions import changes_of, effort_of, front_columns, headline, in_full, title_of
 from hloscope.report.verification import number_columns, traffic_columns, traffic_verdict
 from hloscope.report.verification import verdict_of as verification_verdict
@@ -119,6 +121,7 @@ def _difference(root: _Element, found: DiffDocument) -> None:
 def _suggestions(root: _Element, found: Suggestions) -> None:
     _title(root, found.target, f"on {found.slice}")
     _add(root, "div", text=headline(found))
+    root.append(front_plot(found))
     _table(root, front_columns(found))
     shown = in_full(found)
     if shown is not None:
@@ -130,6 +133,12 @@ def _suggestions(root: _Element, found: Suggestions) -> None:
             )
     _lines(_folded(root, "How it was searched"), map(Text, effort_of(found)))
     _notes(root, found.notes)
+
+
+def _prices(root: _Element, found: Prices) -> None:
+    root.append(prices_plot(found))
+    _table(root, [column for column in price_columns(found) if column.header != "split"])
+    _notes(root, [note for one in found if isinstance(one, Analysis) for note in one.notes])
 
 
 def _verification(root: _Element, found: Verification) -> None:
@@ -169,6 +178,7 @@ _FRAGMENTS: Mapping[str, Callable[[_Element, Any], None]] = {
     "analysis": _analysis,
     "difference": _difference,
     "graph": _graph,
+    "prices": _prices,
     "suggestions": _suggestions,
     "timeline": _timeline,
     "verification": _verification,

@@ -37,7 +37,7 @@ def render_markdown(found: Suggestions) -> str:
     ]
     for row in rows:
         cells = (
-            f"{_name(row)} (as written)" if row.is_own else _name(row),
+            f"{name_of(row)} (as written)" if row.is_own else name_of(row),
             _mesh(row),
             _step(row),
             _range(row),
@@ -80,7 +80,7 @@ def front_columns(found: Suggestions) -> list[Column]:
         column(
             rows, "", lambda row: "as written" if row.is_own else "better" if row.is_worth_it else "tie" * row.is_tie
         ),
-        column(rows, "sharding", _name),
+        column(rows, "sharding", name_of),
         column(rows, "mesh", _mesh, given_up=3),
         column(rows, "step", _step, right=True),
         column(rows, "from, to", _range, right=True, given_up=2),
@@ -89,7 +89,7 @@ def front_columns(found: Suggestions) -> list[Column]:
     ]
 
 
-def _name(row: Suggestion) -> str:
+def name_of(row: Suggestion) -> str:
     """The recipe; where it has no name, what it changes."""
     if row.recipe is not None:
         return row.recipe
@@ -126,7 +126,7 @@ def title_of(found: Suggestions, best: Suggestion) -> str:
     """`312 us -> 253 us, 18.9% less: FSDP`."""
     before, after = found.own.figures, best.figures
     share = f", {format_share(abs(best.gain))} {'less' if best.gain >= 0 else 'more'}" if best.gain is not None else ""
-    return f"{format_time(before.step_us)} -> {format_time(after.step_us)}{share}: {_name(best)}"
+    return f"{format_time(before.step_us)} -> {format_time(after.step_us)}{share}: {name_of(best)}"
 
 
 def _full(found: Suggestions, best: Suggestion, width: int) -> Iterator[Text]:
