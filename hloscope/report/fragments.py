@@ -27,7 +27,7 @@ from hloscope.report.diffs import DiffDocument, doubts_of, figure_columns
 from hloscope.report.escaping import plain_line
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.graphs import lines as graph_lines
-from hloscope.report.layout import Column
+from hloscope.report.layout import Breaks, Column
 from hloscope.report.pictures.graphs import MOST_NODES, graph_picture
 from hloscope.report.pictures.plots import front_plot, prices_plot
 from hloscope.report.pictures.strips import timeline_strip
@@ -47,7 +47,7 @@ _WIDTH = 110
 """Columns of lines that are laid out as text."""
 _MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px"
 _RULE = "1px solid rgba(128,128,128,.35)"
-_CELL = f"padding:3px 10px 3px 0;border:0;border-bottom:{_RULE};background:none;vertical-align:top;white-space:pre-wrap"
+_CELL = f"padding:3px 10px 3px 0;border:0;border-bottom:{_RULE};background:none;vertical-align:top"
 _COLOURS = {"red": "#d1242f", "green": "#1a883a", "yellow": "#b7791f", "cyan": "#1b7c83", "blue": "#4285f4"}
 """Colours that can be read on light and on dark; what they say is said in words too."""
 _HATCHED = "repeating-linear-gradient(135deg,currentColor 0 1.5px,transparent 1.5px 6px)"
@@ -262,7 +262,8 @@ def _table(root: _Element, columns: Sequence[Column]) -> None:
 
 
 def _side(column: Column) -> str:
-    return f"text-align:{'right' if column.right else 'left'}"
+    breaks = "pre" if column.breaks is Breaks.NEVER else "pre-wrap"
+    return f"text-align:{'right' if column.right else 'left'};white-space:{breaks}"
 
 
 def _styled(parent: _Element, text: Text) -> None:

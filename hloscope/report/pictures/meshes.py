@@ -194,7 +194,8 @@ def mesh_words(placed: PlacedMesh) -> Iterator[str]:
     hosts = len({device.host for device in placed.devices})
     chips = len(placed.devices) // placed.torus.devices_per_chip
     several = f"{placed.slice.slice_count} slices over DCN, each of " if placed.slice.slice_count > 1 else ""
-    yield f"{several}{plural(chips, 'chip')} on {plural(hosts, 'host')}; numbers are device ids"
+    ids = "the devices of a slice" if several else "device ids"
+    yield f"{several}{plural(chips, 'chip')} on {plural(hosts, 'host')}; numbers are {ids}"
     for axis in placed.axes:
         yield _axis_words(placed, axis)
     if placed.traffic is not None:
