@@ -72,7 +72,7 @@ def _analysis(root: _Element, found: Analysis) -> None:
     if found.collectives:
         columns, rest = collective_columns(found.collectives, _ROWS)
         _heading(root, "Collectives, most bytes per step first")
-        _table(root, columns)
+        _table(root, [column for column in columns if column.header])  # what is small print has none
         _more(root, rest, "smaller row", "found.collectives has all")
     if found.findings:
         severe = bool(unaccepted(found.findings, Severity.WARNING))
