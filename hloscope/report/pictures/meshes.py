@@ -308,11 +308,10 @@ def _draw_chip(
         f"device {device.id}{f' at {name}' if name else ''}" for device, name in zip(devices, names, strict=True)
     )
     svg.add(group, "title", text=f"chip {place} of host {devices[0].host}: {words}{'' if used else ', not used'}")
+    tint, dashes = (0.22, "none") if used else (0, "2 2")
     svg.box(
-        group, corner, scale.chip, rx=3, fill="var(--hloscope-ground,Canvas)", stroke_opacity=0.8,
-        **({} if used else {"stroke_dasharray": "2 2"}),
-    )  # fmt: skip
-    svg.box(group, corner, scale.chip, rx=3, fill=svg.TINT, fill_opacity=0.22 if used else 0, stroke="none")
+        group, corner, scale.chip, rx=3, fill=svg.TINT, fill_opacity=tint, stroke_opacity=0.8, stroke_dasharray=dashes
+    )
     ids = " ".join(str(device.id) for device in devices)
     size = next((size for size in (13, 11, 9, 8) if svg.fits(ids, width - 4, size)), 7)
     position = placed.coordinates.get(devices[0].id, ())
