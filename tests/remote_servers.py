@@ -178,10 +178,12 @@ class Proxy:
     Attributes:
         port: Where it listens.
         mode: `pass`; `refuse` closes connections; `hang` answers nothing; `cut` ends each answer after some bytes.
+        requests: How many it passes on before it hangs.
     """
 
     def __init__(self, target: int) -> None:
         self.mode = "pass"
+        self.requests = 1_000_000
         self._target = target
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
@@ -207,7 +209,8 @@ class Proxy:
     def _pass(self, here: socket.socket, there: socket.socket, is_answer: bool) -> None:
         with suppress(OSError):
             while data := here.recv(1 << 16):
-                if self.mode == "hang":
+                self.requests -= not is_answer
+                if self.mode == "hang" or self.requests < 0:
                     continue
                 if self.mode == "refuse" or (self.mode == "cut" and is_answer):
                     there.sendall(data[:40] if self.mode == "cut" else b"")
