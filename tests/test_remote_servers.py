@@ -173,19 +173,19 @@ def proxy(server, monkeypatch):
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value.replace(old, new))
     configured(monkeypatch)
-    monkeypatch.setattr(remote_store, "_LONGEST_S", 2.0)
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("mode", ["refuse", "hang", "cut"])
 @pytest.mark.parametrize("from_the_start", [True, False], ids=["from the start", "in the middle"])
-def test_a_server_that_stops_answering_costs_little(server, proxy, caplog, mode, from_the_start):
+def test_a_server_that_stops_answering_costs_little(server, proxy, monkeypatch, caplog, mode, from_the_start):
     remote = shared(server)
     if not from_the_start:
         remote.put("compile", "key", b"body")
         assert remote.get("compile", "key") == b"body"
     proxy.mode = mode
+    monkeypatch.setattr(remote_store, "_LONGEST_S", 2.0)
     begun = time.monotonic()
     for key in ("key", "other", "third"):
         assert remote.get("compile", key) is None

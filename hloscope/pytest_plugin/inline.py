@@ -116,7 +116,7 @@ def against_source(
     if update is None:
         return None if holds else _failure(verdict, old, would)
     if not would.holds:
-        return f"{would}\n\n{_YOURS}"
+        return str(would) if old == _NOTHING else f"{would}\n\n{_YOURS}"
     try:
         text = () if holds else _lines(wanted, expected, analysis)
         update.wanted.append(_wanted(node, expected, frame, text, update.since_ns))
