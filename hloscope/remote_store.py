@@ -70,14 +70,18 @@ class _State:
         away: Why it is not asked any more; None while it is.
         read_only: Whether writing there has failed.
         lost_s: How long was waited for answers that brought nothing.
+        opened: Its file system and the folder in it, once they were asked for. fsspec keeps one for each thread, and
+            every answer is waited for in a thread of its own.
     """
 
     away: str | None = None
     read_only: bool = False
     lost_s: float = 0.0
+    opened: tuple[Any, str] | None = None
 
 
-_states: dict[str, _State] = {}
+_states: dict[tuple[int, str], _State] = {}
+"""By process, as connections are of the one that opened them, and address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ class RemoteStore:
     def get(self, kind: str, key: str) -> bytes | None:
         """The entry of a key; None where there is none, or none that can be believed."""
         data = self._asked(lambda files, folder: files.cat_file(f"{folder}/{_name(kind, key)}"))
-        return None if data is None or len(data) > _LARGEST_BYTES else self._opened(kind, key, data)
+        return None if data is None or len(data) > _LARGEST_BYTES else self._unsealed(kind, key, data)
 
     def put(self, kind: str, key: str, body: bytes) -> None:
         """Puts an entry there, as far as that is possible."""
@@ -113,7 +117,13 @@ class RemoteStore:
 
     @property
     def _state(self) -> _State:
-        return _states.setdefault(self.url, _State())
+        return _states.setdefault((os.getpid(), self.url), _State())
+
+    def _opened(self) -> tuple[Any, str]:
+        state = self._state
+        if state.opened is None:
+            state.opened = _opened_address(self.url)
+        return state.opened
 
     def _asked(self, ask: Callable[[Any, str], T], *, writing: bool = False) -> T | None:
         """An answer; None where there is none, after a word on why unless that is usual."""
@@ -122,7 +132,7 @@ class RemoteStore:
         begun = time.monotonic()
         found: T | None = None
         try:
-            found = _within(_LONGEST_S, lambda: ask(*_opened_address(self.url)))
+            found = _within(_LONGEST_S, lambda: ask(*self._opened()))
         except Exception as error:  # whatever a file system of anybody's raises
             if writing:
                 self._cannot_be_written(_in_words(error))
@@ -175,7 +185,7 @@ class RemoteStore:
         seal, made_by = self._seal(kind, key, body), f"hloscope {__version__}"
         return msgspec.json.encode(_Entry(format=_FORMAT, made_by=made_by, kind=kind, seal=seal, body=body))
 
-    def _opened(self, kind: str, key: str, data: bytes) -> bytes | None:
+    def _unsealed(self, kind: str, key: str, data: bytes) -> bytes | None:
         """What an entry holds; None where it is damaged, another one, or sealed otherwise."""
         import msgspec
 

@@ -101,12 +101,14 @@ def s3(folder: Path) -> Iterator[Server]:
             url="s3://bucket/hloscope",
             port=port,
             environment=logged_in,
-            entries=lambda: {
-                path.rpartition("/")[2]: behind.cat_file(path)
-                for path in (behind.ls("bucket/hloscope") if behind.exists("bucket/hloscope") else [])
-            },
+            entries=lambda: _in_bucket(behind),
             write=lambda name, data: behind.pipe_file(f"bucket/hloscope/{name}", data),
         )
+
+
+def _in_bucket(behind: Any) -> dict[str, bytes]:
+    paths = behind.ls("bucket/hloscope") if behind.exists("bucket/hloscope") else []
+    return {path.rpartition("/")[2]: behind.cat_file(path) for path in paths}
 
 
 @contextmanager

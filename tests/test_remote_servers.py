@@ -29,7 +29,12 @@ NEEDED = {
     "webdav": ("wsgidav", "cheroot", "webdav4"),
     "sftp": ("paramiko",),
 }
-SERVERS = {"s3": remote_servers.s3, "web": lambda folder: webdav(folder, as_http=True), "webdav": webdav, "sftp": sftp}
+SERVERS = {
+    "s3": remote_servers.s3,
+    "web": lambda folder: webdav(folder, as_http=True),
+    "webdav": webdav,
+    "sftp": sftp,
+}
 
 
 @pytest.fixture(autouse=True)

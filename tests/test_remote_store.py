@@ -186,6 +186,7 @@ def test_what_cannot_be_written_can_still_be_read(tmp_path, shared, monkeypatch,
     def refuse(*_args, **_kwargs):
         raise PermissionError("read only")
 
+    remote_store._states.clear()
     monkeypatch.setattr(files, "pipe_file", refuse)
     monkeypatch.setattr(remote_store, "_opened_address", lambda _: (files, folder))
     shared.put("compile", "other", b"body")
