@@ -201,12 +201,17 @@ class HloParseError(HloscopeError):
         super().__init__(what, where=where, excerpt=excerpt, fix=fix)
 
 
+def is_own_file(path: str) -> bool:
+    """Whether code is hloscope's own."""
+    return path.startswith(_OWN)
+
+
 def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
     """A traceback without the frames of hloscope's own files."""
     if trace is None:
         return None
     rest = _without_own_frames(trace.tb_next)
-    if trace.tb_frame.f_code.co_filename.startswith(_OWN):
+    if is_own_file(trace.tb_frame.f_code.co_filename):
         return rest
     return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 

@@ -6,11 +6,13 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypedDict
 
 from hloscope.analysis.model import Analysis
@@ -21,7 +23,7 @@ from hloscope.config import ConfigError, ProjectConfig, TargetConfig
 from hloscope.errors import HloscopeError, ImportedTwiceError, NotationError, TargetError, TimeLimitError
 from hloscope.program.loading import ended_after
 from hloscope.program.target import make_facts
-from hloscope.remote_store import ADDRESS, say_whom_it_trusts
+from hloscope.remote_store import ADDRESS, NOTES, say_whom_it_trusts
 from hloscope.store import default_store, sources
 
 
@@ -294,35 +296,43 @@ def run_jobs(
             keep(outcome)
     compiled = [job for job in jobs if job.target.function is not None]
     if compiled:
-        environment = _environment(cached=cached)
-        pool = WorkerPool(
-            workers or workers_here(len(compiled), each_bytes=BYTES_PER_TRACER + BYTES_PER_WORKER),
-            keeps_words=False,
-            counted=False,
-        )
-        try:
+        workers = workers or workers_here(len(compiled), each_bytes=BYTES_PER_TRACER + BYTES_PER_WORKER)
+        with _environment(cached=cached) as environment, _pool(workers) as pool:
             _run_all(pool, compiled, _How(cached, timeout_s, executor, environment), keep)
-        except BaseException:
-            pool.kill_all()
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
     return tuple(outcomes[job.name] for job in jobs)
 
 
-def _environment(*, cached: bool) -> dict[str, str]:
-    """The environment of the processes: without a shared cache that is away, lest each finds that out for itself.
+@contextmanager
+def _pool(workers: int) -> Iterator[WorkerPool]:
+    """Processes, of which none is left at the end."""
+    pool = WorkerPool(workers, keeps_words=False, counted=False)
+    try:
+        yield pool
+    except BaseException:
+        pool.kill_all()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _environment(*, cached: bool) -> Iterator[dict[str, str]]:
+    """The environment of the processes, in which what one finds of a shared cache need not be found by each.
 
     Raises:
         HloscopeError: The cache's settings are written wrongly.
     """
     store = default_store() if cached else None
-    away = False
-    if store is not None and store.remote is not None:
-        away = store.remote.reached() is not None
-        if not away:
-            say_whom_it_trusts(store.remote)
-    return {name: value for name, value in os.environ.items() if not (away and name == ADDRESS)}
+    known = dict(os.environ)
+    if store is None or store.remote is None:
+        yield known
+    elif store.remote.reached() is not None:
+        del known[ADDRESS]
+        yield known
+    else:
+        say_whom_it_trusts(store.remote)
+        with TemporaryDirectory(prefix="hloscope-notes-", ignore_cleanup_errors=True) as notes:
+            yield {**known, NOTES: notes}
 
 
 def _limit(job: Job, timeout_s: float | None) -> float | None:
