@@ -29,7 +29,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Finding:
-    """One thing worth telling the user, at one place of the compiled program.
+    """One thing worth reporting, at one place of the compiled program.
 
     Attributes:
         rule: The rule's name, readable after "allow": `opaque-communication`.
@@ -101,7 +101,7 @@ def one_for_each_cause(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def with_others(finding: Finding, others: int) -> Finding:
     """A finding that stands for others of its cause too, and says so."""
-    words = f"{finding.message} (and {others:,} more such place{'' if others == 1 else 's'})"
+    words = f"{finding.message} (and {others:,} more place{'' if others == 1 else 's'} like it)"
     return replace(finding, message=words) if others else finding
 
 

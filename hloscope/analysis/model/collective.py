@@ -73,7 +73,9 @@ SharedValue = Annotated[MovedValue, Table("values", "Arrays that are moved; seve
 
 DeviceGroups = Annotated[
     tuple[tuple[int, ...], ...],
-    Table("device_groups", "Who exchanges with whom: the groups, or a permute's source-target pairs, of collectives."),
+    Table(
+        "device_groups", "Which devices exchange data: the groups, or a permute's source-target pairs, of collectives."
+    ),
 ]
 
 
