@@ -293,7 +293,7 @@ def _about_calibration(chip: Chip) -> Iterator[str]:
 def _about_text(module: HloModule, *, is_roofline: bool) -> Iterator[str]:
     """What the text leaves open."""
     if not module.is_scheduled:
-        yield "the text has no schedule: the order of its instructions is used as one, and what would overlap is not known"
+        yield "the text has no schedule: its instruction order is used as one, and what would overlap is not known"
     if is_roofline:
         yield "the text has no cycle estimates: computation is a roofline of FLOPs and bytes, a lower bound"
         if not is_from_tpu(module):

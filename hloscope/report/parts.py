@@ -42,7 +42,7 @@ _NAMES_SHOWN = 4
 _ROLES = {Role.WEIGHTS: "weights", Role.GRADIENT: "gradients", Role.ACTIVATIONS: "activations"}
 _AHEAD: dict[Role | None, str] = {
     Role.WEIGHTS: "prefetch the next layer's weights",
-    Role.GRADIENT: "overlap it with the computation of the next layer's gradients",
+    Role.GRADIENT: "overlap the sum with the computation of the next layer's gradients",
 }
 """What hides a collective that has no matmul near it."""
 _TITLES = {

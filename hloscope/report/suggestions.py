@@ -63,7 +63,7 @@ def _headline(found: Suggestions) -> str:
     if found.goal == "memory":
         if best is None:
             return "The program does not fit in memory, and neither does any sharding that was compiled"
-        return f"The program does not fit in memory; the fastest sharding that fits takes {format_time(best.figures.step_us)}"
+        return f"The program does not fit in memory; the fastest that fits takes {format_time(best.figures.step_us)}"
     if best is None:
         return "Nothing better than the program as written was found"
     if best.gain is not None and best.gain > _LARGE_GAIN:

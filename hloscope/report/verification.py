@@ -181,7 +181,7 @@ def _totals(found: Verification) -> tuple[str, str]:
 
 
 def _steps(found: Verification) -> str:
-    """`; a step takes 312 us, compared with 253 us in the reference (1.23 times as much)`; nothing where one is not priced."""
+    """`; a step takes 312 us, compared with 253 us in the reference (1.23 times as much)`; empty if one is unpriced."""
     times = [analysis.time for analysis in (found.target, found.reference) if analysis.time is not None]
     if len(times) < 2:
         return ""

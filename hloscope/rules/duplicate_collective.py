@@ -1,8 +1,8 @@
 """The same values moved twice in the same way.
 
-What it does: reports collectives of one kind over the same groups that move the same values as an earlier one, in arrays
-of the same shapes and, where they reduce, with the same reduction. Those in different branches are not reported, since
-only one of them runs.
+What it does: reports collectives of one kind over the same groups that move the same values as an earlier one, in
+arrays of the same shapes and, where they reduce, with the same reduction. Those in different branches are not reported,
+since only one of them runs.
 
 Why it matters: the second could have reused the result of the first, if there was memory to keep it.
 

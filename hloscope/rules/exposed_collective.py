@@ -30,8 +30,8 @@ _RELATIONS = {
 }
 _AHEAD = {
     Kind.ALL_GATHER: "prefetch it one layer ahead",
-    Kind.ALL_REDUCE: "overlap it with the computation of the next layer",
-    Kind.REDUCE_SCATTER: "overlap it with the computation of the next layer",
+    Kind.ALL_REDUCE: "overlap the sum with the computation of the next layer",
+    Kind.REDUCE_SCATTER: "overlap the sum with the computation of the next layer",
 }
 
 
@@ -57,8 +57,8 @@ class ExposedCollective(BuiltinRule, name="exposed-collective", severity=Severit
                 yield finding_at(
                     self,
                     collective,
-                    f"{over_axes(collective)} is exposed for {format_time(exposed_us)} of the {format_time(step_us)} step "
-                    f"({100 * exposed_us / step_us:.0f}%)",
+                    f"{over_axes(collective)} is exposed for {format_time(exposed_us)} of the "
+                    f"{format_time(step_us)} step ({100 * exposed_us / step_us:.0f}%)",
                     fix=what_to_do(collective),
                 )
 

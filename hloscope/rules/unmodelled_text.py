@@ -8,7 +8,8 @@ Why it matters: silence would make a total look exact when it is not.
 Example: a `while` whose bound is computed at run time; its collectives are counted for one trip, and marked
 as neither a lower nor an upper bound.
 
-Use instead: nothing, if the bound really is decided at run time; otherwise a static bound (`lax.scan`, `lax.fori_loop`).
+Use instead: nothing, if the bound really is decided at run time; otherwise a static bound (`lax.scan`,
+`lax.fori_loop`).
 """
 
 from __future__ import annotations

@@ -164,10 +164,10 @@ _SENTENCES: dict[ReasonKind, str | Callable[[Reason], str]] = {
     ReasonKind.AUTHORED: "{author}: {written} over {axes}{made_from}",
     ReasonKind.PARTIAL_SUM: _sum_sentence,
     ReasonKind.OPERAND_CONFLICT: _conflict_sentence,
-    ReasonKind.NEEDS_WHOLE_DIMENSION: "{consumer} needs all of {lost} of {moved} on each device, but it is sharded over "
-    "{cut}",
-    ReasonKind.INDEXED_IN_LOOP: "{state}, but {consumer} indexes that dimension at a position that changes in the loop, "
-    "so every device needs all of it",
+    ReasonKind.NEEDS_WHOLE_DIMENSION: "{consumer} needs all of {lost} of {moved} on each device, but it is sharded "
+    "over {cut}",
+    ReasonKind.INDEXED_IN_LOOP: "{state}, but {consumer} indexes that dimension at a position that changes in the "
+    "loop, so every device needs all of it",
     ReasonKind.HALO: "{consumer} needs {neighbours} along {lost} of {moved}, which is sharded over {cut}",
     ReasonKind.CONSTRAINT: "the sharding constraint {constraint} requests a different sharding for {moved}",
     ReasonKind.REQUESTED_OUTPUT: "{moved} is computed as {computed}, but the requested output sharding is {requested}",

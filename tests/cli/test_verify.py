@@ -27,7 +27,7 @@ def test_a_program_and_its_twin(says):
     lines = done.stdout.splitlines()
     assert lines[:3] == [
         f"{SEEDS}/matmul.py:matmul",
-        f"against {SEEDS}/matmul.py:matmul_shard_map on v5e:4x2",
+        f"compared with {SEEDS}/matmul.py:matmul_shard_map on v5e:4x2",
         "passed",
     ]
     (ran,) = [line for line in lines if line.startswith("  both run ")]

@@ -310,5 +310,5 @@ def test_price_claims_nothing_for_a_kernel_that_is_not_known():
 
     found = with_kernel(kernel())
     shown = render("prices", "text", (found,), Canvas(width=120))
-    assert "no claim" in shown
+    assert "unknown" in shown
     assert "within" not in shown
