@@ -96,7 +96,11 @@ def _combined_with(reason: Reason, others: Sequence[Tensor | None]) -> str:
 def _in_loop(reason: Reason) -> str:
     if not reason.in_loop:
         return ""
-    return " in every iteration, even though it is loop-invariant" if reason.loop_invariant else " in every iteration"
+    return (
+        " in every iteration, even though the value is loop-invariant"
+        if reason.loop_invariant
+        else " in every iteration"
+    )
 
 
 def advice(reason: Reason) -> tuple[str, ...]:
