@@ -77,7 +77,7 @@ def what_to_do(collective: Collective, ahead: str | None = None) -> str:
     try_others = "try other shardings (hloscope explain)"
     overlap, exposed_us = collective.overlap, collective.exposed_us
     if overlap is None:
-        no_matmul = "" if ahead else "there is no matmul nearby to overlap it with, so "
+        no_matmul = "" if ahead else "with no matmul nearby, "
         return f"{try_others}, or {no_matmul}{ahead or _AHEAD.get(collective.kind, 'start it earlier')}"
     if exposed_us is not None and overlap.time_us < _LITTLE * exposed_us:
         return f"{try_others}: no nearby matmul could overlap even a tenth of it"

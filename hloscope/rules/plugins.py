@@ -195,7 +195,7 @@ def _loaded(name: str, where: str, others: Iterable[Plugin]) -> Plugin:
             why=in_words(error) + ("" if line is None else f" ({line})"),
             fix="name a module in the project's folder or of an installed package"
             if is_nowhere
-            else f"fix the error that importing {name} raises, or remove it from the plug-ins",
+            else f"correct what importing {name} fails on, or remove it from the plug-ins",
         ) from error
     return Plugin(name=name, where=where, rules=tuple(rules))
 
@@ -271,7 +271,7 @@ def findings_of(rule: Rule, facts: Facts) -> list[Finding]:
             message=f"the rule {rule.name} of the plug-in {plugin.name} failed: {in_words(error)}",
             source=_line_of(error) or _line_of_class(rule),
             why=f"{plugin.name} is named in {plugin.where}",
-            fix=f"fix the rule, or leave it out: --ignore {rule.name}",
+            fix=f"correct the rule, or leave it out: --ignore {rule.name}",
         )
         found.append(failure)
     return found
@@ -286,7 +286,7 @@ def broken_plugins() -> Iterator[Finding]:
                 severity=Severity.ERROR,
                 message=f"{plugin.error.what}, so its rules did not run",
                 why="; ".join(filter(None, (plugin.error.where, plugin.error.why))),
-                fix="fix or uninstall the package",
+                fix="repair or uninstall the package",
             )
 
 
