@@ -285,7 +285,7 @@ def _entries(instruction: HloInstruction, unknown: frozenset[str]) -> Iterator[t
             yield what, unsupported(instruction, what, _MAY_MOVE)
     if opcode in _CALLS:
         for missing in _missing(instruction):
-            what = f"%{name} in %{instruction.computation.name} is a {opcode} without a named {missing}"
+            what = f"%{name} in %{instruction.computation.name} is a {opcode} with no {missing}"
             yield what, unsupported(instruction, what, _NOT_COUNTED)
 
 
