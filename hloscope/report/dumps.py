@@ -304,7 +304,7 @@ def summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iter
     count = f"{len(done)} of {plural(len(dump.modules), 'module')} analysed in {format_time(seconds * 1e6)}"
     yield Text(count, style="bold")
     if any(_is_guess(result) for result in done):
-        yield Text(f"{GUESSED} marks slices that are guessed from the text; name the slice with --slice", style="dim")
+        yield Text(f"{GUESSED} marks slices that are guessed from the text; set them with --slice", style="dim")
     if any(map(_lacks_slice, done)):
         yield Text(
             "no step: it is unknown what the module was compiled for; name a slice, e.g. --slice v5e:2x4", style="dim"

@@ -3,7 +3,7 @@
 What it does: finds the step's critical path, the longest chain of operations in which each depends on the one before,
 and reports the collectives on it. Iterations of a loop count one after the other. It is silent until it is selected
 (`--select collective-on-critical-path`) or made active in the targets file: most programs have such a collective, and
-its being there does not show how to avoid it.
+the rule cannot say how to avoid it.
 
 Why it matters: however the same instructions are ordered, the predicted step is never shorter than that chain. Other
 work may overlap with a collective on it, but only another sharding, or an algorithm that moves the data in chunks,

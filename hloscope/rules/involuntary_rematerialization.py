@@ -3,7 +3,7 @@
 What it does: turns the compiler's warning "Involuntary full rematerialization" into a finding with the operation, its
 line and both shardings.
 
-Why it matters: every device then holds and computes the whole array, on top of the bytes that gather it.
+Why it matters: every device then holds and computes the full array, on top of the bytes that gather it.
 
 Example: an array sharded over two axes in one order, which a later constraint requests in the other order.
 

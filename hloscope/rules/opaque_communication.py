@@ -3,7 +3,7 @@
 What it does: reports every collective of kind `opaque`: a kernel that communicates with other chips by itself, or a
 transfer in an unknown form.
 
-Why it matters: its bytes are in no total, so each total it belongs to is a lower bound.
+Why it matters: its bytes are not counted, so every total that it belongs to is a lower bound.
 
 Example: a Pallas kernel with remote copies, printed as a `tpu_custom_call` with `"has_communication":true`.
 

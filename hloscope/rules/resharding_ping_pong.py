@@ -7,7 +7,7 @@ Why it matters: the bytes move for nothing: the shardings before and after are t
 
 Example: an operation without a sharding rule between two sharded ones: its operand is gathered, its result sliced.
 
-Use instead: `shard_map` around the operation that works on shards, or a `with_sharding_constraint` on its result that
+Use instead: `shard_map` around the operation, if it works on shards, or a `with_sharding_constraint` on its result that
 names the sharding of its operand.
 """
 

@@ -4,7 +4,7 @@ What it does: reports a collective whose operands were all converted from a narr
 result is only read after a conversion to one, or whose reduction uses a wider type than its operands; and one whose
 tiles hold noticeably more padding than values. A sum of booleans is a count and is not reported.
 
-Why it matters: f32 takes twice the bytes and time of bf16; a trailing dimension of 1 is padded to 128 lanes.
+Why it matters: elements of f32 take twice the bytes and time of bf16; a trailing dimension of 1 is padded to 128 lanes.
 
 Example: gradients computed in bf16, converted to f32 and then reduced. Compilers for CPU do this on their own, so
 nothing is reported for programs compiled for one.
