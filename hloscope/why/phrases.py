@@ -190,7 +190,7 @@ def asked_words(asked: AskedBy) -> str:
     who = {"argument": f"argument {asked.name}", "output": f"output {asked.name}"}.get(
         asked.by, f"the {asked.by.replace('constraint', 'sharding constraint')}{place}"
     )
-    return f"{who} requests {asked.sharding}" if asked.sharding else f"{who} requests {asked.axis}"
+    return f"{who} requests {asked.sharding}" if asked.sharding else f"{who} requests axis {asked.axis}"
 
 
 def axes_words(reason: Reason) -> str:
