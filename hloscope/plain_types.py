@@ -438,7 +438,7 @@ class FiguresDict(TypedDict):
 
 
 class FindingDict(TypedDict):
-    """One thing worth telling the user, at one place of the compiled program."""
+    """One thing worth reporting, at one place of the compiled program."""
 
     rule: str
     severity: SeverityText
@@ -484,7 +484,7 @@ class GraphNodeDict(TypedDict):
 
 
 class IntermediateFactDict(TypedDict):
-    """One large array that the program makes on the way."""
+    """One large intermediate array of the program."""
 
     name: str
     computation: str
@@ -539,7 +539,7 @@ class KeptWriteDict(TypedDict):
 
 
 class KernelDict(TypedDict):
-    """A Pallas or Mosaic kernel, or several calls of one that differ in nothing but their place in the text."""
+    """A Pallas or Mosaic kernel, or several calls of one that differ only in their place in the text."""
 
     name: str
     by_compiler: bool
@@ -685,7 +685,7 @@ class MemoryDict(TypedDict):
 
 
 class MemoryPeakDict(TypedDict):
-    """What lies in HBM of one device when most of it is taken, from the compiler's buffer assignment."""
+    """What is in HBM of one device at its peak, from the compiler's buffer assignment."""
 
     at: str
     op_name: str | None
@@ -775,7 +775,7 @@ class OutputComparisonDict(TypedDict):
 
 
 class OverlapDict(TypedDict):
-    """The longest matrix multiplication that a collective could run beside."""
+    """The longest matrix multiplication that a collective could overlap with."""
 
     name: str
     relation: RelationText
@@ -784,7 +784,7 @@ class OverlapDict(TypedDict):
 
 
 class PeakBufferDict(TypedDict):
-    """One buffer in HBM of one device, or several that differ in nothing but the layer they belong to."""
+    """One buffer in HBM of one device, or several that differ only in the layer they belong to."""
 
     role: BufferRoleText
     bytes: int
@@ -1071,7 +1071,7 @@ class StepTimeDict(TypedDict):
 
 
 class SuggestedSpecDict(TypedDict):
-    """How an argument, a result, or all arrays of one kind are to lie."""
+    """The sharding suggested for an argument, a result, or all arrays of one kind."""
 
     name: str
     count: int
@@ -1146,7 +1146,7 @@ class TensorDict(TypedDict):
 
 
 class TimedComputationDict(TypedDict):
-    """One computation of the schedule, which is told once however often it runs."""
+    """One computation of the schedule, which is listed once however often it runs."""
 
     name: str
     executions: int
@@ -1272,7 +1272,7 @@ class UncomparedProgramDict(TypedDict):
 
 
 class UnknownOperationDict(TypedDict):
-    """Operations on the critical path whose time nothing says."""
+    """Operations on the critical path whose time is unknown."""
 
     what: str
     count: int

@@ -111,7 +111,7 @@ def test_a_rules_page_speaks_python_too():
         ("allow more: --timeout SECONDS, timeout in", "allow more: timeout_s=SECONDS, timeout in"),
         ("leave it out: --ignore our-rule", 'leave it out: ignore=["our-rule"]'),
         ("hloscope analyze dump --only jit_step", 'hloscope.analyze("dump", only="jit_step")'),
-        ("More of one: hloscope explain TARGET 3; of", "More of one: hloscope.explain(…, collective=3); of"),
+        ("in full: hloscope explain TARGET 3; all", "in full: hloscope.explain(…, collective=3); all"),
         ("if this is meant: hloscope accept", "if this is meant: hloscope.accept()"),
         ("run hloscope analyze --debug on it", f"run hloscope.analyze with HLOSCOPE_TRACEBACK={FULL} on it"),
         ("a flag of the compiler's, --xla_dump_to", "a flag of the compiler's, --xla_dump_to"),

@@ -363,5 +363,5 @@ def test_an_analysis_remembers_its_program_where_it_was_made():
     assert found.timeline() == hloscope.timeline(GATHER, mesh=MESH, slice="v5e:4x2")
     for elsewhere in (pickle.loads(pickle.dumps(found)), hloscope.Analysis.from_dict(found.to_dict())):
         assert elsewhere == found
-        with pytest.raises(HloscopeError, match="not known here"):
+        with pytest.raises(HloscopeError, match="not available here"):
             elsewhere.timeline()

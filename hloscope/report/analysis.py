@@ -89,15 +89,15 @@ def _arrays(analysis: Analysis, width: int) -> Iterator[Text]:
             yield from section(title, body, width, ", ".join(_common_remarks(arrays)))
     if analysis.intermediates:
         body = _intermediate_lines(analysis.intermediates, width)
-        yield from section("Largest arrays made on the way", body, width)
+        yield from section("Largest intermediate arrays", body, width)
 
 
 def _memory_of_many(analysis: Analysis, width: int) -> Iterator[Text]:
-    """What the compiler tells, how many arguments and outputs there are, and the largest of them and on the way."""
+    """What the compiler reports, how many arguments and outputs there are, and the largest of them and in between."""
     arrays = (("argument", analysis.arguments), ("output", analysis.outputs))
     words = [_in_short([array for array in found if array.used], noun) for noun, found in arrays]
     words += [
-        f"made on the way, largest {_shape(fact.dtype, fact.local_shape)} {format_bytes(fact.bytes_per_device)} at "
+        f"largest intermediate {_shape(fact.dtype, fact.local_shape)} {format_bytes(fact.bytes_per_device)} at "
         f"{_source(fact).plain}"
         for fact in analysis.intermediates[:1]
     ]
@@ -154,7 +154,7 @@ def verdict_of(analysis: Analysis) -> Text:
     if not analysis.collectives:
         if total.bound is Bound.EXACT:
             return Text("Nothing moves between devices.", style="green")
-        return Text("No collective was found, but not everything was understood: at least 0 B per step move.")
+        return Text("No collective was found, but not everything was understood: at least 0 B move per step.")
     size = format_bytes(total.wire_bytes)
     size = f"{total.bound} {size}" if total.bound in (Bound.AT_LEAST, Bound.AT_MOST) else size
     counted = " as counted" if total.bound is Bound.UNKNOWN else ""
@@ -182,7 +182,7 @@ def _traffic(analysis: Analysis, width: int, by: str | None, *, everything: bool
     yield from section(title, collectives, width)
     remarks = [legend([verdict_of(analysis), *axes, *collectives])]
     if analysis.mesh is None:
-        remarks.append(Text("Axes are unknown without a mesh: give it as --mesh X=4,Y=2.", style="dim"))
+        remarks.append(Text("Axes are unknown without a mesh: name one with --mesh X=4,Y=2.", style="dim"))
     if any(collective.axes_guessed for collective in analysis.collectives):
         remarks.append(Text(GUESSED_LEGEND, style="dim"))
     below = folded(remarks, width)
@@ -200,7 +200,7 @@ def _parts_of(memory: Memory) -> Text | None:
         ("outputs", memory.output_bytes),
         ("temporaries", memory.temp_bytes),
         ("code", memory.generated_code_bytes),
-        ("less donated", memory.alias_bytes or None),
+        ("minus donated", memory.alias_bytes or None),
     )
     known = ", ".join(f"{name} {format_bytes(count)}" for name, count in parts if count is not None)
     return Text(known, style="dim") if known else None
@@ -209,11 +209,13 @@ def _parts_of(memory: Memory) -> Text | None:
 def peak_of(memory: Memory) -> Text:
     """The peak memory, and its share of what there is."""
     if memory.peak_bytes is None and memory.fits is False:
-        return Text("more than there is; the compiler does not tell what the program's code takes", style="bold red")
+        return Text(
+            "more than the device has; the compiler does not report the size of the program's code", style="bold red"
+        )
     if memory.peak_bytes is None and memory.temp_bytes is not None:
-        return Text("not known as a whole: nothing says what the program's code takes")
+        return Text("not known in total: the size of the program's code is unknown")
     if memory.peak_bytes is None:
-        return Text("not known: HLO text does not tell what the compiler allocates")
+        return Text("not known: HLO text does not say what the compiler allocates")
     text = Text.assemble((format_bytes(memory.peak_bytes), "bold"))
     if memory.hbm_bytes:
         share = memory.peak_bytes / memory.hbm_bytes
@@ -267,8 +269,8 @@ def _rest_words(shown: Sequence[ArrayFact], rest: Sequence[ArrayFact], noun: str
     used = [array.bytes_per_device for array in rest if array.used]
     known = [size for size in used if size is not None]
     bound = "" if len(known) == len(used) else "at least "
-    unused = f" ({len(rest) - len(used):,} not used)" if len(used) < len(rest) else ""
-    return f"+{count}{unused}, {bound}{format_bytes(sum(known))} in all {ELSEWHERE}"
+    unused = f" ({len(rest) - len(used):,} unused)" if len(used) < len(rest) else ""
+    return f"+{count}{unused}, {bound}{format_bytes(sum(known))} in total {ELSEWHERE}"
 
 
 def _unknown_words(arrays: Sequence[ArrayFact]) -> Text | None:
@@ -343,9 +345,9 @@ def _shape(dtype: str, dimensions: tuple[int, ...] | None) -> str:
 
 def _remarks(array: ArrayFact) -> tuple[str, ...]:
     remarks = (
-        ("not used: JAX drops it", not array.used),
+        ("unused: JAX drops it", not array.used),
         ("donated", array.donated and array.reused is not False),
-        ("donated in vain", array.donated and array.reused is False),
+        ("donated, not reused", array.donated and array.reused is False),
         ("compiler's choice", array.chosen_by == "compiler"),
     )
     return tuple(words for words, holds in remarks if holds)
@@ -363,7 +365,7 @@ def _intermediate_lines(intermediates: Sequence[IntermediateFact], width: int) -
         of_first("per device", lambda fact: _shape(fact.dtype, fact.local_shape), style="bold"),
         of_first("bytes", lambda fact: format_bytes(fact.bytes_per_device), right=True),
         column(rows, "arrays", lambda row: str(len(row)), right=True, given_up=3, below=_alike_in_words),
-        of_first("of the whole", _whole, breaks=Breaks.BETWEEN_WORDS, given_up=2),
+        of_first("global", _whole, breaks=Breaks.BETWEEN_WORDS, given_up=2),
         of_first("source", _source, breaks=Breaks.BETWEEN_WORDS, given_up=1),
         of_first("", _remark, style="dim", given_up=4),
     )
@@ -371,7 +373,7 @@ def _intermediate_lines(intermediates: Sequence[IntermediateFact], width: int) -
 
 
 def _alike_in_words(row: Sequence[IntermediateFact]) -> str:
-    return f"{plural(len(row), 'array')} alike" if len(row) > 1 else ""
+    return plural(len(row), "similar array") if len(row) > 1 else ""
 
 
 def _whole(fact: IntermediateFact) -> str:

@@ -120,7 +120,7 @@ class DiffDocument(Shown):
     def headline(self) -> str:
         """`3 changes` or `the same communication`, with what is not known."""
         words = plural(len(self.changes), "change") if self.changes else "the same communication"
-        return f"{words}, as far as it is known" if self.unsure or self.not_understood else words
+        return f"{words}, as far as is known" if self.unsure or self.not_understood else words
 
     def broken(self, fail_on: str = "increase") -> tuple[ListedChange, ...]:
         """The changes that fail a difference.
@@ -193,7 +193,7 @@ def doubts_of(report: DiffDocument) -> Iterator[str]:
     """What makes the difference less sure than it looks."""
     yield from report.unlike
     for name in report.not_understood:
-        yield f"not everything in {name} was understood: hloscope analyze tells what"
+        yield f"not everything in {name} was understood: hloscope analyze shows what"
     if report.unsure:
         yield f"bytes or executions of {plural(report.unsure, 'collective')} are not known exactly"
 

@@ -128,13 +128,13 @@ def _around(
     yield from fold(
         Text.assemble((table.target, "bold"), f" on {table.slice_name}", f", mesh {mesh}" if mesh else ""), width
     )
-    yield from fold(Text("As Shardy propagates the shardings; nothing was compiled.", style="dim"), width)
+    yield from fold(Text("The shardings as Shardy propagates them; nothing was compiled.", style="dim"), width)
     for role, title in _TITLES.items():
         arrays = [array for array in table.arrays if array.role is role]
         if arrays:
             yield from section(title, shown(arrays), width)
     remark = part_of_axis(array.sharding for array in table.arrays)
-    notes = [*([f"not read by the program: {', '.join(table.unused)}"] if table.unused else []), *table.notes]
+    notes = [*([f"unused: {', '.join(table.unused)}"] if table.unused else []), *table.notes]
     if remark is not None or notes:
         yield Text()
     yield from folded([remark], width)

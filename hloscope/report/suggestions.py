@@ -32,7 +32,7 @@ def render_markdown(found: Suggestions) -> str:
     rows = [found.own, *found.front]
     parts = [f"**{prose(found.target)}** on {found.slice}: {prose(headline(found))}", ""]
     parts += [
-        "| sharding | mesh | step | from, to | HBM | sent per step |",
+        "| sharding | mesh | step | range | HBM | sent per step |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
@@ -64,13 +64,13 @@ def headline(found: Suggestions) -> str:
     best = found.best
     if found.goal == "memory":
         if best is None:
-            return "The program does not fit in memory, and nothing that was compiled does"
-        return f"The program does not fit in memory; the fastest that does takes {format_time(best.figures.step_us)}"
+            return "The program does not fit in memory, and neither does any sharding that was compiled"
+        return f"The program does not fit in memory; the fastest that fits takes {format_time(best.figures.step_us)}"
     if best is None:
-        return "Nothing better was found than the program as it is written"
+        return "Nothing better than the program as written was found"
     if best.gain is not None and best.gain > _LARGE_GAIN:
-        return f"The best that was found takes {format_share(best.gain)} less time"
-    return "The best that was found is as fast, and needs less memory"
+        return f"The best sharding found takes {format_share(best.gain)} less time"
+    return "The best sharding found is as fast and needs less memory"
 
 
 def front_columns(found: Suggestions) -> list[Column]:
@@ -83,7 +83,7 @@ def front_columns(found: Suggestions) -> list[Column]:
         column(rows, "sharding", name_of),
         column(rows, "mesh", _mesh, given_up=3),
         column(rows, "step", _step, right=True),
-        column(rows, "from, to", _range, right=True, given_up=2),
+        column(rows, "range", _range, right=True, given_up=2),
         column(rows, "HBM", _hbm, right=True),
         column(rows, "sent per step", _sent, right=True, given_up=1),
     ]
@@ -115,7 +115,7 @@ def _range(row: Suggestion) -> str:
 
 def _hbm(row: Suggestion) -> str:
     over = not row.fits
-    return format_bytes(row.figures.hbm_bytes) + (" (too much)" if over else "")
+    return format_bytes(row.figures.hbm_bytes) + (" (does not fit)" if over else "")
 
 
 def _sent(row: Suggestion) -> str:
@@ -148,7 +148,7 @@ def changes_of(best: Suggestion) -> Iterator[str]:
         yield _change(spec)
     kept = len(best.specs) - len(changed)
     if kept:
-        yield f"{plural(kept, 'other array')} stay{'s' * (kept == 1)} as {'it is' if kept == 1 else 'they are'}"
+        yield f"{plural(kept, 'other array')} {'is' if kept == 1 else 'are'} unchanged"
 
 
 def _change(spec: SuggestedSpec) -> str:
@@ -159,7 +159,7 @@ def _change(spec: SuggestedSpec) -> str:
 
 def effort_of(found: Suggestions) -> Iterator[str]:
     """How it was searched, a line each."""
-    failed = f", {found.failed} of them refused" if found.failed else ""
+    failed = f", {found.failed} of which failed" if found.failed else ""
     yield (
         f"{plural(found.space, 'way')} to shard it, {found.ranked:,} ranked with Shardy, "
         f"{found.compiled + found.failed} compiled{failed}, in {format_time(1e6 * found.seconds)}"
@@ -168,8 +168,8 @@ def effort_of(found: Suggestions) -> Iterator[str]:
         yield f"stopped early: {found.stopped}"
     if found.refused:
         yield (
-            f"{plural(found.refused, 'sharding')} left out: priced below what the chips can do at their peak, so the "
-            "price is wrong"
+            f"{plural(found.refused, 'sharding')} left out: predicted faster than the chips can be at their peak, so "
+            "the prediction is wrong"
         )
     if found.recipes:
         best = list(found.recipes.items())[:4]
@@ -177,9 +177,9 @@ def effort_of(found: Suggestions) -> Iterator[str]:
     if found.freed:
         named = ", ".join(found.freed[:3])
         if found.freed_gain is None:
-            yield f"kept as the program asks: {named}; free it with --free {found.freed[0]} to search it too"
+            yield f"kept as the program requests: {named}; --free {found.freed[0]} searches it too"
         elif found.freed_gain > _LARGE_GAIN:
             share = format_share(found.freed_gain)
-            yield f"kept as the program asks: {named}; --free {found.freed[0]} would save {share} more"
+            yield f"kept as the program requests: {named}; --free {found.freed[0]} would save {share} more"
         else:
-            yield f"kept as the program asks: {named}; freeing it makes no step faster"
+            yield f"kept as the program requests: {named}; freeing it does not make the step faster"

@@ -27,13 +27,13 @@ def test_a_program_and_its_twin(says):
     lines = done.stdout.splitlines()
     assert lines[:3] == [
         f"{SEEDS}/matmul.py:matmul",
-        f"against {SEEDS}/matmul.py:matmul_shard_map on v5e:4x2",
+        f"compared with {SEEDS}/matmul.py:matmul_shard_map on v5e:4x2",
         "passed",
     ]
-    (ran,) = [line for line in lines if line.startswith("  both run ")]
+    (ran,) = [line for line in lines if line.startswith("  both were run ")]
     assert re.findall(r"\b8 \w+ CPU|[DF]=\d+|seed \d+", ran) == ["8 simulated CPU", "D=64", "F=128", "seed 0"]
     (moved,) = [line for line in lines if line.startswith("  Both move ")]
-    assert "the same; a step " in moved
+    assert "the same bytes; a step " in moved
     says([ran, moved.partition(";")[0]])
 
 

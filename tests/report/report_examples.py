@@ -146,7 +146,7 @@ FULL = replace(
         Finding(
             rule="opaque-communication",
             severity=Severity.WARNING,
-            message="%kernel communicates in a way the text does not tell: totals are lower bounds",
+            message="%kernel communicates in a way the HLO text does not describe: totals are lower bounds",
             line=97,
             fix="account for its bytes by hand",
         ),

@@ -72,4 +72,4 @@ def test_what_cannot_do_with_less_is_better_left(tried):
     assert trials.helping == ()
     assert 0 < len(trials.trials) <= LIMITS.changes
     assert all(trial.after.step_us > 0.95 * trials.before.step_us for trial in trials.trials)
-    assert re.match(r"leave it: (it is [\d.]+% of the step; )?tried \d+ (of \d+ )?changes, ", trials.verdict)
+    assert re.match(r"leave it: (it takes [\d.]+% of the step; )?tried \d+ (of \d+ )?changes, ", trials.verdict)

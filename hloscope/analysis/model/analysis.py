@@ -131,7 +131,7 @@ class Analysis(Shown, Evident):
 
     @front_door
     def fails(self, fail_on: str = "warning") -> bool:
-        """Whether rules found something that is as severe and that nobody accepts.
+        """Whether rules found something at least as severe that is not accepted.
 
         Example:
             >>> assert not found.fails("warning"), found
@@ -246,7 +246,7 @@ class ArrayFact(Helpful):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class IntermediateFact(Brief):
-    """One large array that the program makes on the way: neither an argument nor an output.
+    """One large intermediate array of the program: neither an argument nor an output.
 
     Attributes:
         name: The HLO instruction that makes it, without `%`; with `[1]` where it is an element of that one's result.
@@ -325,7 +325,7 @@ class BufferRole(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PeakBuffer(Brief):
-    """One buffer in HBM of one device, or several that differ in nothing but the layer they belong to.
+    """One buffer in HBM of one device, or several that differ only in the layer they belong to.
 
     Attributes:
         role: What it is there for.
@@ -352,7 +352,7 @@ class PeakBuffer(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MemoryPeak(Brief):
-    """What lies in HBM of one device when most of it is taken, from the compiler's buffer assignment.
+    """What is in HBM of one device at its peak, from the compiler's buffer assignment.
 
     The program's code is not among it. Without a limit, where the program does not fit.
 

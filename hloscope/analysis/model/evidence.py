@@ -47,7 +47,7 @@ class Evident:
         found: Evidence | None = getattr(self, "_evidence", None)
         if found is None:
             raise HloscopeError(
-                "the compiled program of this analysis is not known here",
+                "the compiled program of this analysis is not available here",
                 why="it was read from a document, or made in another process",
                 fix="analyze the target again in this process",
             )
