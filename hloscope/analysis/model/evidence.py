@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from hloscope.errors import HloscopeError
@@ -19,10 +20,12 @@ class Evidence:
     Attributes:
         program: The program.
         name: What the user named.
+        source_root: For HLO text: the folder in which files that it names may be read; None for none at all.
     """
 
     program: Capture
     name: str
+    source_root: Path | None = None
 
     def module(self) -> HloModule:
         """The parsed text, which is parsed at each call: it takes many times the text's memory."""

@@ -1,0 +1,81 @@
+// What rules found, those of one cause together, each with its page; and what else there is to know.
+
+const SEVERITY = { error: ["✗", "bad"], warning: ["▲", "warn"], note: ["●", "info"] };
+const MOST_PLACES = 20;
+
+function findingsSection(sides) {
+  return section("findings", "Findings", ...sides.map((side) => [side.name ? el("h3", {}, nameOf(side.name)) : null,
+    side.found.findings.length ? el("div", { class: "findings" }, byCause(side).map((places) => findingCard(side, places))) : note("No rule found anything.")]));
+}
+
+/** Findings that differ in nothing but places and quantities are one, as in the layers of an unrolled loop. */
+function byCause(side) {
+  const causes = new Map();
+  side.found.findings.forEach((finding, index) => {
+    const key = [finding.rule, finding.severity, finding.allowed, ...[finding.message, finding.why, finding.fix].map((words) => (words ?? "").replace(/%[\w.-]+|\b\d[\d.,]*(?: ?(?:[kMGTP]?B|us|ms|s)\b|%)?/g, "#"))].join("\n");
+    (causes.get(key) ?? causes.set(key, []).get(key)).push(index);
+  });
+  return [...causes.values()];
+}
+
+function findingCard(side, places) {
+  const finding = side.found.findings[places[0]];
+  const [mark, kind] = SEVERITY[finding.severity];
+  const details = ["why", "cost", "fix"].filter((label) => finding[label]).map((label) => [el("dt", {}, label), el("dd", {}, nameOf(finding[label], { most: 1500, tag: "span" }))]);
+  return el("article", { class: `finding ${kind}`, id: `finding-${side.number}-${places[0]}`, tabindex: "-1" },
+    el("p", { class: "headline" }, el("span", { class: "badge" }, `${mark} ${finding.severity}`), " ", el("code", {}, finding.rule), finding.allowed ? el("span", { class: "badge good" }, "allowed") : null),
+    el("p", {}, nameOf(finding.message, { most: 1500, tag: "span" })), finding.allowed ? note("Allowed: ", nameOf(finding.allowed, { most: 400, tag: "span" })) : null,
+    el("dl", {}, details), el("ul", { class: "places" }, places.slice(0, MOST_PLACES).map((index) => findingPlace(side, index))), places.length > MOST_PLACES ? note(`and ${WRITTEN.count(places.length - MOST_PLACES)} more such places`) : null,
+    places.slice(1).map((index) => el("a", { id: `finding-${side.number}-${index}` })), finding.source ? excerpt(side, finding.source) : null, rulePage(finding.rule));
+}
+
+function findingPlace(side, index) {
+  const finding = side.found.findings[index];
+  const row = side.byPlace.get(`${finding.computation}/${finding.instruction}`);
+  return el("li", {}, finding.source ? nameOf(finding.source, { most: 80, cls: "mono" }) : null, finding.instruction ? [finding.source ? " · " : "", nameOf(`%${finding.instruction}`, { most: 60, cls: "mono" })] : null, finding.line ? ` · HLO line ${finding.line}` : "", " ",
+    row ? el("button", { type: "button", class: "quiet", onclick: () => side.table.reveal(row) }, "Show the collective") : null, finding.instruction ? hloButton(side, finding.computation, finding.instruction) : null);
+}
+
+function rulePage(name) {
+  const page = DATA.rules[name];
+  if (!page) return null;
+  return unfolding(`About ${name}`, () => el("div", { class: "page" }, el("p", {}, page.summary), page.sections.map(([title, text]) => [el("h4", {}, title), title === "Example" ? el("pre", { class: "code", tabindex: "0", "aria-label": "Example" }, text) : text.split("\n\n").map((part) => el("p", {}, part))])));
+}
+
+function aboutSection(sides) {
+  return section("about", "What this rests on", ...sides.map((side) => [side.name ? el("h3", {}, nameOf(side.name)) : null, unmodelledPart(side), notesPart(side), rulesPart(side), matmulsPart(side), kernelsPart(side)]));
+}
+
+function unmodelledPart(side) {
+  const { unmodelled } = side.found;
+  return unmodelled.length ? [el("h4", {}, "Not understood"), el("ul", {}, unmodelled.slice(0, 50).map((one) => el("li", {}, nameOf(one.what, { most: 400, tag: "span" }), ": ", nameOf(one.effect, { most: 400, tag: "span" }), one.line ? ` (HLO line ${one.line})` : "")))] : null;
+}
+
+function notesPart(side) {
+  const notes = [...new Set([...side.found.notes, ...(side.found.time?.notes ?? [])])];
+  return notes.length ? [el("h4", {}, "Notes"), el("ul", {}, notes.map((words) => el("li", {}, nameOf(words, { most: 600, tag: "span" }))))] : null;
+}
+
+function rulesPart(side) {
+  const rules = side.found.time?.rules ?? [];
+  if (!rules.length) return null;
+  const heads = ["rule of the cost model", "priced of this step", "may be off by", "compared with measurements"];
+  return unfolding("How the time is predicted", () => el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Rules of the cost model" }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
+    el("tbody", {}, rules.map((rule, index) => el("tr", {}, el("td", {}, rule.rule), el("td", {}, figure(side, `analysis.time.rules.${index}.time_us`, "time")), el("td", {}, figure(side, `analysis.time.rules.${index}.error`, "share")), el("td", {}, rule.calibrated ? (rule.measured_once ? "once" : "yes") : "no")))))));
+}
+
+function matmulsPart(side) {
+  const { matmuls } = side.found;
+  if (!matmuls.length) return null;
+  return unfolding(`Matrix multiplications, ${plural(matmuls.length, "line")}`, () => el("ul", {}, matmuls.slice(0, 40).map((one, index) => el("li", {}, nameOf(matmulPlace(side, one), { most: 80 }), " ", "flops" in one ? figure(side, `analysis.matmuls.${index}.flops`, "flops") : null))));
+}
+
+function matmulPlace(side, one) {
+  const frame = usersFrame(side.stack(one.source));
+  return frame ? shortPlace(frame) : one.name ?? "no line";
+}
+
+function kernelsPart(side) {
+  const { kernels } = side.found;
+  return kernels.length ? [el("h4", {}, "Kernels"), el("ul", {}, kernels.slice(0, 40).map((kernel) => el("li", {}, nameOf(kernel.name ?? "?", { most: 80 }))))] : null;
+}

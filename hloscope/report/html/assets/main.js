@@ -1,0 +1,75 @@
+// Puts the page together.
+
+const THEMES = ["system", "light", "dark"];
+
+function setTheme(theme) {
+  if (theme === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  document.getElementById("theme").textContent = `Theme: ${theme}`;
+  remember(theme);
+  redraw();
+}
+
+/** Keeps the theme for the next page, where the browser allows that of a file. */
+function remember(theme) {
+  try { localStorage.setItem("hloscope-theme", theme); } catch { /* it does not */ }
+}
+
+function remembered() {
+  try { return localStorage.getItem("hloscope-theme"); } catch { return null; }
+}
+
+let sides = [];
+
+function redraw() {
+  hatches.clear();
+  for (const side of sides) side.view?.resize();
+}
+
+function heading(side) {
+  const { found } = side;
+  const mesh = found.mesh;
+  const place = [found.slice ? `on ${found.slice.name}${found.slice.chosen_by === "guess" ? " (guessed)" : ""}` : "on no slice that is known", found.slice ? plural(found.slice.used_devices, "device") : plural(found.num_partitions, "partition"),
+    mesh ? `mesh ${mesh.axis_names.map((name, index) => `${name}=${mesh.axis_sizes[index]}`).join(" ")}` : null];
+  return el("div", { class: "title" }, el("h1", {}, nameOf(found.target, { most: 110 })), el("p", {}, nameOf(place.filter(Boolean).join(" · "), { most: 200 })));
+}
+
+function navigation() {
+  document.getElementById("nav").append(...sections.map(([id, title]) => el("a", { href: `#${id}` }, title.replace(" of one step", "").replace(" around an instruction", ""))));
+  const links = new Map(sections.map(([id]) => [id, document.querySelector(`#nav a[href="#${id}"]`)]));
+  const watch = new IntersectionObserver((entries) => entries.forEach((entry) => entry.isIntersecting && links.forEach((link, id) => {
+    if (id === entry.target.id) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
+  })), { rootMargin: "-20% 0px -70% 0px" });
+  sections.forEach(([id]) => watch.observe(document.getElementById(id)));
+}
+
+function build() {
+  const names = DATA.diff ? ["before", "after"] : [null];
+  sides = DATA.sides.map((data, number) => new Side(data, number, names[number]));
+  const main = document.getElementById("main");
+  document.getElementById("target").append(nameOf(sides[sides.length - 1].found.target, { most: 60 }));
+  main.replaceChildren(...sides.map(heading), ...sides.map(summary), meshSection(sides), timelineSection(sides), collectivesSection(sides), arraysSection(sides), memorySection(sides), findingsSection(sides), hloSection(sides), aboutSection(sides));
+  const versions = sides[sides.length - 1].found.versions;
+  document.getElementById("foot").append(Object.entries({ ...versions, hloscope: DATA.version }).map(([name, version]) => `${name} ${version}`).join(", "), ". Predicted, not measured. Every figure is one of the JSON that --format json writes.");
+  navigation();
+}
+
+async function start() {
+  const theme = remembered();
+  if (THEMES.includes(theme) && theme !== "system") setTheme(theme);
+  document.getElementById("theme").addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme ?? "system") + 1) % 3]));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.target.closest("input, select, textarea")) return;
+    event.preventDefault();
+    document.querySelector("[id^=search-]")?.focus();
+  });
+  DATA = await unpacked();
+  build();
+  document.documentElement.dataset.ready = String(Math.round(performance.now()));
+}
+
+start().catch((error) => {
+  document.getElementById("loading")?.replaceChildren(`The page cannot be shown: ${error.message}. It needs a browser of 2024 or later.`);
+  throw error;
+});

@@ -1,0 +1,111 @@
+"""What a page that is handed on may say of the machine that made it: no home folder, no user's name, no hidden letter.
+
+Source files are named from the project's folder, those of libraries from the library on, and all others from the
+folder that they have in common.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hloscope.analysis.places import split_place
+from hloscope.cells import cell_of
+from hloscope.report.escaping import plain_lines
+
+_LIBRARY = re.compile(r".*[/\\](?=(?:site|dist)-packages[/\\])", re.DOTALL)
+_HOME = re.compile(r"(?:[A-Za-z]:)?[/\\]{1,2}(?:home|Users|export[/\\]home)[/\\]{1,2}[^/\\\s:'\"]+|(?<![\w.~-])/root(?=/|\b)")
+"""Folders that people's files are in, on machines of any kind."""
+
+
+def _folder(path: str) -> str:
+    return path.rstrip("/\\") + os.sep
+
+
+@dataclass(frozen=True, slots=True)
+class Privacy:
+    """How the strings of one page are written.
+
+    Attributes:
+        files: The name that each source file gets.
+    """
+
+    files: dict[str, str]
+
+    @classmethod
+    def of(cls, files: Iterable[str]) -> Privacy:
+        """Names for the source files of a program, each its own."""
+        known = sorted(set(filter(None, files)))
+        short = {file: _short(file) for file in known}
+        far = [file for file, name in short.items() if _is_absolute(name)]
+        start = _common_folder(far)
+        return cls({**short, **{file: without_people(file[start:]) for file in far}})
+
+    def data(self, value: Any, key: str = "") -> Any:
+        """Plain data with all its strings so written; `file` and `source` of a document hold a place."""
+        if isinstance(value, str):
+            return self.place(value) if key in ("file", "source") else self.text(value)
+        if isinstance(value, dict):
+            return {self.text(name): self.data(inner, name) for name, inner in value.items()}
+        return [self.data(inner, key) for inner in value] if isinstance(value, list) else value
+
+    def place(self, text: str) -> str:
+        """A file, or a file and a line in it."""
+        if text in self.files:
+            return plain_lines(self.files[text])
+        file, line = split_place(text)
+        return self.text(text) if line is None else f"{plain_lines(self.files.get(file) or self.text(file))}:{line}"
+
+    def text(self, text: str) -> str:
+        """Any other string, in which files may be named."""
+        if "/" in text or "\\" in text:
+            for file in self.files:
+                text = text.replace(file, self.files[file]) if _is_absolute(file) and file in text else text
+            text = without_people(text)
+        return plain_lines(text)
+
+
+def without_people(text: str) -> str:
+    """A string without the current folder, home folders and the name of whoever runs this, where it is a folder's."""
+    for start, instead in _own_folders():
+        text = text.replace(start, instead) if start in text else text
+    text = _HOME.sub("~", text)
+    name = _own_name()
+    return text if name is None else re.sub(rf"(?<=[/\\]){re.escape(name)}(?=[/\\]|$)", "~", text)
+
+
+def _own_folders() -> tuple[tuple[str, str], ...]:
+    here, home = os.getcwd(), str(Path.home())
+    return ((_folder(here), ""), (here, "."), (_folder(home), "~/"), (home, "~")) if len(home) > 1 else ()
+
+
+@lru_cache(maxsize=1)
+def _own_name() -> str | None:
+    try:
+        return getpass.getuser() or None
+    except (OSError, KeyError):  # nobody of that number
+        return None
+
+
+def _short(file: str) -> str:
+    cell = cell_of(file)
+    if cell is not None:
+        return cell
+    inside = _LIBRARY.sub("", file)
+    return file.removeprefix(_folder(os.getcwd())) if inside == file else inside
+
+
+def _is_absolute(file: str) -> bool:
+    return file.startswith(("/", "\\")) or file[1:3] in (":\\", ":/")
+
+
+def _common_folder(files: list[str]) -> int:
+    """How many letters of the files' names are the folder that all are in."""
+    shared = os.path.commonprefix(files) if files else ""
+    return max(shared.rfind("/"), shared.rfind("\\")) + 1
