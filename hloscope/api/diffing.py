@@ -29,7 +29,7 @@ from hloscope.program.files import names_hlo, split_module
 from hloscope.program.target import BY_NAME, TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
-from hloscope.report.diffs import DiffDocument, TwoTotals, listed
+from hloscope.report.diffs import DiffDocument, TwoTotals, listed, with_sides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +196,7 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
     names = told_apart((old.name, new.name), (old.analysis, new.analysis))
     sides = zip(names, (old, new), strict=True)
     not_understood = tuple(name for name, side in sides if side.baseline.not_understood)
-    return DiffDocument(
+    found = DiffDocument(
         old=names[0],
         new=names[1],
         same=compared.same and not not_understood,
@@ -209,6 +209,7 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
         peak_bytes=(old.baseline.memory.peak_bytes, new.baseline.memory.peak_bytes),
         step_us=(old.step_us, new.step_us),
     )
+    return with_sides(found, (old.analysis, new.analysis))
 
 
 def _collectives_of(old: Side, new: Side) -> tuple[Sequence[Collective], Sequence[Collective]]:

@@ -63,7 +63,12 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     },
     "checkups": {"text": "checkups:lines", "json": "checkups:as_document"},
     "comparison": {"text": "comparing:lines", "json": "formats:itself", "markdown": "comparing:render_markdown"},
-    "difference": {"text": "diffs:lines", "json": "formats:itself", "markdown": "diffs:render_markdown"},
+    "difference": {
+        "text": "diffs:lines",
+        "json": "formats:itself",
+        "markdown": "diffs:render_markdown",
+        "html": "html.page:render_difference",
+    },
     "dump": {"text": "dumps:lines"},
     "dumped": {"text": "dumps:lines_of_one", "json": "dumps:as_document"},
     "dumped_modules": {"text": "dumps:lines_of_all", "json": "dumps:as_documents"},

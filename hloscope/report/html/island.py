@@ -15,8 +15,9 @@ from hloscope.analysis.places import NOTHING, Sources, short_source, split_place
 from hloscope.documents import plain
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.findings import Finding
+from hloscope.report.html.drawn import arrays_drawn
 from hloscope.report.html.excerpts import excerpt_of
-from hloscope.report.html.privacy import Privacy
+from hloscope.report.html.privacy import Privacy, files_of
 from hloscope.report.pages import page_named
 from hloscope.report.parts import dearest_of
 from hloscope.why.explanation import Explanation, alike, explain
@@ -45,10 +46,11 @@ def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
         "first": [_costly(one) for one in dearest_of(analysis)],
         "explained": list(_explained(analysis, sources)),
         "peak_parts": list(_parts_at_peak(analysis)),
+        "pictures": arrays_drawn(analysis),
         "hlo": hlo,
         "no_hlo": _UNKNOWN_PROGRAM if hlo is None else None,
     }
-    privacy = Privacy.of(frame["file"] for frame in document.get("frames", ()))  # type: ignore[attr-defined]
+    privacy = Privacy.of((*files_of(document), *files_of(found["explained"])))
     lines = {privacy.place(place): found for place, found in _lines(analysis, sources)}
     return {**privacy.data(found), "lines": privacy.data(lines)}
 
@@ -75,6 +77,8 @@ def _evidence(analysis: Analysis) -> Evidence | None:
 
 def _timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:
     """What runs when; else why that is not known."""
+    if analysis.slice is None:
+        return None, "no TPU slice says how long anything takes: name one, as in --slice v5e:2x4"
     try:
         return analysis.timeline(), None
     except HloscopeError as error:
@@ -123,7 +127,7 @@ def _parts_at_peak(analysis: Analysis) -> Iterator[str | None]:
         return
     dimensions = {buffer.name: (buffer.shape.dimensions if buffer.shape else None) or () for buffer in peak.buffers}
     owned = [buffer.name for buffer in peak.buffers if buffer.role is BufferRole.ARGUMENT]
-    bodies = bodies_of((name, dimensions[name]) for name in owned)
+    bodies = bodies_of([(name, dimensions[name]) for name in owned])
     scopes = {buffer.op_name: scopes_of(buffer.op_name) for buffer in peak.buffers if buffer.op_name}
     shared = len(common_path(filter(None, scopes.values())))
     paths = [

@@ -12,9 +12,11 @@ from importlib.resources import files
 from typing import Any
 
 from hloscope.analysis.model import Analysis
+from hloscope.documents import plain
+from hloscope.report.diffs import DiffDocument
 from hloscope.report.escaping import plain_line
 from hloscope.report.html.island import rules_of, side_of
-from hloscope.report.html.privacy import without_people
+from hloscope.report.html.privacy import Privacy, files_of, without_people
 from hloscope.version import __version__
 
 _SCRIPTS = (
@@ -22,6 +24,7 @@ _SCRIPTS = (
     "data.js",
     "dom.js",
     "summary.js",
+    "difference.js",
     "mesh.js",
     "timeline_data.js",
     "timeline.js",
@@ -43,7 +46,25 @@ def render(found: Analysis, *, with_source: bool = True) -> str:
         with_source: Whether it holds lines of the user's code.
     """
     sides = [side_of(found, with_source=with_source)]
-    return _page(found.target, {"sides": sides, "rules": rules_of(found.findings), "diff": None})
+    return _page(found.target, {"sides": sides, "names": [], "rules": rules_of(found.findings), "diff": None})
+
+
+def render_difference(found: DiffDocument, *, with_source: bool = True) -> str:
+    """The page of two programs, before and after side by side.
+
+    Args:
+        found: What differs.
+        with_source: Whether it holds lines of the user's code.
+    """
+    known = [(name, side) for name, side in zip(("before", "after"), found.sides, strict=True) if side is not None]
+    document = plain(found)
+    data = {
+        "sides": [side_of(side, with_source=with_source) for _, side in known],
+        "names": [name for name, _ in known],
+        "rules": rules_of(finding for _, side in known for finding in side.findings),
+        "diff": Privacy.of(files_of(document)).data(document),
+    }
+    return _page(f"{found.old} → {found.new}", data)
 
 
 def _page(title: str, data: Mapping[str, Any]) -> str:

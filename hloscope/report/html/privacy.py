@@ -9,7 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -69,6 +69,14 @@ class Privacy:
                 text = text.replace(file, self.files[file]) if _is_absolute(file) and file in text else text
             text = without_people(text)
         return plain_lines(text)
+
+
+def files_of(value: Any, key: str = "") -> Iterator[str]:
+    """The source files that a document names."""
+    if isinstance(value, str):
+        yield from (value,) if key == "file" else (split_place(value)[0],) if key == "source" else ()
+    for name, inner in value.items() if isinstance(value, dict) else [(key, item) for item in value] if isinstance(value, list) else ():
+        yield from files_of(inner, name)
 
 
 def without_people(text: str) -> str:

@@ -8,7 +8,7 @@ const ARRAY_LISTS = [
 const ARRAYS_SHOWN = 12;
 
 function arraysSection(sides) {
-  return section("arrays", "Arrays", ...sides.map((side) => [side.name ? el("h3", {}, nameOf(side.name)) : null,
+  return section("arrays", ["Arrays"], ...sides.map((side) => [side.name ? el("h3", {}, nameOf(side.name)) : null,
     ARRAY_LISTS.map(([list, title]) => (side.found[list].length ? new ArrayTable(side, list, title).element() : null))]));
 }
 
@@ -85,6 +85,8 @@ function picture(markup, label) {
 
 function pictureOf(side, list, index) {
   const number = side.data.pictures?.[list]?.[index];
-  const markup = number === null || number === undefined ? null : side.data.pictures.drawn[number];
-  return markup ? picture(markup, "The array and who holds what") : null;
+  if (number === null || number === undefined) return null;
+  const { drawn, names } = side.data.pictures;
+  const other = names[number] !== side.found[list][index].name;
+  return [other ? note("It is cut as ", nameOf(names[number], { most: 60 }), " is:") : null, picture(drawn[number], "The array and who holds what")];
 }

@@ -240,8 +240,8 @@ function collectiveDetails(row) {
 
 function whyPart(row, told) {
   const steps = told?.steps ?? [];
-  return [el("h4", {}, "Why it is there"), el("p", {}, nameOf(row.of.why ?? "not known", { most: 1200, tag: "span" })),
-    steps.length ? el("ol", { class: "chain" }, steps.map((step) => el("li", { class: step.is_loss ? "loss" : null }, step.is_loss ? el("b", {}, "here the sharding changes: ") : null, nameOf(step.what, { most: 400, tag: "span" }), step.place ? el("small", {}, ` ${step.place}`) : null,
+  return [el("h4", {}, "Why it is there"), el("p", {}, prose(row.of.why ?? "not known", 1200)),
+    steps.length ? el("ol", { class: "chain" }, steps.map((step) => el("li", { class: step.is_loss ? "loss" : null }, step.is_loss ? el("b", {}, "here the sharding changes: ") : null, prose(step.what, 400), step.place ? el("small", {}, ` ${step.place}`) : null,
       step.arrays.length ? el("div", { class: "mono" }, nameOf(step.arrays.join(", "), { most: 300 }), step.becomes ? [" → ", nameOf(step.becomes, { most: 200 })] : null) : null))) : null,
     told?.equations.length ? [el("h4", {}, "In notation"), el("pre", { class: "code", tabindex: "0", "aria-label": "Notation" }, told.equations.map((line) => `${clipped(line, 400)}\n`))] : null];
 }
@@ -249,8 +249,8 @@ function whyPart(row, told) {
 function triedPart(row, told) {
   const advice = told?.advice ?? [];
   if (!row.of.tried && !advice.length) return null;
-  return [el("h4", {}, "What to change"), el("ul", { class: "advice" }, row.of.tried ? el("li", {}, el("span", { class: "badge good" }, "tried"), " ", nameOf(row.of.tried, { most: 600, tag: "span" })) : null,
-    advice.map((words) => el("li", {}, el("span", { class: "badge" }, "not tried"), " ", nameOf(words, { most: 800, tag: "span" }))))];
+  return [el("h4", {}, "What to change"), el("ul", { class: "advice" }, row.of.tried ? el("li", {}, el("span", { class: "badge good" }, "tried"), " ", prose(row.of.tried, 600)) : null,
+    advice.map((words) => el("li", {}, el("span", { class: "badge" }, "not tried"), " ", prose(words, 800))))];
 }
 
 function findingsPart(row) {
@@ -273,7 +273,7 @@ function factsPart(row) {
   const facts = [["payload", figure(side, `${path}.payload_bytes`, "bytes", { bound: of.bytes_bound })], ["on the wire", figure(side, `${path}.wire_bytes`, "bytes", { bound: of.bytes_bound })],
     ["times per step", figure(side, `${path}.executions`, "count", { bound: of.executions_bound })], ...time, ["devices in a group", figure(side, `${path}.group_size`, "count", { unknown: "pairs" })], ["put there", of.origin], ["loops around it", of.loops.length ? nameOf(of.loops.join(" › ")) : "none"],
     ["groups", nameOf(JSON.stringify((side.found.device_groups?.[of.groups] ?? []).slice(0, 64)), { most: 120, cls: "mono" })], ["op_name", of.op_name ? nameOf(of.op_name, { most: 140, cls: "mono" }) : "not known"]];
-  return [el("h4", {}, "Facts"), el("dl", { class: "facts" }, facts.map(([label, value]) => el("div", {}, el("dt", {}, label), el("dd", {}, value)))), partsPart(row)];
+  return [el("h4", {}, "Facts"), el("dl", { class: "facts" }, facts.map(([label, value]) => el("div", { class: ["groups", "op_name"].includes(label) ? "wide" : null }, el("dt", {}, label), el("dd", {}, value)))), partsPart(row)];
 }
 
 function partsPart(row) {
@@ -290,7 +290,7 @@ function sourcePart(row, told) {
 }
 
 function collectivesSection(sides) {
-  return section("collectives", "Collectives", ...sides.map((side) => {
+  return section("collectives", ["Collectives"], ...sides.map((side) => {
     side.table = new CollectiveTable(side);
     if (!side.rows.length) return note("There are none.");
     return el("div", {}, side.name ? el("h3", {}, nameOf(side.name)) : null, side.table.element());

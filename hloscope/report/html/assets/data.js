@@ -1,6 +1,8 @@
 // The data: unpacked once, read by path. A path names a value of the JSON that `--format json` writes.
 
 let DATA = null;
+/** The programs on the page: one, or two that are compared. */
+let sides = [];
 
 async function unpacked() {
   const packed = document.getElementById("data");

@@ -19,11 +19,28 @@ function nameOf(text, { most = 96, tag = "bdi", cls = "name" } = {}) {
   return el(tag, { class: cls, title: shown === text ? null : text.slice(0, 2000) }, shown);
 }
 
+/** Sentences of hloscope, in which names of the program stand in backticks. */
+function prose(text, most = 1500) {
+  const parts = clipped(text, most).split("`");
+  return el("bdi", { class: "name" }, parts.map((part, index) => (index % 2 && index < parts.length - 1 ? el("code", {}, part) : index % 2 ? `\`${part}` : part)));
+}
+
+/** A path that says of which program it is. */
+function prefixed(side, path) {
+  return side.number === "" ? path : `${side.number}.${path}`;
+}
+
+/** What each program has, side by side where there are two. */
+function pair(sides, make) {
+  if (sides.length === 1 && !sides[0].name) return make(sides[0]);
+  return el("div", { class: "pair" }, sides.map((side) => el("div", { class: "side" }, el("h3", { class: "of" }, side.name, " ", el("small", {}, nameOf(side.found.target, { most: 60 }))), make(side))));
+}
+
 /** A quantity of the document, which stands there at this path: its exact value beside what is read. */
 function figure(side, path, unit, { bound = "exact", unknown = "unknown" } = {}) {
   const value = at(side.data, path);
   if (value === null || value === undefined) return el("span", { class: "unknown" }, unknown);
-  return el("data", { value: String(value), "data-of": `${side.number}.${path}`, "data-unit": unit }, MARKS[bound] + written(value, unit));
+  return el("data", { value: String(value), "data-of": prefixed(side, path), "data-unit": unit }, MARKS[bound] + written(value, unit));
 }
 
 /** A sum over rows of a list of the document, each times another field of it where one is named. */
@@ -34,7 +51,7 @@ function sumFigure(side, list, indexes, field, unit, { times = null, bound = "ex
   if (needsAll && known.length < indexes.length) return el("span", { class: "unknown" }, "unknown");
   const value = known.reduce((sum, index) => sum + rows[index][field] * (times ? rows[index][times] : 1), 0);
   const floor = known.length < indexes.length ? addBounds(bound, "at least") : bound;
-  const attributes = { value: String(value), "data-sum": `${side.number}.${list}`, "data-field": field, "data-unit": unit,
+  const attributes = { value: String(value), "data-sum": prefixed(side, list), "data-field": field, "data-unit": unit,
     "data-rows": indexes.length === rows.length ? "all" : indexes.join(" "), "data-times": times };
   return el("data", attributes, MARKS[floor] + written(value, unit));
 }
@@ -43,16 +60,16 @@ function sumFigure(side, list, indexes, field, unit, { times = null, bound = "ex
 function shareFigure(side, part, whole) {
   const [value, all] = [at(side.data, part), at(side.data, whole)];
   if (value === null || value === undefined || !all) return null;
-  const of = `${side.number}.${part} ${side.number}.${whole}`;
+  const of = `${prefixed(side, part)} ${prefixed(side, whole)}`;
   return el("data", { value: String(value / all), "data-share": of, "data-unit": "share" }, share(value / all));
 }
 
 let sections = [];
 
-/** A section of the page with its heading, which the navigation then has. */
-function section(id, title, ...children) {
-  const heading = el("h2", { id: `${id}-title` }, title);
-  sections.push([id, title]);
+/** A section of the page with its heading; the navigation has the short one. */
+function section(id, [short, title], ...children) {
+  const heading = el("h2", { id: `${id}-title` }, title ?? short);
+  sections.push([id, short]);
   return el("section", { id, class: "card", "aria-labelledby": `${id}-title` }, heading, ...children);
 }
 

@@ -4,8 +4,7 @@ const SEVERITY = { error: ["✗", "bad"], warning: ["▲", "warn"], note: ["●"
 const MOST_PLACES = 20;
 
 function findingsSection(sides) {
-  return section("findings", "Findings", ...sides.map((side) => [side.name ? el("h3", {}, nameOf(side.name)) : null,
-    side.found.findings.length ? el("div", { class: "findings" }, byCause(side).map((places) => findingCard(side, places))) : note("No rule found anything.")]));
+  return section("findings", ["Findings"], pair(sides, (side) => side.found.findings.length ? el("div", { class: "findings" }, byCause(side).map((places) => findingCard(side, places))) : note("No rule found anything.")));
 }
 
 /** Findings that differ in nothing but places and quantities are one, as in the layers of an unrolled loop. */
@@ -21,10 +20,10 @@ function byCause(side) {
 function findingCard(side, places) {
   const finding = side.found.findings[places[0]];
   const [mark, kind] = SEVERITY[finding.severity];
-  const details = ["why", "cost", "fix"].filter((label) => finding[label]).map((label) => [el("dt", {}, label), el("dd", {}, nameOf(finding[label], { most: 1500, tag: "span" }))]);
+  const details = ["why", "cost", "fix"].filter((label) => finding[label]).map((label) => [el("dt", {}, label), el("dd", {}, prose(finding[label], 1500))]);
   return el("article", { class: `finding ${kind}`, id: `finding-${side.number}-${places[0]}`, tabindex: "-1" },
     el("p", { class: "headline" }, el("span", { class: "badge" }, `${mark} ${finding.severity}`), " ", el("code", {}, finding.rule), finding.allowed ? el("span", { class: "badge good" }, "allowed") : null),
-    el("p", {}, nameOf(finding.message, { most: 1500, tag: "span" })), finding.allowed ? note("Allowed: ", nameOf(finding.allowed, { most: 400, tag: "span" })) : null,
+    el("p", {}, prose(finding.message, 1500)), finding.allowed ? note("Allowed: ", prose(finding.allowed, 400)) : null,
     el("dl", {}, details), el("ul", { class: "places" }, places.slice(0, MOST_PLACES).map((index) => findingPlace(side, index))), places.length > MOST_PLACES ? note(`and ${WRITTEN.count(places.length - MOST_PLACES)} more such places`) : null,
     places.slice(1).map((index) => el("a", { id: `finding-${side.number}-${index}` })), finding.source ? excerpt(side, finding.source) : null, rulePage(finding.rule));
 }
@@ -39,21 +38,21 @@ function findingPlace(side, index) {
 function rulePage(name) {
   const page = DATA.rules[name];
   if (!page) return null;
-  return unfolding(`About ${name}`, () => el("div", { class: "page" }, el("p", {}, page.summary), page.sections.map(([title, text]) => [el("h4", {}, title), title === "Example" ? el("pre", { class: "code", tabindex: "0", "aria-label": "Example" }, text) : text.split("\n\n").map((part) => el("p", {}, part))])));
+  return unfolding(`About ${name}`, () => el("div", { class: "page" }, el("p", {}, prose(page.summary)), page.sections.map(([title, text]) => [el("h4", {}, title), title === "Example" ? el("p", { class: "example" }, prose(text, 3000)) : text.split("\n\n").map((part) => el("p", {}, prose(part)))])));
 }
 
 function aboutSection(sides) {
-  return section("about", "What this rests on", ...sides.map((side) => [side.name ? el("h3", {}, nameOf(side.name)) : null, unmodelledPart(side), notesPart(side), rulesPart(side), matmulsPart(side), kernelsPart(side)]));
+  return section("about", ["Basis", "What this rests on"], pair(sides, (side) => el("div", {}, unmodelledPart(side), notesPart(side), rulesPart(side), matmulsPart(side), kernelsPart(side))));
 }
 
 function unmodelledPart(side) {
   const { unmodelled } = side.found;
-  return unmodelled.length ? [el("h4", {}, "Not understood"), el("ul", {}, unmodelled.slice(0, 50).map((one) => el("li", {}, nameOf(one.what, { most: 400, tag: "span" }), ": ", nameOf(one.effect, { most: 400, tag: "span" }), one.line ? ` (HLO line ${one.line})` : "")))] : null;
+  return unmodelled.length ? [el("h4", {}, "Not understood"), el("ul", {}, unmodelled.slice(0, 50).map((one) => el("li", {}, prose(one.what, 400), ": ", prose(one.effect, 400), one.line ? ` (HLO line ${one.line})` : "")))] : null;
 }
 
 function notesPart(side) {
   const notes = [...new Set([...side.found.notes, ...(side.found.time?.notes ?? [])])];
-  return notes.length ? [el("h4", {}, "Notes"), el("ul", {}, notes.map((words) => el("li", {}, nameOf(words, { most: 600, tag: "span" }))))] : null;
+  return notes.length ? [el("h4", {}, "Notes"), el("ul", {}, notes.map((words) => el("li", {}, prose(words, 600))))] : null;
 }
 
 function rulesPart(side) {

@@ -48,7 +48,7 @@ class HloView {
 
   text(one) {
     const inside = one.operands.length ? one.operands.map((name, index) => [index ? ", " : "", nameOf(`%${name}`, { most: 50 })]) : nameOf(one.argument, { most: 160 });
-    return [el("b", {}, nameOf(`%${one.name}`, { most: 120 })), " = ", nameOf(one.shape, { most: 160, cls: "shape" }), " ", el("b", { class: "opcode" }, nameOf(one.opcode, { most: 60 })), "(", inside, ")", one.attributes ? el("span", { class: "attributes" }, ", ", nameOf(one.attributes, { most: 900, tag: "span" })) : null];
+    return [el("b", {}, nameOf(`%${one.name}`, { most: 120 })), " = ", nameOf(one.shape, { most: 160, cls: "shape" }), " ", el("b", { class: "opcode" }, nameOf(one.opcode, { most: 60 })), "(", inside, ")", one.attributes ? el("span", { class: "attributes" }, ", ", nameOf(one.attributes, { most: 900 })) : null];
   }
 
   list(title, computation, names) {
@@ -79,7 +79,7 @@ function hloButton(side, computation, name) {
 }
 
 function hloSection(sides) {
-  return section("hlo", "HLO around an instruction", ...sides.map((side) => {
+  return section("hlo", ["HLO", "HLO around an instruction"], ...sides.map((side) => {
     if (!side.data.hlo) return note(side.name ? `${side.name}: ` : "", side.data.no_hlo);
     side.hloView = new HloView(side);
     return [side.name ? el("h3", {}, nameOf(side.name)) : null, side.hloView.body];

@@ -19,23 +19,25 @@ function remembered() {
   try { return localStorage.getItem("hloscope-theme"); } catch { return null; }
 }
 
-let sides = [];
-
 function redraw() {
   hatches.clear();
   for (const side of sides) side.view?.resize();
 }
 
-function heading(side) {
+function heading(title, words) {
+  return el("div", { class: "title" }, el("h1", {}, nameOf(title, { most: 110 })), el("p", {}, nameOf(words, { most: 200 })));
+}
+
+function headingOf(side) {
   const { found } = side;
-  const mesh = found.mesh;
-  const place = [found.slice ? `on ${found.slice.name}${found.slice.chosen_by === "guess" ? " (guessed)" : ""}` : "on no slice that is known", found.slice ? plural(found.slice.used_devices, "device") : plural(found.num_partitions, "partition"),
+  const { slice, mesh } = found;
+  const place = [slice ? `on ${slice.name}${slice.chosen_by === "guess" ? " (guessed)" : ""}` : "on no slice that is known", slice ? plural(slice.used_devices, "device") : plural(found.num_partitions, "partition"),
     mesh ? `mesh ${mesh.axis_names.map((name, index) => `${name}=${mesh.axis_sizes[index]}`).join(" ")}` : null];
-  return el("div", { class: "title" }, el("h1", {}, nameOf(found.target, { most: 110 })), el("p", {}, nameOf(place.filter(Boolean).join(" · "), { most: 200 })));
+  return heading(found.target, place.filter(Boolean).join(" · "));
 }
 
 function navigation() {
-  document.getElementById("nav").append(...sections.map(([id, title]) => el("a", { href: `#${id}` }, title.replace(" of one step", "").replace(" around an instruction", ""))));
+  document.getElementById("nav").append(...sections.map(([id, title]) => el("a", { href: `#${id}` }, title)));
   const links = new Map(sections.map(([id]) => [id, document.querySelector(`#nav a[href="#${id}"]`)]));
   const watch = new IntersectionObserver((entries) => entries.forEach((entry) => entry.isIntersecting && links.forEach((link, id) => {
     if (id === entry.target.id) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
@@ -43,13 +45,17 @@ function navigation() {
   sections.forEach(([id]) => watch.observe(document.getElementById(id)));
 }
 
+const SECTIONS = [summarySection, meshSection, timelineSection, collectivesSection, arraysSection, memorySection, findingsSection, hloSection, aboutSection];
+
 function build() {
-  const names = DATA.diff ? ["before", "after"] : [null];
-  sides = DATA.sides.map((data, number) => new Side(data, number, names[number]));
-  const main = document.getElementById("main");
-  document.getElementById("target").append(nameOf(sides[sides.length - 1].found.target, { most: 60 }));
-  main.replaceChildren(...sides.map(heading), ...sides.map(summary), meshSection(sides), timelineSection(sides), collectivesSection(sides), arraysSection(sides), memorySection(sides), findingsSection(sides), hloSection(sides), aboutSection(sides));
-  const versions = sides[sides.length - 1].found.versions;
+  sides = DATA.sides.map((data, number) => new Side(data, number, DATA.names[number] ?? null));
+  const { diff } = DATA;
+  const title = diff ? `${diff.old} → ${diff.new}` : sides[0].found.target;
+  document.getElementById("target").append(nameOf(title, { most: 60 }));
+  const first = diff ? [heading("Before and after", title), differenceSection()] : [headingOf(sides[0])];
+  if (diff && sides.length < 2) first.push(note("Of a baseline nothing is known but what it moves."));
+  document.getElementById("main").replaceChildren(...first, ...(sides.length ? SECTIONS.map((make) => make(sides)) : []));
+  const versions = sides[sides.length - 1]?.found.versions ?? {};
   document.getElementById("foot").append(Object.entries({ ...versions, hloscope: DATA.version }).map(([name, version]) => `${name} ${version}`).join(", "), ". Predicted, not measured. Every figure is one of the JSON that --format json writes.");
   navigation();
 }

@@ -6,7 +6,7 @@ const ROLE_WORDS = {
 };
 
 function memorySection(sides) {
-  return section("memory", "HBM at its peak", ...sides.map((side) => [side.name ? el("h3", {}, nameOf(side.name)) : null, memoryPeak(side)]));
+  return section("memory", ["HBM", "HBM at its peak"], pair(sides, memoryPeak));
 }
 
 function memoryPeak(side) {
@@ -26,13 +26,20 @@ function peakGroups(side, byRole) {
   const peak = side.found.memory_peak;
   const groups = new Map();
   peak.buffers.forEach((buffer, index) => {
-    const key = byRole ? ROLE_WORDS[buffer.role] : side.data.peak_parts[index] ?? "no part of the model names it";
+    const key = byRole ? ROLE_WORDS[buffer.role] : side.data.peak_parts[index] ?? bufferPlace(side, buffer);
     (groups.get(key) ?? groups.set(key, []).get(key)).push(index);
   });
   const size = (indexes) => indexes.reduce((sum, index) => sum + peak.buffers[index].bytes * peak.buffers[index].count, 0);
   const sorted = [...groups].sort(([, one], [, other]) => size(other) - size(one)).slice(0, 24);
   const rows = sorted.map(([key, indexes]) => peakRow(side, key, size(indexes), sumFigure(side, "analysis.memory_peak.buffers", indexes, "bytes", "bytes", { times: "count" }), rolesOf(peak, indexes)));
   return peak.other_bytes ? [...rows, peakRow(side, "buffers too small to be told", peak.other_bytes, figure(side, "analysis.memory_peak.other_bytes", "bytes"), [])] : rows;
+}
+
+/** The argument, or the line that makes a buffer, where no part of the model is known. */
+function bufferPlace(side, buffer) {
+  if (buffer.role === "argument") return buffer.name;
+  const frame = usersFrame(side.stack(buffer.source));
+  return frame ? shortPlace(frame) : `%${buffer.name}`;
 }
 
 /** What each role takes of a group, as pieces of its bar. */
@@ -49,7 +56,7 @@ function peakRow(side, label, bytes, shown, roles) {
     piece.style.width = `${(100 * part) / side.found.memory_peak.live_bytes}%`;
     track.append(piece);
   }
-  return el("li", {}, nameOf(label, { most: 44, cls: "label" }), track, el("b", {}, shown), el("small", {}, roles.map(([role]) => role).join(", ")));
+  return el("li", {}, nameOf(label, { most: 44, cls: "label" }), track, el("b", {}, shown), el("small", {}, roles.map(([role], index) => [index ? ", " : "", el("span", { class: `dot role-${role}`, "aria-hidden": "true" }), role])));
 }
 
 function bufferTable(side) {

@@ -8,10 +8,13 @@ const WAITS = {
   limit_us: ["what memory or the matrix units take besides", "limit"],
 };
 
+function summarySection(sides) {
+  return section("summary", ["Summary"], pair(sides, summary));
+}
+
 function summary(side) {
   const { found } = side;
-  return section("summary", "Summary",
-    el("p", { class: "verdict" }, verdict(side)),
+  return el("div", { class: "narrows" }, el("p", { class: "verdict" }, verdict(side)),
     found.time ? stepSplit(side) : note("No step is predicted: no TPU slice says how long anything takes. Name one with --slice, for example v5e:2x4."),
     el("div", { class: "tiles" }, axisTile(side), memoryTile(side)),
     fixFirst(side));
@@ -49,7 +52,7 @@ function stepSplit(side) {
     legendRow(side, "communication hidden behind computing", "hidden", "analysis.time.hidden_us", null)];
   return el("div", { class: "step" },
     el("div", { class: "big" }, figure(side, "analysis.time.step_us", "time", time), el("small", {}, "predicted for one step"),
-      el("small", {}, figure(side, "analysis.time.least_us", "time"), " to ", figure(side, "analysis.time.most_us", "time"), " by the errors of the rules")),
+      el("small", {}, figure(side, "analysis.time.least_us", "time"), " to ", figure(side, "analysis.time.most_us", "time"), ", by how far its rules may be off")),
     el("div", { class: "where" }, bar, hiddenBar(side), el("ul", { class: "legend" }, rows), stepRemarks(side)));
 }
 
@@ -164,7 +167,7 @@ function costly(side, one) {
   return el("li", {}, el("div", { class: "headline" }, nameOf(one.headline, { most: 110 })),
     el("p", {}, side.found.time ? [el("b", {}, sumFigure(side, "analysis.collectives", rows, "exposed_us", "time", { times: "executions", needsAll: true })), " exposed · "] : null,
       el("b", {}, sumFigure(side, "analysis.collectives", rows, "wire_bytes_per_step", "bytes", { bound: boundOf(side, rows) })), " sent · ", where.split(" in ").slice(1).join(" in ")),
-    el("dl", {}, about.map(([label, words]) => [el("dt", {}, label), el("dd", {}, nameOf(words, { most: 600, tag: "span" }))])),
+    el("dl", {}, about.map(([label, words]) => [el("dt", {}, label), el("dd", {}, prose(words, 600))])),
     el("button", { type: "button", class: "quiet", onclick: () => side.table.only(rows, one.headline) }, `Show ${rows.length === 1 ? "it" : `all ${WRITTEN.count(rows.length)}`} below`));
 }
 

@@ -31,7 +31,8 @@ class TimelineView {
     this.computation = computation;
     this.index = this.side.timeline.computations.indexOf(computation);
     this.lanes = lanesOf(computation);
-    this.whole = [0, Math.max(computation.time_us, 1e-9)];
+    const others = name === this.side.timeline.entry ? sides.map((side) => side.timeline?.step_us ?? 0) : []; // of two programs on one scale
+    this.whole = [0, Math.max(computation.time_us, ...others, 1e-9)];
     this.view = [...this.whole];
     this.selected = null;
     this.layout();
@@ -146,6 +147,7 @@ class TimelineView {
       pen.fillStyle = this.inks.hatch[kind];
       pen.fillRect(left, top, width, height);
     }
+    if (KINDS[kind] === "loop") this.drawInsideOfLoop(pen, row.of[index], left, width, top, height);
     if (row.of[index] === this.selected) {
       pen.strokeStyle = this.inks.ink;
       pen.lineWidth = 2;
@@ -154,11 +156,42 @@ class TimelineView {
     if (width > 46) this.drawName(pen, row.of[index], kind, left, width, top, height);
   }
 
+  /** Below a loop's name: which part of it is waited. */
+  drawInsideOfLoop(pen, one, left, width, top, height) {
+    const waited = width * this.waitedShare(one);
+    pen.fillStyle = this.inks.fill[0];
+    pen.fillRect(left, top + height - 5, width, 5);
+    for (const ink of [this.inks.fill[1], this.inks.hatch[1]]) {
+      pen.fillStyle = ink;
+      pen.fillRect(left + width - waited, top + height - 5, waited, 5);
+    }
+  }
+
+  /** The part of an interval in which the core waits: of a loop that of its bodies. */
+  waitedShare(one) {
+    if (one.wait) return 1;
+    const runs = one.runs.filter((run) => run.times > 0);
+    const waited = runs.reduce((sum, run) => sum + run.times * this.waitedIn(run.computation), 0);
+    return one.end_us > one.begin_us ? Math.min(1, waited / (one.end_us - one.begin_us)) : 0;
+  }
+
+  waitedIn(name) {
+    this.waited ??= new Map();
+    if (!this.waited.has(name)) {
+      this.waited.set(name, 0);
+      const found = this.side.timeline.computations.find((one) => one.name === name);
+      const core = (found?.intervals ?? []).filter((one) => one.unit === "core");
+      this.waited.set(name, core.reduce((sum, one) => sum + (one.end_us - one.begin_us) * this.waitedShare(one), 0));
+    }
+    return this.waited.get(name);
+  }
+
   drawName(pen, one, kind, left, width, top, height) {
     pen.font = this.inks.small;
     pen.textAlign = "left";
     const most = Math.floor((width - 8) / 6.1);
-    const loop = one.runs.length ? `↻ ${Math.max(...one.runs.map((run) => run.times))}× ` : "";
+    const longest = this.longestRun(one);
+    const loop = longest ? `↻ ${longest.times}× ` : "";
     const text = clipped(loop + intervalName(one).slice(0, 80), Math.max(most, 4)).slice(0, most);
     if (this.inks.hatch[kind]) {
       pen.fillStyle = this.inks.card;
@@ -186,7 +219,7 @@ class TimelineView {
     let shares = this.waits.get(this.computation);
     if (shares?.length !== Math.max(1, Math.round(width))) this.waits.set(this.computation, shares = this.waitShares(Math.max(1, Math.round(width))));
     pen.fillStyle = this.inks.fill[0];
-    pen.fillRect(LABEL_WIDTH, 3, width, height);
+    pen.fillRect(LABEL_WIDTH, 3, (width * this.computation.time_us) / this.whole[1], height);
     pen.fillStyle = this.inks.fill[1];
     shares.forEach((part, pixel) => part > 0 && pen.fillRect(LABEL_WIDTH + pixel, 3 + height * (1 - part), 1, height * part));
     const [from, to] = this.view.map((time) => LABEL_WIDTH + (time / this.whole[1]) * width);
@@ -206,10 +239,11 @@ class TimelineView {
     const shares = new Float64Array(pixels);
     const perPixel = this.whole[1] / pixels;
     for (const one of this.computation.intervals) {
-      if (!one.wait) continue;
+      const part = one.unit === "core" ? this.waitedShare(one) : 0;
+      if (!part) continue;
       for (let pixel = Math.floor(one.begin_us / perPixel); pixel < pixels && pixel * perPixel < one.end_us; pixel += 1) {
         const inside = Math.min(one.end_us, (pixel + 1) * perPixel) - Math.max(one.begin_us, pixel * perPixel);
-        shares[pixel] += Math.max(0, inside) / perPixel;
+        shares[pixel] += (part * Math.max(0, inside)) / perPixel;
       }
     }
     return shares;
@@ -324,17 +358,21 @@ class TimelineView {
     canvas.addEventListener("pointermove", (event) => this.onMove(event));
     canvas.addEventListener("pointerup", (event) => this.onUp(event));
     canvas.addEventListener("pointerleave", () => hideTip());
-    canvas.addEventListener("dblclick", (event) => { const run = this.hit(event.offsetX, event.offsetY)?.runs.find((each) => each.times > 0); if (run) this.openBody(run); });
+    canvas.addEventListener("dblclick", (event) => this.openBody(this.hit(event.offsetX, event.offsetY)));
     canvas.addEventListener("keydown", (event) => this.onKey(event));
     this.overview.addEventListener("pointerdown", (event) => this.onOverview(event));
     this.overview.addEventListener("pointermove", (event) => event.buttons && this.onOverview(event));
   }
 
-  openBody(run) {
-    const bodies = this.selected?.runs ?? [run];
-    const longest = bodies.filter((each) => each.times > 0).map((each) => [each, this.side.timeline.computations.find((one) => one.name === each.computation)?.time_us ?? 0])
-      .sort((one, other) => other[1] - one[1])[0];
-    if (longest) this.open(longest[0].computation, longest[0].times);
+  /** Of what an interval runs what takes longest: of a loop its body. */
+  longestRun(one) {
+    const time = (run) => run.times * (this.side.timeline.computations.find((each) => each.name === run.computation)?.time_us ?? 0);
+    return one.runs.filter((run) => run.times > 0).sort((run, other) => time(other) - time(run))[0] ?? null;
+  }
+
+  openBody(one) {
+    const run = one && this.longestRun(one);
+    if (run) this.open(run.computation, run.times);
   }
 
   onWheel(event) {
@@ -378,7 +416,7 @@ class TimelineView {
     const keys = {
       ArrowLeft: () => this.pan(-0.2), ArrowRight: () => this.pan(0.2), ArrowUp: () => this.step(-1), ArrowDown: () => this.step(1),
       "+": () => this.zoom(0.6), "=": () => this.zoom(0.6), "-": () => this.zoom(1 / 0.6), 0: () => this.fit(), w: () => this.nextWait(),
-      Enter: () => { const run = this.selected?.runs.find((each) => each.times > 0); if (run) this.openBody(run); },
+      Enter: () => this.openBody(this.selected),
       Escape: () => this.path.length > 1 && this.open(this.path[this.path.length - 2].name, this.path[this.path.length - 2].times),
     };
     if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
@@ -438,7 +476,7 @@ const TIMELINE_LEGEND = [["compute", "computes"], ["loop", "a loop, folded"], ["
 
 function timelineSection(sides) {
   const parts = sides.map((side) => (side.timeline ? timelineOf(side) : note(side.name ? `${side.name}: ` : "", side.data.no_timeline)));
-  return section("timeline", "Timeline of one step", ...parts);
+  return section("timeline", ["Timeline", "Timeline of one step"], ...parts);
 }
 
 function timelineOf(side) {
@@ -446,7 +484,7 @@ function timelineOf(side) {
   const button = (label, run, title) => el("button", { type: "button", class: "quiet", title, onclick: run }, label);
   const holder = el("div", { class: "canvas" }, view.canvas);
   new ResizeObserver(() => view.resize()).observe(holder);
-  return el("div", { class: "timeline" }, side.name ? el("h3", {}, nameOf(side.name)) : null,
+  return el("div", { class: "timeline" }, side.name ? el("h3", { class: "of" }, nameOf(side.name)) : null,
     el("div", { class: "tools" }, view.crumbs, el("span", { class: "buttons" }, button("−", () => view.zoom(1 / 0.6), "Zoom out"), button("+", () => view.zoom(0.6), "Zoom in"),
       button("Whole", () => view.fit(), "Show all of it"), button("Longest wait", () => view.nextWait(), "Go to the longest wait, then to the next one"))),
     el("div", { class: "canvas" }, view.overview), holder,
