@@ -88,9 +88,11 @@ def without_people(text: str) -> str:
     return text if name is None else re.sub(rf"(?<=[/\\]){re.escape(name)}(?=[/\\]|$)", "~", text)
 
 
-def _own_folders() -> tuple[tuple[str, str], ...]:
-    here, home = os.getcwd(), str(Path.home())
-    return ((_folder(here), ""), (here, "."), (_folder(home), "~/"), (home, "~")) if len(home) > 1 else ()
+def _own_folders() -> list[tuple[str, str]]:
+    """The current folder and the home folder with what stands in their place, the one inside the other first."""
+    known = [(os.getcwd(), ("", ".")), (str(Path.home()), ("~/", "~"))]
+    folders = sorted((pair for pair in known if len(pair[0]) > 1), key=lambda pair: -len(pair[0]))
+    return [step for folder, (begin, alone) in folders for step in ((_folder(folder), begin), (folder, alone))]
 
 
 @lru_cache(maxsize=1)
@@ -106,7 +108,10 @@ def _short(file: str) -> str:
     if cell is not None:
         return cell
     inside = _LIBRARY.sub("", file)
-    return file.removeprefix(_folder(os.getcwd())) if inside == file else inside
+    if inside != file:
+        return inside
+    start, instead = next((step for step in _own_folders() if file.startswith(step[0])), ("", ""))
+    return file if instead else file.removeprefix(start)
 
 
 def _is_absolute(file: str) -> bool:
