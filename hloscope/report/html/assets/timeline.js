@@ -215,9 +215,7 @@ class TimelineView {
     const pen = this.overview.getContext("2d");
     const [width, height] = [this.width - LABEL_WIDTH, OVERVIEW_HEIGHT - 6];
     pen.clearRect(0, 0, this.width, OVERVIEW_HEIGHT);
-    this.waits ??= new WeakMap();
-    let shares = this.waits.get(this.computation);
-    if (shares?.length !== Math.max(1, Math.round(width))) this.waits.set(this.computation, shares = this.waitShares(Math.max(1, Math.round(width))));
+    const shares = this.waitShares(Math.max(1, Math.round(width)));
     pen.fillStyle = this.inks.fill[0];
     pen.fillRect(LABEL_WIDTH, 3, (width * this.computation.time_us) / this.whole[1], height);
     pen.fillStyle = this.inks.fill[1];
@@ -235,8 +233,13 @@ class TimelineView {
     pen.fillText("overview", 2, OVERVIEW_HEIGHT / 2);
   }
 
+  /** How much of each pixel of the overview the core waits in; kept until the width is another one. */
   waitShares(pixels) {
+    this.shares ??= new WeakMap();
+    const known = this.shares.get(this.computation);
+    if (known?.length === pixels) return known;
     const shares = new Float64Array(pixels);
+    this.shares.set(this.computation, shares);
     const perPixel = this.whole[1] / pixels;
     for (const one of this.computation.intervals) {
       const part = one.unit === "core" ? this.waitedShare(one) : 0;
@@ -292,22 +295,32 @@ class TimelineView {
     const found = wanted.intervals.filter(isIt);
     const one = found.find((each) => each.wait && each.end_us > each.begin_us) ?? found.find((each) => each.end_us > each.begin_us) ?? found[0];
     if (!one) return false;
-    if (this.computation !== wanted) this.open(computation, Math.max(wanted.executions, wanted.executions_beside));
-    this.select(one);
+    this.goTo(wanted, one);
     return true;
   }
 
+  /** All that is waited for in the step, wherever it stands, what takes most of it first. */
   longestWaits() {
-    return this.computation.intervals.filter((one) => one.wait && one.end_us > one.begin_us)
-      .sort((one, other) => (other.end_us - other.begin_us) - (one.end_us - one.begin_us));
+    const perStep = ({ within, one }) => within.executions * (one.end_us - one.begin_us);
+    return this.side.timeline.computations.flatMap((within) => within.intervals.map((one) => ({ within, one })))
+      .filter((wait) => wait.one.wait && perStep(wait) > 0)
+      .sort((wait, other) => perStep(other) - perStep(wait));
   }
 
   nextWait() {
-    this.waitsByLength ??= new WeakMap();
-    const waits = this.waitsByLength.get(this.computation) ?? this.longestWaits();
-    this.waitsByLength.set(this.computation, waits);
-    if (!waits.length) return say("Nothing is waited for here.");
-    this.select(waits[(waits.indexOf(this.selected) + 1) % waits.length]);
+    this.waits ??= this.longestWaits();
+    if (!this.waits.length) return say("Nothing is waited for.");
+    const place = this.waits.findIndex((wait) => wait.one === this.selected);
+    const { within, one } = this.waits[(place + 1) % this.waits.length];
+    this.goTo(within, one);
+  }
+
+  goTo(computation, one) {
+    if (this.computation !== computation) {
+      this.path = this.path.slice(0, 1);
+      this.open(computation.name, Math.max(computation.executions, computation.executions_beside));
+    }
+    this.select(one);
   }
 
   /** The next or the one before, along the lane of what is selected. */
