@@ -40,6 +40,7 @@ from hloscope.version import __version__
 if TYPE_CHECKING:
     from hloscope import aio, contracts, rules
     from hloscope.analysis.model import Analysis, ArrayFact, Collective, Collectives, Total, Totals
+    from hloscope.analysis.model.picture import Picture
     from hloscope.analysis.model.recording import RecordedProgram, Recording
     from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Suggestions
     from hloscope.analysis.model.timeline import Timeline
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "hloscope.analysis.model": "Analysis ArrayFact Collective Collectives Total Totals",
+    "hloscope.analysis.model.picture": "Picture",
     "hloscope.analysis.model.recording": "RecordedProgram Recording",
     "hloscope.analysis.model.suggestion": "SuggestedSpec Suggestion Suggestions",
     "hloscope.analysis.model.timeline": "Timeline",
@@ -161,6 +163,7 @@ __all__ = [
     "ImportedTwiceError",
     "MeshError",
     "NotationError",
+    "Picture",
     "PluginError",
     "Prices",
     "ProfileError",

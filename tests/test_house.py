@@ -16,7 +16,7 @@ PUBLIC = (
     "Accepted Analysis ArrayFact BaselineError CheckReport Checkups Collective Collectives CompileError "
     "CompilerDiedError ConfigError ConfigMistakesError DeviceCountError DiffDocument DumpedModules "
     "DumpedResult ExecutorError Explanation Explanations Finding HbmError HloParseError HloscopeError "
-    "ImportedTwiceError MeshError NotationError PluginError Prices ProfileError RecordedProgram Recorder "
+    "ImportedTwiceError MeshError NotationError Picture PluginError Prices ProfileError RecordedProgram Recorder "
     "Recording ShardingTable SliceError SuggestedSpec Suggestion Suggestions TargetError TimeLimitError Timeline Total "
     "Totals TraceError UnknownKeywordError Unpriced UnsupportedJaxError Verification WrongCallError __version__ accept "
     "aio analyze analyze_all analyze_text check compare contracts diff doctor explain measure merge_reports price "

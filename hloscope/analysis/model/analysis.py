@@ -27,6 +27,7 @@ from hloscope.units import format_bytes, plural
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from hloscope.analysis.model.picture import Picture
     from hloscope.analysis.model.timeline import Timeline
     from hloscope.plain_types import AnalysisDict
 
@@ -151,6 +152,32 @@ class Analysis(Shown, Evident):
         """
         found: Timeline = import_module("hloscope.api.timelines").timeline_of_analysis(self)
         return found
+
+    @front_door
+    def mesh_picture(self) -> Picture:
+        """The mesh on its slice: chips, hosts and links, what crosses them in a step, and what each axis connects.
+
+        Raises:
+            HloscopeError: There is no TPU slice.
+        """
+        picture: Picture = import_module("hloscope.report.pictures.drawn").mesh_picture(self)
+        return picture
+
+    @front_door
+    def array(self, name: str) -> Picture:
+        """An argument, an output or a large intermediate as the axes of the mesh cut it, with who holds what.
+
+        Example:
+            >>> found.array("params['w']")
+
+        Args:
+            name: The array's name, as the report has it.
+
+        Raises:
+            HloscopeError: There is no such array.
+        """
+        picture: Picture = import_module("hloscope.report.pictures.drawn").array_picture(self, name)
+        return picture
 
     def to_dataframe(self) -> DataFrame:
         """A row for each collective: `collectives.to_dataframe()`."""

@@ -61,6 +61,11 @@ class Evident:
         return with_evidence(other, self._evidence) if hasattr(self, "_evidence") else other
 
 
+def evidence_if_known(found: Evident) -> Evidence | None:
+    """What a result was made of; None where that is not known here."""
+    return getattr(found, "_evidence", None)
+
+
 def with_evidence(result: _Result, evidence: Evidence) -> _Result:
     """The result, which remembers what it was made of from here on."""
     object.__setattr__(result, "_evidence", evidence)
