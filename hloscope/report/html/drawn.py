@@ -6,7 +6,11 @@ import re
 from collections.abc import Iterable
 
 from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact
-from hloscope.report.pictures.arrays import array_svg
+from hloscope.errors import HloscopeError
+from hloscope.hlo import HloModule
+from hloscope.report.pictures.arrays import shards_svg
+from hloscope.report.pictures.drawn import placed_in, shards_in
+from hloscope.report.pictures.meshes import mesh_svg
 
 _MOST = 240
 """Arrays that are drawn; those that lie alike are drawn once."""
@@ -26,7 +30,7 @@ def arrays_drawn(analysis: Analysis) -> dict[str, object]:
         key = (array.dtype, array.global_shape, array.local_shape, array.sharding)
         if key not in known and len(drawn) < _MOST:
             known[key] = len(drawn)
-            drawn.append(_for_page(array_svg(array, analysis.mesh)))
+            drawn.append(_for_page(shards_svg(shards_in(analysis, array))))
             names.append(array.name)
         return known.get(key)
 
@@ -40,6 +44,19 @@ def arrays_drawn(analysis: Analysis) -> dict[str, object]:
         "drawn": drawn,
         "names": names,
     }
+
+
+def mesh_drawn(analysis: Analysis, module: HloModule | None) -> dict[str, str | None]:
+    """The mesh on its slice, with what crosses each link; else why there is none.
+
+    Args:
+        analysis: What is known of the program.
+        module: Its parsed text; None where that is not known.
+    """
+    try:
+        return {"picture": _for_page(mesh_svg(placed_in(analysis, module))), "why_not": None}
+    except HloscopeError as error:
+        return {"picture": None, "why_not": error.on_one_line()}
 
 
 def _for_page(picture: str) -> str:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from hloscope.analysis.model import Analysis, BufferRole, SourceFrame
-from hloscope.analysis.model.evidence import Evidence
+from hloscope.analysis.model.evidence import Evidence, evidence_if_known
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.analysis.paths import bodies_of, common_path, folded, scopes_of
 from hloscope.analysis.places import NOTHING, Sources, short_source, split_place, users_frame
 from hloscope.documents import plain
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.findings import Finding
-from hloscope.report.html.drawn import arrays_drawn
+from hloscope.report.html.drawn import arrays_drawn, mesh_drawn
 from hloscope.report.html.excerpts import excerpt_of
 from hloscope.report.html.privacy import Privacy, files_of
 from hloscope.report.pages import page_named
@@ -34,10 +34,11 @@ def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
         analysis: What is known of it.
         with_source: Whether lines of the user's code are among it.
     """
-    evidence = _evidence(analysis)
+    evidence = evidence_if_known(analysis)
+    module = None if evidence is None else evidence.module()
     timeline, missing = _timeline(analysis)
     sources = _sources(evidence) if with_source else NOTHING
-    hlo = None if evidence is None else excerpt_of(evidence.module(), analysis, timeline)
+    hlo = None if module is None else excerpt_of(module, analysis, timeline)
     document = plain(analysis)
     found = {
         "analysis": document,
@@ -46,6 +47,7 @@ def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
         "first": [_costly(one) for one in dearest_of(analysis)],
         "explained": list(_explained(analysis, sources)),
         "peak_parts": list(_parts_at_peak(analysis)),
+        "mesh": mesh_drawn(analysis, module),
         "pictures": arrays_drawn(analysis),
         "hlo": hlo,
         "no_hlo": _UNKNOWN_PROGRAM if hlo is None else None,
@@ -66,13 +68,6 @@ def _page(name: str) -> dict[str, object] | None:
     except NotationError:  # of a plug-in that this process does not have
         return None
     return {"summary": page.summary, "sections": list(map(list, page.sections))}
-
-
-def _evidence(analysis: Analysis) -> Evidence | None:
-    try:
-        return analysis.evidence
-    except HloscopeError:
-        return None
 
 
 def _timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:

@@ -26,8 +26,11 @@ _SCRIPTS = (
     "summary.js",
     "difference.js",
     "mesh.js",
+    "ink.js",
     "timeline_data.js",
+    "timeline_canvas.js",
     "timeline.js",
+    "collective_details.js",
     "collectives.js",
     "arrays.js",
     "memory.js",
@@ -36,6 +39,7 @@ _SCRIPTS = (
     "main.js",
 )
 """Parts of the one script, in the order in which they stand in it."""
+_STYLES = ("page.css", "sections.css", "media.css")
 
 
 def render(found: Analysis, *, with_source: bool = True) -> str:
@@ -68,7 +72,7 @@ def render_difference(found: DiffDocument, *, with_source: bool = True) -> str:
 
 
 def _page(title: str, data: Mapping[str, Any]) -> str:
-    style = _asset("page.css")
+    style = "\n".join(map(_asset, _STYLES))
     script = '"use strict";\n(() => {\n' + "\n".join(map(_asset, _SCRIPTS)) + "\n})();\n"
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "

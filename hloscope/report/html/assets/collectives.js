@@ -18,12 +18,38 @@ const COLUMNS = [
   { id: "kind", label: "Collective", value: (row) => row.of.kind, cell: (row) => kindCell(row) },
   { id: "axes", label: "Axes", value: (row) => row.axes, cell: (row) => axisChips(row) },
   { id: "module", label: "Part of the model", value: (row) => row.module, cell: (row) => partCell(row) },
-  { id: "wire", label: "Wire per step", isNumber: true, value: (row) => row.of.wire_bytes_per_step ?? Infinity,
-    cell: (row) => figure(row.side, `analysis.collectives.${row.index}.wire_bytes_per_step`, "bytes", { bound: row.bound }) },
-  { id: "runs", label: "Times", isNumber: true, value: (row) => row.of.executions,
-    cell: (row) => figure(row.side, `analysis.collectives.${row.index}.executions`, "count", { bound: row.of.executions_bound }) },
-  { id: "time", label: "Time per step", isNumber: true, isTime: true, value: (row) => row.perStep("time_us") ?? -1, cell: (row) => perStep(row, "time_us") },
-  { id: "exposed", label: "Exposed", isNumber: true, isTime: true, value: (row) => row.perStep("exposed_us") ?? -1, cell: (row) => [perStep(row, "exposed_us"), exposedBar(row.side, [row])] },
+  {
+    id: "wire",
+    label: "Wire per step",
+    isNumber: true,
+    value: (row) => row.of.wire_bytes_per_step ?? Infinity,
+    cell: (row) =>
+      figure(row.side, `analysis.collectives.${row.index}.wire_bytes_per_step`, "bytes", { bound: row.bound }),
+  },
+  {
+    id: "runs",
+    label: "Times",
+    isNumber: true,
+    value: (row) => row.of.executions,
+    cell: (row) =>
+      figure(row.side, `analysis.collectives.${row.index}.executions`, "count", { bound: row.of.executions_bound }),
+  },
+  {
+    id: "time",
+    label: "Time per step",
+    isNumber: true,
+    isTime: true,
+    value: (row) => row.perStep("time_us") ?? -1,
+    cell: (row) => perStep(row, "time_us"),
+  },
+  {
+    id: "exposed",
+    label: "Exposed",
+    isNumber: true,
+    isTime: true,
+    value: (row) => row.perStep("exposed_us") ?? -1,
+    cell: (row) => [perStep(row, "exposed_us"), exposedBar(row.side, [row])],
+  },
 ];
 
 function perStep(row, field) {
@@ -32,12 +58,19 @@ function perStep(row, field) {
 
 function kindCell(row) {
   const arrow = shapesShort(row.of);
-  return [el("span", { class: "kind" }, row.of.kind), row.of.link === "ici" ? null : el("span", { class: "badge" }, row.of.link === "ici+dcn" ? "ICI+DCN" : row.of.link.toUpperCase()),
-    row.of.asynchronous ? el("span", { class: "badge", title: "It is printed as a start and a done" }, "async") : null, el("small", {}, nameOf(arrow, { most: 46, cls: "mono" }))];
+  return [
+    el("span", { class: "kind" }, row.of.kind),
+    row.of.link === "ici"
+      ? null
+      : el("span", { class: "badge" }, row.of.link === "ici+dcn" ? "ICI+DCN" : row.of.link.toUpperCase()),
+    row.of.asynchronous ? el("span", { class: "badge", title: "It is printed as a start and a done" }, "async") : null,
+    el("small", {}, nameOf(arrow, { most: 46, cls: "mono" })),
+  ];
 }
 
 function shapesShort(of) {
-  const shapes = of.kind === "all-gather" ? of.result_shapes : of.operand_shapes.length ? of.operand_shapes : of.result_shapes;
+  const shapes =
+    of.kind === "all-gather" ? of.result_shapes : of.operand_shapes.length ? of.operand_shapes : of.result_shapes;
   const more = shapes.length > 2 ? `, +${shapes.length - 2} more` : "";
   return shapes.slice(0, 2).join(", ") + more;
 }
@@ -45,13 +78,28 @@ function shapesShort(of) {
 function axisChips(row) {
   if (row.of.axes === null) return el("span", { class: "unknown" }, row.axes);
   if (!row.of.axes.length) return "none";
-  return row.of.axes.map((axis) => el("span", { class: `chip ${axisClass(row.side, axis)}` }, nameOf(axis + (row.of.axes_guessed ? "?" : ""), { most: 24 })));
+  return row.of.axes.map((axis) =>
+    el(
+      "span",
+      { class: `chip ${axisClass(row.side, axis)}` },
+      nameOf(axis + (row.of.axes_guessed ? "?" : ""), { most: 24 }),
+    ),
+  );
 }
 
 function partCell(row) {
   const module = row.part.module ? withLayers(row.part.module, row.part.layers) : null;
   const what = [row.part.role, row.part.phase].filter(Boolean).join(", ");
-  return [nameOf(module ?? row.place, { most: 44 }), el("small", {}, [what, module ? row.place : null].filter(Boolean).map((words, index) => [index ? " · " : "", nameOf(words, { most: 44 })]))];
+  return [
+    nameOf(module ?? row.place, { most: 44 }),
+    el(
+      "small",
+      {},
+      [what, module ? row.place : null]
+        .filter(Boolean)
+        .map((words, index) => [index ? " · " : "", nameOf(words, { most: 44 })]),
+    ),
+  ];
 }
 
 function exposedBar(side, rows) {
@@ -74,30 +122,90 @@ class CollectiveTable {
     this.openRows = new Set();
     this.shown = PAGE_ROWS;
     this.body = el("tbody", {});
-    this.head = el("tr", {}, this.columns.map((column) => this.heading(column)));
+    this.head = el(
+      "tr",
+      {},
+      this.columns.map((column) => this.heading(column)),
+    );
     this.count = el("span", { class: "note", role: "status" });
-    this.more = el("button", { type: "button", class: "wide", hidden: true, onclick: () => { this.shown += PAGE_ROWS; this.draw(); } });
-    this.search = el("input", { type: "search", id: `search-${side.number}`, placeholder: "name, kind, axis, line, shape, why…", oninput: () => this.onSearch() });
+    this.more = el("button", {
+      type: "button",
+      class: "wide",
+      hidden: true,
+      onclick: () => {
+        this.shown += PAGE_ROWS;
+        this.draw();
+      },
+    });
+    this.search = el("input", {
+      type: "search",
+      id: `search-${side.number}`,
+      placeholder: "name, kind, axis, line, shape, why…",
+      oninput: () => this.onSearch(),
+    });
     this.axis = this.chooser("axis", "Axis", ["", ...new Set(side.rows.map((row) => row.axes))], () => this.onSearch());
-    this.grouping = this.chooser("group", "Group by", Object.keys(GROUPINGS), () => { this.by = this.grouping.value; this.openGroups.clear(); this.shown = PAGE_ROWS; this.draw(); }, (key) => GROUPINGS[key][0]);
+    this.grouping = this.chooser(
+      "group",
+      "Group by",
+      Object.keys(GROUPINGS),
+      () => {
+        this.by = this.grouping.value;
+        this.openGroups.clear();
+        this.shown = PAGE_ROWS;
+        this.draw();
+      },
+      (key) => GROUPINGS[key][0],
+    );
     this.grouping.value = this.by;
     this.scope = el("p", { class: "scope", hidden: true });
     this.draw();
   }
 
   chooser(id, label, values, change, words = (value) => value || "all") {
-    return el("select", { id: `${id}-${this.side.number}`, "aria-label": label, onchange: change }, values.map((value) => el("option", { value }, clipped(words(value), 40))));
+    return el(
+      "select",
+      { id: `${id}-${this.side.number}`, "aria-label": label, onchange: change },
+      values.map((value) => el("option", { value }, clipped(words(value), 40))),
+    );
   }
 
   heading(column) {
-    const button = el("button", { type: "button", onclick: () => this.sortBy(column.id) }, column.label, el("span", { class: "arrow", "aria-hidden": "true" }));
+    const button = el(
+      "button",
+      { type: "button", onclick: () => this.sortBy(column.id) },
+      column.label,
+      el("span", { class: "arrow", "aria-hidden": "true" }),
+    );
     return el("th", { scope: "col", class: column.isNumber ? "right" : null, "data-column": column.id }, button);
   }
 
   element() {
     const label = (id, words, input) => el("label", { for: `${id}-${this.side.number}` }, words, " ", input);
-    return el("div", { class: "table" }, el("div", { class: "tools" }, label("search", "Filter", this.search), label("axis", "Axis", this.axis), label("group", "Group by", this.grouping), this.count), this.scope,
-      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Collectives" }, el("table", { onkeydown: (event) => this.onKey(event) }, el("caption", { class: "unseen" }, "Collectives. A row unfolds with its button."), el("thead", {}, this.head), this.body)), this.more);
+    return el(
+      "div",
+      { class: "table" },
+      el(
+        "div",
+        { class: "tools" },
+        label("search", "Filter", this.search),
+        label("axis", "Axis", this.axis),
+        label("group", "Group by", this.grouping),
+        this.count,
+      ),
+      this.scope,
+      scrolling(
+        this.side,
+        "Table of collectives",
+        el(
+          "table",
+          { onkeydown: (event) => this.onKey(event) },
+          el("caption", { class: "unseen" }, "Collectives. A row unfolds with its button."),
+          el("thead", {}, this.head),
+          this.body,
+        ),
+      ),
+      this.more,
+    );
   }
 
   sortBy(id) {
@@ -117,7 +225,12 @@ class CollectiveTable {
   only(indexes, words) {
     this.chosen = indexes && new Set(indexes);
     this.scope.hidden = !indexes;
-    this.scope.replaceChildren("Only ", el("b", {}, nameOf(words ?? "", { most: 80 })), " ", el("button", { type: "button", class: "quiet", onclick: () => this.only(null) }, "Show all"));
+    this.scope.replaceChildren(
+      "Only ",
+      el("b", {}, nameOf(words ?? "", { most: 80 })),
+      " ",
+      el("button", { type: "button", class: "quiet", onclick: () => this.only(null) }, "Show all"),
+    );
     this.by = this.grouping.value = indexes && indexes.length <= FEW_ROWS ? "none" : this.by;
     this.onSearch();
     if (indexes) show(this.search);
@@ -139,14 +252,19 @@ class CollectiveTable {
   visible() {
     const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const axis = this.axis.value;
-    const kept = this.side.rows.filter((row) => (!this.chosen || this.chosen.has(row.index)) && (!axis || row.axes === axis) && words.every((word) => row.words.includes(word)));
+    const kept = this.side.rows.filter(
+      (row) =>
+        (!this.chosen || this.chosen.has(row.index)) &&
+        (!axis || row.axes === axis) &&
+        words.every((word) => row.words.includes(word)),
+    );
     const column = this.columns.find((one) => one.id === this.sort);
     return kept.sort((one, other) => this.order(column.value(one), column.value(other)) || one.index - other.index);
   }
 
   order(one, other) {
     if (one === other) return 0;
-    return (one < other) === this.down ? 1 : -1;
+    return one < other === this.down ? 1 : -1;
   }
 
   draw() {
@@ -158,7 +276,10 @@ class CollectiveTable {
     const made = this.by === "none" ? this.drawRows(rows.slice(0, this.shown)) : this.drawGroups(rows);
     this.body.replaceChildren(...made);
     const total = this.side.rows.length;
-    this.count.textContent = rows.length === total ? plural(total, "collective") : `${WRITTEN.count(rows.length)} of ${plural(total, "collective")}`;
+    this.count.textContent =
+      rows.length === total
+        ? plural(total, "collective")
+        : `${WRITTEN.count(rows.length)} of ${plural(total, "collective")}`;
     const left = this.by === "none" ? rows.length - this.shown : 0;
     this.more.hidden = left <= 0;
     this.more.textContent = `Show ${WRITTEN.count(Math.min(left, PAGE_ROWS))} more of ${WRITTEN.count(Math.max(left, 0))}`;
@@ -170,46 +291,133 @@ class CollectiveTable {
       const key = GROUPINGS[this.by][1](row);
       (groups.get(key) ?? groups.set(key, []).get(key)).push(row);
     }
-    const cost = (members) => (this.side.found.time ? members.reduce((sum, row) => sum + (row.perStep("exposed_us") ?? 0), 0) : 0) || members.reduce((sum, row) => sum + (row.of.wire_bytes_per_step ?? 0), 0) * 1e-12;
+    const cost = (members) =>
+      (this.side.found.time ? members.reduce((sum, row) => sum + (row.perStep("exposed_us") ?? 0), 0) : 0) ||
+      members.reduce((sum, row) => sum + (row.of.wire_bytes_per_step ?? 0), 0) * 1e-12;
     const sorted = [...groups].sort(([, one], [, other]) => cost(other) - cost(one));
-    return sorted.flatMap(([key, members]) => [this.groupRow(key, members), ...(this.openGroups.has(key) ? this.drawMembers(members) : [])]);
+    return sorted.flatMap(([key, members]) => [
+      this.groupRow(key, members),
+      ...(this.openGroups.has(key) ? this.drawMembers(members) : []),
+    ]);
   }
 
   drawMembers(members) {
     const shown = this.drawRows(members.slice(0, this.shown));
     const left = members.length - this.shown;
-    if (left > 0) shown.push(el("tr", {}, el("td", { colspan: String(this.columns.length) }, el("button", { type: "button", class: "wide", onclick: () => { this.shown += PAGE_ROWS; this.draw(); } }, `Show ${Math.min(left, PAGE_ROWS)} more of ${left}`))));
+    if (left > 0)
+      shown.push(
+        el(
+          "tr",
+          {},
+          el(
+            "td",
+            { colspan: String(this.columns.length) },
+            el(
+              "button",
+              {
+                type: "button",
+                class: "wide",
+                onclick: () => {
+                  this.shown += PAGE_ROWS;
+                  this.draw();
+                },
+              },
+              `Show ${Math.min(left, PAGE_ROWS)} more of ${left}`,
+            ),
+          ),
+        ),
+      );
     return shown;
   }
 
   groupRow(key, members) {
     const open = this.openGroups.has(key);
-    const name = this.by === "module" && members[0].part.module ? withLayers(members[0].part.module, members.flatMap((row) => row.part.layers)) : key;
-    const toggle = () => { if (!this.openGroups.delete(key)) this.openGroups.add(key); this.draw(); this.focusOn(`[data-group="${CSS.escape(key)}"] button`); };
+    const name =
+      this.by === "module" && members[0].part.module
+        ? withLayers(
+            members[0].part.module,
+            members.flatMap((row) => row.part.layers),
+          )
+        : key;
+    const toggle = () => {
+      if (!this.openGroups.delete(key)) this.openGroups.add(key);
+      this.draw();
+      this.focusOn(`[data-group="${CSS.escape(key)}"] button`);
+    };
     const indexes = members.map((row) => row.index);
-    const sums = { wire: () => sumFigure(this.side, "analysis.collectives", indexes, "wire_bytes_per_step", "bytes", { bound: boundOf(this.side, indexes) }),
-      runs: () => sumFigure(this.side, "analysis.collectives", indexes, "executions", "count"), time: () => this.sumTime(indexes, "time_us"), exposed: () => [this.sumTime(indexes, "exposed_us"), exposedBar(this.side, members)] };
-    const first = el("td", { colspan: "4" }, el("button", { type: "button", class: "unfold", "aria-expanded": String(open), onclick: toggle }, open ? "▾ " : "▸ ", nameOf(name, { most: 60 })), el("small", {}, plural(members.length, "collective")));
-    return el("tr", { class: "group", "data-group": key }, first, this.columns.slice(4).map((column) => el("td", { class: "right" }, sums[column.id]())));
+    const sums = {
+      wire: () =>
+        sumFigure(this.side, "analysis.collectives", indexes, "wire_bytes_per_step", "bytes", {
+          bound: boundOf(this.side, indexes),
+        }),
+      runs: () => sumFigure(this.side, "analysis.collectives", indexes, "executions", "count"),
+      time: () => this.sumTime(indexes, "time_us"),
+      exposed: () => [this.sumTime(indexes, "exposed_us"), exposedBar(this.side, members)],
+    };
+    const first = el(
+      "td",
+      { colspan: "4" },
+      el(
+        "button",
+        { type: "button", class: "unfold", "aria-expanded": String(open), onclick: toggle },
+        open ? "▾ " : "▸ ",
+        nameOf(name, { most: 60 }),
+      ),
+      el("small", {}, plural(members.length, "collective")),
+    );
+    return el(
+      "tr",
+      { class: "group", "data-group": key },
+      first,
+      this.columns.slice(4).map((column) => el("td", { class: "right" }, sums[column.id]())),
+    );
   }
 
   sumTime(indexes, field) {
-    return sumFigure(this.side, "analysis.collectives", indexes, field, "time", { times: "executions", needsAll: true });
+    return sumFigure(this.side, "analysis.collectives", indexes, field, "time", {
+      times: "executions",
+      needsAll: true,
+    });
   }
 
   drawRows(rows) {
     return rows.flatMap((row) => {
       const open = this.openRows.has(row.index);
       const made = [this.row(row, open)];
-      if (open) made.push(el("tr", { class: "details" }, el("td", { colspan: String(this.columns.length) }, collectiveDetails(row))));
+      if (open)
+        made.push(
+          el("tr", { class: "details" }, el("td", { colspan: String(this.columns.length) }, collectiveDetails(row))),
+        );
       return made;
     });
   }
 
   row(row, open) {
-    const toggle = () => { if (!this.openRows.delete(row.index)) this.openRows.add(row.index); this.draw(); this.focusOn(`[data-row="${row.index}"] button`); };
-    const cells = this.columns.map((column, place) => el("td", { class: column.isNumber ? "right" : null }, place === 0
-      ? el("button", { type: "button", class: "unfold", "aria-expanded": String(open), "aria-label": `${row.index + 1}, ${row.of.kind}, ${clipped(row.of.name, 60)}`, onclick: toggle }, open ? "▾ " : "▸ ", column.cell(row)) : column.cell(row)));
+    const toggle = () => {
+      if (!this.openRows.delete(row.index)) this.openRows.add(row.index);
+      this.draw();
+      this.focusOn(`[data-row="${row.index}"] button`);
+    };
+    const cells = this.columns.map((column, place) =>
+      el(
+        "td",
+        { class: column.isNumber ? "right" : null },
+        place === 0
+          ? el(
+              "button",
+              {
+                type: "button",
+                class: "unfold",
+                "aria-expanded": String(open),
+                "aria-label": `${row.index + 1}, ${row.of.kind}, ${clipped(row.of.name, 60)}`,
+                onclick: toggle,
+              },
+              open ? "▾ " : "▸ ",
+              column.cell(row),
+            )
+          : column.cell(row),
+      ),
+    );
     return el("tr", { "data-row": String(row.index), class: open ? "open" : null }, cells);
   }
 
@@ -228,71 +436,14 @@ class CollectiveTable {
   }
 }
 
-// ---- what a row unfolds to
-
-function collectiveDetails(row) {
-  const { side, of } = row;
-  const told = side.explained.get(row.index);
-  return el("div", { class: "inside" }, el("div", {}, whyPart(row, told), triedPart(row, told), findingsPart(row)),
-    el("div", {}, shapesPart(row), factsPart(row), sourcePart(row, told), el("p", { class: "buttons" },
-      side.view ? el("button", { type: "button", onclick: () => side.view.find(of.computation, of.name) ? show(side.view.canvas) : say("It is not on the timeline") }, "Show on the timeline") : null, hloButton(side, of.computation, of.name))));
-}
-
-function whyPart(row, told) {
-  const steps = told?.steps ?? [];
-  return [el("h4", {}, "Why it is there"), el("p", {}, prose(row.of.why ?? "not known", 1200)),
-    steps.length ? el("ol", { class: "chain" }, steps.map((step) => el("li", { class: step.is_loss ? "loss" : null }, step.is_loss ? el("b", {}, "here the sharding changes: ") : null, prose(step.what, 400), step.place ? el("small", {}, ` ${step.place}`) : null,
-      step.arrays.length ? el("div", { class: "mono" }, nameOf(step.arrays.join(", "), { most: 300 }), step.becomes ? [" → ", nameOf(step.becomes, { most: 200 })] : null) : null))) : null,
-    told?.equations.length ? [el("h4", {}, "In notation"), el("pre", { class: "code", tabindex: "0", "aria-label": "Notation" }, told.equations.map((line) => `${clipped(line, 400)}\n`))] : null];
-}
-
-function triedPart(row, told) {
-  const advice = told?.advice ?? [];
-  if (!row.of.tried && !advice.length) return null;
-  return [el("h4", {}, "What to change"), el("ul", { class: "advice" }, row.of.tried ? el("li", {}, el("span", { class: "badge good" }, "tried"), " ", prose(row.of.tried, 600)) : null,
-    advice.map((words) => el("li", {}, el("span", { class: "badge" }, "not tried"), " ", prose(words, 800))))];
-}
-
-function findingsPart(row) {
-  const found = row.side.found.findings.map((finding, index) => [finding, index]).filter(([finding]) => finding.instruction === row.of.name && (finding.computation === null || finding.computation === row.of.computation));
-  return found.length ? [el("h4", {}, "Findings"), el("ul", {}, found.map(([finding, index]) => el("li", {}, el("a", { href: `#finding-${row.side.number}-${index}` }, `${finding.severity}: ${finding.rule}`))))] : null;
-}
-
-function shapesPart(row) {
-  const { of } = row;
-  const list = (shapes) => (shapes.length ? shapes.slice(0, 12).map((shape) => el("div", { class: "mono" }, nameOf(shape, { most: 60 }))) : "none");
-  const more = (shapes) => (shapes.length > 12 ? el("small", {}, `and ${shapes.length - 12} more`) : null);
-  return [el("h4", {}, "Shapes on one device"), el("div", { class: "shapes" }, el("div", {}, el("small", {}, "before"), list(of.operand_shapes), more(of.operand_shapes)), el("span", { class: "becomes", "aria-hidden": "true" }, "→"),
-    el("div", {}, el("small", {}, "after"), list(of.result_shapes), more(of.result_shapes)))];
-}
-
-function factsPart(row) {
-  const { side, of, index } = row;
-  const path = `analysis.collectives.${index}`;
-  const time = side.found.time ? [["one execution", figure(side, `${path}.time_us`, "time")], ["of which exposed", figure(side, `${path}.exposed_us`, "time")]] : [];
-  const facts = [["payload", figure(side, `${path}.payload_bytes`, "bytes", { bound: of.bytes_bound })], ["on the wire", figure(side, `${path}.wire_bytes`, "bytes", { bound: of.bytes_bound })],
-    ["times per step", figure(side, `${path}.executions`, "count", { bound: of.executions_bound })], ...time, ["devices in a group", figure(side, `${path}.group_size`, "count", { unknown: "pairs" })], ["put there", of.origin], ["loops around it", of.loops.length ? nameOf(of.loops.join(" › ")) : "none"],
-    ["groups", nameOf(JSON.stringify((side.found.device_groups?.[of.groups] ?? []).slice(0, 64)), { most: 120, cls: "mono" })], ["op_name", of.op_name ? nameOf(of.op_name, { most: 140, cls: "mono" }) : "not known"]];
-  return [el("h4", {}, "Facts"), el("dl", { class: "facts" }, facts.map(([label, value]) => el("div", { class: ["groups", "op_name"].includes(label) ? "wide" : null }, el("dt", {}, label), el("dd", {}, value)))), partsPart(row)];
-}
-
-function partsPart(row) {
-  return row.of.parts.length ? el("p", {}, "It is made of ", row.of.parts.map((part, number) => [number ? " + " : "", `${part.kind} over ${(part.axes ?? ["?"]).join(",")} (${part.link.toUpperCase()}, `, figure(row.side, `analysis.collectives.${row.index}.parts.${number}.wire_bytes`, "bytes"), ")"])) : null;
-}
-
-function sourcePart(row, told) {
-  const frames = row.frames.slice(0, 12);
-  if (!frames.length) return [el("h4", {}, "Source"), note("Not known: the text names no line for it.")];
-  const place = told?.source ?? placeOf(row.frame);
-  return [el("h4", {}, "Source"), excerpt(row.side, place) ?? excerpt(row.side, placeOf(row.frame)),
-    el("ol", { class: "frames" }, frames.map((frame) => el("li", { class: frame === row.frame ? "own" : null }, nameOf(placeOf(frame), { most: 80, cls: "mono" }), frame.function ? el("small", {}, " in ", nameOf(frame.function, { most: 60 })) : null))),
-    row.of.source_of ? note(`Taken from %${clipped(row.of.source_of)}, as it has no line of its own.`) : null];
-}
-
 function collectivesSection(sides) {
-  return section("collectives", ["Collectives"], ...sides.map((side) => {
-    side.table = new CollectiveTable(side);
-    if (!side.rows.length) return note("There are none.");
-    return el("div", {}, side.name ? el("h3", {}, nameOf(side.name)) : null, side.table.element());
-  }));
+  return section(
+    "collectives",
+    ["Collectives"],
+    ...sides.map((side) => {
+      side.table = new CollectiveTable(side);
+      if (!side.rows.length) return note("There are none.");
+      return el("div", {}, side.name ? el("h3", {}, nameOf(side.name)) : null, side.table.element());
+    }),
+  );
 }

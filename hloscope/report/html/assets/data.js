@@ -38,7 +38,7 @@ class Side {
 
   /** The frames of a stack, innermost first. */
   stack(number) {
-    const rows = number === null || number === undefined ? [] : this.found.stacks?.[number] ?? [];
+    const rows = number === null || number === undefined ? [] : (this.found.stacks?.[number] ?? []);
     return rows.map((row) => this.frame(row));
   }
 
@@ -66,7 +66,10 @@ function placeOf(frame) {
 /** `moe.py:31 in expert`: no folders, no enclosing functions. */
 function shortPlace(frame) {
   const file = frame.file.split(/[/\\]/).pop();
-  const own = (frame.function ?? "").replace(/(\.<locals>\.<(list|set|dict)comp>)+$/, "").split("<locals>.").pop();
+  const own = (frame.function ?? "")
+    .replace(/(\.<locals>\.<(list|set|dict)comp>)+$/, "")
+    .split("<locals>.")
+    .pop();
   const place = frame.line ? `${file}:${frame.line}` : file;
   return ["", "<module>", "<lambda>"].includes(own) ? place : `${place} in ${own}`;
 }
@@ -87,8 +90,22 @@ class Row {
     this.place = this.frame ? shortPlace(this.frame) : `%${of.name}, HLO line ${of.line}`;
     this.line = this.partLine ? shortPlace(this.partLine) : `%${of.name}`;
     this.module = this.part.module ?? this.line;
-    this.words = [of.name, of.kind, this.axes, this.place, this.module, this.part.phase, this.part.role, of.why, of.op_name,
-      ...of.operand_shapes, ...of.result_shapes, ...this.part.arguments].join(" ").toLowerCase();
+    this.words = [
+      of.name,
+      of.kind,
+      this.axes,
+      this.place,
+      this.module,
+      this.part.phase,
+      this.part.role,
+      of.why,
+      of.op_name,
+      ...of.operand_shapes,
+      ...of.result_shapes,
+      ...this.part.arguments,
+    ]
+      .join(" ")
+      .toLowerCase();
   }
 
   /** A time of one execution, per step; null where it is not priced. */
@@ -105,7 +122,9 @@ function rowBound(of) {
 function axesUnknown(side, of) {
   const groups = side.found.device_groups?.[of.groups] ?? [];
   if (!groups.length) return "unknown";
-  return of.group_size === null ? plural(groups.length, "pair") : `${plural(groups.length, "group")} of ${of.group_size}`;
+  return of.group_size === null
+    ? plural(groups.length, "pair")
+    : `${plural(groups.length, "group")} of ${of.group_size}`;
 }
 
 /** `layers[0-35].mlp.gate`: a folded path with the numbers that its first `*` stands for. */

@@ -1,12 +1,27 @@
 // Two programs: what is measured before and after, and every change.
 
 /** Stands for the document of the difference where figures are made. */
-const differenceSide = () => ({ data: DATA, number: "" });
+const differenceSide = () => ({ data: DATA, number: "", name: null });
 
 function differenceSection() {
   const { diff } = DATA;
-  return section("difference", ["Difference", "Before and after"], el("p", { class: "verdict" }, nameOf(diff.old, { most: 90 }), " → ", nameOf(diff.new, { most: 90 }), ": ", el("b", {}, differenceWords(diff))),
-    doubts(diff), measuredTable(diff), el("h3", {}, "Changes"), changeList(diff));
+  return section(
+    "difference",
+    ["Difference", "What differs"],
+    el(
+      "p",
+      { class: "verdict" },
+      nameOf(diff.old, { most: 90 }),
+      " → ",
+      nameOf(diff.new, { most: 90 }),
+      ": ",
+      el("b", {}, differenceWords(diff)),
+    ),
+    doubts(diff),
+    measuredTable(diff),
+    el("h3", {}, "Changes"),
+    changeList(diff),
+  );
 }
 
 function differenceWords(diff) {
@@ -17,22 +32,59 @@ function differenceWords(diff) {
 function doubts(diff) {
   const words = [...diff.unlike, ...diff.not_understood.map((name) => `not everything in ${name} was understood`)];
   if (diff.unsure) words.push(`bytes or executions of ${plural(diff.unsure, "collective")} are not known exactly`);
-  return words.length ? el("ul", { class: "note" }, words.map((word) => el("li", {}, "▲ ", prose(word, 400)))) : null;
+  return words.length
+    ? el(
+        "ul",
+        { class: "note" },
+        words.map((word) => el("li", {}, "▲ ", prose(word, 400))),
+      )
+    : null;
 }
 
 /** Rows of [label, path before, path after, unit, bound before, bound after]. */
 function measured(diff) {
-  const rows = [["sent per step", "diff.totals.old.wire_bytes", "diff.totals.new.wire_bytes", "bytes", diff.totals.old.bound, diff.totals.new.bound]];
-  diff.tallies.forEach((tally, index) => rows.push([`${tally.kind} ${tally.axes || "none"}${tally.axes_guessed ? "?" : ""}`, `diff.tallies.${index}.old.wire_bytes`, `diff.tallies.${index}.new.wire_bytes`, "bytes", tally.old.bound, tally.new.bound]));
-  rows.push(["peak memory", "diff.peak_bytes.0", "diff.peak_bytes.1", "bytes"], ["predicted step", "diff.step_us.0", "diff.step_us.1", "time"]);
+  const rows = [
+    [
+      "sent per step",
+      "diff.totals.old.wire_bytes",
+      "diff.totals.new.wire_bytes",
+      "bytes",
+      diff.totals.old.bound,
+      diff.totals.new.bound,
+    ],
+  ];
+  diff.tallies.forEach((tally, index) =>
+    rows.push([
+      `${tally.kind} ${tally.axes || "none"}${tally.axes_guessed ? "?" : ""}`,
+      `diff.tallies.${index}.old.wire_bytes`,
+      `diff.tallies.${index}.new.wire_bytes`,
+      "bytes",
+      tally.old.bound,
+      tally.new.bound,
+    ]),
+  );
+  rows.push(
+    ["peak memory", "diff.peak_bytes.0", "diff.peak_bytes.1", "bytes"],
+    ["predicted step", "diff.step_us.0", "diff.step_us.1", "time"],
+  );
   return rows.filter(([, before, after]) => at(DATA, before) !== null || at(DATA, after) !== null);
 }
 
 function measuredTable(diff) {
-  const heads = ["per device", "before", "after", "change"];
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Before and after" }, el("table", { class: "measured" }, el("thead", {}, el("tr", {}, heads.map((head, index) => el("th", { scope: "col", class: index ? "right" : null }, head)))),
-    el("tbody", {}, measured(diff).map(([label, before, after, unit, boundBefore, boundAfter]) => el("tr", {}, el("th", { scope: "row" }, nameOf(label, { most: 60 })), el("td", { class: "right" }, figure(differenceSide(), before, unit, { bound: boundBefore })),
-      el("td", { class: "right" }, figure(differenceSide(), after, unit, { bound: boundAfter })), el("td", { class: "right" }, changeWords(at(DATA, before), at(DATA, after), unit)))))));
+  const side = differenceSide();
+  const rows = measured(diff).map(([label, before, after, unit, boundBefore, boundAfter]) => [
+    el("th", { scope: "row" }, nameOf(label, { most: 60 })),
+    figure(side, before, unit, { bound: boundBefore }),
+    figure(side, after, unit, { bound: boundAfter }),
+    changeWords(at(DATA, before), at(DATA, after), unit),
+  ]);
+  return tableOf(
+    side,
+    "What one device sends and takes",
+    ["per device", ">before", ">after", ">change"],
+    rows,
+    "measured",
+  );
 }
 
 /** How much more or less, with an arrow and a sign, so that no colour has to be seen. */
@@ -46,8 +98,25 @@ function changeWords(before, after, unit) {
 
 function changeList(diff) {
   if (!diff.changes.length) return note("There are none.");
-  return el("ul", { class: "changes" }, diff.changes.slice(0, 200).map((change) => {
-    const [mark, kind] = change.increase ? ["▲", "bad"] : change.kind === "regrouped" || change.kind === "equivalent spelling" ? ["≈", "info"] : ["▼", "fewer"];
-    return el("li", { class: "mono" }, el("span", { class: kind }, mark), " ", el("span", { class: "badge" }, change.kind), " ", nameOf(change.text, { most: 400 }));
-  }), diff.changes.length > 200 ? note(`and ${WRITTEN.count(diff.changes.length - 200)} more`) : null);
+  return el(
+    "ul",
+    { class: "changes" },
+    diff.changes.slice(0, 200).map((change) => {
+      const [mark, kind] = change.increase
+        ? ["▲", "bad"]
+        : change.kind === "regrouped" || change.kind === "equivalent spelling"
+          ? ["≈", "info"]
+          : ["▼", "fewer"];
+      return el(
+        "li",
+        { class: "mono" },
+        el("span", { class: kind }, mark),
+        " ",
+        el("span", { class: "badge" }, change.kind),
+        " ",
+        nameOf(change.text, { most: 400 }),
+      );
+    }),
+    diff.changes.length > 200 ? note(`and ${WRITTEN.count(diff.changes.length - 200)} more`) : null,
+  );
 }

@@ -22,7 +22,13 @@ function nameOf(text, { most = 96, tag = "bdi", cls = "name" } = {}) {
 /** Sentences of hloscope, in which names of the program stand in backticks. */
 function prose(text, most = 1500) {
   const parts = clipped(text, most).split("`");
-  return el("bdi", { class: "name" }, parts.map((part, index) => (index % 2 && index < parts.length - 1 ? el("code", {}, part) : index % 2 ? `\`${part}` : part)));
+  return el(
+    "bdi",
+    { class: "name" },
+    parts.map((part, index) =>
+      index % 2 && index < parts.length - 1 ? el("code", {}, part) : index % 2 ? `\`${part}` : part,
+    ),
+  );
 }
 
 /** A path that says of which program it is. */
@@ -33,14 +39,29 @@ function prefixed(side, path) {
 /** What each program has, side by side where there are two. */
 function pair(sides, make) {
   if (sides.length === 1 && !sides[0].name) return make(sides[0]);
-  return el("div", { class: "pair" }, sides.map((side) => el("div", { class: "side" }, el("h3", { class: "of" }, side.name, " ", el("small", {}, nameOf(side.found.target, { most: 60 }))), make(side))));
+  return el(
+    "div",
+    { class: "pair" },
+    sides.map((side) =>
+      el(
+        "div",
+        { class: "side" },
+        el("h3", { class: "of" }, side.name, " ", el("small", {}, nameOf(side.found.target, { most: 60 }))),
+        make(side),
+      ),
+    ),
+  );
 }
 
 /** A quantity of the document, which stands there at this path: its exact value beside what is read. */
 function figure(side, path, unit, { bound = "exact", unknown = "unknown" } = {}) {
   const value = at(side.data, path);
   if (value === null || value === undefined) return el("span", { class: "unknown" }, unknown);
-  return el("data", { value: String(value), "data-of": prefixed(side, path), "data-unit": unit }, MARKS[bound] + written(value, unit));
+  return el(
+    "data",
+    { value: String(value), "data-of": prefixed(side, path), "data-unit": unit },
+    MARKS[bound] + written(value, unit),
+  );
 }
 
 /** A sum over rows of a list of the document, each times another field of it where one is named. */
@@ -51,8 +72,14 @@ function sumFigure(side, list, indexes, field, unit, { times = null, bound = "ex
   if (needsAll && known.length < indexes.length) return el("span", { class: "unknown" }, "unknown");
   const value = known.reduce((sum, index) => sum + rows[index][field] * (times ? rows[index][times] : 1), 0);
   const floor = known.length < indexes.length ? addBounds(bound, "at least") : bound;
-  const attributes = { value: String(value), "data-sum": prefixed(side, list), "data-field": field, "data-unit": unit,
-    "data-rows": indexes.length === rows.length ? "all" : indexes.join(" "), "data-times": times };
+  const attributes = {
+    value: String(value),
+    "data-sum": prefixed(side, list),
+    "data-field": field,
+    "data-unit": unit,
+    "data-rows": indexes.length === rows.length ? "all" : indexes.join(" "),
+    "data-times": times,
+  };
   return el("data", attributes, MARKS[floor] + written(value, unit));
 }
 
@@ -73,6 +100,32 @@ function section(id, [short, title], ...children) {
   return el("section", { id, class: "card", "aria-labelledby": `${id}-title` }, heading, ...children);
 }
 
+/** A table that is moved sideways by itself where it is wide; also with keys. */
+function scrolling(side, label, table) {
+  const whole = side.name ? `${label}, ${side.name}` : label;
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": whole }, table);
+}
+
+/** A table of rows, which are lists of cells; of a head such as `>bytes` the column is aligned to the right. */
+function tableOf(side, label, heads, rows, cls = null) {
+  const right = heads.map((head) => (head.startsWith(">") ? "right" : null));
+  const head = heads.map((text, index) => el("th", { scope: "col", class: right[index] }, text.replace(/^>/, "")));
+  const body = rows.map((cells) =>
+    el(
+      "tr",
+      {},
+      cells.map((cell, index) =>
+        cell instanceof HTMLTableCellElement ? cell : el("td", { class: right[index] }, cell),
+      ),
+    ),
+  );
+  return scrolling(
+    side,
+    label,
+    el("table", { class: cls }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body)),
+  );
+}
+
 function note(...children) {
   return el("p", { class: "note" }, ...children);
 }
@@ -87,13 +140,19 @@ function unfolding(label, make, { open = false } = {}) {
   const fill = () => details.childElementCount === 1 && details.append(make());
   details.addEventListener("toggle", () => details.open && fill());
   details.fill = fill;
-  if (open) { details.open = true; fill(); }
+  if (open) {
+    details.open = true;
+    fill();
+  }
   return details;
 }
 
 /** Brings something into view and makes it what the keyboard is at. */
 function show(element) {
-  element.scrollIntoView({ block: "center", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+  element.scrollIntoView({
+    block: "center",
+    behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth",
+  });
   element.focus({ preventScroll: true });
 }
 
@@ -102,7 +161,16 @@ function excerpt(side, place) {
   const lines = side.data.lines?.[place];
   if (!lines) return null;
   const line = Number(place.split(":").pop());
-  return el("pre", { class: "code", tabindex: "0", "aria-label": `Source around ${place}` },
-    lines.map(([number, text]) => el("span", { class: number === line ? "here" : null },
-      el("i", {}, `${number === line ? "▸" : " "}${String(number).padStart(5)} `), `${clipped(text, 400)}\n`)));
+  return el(
+    "pre",
+    { class: "code", tabindex: "0", role: "group", "aria-label": `Source around ${place}` },
+    lines.map(([number, text]) =>
+      el(
+        "span",
+        { class: number === line ? "here" : null },
+        el("i", {}, `${number === line ? "▸" : " "}${String(number).padStart(5)} `),
+        `${clipped(text, 400)}\n`,
+      ),
+    ),
+  );
 }

@@ -28,7 +28,11 @@ function scaled(value, units) {
 }
 
 function capacity(count) {
-  for (const [unit, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
+  for (const [unit, size] of [
+    ["GiB", 2 ** 30],
+    ["MiB", 2 ** 20],
+    ["KiB", 2 ** 10],
+  ]) {
     if (count >= size) return `${threeDigits(count / size)} ${unit}`;
   }
   return `${count} B`;

@@ -23,7 +23,10 @@ class HloView {
     const { known, computation: within } = this.by.get(computation);
     const one = known.get(name);
     if (!one) return;
-    this.trail = [...this.trail.filter((step) => step.name !== name || step.computation !== computation).slice(-7), { computation, name }];
+    this.trail = [
+      ...this.trail.filter((step) => step.name !== name || step.computation !== computation).slice(-7),
+      { computation, name },
+    ];
     this.body.replaceChildren(this.crumbs(), this.card(within, one));
     if (shows) show(this.body);
   }
@@ -35,53 +38,154 @@ class HloView {
   }
 
   crumbs() {
-    return el("p", { class: "crumbs" }, this.trail.map((step, index) => [index ? " › " : "", index === this.trail.length - 1 ? el("b", {}, nameOf(`%${step.name}`, { most: 40 }))
-      : el("button", { type: "button", class: "quiet", onclick: () => this.open(step.computation, step.name) }, clipped(`%${step.name}`, 40))]));
+    return el(
+      "p",
+      { class: "crumbs" },
+      this.trail.map((step, index) => [
+        index ? " › " : "",
+        index === this.trail.length - 1
+          ? el("b", {}, nameOf(`%${step.name}`, { most: 40 }))
+          : el(
+              "button",
+              { type: "button", class: "quiet", onclick: () => this.open(step.computation, step.name) },
+              clipped(`%${step.name}`, 40),
+            ),
+      ]),
+    );
   }
 
   card(within, one) {
     const row = this.side.byPlace.get(`${within.name}/${one.name}`);
-    return el("div", {}, el("p", { class: "mono line" }, this.text(one)), el("p", { class: "note" }, `HLO line ${WRITTEN.count(one.line)}, in `, nameOf(`%${within.name}`, { most: 60 }), `, which has ${plural(within.count, "instruction")}`, one.is_root ? "; its root" : ""),
-      one.op_name ? el("p", { class: "note" }, "op_name ", nameOf(one.op_name, { most: 300, cls: "mono" })) : null, row ? el("p", {}, el("button", { type: "button", onclick: () => this.side.table.reveal(row) }, "Show the collective")) : null,
-      el("div", { class: "around" }, this.list("Operands", within.name, one.operands), this.list("Users", within.name, one.users)), one.called.map((name) => this.bodyOf(name)));
+    return el(
+      "div",
+      {},
+      el("p", { class: "mono line" }, this.text(one)),
+      el(
+        "p",
+        { class: "note" },
+        `HLO line ${WRITTEN.count(one.line)}, in `,
+        nameOf(`%${within.name}`, { most: 60 }),
+        `, which has ${plural(within.count, "instruction")}`,
+        one.is_root ? "; its root" : "",
+      ),
+      one.op_name ? el("p", { class: "note" }, "op_name ", nameOf(one.op_name, { most: 300, cls: "mono" })) : null,
+      row
+        ? el(
+            "p",
+            {},
+            el("button", { type: "button", onclick: () => this.side.table.reveal(row) }, "Show the collective"),
+          )
+        : null,
+      el(
+        "div",
+        { class: "around" },
+        this.list("Operands", within.name, one.operands),
+        this.list("Users", within.name, one.users),
+      ),
+      one.called.map((name) => this.bodyOf(name)),
+    );
   }
 
   text(one) {
-    const inside = one.operands.length ? one.operands.map((name, index) => [index ? ", " : "", nameOf(`%${name}`, { most: 50 })]) : nameOf(one.argument, { most: 160 });
-    return [el("b", {}, nameOf(`%${one.name}`, { most: 120 })), " = ", nameOf(one.shape, { most: 160, cls: "shape" }), " ", el("b", { class: "opcode" }, nameOf(one.opcode, { most: 60 })), "(", inside, ")", one.attributes ? el("span", { class: "attributes" }, ", ", nameOf(one.attributes, { most: 900 })) : null];
+    const inside = one.operands.length
+      ? one.operands.map((name, index) => [index ? ", " : "", nameOf(`%${name}`, { most: 50 })])
+      : nameOf(one.argument, { most: 160 });
+    return [
+      el("b", {}, nameOf(`%${one.name}`, { most: 120 })),
+      " = ",
+      nameOf(one.shape, { most: 160, cls: "shape" }),
+      " ",
+      el("b", { class: "opcode" }, nameOf(one.opcode, { most: 60 })),
+      "(",
+      inside,
+      ")",
+      one.attributes ? el("span", { class: "attributes" }, ", ", nameOf(one.attributes, { most: 900 })) : null,
+    ];
   }
 
   list(title, computation, names) {
     const known = this.by.get(computation).known;
     const lines = names.map((name) => {
       const one = known.get(name);
-      return el("li", {}, this.link(computation, name), one ? el("small", { class: "mono" }, " ", one.opcode, " ", nameOf(one.shape, { most: 48 })) : null);
+      return el(
+        "li",
+        {},
+        this.link(computation, name),
+        one ? el("small", { class: "mono" }, " ", one.opcode, " ", nameOf(one.shape, { most: 48 })) : null,
+      );
     });
-    return el("div", {}, el("h4", {}, `${title} (${names.length})`), lines.length ? el("ul", { class: "mono" }, lines) : note("none"));
+    return el(
+      "div",
+      {},
+      el("h3", { class: "sub" }, `${title} (${names.length})`),
+      lines.length ? el("ul", { class: "mono" }, lines) : note("none"),
+    );
   }
 
   link(computation, name) {
     const label = nameOf(`%${name}`, { most: 60 });
-    return this.has(computation, name) ? el("button", { type: "button", class: "link", onclick: () => this.open(computation, name) }, label) : label;
+    return this.has(computation, name)
+      ? el("button", { type: "button", class: "link", onclick: () => this.open(computation, name) }, label)
+      : label;
   }
 
   bodyOf(name) {
     const found = this.by.get(name);
-    if (!found) return el("p", {}, "calls ", nameOf(`%${name}`, { cls: "mono" }), " ", el("small", {}, "(not among what this page holds)"));
+    if (!found)
+      return el(
+        "p",
+        {},
+        "calls ",
+        nameOf(`%${name}`, { cls: "mono" }),
+        " ",
+        el("small", {}, "(not among what this page holds)"),
+      );
     const lines = [...found.known.values()];
-    return unfolding(`calls %${clipped(name, 60)}, ${plural(found.computation.count, "instruction")}`, () => el("ol", { class: "mono body" }, lines.map((one) => el("li", {}, this.link(name, one.name), " = ", nameOf(one.shape, { most: 60 }), " ", el("b", {}, one.opcode), "(", clipped(one.operands.map((operand) => `%${operand}`).join(", "), 120), ")"))));
+    return unfolding(`calls %${clipped(name, 60)}, ${plural(found.computation.count, "instruction")}`, () =>
+      el(
+        "ol",
+        { class: "mono body" },
+        lines.map((one) =>
+          el(
+            "li",
+            {},
+            this.link(name, one.name),
+            " = ",
+            nameOf(one.shape, { most: 60 }),
+            " ",
+            el("b", {}, one.opcode),
+            "(",
+            clipped(one.operands.map((operand) => `%${operand}`).join(", "), 120),
+            ")",
+          ),
+        ),
+      ),
+    );
   }
 }
 
 function hloButton(side, computation, name) {
-  if (!side.data.hlo?.computations.some((one) => one.name === computation && one.instructions.some((each) => each.name === name))) return null;
-  return el("button", { type: "button", class: "quiet", onclick: () => side.hloView.open(computation, name) }, "HLO around it");
+  if (
+    !side.data.hlo?.computations.some(
+      (one) => one.name === computation && one.instructions.some((each) => each.name === name),
+    )
+  )
+    return null;
+  return el(
+    "button",
+    { type: "button", class: "quiet", onclick: () => side.hloView.open(computation, name) },
+    "HLO around it",
+  );
 }
 
 function hloSection(sides) {
-  return section("hlo", ["HLO", "HLO around an instruction"], ...sides.map((side) => {
-    if (!side.data.hlo) return note(side.name ? `${side.name}: ` : "", side.data.no_hlo);
-    side.hloView = new HloView(side);
-    return [side.name ? el("h3", {}, nameOf(side.name)) : null, side.hloView.body];
-  }));
+  return section(
+    "hlo",
+    ["HLO", "HLO around an instruction"],
+    ...sides.map((side) => {
+      if (!side.data.hlo) return note(side.name ? `${side.name}: ` : "", side.data.no_hlo);
+      side.hloView = new HloView(side);
+      return [side.name ? el("h3", {}, nameOf(side.name)) : null, side.hloView.body];
+    }),
+  );
 }

@@ -12,11 +12,19 @@ function setTheme(theme) {
 
 /** Keeps the theme for the next page, where the browser allows that of a file. */
 function remember(theme) {
-  try { localStorage.setItem("hloscope-theme", theme); } catch { /* it does not */ }
+  try {
+    localStorage.setItem("hloscope-theme", theme);
+  } catch {
+    /* it does not */
+  }
 }
 
 function remembered() {
-  try { return localStorage.getItem("hloscope-theme"); } catch { return null; }
+  try {
+    return localStorage.getItem("hloscope-theme");
+  } catch {
+    return null;
+  }
 }
 
 function redraw() {
@@ -25,27 +33,54 @@ function redraw() {
 }
 
 function heading(title, words) {
-  return el("div", { class: "title" }, el("h1", {}, nameOf(title, { most: 110 })), el("p", {}, nameOf(words, { most: 200 })));
+  return el(
+    "div",
+    { class: "title" },
+    el("h1", {}, nameOf(title, { most: 110 })),
+    el("p", {}, nameOf(words, { most: 200 })),
+  );
 }
 
 function headingOf(side) {
   const { found } = side;
   const { slice, mesh } = found;
-  const place = [slice ? `on ${slice.name}${slice.chosen_by === "guess" ? " (guessed)" : ""}` : "on no slice that is known", slice ? plural(slice.used_devices, "device") : plural(found.num_partitions, "partition"),
-    mesh ? `mesh ${mesh.axis_names.map((name, index) => `${name}=${mesh.axis_sizes[index]}`).join(" ")}` : null];
+  const place = [
+    slice ? `on ${slice.name}${slice.chosen_by === "guess" ? " (guessed)" : ""}` : "on no slice that is known",
+    slice ? plural(slice.used_devices, "device") : plural(found.num_partitions, "partition"),
+    mesh ? `mesh ${mesh.axis_names.map((name, index) => `${name}=${mesh.axis_sizes[index]}`).join(" ")}` : null,
+  ];
   return heading(found.target, place.filter(Boolean).join(" · "));
 }
 
 function navigation() {
   document.getElementById("nav").append(...sections.map(([id, title]) => el("a", { href: `#${id}` }, title)));
   const links = new Map(sections.map(([id]) => [id, document.querySelector(`#nav a[href="#${id}"]`)]));
-  const watch = new IntersectionObserver((entries) => entries.forEach((entry) => entry.isIntersecting && links.forEach((link, id) => {
-    if (id === entry.target.id) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
-  })), { rootMargin: "-20% 0px -70% 0px" });
+  const watch = new IntersectionObserver(
+    (entries) =>
+      entries.forEach(
+        (entry) =>
+          entry.isIntersecting &&
+          links.forEach((link, id) => {
+            if (id === entry.target.id) link.setAttribute("aria-current", "true");
+            else link.removeAttribute("aria-current");
+          }),
+      ),
+    { rootMargin: "-20% 0px -70% 0px" },
+  );
   sections.forEach(([id]) => watch.observe(document.getElementById(id)));
 }
 
-const SECTIONS = [summarySection, meshSection, timelineSection, collectivesSection, arraysSection, memorySection, findingsSection, hloSection, aboutSection];
+const SECTIONS = [
+  summarySection,
+  meshSection,
+  timelineSection,
+  collectivesSection,
+  arraysSection,
+  memorySection,
+  findingsSection,
+  hloSection,
+  aboutSection,
+];
 
 function build() {
   sides = DATA.sides.map((data, number) => new Side(data, number, DATA.names[number] ?? null));
@@ -54,16 +89,27 @@ function build() {
   document.getElementById("target").append(nameOf(title, { most: 60 }));
   const first = diff ? [heading("Before and after", title), differenceSection()] : [headingOf(sides[0])];
   if (diff && sides.length < 2) first.push(note("Of a baseline nothing is known but what it moves."));
-  document.getElementById("main").replaceChildren(...first, ...(sides.length ? SECTIONS.map((make) => make(sides)) : []));
+  document
+    .getElementById("main")
+    .replaceChildren(...first, ...(sides.length ? SECTIONS.map((make) => make(sides)) : []));
   const versions = sides[sides.length - 1]?.found.versions ?? {};
-  document.getElementById("foot").append(Object.entries({ ...versions, hloscope: DATA.version }).map(([name, version]) => `${name} ${version}`).join(", "), ". Predicted, not measured. Every figure is one of the JSON that --format json writes.");
+  document.getElementById("foot").append(
+    Object.entries({ ...versions, hloscope: DATA.version })
+      .map(([name, version]) => `${name} ${version}`)
+      .join(", "),
+    ". Predicted, not measured. Every figure is one of the JSON that --format json writes.",
+  );
   navigation();
 }
 
 async function start() {
   const theme = remembered();
   if (THEMES.includes(theme) && theme !== "system") setTheme(theme);
-  document.getElementById("theme").addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme ?? "system") + 1) % 3]));
+  document
+    .getElementById("theme")
+    .addEventListener("click", () =>
+      setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme ?? "system") + 1) % 3]),
+    );
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   document.addEventListener("keydown", (event) => {
     if (event.key !== "/" || event.target.closest("input, select, textarea")) return;
@@ -76,6 +122,8 @@ async function start() {
 }
 
 start().catch((error) => {
-  document.getElementById("loading")?.replaceChildren(`The page cannot be shown: ${error.message}. It needs a browser of 2024 or later.`);
+  document
+    .getElementById("loading")
+    ?.replaceChildren(`The page cannot be shown: ${error.message}. It needs a browser of 2024 or later.`);
   throw error;
 });
