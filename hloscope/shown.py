@@ -126,7 +126,7 @@ class Shown(Fixed, Helpful):
         """The report, as the command prints it.
 
         Args:
-            format: `text`, `json`, and `markdown`, `github`, `codequality`, `sarif`, `junit` or `html` where there is one.
+            format: `text`, `json`; `markdown`, `github`, `codequality`, `sarif`, `junit` or `html` where there is one.
             width: Columns of text.
             colour: Whether text has ANSI colours.
             group_by: Of an analysis: what its collectives are grouped by; by default where they are many.

@@ -131,7 +131,9 @@ group_by_option: Decorator = click.option(
 
 
 source_option: Decorator = click.option(
-    "--source/--no-source", default=True, help="Of a page: whether it holds lines of the user's code. [default: it does]"
+    "--source/--no-source",
+    default=True,
+    help="Of a page: whether it holds lines of the user's code. [default: it does]",
 )
 
 

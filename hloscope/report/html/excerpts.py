@@ -1,4 +1,4 @@
-"""What a page shows of compiled text: the instructions around what it tells of, each with its operands and its users."""
+"""What a page shows of compiled text: the instructions around what it tells of, with operands and users."""
 
 from __future__ import annotations
 
@@ -79,9 +79,7 @@ def _longest(timeline: Timeline) -> Iterator[tuple[str, str]]:
     yield from ((computation, name) for _, computation, name in sorted(times, reverse=True)[:_LONGEST])
 
 
-def _instruction(
-    computations: dict[str, HloComputation], computation: str | None, name: str
-) -> HloInstruction | None:
+def _instruction(computations: dict[str, HloComputation], computation: str | None, name: str) -> HloInstruction | None:
     try:
         return computations[computation or ""].instruction(name)
     except KeyError:

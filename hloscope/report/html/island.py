@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from hloscope.analysis.model import Analysis, BufferRole, SourceFrame
@@ -123,10 +122,10 @@ def _parts_at_peak(analysis: Analysis) -> Iterator[str | None]:
     dimensions = {buffer.name: (buffer.shape.dimensions if buffer.shape else None) or () for buffer in peak.buffers}
     owned = [buffer.name for buffer in peak.buffers if buffer.role is BufferRole.ARGUMENT]
     bodies = bodies_of([(name, dimensions[name]) for name in owned])
-    scopes = {buffer.op_name: scopes_of(buffer.op_name) for buffer in peak.buffers if buffer.op_name}
+    scopes = {buffer.op_name or "": scopes_of(buffer.op_name) for buffer in peak.buffers}
     shared = len(common_path(filter(None, scopes.values())))
     paths = [
-        bodies.get(buffer.name, ()) if buffer.role is BufferRole.ARGUMENT else scopes.get(buffer.op_name, ())[shared:]
+        bodies.get(buffer.name, ()) if buffer.role is BufferRole.ARGUMENT else scopes[buffer.op_name or ""][shared:]
         for buffer in peak.buffers
     ]
     names = folded(filter(None, paths))

@@ -14,7 +14,7 @@ from typing import Any
 from hloscope.analysis.model import Analysis
 from hloscope.documents import plain
 from hloscope.report.diffs import DiffDocument
-from hloscope.report.escaping import plain_line
+from hloscope.report.escaping import plain_line, without_commands
 from hloscope.report.html.island import rules_of, side_of
 from hloscope.report.html.privacy import Privacy, files_of, without_people
 from hloscope.version import __version__
@@ -80,7 +80,7 @@ def _page(title: str, data: Mapping[str, Any]) -> str:
     )
     parts = {
         "policy": policy,
-        "title": escape(plain_line(without_people(title))),
+        "title": escape(without_commands(plain_line(without_people(title)))),
         "version": escape(__version__),
         "style": style,
         "script": script,

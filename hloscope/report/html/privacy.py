@@ -15,12 +15,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from hloscope.analysis.paths import common_path
 from hloscope.analysis.places import split_place
 from hloscope.cells import cell_of
 from hloscope.report.escaping import plain_lines
 
 _LIBRARY = re.compile(r".*[/\\](?=(?:site|dist)-packages[/\\])", re.DOTALL)
-_HOME = re.compile(r"(?:[A-Za-z]:)?[/\\]{1,2}(?:home|Users|export[/\\]home)[/\\]{1,2}[^/\\\s:'\"]+|(?<![\w.~-])/root(?=/|\b)")
+_SEPARATOR = re.compile(r"[/\\]")
+_HOME = re.compile(
+    r"(?:[A-Za-z]:)?[/\\]{1,2}(?:home|Users|export[/\\]home)[/\\]{1,2}[^/\\\s:'\"]+|(?<![\w.~-])/root(?=/|\b)"
+)
 """Folders that people's files are in, on machines of any kind."""
 
 
@@ -75,7 +79,9 @@ def files_of(value: Any, key: str = "") -> Iterator[str]:
     """The source files that a document names."""
     if isinstance(value, str):
         yield from (value,) if key == "file" else (split_place(value)[0],) if key == "source" else ()
-    for name, inner in value.items() if isinstance(value, dict) else [(key, item) for item in value] if isinstance(value, list) else ():
+    for name, inner in (
+        value.items() if isinstance(value, dict) else [(key, item) for item in value] if isinstance(value, list) else ()
+    ):
         yield from files_of(inner, name)
 
 
@@ -120,5 +126,5 @@ def _is_absolute(file: str) -> bool:
 
 def _common_folder(files: list[str]) -> int:
     """How many letters of the files' names are the folder that all are in."""
-    shared = os.path.commonprefix(files) if files else ""
-    return max(shared.rfind("/"), shared.rfind("\\")) + 1
+    shared = common_path(tuple(_SEPARATOR.split(file)[:-1]) for file in files)
+    return sum(len(folder) + 1 for folder in shared)

@@ -29,7 +29,9 @@ FORMATS = {
     "share": format_share,
     "flops": format_flops,
 }
-FIGURES = """() => [...document.querySelectorAll('data')].map((one) => ({ ...one.dataset, value: one.value, text: one.textContent }))"""
+FIGURES = """() => [...document.querySelectorAll('data')].map(
+  (one) => ({ ...one.dataset, value: one.value, text: one.textContent })
+)"""
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +83,10 @@ def documents_of(*analyses, diff=None):
     sides = {}
     for number, analysis in enumerate(analyses):
         known = analysis.time is not None and hasattr(analysis, "_evidence")
-        sides[str(number)] = {"analysis": analysis.to_dict(), "timeline": analysis.timeline().to_dict() if known else None}
+        sides[str(number)] = {
+            "analysis": analysis.to_dict(),
+            "timeline": analysis.timeline().to_dict() if known else None,
+        }
     return {**sides, "diff": diff}
 
 
@@ -97,7 +102,9 @@ def exact_value(figure, documents):
     rows = at(documents, figure["sum"].split("."))
     chosen = rows if figure["rows"] == "all" else [rows[int(index)] for index in figure["rows"].split()]
     times = figure.get("times")
-    return math.fsum(row[figure["field"]] * (row[times] if times else 1) for row in chosen if row[figure["field"]] is not None)
+    return math.fsum(
+        row[figure["field"]] * (row[times] if times else 1) for row in chosen if row[figure["field"]] is not None
+    )
 
 
 def check_figures(page, documents, least):
@@ -138,7 +145,9 @@ def test_both_sides_of_a_difference(shown, found, root):
 
 
 def names_of_rows(page):
-    return page.eval_on_selector_all("#collectives tr[data-row]", "(rows) => rows.map((row) => Number(row.dataset.row))")
+    return page.eval_on_selector_all(
+        "#collectives tr[data-row]", "(rows) => rows.map((row) => Number(row.dataset.row))"
+    )
 
 
 def test_the_table_is_sorted_filtered_grouped_and_paged(shown, many):
@@ -172,7 +181,9 @@ def test_with_keys_alone(shown, found):
     page.keyboard.press("Enter")
     assert page.get_attribute("#collectives button.unfold", "aria-expanded") == "true"
     assert page.evaluate("document.activeElement.matches('#collectives button.unfold')")
-    assert "return out + (A @ W[e])" not in page.inner_text("#collectives")  # HLO text names files that nobody let it read
+    assert "return out + (A @ W[e])" not in page.inner_text(
+        "#collectives"
+    )  # HLO text names files that nobody let it read
     page.focus("#timeline canvas:not(.overview)")
     for _ in range(20):
         page.keyboard.press("ArrowDown")
@@ -230,7 +241,9 @@ def test_light_and_dark(shown, found):
     assert page.evaluate(paper) != dark
 
 
-EVIL = "<script>window.owned=1</script><img src=x onerror='window.owned=2'>\"'&`</style>]]>--><!--\u202e\u2066\u200f\x1b"
+EVIL = (
+    "<script>window.owned=1</script><img src=x onerror='window.owned=2'>\"'&`</style>]]>--><!--\u202e\u2066\u200f\x1b"
+)
 HUGE = "x" * 10_000
 
 
@@ -241,7 +254,7 @@ def hostile_text() -> str:
         return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
     place = f'metadata={{op_name="jit(f)/{quoted(EVIL)}" source_file="/src/{quoted(EVIL)}.py" source_line=3}}'
-    argument = f'metadata={{op_name="params[\'{quoted(EVIL)}\n{HUGE}\']"}}'.replace("\n", "\\n")
+    argument = f"metadata={{op_name=\"params['{quoted(EVIL)}\n{HUGE}']\"}}".replace("\n", "\\n")
     gathers = "".join(
         f"  g{at}{'y' * 4000 * at} = f32[8] all-gather(p), channel_id=1, replica_groups=[1,4]<=[4], dimensions={{0}}, "
         f"use_global_device_ids=true, {place}\n"
@@ -249,7 +262,8 @@ def hostile_text() -> str:
     )
     kernel = f'  k = f32[4] custom-call(p), custom_call_target="send{quoted(EVIL)}", {place}\n'
     root = f"  ROOT t = (f32[8], f32[8], f32[4]) tuple(g0, g1{'y' * 4000}, k)\n"
-    return f"HloModule m, num_partitions=4\n\nENTRY main {{\n  p = f32[4] parameter(0), {argument}\n{kernel}{gathers}{root}}}\n"
+    parameter = f"  p = f32[4] parameter(0), {argument}\n"
+    return f"HloModule m, num_partitions=4\n\nENTRY main {{\n{parameter}{kernel}{gathers}{root}}}\n"
 
 
 @pytest.mark.parametrize("width", [1280, 420])

@@ -116,7 +116,9 @@ def janes(tmp_path, monkeypatch):
     home = tmp_path / "home" / "jane.doe"
     project = home / "private" / "models"
     project.mkdir(parents=True)
-    (project / "model.py").write_text("def step(x, w):\n    secret_of_this_line = x @ w\n    return secret_of_this_line\n")
+    (project / "model.py").write_text(
+        "def step(x, w):\n    secret_of_this_line = x @ w\n    return secret_of_this_line\n"
+    )
     for name, value in {"HOME": str(home), "USER": "jane.doe", "LOGNAME": "jane.doe"}.items():
         monkeypatch.setenv(name, value)
     privacy._own_name.cache_clear()
