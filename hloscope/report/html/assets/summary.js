@@ -299,17 +299,27 @@ function memoryParts(side) {
 }
 
 function fixFirst(side) {
-  const { first } = side.data;
-  if (!first.length) return null;
+  const errors = side.found.findings
+    .map((finding, index) => [finding, index])
+    .filter(([finding]) => finding.severity === "error" && finding.allowed === null);
+  const wrong = errors.slice(0, 3).map(([finding, index]) => errorFirst(side, finding, index));
+  const items = [...wrong, ...side.data.first.map((one) => costly(side, one))];
+  return items.length ? el("div", { class: "first" }, el("h3", {}, "What to fix first"), el("ol", {}, items)) : null;
+}
+
+/** What makes the program wrong comes before what makes it slow. */
+function errorFirst(side, finding, index) {
+  const known = ["why", "fix"].filter((label) => finding[label]);
   return el(
-    "div",
-    { class: "first" },
-    el("h3", {}, "What to fix first"),
+    "li",
+    { class: "error" },
+    el("div", { class: "headline" }, el("span", {}, "✗ ", prose(finding.message, 300))),
     el(
-      "ol",
+      "dl",
       {},
-      first.map((one) => costly(side, one)),
+      known.map((label) => [el("dt", {}, label), el("dd", {}, prose(finding[label], 600))]),
     ),
+    el("a", { href: `#finding-${side.number}-${index}` }, finding.rule),
   );
 }
 

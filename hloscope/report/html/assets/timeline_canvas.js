@@ -164,16 +164,16 @@ class TimelineCanvas {
   drawName(pen, one, kind, left, width, top, height) {
     pen.font = this.inks.small;
     pen.textAlign = "left";
-    const most = Math.floor((width - 8) / 6.1);
     const longest = this.longestRun(one);
-    const loop = longest ? `↻ ${longest.times}× ` : "";
-    const text = clipped(loop + intervalName(one).slice(0, 80), Math.max(most, 4)).slice(0, most);
+    const name = (longest ? `↻ ${longest.times}× ` : "") + intervalName(one).slice(0, 80);
+    const most = Math.max(Math.floor((width - 10) / 6.4), 4);
+    const text = name.length > most ? `${name.slice(0, most - 1)}…` : name;
     if (this.inks.hatch[kind]) {
       pen.fillStyle = this.inks.card;
-      pen.fillRect(left + 3, top + 2, Math.min(text.length * 6.1 + 4, width - 6), height - 4);
+      pen.fillRect(left + 3, top + 2, Math.min(pen.measureText(text).width + 5, width - 6), height - 4);
     }
     pen.fillStyle = this.inks.hatch[kind] ? this.inks.ink : this.inks.on[kind];
-    pen.fillText(text, left + 5, top + height / 2 + 0.5);
+    pen.fillText(text, left + 5, top + height / 2 + 0.5, width - 8);
   }
 
   drawLabels(pen) {
