@@ -10,6 +10,18 @@ function setTheme(theme) {
   redraw();
 }
 
+let beforePrint = null;
+
+/** Paper is light, whatever the screen is; a canvas has to be drawn again for it. */
+function printing(begins) {
+  const root = document.documentElement;
+  if (begins) beforePrint = root.dataset.theme ?? null;
+  if (begins) root.dataset.theme = "light";
+  else if (beforePrint) root.dataset.theme = beforePrint;
+  else delete root.dataset.theme;
+  redraw();
+}
+
 /** Keeps the theme for the next page, where the browser allows that of a file. */
 function remember(theme) {
   try {
@@ -111,6 +123,8 @@ async function start() {
       setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme ?? "system") + 1) % 3]),
     );
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  addEventListener("beforeprint", () => printing(true));
+  addEventListener("afterprint", () => printing(false));
   document.addEventListener("keydown", (event) => {
     if (event.key !== "/" || event.target.closest("input, select, textarea")) return;
     event.preventDefault();

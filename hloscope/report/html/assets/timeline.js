@@ -161,12 +161,24 @@ class TimelineView extends TimelineCanvas {
 
   // ---- telling
 
+  /** What can be done where nothing is selected; a loop that is most of it can be opened at once. */
+  hints() {
+    const words = note(
+      "Select an interval for what it is. A loop is one block; open it to see one execution of its body.",
+    );
+    const loop = this.computation.intervals.find(
+      (one) => one.runs.length && one.end_us - one.begin_us > this.computation.time_us / 2,
+    );
+    const run = loop && this.longestRun(loop);
+    if (!run) return [words];
+    const label = `Open ${clipped(intervalName(loop), 40)}, ${share((loop.end_us - loop.begin_us) / this.computation.time_us)} of it`;
+    return [words, el("button", { type: "button", onclick: () => this.openBody(loop) }, label)];
+  }
+
   describe() {
     const one = this.selected;
     if (!one) {
-      this.chosen.replaceChildren(
-        note("Select an interval for what it is. A loop is one block; open it to see one execution of its body."),
-      );
+      this.chosen.replaceChildren(...this.hints());
       return;
     }
     const place = `timeline.computations.${this.index}.intervals.${this.computation.intervals.indexOf(one)}`;

@@ -107,7 +107,7 @@ class TimelineCanvas {
 
   drawMark(pen, row, index, left, top, height) {
     pen.fillStyle = this.inks.fill[row.kind[index]];
-    pen.fillRect(left, top, 1, height);
+    pen.fillRect(Math.floor(left), top, 1, height);
   }
 
   drawInterval(pen, row, index, left, end, top, height) {
