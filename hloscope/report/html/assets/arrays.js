@@ -116,7 +116,7 @@ class ArrayTable {
     const name = el(
       "button",
       { type: "button", class: "unfold", "aria-expanded": String(open), onclick: toggle },
-      open ? "▾" : "▸",
+      arrow(open),
       nameOf(of.name, { most: 48 }),
     );
     const row = el(

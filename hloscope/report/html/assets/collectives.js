@@ -360,7 +360,7 @@ class CollectiveTable {
       el(
         "button",
         { type: "button", class: "unfold", "aria-expanded": String(open), onclick: toggle },
-        open ? "▾" : "▸",
+        arrow(open),
         nameOf(name, { most: 60 }),
       ),
       el("small", {}, plural(members.length, "collective")),
@@ -412,7 +412,7 @@ class CollectiveTable {
                 "aria-label": `${row.index + 1}, ${row.of.kind}, ${clipped(row.of.name, 60)}`,
                 onclick: toggle,
               },
-              open ? "▾" : "▸",
+              arrow(open),
               column.cell(row),
             )
           : column.cell(row),

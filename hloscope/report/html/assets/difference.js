@@ -8,15 +8,7 @@ function differenceSection() {
   return section(
     "difference",
     ["Difference", "What differs"],
-    el(
-      "p",
-      { class: "verdict" },
-      nameOf(diff.old, { most: 90 }),
-      " → ",
-      nameOf(diff.new, { most: 90 }),
-      ": ",
-      el("b", {}, differenceWords(diff)),
-    ),
+    el("p", { class: "verdict" }, differenceWords(diff)),
     doubts(diff),
     measuredTable(diff),
     el("h3", {}, "Changes"),

@@ -100,6 +100,11 @@ function section(id, [short, title], ...children) {
   return el("section", { id, class: "card", "aria-labelledby": `${id}-title` }, heading, ...children);
 }
 
+/** What a button that unfolds something begins with. */
+function arrow(open) {
+  return el("span", { "aria-hidden": "true" }, open ? "▾" : "▸");
+}
+
 /** A table that is moved sideways by itself where it is wide; also with keys. */
 function scrolling(side, label, table) {
   const whole = side.name ? `${label}, ${side.name}` : label;
