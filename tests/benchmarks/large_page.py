@@ -3,8 +3,8 @@
     python tests/benchmarks/large_page.py TEXT SLICE
 
 TEXT is compiled HLO, which may be compressed; the bars are set for a step of 24 MB. Needs Chromium and playwright.
-The page is opened as a file in a fresh browser, and its timeline is zoomed in to a thousandth of the step and out again,
-a frame for each notch of the wheel, over the whole width. Printed are the seconds that making the page takes beside the
+The page is opened as a file in a fresh browser, and its timeline is zoomed in to a thousandth of the step and out
+again, a frame for each notch of the wheel, over the whole width. Printed are the seconds that making the page takes beside the
 analysis, its bytes, the milliseconds from opening it to where it answers, and of a draw call.
 """
 
@@ -70,10 +70,9 @@ def main(file: str, slice_name: str) -> int:
     print(f"{len(found.collectives):,} collectives, {intervals:,} intervals; made in {made_s:.2f} s")
     print(f"size      {size / 1e6:.2f} MB (at most {MOST_BYTES / 1e6:.0f})")
     print(f"answers   {ready_ms:.0f} ms after it is opened (at most {MOST_READY_MS:.0f})")
-    print(
-        f"draw call {median(draws):.2f} ms in the median of {len(draws)}, {max(draws):.2f} at most (median {MOST_DRAW_MS:.0f})"
-    )
-    return int(size > MOST_BYTES or ready_ms > MOST_READY_MS or median(draws) > MOST_DRAW_MS)
+    typical_ms = median(draws)
+    print(f"draw call {typical_ms:.2f} ms in the median of {len(draws)}, {max(draws):.2f} the longest")
+    return int(size > MOST_BYTES or ready_ms > MOST_READY_MS or typical_ms > MOST_DRAW_MS)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,9 @@ class Shown:
     def __init__(self, browser: Any, html: str, folder: Path, **how: Any) -> None:
         path = folder / f"page-{len(os.listdir(folder))}.html"
         path.write_text(html, encoding="utf-8")
-        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce", **how})
+        self.context = browser.new_context(
+            **{"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce", **how}
+        )
         self.page = self.context.new_page()
         self.complaints: list[str] = []
         self.fetched: list[str] = []

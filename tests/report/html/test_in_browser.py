@@ -20,7 +20,6 @@ from hloscope.units import format_bytes, format_capacity, format_count, format_f
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-CAPTURED = "mixture_of_experts.mixture_of_experts.jax-0.10.hlo"
 FORMATS = {
     "bytes": format_bytes,
     "time": format_time,
@@ -38,12 +37,6 @@ FIGURES = """() => [...document.querySelectorAll('data')].map(
 def browser():
     with chromium() as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def found(root):
-    text = (root / "fixtures" / "captured" / CAPTURED).read_text()
-    return analyze_hlo(text, name="moe.hlo", mesh={"X": 8}, slice="v5e:2x4")
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +127,9 @@ def test_figures_that_are_not_exact_say_so(shown):
     assert page.locator("#summary .bars").get_by_text("unknown", exact=True).count() == 1
 
 
-def test_both_sides_of_a_difference(shown, found, root):
-    text = (root / "fixtures" / "captured" / CAPTURED.replace("experts.jax", "experts_shard_map.jax")).read_text()
+@pytest.mark.long
+def test_both_sides_of_a_difference(shown, found, captured):
+    text = captured("mixture_of_experts_shard_map")
     other = analyze_hlo(text, name="other.hlo", mesh={"X": 8}, slice="v5e:2x4")
     difference = hloscope.diff(found, other)
     page = shown(difference)

@@ -22,14 +22,6 @@ from hloscope.report.formats import Canvas, render
 from hloscope.report.html import privacy
 from hloscope.report.html.privacy import Privacy, files_of
 
-MOE = "mixture_of_experts.mixture_of_experts.jax-0.10.hlo"
-
-
-@pytest.fixture(scope="module")
-def found(root):
-    text = (root / "fixtures" / "captured" / MOE).read_text()
-    return analyze_hlo(text, name="moe.hlo", mesh={"X": 8}, slice="v5e:2x4")
-
 
 @pytest.fixture(scope="module")
 def page(found):
@@ -71,9 +63,8 @@ def test_an_analysis_from_json_says_what_is_missing(found):
     assert "the compiled program is not known here" in side["no_hlo"]
 
 
-def test_hlo_without_a_slice_says_what_is_missing(root):
-    text = (root / "fixtures" / "captured" / MOE).read_text()
-    (side,) = data_of(analyze_hlo(text, name="moe.hlo").report("html"))["sides"]
+def test_hlo_without_a_slice_says_what_is_missing(captured):
+    (side,) = data_of(analyze_hlo(captured("mixture_of_experts"), name="moe.hlo").report("html"))["sides"]
     assert side["timeline"] is None
     assert "--slice" in side["no_timeline"]
     assert side["hlo"]["computations"]
