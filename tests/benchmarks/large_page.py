@@ -4,8 +4,8 @@
 
 TEXT is compiled HLO, which may be compressed; the bars are set for a step of 24 MB. Needs Chromium and playwright.
 The page is opened as a file in a fresh browser, and its timeline is zoomed in to a thousandth of the step and out
-again, a frame for each notch of the wheel, over the whole width. Printed are the seconds that making the page takes beside the
-analysis, its bytes, the milliseconds from opening it to where it answers, and of a draw call.
+again, a frame for each notch of the wheel, over the whole width. Printed are the seconds that making the page takes
+beside the analysis, its bytes, the milliseconds from opening it to where it answers, and those of a draw call.
 """
 
 from __future__ import annotations
