@@ -41,7 +41,7 @@ def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
     document = plain(analysis)
     found = {
         "analysis": document,
-        "timeline": None if timeline is None else plain(timeline),
+        "timeline": None if timeline is None else _but_for(document, plain(timeline)),
         "no_timeline": missing,
         "first": [_costly(one) for one in dearest_of(analysis)],
         "explained": list(_explained(analysis, sources)),
@@ -51,7 +51,7 @@ def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
         "hlo": hlo,
         "no_hlo": _UNKNOWN_PROGRAM if hlo is None else None,
     }
-    privacy = Privacy.of((*files_of(document), *files_of(found["explained"])))
+    privacy = Privacy.of(files_of(found))
     lines = {privacy.place(place): found for place, found in _lines(analysis, sources)}
     return {**privacy.data(found), "lines": privacy.data(lines)}
 
@@ -77,6 +77,11 @@ def _timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:
         return analysis.timeline(), None
     except HloscopeError as error:
         return None, error.on_one_line()
+
+
+def _but_for(known: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """A document without the fields that another one on the page has too."""
+    return {name: value for name, value in document.items() if name not in known}
 
 
 def _sources(evidence: Evidence | None) -> Sources:

@@ -38,9 +38,11 @@ class Privacy:
 
     Attributes:
         files: The name that each source file gets.
+        whole: Those that are named from the root on, with their names, the longest first.
     """
 
     files: dict[str, str]
+    whole: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, files: Iterable[str]) -> Privacy:
@@ -49,7 +51,9 @@ class Privacy:
         short = {file: _short(file) for file in known}
         far = [file for file, name in short.items() if _is_absolute(name)]
         start = _common_folder(far)
-        return cls({**short, **{file: without_people(file[start:]) for file in far}})
+        names = {**short, **{file: without_people(file[start:]) for file in far}}
+        whole = sorted((file for file in names if _is_absolute(file)), key=len, reverse=True)
+        return cls(names, tuple((file, names[file]) for file in whole))
 
     def data(self, value: Any, key: str = "") -> Any:
         """Plain data with all its strings so written; `file` and `source` of a document hold a place."""
@@ -69,8 +73,8 @@ class Privacy:
     def text(self, text: str) -> str:
         """Any other string, in which files may be named."""
         if "/" in text or "\\" in text:
-            for file in self.files:
-                text = text.replace(file, self.files[file]) if _is_absolute(file) and file in text else text
+            for file, name in self.whole:
+                text = text.replace(file, name) if file in text else text
             text = without_people(text)
         return plain_lines(text)
 

@@ -46,7 +46,10 @@ def test_it_is_one_file_whose_policy_lets_nothing_in(page):
 def test_its_data_are_the_documents_that_json_holds(found, page):
     (side,) = data_of(page)["sides"]
     assert side["analysis"] == json.loads(found.report("json"))
-    assert side["timeline"] == found.timeline().to_dict()
+    timeline = found.timeline().to_dict()
+    assert set(side["timeline"]) == set(timeline) - set(side["analysis"])
+    assert side["timeline"] == {name: timeline[name] for name in side["timeline"]}
+    assert {"computations", "entry", "step_us", "waits"} <= set(side["timeline"])
     assert side["no_timeline"] is None
 
 

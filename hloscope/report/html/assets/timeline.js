@@ -195,6 +195,8 @@ class TimelineView extends TimelineCanvas {
         " to ",
         figure(this.side, `${place}.end_us`, "time"),
         one.is_prefetch ? ", begun by the step before" : "",
+        one.moved_bytes ? [", ", figure(this.side, `${place}.moved_bytes`, "bytes")] : "",
+        one.flops ? [", ", figure(this.side, `${place}.flops`, "flops")] : "",
         one.rule ? `; priced as ${one.rule}` : "",
       ),
       el(
