@@ -12,6 +12,7 @@ Functions:
     suggest: A better sharding, searched for, compiled and priced.
     price: How long a step takes on each of several slices.
     timeline: What runs when in one step, and what is waited for.
+    program_graph: What needs what in a compiled program, and what is on its critical path.
     shardings: The sharding of every array, without a compile.
     diff: What one program moves and another does not.
     check: Whether programs keep to a contract, as `hloscope.contracts` or text says it; `accept` writes baselines.
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from hloscope import aio, contracts, rules
     from hloscope.analysis.model import Analysis, ArrayFact, Collective, Collectives, Total, Totals
     from hloscope.analysis.model.picture import Picture
+    from hloscope.analysis.model.program_graph import ProgramGraph
     from hloscope.analysis.model.recording import RecordedProgram, Recording
     from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Suggestions
     from hloscope.analysis.model.timeline import Timeline
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from hloscope.api.diffing import diff
     from hloscope.api.doctor import doctor
     from hloscope.api.explaining import explain
+    from hloscope.api.graphs import program_graph
     from hloscope.api.measuring import measure
     from hloscope.api.merging import merge_reports
     from hloscope.api.pricing import price
@@ -96,6 +99,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "hloscope.analysis.model": "Analysis ArrayFact Collective Collectives Total Totals",
     "hloscope.analysis.model.picture": "Picture",
+    "hloscope.analysis.model.program_graph": "ProgramGraph",
     "hloscope.analysis.model.recording": "RecordedProgram Recording",
     "hloscope.analysis.model.suggestion": "SuggestedSpec Suggestion Suggestions",
     "hloscope.analysis.model.timeline": "Timeline",
@@ -106,6 +110,7 @@ _HOMES = {
     "hloscope.api.diffing": "diff",
     "hloscope.api.doctor": "doctor",
     "hloscope.api.explaining": "explain",
+    "hloscope.api.graphs": "program_graph",
     "hloscope.api.measuring": "measure",
     "hloscope.api.merging": "merge_reports",
     "hloscope.api.pricing": "price",
@@ -167,6 +172,7 @@ __all__ = [
     "PluginError",
     "Prices",
     "ProfileError",
+    "ProgramGraph",
     "RecordedProgram",
     "Recorder",
     "Recording",
@@ -201,6 +207,7 @@ __all__ = [
     "measure",
     "merge_reports",
     "price",
+    "program_graph",
     "record",
     "recording",
     "rules",

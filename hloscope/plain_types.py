@@ -22,6 +22,7 @@ ChangeKindText = Literal[
     "regrouped",
     "equivalent spelling",
 ]
+EdgeKindText = Literal["operand", "argument", "result"]
 JudgementText = Literal["same", "better", "worse", "different"]
 KindText = Literal[
     "all-gather",
@@ -452,6 +453,36 @@ class FindingDict(TypedDict):
     allowed: str | None
 
 
+class GraphEdgeDict(TypedDict):
+    """One value that goes from one instruction to another."""
+
+    source: str
+    target: str
+    kind: EdgeKindText
+    position: int
+    attribute: str | None
+
+
+class GraphNodeDict(TypedDict):
+    """One instruction."""
+
+    id: str
+    computation: str
+    name: str
+    line: int
+    opcode: str
+    shape: str
+    bytes: int | None
+    collective: str | None
+    axes: list[str] | None
+    wire_bytes: int | None
+    time_us: float | None
+    executions: int | None
+    is_critical: bool
+    op_name: str | None
+    source: str | None
+
+
 class IntermediateFactDict(TypedDict):
     """One large array that the program makes on the way."""
 
@@ -797,6 +828,20 @@ class PricedSliceDict(TypedDict):
     slice: SliceFactDict | None
     time: StepTimeDict | None
     collectives: list[CollectiveDict]
+    notes: list[str]
+
+
+class ProgramGraphDict(TypedDict):
+    """A compiled program, or a part of it, as a graph."""
+
+    schema: Literal[2]
+    target: str
+    module: str
+    slice: str | None
+    part: str
+    nodes: list[GraphNodeDict]
+    edges: list[GraphEdgeDict]
+    critical_path_us: float | None
     notes: list[str]
 
 

@@ -15,7 +15,7 @@ from hloscope.errors import Helpful
 from hloscope.given import whole
 from hloscope.python_words import front_door
 
-Format = Literal["text", "json", "markdown", "codequality", "github", "sarif", "junit", "html"]
+Format = Literal["text", "json", "markdown", "codequality", "github", "sarif", "junit", "html", "dot", "graphml", "svg"]
 Grouping = Literal["module", "axis", "line", "kind"]
 
 
@@ -126,7 +126,8 @@ class Shown(Fixed, Helpful):
         """The report, as the command prints it.
 
         Args:
-            format: `text`, `json`; `markdown`, `github`, `codequality`, `sarif`, `junit` or `html` where there is one.
+            format: `text`, `json`; `markdown`, `github`, `codequality`, `sarif`, `junit` or `html` where there is one;
+                of a graph `dot`, `graphml` and `svg`.
             width: Columns of text.
             colour: Whether text has ANSI colours.
             group_by: Of an analysis: what its collectives are grouped by; by default where they are many.
@@ -149,6 +150,11 @@ class Shown(Fixed, Helpful):
 
     def __str__(self) -> str:
         return self.report().rstrip("\n")
+
+    def _repr_html_(self) -> str | None:
+        """The result for a notebook as HTML; None where it is shown as Markdown."""
+        shown: str | None = import_module("hloscope.report.fragments").fragment_of(self)
+        return shown
 
     def _repr_markdown_(self) -> str:
         """The report in Markdown; where it has none, as text in a block."""

@@ -234,8 +234,8 @@ def test_an_attribute_that_is_not_there_was_meant_to_be_another(experts, holder,
 
 
 def test_what_python_and_notebooks_ask_for_is_refused_plainly(experts):
-    with pytest.raises(AttributeError, match=r"'Analysis' object has no attribute '_repr_html_'$"):
-        _ = experts._repr_html_
+    with pytest.raises(AttributeError, match=r"'Analysis' object has no attribute '_repr_latex_'$"):
+        _ = experts._repr_latex_
     assert not hasattr(experts, "shape")
     assert copy.deepcopy(experts) == experts
 

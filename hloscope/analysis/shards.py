@@ -90,7 +90,8 @@ class Shards:
         copied_over: Axes whose devices hold the same.
         unreduced: Axes whose devices hold different addends of the same elements.
         holders: The devices that hold each shard, by its place in the array; empty where that is not known.
-        ids_are: What the numbers of devices are: `device`, as JAX numbers them, or `partition`, as the program does.
+        ids_are: What the numbers of devices are: `device`, as JAX numbers them, `partition`, as the program does, or
+            `place`, counted through the mesh.
     """
 
     name: str

@@ -15,6 +15,7 @@ _COMMANDS = {
     "record": ("hloscope.cli.record", "Run your own script as it is, and analyse every program that JAX compiles."),
     "price": ("hloscope.cli.price", "Predict how long a step takes on several slices, side by side."),
     "timeline": ("hloscope.cli.timeline", "Predict what runs when in one step, and what it waits for."),
+    "graph": ("hloscope.cli.graph", "Write the compiled program, or a part of it, as a graph of instructions."),
     "compare": ("hloscope.cli.compare", "Put a profile of a real run beside what is predicted of it."),
     "measure": ("hloscope.cli.measure", "Run a function where a TPU is, and compare in one go."),
     "explain": ("hloscope.cli.explain", "Say why a collective is there: the whole chain, and what to change."),

@@ -23,9 +23,11 @@ Arrays marked "moves" are resharded before they are used; `hloscope explain` say
 @click.command(epilog=_EPILOG)
 @click.argument("target")
 @target_options(without=("chip_overrides", "kernel_costs"))
-@running.reports("shardings")
-def command(target: str, **options: Any) -> ShardingTable:
+@click.option("--draw", is_flag=True, help="Draw each array as the axes of the mesh cut it, with who holds what.")
+@running.reports("shardings", shown_as=lambda options: "drawn_shardings" if options["draw"] else "shardings")
+def command(target: str, draw: bool, **options: Any) -> ShardingTable:
     """Show the sharding of TARGET's arguments, constraints, outputs and large arrays, as Shardy propagates them."""
+    del draw  # which says how it is shown
     targets.start_compiler(target, None)
     from hloscope.api.shardings import shardings_of
 

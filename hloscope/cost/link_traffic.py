@@ -21,6 +21,8 @@ from hloscope.program.capture import Capture
 class LinkTraffic:
     """Bytes over the links of one slice in one step; the others, if there are, carry the same.
 
+    Tiles travel whole, so that these are bytes as arrays lie in memory: rather more than `wire_bytes` says.
+
     Attributes:
         torus: The slice.
         link_bytes: What crosses each directed link, `[chip, axis, direction]`, direction 0 being upwards.

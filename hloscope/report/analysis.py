@@ -48,7 +48,7 @@ def lines(analysis: Analysis, width: int, listing: Listing = ONE_BY_ONE) -> Iter
     by = listing.grouping(analysis.collectives)
     yield from _headline(analysis, width)
     if by is not None:
-        yield from fold(Text.assemble("Peak memory ", _peak(analysis.memory)), width)
+        yield from fold(Text.assemble("Peak memory ", peak_of(analysis.memory)), width)
     yield from memory_peak_section(analysis, inner)
     yield from _time(analysis, inner, brief=by is not None)
     if by is not None:
@@ -118,14 +118,14 @@ def _in_short(arrays: Sequence[ArrayFact], noun: str) -> str:
 
 
 def _headline(analysis: Analysis, width: int) -> Iterator[Text]:
-    target, place = Text(analysis.target, style="bold"), _place(analysis)
+    target, place = Text(analysis.target, style="bold"), place_of(analysis)
     together = Text(" ").join([target, place])
     for line in (together,) if together.cell_len <= width else (target, place):
         yield from fold(line, width)
-    yield from fold(_verdict(analysis), width)
+    yield from fold(verdict_of(analysis), width)
 
 
-def _place(analysis: Analysis) -> Text:
+def place_of(analysis: Analysis) -> Text:
     """`on v5e:2x4 (8 devices), mesh X=8 (auto axes)`, as far as known."""
     place = Text()
     if analysis.slice is not None:
@@ -148,7 +148,8 @@ def _mesh_words(mesh: Mesh) -> str:
     return f"{sizes} ({', '.join(f'{n} {t}' for n, t in zip(mesh.axis_names, mesh.axis_types, strict=True))})"
 
 
-def _verdict(analysis: Analysis) -> Text:
+def verdict_of(analysis: Analysis) -> Text:
+    """What one device sends in a step, in a sentence."""
     total = analysis.totals
     if not analysis.collectives:
         if total.bound is Bound.EXACT:
@@ -179,7 +180,7 @@ def _traffic(analysis: Analysis, width: int, by: str | None, *, everything: bool
     if by is None:
         yield from section("Bytes one device sends per step, by mesh axis", axes, width)
     yield from section(title, collectives, width)
-    remarks = [legend([_verdict(analysis), *axes, *collectives])]
+    remarks = [legend([verdict_of(analysis), *axes, *collectives])]
     if analysis.mesh is None:
         remarks.append(Text("Axes are unknown without a mesh: give it as --mesh X=4,Y=2.", style="dim"))
     if any(collective.axes_guessed for collective in analysis.collectives):
@@ -189,7 +190,7 @@ def _traffic(analysis: Analysis, width: int, by: str | None, *, everything: bool
 
 
 def _memory(memory: Memory, width: int) -> Iterator[Text]:
-    yield from fold(_peak(memory), width)
+    yield from fold(peak_of(memory), width)
     yield from folded([_parts_of(memory)], width)
 
 
@@ -205,7 +206,8 @@ def _parts_of(memory: Memory) -> Text | None:
     return Text(known, style="dim") if known else None
 
 
-def _peak(memory: Memory) -> Text:
+def peak_of(memory: Memory) -> Text:
+    """The peak memory, and its share of what there is."""
     if memory.peak_bytes is None and memory.fits is False:
         return Text("more than there is; the compiler does not tell what the program's code takes", style="bold red")
     if memory.peak_bytes is None and memory.temp_bytes is not None:
@@ -277,6 +279,12 @@ def _unknown_words(arrays: Sequence[ArrayFact]) -> Text | None:
     )
     words = " and ".join(what for what, holds in unknown if holds)
     return Text(f"not known: {words}", style="dim") if words and used else None
+
+
+def array_columns(arrays: Sequence[ArrayFact], count: int) -> tuple[tuple[Column, ...], int]:
+    """The table of the arrays of most bytes, in the program's order, and how many there are besides."""
+    shown = _largest(arrays, count)
+    return _columns(shown, arrays), len(arrays) - len(shown)
 
 
 def _columns(shown: Sequence[ArrayFact], arrays: Sequence[ArrayFact]) -> tuple[Column, ...]:

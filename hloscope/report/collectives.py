@@ -156,6 +156,12 @@ def collective_lines(collectives: Sequence[Collective], width: int, *, everythin
     return lines + folded((*remarks, unknown), width)
 
 
+def collective_columns(collectives: Sequence[Collective], count: int) -> tuple[tuple[Column, ...], int]:
+    """The table of the first rows of `collective_lines`, and how many rows there are besides."""
+    rows = _rows(collectives, _reads)
+    return _columns(rows[:count], with_link=leaves_ici(collectives)), max(len(rows) - count, 0)
+
+
 def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
     digits = len(str(max(row.number for row in rows))) if len(rows) > 1 else 0
     of_row = partial(column, rows)

@@ -18,7 +18,7 @@ from hloscope.matching import Change, ChangeKind
 from hloscope.matching.model import Tally, change_line
 from hloscope.python_words import front_door
 from hloscope.report.escaping import code, fenced, plain_line, prose, without_commands
-from hloscope.report.layout import column, table_lines
+from hloscope.report.layout import Column, column, table_lines
 from hloscope.report.words import GUESSED
 from hloscope.shown import Brief, Shown, one_line
 from hloscope.units import format_bytes, format_time, plural
@@ -199,7 +199,7 @@ def _changed(collective: Collective) -> ChangedCollective:
     return document(ChangedCollective, collective, source=users_line(collective.source))
 
 
-def _rows(report: DiffDocument) -> Iterator[tuple[str, str, str]]:
+def figure_rows(report: DiffDocument) -> Iterator[tuple[str, str, str]]:
     """What is measured, before and after."""
     yield "sent per step", _bytes(report.totals.old), _bytes(report.totals.new)
     for tally in report.tallies:
@@ -217,7 +217,8 @@ def _bytes(total: Total) -> str:
     return total.bound.marked(format_bytes(total.wire_bytes))
 
 
-def _doubts(report: DiffDocument) -> Iterator[str]:
+def doubts_of(report: DiffDocument) -> Iterator[str]:
+    """What makes the difference less sure than it looks."""
     yield from report.unlike
     for name in report.not_understood:
         yield f"not everything in {name} was understood: hloscope analyze tells what"
@@ -225,27 +226,30 @@ def _doubts(report: DiffDocument) -> Iterator[str]:
         yield f"bytes or executions of {plural(report.unsure, 'collective')} are not known exactly"
 
 
+def figure_columns(report: DiffDocument) -> list[Column]:
+    """What is measured of both, as a table."""
+    rows, headers = list(figure_rows(report)), ("per device", "before", "after")
+    return [column(rows, name, itemgetter(n), right=n > 0) for n, name in enumerate(headers)]
+
+
 def lines(report: DiffDocument, width: int) -> Iterator[Text]:
     """The changes, a line each, and what is measured of both."""
     yield Text(f"{report.old} -> {report.new}: {report.headline}")
     yield from (Text(change.text) for change in report.changes)
-    rows = list(_rows(report))
-    headers = ("per device", "before", "after")
-    columns = [column(rows, name, itemgetter(n), right=n > 0) for n, name in enumerate(headers)]
-    yield from (Text(), *(Text(line.plain) for line in table_lines(columns, width)))
-    yield from (Text(f"note: {doubt}") for doubt in _doubts(report))
+    yield from (Text(), *(Text(line.plain) for line in table_lines(figure_columns(report), width)))
+    yield from (Text(f"note: {doubt}") for doubt in doubts_of(report))
 
 
 def render_markdown(report: DiffDocument) -> str:
     """A comment for a pull request."""
     lines = [f"### hloscope diff: {report.headline}", "", f"{code(report.old)} → {code(report.new)}", ""]
     lines += ["| per device | before | after |", "| --- | ---: | ---: |"]
-    lines += [f"| {' | '.join(map(prose, row))} |" for row in _rows(report)]
+    lines += [f"| {' | '.join(map(prose, row))} |" for row in figure_rows(report)]
     if report.changes:
         changes = (_diff_line(plain_line(change.text)) for change in report.changes)
         block = fenced("\n".join(changes), "diff")
         lines += ["", "<details><summary>changes</summary>", "", *block, "", "</details>"]
-    return without_commands("\n".join([*lines, *(f"\n> {prose(doubt)}" for doubt in _doubts(report))])) + "\n"
+    return without_commands("\n".join([*lines, *(f"\n> {prose(doubt)}" for doubt in doubts_of(report))])) + "\n"
 
 
 def _diff_line(line: str) -> str:

@@ -77,6 +77,13 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
         "json": "explanation:as_document",
         "markdown": "explanation:render_markdown",
     },
+    "graph": {
+        "text": "graphs:lines",
+        "json": "formats:itself",
+        "dot": "graphs:as_dot",
+        "graphml": "graphs:as_graphml",
+        "svg": "graphs:as_svg",
+    },
     "overview": {
         "text": "explanation:overview",
         "json": "explanation:as_document",
@@ -85,6 +92,7 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     "prices": {"text": "price:lines", "json": "price:as_document"},
     "recording": {"text": "recording:lines", "json": "formats:itself"},
     "shardings": {"text": "shardings:lines", "json": "formats:itself"},
+    "drawn_shardings": {"text": "shardings:drawn_lines", "json": "formats:itself"},
     "suggestions": {
         "text": "suggestions:lines",
         "json": "formats:itself",

@@ -122,7 +122,7 @@ def lines(priced: Priced, width: int) -> Iterator[Text]:
     """A row for each slice, and what there is to know about them."""
     inner = width - INDENT
     yield from fold(Text(priced[0].target, style="bold"), width)
-    table = table_lines(_columns(priced), inner)
+    table = table_lines(price_columns(priced), inner)
     yield from section("Predicted time of one step on one device", table, inner)
     marks = Text("█ computing · ▓ with communication hidden behind it · ░ exposed communication", style="dim")
     yield from (Text(" " * INDENT) + line for line in folded((marks, legend(table)), inner))
@@ -150,7 +150,8 @@ def _error_lines(found: Unpriced, width: int) -> Iterator[Text]:
         yield from (Text("  ") + part for part in message_line(line, width - 2))
 
 
-def _columns(priced: Priced) -> list[Column]:
+def price_columns(priced: Priced) -> list[Column]:
+    """What each slice takes, as a table."""
     times = [found.time if isinstance(found, Analysis) else None for found in priced]
     first = next((time for time in times if time is not None and time.step_us > 0), None)
     chips = {id(found.time): found.slice and found.slice.chip for found in _analyses(priced)}

@@ -57,12 +57,14 @@ def _headline(found: Verification, width: int) -> Iterator[Text]:
     yield from fold(Text(found.target.target, style="bold"), width)
     place = f" on {found.target.slice.name}" if found.target.slice is not None else ""
     yield from fold(Text(f"against {found.reference.target}{place}"), width)
-    errors = sum(finding.severity == "error" for finding in found.findings)
-    verdict = _passed(found) if found.passed else Text(f"failed: {plural(errors, 'error')}", style="bold red")
-    yield from fold(verdict, width)
+    yield from fold(verdict_of(found), width)
 
 
-def _passed(found: Verification) -> Text:
+def verdict_of(found: Verification) -> Text:
+    """Whether it passed, and what was left out."""
+    if not found.passed:
+        errors = sum(finding.severity == "error" for finding in found.findings)
+        return Text(f"failed: {plural(errors, 'error')}", style="bold red")
     if not found.exceptions:
         return Text("passed", style="bold green")
     return Text(f"passed, except: {'; '.join(found.exceptions)}", style="bold yellow")
@@ -78,12 +80,13 @@ def _numbers(found: Verification, width: int) -> Iterator[Text]:
     yield from fold(Text(f"both run on {numerics.ran_on}{scaled}, seed {numerics.seed}"), width)
     if numerics.inputs:
         yield from fold(Text(" · ".join(numerics.inputs), style="dim"), width)
-    yield from table_lines(_number_columns(numerics.comparisons), width)
+    yield from table_lines(number_columns(numerics.comparisons), width)
     for source in dict.fromkeys(output.tolerance.source for output in numerics.comparisons):
         yield from fold(Text(_SOURCES[source], style="dim"), width)
 
 
-def _number_columns(comparisons: Sequence[OutputComparison]) -> tuple[Column, ...]:
+def number_columns(comparisons: Sequence[OutputComparison]) -> tuple[Column, ...]:
+    """How the outputs compare, as a table."""
     of_output = partial(column, comparisons)
     return (
         of_output("output", _name, style="bold", breaks=Breaks.BETWEEN_WORDS),
@@ -122,12 +125,13 @@ def _communication(found: Verification, rows: Sequence[TrafficRow], width: int) 
     if not rows:
         yield from fold(Text("Neither moves anything between devices.", style="green"), width)
         return
-    table = table_lines(_traffic_columns(rows), width)
+    table = table_lines(traffic_columns(rows), width)
     yield from table
-    yield from folded((_verdict(found), legend(table)), width)
+    yield from folded((traffic_verdict(found), legend(table)), width)
 
 
-def _traffic_columns(rows: Sequence[TrafficRow]) -> tuple[Column, ...]:
+def traffic_columns(rows: Sequence[TrafficRow]) -> tuple[Column, ...]:
+    """What both programs move, as a table."""
     of_row = partial(column, rows)
     return (
         of_row("collective", lambda row: row.kind, style="bold"),
@@ -153,7 +157,8 @@ def _time(microseconds: float | None, total: Total) -> str:
     return "" if microseconds is None or not total.collectives else format_time(microseconds)
 
 
-def _verdict(found: Verification) -> Text:
+def traffic_verdict(found: Verification) -> Text:
+    """Whether both move the same, in a sentence."""
     comparison = found.communication
     steps = _steps(found)
     if comparison.same:

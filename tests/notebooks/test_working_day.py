@@ -33,7 +33,7 @@ def step(kernel):
 def test_a_first_look(step):
     heard = step.heard("found = hloscope.analyze(summed, ARGS, mesh=MESH)\nfound")
     assert heard.errors == []
-    assert heard.types == ["text/markdown", "text/plain"]
+    assert heard.types == ["text/html", "text/markdown", "text/plain"]
     assert re.fullmatch(r"<Analysis of summed on v5e:2x4: 1 collective, 7 B on the wire per step>", heard.stdout)
     assert heard.shown[-1:] in ([], [""])
     said = step.run("""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from hloscope.analysis.model.picture import Picture
+    from hloscope.analysis.model.program_graph import ProgramGraph
     from hloscope.analysis.model.timeline import Timeline
     from hloscope.plain_types import AnalysisDict
 
@@ -151,6 +152,27 @@ class Analysis(Shown, Evident):
             HloscopeError: The analysis was read from a document or made in another process, or nothing prices it.
         """
         found: Timeline = import_module("hloscope.api.timelines").timeline_of_analysis(self)
+        return found
+
+    @front_door
+    def graph(self, *, computation: str | None = None, around: str | None = None, hops: int = 3) -> ProgramGraph:
+        """The compiled program, or a part of it, as a graph: what needs what, and what is on the critical path.
+
+        Example:
+            >>> found.graph(around="all-gather.8", hops=2).to_networkx()
+
+        Args:
+            computation: One HLO computation; by default all that run in a step, but not what stays inside fusions.
+            around: An instruction's name: only what is near it.
+            hops: How many edges away from there.
+
+        Raises:
+            HloscopeError: The analysis was read from a document or made in another process, or there is no such
+                computation or instruction.
+        """
+        found: ProgramGraph = import_module("hloscope.api.graphs").graph_of_analysis(
+            self, computation=computation, around=around, hops=hops
+        )
         return found
 
     @front_door

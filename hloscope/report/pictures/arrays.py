@@ -17,6 +17,7 @@ from hloscope.report.pictures.words import (
     bounds_words,
     cut_words,
     heading,
+    ids_words,
     mesh_words,
     on_each_device,
     remarks,
@@ -86,7 +87,7 @@ def shards_svg(shards: Shards) -> str:
     top = _MARGIN + _LINE_HEIGHT * (len(head) + 1) + 10
     rows = _line(shown_places(len(grid.holders)), top, _height(shards, grid), _LEAST_ROW)
     width = max(columns.end + _MARGIN + _LAYERS * _LAYER_STEP, 560)
-    said = [*remarks(shards, grid), *([COUNTED_WORDS] if detail == Holders.COUNTED else [])]
+    said = [*remarks(shards, grid), ids_words(shards), *([COUNTED_WORDS] if detail == Holders.COUNTED else [])]
     notes = [line for remark in said for line in svg.wrapped(remark, width - 2 * _MARGIN)]
     bottom = rows.end + _LAYERS * _LAYER_STEP + 8
     root = svg.picture(

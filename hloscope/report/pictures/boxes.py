@@ -18,6 +18,7 @@ from hloscope.report.pictures.words import (
     bounds_words,
     cut_words,
     heading,
+    ids_words,
     mesh_words,
     on_each_device,
     remarks,
@@ -51,11 +52,17 @@ def array_text(
     return drawn(lines, width, colour)
 
 
-def shards_lines(shards: Shards, width: int) -> Iterator[Text]:
-    """An array cut into its shards, as `array_text` draws it."""
+def shards_lines(shards: Shards, width: int, *, alone: bool = True) -> Iterator[Text]:
+    """An array cut into its shards, as `array_text` draws it.
+
+    Args:
+        shards: The array.
+        width: Columns.
+        alone: Whether nothing else says what the mesh is and what numbers mean.
+    """
     title = Text.assemble((shards.name, "bold"), f"  {heading(shards)}  {shards.sharding or 'unknown sharding'}")
     yield from hanging(title, width)
-    mesh = f"on {mesh_words(shards)}: " if shards.axis_sizes else ""
+    mesh = f"on {mesh_words(shards)}: " if shards.axis_sizes and alone else ""
     yield from hanging(Text(mesh + on_each_device(shards), style="dim"), width)
     if shards.why_unknown is not None:
         yield from fold(Text(f"Who holds what is not known: {shards.why_unknown}.", style="yellow"), width)
@@ -66,7 +73,7 @@ def shards_lines(shards: Shards, width: int) -> Iterator[Text]:
             yield from hanging(Text(f"{arrow} {cut_words(shards, dimension)}", style="dim"), width)
     box = _fitting(shards, grid, width)
     yield from box.lines()
-    for remark in (*remarks(shards, grid), *box.remarks()):
+    for remark in (*remarks(shards, grid), *([ids_words(shards)] if alone else []), *box.remarks()):
         yield from hanging(Text(remark, style="dim"), width)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact, Mesh
 from hloscope.analysis.model.evidence import evidence_if_known
 from hloscope.analysis.model.picture import Picture
@@ -15,7 +18,9 @@ from hloscope.report.pictures.arrays import shards_svg
 from hloscope.report.pictures.boxes import shards_lines
 from hloscope.report.pictures.mesh_boxes import mesh_lines
 from hloscope.report.pictures.meshes import mesh_svg
+from hloscope.shardy.shardings import ShardedArray
 
+_Array = TypeVar("_Array", ArrayFact | IntermediateFact, ShardedArray)
 _WIDTH = 100
 _ONE_DEVICE = Mesh(axis_names=(), axis_sizes=())
 _NEAR = 3
@@ -31,7 +36,12 @@ def array_picture(found: Analysis, name: str) -> Picture:
     Raises:
         HloscopeError: There is no such array.
     """
-    shards = shards_in(found, _array(found, name))
+    arrays: tuple[ArrayFact | IntermediateFact, ...] = (*found.arguments, *found.outputs, *found.intermediates)
+    return picture_of(shards_in(found, named(arrays, name, found.target)))
+
+
+def picture_of(shards: Shards) -> Picture:
+    """An array cut into its shards, drawn."""
     text = drawn(shards_lines(shards, _WIDTH), _WIDTH, False).rstrip("\n")
     return Picture(title=f"{shards.name}, {shards.sharding or 'unknown sharding'}", svg=shards_svg(shards), text=text)
 
@@ -44,15 +54,24 @@ def shards_in(found: Analysis, array: ArrayFact | IntermediateFact) -> Shards:
     return shards_of(array, mesh, device_ids=device_ids)
 
 
-def _array(found: Analysis, name: str) -> ArrayFact | IntermediateFact:
-    arrays: tuple[ArrayFact | IntermediateFact, ...] = (*found.arguments, *found.outputs, *found.intermediates)
+def named(arrays: Sequence[_Array], name: str, target: str) -> _Array:
+    """The array of a name.
+
+    Args:
+        arrays: Those that there are.
+        name: The name.
+        target: What they are arrays of.
+
+    Raises:
+        HloscopeError: There is none of that name.
+    """
     array = next((array for array in arrays if array.name == name), None)
     if array is not None:
         return array
     names = list(dict.fromkeys(array.name for array in arrays))
     shown = ", ".join(names[:_NEAR]) + (f" and {len(names) - _NEAR} more" if len(names) > _NEAR else "")
     raise HloscopeError(
-        f"{found.target} has no array {name!r} among its arguments, outputs and large intermediates",
+        f"{target} has no array {name!r} among its arguments, outputs and large intermediates",
         fix=did_you_mean(str(name), names, f"it has {shown}" if names else None, most=_NEAR),
     )
 

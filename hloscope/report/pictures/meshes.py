@@ -460,6 +460,7 @@ def _remarks(sheet: _Sheet) -> Iterator[str]:
     placed = sheet.placed
     if placed.traffic is not None and placed.traffic.link_bytes.any():
         yield "The wider a link, the more crosses it in a step, in its busier direction; over dotted ones nothing does."
+        yield "Bytes on links are those of arrays as they lie in memory, with the padding of their tiles."
     if any(placed.torus.wraparound):
         yield "Ends that stick out lead round to the other side."
     _, _, count = _edges(placed)

@@ -119,8 +119,12 @@ def remarks(shards: Shards, grid: Grid) -> Iterator[str]:
         if cut.is_padded:
             padding = cut.pieces * cut.piece_size - cut.size
             yield f"Dimension {number} does not divide: {plural(padding, 'element')} of padding at its end (hatched)."
-    if shards.holders:
-        yield {
-            "device": "Numbers are device ids.",
-            "partition": "Numbers are partitions, as the program counts its devices.",
-        }[shards.ids_are]
+
+
+def ids_words(shards: Shards) -> str:
+    """What the numbers of devices are."""
+    return {
+        "device": "Numbers are device ids.",
+        "place": "Numbers are places in the mesh, its last axis fastest.",
+        "partition": "Numbers are partitions, as the program counts its devices.",
+    }[shards.ids_are]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from itertools import chain
 from xml.etree import ElementTree
@@ -9,6 +10,8 @@ from xml.etree import ElementTree
 import jax
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jax import P
 from jax.sharding import AxisType, NamedSharding
 from reading import boxes_in, cells_in, devices_in, texts_in
@@ -69,6 +72,39 @@ def test_cells_hold_the_elements_that_jax_gives_their_devices(way, order):
     for device, part in sharding.devices_indices_map(shape).items():
         bounds = (f"{each.start or 0}:{each.stop or size}" for each, size in zip(part, shape, strict=True))
         assert held[device.id] == f"[{', '.join(bounds)}]"
+
+
+@st.composite
+def ways_to_shard(draw):
+    """A mesh over some of 16 devices in some order, and a sharding over it of an array of up to three dimensions."""
+    sizes = draw(st.sampled_from([(2,), (8,), (4, 2), (2, 4), (3, 5), (2, 2, 2), (4, 2, 2), (2, 1, 3)]))
+    names = tuple("XYZ"[: len(sizes)])
+    order = tuple(draw(st.permutations(range(16))))[: math.prod(sizes)]
+    rank = draw(st.integers(1, 3))
+    left, spec = list(draw(st.permutations(names))), []
+    for _ in range(rank):
+        count = draw(st.integers(0, len(left)))
+        spec.append(tuple(left[:count]) or None)
+        left = left[count:]
+    cuts = [math.prod(sizes[names.index(axis)] for axis in axes or ()) for axes in spec]
+    shape = tuple(cut * draw(st.integers(1, 3)) for cut in cuts)
+    return sizes, names, order, spec, shape
+
+
+@given(ways_to_shard())
+def test_every_device_holds_what_jax_gives_it(way):
+    sizes, names, order, spec, shape = way
+    devices = np.array(jax.devices())[list(order)].reshape(sizes)
+    sharding = NamedSharding(jax.sharding.Mesh(devices, names), P(*spec))
+    mesh = Mesh(axis_names=names, axis_sizes=sizes)
+    fact = array(shape, repr(P(*spec)), sharding.shard_shape(shape))
+    found = shards_of(fact, mesh, device_ids=order)
+    assert found.why_unknown is None
+    held = {device: place for place, devices in found.holders.items() for device in devices}
+    for device, part in sharding.devices_indices_map(shape).items():
+        bounds = tuple(cut.bounds(piece) for cut, piece in zip(found.cuts, held[device.id], strict=True))
+        assert bounds == tuple((each.start or 0, each.stop or size) for each, size in zip(part, shape, strict=True))
+    assert found.copies * math.prod(cut.pieces for cut in found.cuts) == len(order)
 
 
 def test_partitions_are_named_where_devices_are_not_known():

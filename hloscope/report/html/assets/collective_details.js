@@ -82,7 +82,15 @@ function triedPart(row, told) {
     el(
       "ul",
       { class: "advice" },
-      row.of.tried ? el("li", {}, el("span", { class: "badge good" }, "tried"), " ", prose(row.of.tried.replaceAll(" -> ", " → "), 600)) : null,
+      row.of.tried
+        ? el(
+            "li",
+            {},
+            el("span", { class: "badge good" }, "tried"),
+            " ",
+            prose(row.of.tried.replaceAll(" -> ", " → "), 600),
+          )
+        : null,
       advice.map((words) => el("li", {}, el("span", { class: "badge" }, "not tried"), " ", prose(words, 800))),
     ),
   ];

@@ -131,6 +131,16 @@ function tableOf(side, label, heads, rows, cls = null) {
   );
 }
 
+/** What there is of some parts, with dots between them. */
+function separated(parts) {
+  return parts.filter(Boolean).flatMap((part, index) => (index ? [" · ", part] : [part]));
+}
+
+/** Words of a message as a sentence. */
+function sentence(text) {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+}
+
 function note(...children) {
   return el("p", { class: "note" }, ...children);
 }

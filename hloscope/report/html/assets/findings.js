@@ -74,11 +74,11 @@ function findingPlace(side, index) {
   return el(
     "li",
     {},
-    finding.source ? nameOf(finding.source, { most: 80, cls: "mono" }) : null,
-    finding.instruction
-      ? [finding.source ? " · " : "", nameOf(`%${finding.instruction}`, { most: 60, cls: "mono" })]
-      : null,
-    finding.line ? ` · HLO line ${finding.line}` : "",
+    separated([
+      finding.source && nameOf(finding.source, { most: 80, cls: "mono" }),
+      finding.instruction && nameOf(`%${finding.instruction}`, { most: 60, cls: "mono" }),
+      finding.line && `HLO line ${WRITTEN.count(finding.line)}`,
+    ]),
     " ",
     row
       ? el("button", { type: "button", class: "quiet", onclick: () => side.table.reveal(row) }, "Show the collective")

@@ -18,14 +18,15 @@ function summary(side) {
     "div",
     { class: "narrows" },
     el("p", { class: "verdict" }, verdict(side)),
-    found.time
-      ? stepSplit(side)
-      : note(
-          "No step is predicted: no TPU slice says how long anything takes. Name one with --slice, for example v5e:2x4.",
-        ),
+    found.time ? stepSplit(side) : note(noStep(found)),
     el("div", { class: "tiles" }, axisTile(side), memoryTile(side)),
     fixFirst(side),
   );
+}
+
+function noStep(found) {
+  if (found.slice) return "No step is predicted.";
+  return "No step is predicted: no TPU slice says how long anything takes. Name one, as in --slice v5e:2x4.";
 }
 
 function verdict(side) {
@@ -79,7 +80,7 @@ function stepSplit(side) {
     { class: "step" },
     el(
       "div",
-      { class: "big" },
+      { class: written(time.step_us, "time").length > 8 ? "big long" : "big" },
       figure(side, "analysis.time.step_us", "time", time),
       el("small", {}, "predicted for one step"),
       el(
