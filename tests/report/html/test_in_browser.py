@@ -217,7 +217,8 @@ def test_links_lead_from_one_part_to_another(shown, found):
     assert page.inner_text("#hlo .line").startswith("%all-gather")
     page.locator("#hlo .around button.link").first.click()
     assert not page.inner_text("#hlo .line").startswith("%all-gather")
-    page.locator("#hlo .crumbs button").first.click()
+    page.fill("#instruction-0", "all-gather.8")
+    page.locator("#hlo .tools button.link").first.click()
     page.get_by_role("button", name="Show the collective").first.click()
     assert page.evaluate("document.activeElement.matches('#collectives button.unfold')")
 

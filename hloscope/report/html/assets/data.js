@@ -33,6 +33,10 @@ class Side {
     this.rows = this.found.collectives.map((collective, index) => new Row(this, collective, index));
     this.explained = new Map();
     for (const one of data.explained) for (const number of one.numbers) this.explained.set(number - 1, one);
+    this.instructions = new Map(); // by computation and name, of those around which the page has the HLO
+    for (const { name, instructions } of data.hlo?.computations ?? []) {
+      this.instructions.set(name, new Map(instructions.map((one) => [one.name, one])));
+    }
     this.byPlace = new Map(this.rows.map((row) => [`${row.of.computation}/${row.of.name}`, row]));
   }
 

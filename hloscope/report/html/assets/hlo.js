@@ -1,18 +1,47 @@
 // The HLO around an instruction: its line, what it reads, what reads it, what it calls; each a link.
 
+const MOST_MATCHES = 12;
+
 class HloView {
   constructor(side) {
     this.side = side;
     this.by = new Map();
     for (const computation of side.data.hlo.computations) {
-      const known = new Map(computation.instructions.map((one) => [one.name, one]));
-      this.by.set(computation.name, { computation, known });
+      this.by.set(computation.name, { computation, known: side.instructions.get(computation.name) });
     }
     this.trail = [];
     this.body = el("div", { class: "hlo", tabindex: "-1" });
+    this.search = el("input", {
+      type: "search",
+      id: `instruction-${side.number}`,
+      placeholder: "its name, such as all-gather.8",
+      oninput: () => this.find(),
+    });
+    this.matches = el("p", { class: "buttons", role: "status" });
     const first = side.rows[0];
     if (first && this.has(first.of.computation, first.of.name)) this.open(first.of.computation, first.of.name, false);
     else this.body.append(note("Follow an HLO link of this page to see the instruction."));
+  }
+
+  element() {
+    const label = el("label", { for: this.search.id }, "Instruction ", this.search);
+    return el("div", {}, el("div", { class: "tools" }, label, this.matches), this.body);
+  }
+
+  /** Instructions whose names hold what is looked for, each a link. */
+  find() {
+    const words = this.search.value.trim().toLowerCase().replace(/^%/, "");
+    const found = [];
+    for (const [computation, { known }] of words ? this.by : []) {
+      for (const name of known.keys()) if (name.toLowerCase().includes(words)) found.push([computation, name]);
+    }
+    found.sort(([, one], [, other]) => one.length - other.length);
+    const links = found.slice(0, MOST_MATCHES).map(([computation, name]) => this.link(computation, name));
+    const more = found.length - links.length;
+    this.matches.replaceChildren(
+      ...links,
+      more > 0 ? `and ${WRITTEN.count(more)} more` : words && !links.length ? "none among those on this page" : "",
+    );
   }
 
   has(computation, name) {
@@ -29,12 +58,6 @@ class HloView {
     ];
     this.body.replaceChildren(this.crumbs(), this.card(within, one));
     if (shows) show(this.body);
-  }
-
-  openComputation(name) {
-    const found = this.by.get(name);
-    const root = found && ([...found.known.values()].find((one) => one.is_root) ?? [...found.known.values()][0]);
-    if (root) this.open(name, root.name);
   }
 
   crumbs() {
@@ -165,17 +188,9 @@ class HloView {
 }
 
 function hloButton(side, computation, name) {
-  if (
-    !side.data.hlo?.computations.some(
-      (one) => one.name === computation && one.instructions.some((each) => each.name === name),
-    )
-  )
-    return null;
-  return el(
-    "button",
-    { type: "button", class: "quiet", onclick: () => side.hloView.open(computation, name) },
-    "HLO around it",
-  );
+  if (!side.instructions.get(computation)?.has(name)) return null;
+  const open = () => side.hloView.open(computation, name);
+  return el("button", { type: "button", class: "quiet", onclick: open }, "HLO around it");
 }
 
 function hloSection(sides) {
@@ -185,7 +200,7 @@ function hloSection(sides) {
     ...sides.map((side) => {
       if (!side.data.hlo) return note(side.name ? `${side.name}: ` : "", sentence(side.data.no_hlo));
       side.hloView = new HloView(side);
-      return [side.name ? el("h3", {}, nameOf(side.name)) : null, side.hloView.body];
+      return [side.name ? el("h3", {}, nameOf(side.name)) : null, side.hloView.element()];
     }),
   );
 }

@@ -195,7 +195,6 @@ function axisClass(side, axes) {
 
 function barRow(side, label, path, all, kind) {
   const total = at(side.data, path);
-  const of = path.join(".");
   const bar = el("span", { class: `fill ${kind}` });
   bar.style.width = `${all ? Math.max((100 * total.wire_bytes) / all, 0.5) : 0}%`;
   return el(
@@ -210,7 +209,6 @@ function barRow(side, label, path, all, kind) {
       byKeys(side, [...path, "executions"], "count", total.bound),
       ` transfer${total.executions === 1 ? "" : "s"}`,
     ),
-    el("span", { hidden: true }, of),
   );
 }
 
