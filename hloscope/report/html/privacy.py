@@ -22,9 +22,9 @@ from hloscope.report.escaping import plain_lines
 
 _LIBRARY = re.compile(r".*[/\\](?=(?:site|dist)-packages[/\\])", re.DOTALL)
 _SEPARATOR = re.compile(r"[/\\]")
-_HOME = re.compile(
-    r"(?:[A-Za-z]:)?[/\\]{1,2}(?:home|Users|export[/\\]home)[/\\]{1,2}[^/\\\s:'\"]+|(?<![\w.~-])/root(?=/|\b)"
-)
+_START = r"(?<![\w.~)\]-])(?:[A-Za-z]:)?"
+"""Where a path begins that is named from the root on; a name stack, as in `jit(f)/home/dense`, is none."""
+_HOME = re.compile(_START + r"(?:[/\\]{1,2}(?:home|Users|export[/\\]home)[/\\]{1,2}[^/\\\s:'\"]+|/root(?![^/\s:'\"]))")
 """Folders that people's files are in, on machines of any kind."""
 
 
@@ -51,7 +51,7 @@ class Privacy:
         short = {file: _short(file) for file in known}
         far = [file for file, name in short.items() if _is_absolute(name)]
         start = _common_folder(far)
-        names = {**short, **{file: without_people(file[start:]) for file in far}}
+        names = {**short, **{file: _without_own_name(without_people(file[start:])) for file in far}}
         whole = sorted((file for file in names if _is_absolute(file)), key=len, reverse=True)
         return cls(names, tuple((file, names[file]) for file in whole))
 
@@ -90,12 +90,24 @@ def files_of(value: Any, key: str = "") -> Iterator[str]:
 
 
 def without_people(text: str) -> str:
-    """A string without the current folder, home folders and the name of whoever runs this, where it is a folder's."""
+    """A string without the current folder, home folders and folders with the name of whoever runs this."""
     for start, instead in _own_folders():
         text = text.replace(start, instead) if start in text else text
     text = _HOME.sub("~", text)
     name = _own_name()
-    return text if name is None else re.sub(rf"(?<=[/\\]){re.escape(name)}(?=[/\\]|$)", "~", text)
+    return text if name is None else _below(name).sub("~", text)
+
+
+@lru_cache(maxsize=4)
+def _below(name: str) -> re.Pattern[str]:
+    """The beginning of a path from the root on, up to a folder of a name."""
+    return re.compile(rf"{_START}(?:[/\\]{{1,2}}[^/\\\s:'\"]+)*?[/\\]{{1,2}}{re.escape(name)}(?![^/\\\s:'\"])")
+
+
+def _without_own_name(file: str) -> str:
+    """The name of a file, in which no folder is called as whoever runs this."""
+    own = _own_name()
+    return "".join("~" if part == own else part for part in re.split(r"([/\\])", file))
 
 
 def _own_folders() -> list[tuple[str, str]]:

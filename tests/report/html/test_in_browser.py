@@ -138,6 +138,21 @@ def test_both_sides_of_a_difference(shown, found, captured):
     assert page.locator("canvas.overview").count() == 2
 
 
+VALUES = (0, 0.004, 0.005, 0.125, 0.375, 1.005, 1.115, 9.995, 99.95, 112.5, 999.4, 999.5, 1125, 112_500, 2.5e12, 8.6e17)
+WRITTEN = "(values) => values.map((value) => ['bytes', 'time', 'share', 'flops'].map((unit) => written(value, unit)))"
+
+
+def test_figures_are_written_as_reports_write_them(browser, root):
+    """Ties go to the even digit in both; where nothing is said of a list, Python's formatters are the truth."""
+    page = browser.new_page()
+    page.evaluate((root / "hloscope/report/html/assets/format.js").read_text() + ";globalThis.written = written;")
+    values = [*VALUES, *(number / 8 for number in range(1, 4000, 7))]
+    seen = page.evaluate(WRITTEN, values)
+    units = (format_bytes, format_time, format_share, format_flops)
+    assert seen == [[write(value) for write in units] for value in values]
+    page.close()
+
+
 def names_of_rows(page):
     return page.eval_on_selector_all(
         "#collectives tr[data-row]", "(rows) => rows.map((row) => Number(row.dataset.row))"
@@ -234,6 +249,10 @@ def test_light_and_dark(shown, found):
     assert seen == [("Theme: light", False), ("Theme: dark", True), ("Theme: system", True)]
     page.emulate_media(color_scheme="light")
     assert page.evaluate(paper) != dark
+    assert page.locator("nav").is_visible()
+    page.emulate_media(color_scheme="dark", media="print")
+    assert page.evaluate(paper) == "rgb(255, 255, 255)"
+    assert not page.locator("nav").is_visible()
 
 
 EVIL = (

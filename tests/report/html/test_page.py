@@ -178,6 +178,27 @@ def test_files_are_named_from_the_folder_that_they_have_in_common():
         assert Privacy.of([path]).place(path) in (PATHS[path], "model.py")
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("jit(step)/home/dense/dot_general", "jit(step)/home/dense/dot_general"),
+        ("jit(step)/root/jane.doe/dot", "jit(step)/root/jane.doe/dot"),
+        ("read /mnt/disks/jane.doe/w.npz and /root/w.npz", "read ~/w.npz and ~/w.npz"),
+        ("'/home/someone'", "'~'"),
+        ("/roots/x", "/roots/x"),
+        ("D:\\Users\\jane.doe\\w", "~\\w"),
+    ],
+)
+def test_paths_lose_people_and_names_of_modules_stay(janes, text, shown):
+    assert Privacy.of([]).text(text) == shown
+
+
+def test_no_folder_of_a_file_is_called_as_whoever_runs_this(janes):
+    names = Privacy.of(["/data/jane.doe/a.py", "/data/shared/b.py"])
+    assert names.place("/data/jane.doe/a.py") == "~/a.py"
+    assert names.place("/data/shared/b.py") == "shared/b.py"
+
+
 def test_no_letter_of_a_page_is_hidden_or_turns_text_around():
     assert Privacy.of([]).data({"a\u202eb": ["x\u2028y\x1b", 3]}) == {"a\ufffdb": ["x\ufffdy\ufffd", 3]}
 
