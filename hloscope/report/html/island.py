@@ -19,6 +19,7 @@ from hloscope.report.html.excerpts import excerpt_of
 from hloscope.report.html.privacy import Privacy, files_of
 from hloscope.report.pages import page_named
 from hloscope.report.parts import dearest_of
+from hloscope.report.trials import labelled
 from hloscope.why.explanation import Explanation, alike, explain
 
 _AROUND = 2
@@ -96,9 +97,13 @@ def _costly(one: Any) -> dict[str, object]:
 
 def _explained(analysis: Analysis, sources: Sources) -> Iterator[dict[str, object]]:
     """Why collectives are there, for those that are alike once."""
+    evidence = evidence_if_known(analysis)
+    known = {} if evidence is None else evidence.trials
     told = zip(alike(analysis.collectives), explain(analysis, sources=sources), strict=True)
     for numbers, explanation in told:
-        yield {"numbers": list(numbers), **_explanation(explanation)}
+        places = ((of.computation, of.name) for of in (analysis.collectives[number - 1] for number in numbers))
+        trials = next((known[place] for place in places if place in known), None)
+        yield {"numbers": list(numbers), **_explanation(explanation), "trials": list(map(list, labelled(trials)))}
 
 
 def _explanation(found: Explanation) -> dict[str, object]:

@@ -17,6 +17,9 @@ from pages import data_of
 from report_examples import AT_MOST, DEEP, DOUBTFUL, FULL, LONG, NOTHING, TWO_SLICES
 
 import hloscope
+from hloscope.analysis.model.evidence import with_evidence
+from hloscope.analysis.model.trial import Figures, Trial, Trials
+from hloscope.analysis.vocabulary import Bound
 from hloscope.api.analyzing import analyze_hlo
 from hloscope.report.formats import Canvas, render
 from hloscope.report.html import privacy
@@ -206,6 +209,29 @@ def test_no_letter_of_a_page_is_hidden_or_turns_text_around():
 def test_the_files_that_a_document_names():
     document = {"frames": [{"file": "/a/b.py", "line": 3}], "findings": [{"source": "/a/c.py:4"}]}
     assert list(files_of(document)) == ["/a/b.py", "/a/c.py"]
+
+
+def test_changes_that_were_tried_stand_on_it(found):
+    before = Figures(
+        step_us=found.time.step_us,
+        step_us_range=None,
+        step_bound=Bound.EXACT,
+        wire_bytes=found.totals.wire_bytes,
+        wire_bytes_by_axis={"X": found.totals.wire_bytes},
+        wire_bound=Bound.EXACT,
+        hbm_bytes=None,
+        collectives=1,
+    )
+    after = replace(before, step_us=1000.0, wire_bytes=0, wire_bytes_by_axis={})
+    trials = Trials(
+        before=before, trials=(Trial(change=("argument W: P('X') -> P(None, 'X')",), after=after, helps=True),)
+    )
+    collective = found.collectives[0]
+    known = replace(found.evidence, trials={(collective.computation, collective.name): trials})
+    (side,) = data_of(with_evidence(replace(found), known).report("html"))["sides"]
+    (told,) = side["explained"]
+    assert told["trials"][0] == ["tried", "argument W: P('X') -> P(None, 'X')"]
+    assert "-> 1 ms" in told["trials"][1][1]
 
 
 def test_a_difference_has_both_programs(found):

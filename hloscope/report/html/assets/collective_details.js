@@ -75,25 +75,16 @@ function whyPart(row, told) {
 }
 
 function triedPart(row, told) {
-  const advice = told?.advice ?? [];
-  if (!row.of.tried && !advice.length) return null;
-  return [
-    el("h3", { class: "sub" }, "What to change"),
-    el(
-      "ul",
-      { class: "advice" },
-      row.of.tried
-        ? el(
-            "li",
-            {},
-            el("span", { class: "badge good" }, "tried"),
-            " ",
-            prose(row.of.tried.replaceAll(" -> ", " → "), 600),
-          )
-        : null,
-      advice.map((words) => el("li", {}, el("span", { class: "badge" }, "not tried"), " ", prose(words, 800))),
-    ),
-  ];
+  const advice = (told?.advice ?? []).map((words) => ["not tried", words]);
+  const trials = told?.trials.length ? told.trials : row.of.tried ? [["tried", row.of.tried]] : [];
+  const items = [];
+  for (const [label, words] of [...trials, ...advice]) {
+    const shown = prose(words.replaceAll(" -> ", " → "), 800);
+    if (label || !items.length)
+      items.push(el("li", {}, el("span", { class: label === "tried" ? "badge good" : "badge" }, label), " ", shown));
+    else items[items.length - 1].append(el("div", { class: "of-trial" }, shown));
+  }
+  return items.length ? [el("h3", { class: "sub" }, "What to change"), el("ul", { class: "advice" }, items)] : null;
 }
 
 function findingsPart(row) {
