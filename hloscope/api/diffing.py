@@ -14,6 +14,7 @@ from typing import Any, Unpack
 from hloscope import given
 from hloscope.analysis.guesses import without_guesses
 from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model.evidence import with_evidence
 from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
 from hloscope.api.analyzing import analyze_hlo
@@ -307,12 +308,13 @@ def sides_of_jobs(jobs: Sequence[Job], *, cached: bool, timeout_s: float | None 
         TargetError: One of them cannot be analysed.
     """
     sides = []
-    numbered = [replace(job, name=f"{index} {job.name}") for index, job in enumerate(jobs)]
+    numbered = [replace(job, name=f"{index} {job.name}", keeps_program=True) for index, job in enumerate(jobs)]
     for job, outcome in zip(jobs, run_jobs(numbered, cached=cached, timeout_s=timeout_s), strict=True):
         if outcome.analysis is None:
             first, _, rest = (outcome.error or "").removeprefix("error: ").partition("\n")
             raise TargetError(f"{job.name}: {first}", why=rest.strip() or None)
-        sides.append(Side.of(job.name, outcome.analysis, root=job.root))
+        found = outcome.analysis if outcome.evidence is None else with_evidence(outcome.analysis, outcome.evidence)
+        sides.append(Side.of(job.name, found, root=job.root))
     return sides
 
 
