@@ -288,3 +288,10 @@ def _piece_of(digits: Sequence[SubAxis], positions: np.ndarray, mesh: Mesh) -> l
         piece = piece * digit.size + coordinate // digit.after % digit.size
     found: list[int] = piece.tolist()
     return found
+
+
+def partitions_by_place(mesh: Mesh) -> dict[str, int]:
+    """The partition at each place of a mesh, as places are named: `X=1, Y=0`."""
+    places = np.stack(np.unravel_index(np.arange(mesh.device_count), mesh.axis_sizes), axis=-1).tolist()
+    names = (", ".join(map("{}={}".format, mesh.axis_names, place)) for place in places)
+    return dict(zip(names, mesh.ids, strict=True))

@@ -11,7 +11,7 @@ from hloscope.analysis.model import Analysis
 from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.paths import NetworkTime
-from hloscope.cost.price import walk_of
+from hloscope.cost.price import walk_of_program
 from hloscope.hardware.torus import Torus
 from hloscope.hlo import HloModule
 from hloscope.program.capture import Capture
@@ -60,13 +60,7 @@ def link_traffic(program: Capture, module: HloModule, found: Analysis) -> LinkTr
     """
     if program.slice is None or program.slice.chip is None or module.truncated:
         return None
-    walk, _ = walk_of(
-        found,
-        module,
-        program.slice,
-        device_ids=program.compiled.device_ids or None,
-        kernel_costs=program.kernel_costs,
-    )
+    walk = walk_of_program(program, module, found)
     torus = Torus.of(program.slice)
     link_bytes = np.zeros((int(np.prod(torus.shape)), len(torus.shape), 2))
     host_bytes, bounds, unpriced = 0.0, [Bound.EXACT], []

@@ -35,6 +35,7 @@ from hloscope.hardware.chips import chip as find_chip
 from hloscope.hardware.slices import Slice
 from hloscope.hardware.torus import Torus
 from hloscope.hlo import HloModule, collector_paused
+from hloscope.program.capture import Capture
 from hloscope.units import format_bytes
 
 _MICROSECONDS = 1e6
@@ -173,6 +174,24 @@ def walk_of(
     priced = priced_collectives(analysis, graph, Pricing(network=network, device_of=device_of, device_ids=known))
     operations = Operations(graph=graph, chip=chosen.chip, constants=constants, kernel_costs=kernel_costs or {})
     return Walk(graph, operations, priced), notes
+
+
+def walk_of_program(program: Capture, module: HloModule, analysis: Analysis) -> Walk:
+    """The walk over a compiled program's schedule, not yet begun.
+
+    Args:
+        program: The program.
+        module: Its parsed text.
+        analysis: Its analysis.
+
+    Raises:
+        SliceError: It was compiled for no TPU slice.
+    """
+    if program.slice is None:
+        raise SliceError(f"{analysis.target} has no price", why="no slice is named", fix="name one: --slice v5e:2x4")
+    device_ids = program.compiled.device_ids or None
+    walk, _ = walk_of(analysis, module, program.slice, device_ids=device_ids, kernel_costs=program.kernel_costs)
+    return walk
 
 
 def _basis(sums: Sums, module: HloModule) -> str:

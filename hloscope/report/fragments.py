@@ -19,6 +19,7 @@ from hloscope.analysis.model.program_graph import ProgramGraph
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.model.suggestion import Suggestions
 from hloscope.analysis.model.timeline import Timeline
+from hloscope.analysis.shards import partitions_by_place, shards_of
 from hloscope.findings import Severity, unaccepted
 from hloscope.python_words import without_options
 from hloscope.report.analysis import array_columns, peak_of, place_of, verdict_of
@@ -27,7 +28,8 @@ from hloscope.report.diffs import DiffDocument, doubts_of, figure_columns
 from hloscope.report.escaping import plain_line
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.graphs import lines as graph_lines
-from hloscope.report.layout import Column
+from hloscope.report.layout import Breaks, Column
+from hloscope.report.pictures.arrays import shards_picture
 from hloscope.report.pictures.graphs import MOST_NODES, graph_picture
 from hloscope.report.pictures.plots import front_plot, prices_plot
 from hloscope.report.pictures.strips import timeline_strip
@@ -42,12 +44,13 @@ from hloscope.verification.model import Verification, traffic_rows
 _Element = ElementTree.Element
 
 _ROWS, _ARRAYS, _LINES = 10, 12, 40
+_PICTURES = 3
 _MOST_LETTERS = 300
 _WIDTH = 110
 """Columns of lines that are laid out as text."""
 _MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px"
 _RULE = "1px solid rgba(128,128,128,.35)"
-_CELL = f"padding:3px 10px 3px 0;border:0;border-bottom:{_RULE};background:none;vertical-align:top;white-space:pre-wrap"
+_CELL = f"padding:3px 10px 3px 0;border:0;border-bottom:{_RULE};background:none;vertical-align:top"
 _COLOURS = {"red": "#d1242f", "green": "#1a883a", "yellow": "#b7791f", "cyan": "#1b7c83", "blue": "#4285f4"}
 """Colours that can be read on light and on dark; what they say is said in words too."""
 _HATCHED = "repeating-linear-gradient(135deg,currentColor 0 1.5px,transparent 1.5px 6px)"
@@ -72,7 +75,7 @@ def _analysis(root: _Element, found: Analysis) -> None:
     if found.collectives:
         columns, rest = collective_columns(found.collectives, _ROWS)
         _heading(root, "Collectives, most bytes per step first")
-        _table(root, columns)
+        _table(root, [column for column in columns if column.header])  # what is small print has none
         _more(root, rest, "smaller row", "found.collectives has all")
     if found.findings:
         severe = bool(unaccepted(found.findings, Severity.WARNING))
@@ -150,6 +153,7 @@ def _verification(root: _Element, found: Verification) -> None:
         _table(root, number_columns(found.numerics.comparisons))
     else:
         _labelled(root, "Numbers not compared", Text(str(found.numerics.status)))
+    _wrong_shards(root, found)
     _heading(root, "Bytes one device sends per step")
     rows = traffic_rows(found.communication, found.target, found.reference)
     if rows:
@@ -159,6 +163,20 @@ def _verification(root: _Element, found: Verification) -> None:
         inside = _folded(root, plural(len(found.findings), "finding"), is_open=not found.passed)
         _lines(inside, finding_lines(found.findings, _WIDTH))
     _notes(root, (*found.numerics.notes, *found.target.notes))
+
+
+def _wrong_shards(root: _Element, found: Verification) -> None:
+    """The first outputs that have wrong elements, with the shards that hold them marked."""
+    mesh, outputs = found.target.mesh, {array.name: array for array in found.target.outputs}
+    wrong = [each for each in found.numerics.comparisons if each.wrong_shards and each.subject == "target"]
+    drawn = [each for each in wrong if each.name in outputs][:_PICTURES]
+    if mesh is None or not drawn:
+        return
+    _heading(root, "Where values differ")
+    partitions = partitions_by_place(mesh)
+    for output in drawn:
+        devices = {partitions[place] for place in output.wrong_shards if place in partitions}
+        root.append(shards_picture(shards_of(outputs[output.name], mesh), devices))
 
 
 def _timeline(root: _Element, found: Timeline) -> None:
@@ -262,7 +280,8 @@ def _table(root: _Element, columns: Sequence[Column]) -> None:
 
 
 def _side(column: Column) -> str:
-    return f"text-align:{'right' if column.right else 'left'}"
+    breaks = "pre" if column.breaks is Breaks.NEVER else "pre-wrap"
+    return f"text-align:{'right' if column.right else 'left'};white-space:{breaks}"
 
 
 def _styled(parent: _Element, text: Text) -> None:

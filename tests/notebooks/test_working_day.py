@@ -50,6 +50,15 @@ def test_a_first_look(step):
     assert "--" not in report
 
 
+def test_pictures_show_themselves(step):
+    step.run("found = hloscope.analyze(summed, ARGS, mesh=MESH)")
+    for asked in ("found.mesh_picture()", "found.array(found.arguments[0].name)"):
+        heard = step.heard(asked)
+        assert heard.errors == []
+        assert heard.types == ["image/svg+xml", "text/html", "text/plain"]
+        assert heard.stdout.startswith("<Picture of ")
+
+
 def test_three_slices_and_meshes(step):
     said = step.run("""
         for size, name in ((4, "v5e:2x2"), (8, "v5p:2x2x2"), (16, "v6e:4x4")):

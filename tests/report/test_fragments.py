@@ -14,6 +14,7 @@ from test_hostile_strings import EVIL, UNSEEN, hostile_text
 from test_verification_report import BAD, RAN
 
 import hloscope
+from hloscope.analysis.model import ArrayFact, Mesh
 from hloscope.analysis.model.suggestion import Figures, Suggestion, Suggestions
 from hloscope.analysis.vocabulary import Bound
 from hloscope.verification.judging import judged
@@ -137,6 +138,24 @@ def test_a_verification_that_failed_shows_its_findings():
     fragment = RESULTS["verification"]()._repr_html_()
     assert '<details style="margin-top:6px" open' in fragment
     assert "failed: " in Reader(fragment).text
+
+
+def test_a_verification_shows_which_shards_are_wrong():
+    output = ArrayFact(
+        name="result",
+        dtype="f32",
+        global_shape=(64, 32),
+        local_shape=(16, 32),
+        sharding="P('X', None)",
+        chosen_by=None,
+        bytes_per_device=2048,
+    )
+    mesh = Mesh(axis_names=("X", "Y"), axis_sizes=(4, 2))
+    target = replace(NOTHING, mesh=mesh, num_partitions=8, outputs=(output,))
+    fragment = judged(target, NOTHING, replace(RAN, comparisons=(BAD,)))._repr_html_()
+    assert "✗: elements are wrong on 2." in Reader(fragment).text  # X=1, Y=0
+    assert fragment.count(">✗<") == 1
+    assert "Where values differ" in fragment
 
 
 def test_a_timeline_is_a_strip():

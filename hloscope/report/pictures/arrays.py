@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import log2
@@ -20,6 +20,7 @@ from hloscope.report.pictures.words import (
     ids_words,
     mesh_words,
     on_each_device,
+    ranges,
     remarks,
     shown_places,
 )
@@ -79,15 +80,26 @@ class _Line:
 
 def shards_svg(shards: Shards) -> str:
     """An array cut into its shards, as `array_svg` draws it."""
+    return svg.written(shards_picture(shards))
+
+
+def shards_picture(shards: Shards, wrong: Collection[int] = ()) -> svg.Element:
+    """The same, not yet written.
+
+    Args:
+        shards: The array.
+        wrong: Devices that hold something wrong, whose shards are marked.
+    """
     if shards.why_unknown is not None:
-        return svg.written(_unknown(shards))
+        return _unknown(shards)
     grid = shards.grid()
     detail, columns = _fitting(shards, grid)
     head = list(_head(shards, grid))
     top = _MARGIN + _LINE_HEIGHT * (len(head) + 1) + 10
     rows = _line(shown_places(len(grid.holders)), top, _height(shards, grid), _LEAST_ROW)
     width = max(columns.end + _MARGIN + _LAYERS * _LAYER_STEP, 560)
-    said = [*remarks(shards, grid), ids_words(shards), *([COUNTED_WORDS] if detail == Holders.COUNTED else [])]
+    marked = [f"✗: elements are wrong on {ranges(sorted(wrong))}."] if wrong else []
+    said = [*marked, *remarks(shards, grid), ids_words(shards), *([COUNTED_WORDS] if detail == Holders.COUNTED else [])]
     notes = [line for remark in said for line in svg.wrapped(remark, width - 2 * _MARGIN)]
     bottom = rows.end + _LAYERS * _LAYER_STEP + 8
     root = svg.picture(
@@ -98,11 +110,11 @@ def shards_svg(shards: Shards) -> str:
     )
     _draw_head(root, shards, head, width)
     _draw_layers(root, shards, grid, rows, columns)
-    _draw_cells(root, shards, grid, rows, columns, detail)
+    _draw_cells(root, shards, grid, (rows, columns), detail, wrong)
     _draw_bounds(root, shards, grid, rows, columns)
     for index, note in enumerate(notes):
         svg.label(root, _MARGIN, bottom + _LINE_HEIGHT * (index + 0.7), note, opacity="0.8")
-    return svg.written(root)
+    return root
 
 
 def _head(shards: Shards, grid: Grid) -> Iterator[str]:
@@ -174,7 +186,10 @@ def _draw_layers(root: svg.Element, shards: Shards, grid: Grid, rows: _Line, col
         svg.add(root, "path", d=path, fill="none", stroke=svg.LINE, stroke_opacity=0.5)
 
 
-def _draw_cells(root: svg.Element, shards: Shards, grid: Grid, rows: _Line, columns: _Line, detail: int) -> None:
+def _draw_cells(
+    root: svg.Element, shards: Shards, grid: Grid, lines: tuple[_Line, _Line], detail: int, wrong: Collection[int]
+) -> None:
+    rows, columns = lines
     for (row, y), (column, x) in product(rows.drawn(), columns.drawn()):
         holders = _holders(shards, grid, row, column)
         group = svg.add(root, "g")
@@ -184,6 +199,9 @@ def _draw_cells(root: svg.Element, shards: Shards, grid: Grid, rows: _Line, colu
         svg.box(group, (x, y), size, fill=svg.TINT, fill_opacity=tint, stroke_opacity=0.7)
         for hatched in _padding(shards, grid, (row, y, rows.size), (column, x, columns.size)):
             svg.add(group, "path", d=svg.hatch(*hatched), stroke=svg.LINE, stroke_opacity=0.5, fill="none")
+        if any(device in wrong for device in holders.devices):
+            svg.label(group, x + 6, y + 15, "✗", size=14, font_weight="bold")
+            svg.box(group, (x + 2, y + 2), (columns.size - 4, rows.size - 4), fill="none", stroke_width=2.5)
         shown = holders.label(detail)
         svg.label(group, x + columns.size / 2, y + rows.size / 2 + 4, shown, anchor="middle")
     for y in rows.gaps():

@@ -113,10 +113,9 @@ def _draw_node(root: svg.Element, node: GraphNode, place: tuple[float, float]) -
     width, (x, y) = _BOX[0], place
     group = svg.add(root, "g")
     svg.add(group, "title", text=_spoken(node))
-    style: dict[str, str | float] = {"stroke_width": 3.5 if node.is_critical else 1, "rx": 4}
-    svg.box(group, (x - width / 2, y), _BOX, fill="var(--hloscope-ground,Canvas)", **style)
     tint = 0.35 if node.collective is not None else 0.07
-    svg.box(group, (x - width / 2, y), _BOX, fill=svg.TINT, fill_opacity=tint, stroke="none", rx=4)
+    thick = 3.5 if node.is_critical else 1
+    svg.box(group, (x - width / 2, y), _BOX, rx=4, fill=svg.TINT, fill_opacity=tint, stroke_width=thick)
     name = svg.cut_to(f"%{node.name}", width - 10, 10.5)
     svg.label(group, x, y + 13, name, anchor="middle", size=10.5, font_weight="bold")
     operation = f"{node.opcode} {node.shape}"

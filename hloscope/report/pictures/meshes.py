@@ -194,7 +194,8 @@ def mesh_words(placed: PlacedMesh) -> Iterator[str]:
     hosts = len({device.host for device in placed.devices})
     chips = len(placed.devices) // placed.torus.devices_per_chip
     several = f"{placed.slice.slice_count} slices over DCN, each of " if placed.slice.slice_count > 1 else ""
-    yield f"{several}{plural(chips, 'chip')} on {plural(hosts, 'host')}; numbers are device ids"
+    ids = "the devices of a slice" if several else "device ids"
+    yield f"{several}{plural(chips, 'chip')} on {plural(hosts, 'host')}; numbers are {ids}"
     for axis in placed.axes:
         yield _axis_words(placed, axis)
     if placed.traffic is not None:
@@ -307,11 +308,10 @@ def _draw_chip(
         f"device {device.id}{f' at {name}' if name else ''}" for device, name in zip(devices, names, strict=True)
     )
     svg.add(group, "title", text=f"chip {place} of host {devices[0].host}: {words}{'' if used else ', not used'}")
+    tint, dashes = (0.22, "none") if used else (0, "2 2")
     svg.box(
-        group, corner, scale.chip, rx=3, fill="var(--hloscope-ground,Canvas)", stroke_opacity=0.8,
-        **({} if used else {"stroke_dasharray": "2 2"}),
-    )  # fmt: skip
-    svg.box(group, corner, scale.chip, rx=3, fill=svg.TINT, fill_opacity=0.22 if used else 0, stroke="none")
+        group, corner, scale.chip, rx=3, fill=svg.TINT, fill_opacity=tint, stroke_opacity=0.8, stroke_dasharray=dashes
+    )
     ids = " ".join(str(device.id) for device in devices)
     size = next((size for size in (13, 11, 9, 8) if svg.fits(ids, width - 4, size)), 7)
     position = placed.coordinates.get(devices[0].id, ())

@@ -163,7 +163,9 @@ def _draw_bar(root: svg.Element, bar: _Bar, top: float, **style: str | float) ->
 
 def _bars(computation: TimedComputation, intervals: Iterable[Interval]) -> Iterator[_Bar]:
     """The intervals as they can be seen: what is too near to be told apart is one bar."""
-    room, whole_us = _WIDTH - _MARGIN - _LEFT, max(computation.time_us, *(i.end_us for i in computation.intervals))
+    room = _WIDTH - _MARGIN - _LEFT
+    whole_us = max((interval.end_us for interval in computation.intervals), default=0.0)
+    whole_us = max(whole_us, computation.time_us)
     last: _Bar | None = None
     for interval in sorted(intervals, key=lambda interval: interval.begin_us):
         if interval.time_us <= 0:

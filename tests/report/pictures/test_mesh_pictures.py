@@ -17,7 +17,9 @@ from hloscope.cost.placed import placed_mesh
 from hloscope.errors import HloscopeError, SliceError
 from hloscope.hardware import parse_slice
 from hloscope.report.pictures.drawn import placed_in
+from hloscope.report.pictures.graphs import graph_svg
 from hloscope.report.pictures.meshes import mesh_svg, mesh_words
+from hloscope.report.pictures.strips import timeline_svg
 
 EXPERTS = (
     Path(__file__).parent.parent.parent.parent / "fixtures/captured/mixture_of_experts.mixture_of_experts.jax-0.10.hlo"
@@ -157,6 +159,17 @@ def test_pictures_are_saved(tmp_path):
     assert "name it w.svg" in str(refused.value)
     with pytest.raises(HloscopeError, match="cannot be written"):
         picture.save(tmp_path / "nowhere" / "w.svg")
+
+
+def test_pictures_have_no_ground_of_their_own_in_a_page():
+    """What lies below letters is the page's, whose colour theirs goes with."""
+    pictures = (experts().mesh_picture().svg, experts().array("W").svg, graph_svg(experts().graph()))
+    for picture in (*pictures, timeline_svg(experts().timeline())):
+        for each in ElementTree.fromstring(picture).iter():
+            fill, opacity = each.get("fill"), float(each.get("fill-opacity", 1))
+            if each.tag == f"{SVG}rect":
+                assert fill == "none" or opacity <= 0.75
+                assert fill in ("none", "currentColor", "var(--hloscope-tint,#4285f4)")
 
 
 def test_hostile_axes_are_text():
