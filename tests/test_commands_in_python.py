@@ -54,6 +54,7 @@ COMMANDS = {
             "fail_on": "Analysis.fails(fail_on)",
             "group_by": "Analysis.report(group_by)",
             "everything": "Analysis.report(everything)",
+            "source": "Analysis.report(source)",
         },
     ),
     "record": (
@@ -178,6 +179,7 @@ COMMANDS = {
             "fail_on": "DiffDocument.fails(fail_on)",
             "at_least_ok": "DiffDocument.fails(at_least_ok)",
             "equivalent": "diff(equivalent)",
+            "source": "DiffDocument.report(source)",
             "config": "diff(config)",
             "no_cache": "diff(cached)",
         },

@@ -191,7 +191,7 @@ def analysis_of(
     facts = Facts(judged_on, module, chosen, kernel_costs=program.kernel_costs)
     known = judged(facts, _rules_for(program, judging))
     found = replace(found, findings=known.findings, notes=known.notes)
-    return with_evidence(found, Evidence(program=program, name=name))
+    return with_evidence(found, Evidence(program=program, name=name, source_root=judging.sources.root))
 
 
 def _rules_for(program: Capture, judging: RuleSelection) -> RuleSelection:

@@ -14,6 +14,7 @@ from typing import Any, Unpack
 from hloscope import given
 from hloscope.analysis.guesses import without_guesses
 from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model.evidence import with_evidence
 from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
 from hloscope.api.analyzing import analyze_hlo
@@ -29,7 +30,7 @@ from hloscope.program.files import names_hlo, split_module
 from hloscope.program.target import BY_NAME, TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
-from hloscope.report.diffs import DiffDocument, TwoTotals, listed
+from hloscope.report.diffs import DiffDocument, TwoTotals, listed, with_sides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +197,7 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
     names = told_apart((old.name, new.name), (old.analysis, new.analysis))
     sides = zip(names, (old, new), strict=True)
     not_understood = tuple(name for name, side in sides if side.baseline.not_understood)
-    return DiffDocument(
+    found = DiffDocument(
         old=names[0],
         new=names[1],
         same=compared.same and not not_understood,
@@ -209,6 +210,7 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
         peak_bytes=(old.baseline.memory.peak_bytes, new.baseline.memory.peak_bytes),
         step_us=(old.step_us, new.step_us),
     )
+    return with_sides(found, (old.analysis, new.analysis))
 
 
 def _collectives_of(old: Side, new: Side) -> tuple[Sequence[Collective], Sequence[Collective]]:
@@ -306,12 +308,13 @@ def sides_of_jobs(jobs: Sequence[Job], *, cached: bool, timeout_s: float | None 
         TargetError: One of them cannot be analysed.
     """
     sides = []
-    numbered = [replace(job, name=f"{index} {job.name}") for index, job in enumerate(jobs)]
+    numbered = [replace(job, name=f"{index} {job.name}", keeps_program=True) for index, job in enumerate(jobs)]
     for job, outcome in zip(jobs, run_jobs(numbered, cached=cached, timeout_s=timeout_s), strict=True):
         if outcome.analysis is None:
             first, _, rest = (outcome.error or "").removeprefix("error: ").partition("\n")
             raise TargetError(f"{job.name}: {first}", why=rest.strip() or None)
-        sides.append(Side.of(job.name, outcome.analysis, root=job.root))
+        found = outcome.analysis if outcome.evidence is None else with_evidence(outcome.analysis, outcome.evidence)
+        sides.append(Side.of(job.name, found, root=job.root))
     return sides
 
 

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypedDict
 
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.evidence import Evidence
 from hloscope.compiler.client import how_it_ended, time_limit, workers_here
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.slots import BYTES_PER_TRACER, BYTES_PER_WORKER
@@ -61,6 +62,7 @@ class Job:
         baseline: Its baseline file, which need not exist; None when it wants none.
         config: The targets file, which names plug-ins; None for the nearest one from the root, if there is one.
         checkout: The older state of the repository that it is of; None for the working tree.
+        keeps_program: Whether the compiled program is wanted beside its analysis.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Job:
     baseline: Path | None
     config: Path | None = None
     checkout: Checkout | None = None
+    keeps_program: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,7 @@ class Outcome:
         alone: Whether it has to be run again in a process of its own, because of what another target did to this one.
         seconds: How long it took.
         compile_from: Where its compile is from: `cache`, `shared cache` or `compiler`; None where it needed none.
+        evidence: What the analysis was made of, where the job keeps that.
     """
 
     job: Job
@@ -91,6 +95,7 @@ class Outcome:
     alone: bool = False
     seconds: float = 0.0
     compile_from: str | None = None
+    evidence: Evidence | None = None
 
 
 def jobs_of(project: ProjectConfig, names: Sequence[str]) -> tuple[Job, ...]:
@@ -187,6 +192,7 @@ def run_job(job: Job, *, cached: bool) -> Outcome:
         alone=isinstance(failed, ImportedTwiceError),
         seconds=time.monotonic() - begun,
         compile_from=next(iter(sources), None),
+        evidence=analysis.evidence if analysis is not None and job.keeps_program else None,
     )
 
 

@@ -12,6 +12,7 @@ from hloscope.cli.options import (
     group_by_option,
     jobs_option,
     rule_options,
+    source_option,
     source_root_option,
     target_options,
     together,
@@ -75,6 +76,7 @@ _folder_options = together(
     is_flag=True,
     help="List every collective and every finding by itself; of a folder of dumps, analyze every module.",
 )
+@source_option
 @running.reports("analysis", _exit_code)
 def command(target: str, **options: Any) -> Analysis:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running
-from hloscope.cli.options import project_options, target_options
+from hloscope.cli.options import project_options, source_option, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
 from hloscope.program.target import OPTIONS
 from hloscope.progress import progress
@@ -54,6 +54,7 @@ def _exit_code(report: DiffDocument, options: dict[str, Any]) -> int:
 @click.option("--equivalent", is_flag=True, help="Spellings that the compiler may exchange are the same.")
 @project_options
 @target_options()
+@source_option
 @running.reports("difference", _exit_code)
 def command(programs: tuple[str, ...], **options: Any) -> DiffDocument:
     """Compare what two programs move: matched by what it is and where it was written, never by name."""

@@ -120,13 +120,20 @@ def report_options(subject: str) -> Decorator:
     )
 
 
-LISTING = ("group_by", "everything")
-"""Options that say how a report lists what it has: `--group-by` and `--all`."""
+LISTING = ("group_by", "everything", "source")
+"""Options that say what a report lists and how: `--group-by`, `--all` and `--no-source`."""
 
 group_by_option: Decorator = click.option(
     "--group-by",
     type=click.Choice(GROUPINGS),
     help="Group collectives so. [default: by module where there are too many to list one by one]",
+)
+
+
+source_option: Decorator = click.option(
+    "--source/--no-source",
+    default=True,
+    help="Of a page: whether it holds lines of the user's code. [default: it does]",
 )
 
 

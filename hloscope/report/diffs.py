@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from hloscope.analysis.model import Collective, Total, Totals
+from hloscope.analysis.model import Analysis, Collective, Total, Totals
 from hloscope.analysis.places import users_line
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.documents import SCHEMA, Schema, document
@@ -84,8 +84,36 @@ class TwoTotals:
     new: Totals
 
 
+Sides = tuple[Analysis | None, Analysis | None]
+"""The program before and the one after; None where that is a baseline."""
+
+
+class Compared:
+    """A result that remembers which analyses it was made of, unless it is copied, pickled or read from a document."""
+
+    __slots__ = ("_sides",)
+
+    if TYPE_CHECKING:
+        _sides: Sides
+
+    @property
+    def sides(self) -> Sides:
+        """The analyses that were compared; None for what is not known of them here."""
+        return getattr(self, "_sides", (None, None))
+
+    def _remembered_by(self, other: DiffDocument) -> DiffDocument:
+        """The same result in other words, which remembers what this one does."""
+        return with_sides(other, self.sides)
+
+
+def with_sides(found: DiffDocument, sides: Sides) -> DiffDocument:
+    """The result, which remembers what it was made of from here on."""
+    object.__setattr__(found, "_sides", sides)
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class DiffDocument(Shown):
+class DiffDocument(Shown, Compared):
     """Two programs side by side.
 
     Attributes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from rich.text import Text
@@ -53,6 +54,37 @@ _TITLES = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costly:
+    """One of the things that cost most.
+
+    Attributes:
+        headline: `weights of layers[0-35].mlp: gate, up (backward)`.
+        about: What it costs and where, why it is there and what to do, each with its label.
+        numbers: The places of its collectives in the analysis, counted from 1.
+        most: That of the one which costs most.
+    """
+
+    headline: Text
+    about: tuple[tuple[str, str], ...]
+    numbers: tuple[int, ...]
+    most: int
+
+
+def dearest_of(analysis: Analysis) -> Iterator[Costly]:
+    """The things that cost most, dearest first."""
+    fixes = {(finding.computation, finding.instruction): finding for finding in reversed(analysis.findings)}
+    numbers = {id(collective): number for number, collective in enumerate(analysis.collectives, start=1)}
+    step_us = None if analysis.time is None else analysis.time.step_us
+    for thing in dearest(analysis.collectives, _DEAREST):
+        yield Costly(
+            headline=_headline(thing),
+            about=tuple(_about(thing, step_us, fixes)),
+            numbers=tuple(numbers[id(collective)] for collective in thing.group.members),
+            most=numbers[id(_most(thing))],
+        )
+
+
 def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = True) -> Iterator[Text]:
     """The things that cost most, each with its place, why it is there and what to do.
 
@@ -61,17 +93,14 @@ def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = Tr
         width: Columns.
         can_be_explained: Whether `hloscope explain` takes the program.
     """
-    fixes = {(finding.computation, finding.instruction): finding for finding in reversed(analysis.findings)}
-    numbers = {id(collective): number for number, collective in enumerate(analysis.collectives, start=1)}
-    step_us = None if analysis.time is None else analysis.time.step_us
     asked: list[str] = []
-    for place, thing in enumerate(dearest(analysis.collectives, _DEAREST), start=1):
-        yield from hanging(Text.assemble((f"{place} ", "dim"), _headline(thing)), width)
-        for label, words in _about(thing, step_us, fixes):
+    for place, costly in enumerate(dearest_of(analysis), start=1):
+        yield from hanging(Text.assemble((f"{place} ", "dim"), costly.headline), width)
+        for label, words in costly.about:
             style = "dim" if label == "why" else ""
             line = Text.assemble("  ", (f"{label}: " if label else "", "bold dim"), (one_line(words), style))
             yield from hanging(line, width, indent=4)
-        asked.append(str(numbers[id(_most(thing))]))
+        asked.append(str(costly.most))
     if can_be_explained:
         yield Text(f"each in full: hloscope explain TARGET {', '.join(asked)}", style="dim")
 

@@ -142,14 +142,27 @@ def explain(analysis: Analysis, named: str | None = None, *, sources: Sources = 
         TargetError: There is no such collective.
         NotationError: The selector names an axis that there is not, or cannot be read.
     """
-    groups: dict[object, list[tuple[Collective, int]]] = {}
     chosen = None if named is None else _find(analysis.collectives, named)
-    for number, found in enumerate(analysis.collectives, start=1):
+    return tuple(
+        _explanation(analysis.collectives[numbers[0] - 1], numbers[0], len(numbers), sources)
+        for numbers in alike(analysis.collectives, chosen)
+    )
+
+
+def alike(collectives: Collectives, chosen: Collection[int] | None = None) -> tuple[tuple[int, ...], ...]:
+    """The places, counted from 1, of collectives that differ in nothing but their name: each is explained once.
+
+    Args:
+        collectives: All of a program.
+        chosen: The places to tell; None for all.
+    """
+    groups: dict[object, list[int]] = {}
+    for number, found in enumerate(collectives, start=1):
         if chosen is not None and number not in chosen:
             continue
         key = (found.kind, found.axes, found.operand_shapes, found.result_shapes, found.executions, found.source)
-        groups.setdefault((*key, found.why), []).append((found, number))
-    return tuple(_explanation(*alike[0], len(alike), sources) for alike in groups.values())
+        groups.setdefault((*key, found.why), []).append(number)
+    return tuple(map(tuple, groups.values()))
 
 
 def _find(collectives: Collectives, named: str) -> Collection[int]:
