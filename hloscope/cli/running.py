@@ -84,7 +84,7 @@ def over_targets(
         said = saying(stage)
 
         def on_done(done: Any) -> None:
-            stage(f"compiling, {done.name} is done")
+            stage(f"compiling; {done.name} is done")
             if text := line(done):
                 said(text)
 
@@ -124,7 +124,9 @@ def check_streams() -> None:
     if sys.stdout is not None and sys.stderr is not None:
         return
     if sys.stderr is not None:
-        click.echo("error: standard output is closed\n   = fix: give the report a file: -o FILE >/dev/null", err=True)
+        click.echo(
+            "error: standard output is closed\n   = fix: name a file for the report: -o FILE >/dev/null", err=True
+        )
     raise SystemExit(EXIT_COULD_NOT_RUN)
 
 
@@ -139,7 +141,7 @@ def guarded(run: Callable[[], T], *, debug: bool) -> T:
         click.echo("interrupted", err=True)
         raise SystemExit(EXIT_INTERRUPTED) from None
     except MemoryError as error:
-        _fail(f"error: there is not enough memory\n   = why: {error or 'this machine has none left'}", debug)
+        _fail(f"error: out of memory\n   = why: {error or 'this machine has no memory left'}", debug)
     except SystemExit:
         raise
     except BaseException as error:  # exit code 1 is for findings
@@ -312,7 +314,7 @@ def write_report(text: str, output: str | None, *, is_last: bool = True) -> None
         try:
             Path(output).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
         except OSError as error:
-            raise HloscopeError(f"the report cannot be written to {output}", why=error.strerror) from error
+            raise HloscopeError(f"cannot write the report to {output}", why=error.strerror) from error
         return
     begun = _begun.pop() if _begun else ""
     text = text.removeprefix(begun)
@@ -325,7 +327,7 @@ def write_report(text: str, output: str | None, *, is_last: bool = True) -> None
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
-            raise HloscopeError("the report cannot be written to standard output", why=error.strerror) from error
+            raise HloscopeError("cannot write the report to standard output", why=error.strerror) from error
         if not is_last:
             raise SystemExit(EXIT_OK) from None
     else:

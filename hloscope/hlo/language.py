@@ -81,8 +81,8 @@ _WORDS = {
     **{name: f"`{mark}`" for name, mark in zip(_MARKS.split(), _MARKED.split(), strict=True)},
     "TILE_LETTER": "tiles",
     "THREAD_KEY": "`execution_thread=`",
-    "WINDOW_SIZES_KEY": "a part of a window",
-    "WINDOW_PAD_KEY": "a part of a window",
+    "WINDOW_SIZES_KEY": "a field of a window",
+    "WINDOW_PAD_KEY": "a field of a window",
     "SIZES": "sizes such as `3x3`",
     "WINDOW_PAD": "a padding such as `0_0x1_1`",
     "PADDING": "a padding such as `0_0x1_1`",
@@ -109,11 +109,11 @@ def describe(text: str, position: int, opened_at: int | None, accepted: Accepted
     """
     if opened_at is not None:
         what = f"the `{text[opened_at]}` is never closed"
-        return ReadError(opened_at, what, fix="close it; or was the file cut off?", at_end=True, opened_at=opened_at)
+        return ReadError(opened_at, what, fix="close it; or was the file truncated?", at_end=True, opened_at=opened_at)
     expected = _expected_words(accepted)
     if position >= len(text):
         what = f"the text ends where {expected} was expected" if expected else "the text ends too early"
-        return ReadError(len(text), what, fix="was the file cut off?", at_end=True)
+        return ReadError(len(text), what, fix="was the file truncated?", at_end=True)
     found = _shown(text, position)
     what = f"unexpected {found} where {expected} was expected" if expected else f"unexpected {found}"
     return ReadError(position, what)
@@ -130,7 +130,7 @@ def _expected_words(accepted: Accepted) -> str:
 def _shown(text: str, position: int) -> str:
     character = text[position]
     if character in "\"'":
-        return "string" if text.find(character, position + 1) >= 0 else "string that never ends"
+        return "string" if text.find(character, position + 1) >= 0 else "unterminated string"
     if not character.isprintable():
         return f"character U+{ord(character):04X}"
     word = re.compile(r"%?[A-Za-z0-9_.-]*").match(text, position)

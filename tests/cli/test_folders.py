@@ -118,9 +118,9 @@ def test_the_slice_that_is_given_goes_first(folder):
     [
         (("--only", "nope"), "no module in"),
         (("--all", "--only", "mlp"), "do not go together"),
-        (("--all", "--format", "sarif"), "is a report on one module"),
-        (("--memory", "1GB"), "--memory goes with --all"),
-        (("--all", "--memory", "much"), "is no size of memory"),
+        (("--all", "--format", "sarif"), "reports on one module only"),
+        (("--memory", "1GB"), "--memory requires --all"),
+        (("--all", "--memory", "much"), "is not a memory size"),
         (("--arg", "f32[8]"), "--arg does not go with"),
         (("--only", "broken"), "no HLO"),
     ],

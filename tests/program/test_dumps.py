@@ -134,7 +134,7 @@ def test_a_name_that_several_have(tmp_path):
     ],
 )
 def test_a_folder_without_modules(tmp_path, files, why):
-    with pytest.raises(TargetError, match="holds no compiled module") as raised:
+    with pytest.raises(TargetError, match="contains no compiled module") as raised:
         dump(tmp_path, *files)
     assert why in raised.value.why
 

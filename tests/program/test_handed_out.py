@@ -71,7 +71,7 @@ def test_a_mesh_between_slices_is_not_taken_for_one_along_them():
     def mixed(devices):
         return [device for pair in zip(devices[:4], devices[4:], strict=True) for device in pair]
 
-    with pytest.raises(TargetError, match="goes back and forth between slices"):
+    with pytest.raises(TargetError, match="interleaves the devices of several slices"):
         hloscope.analyze(lowered(topology("v5e:2x2", mixed, num_slices=2)).compile())
 
 
