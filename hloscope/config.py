@@ -314,7 +314,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}", why=str(error)) from None
+        raise ConfigError(f"{path} cannot be read", why=str(error)) from None
 
 
 def _parsed(path: Path, text: str) -> dict[str, Any]:

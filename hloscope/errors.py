@@ -120,8 +120,8 @@ class DeviceCountError(MeshError):
         self.needed = needed
         self.available = available
         super().__init__(
-            f"{needed} simulated devices are needed, and there are {available}",
-            fix=f"ask for a mesh of {needed} devices",
+            f"{needed} simulated devices are needed, but there are {available}",
+            fix=f"use a mesh of {needed} devices",
         )
 
 
@@ -166,15 +166,15 @@ class TimeLimitError(HloscopeError):
         self.waited_s = 0.0
         super().__init__(
             f"{doing} took longer than {limit_s:g} s",
-            fix="allow more: --timeout SECONDS, timeout in the targets file, or HLOSCOPE_TIMEOUT; 0 is no limit",
+            fix="allow more: --timeout SECONDS, timeout in the targets file, or HLOSCOPE_TIMEOUT; 0 means no limit",
         )
 
     def after_waiting(self, seconds: float) -> TimeLimitError:
         """The same, with how long of the time it waited for compiles of other processes, where that is much of it."""
         self.waited_s = seconds
         if seconds > self.limit_s / 10:
-            self.why = f"{round(seconds, 1):g} s of that it waited for compiles of other processes"
-            self.fix = f"let more compile at once, where there is memory for it: HLOSCOPE_MAX_WORKERS; or {self.fix}"
+            self.why = f"for {round(seconds, 1):g} s of that it waited for compiles of other processes"
+            self.fix = f"allow more parallel compiles if memory permits: HLOSCOPE_MAX_WORKERS; or {self.fix}"
         self.args = (str(self),)
         return self
 

@@ -290,9 +290,9 @@ def test_the_help_of_the_package_shows_examples_and_functions_first():
 @pytest.mark.tpu_compiler
 def test_a_recorder_prints_as_what_it_recorded():
     recorder = hloscope.recording("v5e:2x4")
-    assert repr(recorder) == str(recorder) == "<Recorder for v5e:2x4: not begun>"
+    assert repr(recorder) == str(recorder) == "<Recorder for v5e:2x4: not started>"
     with recorder:
-        assert "under way" in repr(recorder)
+        assert "in progress" in repr(recorder)
         jax.jit(lambda x: x @ x)(jnp.ones((64, 64)))
     assert str(recorder) == str(recorder.result)
     assert repr(recorder) == repr(recorder.result)

@@ -48,8 +48,8 @@ def shardings(
     described: dict[str, Any] = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
     if text_of(target, {}) is not None:
         raise TargetError(
-            f"{name_of(target)} is compiled already, and its shardings are propagated",
-            fix="give the function itself, or analyze it",
+            f"{name_of(target)} is already compiled, and its shardings are already propagated",
+            fix="pass the function itself, or analyze it",
         )
     facts = make_facts(**described)
     with waiting() as stage:

@@ -60,6 +60,6 @@ def main() -> None:
     except OSError as error:  # of what click itself writes
         from hloscope.errors import EXIT_COULD_NOT_RUN
 
-        click.echo(f"error: cannot write to standard output\n   = why: {error.strerror}", err=True)
+        click.echo(f"error: standard output cannot be written to\n   = why: {error.strerror}", err=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(EXIT_COULD_NOT_RUN)

@@ -179,7 +179,7 @@ def _report(output: str | None, stage: Stages) -> Iterator[Callable[[str], None]
         with open(output, "w", encoding="utf-8", buffering=1) as stream:
             yield lambda text: print(text, file=stream, flush=True)
     except OSError as error:
-        raise HloscopeError(f"cannot write the report to {output}", why=error.strerror) from error
+        raise HloscopeError(f"the report cannot be written to {output}", why=error.strerror) from error
 
 
 def _exit_code(results: list[DumpedResult], fail_on: str | None) -> int:

@@ -153,7 +153,7 @@ class _Saved:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise NotationError(f"cannot create --save {folder}", why=error.strerror) from error
+                raise NotationError(f"--save {folder} cannot be created", why=error.strerror) from error
 
     def write(self, program: RecordedProgram, text: str) -> None:
         """Writes one program, under its name; a second one of that name gets a number."""

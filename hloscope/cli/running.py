@@ -314,7 +314,7 @@ def write_report(text: str, output: str | None, *, is_last: bool = True) -> None
         try:
             Path(output).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
         except OSError as error:
-            raise HloscopeError(f"cannot write the report to {output}", why=error.strerror) from error
+            raise HloscopeError(f"the report cannot be written to {output}", why=error.strerror) from error
         return
     begun = _begun.pop() if _begun else ""
     text = text.removeprefix(begun)
@@ -327,7 +327,7 @@ def write_report(text: str, output: str | None, *, is_last: bool = True) -> None
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
-            raise HloscopeError("cannot write the report to standard output", why=error.strerror) from error
+            raise HloscopeError("the report cannot be written to standard output", why=error.strerror) from error
         if not is_last:
             raise SystemExit(EXIT_OK) from None
     else:

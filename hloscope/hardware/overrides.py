@@ -124,7 +124,7 @@ def _document(path: Path) -> dict[str, object]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SliceError(
-            f"cannot read {path}", why=str(error), fix="pass --chip-override NAME=VALUE or a TOML file"
+            f"{path} cannot be read", why=str(error), fix="pass --chip-override NAME=VALUE or a TOML file"
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SliceError(

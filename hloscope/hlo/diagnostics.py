@@ -12,7 +12,7 @@ _NOT_HLO_FIX = (
     "use HLO text, which starts with `HloModule`: jax.jit(f).lower(...).compile().as_text() and "
     "XLA's dumps named *.txt are such text"
 )
-_CUT_OFF_FIX = "was the file truncated?"
+_CUT_OFF_FIX = "was the file cut off?"
 _HLO_WORDS = ("HloModule", "ENTRY", "ROOT")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
@@ -50,7 +50,7 @@ def parse_error(columns: Columns, error: ReadError, open_computation: tuple[str,
 def lost_entry(columns: Columns) -> HloParseError:
     """The error for a module whose text ends before its `ENTRY`."""
     last = columns.computations[-1].name
-    what = f"the text is truncated before ENTRY; %{last} is the last complete computation"
+    what = f"the text is cut off before ENTRY; %{last} is the last complete computation"
     return located(columns, len(columns.text.rstrip(" \t\r\n")), what, "use the whole text; XLA prints ENTRY last")
 
 

@@ -109,11 +109,11 @@ def describe(text: str, position: int, opened_at: int | None, accepted: Accepted
     """
     if opened_at is not None:
         what = f"the `{text[opened_at]}` is never closed"
-        return ReadError(opened_at, what, fix="close it; or was the file truncated?", at_end=True, opened_at=opened_at)
+        return ReadError(opened_at, what, fix="close it; or was the file cut off?", at_end=True, opened_at=opened_at)
     expected = _expected_words(accepted)
     if position >= len(text):
         what = f"the text ends where {expected} was expected" if expected else "the text ends too early"
-        return ReadError(len(text), what, fix="was the file truncated?", at_end=True)
+        return ReadError(len(text), what, fix="was the file cut off?", at_end=True)
     found = _shown(text, position)
     what = f"unexpected {found} where {expected} was expected" if expected else f"unexpected {found}"
     return ReadError(position, what)

@@ -89,7 +89,7 @@ def _bytes_of(path: str | Path) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise TargetError(
-            f"cannot read {path}", why=error.strerror or str(error), fix="check the path and its permissions"
+            f"{path} cannot be read", why=error.strerror or str(error), fix="check the path and its permissions"
         ) from None
 
 
@@ -210,7 +210,7 @@ def _inflated(data: bytes, name: str, *, kind: str, make: Callable[[], Any], err
         if room < 0:
             raise _too_large(name, f"its {format_bytes(size)} decompress to more than {format_capacity(_MOST_BYTES)}")
         if not stream.eof:
-            raise _damaged(name, kind, EOFError("the compressed data is truncated"))
+            raise _damaged(name, kind, EOFError("the compressed data is cut off"))
         data = stream.unused_data.lstrip(b"\0")
     return b"".join(parts)
 
@@ -225,7 +225,7 @@ def _too_large(name: str, why: str) -> TargetError:
 
 def _damaged(name: str, kind: str, error: Exception) -> TargetError:
     fix = "get the file again, or decompress it to see what it contains"
-    return TargetError(f"cannot decompress {name} as {kind}", why=str(error), fix=fix)
+    return TargetError(f"{name} cannot be decompressed as {kind}", why=str(error), fix=fix)
 
 
 _COMPRESSIONS: Mapping[bytes, Callable[[bytes, str], bytes]] = {

@@ -131,7 +131,7 @@ def _has(holder: object, name: str) -> bool:
     try:
         return hasattr(holder, name)
     except Exception as error:
-        raise import_error(error, f"cannot read {name} from {holder!r}") from error
+        raise import_error(error, f"{name} cannot be read from {holder!r}") from error
 
 
 def _import(place: str, target: str, together: Hashable, conditions: Hashable) -> tuple[ModuleType, World]:
@@ -151,7 +151,7 @@ def _import(place: str, target: str, together: Hashable, conditions: Hashable) -
                 why=f"it is neither installed nor in the current directory {Path.cwd()}",
                 fix="name a module as Python imports it, or a file: path/to/file.py:fn",
             ) from error
-        raise _refused_twice(error, target) or import_error(error, f"cannot import {place}") from error
+        raise _refused_twice(error, target) or import_error(error, f"{place} cannot be imported") from error
     return (module if file is None else _same_file(module, file)), world
 
 
@@ -263,7 +263,7 @@ _REFUSED_TWICE = re.compile(r"duplicate|already|twice", re.IGNORECASE)
 
 def _refused_twice(error: BaseException, target: str) -> ImportedTwiceError | None:
     """What helps where a library does not let a module register a second time what it registers; else None."""
-    refused = import_error(error, f"cannot import {target} again")
+    refused = import_error(error, f"{target} cannot be imported again")
     trace = traceback.extract_tb(error.__traceback__)
     files = [frame.filename for frame in reversed(trace) if frame.name == "<module>"]
     users = next(filter(was_imported_by_user, files), None)

@@ -330,7 +330,7 @@ def target(*, args: Any = None, **options: Unpack[TargetOptions]) -> Callable[[F
             setattr(function, ATTRIBUTE, facts)
         except (AttributeError, TypeError) as error:
             raise TargetError(
-                f"cannot attach facts to {function!r}", why=str(error), fix="wrap it: def target(...): return ..."
+                f"facts cannot be attached to {function!r}", why=str(error), fix="wrap it: def target(...): return ..."
             ) from error
         return function
 

@@ -104,7 +104,7 @@ def test_a_report_is_checked_as_the_analysis_that_it_holds(tmp_path, kind):
     path.write_text(found.report("json"))
     ours, theirs = (hloscope.check(one, contract="none") for one in (kind(path), found))
     assert ours.to_dict() == theirs.to_dict()
-    with pytest.raises(HloscopeError, match="mesh does not go with an analysis"):
+    with pytest.raises(HloscopeError, match="mesh does not apply to an analysis"):
         hloscope.check(kind(path), contract="none", mesh={"X": 8})
 
 

@@ -117,7 +117,7 @@ def test_the_slice_that_is_given_goes_first(folder):
     ("arguments", "message"),
     [
         (("--only", "nope"), "no module in"),
-        (("--all", "--only", "mlp"), "do not go together"),
+        (("--all", "--only", "mlp"), "exclude each other"),
         (("--all", "--format", "sarif"), "reports on one module only"),
         (("--memory", "1GB"), "--memory requires --all"),
         (("--all", "--memory", "much"), "is not a memory size"),

@@ -97,4 +97,4 @@ def test_in_python(says):
         says(caught, next(iter(wrong)))
     with pytest.raises(hloscope.HloscopeError) as caught:
         hloscope.measure(lambda x: x, ("f32[4]",), on="cpu")
-    assert "cannot import" in caught.value.what
+    assert "cannot be imported" in caught.value.what
