@@ -204,7 +204,7 @@ def test_the_wrong_entry_of_a_mesh_is_named(says, mesh):
 
 def test_a_missing_mesh_is_suggested_with_the_axes_that_are_named():
     error = refusal(hloscope.analyze, mlp, ("bf16[8@(data,pipe),2048@model]", "bf16[2048,256]"))
-    assert error.fix == 'give one, for example mesh={"data": 4, "pipe": 2, "model": 2}'
+    assert error.fix == 'add a mesh, for example mesh={"data": 4, "pipe": 2, "model": 2}'
 
 
 def test_slices_of_other_sizes_than_the_mesh_are_no_reason_to_give_a_slice(says):

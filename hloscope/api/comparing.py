@@ -39,7 +39,7 @@ from hloscope.store import Store, default_store
 _LEAST_MATCHED = 0.5
 """Of the time in operations: where less of it is in the compiled module, that is another program."""
 
-OWN = "what the profile holds"
+OWN = "the program in the profile"
 _MOST_PROGRAMS = 8
 """A training script compiles hundreds of small ones: those with most time are compared."""
 

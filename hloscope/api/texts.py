@@ -228,8 +228,8 @@ def _about_names(mesh: Mesh) -> str:
     one = len(mesh.axis_names) == 1
     named = ",".join(f"{letter}={size}" for letter, size in zip("XYZUVW", mesh.axis_sizes, strict=False))
     return (
-        f"{'axis_0 is a name' if one else 'axis_0, axis_1 and so on are names'} of hloscope's own for what the text "
-        f"does not name, read off its groups of devices: --mesh {named} gives {'it another' if one else 'them others'}"
+        f"the text does not name its mesh axes: {'axis_0 is a name' if one else 'axis_0, axis_1 and so on are names'} "
+        f"that hloscope gave to its device groups; choose {'another' if one else 'others'} with --mesh {named}"
     )
 
 

@@ -159,7 +159,7 @@ def _sources(checks: tuple[Checked, ...]) -> str | None:
     shared, known = sources["shared cache"], sources["cache"] + sources["shared cache"]
     if not sources.total():
         return None
-    found = f"{known} of {plural(sources.total(), 'compile')} {'was' if known == 1 else 'were'} cached"
+    found = f"{known} of {plural(sources.total(), 'compile')} {'was' if known == 1 else 'were'} in the cache"
     return f"{found}, {shared} of them in the shared cache" if shared else found
 
 

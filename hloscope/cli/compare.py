@@ -45,7 +45,7 @@ def _write(found: CompareDocument, options: dict[str, Any]) -> None:
     metavar="DIR",
     help="Output of jax.profiler: its folder, the folder of one run in it, or an xplane.pb.",
 )
-@click.option("--only", metavar="NAME", help="Only this one of the profile's programs, such as jit_step.")
+@click.option("--only", metavar="NAME", help="Compare only this program of the profile, such as jit_step.")
 @click.option("--write", metavar="FILE", help="Write the chip figures that the profile measures, for --chip-override.")
 @target_options()
 @running.reports("comparison", then=_write)

@@ -61,7 +61,7 @@ def _list() -> str:
     lines: list[str] = []
     for command, docs in pages_by_command().items():
         lines += [*(["", f"{command}:"] if command else []), *_lines(docs, width)]
-    return "\n".join([*lines, "", "hloscope rules NAME prints the page of one."])
+    return "\n".join([*lines, "", "hloscope rules NAME prints the page of NAME."])
 
 
 def _lines(docs: Iterable[RuleDoc], width: int) -> list[str]:

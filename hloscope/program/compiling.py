@@ -164,8 +164,8 @@ def _compiled_here(program: Lowered) -> Compiled:
 
     with compiler_errors(program.slice):
         found = compiled_by(executable, program.facts.compiler_options)
-    why = "the devices are attached" if program.slice.is_attached else "the Python functions that it calls back live"
-    note = f"compiled in this process, to which {why}: a crash of the compiler would end it"
+    why = "its devices are attached" if program.slice.is_attached else "the Python functions that it calls back live"
+    note = f"compiled in this process, where {why}: a crash of the compiler would end it"
     return replace(found, notes=(*found.notes, note))
 
 

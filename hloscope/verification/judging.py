@@ -138,7 +138,7 @@ def _untested(part: Untested) -> Finding:
         return finding(
             UNTESTED,
             f"{UNTRIED_WORDS}{each}{part.argument}",
-            why="testing each takes a run of its own, as long as the comparison",
+            why="testing each shard takes another run, as long as the comparison itself",
             fix=_FIXES[NumericsStatus.TOO_LARGE],
         )
     places = f" on {_devices(part.shards, max(part.parts, len(part.shards)))}" if part.shards else ""

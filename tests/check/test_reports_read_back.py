@@ -93,7 +93,7 @@ def test_what_follows_from_other_fields_is_not_read(document):
 def test_files_that_are_no_json(tmp_path, text):
     path = tmp_path / "r.json"
     path.write_text(text)
-    with pytest.raises(HloscopeError, match=r"^error: r\.json is no JSON"):
+    with pytest.raises(HloscopeError, match=r"^error: r\.json is not valid JSON"):
         side_of_file(path, "r.json", TargetConfig(name="t"))
 
 

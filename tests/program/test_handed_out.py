@@ -85,5 +85,5 @@ def test_axes_of_an_abstract_mesh_stay_of_their_type(kind):
 @pytest.mark.parametrize("option", [{"platform": "cpu"}, {"processes": 2}, {"mesh": {"X": 8}}, {"donate": 0}], ids=str)
 def test_what_is_settled_is_refused(option):
     (name,) = option
-    with pytest.raises(TargetError, match=f"^{name} does not go with a jax.stages.Lowered"):
+    with pytest.raises(TargetError, match=f"^{name} cannot be combined with a jax.stages.Lowered"):
         hloscope.analyze(lowered(topology("v5e:2x4")), **option)
