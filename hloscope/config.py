@@ -21,11 +21,11 @@ _BASELINES = "hloscope_baselines"
 
 
 class ConfigError(HloscopeError):
-    """The targets file is written wrongly."""
+    """The targets file contains a mistake."""
 
 
 class ConfigMistakesError(ConfigError):
-    """Several mistakes in one targets file, one after the other.
+    """Several mistakes in one targets file.
 
     Attributes:
         mistakes: Each of them.

@@ -39,7 +39,7 @@ def analyze(
     only: str | None = None,
     **options: Unpack[TargetOptions],
 ) -> Analysis:
-    """Compiles a function for a TPU slice that nobody needs to have, and says what really moves.
+    """Compiles a function for a TPU slice, which need not be attached, and reports what moves.
 
     What is not given here is taken from `@hloscope.target` and then from the function itself. A program that was
     compiled before is taken from the user's cache, unless `HLOSCOPE_CACHE=0` is set.
@@ -116,7 +116,7 @@ def analyze_text(
     rule_options: Mapping[str, Any] | None = None,
     source_root: str | Path | None = None,
 ) -> Analysis:
-    """Says what moves in a compiled program's HLO text; needs no JAX.
+    """Reports what moves in the HLO text of a compiled program; needs no JAX.
 
     Example:
         >>> hloscope.analyze_text(compiled.as_text(), mesh={"X": 4, "Y": 2}, slice="v5e:2x4")
@@ -180,7 +180,7 @@ def analyze_all(
     source_root: str | Path | None = None,
     **options: Unpack[TextOptions],
 ) -> DumpedModules:
-    """Analyses every module of a folder that XLA dumped into, several at once, without reasons.
+    """Analyzes every module of a folder of XLA dumps, several at once, without reasons.
 
     Example:
         >>> print(hloscope.analyze_all("dump/"))

@@ -55,7 +55,7 @@ def compare(
     write: str | Path | None = None,
     **options: Unpack[TargetOptions],
 ) -> CompareDocument:
-    """Puts what a profile measured on a TPU beside what is predicted: the step, each operation, each collective.
+    """Compares a TPU profile with the prediction: the step, each operation and each collective.
 
     Example:
         >>> found = hloscope.compare(profile="/tmp/trace")

@@ -71,7 +71,7 @@ def diff(
     cached: bool = True,
     **options: Unpack[TargetOptions],
 ) -> DiffDocument:
-    """Compares what two programs move: matched by what it is and where it was written, never by name.
+    """Compares what two programs move. Collectives are matched by kind and source, never by name.
 
     Example:
         >>> print(hloscope.diff(step, other_step, args=types, mesh={"X": 4, "Y": 2}))

@@ -21,7 +21,7 @@ from hloscope.version import __version__
 
 @front_door
 def doctor() -> Checkups:
-    """Looks at versions, JAX's private parts, the TPU compiler, the cache and the workers; a program is compiled."""
+    """Checks versions, JAX's private parts, the TPU compiler, the cache and the workers; compiles a small program."""
     versions = (f"hloscope {__version__}", f"Python {platform.python_version()}", *map(_version, ("jax", "jaxlib")))
     return Checkups(
         (

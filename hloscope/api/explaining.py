@@ -60,7 +60,7 @@ def explain(
     source_root: str | Path | None = None,
     **options: Unpack[ProgramOptions],
 ) -> Explanations:
-    """Says why collectives are there: which array, which line, which shardings met; and what would help.
+    """Explains why collectives are there: which array, line and shardings cause them, and what would help.
 
     Changes of shardings are compiled and priced before they are advised.
 

@@ -48,7 +48,7 @@ def measure(
     keep: str | Path | None = None,
     **options: Unpack[TargetOptions],
 ) -> CompareDocument:
-    """Runs a function on random arguments under JAX's profiler, and puts what it took beside what is predicted.
+    """Runs a function on random arguments under JAX's profiler, and compares the measured times with the prediction.
 
     Example:
         >>> hloscope.measure("model:step", ("f32[64@X,512]",), mesh={"X": 4}, on="cpu").programs[0].step.median_us
@@ -89,7 +89,7 @@ def measure_function(
     stage: Stage = lambda _: None,
     store: Store | None = None,
 ) -> CompareDocument:
-    """Runs a function on random arguments under JAX's profiler, and puts what it took beside what is predicted.
+    """Runs a function on random arguments under JAX's profiler, and compares the measured times with the prediction.
 
     Args:
         target: `module:fn` or `file.py:fn`.

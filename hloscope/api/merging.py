@@ -20,7 +20,7 @@ from hloscope.report.checks import CheckDocument, CheckedTarget, CheckReport
 def merge_reports(
     *files: str | Path, config: str | Path | None = None, strict: bool | None = None, changes: str = "increase"
 ) -> CheckReport:
-    """Joins the reports of shards.
+    """Merges the reports of a sharded check.
 
     What the shards found of each program is held against the contracts and the baselines that lie here, so that nothing
     but what was compiled is taken from the reports, and a target that is in none of them is one that could not run.

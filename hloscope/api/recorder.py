@@ -116,7 +116,7 @@ def recording(
     ignore: str | Sequence[str] = (),
     **options: Unpack[RecordingOptions],
 ) -> Recorder:
-    """Watches what JAX compiles in a `with` block, and analyses it for a TPU slice at its end.
+    """Records what JAX compiles in a `with` block, and analyzes it for a TPU slice when the block ends.
 
     Programs with large arguments or results are not executed: their results are zeros that take no memory.
 
@@ -179,7 +179,7 @@ def record(
     ignore: str | Sequence[str] = (),
     **options: Unpack[RecordingOptions],
 ) -> Recording:
-    """Runs a Python script unmodified, in a process of its own, and analyses every program that JAX compiles there.
+    """Runs a Python script unmodified, in a separate process, and analyzes every program that JAX compiles there.
 
     Example:
         >>> print(hloscope.record("train.py", "--steps", "3", slice="v5p:2x2x2"))

@@ -27,7 +27,7 @@ def shardings(
     timeout_s: float | None = None,
     **options: Unpack[ProgramOptions],
 ) -> ShardingTable:
-    """Shows the sharding of arguments, constraints, outputs and large arrays, as Shardy propagates them.
+    """Shows the shardings of arguments, constraints, outputs and large arrays, as Shardy propagates them.
 
     Nothing is compiled.
 

@@ -73,7 +73,7 @@ def suggest(
     timeout_s: float | None = None,
     **options: Unpack[ProgramOptions],
 ) -> Suggestions:
-    """Searches for a better sharding of a function: every suggestion was compiled and priced.
+    """Searches for better shardings of a function; every suggestion is compiled and priced.
 
     The shardings of arguments, of the results that replace them, of freed results, the sharding constraints and the
     mesh's sizes are searched. Which programs are compiled, and in which order, depends on the program and the seed.

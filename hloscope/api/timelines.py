@@ -28,7 +28,7 @@ def timeline(
     args: Any = None,
     **options: Unpack[TargetOptions],
 ) -> Timeline:
-    """Says what runs when in one step, on which part of the device, and what the device waits for.
+    """Predicts the timeline of one step: what runs when, on which part of the device, and what is exposed.
 
     Example:
         >>> found = hloscope.timeline(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2})

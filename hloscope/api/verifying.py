@@ -56,7 +56,7 @@ def verify(
     ignore: str | Collection[str] = (),
     **options: Unpack[ProgramOptions],
 ) -> Verification:
-    """Checks a program against another one that is known to be right, such as its `shard_map` twin.
+    """Checks a program against a reference that is known to be correct, such as its `shard_map` twin.
 
     Both are compiled for the slice and their communication is compared, and both are run on the same random inputs.
 

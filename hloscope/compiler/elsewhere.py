@@ -33,7 +33,7 @@ _RETRIES = 3
 
 
 class ExecutorError(HloscopeError):
-    """Compiles cannot run where they were to."""
+    """Compiles cannot run on the requested executor."""
 
 
 @contextmanager

@@ -64,7 +64,7 @@ PARTS = {
 
 
 class UnsupportedJaxError(HloscopeError):
-    """The installed JAX lacks something that hloscope uses of it."""
+    """The installed JAX lacks something that hloscope uses."""
 
 
 @lru_cache(maxsize=8)

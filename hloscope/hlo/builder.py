@@ -203,7 +203,7 @@ class Builder:
         lone, needed = self._implies_parameters, operands_needed(operation.opcode)
         named = [item for item in operation.operands if item.name or item.nested or (lone and item.shape)]
         if len(named) < min(needed, len(operation.operands)):
-            what = f"an operand has no name: {operation.opcode} needs {needed}, but {len(named)} have one"
+            what = f"an operand has no name: {operation.opcode} needs {needed} named operands, but has {len(named)}"
             raise ReadError(self._base + operation.span.start, what)
         return [self._operand(scope, operand) for operand in named]
 

@@ -9,8 +9,8 @@ from hloscope.hlo.columns import Columns
 from hloscope.hlo.records import ReadError
 
 _NOT_HLO_FIX = (
-    "use HLO text, which starts with `HloModule`: jax.jit(f).lower(...).compile().as_text() and "
-    "XLA's dumps named *.txt are such text"
+    "use HLO text, which starts with `HloModule`, such as the output of jax.jit(f).lower(...).compile().as_text() or "
+    "XLA's dumps named *.txt"
 )
 _CUT_OFF_FIX = "was the file cut off?"
 _HLO_WORDS = ("HloModule", "ENTRY", "ROOT")
