@@ -111,5 +111,5 @@ def test_a_report_is_checked_as_the_analysis_that_it_holds(tmp_path, kind):
 def test_what_is_no_report_is_not_checked_as_one(tmp_path):
     path = tmp_path / "a.json"
     path.write_text("{}")
-    with pytest.raises(HloscopeError, match="is no report of hloscope"):
+    with pytest.raises(HloscopeError, match="is not a report of hloscope"):
         hloscope.check(path, contract="none")
