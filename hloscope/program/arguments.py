@@ -209,8 +209,9 @@ def _sharding(spec: ArraySpec, text: str, mesh: jax.sharding.Mesh | None) -> jax
     for axis in (*spec.unreduced, *spec.reduced):
         _known_axis(axis, sizes, text)
         if kinds[axis] is not jax.sharding.AxisType.Explicit:
+            state = "unreduced" if axis in spec.unreduced else "reduced"
             raise MeshError(
-                f"{text} is unreduced or reduced over the axis {axis!r}, but {axis!r} is not explicit",
+                f"{text} is {state} over the axis {axis!r}, which is not explicit",
                 why="JAX tracks this in types for explicit axes only",
                 fix=f"make the axis explicit: --axis-types {axis}=explicit",
             )

@@ -129,7 +129,7 @@ def test_a_name_that_several_have(tmp_path):
     ("files", "why"),
     [
         ((), "empty"),
-        (("a.py", "b.txt"), "holds 2 files"),
+        (("a.py", "b.txt"), "contains 2 files"),
         (("module_0001.f.before_optimizations.txt",), "1 module before optimization"),
     ],
 )
