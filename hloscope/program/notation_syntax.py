@@ -124,7 +124,7 @@ class Source(QuotedText):
     def _refuse(self, error: UnexpectedInput) -> NoReturn:
         token = getattr(error, "token", None)
         position = error.pos_in_stream or 0
-        found = f'"{token or self.text[position : position + 1]}" is unexpected here'
+        found = f'unexpected "{token or self.text[position : position + 1]}"'
         if token is not None and token.type == "$END":
             position, found = len(self.text.rstrip()), "it ends here"
         raise self.error(
