@@ -245,7 +245,7 @@ def _unused_letters(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
     """A note on sizes of letters that no argument's type has, which is most likely a slip of the pen."""
     used = {letter for array in captured.arguments or () for letter in array.letters or ()}
     unused = ", ".join(letter for letter in facts.dims if letter not in used)
-    return (f"no argument type uses the letter {unused}, which has a size",) if unused else ()
+    return (f"sizes are set for letters that no argument type uses: {unused}",) if unused else ()
 
 
 def _left_open(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
