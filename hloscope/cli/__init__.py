@@ -48,7 +48,7 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="hloscope", message="%(prog)s %(version)s", help="Show the version.")
+@click.version_option(__version__, prog_name="hloscope", message="%(prog)s %(version)s", help="Show version.")
 def group() -> None:
     """See, price and pin every byte that sharding moves, on the TPU slice you do not own yet."""
 
