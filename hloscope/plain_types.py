@@ -1308,7 +1308,7 @@ class UntestedDict(TypedDict):
 
 
 class VerificationDict(TypedDict):
-    """A program beside its reference."""
+    """A program compared with its reference."""
 
     schema: Literal[2]
     target: str

@@ -204,7 +204,7 @@ def test_the_wrong_entry_of_a_mesh_is_named(says, mesh):
 
 def test_a_missing_mesh_is_suggested_with_the_axes_that_are_named():
     error = refusal(hloscope.analyze, mlp, ("bf16[8@(data,pipe),2048@model]", "bf16[2048,256]"))
-    assert error.fix == 'give one, for example mesh={"data": 4, "pipe": 2, "model": 2}'
+    assert error.fix == 'add a mesh, for example mesh={"data": 4, "pipe": 2, "model": 2}'
 
 
 def test_slices_of_other_sizes_than_the_mesh_are_no_reason_to_give_a_slice(says):
@@ -290,9 +290,9 @@ def test_the_help_of_the_package_shows_examples_and_functions_first():
 @pytest.mark.tpu_compiler
 def test_a_recorder_prints_as_what_it_recorded():
     recorder = hloscope.recording("v5e:2x4")
-    assert repr(recorder) == str(recorder) == "<Recorder for v5e:2x4: not begun>"
+    assert repr(recorder) == str(recorder) == "<Recorder for v5e:2x4: not started>"
     with recorder:
-        assert "under way" in repr(recorder)
+        assert "in progress" in repr(recorder)
         jax.jit(lambda x: x @ x)(jnp.ones((64, 64)))
     assert str(recorder) == str(recorder.result)
     assert repr(recorder) == repr(recorder.result)

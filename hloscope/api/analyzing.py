@@ -245,7 +245,7 @@ def _unused_letters(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
     """A note on sizes of letters that no argument's type has, which is most likely a slip of the pen."""
     used = {letter for array in captured.arguments or () for letter in array.letters or ()}
     unused = ", ".join(letter for letter in facts.dims if letter not in used)
-    return (f"no argument's type has the letter {unused}, whose size is given",) if unused else ()
+    return (f"sizes are set for letters that no argument type uses: {unused}",) if unused else ()
 
 
 def _left_open(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
@@ -338,7 +338,7 @@ def captured_text(
 
 def _with_compiler_facts(found: Analysis, module: HloModule, program: Capture) -> Analysis:
     """The analysis with its slice, memory, names, shardings, notes and versions; of HLO text what is known of them."""
-    refused = "the compiler refuses the program: {}. It was compiled once more without that limit"
+    refused = "the compiler rejects the program: {}. It was compiled again without that limit"
     known = {warning.text for warning in found.rematerializations}
     return replace(
         found,

@@ -130,9 +130,9 @@ def _refuse_twins(jobs: Sequence[Job]) -> None:
             if other is not None and other is not job:
                 shared = "name" if key == job.name else f"baseline file {job.baseline and job.baseline.name}"
                 raise ConfigError(
-                    f"the targets {other.name} and {job.name} have one {shared}",
+                    f"the targets {other.name} and {job.name} have the same {shared}",
                     where=job.target.where,
-                    fix="give one of them another name",
+                    fix="rename one of them",
                 )
 
 
@@ -152,8 +152,8 @@ class Shard(NamedTuple):
         match = re.fullmatch(r"\s*(\d{1,6})\s*/\s*(\d{1,6})\s*", text)
         found = cls(int(match[1]), int(match[2])) if match else cls(0, 0)
         if not 1 <= found.number <= found.total:
-            fix = f"there are 1/{found.total} to {found.total}/{found.total}" if found.total else "write 1/4 to 4/4"
-            raise NotationError(f"{text!r} is no shard", fix=fix)
+            fix = f"use 1/{found.total} to {found.total}/{found.total}" if found.total else "write 1/4 to 4/4"
+            raise NotationError(f"{text!r} is not a shard", fix=fix)
         return found
 
     def of(self, jobs: Sequence[Job]) -> tuple[Job, ...]:
@@ -240,7 +240,8 @@ def _check_origin(job: Job) -> None:
             raise TargetError(
                 f"{job.target.function} imports {name} as it is now, not as it was in the older revision",
                 where=file,
-                why="it is found where it is installed, or by an absolute path, and not below the project's folder",
+                why="it is imported from where it is installed, or from an absolute path, not from below the project's "
+                "folder",
                 fix="name the target by its file, such as src/model.py:step, or compare two baselines",
             )
 
@@ -297,7 +298,7 @@ def run_jobs(
 
     for job in jobs:
         if job.target.hlo is not None:
-            with ended_after(_limit(job, timeout_s), f"analysing {job.name}"):
+            with ended_after(_limit(job, timeout_s), f"analyzing {job.name}"):
                 outcome = run_job(job, cached=cached)
             keep(outcome)
     compiled = [job for job in jobs if job.target.function is not None]
@@ -394,7 +395,7 @@ def _outcome(future: Future[Outcome], job: Job) -> Outcome:
             f"the process that imported and traced {job.name} died",
             where=job.target.where,
             why=how_it_ended(error.returncode),
-            fix="native code that the target imports may have ended it, or the machine ran out of memory: try it "
+            fix="native code that the target imports may have crashed, or the machine ran out of memory: try it "
             "alone, with hloscope analyze or hloscope check --jobs 1",
         )
     elif isinstance(error, TimeoutError):

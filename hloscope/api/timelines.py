@@ -28,7 +28,7 @@ def timeline(
     args: Any = None,
     **options: Unpack[TargetOptions],
 ) -> Timeline:
-    """Says what runs when in one step, on which part of the device, and what the device waits for.
+    """Predicts the timeline of one step: what runs when, on which part of the device, and what is exposed.
 
     Example:
         >>> found = hloscope.timeline(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2})
@@ -108,7 +108,7 @@ def _of_capture(program: Capture, module: HloModule, name: str) -> Timeline:
         return found
     if program.slice is None or program.slice.chip is None:
         raise SliceError(
-            f"{name} has no timeline: no TPU slice says how long anything takes", fix="name one: --slice v5e:2x4"
+            f"{name} has no timeline: without a TPU slice there are no times", fix="name one: --slice v5e:2x4"
         )
-    why = "the text is cut off" if module.truncated else "by their trip counts its loops never come to an end"
+    why = "the text is cut off" if module.truncated else "its trip counts are too large for its loops to end"
     raise SliceError(f"{name} has no timeline", why=why)

@@ -59,7 +59,7 @@ def _events(prediction: Prediction) -> tuple[list[_Timed], list[_Timed]]:
             continue
         if len(operations) >= _MOST_EVENTS:
             raise ProfileError(
-                f"the step runs more than {_MOST_EVENTS:,} operations, which is too much for a profile",
+                f"the step runs more than {_MOST_EVENTS:,} operations, too many for a profile",
                 fix="write the profile of a program with fewer layers",
             )
         operation = named.setdefault(instruction.name, _operation(instruction))

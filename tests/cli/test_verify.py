@@ -73,7 +73,7 @@ def test_more_bytes_can_be_accepted():
 def test_a_wrong_twin_breaks_the_build(says):
     done = verify(f"{CODE}/wrong_twins.py:stale_shard", f"{CODE}/wrong_twins.py:gathered", "--seed", "7")
     assert done.returncode == 1
-    words, why, _ = " ".join(done.stdout.split()).partition(" = why: worst at [")
+    words, why, _ = " ".join(done.stdout.split()).partition(" = why: largest error at [")
     finding = words[words.index("error[wrong-result]: ") :]
     assert ("96 of 384" in finding, "(X=0, Y=3; X=1, Y=3)" in finding, why != "") == (True, True, True)
     says(finding)

@@ -116,7 +116,7 @@ def test_a_program_of_other_flags_settles_nothing(tmp_path):
     document = hloscope.compare(other, profile=written(profile, tmp_path / "trace"), slice="v5e:2x4")
     assert 0.5 < document.programs[0].matched_share < 0.95
     assert all(figure.value is None for figure in document.calibration)
-    with pytest.raises(hloscope.HloscopeError, match="settles no figure"):
+    with pytest.raises(hloscope.HloscopeError, match="determines no figure"):
         calibration_file(document, is_figure)
 
 

@@ -36,7 +36,7 @@ def test_a_program_of_another_name(says, folder, tmp_path):
 def test_a_program_of_other_shapes(says, folder, tmp_path):
     other = tmp_path / "other.hlo"
     other.write_text(TEXT.replace("8192", "4096"))
-    assert "another program" in refusal(says, tmp_path, target=other, profile=folder)
+    assert "a different program" in refusal(says, tmp_path, target=other, profile=folder)
 
 
 def test_another_generation(says, folder, tmp_path):
