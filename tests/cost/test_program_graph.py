@@ -122,7 +122,7 @@ def test_without_a_slice_there_are_no_times():
 
 
 def test_a_document_cannot_be_asked_for_its_graph():
-    with pytest.raises(HloscopeError, match="compiled program of this analysis is not known here"):
+    with pytest.raises(HloscopeError, match="compiled program of this analysis is not available here"):
         hloscope.Analysis.from_dict(experts().to_dict()).graph()
 
 

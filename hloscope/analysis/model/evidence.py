@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hloscope.analysis.model.trial import Trials
 from hloscope.errors import HloscopeError
-from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture
+
+if TYPE_CHECKING:
+    from hloscope.hlo import HloModule
 
 _Result = TypeVar("_Result", bound="Evident")
 
@@ -33,6 +35,8 @@ class Evidence:
 
     def module(self) -> HloModule:
         """The parsed text, which is parsed at each call: it takes many times the text's memory."""
+        from hloscope.hlo import parse_module  # what reads an analysis alone does without a parser
+
         return parse_module(self.program.compiled.text, name=f"{self.name} (compiled)")
 
 

@@ -24,7 +24,7 @@ from hloscope.why.explanation import Explanation, alike, explain
 
 _AROUND = 2
 """Lines of source that are shown above and below one."""
-_UNKNOWN_PROGRAM = "the compiled program is not known here: this page was made from a report, or for another process"
+_UNKNOWN_PROGRAM = "the compiled program is not available: this page was made from a report, or for another process"
 
 
 def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:

@@ -64,9 +64,9 @@ def test_an_analysis_from_json_says_what_is_missing(found):
     read = hloscope.Analysis.from_dict(found.to_dict())
     (side,) = data_of(read.report("html"))["sides"]
     assert side["timeline"] is None
-    assert "compiled program of this analysis is not known here" in side["no_timeline"]
+    assert "compiled program of this analysis is not available here" in side["no_timeline"]
     assert side["hlo"] is None
-    assert "the compiled program is not known here" in side["no_hlo"]
+    assert "the compiled program is not available" in side["no_hlo"]
 
 
 def test_hlo_without_a_slice_says_what_is_missing(captured):
