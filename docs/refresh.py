@@ -6,6 +6,8 @@ and into a pipe. What a command writes to either stream counts, so that refusals
 A guide with the comment `<!-- in a folder of its own -->` is worked through as its reader does: in an empty folder, into
 which each block is written whose first line is a comment with the name of a file, and where ```diff blocks are applied.
 
+What stands between `<!-- made by: COMMAND -->` and `<!-- end -->` is what that command prints.
+
 `--check` changes nothing: it prints what has become different and exits with 1 where something has.
 """
 
@@ -23,6 +25,7 @@ ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"\$ (?P<command>(?:[^\n]*\\\n)*[^\n]*)\n")
 FILE = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
+MADE = re.compile(r"(?P<head><!-- made by: (?P<command>[^\n]*) -->\n).*?(?=^<!-- end -->$)", re.MULTILINE | re.DOTALL)
 OWN_FOLDER = "<!-- in a folder of its own -->"
 VARIES = re.compile(
     r"(?m)^(searching: .*|ok +\S+ .*|FAILED +\S+ .*|.*, in \d[\d.]* m?s$|hloscope \d.*, jax .*| *= not tried: the rest .*)\n?"
@@ -40,7 +43,10 @@ class Guide:
 
     def refreshed(self) -> str:
         """Its text, with what its commands print now."""
-        return BLOCK.sub(self._block, self.text)
+        return MADE.sub(self._made, BLOCK.sub(self._block, self.text))
+
+    def _made(self, match: re.Match[str]) -> str:
+        return f"{match['head']}\n{self._printed_by(match['command'])}\n"
 
     def _block(self, match: re.Match[str]) -> str:
         body = match["body"]
@@ -56,7 +62,7 @@ class Guide:
 
     def _printed_by(self, command: str) -> str:
         sys.stderr.write(f"$ {command}\n")
-        shell = f'hloscope() {{ "{sys.executable}" -m hloscope "$@"; }}\n{command}'
+        shell = f'hloscope() {{ "{sys.executable}" -m hloscope "$@"; }}\npython() {{ "{sys.executable}" "$@"; }}\n{command}'
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
         done = subprocess.run(
             ["bash", "-c", shell],
