@@ -24,7 +24,7 @@ from hloscope.program.target import BY_NAME, OPTIONS
 from hloscope.pytest_plugin import pytest_addoption
 from hloscope.report.formats import FORMATS
 from hloscope.report.pages import pages_by_command
-from markdown import attributes_of, code, escaped, fenced, table
+from markup import attributes_of, code, escaped, fenced, table
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "reference"
@@ -116,7 +116,7 @@ def _index() -> str:
             "* [Environment variables](../environment.md)",
             _toctree(
                 *(f"commands/{name}" for name, _ in commands_by_name()),
-                *("python/index", "rules/index", "config", "contracts", "pytest", "schemas/index", "../environment"),
+                *("python/index", "rules/index", "config", "contracts", "pytest", "schemas/index"),
             ),
         ]
     )

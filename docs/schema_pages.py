@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from markdown import code, escaped, table
+from markup import code, escaped, table
 
 SCHEMAS = Path(__file__).parent.parent / "hloscope" / "schemas"
 

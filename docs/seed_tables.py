@@ -17,7 +17,7 @@ from jax import P
 
 import hloscope
 from hloscope.units import format_bytes, format_time, format_time_range
-from markdown import table
+from markup import table
 
 PROGRAMS = Path(__file__).parent.parent / "fixtures" / "programs"
 sys.path.insert(0, str(PROGRAMS))
