@@ -59,6 +59,7 @@ def _page(title: str, module: str, names: Names, *, of: ModuleType | None = None
         directive = "autofunction" if inspect.isroutine(value) else "autoexception" if _is_error(value) else "autoclass"
         lines += [f".. {directive}:: {module}.{name}"]
         lines += ["   :members:", "   :inherited-members: Exception"] if directive == "autoclass" else []
+        lines += ["   :no-index:"] if of is not None and value in public_names(hloscope).values() else []
         lines += [""]
     body = "\n".join(lines).rstrip()
     return f"# {title}\n\n```{{eval-rst}}\n{body}\n```\n"

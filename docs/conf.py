@@ -26,7 +26,8 @@ html_theme = "sphinx_book_theme"
 html_title = f"hloscope {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True}
+html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True, "navbar_persistent": []}
+smartquotes_action = "D"  # dashes; quotes in prose are mostly those of code
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
@@ -40,7 +41,6 @@ copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 copybutton_only_copy_prompt_lines = True
 highlight_language = "none"
-nitpicky = False
 linkcheck_timeout = 20
 linkcheck_retries = 2
 
@@ -48,3 +48,10 @@ linkcheck_retries = 2
 def setup(app: Sphinx) -> None:
     """Writes the generated pages when a build begins."""
     app.connect("config-inited", lambda *_: reference_pages.write())
+    app.connect("autodoc-process-docstring", _keep_summary, priority=400)  # before napoleon
+
+
+def _keep_summary(_app: Sphinx, what: str, _name: str, _of: object, _options: object, lines: list[str]) -> None:
+    """Keeps napoleon from taking what stands before a colon, in the summary of a property, for its type."""
+    if what == "property" and lines:
+        lines[0] = lines[0].replace(": ", " \N{EN DASH} ")

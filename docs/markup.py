@@ -7,14 +7,19 @@ import re
 from collections.abc import Iterable, Sequence
 
 _CODE = re.compile(r"(`[^`]*`)")
+_FLAG = re.compile(r"(?<![\w`-])(--[a-z][\w-]*)")
 _SPECIAL = re.compile(r"([*_\[\]<>#|])")
 _ATTRIBUTE = re.compile(r"(?m)^ {4}(\w+): (.*(?:\n {8}.*)*)")
 
 
 def escaped(text: str) -> str:
-    """Prose of docstrings and help, in which backticks mark code and nothing else is special."""
-    parts = _CODE.split(text)
+    """Prose of docstrings and help, in which backticks mark code and nothing else is special; options become code."""
+    parts = [part for piece in _CODE.split(text) for part in _with_flags(piece)]
     return "".join(part.replace("|", "\\|") if part[:1] == "`" else _SPECIAL.sub(r"\\\1", part) for part in parts)
+
+
+def _with_flags(piece: str) -> list[str]:
+    return [piece] if piece[:1] == "`" else _CODE.split(_FLAG.sub(r"`\1`", piece))
 
 
 def code(text: str) -> str:
