@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from pathlib import Path
@@ -48,17 +47,15 @@ def test_every_option_is_described_on_its_page(name):
         assert argument.make_metavar(click.Context(COMMANDS[name])) in page
 
 
-def names_of_findings(path: Path) -> set[str]:
-    """Names that a file gives findings of its own by writing them out."""
-    calls = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
-    given = [each.value for call in calls if "Finding" in ast.unparse(call.func) for each in call.keywords if each.arg == "rule"]
-    return {value.value for value in given if isinstance(value, ast.Constant)}
+WRITTEN_OUT = re.compile(r'(?:Finding|finding)\(\s*(?:rule=)?"([a-z]+(?:-[a-z]+)+)"')
+"""A finding whose name is written where it is made."""
 
 
 def test_every_finding_has_a_page():
     pages = {Path(page).stem for page in PAGES if page.startswith("rules/")} - {"index"}
     assert pages == set(known_findings())
-    written_out = set[str]().union(*map(names_of_findings, SOURCES))
+    written_out = {name for path in SOURCES for name in WRITTEN_OUT.findall(path.read_text())}
+    assert len(written_out) >= 10
     assert written_out <= pages
     for name, doc in known_findings().items():
         assert markup.escaped(doc.summary) in PAGES[f"rules/{name}.md"]
