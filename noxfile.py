@@ -1,8 +1,8 @@
 """The test suite on this Python, and a smoke set on every other supported Python that is installed.
 
 `nox -s quick` runs what compiles nothing, within a minute; `nox -s long` what takes long: processes that die and hang,
-random programs, and the whole suite on the other Python. `nox -s docs` builds the documentation; `nox -s wheel` builds the
-package, and installs and runs it on every supported Python.
+random programs, and the whole suite on the other Python. `nox -s docs` builds the documentation; `nox -s wheel` builds
+the package, and installs and runs it on every supported Python.
 """
 
 import sys
@@ -68,7 +68,7 @@ def smoke(session: nox.Session) -> None:
 
 @nox.session(python=sys.executable)
 def docs(session: nox.Session) -> None:
-    """Builds the site, in which any broken link is an error; `-- refresh` checks what commands print, `-- links` others' sites."""
+    """Builds the site; a broken link is an error. `-- refresh` checks what commands print, `-- links` others' sites."""
     session.install("-e", ".[test,docs]")
     build = ("sphinx-build", "-W", "--keep-going")
     if "links" in session.posargs:

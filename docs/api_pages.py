@@ -1,4 +1,4 @@
-"""The pages of the Python API: what is public, in groups; Sphinx takes signatures and docstrings from the live objects."""
+"""The pages of the Python API: what is public, in groups. Sphinx reads signatures and docstrings from the objects."""
 
 from __future__ import annotations
 

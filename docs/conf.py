@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import reference_pages  # noqa: E402
+
 from hloscope.version import __version__  # noqa: E402
 
 project = "hloscope"

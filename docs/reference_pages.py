@@ -1,4 +1,4 @@
-"""The reference part of the site, from the code: `docs/conf.py` writes these pages into `docs/reference/` at each build.
+"""The site's reference, from the code: `docs/conf.py` writes these pages into `docs/reference/` in each build.
 
 They are not committed. `tests/docs` compares them with the code without building the site.
 """
@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import click
-
 import api_pages
+import click
 import schema_pages
+from markup import attributes_of, code, escaped, fenced, table
+
 from hloscope import config
 from hloscope.cli import group
 from hloscope.findings import RuleDoc
@@ -24,7 +25,6 @@ from hloscope.program.target import BY_NAME, OPTIONS
 from hloscope.pytest_plugin import pytest_addoption
 from hloscope.report.formats import FORMATS
 from hloscope.report.pages import pages_by_command
-from markup import attributes_of, code, escaped, fenced, table
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "reference"
@@ -288,7 +288,7 @@ def _pytest() -> str:
     return "\n\n".join(
         [
             "# The pytest plugin",
-            'It comes with `pip install "hloscope[pytest]"`. [](../ci.md#pytest) shows tests that use its fixture `hlo`.',
+            'It comes with `pip install "hloscope[pytest]"`; [](../ci.md#pytest) shows tests with its fixture `hlo`.',
             "## Options",
             table(("option", "meaning"), [(code(name), escaped(says)) for name, says in taken.options]),
             "## Settings",

@@ -3,8 +3,8 @@
 A block is marked ```console and begins with `$ hloscope …`; the command may go on over lines that end in a backslash,
 and into a pipe. What a command writes to either stream counts, so that refusals are shown too.
 
-A guide with the comment `<!-- in a folder of its own -->` is worked through as its reader does: in an empty folder, into
-which each block is written whose first line is a comment with the name of a file, and where ```diff blocks are applied.
+A guide with the comment `<!-- in a folder of its own -->` is worked through as a reader does, in an empty folder: each
+block whose first line is a comment with the name of a file is written there, and ```diff blocks are applied.
 
 What stands between `<!-- made by: COMMAND -->` and `<!-- end -->` is what that command prints.
 
@@ -28,7 +28,8 @@ FILE = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
 MADE = re.compile(r"(?P<head><!-- made by: (?P<command>[^\n]*) -->\n).*?(?=^<!-- end -->$)", re.MULTILINE | re.DOTALL)
 OWN_FOLDER = "<!-- in a folder of its own -->"
 VARIES = re.compile(
-    r"(?m)^(searching: .*|ok +\S+ .*|FAILED +\S+ .*|.*, in \d[\d.]* m?s$|hloscope \d.*, jax .*| *= not tried: the rest .*)\n?"
+    r"(?m)^(searching: .*|ok +\S+ .*|FAILED +\S+ .*|.*, in \d[\d.]* m?s$|hloscope \d.*, jax .*"
+    r"| *= not tried: the rest .*)\n?"
 )
 """Lines that differ from run to run, or from version to version."""
 
@@ -62,7 +63,9 @@ class Guide:
 
     def _printed_by(self, command: str) -> str:
         sys.stderr.write(f"$ {command}\n")
-        shell = f'hloscope() {{ "{sys.executable}" -m hloscope "$@"; }}\npython() {{ "{sys.executable}" "$@"; }}\n{command}'
+        shell = (
+            f'hloscope() {{ "{sys.executable}" -m hloscope "$@"; }}\npython() {{ "{sys.executable}" "$@"; }}\n{command}'
+        )
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
         done = subprocess.run(
             ["bash", "-c", shell],
@@ -83,7 +86,9 @@ def refresh(path: Path, *, check: bool) -> bool:
         made = Guide(path, Path(own).resolve() if OWN_FOLDER in text else ROOT).refreshed()
     before, after = (VARIES.sub("", each).splitlines() for each in (text, made))
     if check:
-        sys.stdout.writelines(f"{line}\n" for line in difflib.unified_diff(before, after, str(path), "now", lineterm=""))
+        sys.stdout.writelines(
+            f"{line}\n" for line in difflib.unified_diff(before, after, str(path), "now", lineterm="")
+        )
     else:
         path.write_text(made, encoding="utf-8")
     return before == after

@@ -1,6 +1,6 @@
 """The tables of `docs/seeds.md`: each claim of the book and its retellings beside what hloscope finds of its program.
 
-`python docs/seed_tables.py moves` prints the claims about what moves, `times` those about times; `docs/refresh.py` runs both.
+`python docs/seed_tables.py moves` prints the claims about what moves, `times` the times; `docs/refresh.py` runs both.
 A claim about what moves is a contract, so that the last column is the verdict of `hloscope check`.
 """
 
@@ -9,22 +9,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import jax
 from jax import P
+from markup import table
 
 import hloscope
 from hloscope.units import format_bytes, format_time, format_time_range
-from markup import table
 
 PROGRAMS = Path(__file__).parent.parent / "fixtures" / "programs"
 sys.path.insert(0, str(PROGRAMS))
 
-import feed_forward  # noqa: E402
-import moe_pipelined  # noqa: E402
-from reduce_scatter_matmul import ring_reduce_scatter  # noqa: E402
+feed_forward: Any = import_module("feed_forward")
+moe_pipelined: Any = import_module("moe_pipelined")
+ring_reduce_scatter: Any = import_module("reduce_scatter_matmul").ring_reduce_scatter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,26 +159,30 @@ def _integers(program: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
-def naive_feed_forward(In: jax.Array, Win: jax.Array, Wout: jax.Array) -> jax.Array:
+def naive_feed_forward(x: jax.Array, w_in: jax.Array, w_out: jax.Array) -> jax.Array:
     """Left to the compiler."""
-    return (In @ Win) @ Wout
+    return (x @ w_in) @ w_out
 
 
-@jax.shard_map(in_specs=feed_forward.SPECS, out_specs=P("X", "Y"))
-def overlapped_feed_forward(In: jax.Array, Win: jax.Array, Wout: jax.Array) -> jax.Array:
+def _overlapped(x: Any, w_in: Any, w_out: Any) -> Any:
     """Both products are collective matmuls."""
-    return ring_reduce_scatter(feed_forward.ring_all_gather(In, Win), Wout)  # type: ignore[no-any-return]
+    return ring_reduce_scatter(feed_forward.ring_all_gather(x, w_in), w_out)
+
+
+overlapped_feed_forward: Callable[..., Any] = jax.shard_map(
+    _overlapped, in_specs=feed_forward.SPECS, out_specs=P("X", "Y")
+)
 
 
 def rounds(capacity: int, count: int) -> Callable[..., Any]:
     """The mixture with tokens sent in so many rounds of so many tokens for each expert."""
 
-    @jax.shard_map(in_specs=(P("X"), P("X"), P("X")), out_specs=P("X"))
-    def pipelined(W: jax.Array, A: jax.Array, B: jax.Array) -> jax.Array:
+    def pipelined(experts: Any, tokens: Any, routes: Any) -> Any:
         moe_pipelined.CAPACITY, moe_pipelined.ROUNDS = capacity, count
-        return moe_pipelined.routed(W, A, B)  # type: ignore[no-any-return]
+        return moe_pipelined.routed(experts, tokens, routes)
 
-    return pipelined
+    made: Callable[..., Any] = jax.shard_map(pipelined, in_specs=(P("X"), P("X"), P("X")), out_specs=P("X"))
+    return made
 
 
 OF_EXPERTS = {"args": moe_pipelined.ARGS, "dims": moe_pipelined.DIMS, "mesh": moe_pipelined.MESH, "slice": "v5e:2x4"}
@@ -205,7 +210,10 @@ MEASUREMENTS = (
         assumed="the source's own C = 64 and eight rounds",
     ),
     Measurement(
-        says="two experts a token", measured_us=1_700, program="moe_top_k.py:top_k_pipelined", assumed="C = 32, two rounds"
+        says="two experts a token",
+        measured_us=1_700,
+        program="moe_top_k.py:top_k_pipelined",
+        assumed="C = 32, two rounds",
     ),
     Measurement(
         says="matmul with `psum_scatter`", measured_us=1_010, program="reduce_scatter_matmul.py:reduce_scatter_matmul"

@@ -18,7 +18,9 @@ PROGRAM = """\
 import hloscope
 
 
-@hloscope.target(mesh={"X": 4, "Y": 2}, slice="v5e:4x2", args=("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), out="P('X', None)")
+@hloscope.target(
+    mesh={"X": 4, "Y": 2}, slice="v5e:4x2", args=("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), out="P('X', None)"
+)
 def step(x, w):
     return x @ w
 """
@@ -38,9 +40,16 @@ def test_step(hlo):
 
 def run(folder: Path, *command: str | Path) -> str:
     """What a command prints in a folder."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PIP_INDEX_URL", "PIP_CONFIG_FILE") if name in os.environ}
+    kept = {
+        name: os.environ[name]
+        for name in ("PATH", "HOME", "LANG", "PIP_INDEX_URL", "PIP_CONFIG_FILE")
+        if name in os.environ
+    }
+    kept["HLOSCOPE_CACHE_DIR"] = str(folder / "cache")
     began = time.monotonic()
-    done = subprocess.run([str(part) for part in command], cwd=folder, env=kept, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(part) for part in command], cwd=folder, env=kept, capture_output=True, text=True, check=False
+    )
     words = " ".join(Path(str(part)).name for part in command)
     sys.stdout.write(f"{time.monotonic() - began:6.1f} s  {words}\n")
     if done.returncode != 0:

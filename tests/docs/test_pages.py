@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import refresh
 import reference_pages
+import refresh
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -22,8 +22,7 @@ LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]*)\)")
 TOCTREE = re.compile(r"(?ms)^```\{toctree\}\n(.*?)^```$")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z_-]+")
 OPTIONS_OF_OTHERS = set(
-    "--port --fit --nthreads --no-deps --steps --config --base --quiet --xla_dump_to --xla_dump_hlo_pass_re --help --pre "
-    "--version --scratch".split()
+    "--port --fit --nthreads --no-deps --steps --config --xla_dump_to --xla_dump_hlo_pass_re --help".split()
 )
 """Options of pip, dask, git and users' scripts."""
 

@@ -96,7 +96,9 @@ def test_every_document_is_printed_by_something_that_exists():
 
 @pytest.mark.parametrize("module", [hloscope, contracts, rules, aio], ids=lambda module: module.__name__)
 def test_every_public_name_is_on_a_page(module):
-    shown = {name for page, text in PAGES.items() if page.startswith("python/") for name in re.findall(r":: ([\w.]+)", text)}
+    shown = {
+        name for page, text in PAGES.items() if page.startswith("python/") for name in re.findall(r":: ([\w.]+)", text)
+    }
     names = api_pages.public_names(module)
     modules = {"aio", "contracts", "rules"}
     assert {f"{module.__name__}.{name}" for name in names if name not in modules} <= shown
