@@ -188,7 +188,8 @@ def _rules_index() -> str:
             for page in sorted(docs, key=lambda page: (-page.severity.rank, page.name))
         ]
         names += [page.name for page in docs]
-        parts += [f"## {who or 'Rules of every command'}", table(("name", "severity", "what it finds"), rows)]
+        title = who.replace("Of ", "Findings of ", 1) or "Rules of every command"
+        parts += [f"## {title}", table(("name", "severity", "what it finds"), rows)]
     return "\n\n".join([*parts, _toctree(*sorted(names))]) + "\n"
 
 

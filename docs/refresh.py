@@ -29,7 +29,7 @@ MADE = re.compile(r"(?P<head><!-- made by: (?P<command>[^\n]*) -->\n).*?(?=^<!--
 OWN_FOLDER = "<!-- in a folder of its own -->"
 VARIES = re.compile(
     r"(?m)^(searching: .*|ok +\S+ .*|FAILED +\S+ .*|.*, in \d[\d.]* m?s$|hloscope \d.*, jax .*"
-    r"| *= not tried: the rest .*)\n?"
+    r"| *= not tried: the rest .*| *= tried: \d+ other .*)\n?"
 )
 """Lines that differ from run to run, or from version to version."""
 
@@ -37,10 +37,11 @@ VARIES = re.compile(
 class Guide:
     """A guide that is being worked through."""
 
-    def __init__(self, path: Path, folder: Path) -> None:
-        self.path = path
-        self.folder = folder
-        self.text = path.read_text(encoding="utf-8")
+    def __init__(self, text: str, scratch: Path) -> None:
+        self.text = text
+        self.cache = scratch / "cache"
+        self.folder = scratch / "work" if OWN_FOLDER in text else ROOT
+        self.folder.mkdir(exist_ok=True)
 
     def refreshed(self) -> str:
         """Its text, with what its commands print now."""
@@ -66,7 +67,8 @@ class Guide:
         shell = (
             f'hloscope() {{ "{sys.executable}" -m hloscope "$@"; }}\npython() {{ "{sys.executable}" "$@"; }}\n{command}'
         )
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+        kept = {"HLOSCOPE_CACHE_DIR": str(self.cache)}  # a new one: what was tried before is in later reports
+        environment = {**os.environ, **kept, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
         done = subprocess.run(
             ["bash", "-c", shell],
             cwd=self.folder,
@@ -81,9 +83,9 @@ class Guide:
 
 def refresh(path: Path, *, check: bool) -> bool:
     """Brings one guide up to date; returns whether it was."""
-    with tempfile.TemporaryDirectory() as own:
-        text = path.read_text(encoding="utf-8")
-        made = Guide(path, Path(own).resolve() if OWN_FOLDER in text else ROOT).refreshed()
+    text = path.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as scratch:
+        made = Guide(text, Path(scratch).resolve()).refreshed()
     before, after = (VARIES.sub("", each).splitlines() for each in (text, made))
     if check:
         sys.stdout.writelines(
