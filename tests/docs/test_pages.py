@@ -134,3 +134,11 @@ def test_a_guide_is_worked_through_in_a_folder_of_its_own(tmp_path):
     assert "step.hlo\n1\n```" in text
     assert "-->\n\n5\n\n<!-- end -->" in text
     assert refresh.refresh(guide, check=True)
+
+
+def test_each_claim_of_the_book_that_does_not_hold_is_explained():
+    table, explained = WRITTEN["docs/seeds.md"].partition("seed_tables.py moves")[2].split("<!-- end -->")[:2]
+    claims = [row.split("|")[-2].strip() for row in table.splitlines() if row.startswith("| ")][2:]
+    assert set(claims) == {"yes", "no"}
+    assert "Four of them do not hold:" in explained
+    assert claims.count("no") == 4 == len(re.findall(r"(?m)^\* ", explained.partition("Times.")[0]))
