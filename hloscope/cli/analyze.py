@@ -24,16 +24,21 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 TARGET is one of
-  package.module:fn     a function, a jitted or shard_mapped one, or a factory returning (fn, args)
+  package.module:fn     a function, a jitted or shard_mapped one, or a
+                        factory returning (fn, args)
   path/to/file.py:fn    the same, by file
-  step.hlo, step.txt    HLO text, such as compiled.as_text() prints; also .gz, .xz, .zst, .pb
-  dump/                 a folder that XLA dumped into (xla_dump_to): the largest of its compiled modules
+  step.hlo, step.txt    HLO text, such as compiled.as_text() prints; also
+                        .gz, .xz, .zst, .pb
+  dump/                 a folder that XLA dumped into (xla_dump_to): the
+                        largest of its compiled modules
   -                     HLO text on standard input
 
 \b
 Examples
-  hloscope analyze model.py:step --mesh data=4,model=2 --arg 'bf16[8@data,2048]' --arg 'bf16[2048,8192@model]'
-  hloscope analyze model.py:step --mesh X=16 --arg 'f32[S@X,D]' --dim S=4096,D=512 --slice v5p:2x2x4
+  hloscope analyze model.py:step --mesh data=4,model=2 \\
+      --arg 'bf16[8@data,2048]' --arg 'bf16[2048,8192@model]'
+  hloscope analyze model.py:step --mesh X=16 --arg 'f32[S@X,D]' \\
+      --dim S=4096,D=512 --slice v5p:2x2x4
   hloscope analyze step.hlo --mesh data=4,model=2 --format json
   hloscope analyze dump/ --only jit_train_step
   hloscope analyze dump/ --all --format json -o modules.jsonl

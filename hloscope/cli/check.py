@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from hloscope.report.checks import CheckReport
 
 _EPILOG = """\b
-The targets are those of [tool.hloscope] in pyproject.toml, or of hloscope.toml:
+The targets are those of [tool.hloscope] in pyproject.toml, or of
+hloscope.toml:
   [tool.hloscope.targets.step]
   function = "model.py:step"
   mesh = { data = 4, model = 2 }
@@ -39,7 +40,8 @@ The targets are those of [tool.hloscope] in pyproject.toml, or of hloscope.toml:
   fail-on = "warning"    # what rules find fails it too
 
 \b
-Exit codes: 0 all as expected, 1 something is not, 2 a target could not be analysed.
+Exit codes: 0 all as expected, 1 something is not, 2 a target could not be
+analysed.
 """
 
 

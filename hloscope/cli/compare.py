@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples
   hloscope compare --profile /tmp/trace
-  hloscope compare model.py:step --mesh X=8 --arg 'f32[S@X,D]' --dim S=4096,D=512 --profile /tmp/trace
-  hloscope compare step.hlo --mesh data=4,model=2 --profile /tmp/trace --write calibration.toml
+  hloscope compare model.py:step --mesh X=8 --arg 'f32[S@X,D]' \\
+      --dim S=4096,D=512 --profile /tmp/trace
+  hloscope compare step.hlo --mesh data=4,model=2 --profile /tmp/trace \\
+      --write calibration.toml
 """
 
 

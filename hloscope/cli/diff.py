@@ -20,19 +20,23 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 OLD and NEW are each one of
-  a name                of a target in the targets file, as NAME or NAME@SLICE
-  file.py:fn, module:fn a function, with the options below or its own decorator
+  a name                of a target in the targets file, as NAME or
+                        NAME@SLICE
+  file.py:fn, module:fn a function, with the options below or its own
+                        decorator
   step.hlo, step.txt    HLO text
   report.json           what hloscope analyze --format json wrote
   baseline.txt          what hloscope accept wrote
 
 \b
-With --base REVISION there is one TARGET: as it was in that git revision, and as it is.
+With --base REVISION there is one TARGET: as it was in that git revision,
+and as it is.
 
 \b
 Examples
   hloscope diff --base main step
-  hloscope diff before.hlo after.hlo --mesh data=4,model=2 --fail-on increase
+  hloscope diff before.hlo after.hlo --mesh data=4,model=2 \\
+      --fail-on increase
 """
 
 

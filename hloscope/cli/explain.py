@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from hloscope.why.explanation import Explanation
 
 _EPILOG = """\b
-COLLECTIVE is an instruction's name, such as all-gather.8, its number in the list of `hloscope analyze`, counted
-from 1, a selector of contracts such as all-gather@fsdp, or all. Without it the one that moves most is explained and the
-others are listed; JSON has all of them.
+COLLECTIVE is an instruction's name, such as all-gather.8, its number in the
+list of `hloscope analyze`, counted from 1, a selector of contracts such as
+all-gather@fsdp, or all. Without it the one that moves most is explained and
+the others are listed; JSON has all of them.
 
 \b
 Examples

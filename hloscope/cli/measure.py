@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples
-  hloscope measure model.py:step --mesh X=8 --arg 'f32[S@X,D]' --dim S=4096,D=512
-  hloscope measure model.py:step --mesh X=8 --arg 'f32[S@X,D]' --dim S=64,D=512 --on cpu
+  hloscope measure model.py:step --mesh X=8 --arg 'f32[S@X,D]' \\
+      --dim S=4096,D=512
+  hloscope measure model.py:step --mesh X=8 --arg 'f32[S@X,D]' \\
+      --dim S=64,D=512 --on cpu
 """
 
 

@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from hloscope.report.checks import CheckReport
 
 _EPILOG = """\b
-Each shard writes one:  hloscope check --shard 1/4 --format json -o shard-1.json
-A job after them:       hloscope merge-reports shard-*.json --write junit=hloscope.xml
+Each shard writes one:
+  hloscope check --shard 1/4 --format json -o shard-1.json
+A job after them:
+  hloscope merge-reports shard-*.json --write junit=hloscope.xml
 
 \b
-Exit codes: those of hloscope check; a target that is in no report could not be analysed.
+Exit codes: those of hloscope check; a target that is in no report could not
+be analysed.
 """
 
 

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples
-  hloscope price model.py:step --mesh X=8 --arg 'f32[S@X,D]' --dim S=4096,D=512 --slice v5e:2x4 --slice v6e:2x4
-  hloscope price step.hlo --mesh data=4,model=2 --slice v5e:2x4 --chip-override hbm_bytes_per_s=750e9
+  hloscope price model.py:step --mesh X=8 --arg 'f32[S@X,D]' \\
+      --dim S=4096,D=512 --slice v5e:2x4 --slice v6e:2x4
+  hloscope price step.hlo --mesh data=4,model=2 --slice v5e:2x4 \\
+      --chip-override hbm_bytes_per_s=750e9
 """
 
 

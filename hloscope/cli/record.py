@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples
   hloscope record -- train.py --steps 100
-  hloscope record --slice v5p:2x2x2 --only train_step -- -m mypackage.train config.yml
-  hloscope record --slice v6e:4x4 --save programs/ --format json -o programs.json -- my-console-script
+  hloscope record --slice v5p:2x2x2 --only train_step \\
+      -- -m mypackage.train config.yml
+  hloscope record --slice v6e:4x4 --save programs/ --format json \\
+      -o programs.json -- my-console-script
 """
 _UNSAID = ("mesh", "args", "kwargs", "out", "static", "donate", "dims", "axis_types", "dcn", "slice")
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 TARGET is a function: package.module:fn or path/to/file.py:fn.
-Arrays marked "moves" are resharded before they are used; `hloscope explain` says why.
+Arrays marked "moves" are resharded before they are used; `hloscope explain`
+says why.
 """
 
 

@@ -14,14 +14,16 @@ if TYPE_CHECKING:
     from hloscope.analysis.model.suggestion import Suggestions
 
 _EPILOG = """\b
-A result keeps the sharding that the program asks for unless it is freed, or goes with the argument that it replaces.
+A result keeps the sharding that the program asks for unless it is freed, or
+goes with the argument that it replaces.
 
 \b
 Examples
   hloscope suggest model.py:step
   hloscope suggest model.py:step --budget 10m
   hloscope suggest model.py:ffn --keep x --free result --fix-mesh
-  hloscope suggest model.py:step --executor dask://scheduler:8786 --candidates 200
+  hloscope suggest model.py:step --executor dask://scheduler:8786 \\
+      --candidates 200
 """
 
 _search_options = together(

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from hloscope.verification.model import Verification
 
 _EPILOG = """\b
-TARGET and REF are functions: package.module:fn, or path/to/file.py:fn. What REF's own decorator leaves open is taken
-from TARGET's.
+TARGET and REF are functions: package.module:fn, or path/to/file.py:fn. What
+REF's own decorator leaves open is taken from TARGET's.
 
 \b
 Examples
   hloscope verify model.py:step --reference model.py:step_shard_map
-  hloscope verify moe.py:layer --reference moe.py:routed --scale S=64,D=32 --range B=0:E
-  hloscope verify model.py:step --reference model.py:twin --grad --against-single-device --format json
+  hloscope verify moe.py:layer --reference moe.py:routed --scale S=64,D=32 \\
+      --range B=0:E
+  hloscope verify model.py:step --reference model.py:twin --grad \\
+      --against-single-device --format json
 """
 
 
