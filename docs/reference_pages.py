@@ -39,6 +39,7 @@ GUIDES = {
     "explain": "why.md",
     "suggest": "suggest.md",
     "shardings": "why.md",
+    "graph": "why.md",
     "verify": "verify.md",
     "rules": "findings.md",
     "check": "ci.md",

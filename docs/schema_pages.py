@@ -20,6 +20,7 @@ PRINTED_BY = {
     "dumped_module": "hloscope analyze DIR --all --format json, on each line",
     "dumped_modules": "DumpedModules.to_dict() in Python",
     "explain": "hloscope explain --format json",
+    "graph": "hloscope graph --format json",
     "price": "hloscope price --format json",
     "record": "hloscope record --format json",
     "shardings": "hloscope shardings --format json",
