@@ -1,10 +1,12 @@
 """The test suite on this Python, and a smoke set on every other supported Python that is installed.
 
 `nox -s quick` runs what compiles nothing, within a minute; `nox -s long` what takes long: processes that die and hang,
-random programs, and the whole suite on the other Python.
+random programs, and the whole suite on the other Python. `nox -s docs` builds the documentation; `nox -s wheel` builds
+the package, and installs and runs it on every supported Python.
 """
 
 import sys
+from pathlib import Path
 
 import nox
 
@@ -64,3 +66,26 @@ def smoke(session: nox.Session) -> None:
     """Runs the tests marked `smoke` with the newest JAX of another Python."""
     session.install("-e", ".[test]")
     session.run("pytest", *SIDE_BY_SIDE, "-m", "smoke", *session.posargs)
+
+
+@nox.session(python=sys.executable)
+def docs(session: nox.Session) -> None:
+    """Builds the site; a broken link is an error. `-- refresh` checks what commands print, `-- links` others' sites."""
+    session.install("-e", ".[test,docs]")
+    build = ("sphinx-build", "-W", "--keep-going")
+    if "links" in session.posargs:
+        session.run(*build, "-b", "linkcheck", "docs", "docs/_build/links")
+        return
+    session.run(*build, "-b", "html", "docs", "docs/_build/html")
+    if "refresh" in session.posargs:
+        session.run("python", "docs/refresh.py", "--check", "README.md", *map(str, sorted(Path("docs").glob("*.md"))))
+
+
+@nox.session(python=SUPPORTED)
+def wheel(session: nox.Session) -> None:
+    """Builds wheel and sdist, and runs each where nothing else is installed but what it asks for."""
+    session.install("build")
+    built = session.create_tmp()
+    session.run("python", "-m", "build", "--outdir", built, ".", silent=True)
+    for package in sorted(Path(built).glob("hloscope-*")):
+        session.run("python", "tests/installed.py", str(package))

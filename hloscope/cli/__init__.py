@@ -48,7 +48,20 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, help_text) for name, (_, help_text) in _COMMANDS.items()])
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+_EPILOG = """\b
+Begin with
+  hloscope doctor                  whether everything works here
+  hloscope analyze model.py:step   what a function moves; see analyze --help
+  hloscope record -- train.py      the same for your script, run as it is
+  hloscope explain model.py:step   why it moves, and what would help, tried
+"""
+
+
+@click.group(
+    cls=_LazyGroup,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+)
 @click.version_option(__version__, prog_name="hloscope", message="%(prog)s %(version)s", help="Show version.")
 def group() -> None:
     """See, price and pin every byte that sharding moves, on the TPU slice you do not own yet."""

@@ -34,7 +34,8 @@ git revision.
 \b
 Examples
   hloscope diff --base main step
-  hloscope diff before.hlo after.hlo --mesh data=4,model=2 --fail-on increase
+  hloscope diff before.hlo after.hlo --mesh data=4,model=2 \\
+      --fail-on increase
 """
 
 

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples
-  hloscope graph step.hlo --slice v5e:2x4 --around all-gather.8 --hops 3 --format svg -o around.svg
-  hloscope graph model.py:step --mesh X=8 --arg 'f32[S@X,D]' --dim S=4096,D=512 --format graphml -o step.graphml
+  hloscope graph step.hlo --slice v5e:2x4 --around all-gather.8 --hops 3 \\
+      --format svg -o around.svg
+  hloscope graph model.py:step --mesh X=8 --arg 'f32[S@X,D]' \\
+      --dim S=4096,D=512 --format graphml -o step.graphml
 """
 
 
