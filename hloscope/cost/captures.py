@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.timeline import Timeline
@@ -25,19 +28,23 @@ def price_capture(program: Capture, module: HloModule, *, target: str) -> Analys
     return price_module(found, module, program.slice, device_ids=device_ids, kernel_costs=costs)
 
 
-def timeline_of_capture(program: Capture, module: HloModule, *, target: str) -> Timeline | None:
+def timeline_of_capture(
+    program: Capture, module: HloModule, *, target: str, explained: Callable[[Analysis], Analysis]
+) -> Timeline | None:
     """What runs when in one step of a compiled program; None where that is not priced.
 
     Args:
         program: Its text, with what else is known of it.
         module: The parsed text.
         target: What the user named.
+        explained: Gives the collectives of its analysis their reasons.
     """
     found, device_ids = _analyzed(program, module, target)
     priced = priced_walk(found, module, program.slice, device_ids=device_ids, kernel_costs=program.kernel_costs)
     if priced is None or program.slice is None:
         return None
-    return timeline_of(priced.walk, priced.analysis, program.slice.name)
+    found = timeline_of(priced.walk, explained(priced.analysis), program.slice.name)
+    return None if found is None else replace(found, _program=program)
 
 
 def _analyzed(program: Capture, module: HloModule, target: str) -> tuple[Analysis, tuple[int, ...] | None]:

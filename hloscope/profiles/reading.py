@@ -17,7 +17,7 @@ from hloscope.protobuf import WireError, fields
 
 _TPU = re.compile(r"/device:TPU:\d+")
 _GPU = "/device:GPU"
-_HOST_CPU = "/host:CPU"
+HOST_CPU = "/host:CPU"
 METADATA = "/host:metadata"
 RUNS, OPERATIONS, TRANSFERS = "XLA Modules", "XLA Ops", "Async XLA Ops"
 _HLO_LINE = re.compile(r"%?([\w.\-]+) = ")
@@ -96,7 +96,7 @@ def _wanted(data: bytes, seen: list[str], of_cpu: bool) -> Iterator[bytes]:
     for plane in xplane.planes_of(data):
         name = xplane.plane_name(plane)
         seen.append(name)
-        if name == METADATA or (name == _HOST_CPU if of_cpu else _TPU.fullmatch(name)):
+        if name == METADATA or (name == HOST_CPU if of_cpu else _TPU.fullmatch(name)):
             yield plane
 
 
@@ -112,7 +112,7 @@ def _nothing_ran(name: str, seen: Sequence[str], devices: Sequence[Device]) -> P
             why=f"its devices have no events on the line {RUNS}",
             fix="take the profile around a few whole steps, and block until they are ready before it is stopped",
         )
-    if _HOST_CPU in seen:
+    if HOST_CPU in seen:
         return ProfileError(
             f"{name} is a profile of a host without a TPU",
             why="it has no plane /device:TPU:0",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from hloscope.analysis.model.collectives import Collectives
 from hloscope.analysis.vocabulary import Bound
 from hloscope.documents import SCHEMA, Schema, read
 from hloscope.python_words import front_door
@@ -15,6 +16,7 @@ from hloscope.units import format_time, plural
 
 if TYPE_CHECKING:
     from hloscope.plain_types import TimelineDict
+    from hloscope.program.capture import Capture
 
 
 class Unit(StrEnum):
@@ -83,6 +85,13 @@ class Interval(Brief):
             such as `x+`.
         runs: The computations that are run meanwhile: of a loop its condition and its body.
         is_prefetch: Whether the step before has begun it.
+        issued_us: Of what the core goes on beside: when the core has started it. It begins later where it waits for
+            links, or in a queue.
+        done: Of that the instruction that waits for it, whether it has to or not; None behind the last one.
+        done_us: When the core comes to that instruction.
+        flops: Of an operation of the core its multiply-adds, two each; None of all else, and where nothing tells.
+        moved_bytes: Of an operation of the core what it reads and writes of HBM, at the least; of a copy what it moves;
+            of a collective what one device sends. None of waits, and where nothing tells.
     """
 
     name: str | None
@@ -96,6 +105,11 @@ class Interval(Brief):
     links: tuple[str, ...] = ()
     runs: tuple[TimedRun, ...] = ()
     is_prefetch: bool = False
+    issued_us: float | None = None
+    done: str | None = None
+    done_us: float | None = None
+    flops: int | None = None
+    moved_bytes: int | None = None
 
     @property
     def time_us(self) -> float:
@@ -168,6 +182,7 @@ class Timeline(Shown):
         hidden_us: Time of collectives that nobody waits for.
         entry: The computation that the step begins with.
         computations: Those that are on the schedule, in the order of the text.
+        collectives: What `collective` of intervals speaks of, as `analyze` has it, with sources and reasons.
         notes: Assumptions, one sentence each.
     """
 
@@ -182,7 +197,9 @@ class Timeline(Shown):
     hidden_us: float
     entry: str
     computations: tuple[TimedComputation, ...]
+    collectives: Collectives = Collectives()
     notes: tuple[str, ...] = ()
+    _program: Any = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         count = sum(len(computation.intervals) for computation in self.computations)
@@ -191,6 +208,12 @@ class Timeline(Shown):
             f"<Timeline of {self.target} on {self.slice}: {plural(count, 'interval')}, "
             f"{format_time(self.step_us)} a step, {waits}>"
         )
+
+    @property
+    def program(self) -> Capture | None:
+        """What was compiled; None of a timeline that was read from a document."""
+        program: Capture | None = self._program
+        return program
 
     def computation(self, name: str) -> TimedComputation:
         """The computation of a name.

@@ -1,0 +1,355 @@
+"""A step as a trace for Perfetto: Chrome's JSON, compressed, as JAX writes it; nothing in it was measured.
+
+Perfetto drops without a word what overlaps something else on its track, or ends behind what is around it. So times are
+whole nanoseconds here, a slice keeps within the one around it, and what overlaps has lanes of its own.
+
+Source: "Trace Event Format" of Chrome; slices with one `bind_id` are tied to each other whatever their order.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from hloscope.analysis.model import Collective, CollectivePart, SourceFrame
+from hloscope.analysis.model.timeline import Interval, Timeline, Unit, WaitCause
+from hloscope.analysis.provenance import source_frames
+from hloscope.cost.counters import counts
+from hloscope.cost.unrolled import Placed, Role, Unrolled, iterations_of
+from hloscope.hlo import parse_module
+from hloscope.measured.as_profile import hlo_line, instruction_of
+from hloscope.outputs import Files
+from hloscope.report.words import axes_words
+from hloscope.units import plural
+from hloscope.version import __version__
+
+Event = dict[str, Any]
+
+_PROCESS = 1
+_CORE = "TensorCore"
+_UNITS = {
+    Unit.CORE: "another thread",
+    Unit.THREAD: "another thread",
+    Unit.DCN: "DCN",
+    Unit.HBM: "copies within the device",
+    Unit.TO_HOST: "copies to the host",
+    Unit.FROM_HOST: "copies from the host",
+    Unit.HOST: "the host",
+}
+"""Tracks of what is not on the core, in the order in which they are shown below those of ICI."""
+
+_LIMIT = "as long as its bytes or FLOPs take at the least"
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_MICROSECOND_NS = 1000
+
+
+def files(found: Timeline) -> Files:
+    """The trace, whose title says that it is predicted."""
+    unrolled = Unrolled(found)
+    notes = () if unrolled.left_out is None else (unrolled.left_out,)
+    names = ("target", "module", "slice", "step_us", "bound", "computing_us", "hidden_us")
+    head = {
+        "displayTimeUnit": "ns",
+        "otherData": {
+            "predicted_by": f"hloscope {__version__}: nothing here was measured",
+            **{name: getattr(found, name) for name in names},
+            "notes": [*found.notes, *notes],
+        },
+    }
+    events = ",\n".join(json.dumps(event) for event in _events(unrolled))
+    text = f'{json.dumps(head)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
+    return Files(
+        contents={"": gzip.compress(text.encode(), mtime=0)},
+        opened_with="https://ui.perfetto.dev opens it",
+        notes=notes,
+    )
+
+
+def _events(unrolled: Unrolled) -> Iterator[Event]:
+    timeline = unrolled.timeline
+    words = _Words(timeline)
+    title = f"Predicted by hloscope, not measured: {timeline.target} on {timeline.slice}, one device"
+    yield _named("process_name", 0, name=title)
+    slices = [*_slices(unrolled, words)]
+    order = sorted({one.track for one in slices}, key=_order)
+    numbers = {track: number for number, track in enumerate(order, 1)}
+    for track, number in numbers.items():
+        yield _named("thread_name", number, name=words.track(track))
+        yield _named("thread_sort_index", number, sort_index=number)
+    for one in slices:
+        yield one.event(numbers[one.track])
+    for count in counts(unrolled, words.axes):
+        yield {
+            "ph": "C", "pid": _PROCESS, "name": _clean(count.name), "ts": _us(_ns(count.at_us)), "args": {"value": count.value}
+        }  # fmt: skip
+
+
+def _named(what: str, number: int, **args: str | int) -> Event:
+    said = {name: _clean(value) if isinstance(value, str) else value for name, value in args.items()}
+    return {"ph": "M", "pid": _PROCESS, "tid": number, "name": what, "args": said}
+
+
+# ---- slices on tracks
+
+
+class _Track(NamedTuple):
+    """Where slices are shown.
+
+    Attributes:
+        unit: What is at work.
+        links: Of ICI, the links in use.
+        lane: Counts those that are at work at once, from 0.
+        is_core: Whether it is the core's.
+    """
+
+    unit: Unit
+    links: tuple[str, ...] = ()
+    lane: int = 0
+    is_core: bool = False
+
+
+def _order(track: _Track) -> tuple[object, ...]:
+    units = (Unit.ICI, *_UNITS)
+    return not track.is_core, units.index(track.unit), track.links, track.lane
+
+
+class _Slice(NamedTuple):
+    """A slice on a track, in nanoseconds.
+
+    Attributes:
+        track: The track.
+        begin_ns: From when.
+        end_ns: Until when.
+        name: What it says.
+        args: What is told of it.
+        flow: Ties it to others with the same number; 0 for none.
+        role: Whether it is where that begins, ends, or neither.
+    """
+
+    track: _Track
+    begin_ns: int
+    end_ns: int
+    name: str
+    args: dict[str, Any]
+    flow: int
+    role: Role
+
+    def event(self, number: int) -> Event:
+        """As JSON has it, on the track of a number."""
+        found: Event = {
+            "ph": "X", "pid": _PROCESS, "tid": number, "name": _clean(self.name),
+            "ts": _us(self.begin_ns), "dur": _us(self.end_ns - self.begin_ns),
+            "args": {name: _clean(value) if isinstance(value, str) else value for name, value in self.args.items()},
+        }  # fmt: skip
+        if self.flow:
+            found["bind_id"] = self.flow
+            found |= {"flow_out": True} if self.role is not Role.DONE else {}
+            found |= {"flow_in": True} if self.role is not Role.START else {}
+        return found
+
+
+def _slices(unrolled: Unrolled, words: _Words) -> Iterator[_Slice]:
+    """Everything on its track, in the order of the step."""
+    lanes, around, flows = _Lanes(), _Around(), _Flows()
+    for placed in unrolled:
+        flow, role = flows.of(placed)
+        if placed.is_on_core:
+            begin_ns, end_ns = around.kept(placed)
+            track = _Track(Unit.CORE, is_core=True)
+        else:
+            begin_ns, end_ns = _ns(placed.begin_us), _ns(placed.end_us)
+            track = lanes.free(_Track(placed.interval.unit, placed.interval.links), begin_ns, end_ns)
+        yield _Slice(track, begin_ns, end_ns, words.name(placed), words.args(placed), flow, role)
+
+
+class _Lanes:
+    """Tracks of which each has as many lanes as it has slices at once."""
+
+    def __init__(self) -> None:
+        self._ends_ns: dict[_Track, list[int]] = defaultdict(list)
+
+    def free(self, track: _Track, begin_ns: int, end_ns: int) -> _Track:
+        """The first lane of a track that is free."""
+        ends_ns = self._ends_ns[track]
+        lane = next((number for number, busy_ns in enumerate(ends_ns) if busy_ns <= begin_ns), len(ends_ns))
+        ends_ns[lane : lane + 1] = [end_ns]
+        return track._replace(lane=lane)
+
+
+class _Around:
+    """The slices of the core that are open, outermost first: its depth, where it ends, and up to where it is filled."""
+
+    def __init__(self) -> None:
+        self._open: list[list[int]] = [[-1, 1 << 62, 0]]
+
+    def kept(self, placed: Placed) -> tuple[int, int]:
+        """When a slice begins and ends, within the one around it and behind the one before."""
+        while self._open[-1][0] >= placed.depth:
+            self._open.pop()
+        _, most_ns, filled_ns = self._open[-1]
+        begin_ns = min(max(_ns(placed.begin_us), filled_ns), most_ns)
+        end_ns = min(max(_ns(placed.end_us), begin_ns), most_ns)
+        self._open[-1][2] = end_ns
+        self._open.append([placed.depth, end_ns, begin_ns])
+        return begin_ns, end_ns
+
+
+class _Flows:
+    """Numbers for what the core starts, is on its way, and is waited for."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[object, ...], int] = {}
+
+    def of(self, placed: Placed) -> tuple[int, Role]:
+        """The number of the flow that a slice belongs to, 0 for none, and whether it is where that begins or ends."""
+        interval = placed.interval
+        if interval.wait is not None:
+            return self._numbers.get((placed.run, interval.waits_for, interval.name), 0), Role.DONE
+        if interval.issued_us is None:
+            return 0, placed.role
+        key = placed.run, interval.name, interval.done
+        return self._numbers.setdefault(key, len(self._numbers) + 1), placed.role
+
+
+def _ns(time_us: float) -> int:
+    return round(time_us * _MICROSECOND_NS)
+
+
+def _us(time_ns: int) -> float:
+    return time_ns / _MICROSECOND_NS
+
+
+def _clean(text: str) -> str:
+    """Text that JSON can hold."""
+    return _LONE_SURROGATE.sub("\ufffd", text)
+
+
+# ---- words
+
+
+class _Words:
+    """What slices are called, and what is told of them.
+
+    Args:
+        timeline: The step.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._collectives: dict[str, tuple[Collective, Collective | CollectivePart]] = {
+            f"{whole.computation}/{each.name}": (whole, each)
+            for whole in timeline.collectives
+            for each in (whole, *whole.parts)
+        }
+        self.axes = {key: _axes(each) for key, (_, each) in self._collectives.items()}
+        self._axes_of_links: dict[tuple[str, ...], set[str]] = defaultdict(set)
+        for computation in timeline.computations:
+            for interval in computation.intervals:
+                if interval.unit is Unit.ICI and interval.collective in self.axes:
+                    self._axes_of_links[interval.links].add(self.axes[interval.collective])
+        text = None if timeline.program is None else timeline.program.compiled.text
+        self._module = None if text is None else parse_module(text, name=timeline.target)
+        self._known: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def track(self, track: _Track) -> str:
+        """What a track is called: `ICI x± (axis fsdp)`."""
+        lane = f" · {track.lane + 1}" if track.lane else ""
+        if track.is_core:
+            return _CORE
+        if track.unit is not Unit.ICI:
+            return f"{_UNITS[track.unit]}{lane}"
+        axes = sorted(self._axes_of_links[track.links])
+        said = f" (over {' and '.join(axes)})" if axes else ""
+        return f"ICI {_both_ways(track.links)}{said}{lane}"
+
+    def name(self, placed: Placed) -> str:
+        """What a slice is called: a collective by what it is, all else by its instruction."""
+        interval, name = placed.interval, placed.name or "the end"
+        if placed.role is Role.ITERATION:
+            return f"iteration {placed.iteration} of {placed.iterations}"
+        if placed.role is Role.LEFT_OUT:
+            return f"iterations {placed.iteration} to {placed.iterations}, shown as one"
+        if placed.role in (Role.START, Role.DONE):
+            return name
+        what = self._what(interval) or interval.waits_for or name
+        if interval.wait is WaitCause.LIMIT:
+            return f"waiting: {_LIMIT}"
+        if interval.wait is not None:
+            return f"waiting for {what}"
+        if max((run.times for run in interval.runs), default=0) > 1:
+            return f"{name}, {plural(iterations_of(interval), 'iteration')}"
+        return what
+
+    def _what(self, interval: Interval) -> str | None:
+        if interval.collective not in self._collectives:
+            return None
+        _, each = self._collectives[interval.collective]
+        return f"{each.kind} over {self.axes[interval.collective]}"
+
+    def args(self, placed: Placed) -> dict[str, Any]:
+        """What is told of a slice, as far as it is known."""
+        interval = placed.interval
+        found = {
+            "instruction": placed.name,
+            "computation": placed.computation,
+            "waits for": interval.waits_for,
+            "rule": interval.rule,
+            "flops": interval.flops,
+            "bytes": interval.moved_bytes,
+            "begun by the step before": interval.is_prefetch or None,
+        }
+        if interval.collective is not None:
+            found |= self._of_collective(interval.collective)
+        elif placed.name is not None:
+            found |= self._of_instruction(placed.computation, placed.name)
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _of_collective(self, key: str) -> dict[str, Any]:
+        if key not in self._collectives:
+            return {}
+        whole, each = self._collectives[key]
+        return {
+            "collective": key,
+            "kind": str(each.kind),
+            "axes": self.axes[key],
+            "link": str(each.link),
+            "payload bytes": each.payload_bytes,
+            "wire bytes": each.wire_bytes,
+            "times per step": each.executions,
+            "why": whole.why,
+            "op": whole.op_name,
+            "source": _places(whole.source),
+        }
+
+    def _of_instruction(self, computation: str, name: str) -> dict[str, Any]:
+        """What the program says of an instruction; nothing of a timeline that was read from a document."""
+        if (computation, name) not in self._known:
+            instruction = None if self._module is None else instruction_of(self._module, computation, name)
+            self._known[computation, name] = {} if instruction is None else {
+                "op": instruction.op_name,
+                "source": _places(source_frames(instruction)),
+                "HLO": hlo_line(instruction),
+            }  # fmt: skip
+        return self._known[computation, name]
+
+
+def _axes(each: Collective | CollectivePart) -> str:
+    if isinstance(each, Collective):
+        return axes_words(each)
+    return "unknown axes" if each.axes is None else ",".join(each.axes) or "none"
+
+
+def _both_ways(links: Iterable[str]) -> str:
+    """Links in short: `x±` for both directions along one axis."""
+    directions: dict[str, str] = defaultdict(str)
+    for link in links:
+        directions[link[0]] += link[1:]
+    return " ".join(axis + ("±" if len(signs) > 1 else signs) for axis, signs in directions.items())
+
+
+def _places(frames: Iterable[SourceFrame]) -> str | None:
+    places = (f"{one.file}:{one.line}" + (f" in {one.function}" if one.function else "") for one in frames)
+    return "\n".join(places) or None
