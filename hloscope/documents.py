@@ -1,8 +1,8 @@
 """Documents: what crosses a file or a process as JSON, written and read by msgspec from the types themselves.
 
 A document is a dataclass; its fields in their order are those of the JSON, and their docstrings its schema's
-descriptions: `python docs/schemas.py` writes `hloscope/schemas/` from them. A field whose name begins with `_` is beside
-the document: what a result is still made into, and nobody reads. msgspec was chosen over cattrs: it makes
+descriptions: `python docs/schemas.py` writes `hloscope/schemas/` from them. A field whose name begins with `_` belongs
+to the result in Python alone. msgspec was chosen over cattrs: it makes
 schemas, its errors name the field, and it took 10 ms to import and 2 ms to read a first report, where cattrs took 30
 and 18. It is imported where a document is written or read.
 

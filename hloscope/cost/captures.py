@@ -43,8 +43,8 @@ def timeline_of_capture(
     priced = priced_walk(found, module, program.slice, device_ids=device_ids, kernel_costs=program.kernel_costs)
     if priced is None or program.slice is None:
         return None
-    found = timeline_of(priced.walk, explained(priced.analysis), program.slice.name)
-    return None if found is None else replace(found, _program=program)
+    timeline = timeline_of(priced.walk, explained(priced.analysis), program.slice.name)
+    return None if timeline is None else replace(timeline, _program=program)
 
 
 def _analyzed(program: Capture, module: HloModule, target: str) -> tuple[Analysis, tuple[int, ...] | None]:

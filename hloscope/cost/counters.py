@@ -9,8 +9,8 @@ from typing import NamedTuple
 from hloscope.analysis.model.timeline import Unit
 from hloscope.cost.unrolled import Placed, Role
 
-HBM = "HBM traffic (GB/s)"
 _MEGABYTES = 1e3
+"""In a gigabyte: bytes over microseconds are megabytes over seconds."""
 
 
 class Count(NamedTuple):
@@ -18,11 +18,13 @@ class Count(NamedTuple):
 
     Attributes:
         name: What is counted.
+        unit: In what.
         at_us: Since when, from the beginning of the step.
         value: How much.
     """
 
     name: str
+    unit: str
     at_us: float
     value: float
 
@@ -34,30 +36,29 @@ def counts(placed: Iterable[Placed], axes: Mapping[str, str]) -> Iterator[Count]
         placed: The step.
         axes: What the axes of each collective are called, by `computation/name`.
     """
-    changes: dict[str, list[tuple[float, int, float]]] = defaultdict(list)
+    changes: dict[tuple[str, str], list[tuple[float, int, float]]] = defaultdict(list)
     for one in placed:
         interval = one.interval
         if one.role is not Role.WHOLE or not interval.moved_bytes or one.end_us <= one.begin_us:
             continue
         if interval.unit in (Unit.ICI, Unit.DCN):
-            name, value = (
-                f"bytes in flight over {axes.get(interval.collective or '', 'unknown axes')}",
-                float(interval.moved_bytes),
-            )
+            what = f"in flight over {axes.get(interval.collective or '', 'unknown axes')}", "bytes"
+            value: float = interval.moved_bytes
         elif interval.unit in (Unit.CORE, Unit.HBM):
-            name, value = HBM, interval.moved_bytes / interval.time_us / _MEGABYTES
+            what, value = ("HBM traffic", "GB/s"), interval.moved_bytes / interval.time_us / _MEGABYTES
         else:
             continue
-        changes[name] += [(one.begin_us, 1, value), (one.end_us, -1, -value)]
-    for name in sorted(changes):
-        yield from _summed(name, sorted(changes[name]))
+        changes[what] += [(one.begin_us, 1, value), (one.end_us, -1, -value)]
+    for what in sorted(changes):
+        for at_us, value in _summed(sorted(changes[what])):
+            yield Count(*what, at_us, value)
 
 
-def _summed(name: str, changes: list[tuple[float, int, float]]) -> Iterator[Count]:
+def _summed(changes: list[tuple[float, int, float]]) -> Iterator[tuple[float, float]]:
     """Sums of what is there, once for each time at which they change."""
     there, value = 0, 0.0
     for number, (at_us, one, change) in enumerate(changes):
         there += one
         value = value + change if there else 0.0
         if number + 1 == len(changes) or changes[number + 1][0] > at_us:
-            yield Count(name, at_us, value)
+            yield at_us, value

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.collective import transfers_in
 from hloscope.analysis.model.timeline import Interval, TimedComputation, Timeline, Unit, WaitCause, Waits
 from hloscope.cost.operations import Basis
 from hloscope.cost.records import Key, Schedule, Stretch, Sums
@@ -64,11 +65,8 @@ class _Writer:
 
     def __init__(self, walk: Walk, analysis: Analysis) -> None:
         self._walk = walk
-        self._wire_bytes = {
-            (collective.computation, each.name): each.wire_bytes
-            for collective in analysis.collectives
-            for each in (collective, *collective.parts)
-        }
+        transfers = transfers_in(analysis.collectives).items()
+        self._wire_bytes = {key: each.wire_bytes for key, (_, each) in transfers}
         self._dimensions = walk.operations.chip.torus_dimensions
         self._links: dict[int, tuple[str, ...]] = {}
 
@@ -116,8 +114,8 @@ class _Writer:
         )
 
     def _moved_bytes(self, stretch: Stretch) -> int | None:
-        if stretch.is_collective and stretch.key is not None:
-            return self._wire_bytes.get(stretch.key)
+        if stretch.is_collective:
+            return self._wire_bytes.get(_words(stretch.key) or "")
         if stretch.cause is not None or stretch.cost is None:
             return None
         return stretch.cost.hbm_bytes if stretch.unit is Unit.CORE else stretch.cost.moved_bytes

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from hloscope.analysis.model.collective import transfers_in
 from hloscope.analysis.model.timeline import Timeline, Unit
 from hloscope.analysis.provenance import source_frames
 from hloscope.analysis.vocabulary import Kind
@@ -131,9 +132,7 @@ class _Operations:
             for interval in computation.intervals
             if interval.wait is None and interval.name is not None and interval.moved_bytes is not None
         }
-        kinds = {
-            f"{one.computation}/{part.name}": part.kind for one in timeline.collectives for part in (one, *one.parts)
-        }
+        kinds = {key: each.kind for key, (_, each) in transfers_in(timeline.collectives).items()}
         self._waits_for = {
             (computation.name, interval.name): kinds[interval.collective]
             for computation in timeline.computations

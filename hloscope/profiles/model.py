@@ -10,7 +10,7 @@ _MICROSECOND_PS = 1e6
 
 
 Stats = tuple[tuple[str, int | float | str | bytes], ...]
-"""What viewers are told beside names and times, by the names that they look for. They are written, and not read back."""
+"""What viewers are told beside names and times, by the names that they look for; written, and not read back."""
 
 
 class ProfiledOperation(NamedTuple):

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from hloscope.analysis.model import Collective, CollectivePart, SourceFrame
+from hloscope.analysis.model.collective import transfers_in
 from hloscope.analysis.model.timeline import Interval, Timeline, Unit, WaitCause
 from hloscope.analysis.provenance import source_frames
 from hloscope.cost.counters import counts
@@ -30,7 +31,7 @@ from hloscope.version import __version__
 Event = dict[str, Any]
 
 _PROCESS = 1
-_CORE = "TensorCore"
+_CORE, _DONE = "TensorCore", "done without a wait"
 _UNITS = {
     Unit.CORE: "another thread",
     Unit.THREAD: "another thread",
@@ -60,8 +61,8 @@ def files(found: Timeline) -> Files:
             "notes": [*found.notes, *notes],
         },
     }
-    events = ",\n".join(json.dumps(event) for event in _events(unrolled))
-    text = f'{json.dumps(head)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
+    events = ",\n".join(json.dumps(event, ensure_ascii=False) for event in _events(unrolled))
+    text = f'{json.dumps(head, ensure_ascii=False)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
     return Files(
         contents={"": gzip.compress(text.encode(), mtime=0)},
         opened_with="https://ui.perfetto.dev opens it",
@@ -72,20 +73,19 @@ def files(found: Timeline) -> Files:
 def _events(unrolled: Unrolled) -> Iterator[Event]:
     timeline = unrolled.timeline
     words = _Words(timeline)
-    title = f"Predicted by hloscope, not measured: {timeline.target} on {timeline.slice}, one device"
+    title = f"predicted by hloscope: {timeline.module} on {timeline.slice}"
     yield _named("process_name", 0, name=title)
     slices = [*_slices(unrolled, words)]
     order = sorted({one.track for one in slices}, key=_order)
-    numbers = {track: number for number, track in enumerate(order, 1)}
+    numbers = {track: number for number, track in enumerate(order, _PROCESS + 1)}
     for track, number in numbers.items():
         yield _named("thread_name", number, name=words.track(track))
         yield _named("thread_sort_index", number, sort_index=number)
     for one in slices:
         yield one.event(numbers[one.track])
     for count in counts(unrolled, words.axes):
-        yield {
-            "ph": "C", "pid": _PROCESS, "name": _clean(count.name), "ts": _us(_ns(count.at_us)), "args": {"value": count.value}
-        }  # fmt: skip
+        at, args = _us(_ns(count.at_us)), {count.unit: count.value}
+        yield {"ph": "C", "pid": _PROCESS, "name": _clean(count.name), "ts": at, "args": args}
 
 
 def _named(what: str, number: int, **args: str | int) -> Event:
@@ -103,18 +103,18 @@ class _Track(NamedTuple):
         unit: What is at work.
         links: Of ICI, the links in use.
         lane: Counts those that are at work at once, from 0.
-        is_core: Whether it is the core's.
+        name: Of what is the core's: what it is called; empty for all else.
     """
 
     unit: Unit
     links: tuple[str, ...] = ()
     lane: int = 0
-    is_core: bool = False
+    name: str = ""
 
 
 def _order(track: _Track) -> tuple[object, ...]:
     units = (Unit.ICI, *_UNITS)
-    return not track.is_core, units.index(track.unit), track.links, track.lane
+    return not track.name, track.name != _CORE, units.index(track.unit), track.links, track.lane
 
 
 class _Slice(NamedTuple):
@@ -126,8 +126,7 @@ class _Slice(NamedTuple):
         end_ns: Until when.
         name: What it says.
         args: What is told of it.
-        flow: Ties it to others with the same number; 0 for none.
-        role: Whether it is where that begins, ends, or neither.
+        flow: Ties it to others; None where nothing does.
     """
 
     track: _Track
@@ -135,8 +134,7 @@ class _Slice(NamedTuple):
     end_ns: int
     name: str
     args: dict[str, Any]
-    flow: int
-    role: Role
+    flow: _Flow | None
 
     def event(self, number: int) -> Event:
         """As JSON has it, on the track of a number."""
@@ -145,25 +143,27 @@ class _Slice(NamedTuple):
             "ts": _us(self.begin_ns), "dur": _us(self.end_ns - self.begin_ns),
             "args": {name: _clean(value) if isinstance(value, str) else value for name, value in self.args.items()},
         }  # fmt: skip
-        if self.flow:
-            found["bind_id"] = self.flow
-            found |= {"flow_out": True} if self.role is not Role.DONE else {}
-            found |= {"flow_in": True} if self.role is not Role.START else {}
+        if self.flow is not None:
+            found |= {"bind_id": self.flow.number, ("flow_in" if self.flow.is_end else "flow_out"): True}
         return found
 
 
 def _slices(unrolled: Unrolled, words: _Words) -> Iterator[_Slice]:
     """Everything on its track, in the order of the step."""
-    lanes, around, flows = _Lanes(), _Around(), _Flows()
+    lanes, core, done, flows = _Lanes(), _Filled(), _Filled(), _Flows()
     for placed in unrolled:
-        flow, role = flows.of(placed)
-        if placed.is_on_core:
-            begin_ns, end_ns = around.kept(placed)
-            track = _Track(Unit.CORE, is_core=True)
+        if placed.role is Role.START:
+            continue
+        if placed.role is Role.DONE:
+            track = _Track(Unit.CORE, name=_DONE)
+            begin_ns, end_ns = done.kept(placed._replace(depth=0))
+        elif placed.is_on_core:
+            track = _Track(Unit.CORE, name=_CORE)
+            begin_ns, end_ns = core.kept(placed)
         else:
-            begin_ns, end_ns = _ns(placed.begin_us), _ns(placed.end_us)
+            begin_ns, end_ns = _ns(placed.begin_us), max(_ns(placed.end_us), _ns(placed.begin_us) + 1)
             track = lanes.free(_Track(placed.interval.unit, placed.interval.links), begin_ns, end_ns)
-        yield _Slice(track, begin_ns, end_ns, words.name(placed), words.args(placed), flow, role)
+        yield _Slice(track, begin_ns, end_ns, words.name(placed), words.args(placed), flows.of(placed))
 
 
 class _Lanes:
@@ -180,11 +180,16 @@ class _Lanes:
         return track._replace(lane=lane)
 
 
-class _Around:
-    """The slices of the core that are open, outermost first: its depth, where it ends, and up to where it is filled."""
+class _Filled:
+    """A track on which slices are within each other: those that are open, outermost first.
+
+    What takes less than a nanosecond gets one, and what follows begins later by that: two that begin at once would be
+    shown one within the other.
+    """
 
     def __init__(self) -> None:
         self._open: list[list[int]] = [[-1, 1 << 62, 0]]
+        """Of each its depth, where it ends, and up to where it is filled."""
 
     def kept(self, placed: Placed) -> tuple[int, int]:
         """When a slice begins and ends, within the one around it and behind the one before."""
@@ -192,27 +197,45 @@ class _Around:
             self._open.pop()
         _, most_ns, filled_ns = self._open[-1]
         begin_ns = min(max(_ns(placed.begin_us), filled_ns), most_ns)
-        end_ns = min(max(_ns(placed.end_us), begin_ns), most_ns)
+        end_ns = min(max(_ns(placed.end_us), begin_ns + 1), most_ns)
         self._open[-1][2] = end_ns
         self._open.append([placed.depth, end_ns, begin_ns])
         return begin_ns, end_ns
 
 
+class _Flow(NamedTuple):
+    """Leads from what was started to where it is waited for.
+
+    Attributes:
+        number: Its number.
+        is_end: Whether this is where it ends.
+    """
+
+    number: int
+    is_end: bool
+
+
 class _Flows:
-    """Numbers for what the core starts, is on its way, and is waited for."""
+    """The flows that have begun, by what was started and what waits for it."""
 
     def __init__(self) -> None:
+        self._count = 0
         self._numbers: dict[tuple[object, ...], int] = {}
 
-    def of(self, placed: Placed) -> tuple[int, Role]:
-        """The number of the flow that a slice belongs to, 0 for none, and whether it is where that begins or ends."""
+    def of(self, placed: Placed) -> _Flow | None:
+        """The flow that a slice belongs to."""
         interval = placed.interval
         if interval.wait is not None:
-            return self._numbers.get((placed.run, interval.waits_for, interval.name), 0), Role.DONE
-        if interval.issued_us is None:
-            return 0, placed.role
+            number = self._numbers.pop((placed.run, interval.waits_for, interval.name), None)
+            return None if number is None else _Flow(number, is_end=True)
+        if interval.done is None:
+            return None
         key = placed.run, interval.name, interval.done
-        return self._numbers.setdefault(key, len(self._numbers) + 1), placed.role
+        if placed.role is Role.DONE:
+            return _Flow(self._numbers.pop(key), is_end=True)
+        self._count += 1
+        self._numbers[key] = self._count
+        return _Flow(self._count, is_end=False)
 
 
 def _ns(time_us: float) -> int:
@@ -239,11 +262,7 @@ class _Words:
     """
 
     def __init__(self, timeline: Timeline) -> None:
-        self._collectives: dict[str, tuple[Collective, Collective | CollectivePart]] = {
-            f"{whole.computation}/{each.name}": (whole, each)
-            for whole in timeline.collectives
-            for each in (whole, *whole.parts)
-        }
+        self._collectives = transfers_in(timeline.collectives)
         self.axes = {key: _axes(each) for key, (_, each) in self._collectives.items()}
         self._axes_of_links: dict[tuple[str, ...], set[str]] = defaultdict(set)
         for computation in timeline.computations:
@@ -257,8 +276,8 @@ class _Words:
     def track(self, track: _Track) -> str:
         """What a track is called: `ICI x± (axis fsdp)`."""
         lane = f" · {track.lane + 1}" if track.lane else ""
-        if track.is_core:
-            return _CORE
+        if track.name:
+            return track.name
         if track.unit is not Unit.ICI:
             return f"{_UNITS[track.unit]}{lane}"
         axes = sorted(self._axes_of_links[track.links])
@@ -272,13 +291,13 @@ class _Words:
             return f"iteration {placed.iteration} of {placed.iterations}"
         if placed.role is Role.LEFT_OUT:
             return f"iterations {placed.iteration} to {placed.iterations}, shown as one"
-        if placed.role in (Role.START, Role.DONE):
+        if placed.role is Role.DONE:
             return name
         what = self._what(interval) or interval.waits_for or name
         if interval.wait is WaitCause.LIMIT:
-            return f"waiting: {_LIMIT}"
+            return f"wait: {_LIMIT}"
         if interval.wait is not None:
-            return f"waiting for {what}"
+            return f"wait: {what}"
         if max((run.times for run in interval.runs), default=0) > 1:
             return f"{name}, {plural(iterations_of(interval), 'iteration')}"
         return what
@@ -299,6 +318,7 @@ class _Words:
             "rule": interval.rule,
             "flops": interval.flops,
             "bytes": interval.moved_bytes,
+            "queued us": None if interval.issued_us is None else interval.begin_us - interval.issued_us,
             "begun by the step before": interval.is_prefetch or None,
         }
         if interval.collective is not None:

@@ -197,7 +197,7 @@ class Timeline(Shown):
     hidden_us: float
     entry: str
     computations: tuple[TimedComputation, ...]
-    collectives: Collectives = Collectives()
+    collectives: Collectives = field(default_factory=Collectives)
     notes: tuple[str, ...] = ()
     _program: Any = field(default=None, repr=False, compare=False)
 
