@@ -16,6 +16,7 @@ from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.profiles.model import Device, Event, Profile, ProfiledOperation, Run, Stats
 from hloscope.program.capture import Capture
+from hloscope.protobuf import message
 from hloscope.version import __version__
 
 PREDICTED = "predicted"
@@ -30,6 +31,8 @@ _SHOWN_ATTRIBUTES = (
     *("kind", "calls", "to_apply", "condition", "body", "branch_computations", "dimensions", "dim_labels"),
     *("channel_id", "replica_groups", "source_target_pairs", "custom_call_target"),
 )
+_IN_HBM, _BYTES_ACCESSED = ((1, 1), (2, 1)), 3
+"""Of `MemoryAccessed` in XProf's op_metrics.proto: all told as reads, to which XProf adds the writes of HBM."""
 _DATA_FORMATTING = frozenset({"transpose", "copy", "reshape", "dynamic-reshape"})
 
 
@@ -130,7 +133,7 @@ class _Operations:
             (computation.name, interval.name): (interval.flops, interval.moved_bytes)
             for computation in timeline.computations
             for interval in computation.intervals
-            if interval.wait is None and interval.name is not None and interval.moved_bytes is not None
+            if interval.wait is None and interval.name is not None and interval.unit is Unit.CORE
         }
         kinds = {key: each.kind for key, (_, each) in transfers_in(timeline.collectives).items()}
         self._waits_for = {
@@ -152,7 +155,7 @@ class _Operations:
         if instruction is None:
             return ProfiledOperation(name, stats=(("symbol_id", number),))
         flops, moved_bytes = self._counts.get(key, (None, None))
-        stats: list[tuple[str, int | str]] = [
+        stats: list[tuple[str, int | str | bytes]] = [
             ("symbol_id", number),
             ("hlo_category", _category(instruction, flops, self._waits_for.get(key))),
             ("shape_with_layout", str(instruction.shape)),
@@ -160,7 +163,9 @@ class _Operations:
         if flops is not None:
             stats += [("flops", flops), ("model_flops", flops)]
         if moved_bytes is not None:
+            in_hbm = message([(1, message([*_IN_HBM, (_BYTES_ACCESSED, moved_bytes)]))])
             stats += [("bytes_accessed", moved_bytes), ("raw_bytes_accessed", moved_bytes)]
+            stats.append(("memory_access_breakdown", in_hbm))
         if instruction.op_name:
             stats.append(("tf_op", f"{instruction.op_name}:"))
         frames = source_frames(instruction)
@@ -258,18 +263,25 @@ def _run(program: str, step_us: float, step: _Step, begin_us: float) -> Run:
         program=program,
         begin_ps=begin_ps,
         duration_ps=end_ps - begin_ps,
-        operations=_placed(step.operations, begin_us),
-        transfers=_placed(step.transfers, begin_us),
-        loops=_placed(step.loops, begin_us),
+        operations=tuple(_one_after_the_other(step.operations, begin_us)),
+        transfers=tuple(_side_by_side(step.transfers, begin_us)),
+        loops=tuple(_side_by_side(step.loops, begin_us)),
     )
 
 
-def _placed(timed: Iterable[_Timed], at_us: float) -> tuple[Event, ...]:
-    """Events between whole picoseconds, so that what follows begins where it ends."""
-    return tuple(
-        Event(operation, _ps(at_us + begin_us), _ps(at_us + end_us) - _ps(at_us + begin_us))
-        for operation, begin_us, end_us in timed
-    )
+def _one_after_the_other(timed: Iterable[_Timed], at_us: float) -> Iterator[Event]:
+    """Events between whole picoseconds: what follows begins where it ends, and what takes no time takes one."""
+    now_ps = 0
+    for operation, begin_us, end_us in timed:
+        begin_ps = max(_ps(at_us + begin_us), now_ps)
+        now_ps = max(_ps(at_us + end_us), begin_ps + 1)
+        yield Event(operation, begin_ps, now_ps - begin_ps)
+
+
+def _side_by_side(timed: Iterable[_Timed], at_us: float) -> Iterator[Event]:
+    for operation, begin_us, end_us in timed:
+        begin_ps = _ps(at_us + begin_us)
+        yield Event(operation, begin_ps, _ps(at_us + end_us) - begin_ps)
 
 
 def _ps(time_us: float) -> int:
