@@ -14,13 +14,10 @@ from hloscope.cost.unrolled import MOST_EVENTS, Role, Unrolled
 from hloscope.errors import ProfileError
 from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloInstruction, HloModule
-from hloscope.profiles.model import Device, Event, Profile, ProfiledOperation, Run, Stats
+from hloscope.profiles.model import PREDICTED, Device, Event, Profile, ProfiledOperation, Run, Stats
 from hloscope.program.capture import Capture
 from hloscope.protobuf import message
 from hloscope.version import __version__
-
-PREDICTED = "predicted"
-"""What the names of hloscope's own profiles begin with."""
 
 _MICROSECOND_PS = 1_000_000
 _SECOND_US = 1e6

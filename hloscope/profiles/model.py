@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+PREDICTED = "predicted"
+"""What the runs that hloscope writes itself are called, and begin with: nothing in them was measured."""
+
 _MICROSECOND_PS = 1e6
 
 

@@ -9,8 +9,6 @@ Source: "Trace Event Format" of Chrome; slices with one `bind_id` are tied to ea
 from __future__ import annotations
 
 import gzip
-import json
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -24,6 +22,7 @@ from hloscope.cost.unrolled import Placed, Role, Unrolled, iterations_of
 from hloscope.hlo import parse_module
 from hloscope.measured.as_profile import hlo_line, instruction_of
 from hloscope.outputs import Files
+from hloscope.report.escaping import json_line
 from hloscope.report.words import axes_words
 from hloscope.units import plural
 from hloscope.version import __version__
@@ -44,7 +43,6 @@ _UNITS = {
 """Tracks of what is not on the core, in the order in which they are shown below those of ICI."""
 
 _LIMIT = "as long as its bytes or FLOPs take at the least"
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _MICROSECOND_NS = 1000
 
 
@@ -61,8 +59,8 @@ def files(found: Timeline) -> Files:
             "notes": [*found.notes, *notes],
         },
     }
-    events = ",\n".join(json.dumps(event, ensure_ascii=False) for event in _events(unrolled))
-    text = f'{json.dumps(head, ensure_ascii=False)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
+    events = ",\n".join(json_line(event) for event in _events(unrolled))
+    text = f'{json_line(head)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
     return Files(
         contents={"": gzip.compress(text.encode(), mtime=0)},
         opened_with="https://ui.perfetto.dev opens it",
@@ -85,12 +83,11 @@ def _events(unrolled: Unrolled) -> Iterator[Event]:
         yield one.event(numbers[one.track])
     for count in counts(unrolled, words.axes):
         at, args = _us(_ns(count.at_us)), {count.unit: count.value}
-        yield {"ph": "C", "pid": _PROCESS, "name": _clean(count.name), "ts": at, "args": args}
+        yield {"ph": "C", "pid": _PROCESS, "name": count.name, "ts": at, "args": args}
 
 
 def _named(what: str, number: int, **args: str | int) -> Event:
-    said = {name: _clean(value) if isinstance(value, str) else value for name, value in args.items()}
-    return {"ph": "M", "pid": _PROCESS, "tid": number, "name": what, "args": said}
+    return {"ph": "M", "pid": _PROCESS, "tid": number, "name": what, "args": args}
 
 
 # ---- slices on tracks
@@ -139,9 +136,9 @@ class _Slice(NamedTuple):
     def event(self, number: int) -> Event:
         """As JSON has it, on the track of a number."""
         found: Event = {
-            "ph": "X", "pid": _PROCESS, "tid": number, "name": _clean(self.name),
+            "ph": "X", "pid": _PROCESS, "tid": number, "name": self.name,
             "ts": _us(self.begin_ns), "dur": _us(self.end_ns - self.begin_ns),
-            "args": {name: _clean(value) if isinstance(value, str) else value for name, value in self.args.items()},
+            "args": self.args,
         }  # fmt: skip
         if self.flow is not None:
             found |= {"bind_id": self.flow.number, ("flow_in" if self.flow.is_end else "flow_out"): True}
@@ -244,11 +241,6 @@ def _ns(time_us: float) -> int:
 
 def _us(time_ns: int) -> float:
     return time_ns / _MICROSECOND_NS
-
-
-def _clean(text: str) -> str:
-    """Text that JSON can hold."""
-    return _LONE_SURROGATE.sub("\ufffd", text)
 
 
 # ---- words
