@@ -30,7 +30,7 @@ from hloscope.version import __version__
 Event = dict[str, Any]
 
 _PROCESS = 1
-_CORE, _DONE = "TensorCore", "done without a wait"
+_CORE, DONE = "TensorCore", "done without a wait"
 _UNITS = {
     Unit.CORE: "another thread",
     Unit.THREAD: "another thread",
@@ -152,7 +152,7 @@ def _slices(unrolled: Unrolled, words: _Words) -> Iterator[_Slice]:
         if placed.role is Role.START:
             continue
         if placed.role is Role.DONE:
-            track = _Track(Unit.CORE, name=_DONE)
+            track = _Track(Unit.CORE, name=DONE)
             begin_ns, end_ns = done.kept(placed._replace(depth=0))
         elif placed.is_on_core:
             track = _Track(Unit.CORE, name=_CORE)
@@ -225,7 +225,7 @@ class _Flows:
         if interval.wait is not None:
             number = self._numbers.pop((placed.run, interval.waits_for, interval.name), None)
             return None if number is None else _Flow(number, is_end=True)
-        if interval.done is None:
+        if interval.done is None or interval.is_prefetch:  # what waits is for what the step before has begun
             return None
         key = placed.run, interval.name, interval.done
         if placed.role is Role.DONE:
