@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from hloscope.analysis.model.collective import transfers_in
-from hloscope.analysis.model.timeline import Timeline, Unit
+from hloscope.analysis.model.timeline import Timeline, Unit, WaitCause
 from hloscope.analysis.provenance import source_frames
-from hloscope.analysis.vocabulary import Kind
 from hloscope.cost.unrolled import MOST_EVENTS, Role, Unrolled
 from hloscope.errors import ProfileError
 from hloscope.hardware.chips import Chip
@@ -132,12 +131,12 @@ class _Operations:
             for interval in computation.intervals
             if interval.wait is None and interval.name is not None and interval.unit is Unit.CORE
         }
-        kinds = {key: each.kind for key, (_, each) in transfers_in(timeline.collectives).items()}
+        kinds = {key: str(each.kind) for key, (_, each) in transfers_in(timeline.collectives).items()}
         self._waits_for = {
-            (computation.name, interval.name): kinds[interval.collective]
+            (computation.name, interval.name): kinds.get(interval.collective or "", str(interval.wait))
             for computation in timeline.computations
             for interval in computation.intervals
-            if interval.wait is not None and interval.name is not None and interval.collective in kinds
+            if interval.wait in (WaitCause.COLLECTIVE, WaitCause.HOST) and interval.name is not None
         }
 
     def of(self, computation: str, name: str) -> ProfiledOperation:
@@ -188,18 +187,27 @@ def hlo_line(instruction: HloInstruction) -> str:
     return f"%{instruction.name} = {instruction.shape} {instruction.opcode}({operands}){said}"
 
 
-def _category(instruction: HloInstruction, flops: int | None, waits_for: Kind | None) -> str:
-    """What XProf groups operations by; a fusion that waits for a collective is one of its kind.
+def _category(instruction: HloInstruction, flops: int | None, waits_for: str | None) -> str:
+    """What XProf groups operations by.
 
-    Source: `HloInstruction::ToCategory` of XLA, and profiles of TPUs, which say "convolution fusion" of matmuls.
+    Source: `HloInstruction::ToCategory` of XLA, and profiles of TPUs, which say "convolution fusion" of matmuls and
+    "host send" of what goes to the host. Fusions and calls that wait for a collective are told by its kind here.
+
+    Args:
+        instruction: The instruction.
+        flops: What it multiplies and adds.
+        waits_for: The kind of the collective that it waits for, or `host`.
     """
     opcode = instruction.opcode
     if opcode in _DATA_FORMATTING:
         return "data formatting"
+    if waits_for == WaitCause.HOST and opcode.startswith(("send", "recv")):
+        return f"host {opcode}"
+    is_collective = waits_for is not None and waits_for != WaitCause.HOST
+    if is_collective and opcode in ("fusion", "async-done", "call-done"):
+        return f"{waits_for} fusion" if opcode == "fusion" else f"{waits_for}-done"
     if opcode != "fusion":
         return opcode
-    if waits_for is not None:
-        return f"{waits_for} fusion"
     if flops:
         return "convolution fusion"
     return f"{instruction.attributes.get('kind', 'kLoop').removeprefix('k').lower()} fusion"
