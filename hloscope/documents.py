@@ -148,10 +148,11 @@ def written(document: object) -> str:
     """A document as JSON on one line; infinity is the string `inf`."""
     import msgspec
 
-    beside = [each.name for each in fields(document) if each.name.startswith("_")]  # type: ignore[arg-type]
-    alone = replace(document, **dict.fromkeys(beside)) if beside else document  # type: ignore[type-var]
-    found = msgspec.to_builtins(alone, enc_hook=_text_of)
-    for name in beside:
+    own = fields(document) if is_dataclass(document) else ()
+    hidden = [each.name for each in own if each.name.startswith("_")]
+    shown = replace(document, **dict.fromkeys(hidden)) if hidden else document  # type: ignore[type-var]
+    found = msgspec.to_builtins(shown, enc_hook=_text_of)
+    for name in hidden:
         del found[name]
     layout = _layout_of(type(document))  # type: ignore[arg-type]
     if layout is not None:

@@ -90,8 +90,8 @@ class Interval(Brief):
         done: Of that the instruction that waits for it, whether it has to or not; None behind the last one.
         done_us: When the core comes to that instruction.
         flops: Of an operation of the core its multiply-adds, two each; None of all else, and where nothing tells.
-        moved_bytes: Of an operation of the core what it reads and writes of HBM, at the least; of a copy what it moves;
-            of a collective what one device sends. None of waits, and where nothing tells.
+        moved_bytes: Bytes that an operation of the core reads and writes of HBM, at the least; that a copy moves; that
+            one device sends in a collective. None of waits, and where nothing tells.
     """
 
     name: str | None
