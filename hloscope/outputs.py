@@ -55,13 +55,13 @@ class Files:
 
     Attributes:
         contents: Bytes by their paths below the folder that the user names; by the empty path those of the file.
-        opened_with: What shows it, with `{path}` for what the user named.
+        opened_by: What shows it.
         stale: Names, as patterns, of files beside those that others have derived from what was there before.
         notes: What is to be said of it, one sentence each.
     """
 
     contents: Mapping[str, bytes]
-    opened_with: str
+    opened_by: str
     stale: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -107,7 +107,7 @@ def write_files(files: Files, path: str | Path) -> tuple[str, ...]:
         if below:
             _clear(file.parent, files.stale)
         _write(file, content)
-    return (f"{path} is written: {files.opened_with.format(path=path)}", *files.notes)
+    return (f"{path} is written: {files.opened_by} opens it", *files.notes)
 
 
 def _clear(folder: Path, stale: tuple[str, ...]) -> None:

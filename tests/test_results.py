@@ -71,7 +71,8 @@ def parts_of(value: object) -> Iterator[object]:
             yield from parts_of(each)
     elif is_dataclass(value) and ours:
         for each in fields(value):
-            yield from parts_of(getattr(value, each.name))
+            if not each.name.startswith("_"):
+                yield from parts_of(getattr(value, each.name))
 
 
 def check_parts(found: object) -> set[str]:

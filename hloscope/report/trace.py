@@ -63,7 +63,7 @@ def files(found: Timeline) -> Files:
     text = f'{json_line(head)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
     return Files(
         contents={"": gzip.compress(text.encode(), mtime=0)},
-        opened_with="https://ui.perfetto.dev opens it",
+        opened_by="https://ui.perfetto.dev",
         notes=notes,
     )
 

@@ -45,7 +45,7 @@ def files(found: Timeline) -> Files:
     run = re.sub(r"[^\w.\-]+", "-", f"{PREDICTED}_{found.module}_{found.slice}")[:_MOST_LETTERS]
     return Files(
         contents={f"plugins/profile/{run}/{_HOST}.xplane.pb": xspace(profile)},
-        opened_with="xprof --logdir {path}",
+        opened_by="XProf",
         stale=_DERIVED,
         notes=(*profile.notes, *missing),
     )

@@ -139,7 +139,7 @@ def test_its_names_say_that_it_is_predicted(tmp_path):
     assert file.relative_to(tmp_path) == Path(
         "plugins/profile/predicted_jit_mixture_of_experts_v5e-2x4/predicted_by_hloscope.xplane.pb"
     )
-    assert said == f"{tmp_path} is written: xprof --logdir {tmp_path}"
+    assert said == f"{tmp_path} is written: XProf opens it"
     plane = plane_of(file.read_bytes())
     stats = plane.stats(plane.own_stats)
     assert str(stats["predicted_by"]).startswith("hloscope ")
