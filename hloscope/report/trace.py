@@ -42,7 +42,14 @@ _UNITS = {
 }
 """Tracks of what is not on the core, in the order in which they are shown below those of ICI."""
 
-_LIMIT = "as long as its bytes or FLOPs take at the least"
+_WAITS = {
+    WaitCause.HBM: "copy within the device, {}",
+    WaitCause.HOST: "the host, {}",
+    WaitCause.KERNEL: "another thread, {}",
+    WaitCause.LIMIT: "what memory or the matrix units take besides",
+}
+"""What is waited for that is no collective."""
+
 _MICROSECOND_NS = 1000
 
 
@@ -286,10 +293,8 @@ class _Words:
         if placed.role is Role.DONE:
             return name
         what = self._what(interval) or interval.waits_for or name
-        if interval.wait is WaitCause.LIMIT:
-            return f"wait: {_LIMIT}"
         if interval.wait is not None:
-            return f"wait: {what}"
+            return f"wait: {_WAITS.get(interval.wait, what).format(what)}"
         if max((run.times for run in interval.runs), default=0) > 1:
             return f"{name}, {plural(iterations_of(interval), 'iteration')}"
         return what
