@@ -1,4 +1,4 @@
-"""A step as it goes by, told from the JSON of its timeline and nothing else: traces and profiles are held against it."""
+"""A step as it goes by, from the JSON of its timeline and nothing else: traces and profiles are held against it."""
 
 from __future__ import annotations
 
