@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+from collections.abc import Callable
 from pathlib import Path
 
 import hloscope
@@ -44,12 +45,17 @@ def timeline_of(path: Path) -> Timeline:
     return hloscope.timeline(path, slice=f"{several}{default_slice(count).name}")
 
 
-def priced(path: Path) -> Timeline | None:
-    """The same; None where nothing prices it."""
-    try:
-        return timeline_of(path)
-    except HloscopeError:
-        return None
+def check_every(check: Callable[[Timeline], None]) -> None:
+    """Holds the timelines of all fixtures that are priced to something."""
+    count = 0
+    for path in EVERY:
+        try:
+            found = timeline_of(path)
+        except HloscopeError:
+            continue
+        check(found)
+        count += 1
+    assert count > 100
 
 
 EVIL = "\"quoted\" 'single' <script>alert(1)</script> line\nbreak \u202eright to left\u202c \x1b[31m"
