@@ -63,7 +63,12 @@ def predicted_profile(
     step = _events(unrolled, _Operations(timeline, module))
     begins = [number * (timeline.step_us + _BETWEEN_RUNS_US) for number in range(runs)]
     every = tuple(_run(name, timeline.step_us, step, begin_us) for begin_us in begins)
-    said: Stats = (("predicted_by", f"hloscope {__version__}: nothing here was measured"), ("slice", timeline.slice))
+    notes = () if unrolled.left_out is None else (unrolled.left_out,)
+    said: Stats = (
+        ("predicted_by", f"hloscope {__version__}: nothing here was measured"),
+        ("slice", timeline.slice),
+        *(("left_out", note) for note in notes),
+    )
     found = (
         Device(name=f"/device:TPU:{number}", kind=_kind(chip), chip_id=number, runs=every, stats=said + _peaks(chip))
         for number in range(devices)
@@ -72,7 +77,7 @@ def predicted_profile(
         name=PREDICTED,
         devices=tuple(found),
         protos={name: proto} if proto else {},
-        notes=() if unrolled.left_out is None else (unrolled.left_out,),
+        notes=notes,
         stats=said + tuple(_utilization(timeline, chip)),
     )
 
