@@ -199,7 +199,8 @@ def _items(computation: TimedComputation) -> Iterator[_Item]:
 
 
 def _about_iterations(most_iterations: int, most_events: int) -> str:
+    several = f"first {most_iterations:,} iterations are" if most_iterations > 1 else "first iteration is"
     return (
-        f"the step has more than {most_events:,} events: of each loop the first {most_iterations:,} iterations are "
-        "shown one by one, and the rest as one, so that sums over single operations are too small"
+        f"the step has more than {most_events:,} events: of each loop the {several} shown, and the rest as one, "
+        "so that sums over single operations are too small"
     )

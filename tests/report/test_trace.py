@@ -174,6 +174,11 @@ def test_of_a_long_loop_the_rest_is_one_slice_and_that_is_said(monkeypatch):
     assert note in shown.document["otherData"]["notes"]
     (rest,) = (one for one in shown.slices if one["name"] == "iterations 3 to 8, shown as one")
     assert rest["ts"] + rest["dur"] == pytest.approx(found.step_us, abs=MOVED_US)
+    gather, whole = (one for one in found.computation("wide.region_0.1_spmd.clone.sunk").intervals if one.collective)
+    counts = [one for one in shown.events if one["ph"] == "C" and one["ts"] == rest["ts"] and "bytes" in one["args"]]
+    mean = gather.moved_bytes * gather.time_us / (rest["dur"] / 6)
+    assert whole.wait == "collective"
+    assert [one["args"]["bytes"] for one in counts] == [pytest.approx(mean, rel=1e-3)]
 
 
 def test_hostile_text_is_text(tmp_path):
