@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from hloscope.analysis.model import Collective, CollectivePart
 from hloscope.analysis.model.collective import transfers_in
-from hloscope.analysis.model.timeline import Timeline, Unit, WaitCause
+from hloscope.analysis.model.timeline import Interval, Timeline, Unit, WaitCause
 from hloscope.analysis.provenance import source_frames
 from hloscope.cost.unrolled import MOST_EVENTS, Role, Unrolled
 from hloscope.errors import ProfileError
@@ -16,6 +17,7 @@ from hloscope.hlo import HloInstruction, HloModule
 from hloscope.profiles.model import PREDICTED, Device, Event, Profile, ProfiledOperation, Run, Stats
 from hloscope.program.capture import Capture
 from hloscope.protobuf import message
+from hloscope.units import known_sum
 from hloscope.version import __version__
 
 _MICROSECOND_PS = 1_000_000
@@ -130,19 +132,29 @@ class _Operations:
     def __init__(self, timeline: Timeline, module: HloModule) -> None:
         self._module = module
         self._made: dict[tuple[str, str], ProfiledOperation] = {}
-        self._counts = {
-            (computation.name, interval.name): (interval.flops, interval.moved_bytes)
-            for computation in timeline.computations
-            for interval in computation.intervals
-            if interval.wait is None and interval.name is not None and interval.unit is Unit.CORE
-        }
-        kinds = {key: str(each.kind) for key, (_, each) in transfers_in(timeline.collectives).items()}
-        self._waits_for = {
-            (computation.name, interval.name): kinds.get(interval.collective or "", str(interval.wait))
-            for computation in timeline.computations
-            for interval in computation.intervals
-            if interval.wait in (WaitCause.COLLECTIVE, WaitCause.HOST) and interval.name is not None
-        }
+        self._counts: dict[tuple[str, str], tuple[int | None, int | None]] = {}
+        self._waits_for: dict[tuple[str, str], str] = {}
+        self._collectives: dict[tuple[str, str], tuple[Collective, Collective | CollectivePart]] = {}
+        transfers = transfers_in(timeline.collectives)
+        for computation in timeline.computations:
+            for interval in computation.intervals:
+                if interval.name is not None:
+                    self._note((computation.name, interval.name), interval, transfers.get(interval.collective or ""))
+
+    def _note(
+        self,
+        key: tuple[str, str],
+        interval: Interval,
+        transfer: tuple[Collective, Collective | CollectivePart] | None,
+    ) -> None:
+        """Notes what an interval says of its instruction, of which there may be several."""
+        if transfer is not None:
+            self._collectives[key] = transfer
+        if interval.wait is None and interval.unit is Unit.CORE:
+            flops, moved_bytes = self._counts.get(key, (0, 0))
+            self._counts[key] = known_sum((flops, interval.flops)), known_sum((moved_bytes, interval.moved_bytes))
+        elif interval.wait in (WaitCause.COLLECTIVE, WaitCause.HOST):
+            self._waits_for[key] = str(interval.wait if transfer is None else transfer[1].kind)
 
     def of(self, computation: str, name: str) -> ProfiledOperation:
         """The operation of an instruction."""
@@ -173,7 +185,19 @@ class _Operations:
         if frames:
             places = [f"{frame.file}:{frame.line}" for frame in frames]
             stats += [("source", places[0]), ("source_stack", "\n".join(reversed(places)))]
+        if key in self._collectives:
+            stats += _about_collective(*self._collectives[key])
         return ProfiledOperation(name, hlo_line(instruction), tuple(stats))
+
+
+def _about_collective(whole: Collective, each: Collective | CollectivePart) -> Iterator[tuple[str, int | str | bytes]]:
+    """What XProf shows where a collective is clicked on."""
+    yield "collective", f"{each.kind} over {'unknown axes' if each.axes is None else ','.join(each.axes) or 'none'}"
+    for name, count in (("payload_bytes", each.payload_bytes), ("wire_bytes", each.wire_bytes)):
+        if count is not None:
+            yield name, count
+    if whole.why is not None:
+        yield "why", whole.why
 
 
 def instruction_of(module: HloModule, computation: str, name: str) -> HloInstruction | None:

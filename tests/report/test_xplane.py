@@ -146,7 +146,8 @@ def test_its_names_say_that_it_is_predicted(tmp_path):
 
 def test_operations_are_of_the_kinds_that_xprof_groups_by():
     (path,) = (path for path in EVERY if path.name == "authored.async_fusions_share_one_channel.jax-0.12.hlo")
-    plane = plane_of(written(timeline_of(path)))
+    found = timeline_of(path)
+    plane = plane_of(written(found))
     kinds = {
         metadata.display_name: plane.stats(metadata.stats)["hlo_category"]
         for metadata, _ in events_of(plane, "XLA Ops")
@@ -155,6 +156,11 @@ def test_operations_are_of_the_kinds_that_xprof_groups_by():
     assert {kind for name, kind in kinds.items() if name.startswith("copy-start")} <= {"copy-start"}
     one = next(metadata for metadata, _ in events_of(plane, "XLA Ops") if metadata.display_name.startswith("fusion"))
     stats = plane.stats(one.stats)
+    said = [plane.stats(each.stats) for each, _ in events_of(plane, "XLA Ops")]
+    told = [each for each in said if str(each.get("collective", "")).startswith("all-gather over ")]
+    known = {one.wire_bytes for one in found.collectives}
+    assert all(each["wire_bytes"] in known and each["why"] for each in told)
+    assert told
     assert one.name.startswith(f"%{one.display_name} = {stats['shape_with_layout']!s} fusion(%")
     assert int(stats["program_id"]) > 0
 
