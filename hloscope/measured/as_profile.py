@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ _SHOWN_ATTRIBUTES = (
 )
 _IN_HBM, _BYTES_ACCESSED = ((1, 1), (2, 1)), 3
 """Of `MemoryAccessed` in XProf's op_metrics.proto: all told as reads, to which XProf adds the writes of HBM."""
+_COMMENT = re.compile(r"/\*.*?\*/")
 _DATA_FORMATTING = frozenset({"transpose", "copy", "reshape", "dynamic-reshape"})
 
 
@@ -62,7 +64,7 @@ def predicted_profile(
     assert chip is not None  # or there would be no timeline
     name = f"{module.name}({_number_of(program.compiled.text)})"
     unrolled = Unrolled(timeline, most_events)
-    step = _events(unrolled, _Operations(timeline, module))
+    step = _events(unrolled, _Operations(timeline, module, program.compiled.text))
     begins = [number * (timeline.step_us + _BETWEEN_RUNS_US) for number in range(runs)]
     every = tuple(_run(name, timeline.step_us, step, begin_us) for begin_us in begins)
     notes = () if unrolled.left_out is None else (unrolled.left_out,)
@@ -127,10 +129,12 @@ class _Operations:
     Args:
         timeline: The step.
         module: Its compiled program.
+        text: The text of that.
     """
 
-    def __init__(self, timeline: Timeline, module: HloModule) -> None:
+    def __init__(self, timeline: Timeline, module: HloModule, text: str) -> None:
         self._module = module
+        self._lines = text.split("\n")
         self._made: dict[tuple[str, str], ProfiledOperation] = {}
         self._counts: dict[tuple[str, str], tuple[int | None, int | None]] = {}
         self._waits_for: dict[tuple[str, str], str] = {}
@@ -171,7 +175,7 @@ class _Operations:
         stats: list[tuple[str, int | str | bytes]] = [
             ("symbol_id", number),
             ("hlo_category", _category(instruction, flops, self._waits_for.get(key))),
-            ("shape_with_layout", str(instruction.shape)),
+            ("shape_with_layout", self._shape_of(instruction)),
         ]
         if flops is not None:
             stats += [("flops", flops), ("model_flops", flops)]
@@ -188,6 +192,13 @@ class _Operations:
         if key in self._collectives:
             stats += _about_collective(*self._collectives[key])
         return ProfiledOperation(name, hlo_line(instruction), tuple(stats))
+
+    def _shape_of(self, instruction: HloInstruction) -> str:
+        """A result's shape as it is printed, with its layout."""
+        index = instruction.line - 1
+        line = self._lines[index] if index < len(self._lines) else ""
+        printed, found, _ = line.partition(" = ")[2].partition(f" {instruction.opcode}(")
+        return _COMMENT.sub("", printed) if found else str(instruction.shape)
 
 
 def _about_collective(whole: Collective, each: Collective | CollectivePart) -> Iterator[tuple[str, int | str | bytes]]:
