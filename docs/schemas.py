@@ -76,9 +76,8 @@ def in_json(text: str) -> str:
 
 def hints_of(kind: Any) -> dict[str, Any]:
     """The types of a type's fields, as the tuples that they are where they have methods of their own."""
-    hints = get_type_hints(kind, include_extras=True).items()
-    kept = {name: hint for name, hint in hints if not name.startswith("_")}
-    return {name: hint.__orig_bases__[0] if is_many(hint) else hint for name, hint in kept.items()}
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hint.__orig_bases__[0] if is_many(hint) else hint for name, hint in hints.items()}
 
 
 def kinds_in(kind: Any) -> Iterator[type]:
@@ -119,7 +118,6 @@ def described(definition: dict[str, Any], kind: type, *, in_rows: bool) -> dict[
             "description": said[field.name] + where(hints[field.name]),
         }
         for field in fields(kind)
-        if not field.name.startswith("_")
     }
     required = [name for name in properties if name not in defaults]
     return {"description": summary, "type": "object", "properties": properties, "required": required}

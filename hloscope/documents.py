@@ -1,8 +1,7 @@
 """Documents: what crosses a file or a process as JSON, written and read by msgspec from the types themselves.
 
 A document is a dataclass; its fields in their order are those of the JSON, and their docstrings its schema's
-descriptions: `python docs/schemas.py` writes `hloscope/schemas/` from them. A field whose name begins with `_` belongs
-to the result in Python alone. msgspec was chosen over cattrs: it makes
+descriptions: `python docs/schemas.py` writes `hloscope/schemas/` from them. msgspec was chosen over cattrs: it makes
 schemas, its errors name the field, and it took 10 ms to import and 2 ms to read a first report, where cattrs took 30
 and 18. It is imported where a document is written or read.
 
@@ -16,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -148,12 +147,7 @@ def written(document: object) -> str:
     """A document as JSON on one line; infinity is the string `inf`."""
     import msgspec
 
-    own = fields(document) if is_dataclass(document) else ()
-    hidden = [each.name for each in own if each.name.startswith("_")]
-    shown = replace(document, **dict.fromkeys(hidden)) if hidden else document  # type: ignore[type-var]
-    found = msgspec.to_builtins(shown, enc_hook=_text_of)
-    for name in hidden:
-        del found[name]
+    found = msgspec.to_builtins(document, enc_hook=_text_of)
     layout = _layout_of(type(document))  # type: ignore[arg-type]
     if layout is not None:
         rows: dict[str, dict[str, tuple[int, Any]]] = {table.name: {} for table in tables_of(type(document))}

@@ -71,8 +71,7 @@ def parts_of(value: object) -> Iterator[object]:
             yield from parts_of(each)
     elif is_dataclass(value) and ours:
         for each in fields(value):
-            if not each.name.startswith("_"):
-                yield from parts_of(getattr(value, each.name))
+            yield from parts_of(getattr(value, each.name))
 
 
 def check_parts(found: object) -> set[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.evidence import Evidence, with_evidence
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.analysis.placement import Placement
 from hloscope.cost.intervals import timeline_of
@@ -44,7 +44,7 @@ def timeline_of_capture(
     if priced is None or program.slice is None:
         return None
     timeline = timeline_of(priced.walk, explained(priced.analysis), program.slice.name)
-    return None if timeline is None else replace(timeline, _program=program)
+    return None if timeline is None else with_evidence(timeline, Evidence(program=program, name=target))
 
 
 def _analyzed(program: Capture, module: HloModule, target: str) -> tuple[Analysis, tuple[int, ...] | None]:

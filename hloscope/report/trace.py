@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from hloscope.analysis.model import Collective, CollectivePart, SourceFrame
 from hloscope.analysis.model.collective import transfers_in
+from hloscope.analysis.model.evidence import evidence_if_known
 from hloscope.analysis.model.timeline import Interval, Timeline, Unit, WaitCause
 from hloscope.analysis.provenance import source_frames
 from hloscope.cost.counters import counts
 from hloscope.cost.unrolled import Placed, Role, Unrolled, iterations_of
-from hloscope.hlo import parse_module
 from hloscope.measured.as_profile import hlo_line, instruction_of
 from hloscope.outputs import Files
 from hloscope.report.escaping import json_line
@@ -268,8 +268,8 @@ class _Words:
             for interval in computation.intervals:
                 if interval.unit is Unit.ICI and interval.collective in self.axes:
                     self._axes_of_links[interval.links].add(self.axes[interval.collective])
-        text = None if timeline.program is None else timeline.program.compiled.text
-        self._module = None if text is None else parse_module(text, name=timeline.target)
+        evidence = evidence_if_known(timeline)
+        self._module = None if evidence is None else evidence.module()
         self._known: dict[tuple[str, str], dict[str, Any]] = {}
 
     def track(self, track: _Track) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import re
 
+from hloscope.analysis.model.evidence import evidence_if_known
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.compiler import client
 from hloscope.compiler.assignments import assignment_of
 from hloscope.compiler.hlo_protos import hlo_proto
 from hloscope.errors import TargetError
-from hloscope.hlo import parse_module
 from hloscope.measured.as_profile import predicted_profile
 from hloscope.outputs import Files
 from hloscope.profiles.model import PREDICTED
@@ -30,16 +30,16 @@ def files(found: Timeline) -> Files:
     """The profile, as a run whose name, host and figures say that it is predicted.
 
     Raises:
-        TargetError: The timeline was read from a document, which does not hold the program.
+        TargetError: Nobody knows the program any more.
     """
-    program = found.program
-    if program is None:
+    evidence = evidence_if_known(found)
+    if evidence is None:
         raise TargetError(
-            f"the timeline of {found.target} has lost its program, which a profile holds",
-            why="it was read from a document",
+            f"the compiled program of {found.target}, which a profile holds, is not known here",
+            why="the timeline was read from a document, or made in another process",
             fix="make the timeline again: hloscope.timeline(target, …).save(path, 'xplane')",
         )
-    module = parse_module(program.compiled.text, name=found.target)
+    program, module = evidence.program, evidence.module()
     proto, missing = _proto(program, found.target, module.device_count)
     profile = predicted_profile(found, program, module, proto=proto)
     run = re.sub(r"[^\w.\-]+", "-", f"{PREDICTED}_{found.module}_{found.slice}")[:_MOST_LETTERS]

@@ -44,8 +44,9 @@ def proto_of(text: str) -> bytes:
 def profile_of(text: str, slice_name: str = SLICE, *, devices: int = 1, runs: int = 1) -> Profile:
     """The profile of a text that runs as predicted."""
     found = timeline_of_text(Text(name="test", text=text, beside={"slice": slice_name}))
-    assert found.program is not None
-    return predicted_profile(found, found.program, parse_module(text), proto=proto_of(text), devices=devices, runs=runs)
+    return predicted_profile(
+        found, found.evidence.program, parse_module(text), proto=proto_of(text), devices=devices, runs=runs
+    )
 
 
 def written(profile: Profile, folder: Path) -> Path:

@@ -157,8 +157,7 @@ def test_xprof_draws_the_graph_and_the_memory_of_a_function(tmp_path, cached):
     program = HERE.parent.parent / "fixtures/programs/mixture_of_experts.py:mixture_of_experts"
     found = hloscope.timeline(str(program), ARGUMENTS, mesh={"X": 8}, slice="v5e:2x4")
     found.save(tmp_path, "xplane")
-    assert found.program is not None
-    peak = found.program.compiled.hbm_peak
+    peak = found.evidence.program.compiled.hbm_peak
     assert peak is not None
     (file,) = tmp_path.rglob("*.xplane.pb")
     module = next(iter(read_profile("here", [("a", file.read_bytes())]).protos))

@@ -15,7 +15,6 @@ from timeline_examples import CHOSEN, EVERY, EVIL, LONG, check_every, hostile_te
 import hloscope
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.errors import HloscopeError
-from hloscope.hlo import parse_module
 from hloscope.measured.as_profile import predicted_profile
 from hloscope.profiles import xplane as wire
 from hloscope.profiles.model import Run
@@ -197,8 +196,7 @@ def test_what_was_measured_is_read_rather_than_what_was_predicted(tmp_path):
 
 def test_of_a_long_loop_the_rest_is_one_event_and_that_is_said():
     found = timeline_of(CHOSEN[0])
-    assert found.program is not None
-    profile = predicted_profile(found, found.program, parse_module(found.program.compiled.text), most_events=50)
+    profile = predicted_profile(found, found.evidence.program, found.evidence.module(), most_events=50)
     (note,) = profile.notes
     assert note.startswith(
         "the step has more than 50 events: of each loop the first 2 iterations are shown, and the rest as one"

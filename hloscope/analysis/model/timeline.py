@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hloscope.analysis.model.collectives import Collectives
+from hloscope.analysis.model.evidence import Evident
 from hloscope.analysis.vocabulary import Bound
 from hloscope.documents import SCHEMA, Schema, read
 from hloscope.python_words import front_door
@@ -16,7 +17,6 @@ from hloscope.units import format_time, plural
 
 if TYPE_CHECKING:
     from hloscope.plain_types import TimelineDict
-    from hloscope.program.capture import Capture
 
 
 class Unit(StrEnum):
@@ -162,7 +162,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Timeline(Shown):
+class Timeline(Shown, Evident):
     """One step as it is predicted, interval by interval; computing and waits add up to the step.
 
     Example:
@@ -199,7 +199,6 @@ class Timeline(Shown):
     computations: tuple[TimedComputation, ...]
     collectives: Collectives = field(default_factory=Collectives)
     notes: tuple[str, ...] = ()
-    _program: Any = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         count = sum(len(computation.intervals) for computation in self.computations)
@@ -208,12 +207,6 @@ class Timeline(Shown):
             f"<Timeline of {self.target} on {self.slice}: {plural(count, 'interval')}, "
             f"{format_time(self.step_us)} a step, {waits}>"
         )
-
-    @property
-    def program(self) -> Capture | None:
-        """What was compiled; None of a timeline that was read from a document."""
-        program: Capture | None = self._program
-        return program
 
     def computation(self, name: str) -> TimedComputation:
         """The computation of a name.
