@@ -26,6 +26,8 @@ ROOMS = (
     "rules",
 )
 QUICK = [*(f"tests/{room}" for room in ROOMS), "tests/test_api.py", "tests/test_errors.py", "tests/test_house.py"]
+SERVERS = ("aiohttp", "cheroot", "moto[server]", "paramiko", "s3fs", "webdav4[fsspec]", "wsgidav")
+"""What holds a shared cache on this machine, and its clients; OpenSSH's server is used where it is installed."""
 SIDE_BY_SIDE = ("-n", "auto", "--dist", "worksteal")  # neighbours stay together, and share what they compile
 
 nox.options.sessions = ["tests", "smoke"]
@@ -50,8 +52,8 @@ def quick(session: nox.Session) -> None:
 @nox.session(python=[sys.executable, *OTHERS])
 def long(session: nox.Session) -> None:
     """Runs the tests marked `long` here, and every test on another Python with its JAX."""
-    session.install("-e", ".[test]")
     chosen = ["-m", "long"] if session.python == sys.executable else []
+    session.install("-e", ".[test]", *(SERVERS if chosen else ()))
     session.run("pytest", *SIDE_BY_SIDE, *chosen, *session.posargs)
     if chosen:
         session.run("pytest", *SIDE_BY_SIDE, "tests/truth", env={"HLOSCOPE_RANDOM": "more"})

@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from plain_types import module_of  # noqa: E402
 
 from hloscope.analysis.model import Analysis, Collective  # noqa: E402
+from hloscope.analysis.model.program_graph import ProgramGraph  # noqa: E402
 from hloscope.analysis.model.recording import Recording  # noqa: E402
 from hloscope.analysis.model.suggestion import Suggestions  # noqa: E402
 from hloscope.analysis.model.timeline import Timeline  # noqa: E402
@@ -52,6 +53,7 @@ DOCUMENTS = {
     "dumped_module": DumpedModuleDocument,
     "dumped_modules": DumpedModulesDocument,
     "explain": ExplainDocument,
+    "graph": ProgramGraph,
     "price": PriceDocument,
     "record": Recording,
     "shardings": ShardingTable,

@@ -2,26 +2,27 @@
 
 Example:
     >>> found = hloscope.analyze(step, ("bf16[512@X,2048]", "bf16[2048,8192@Y]"), mesh={"X": 4, "Y": 2})
-    >>> print(found)                                     # the report; found.collectives has each that moves
+    >>> print(found)                                     # the report; found.collectives lists what moves
     >>> print(hloscope.explain(found, collective=1))     # why the first one is there
     >>> assert hloscope.check(found, contract=["no all-gather@X", "wire <= 6MB/step"]).passed
 
 Functions:
     analyze: What a program moves, over which axes, from which line, and how long a step takes.
     explain: Why each collective is there, and what would help.
-    suggest: A better sharding, searched for, compiled and priced.
+    suggest: Better shardings, each compiled and priced.
     price: How long a step takes on each of several slices.
-    timeline: What runs when in one step, and what is waited for.
+    timeline: What runs when in one step, and what is exposed.
+    program_graph: The compiled program as a graph, with its critical path.
     shardings: The sharding of every array, without a compile.
-    diff: What one program moves and another does not.
-    check: Whether programs keep to a contract, as `hloscope.contracts` or text says it; `accept` writes baselines.
-    merge_reports: What the shards of a check found, as one report.
-    verify: Whether a program computes what its reference does.
-    recording, record: What a block of Python, or a script, has JAX compile.
-    compare, measure: What a profile, or a run, took beside what is predicted.
-    analyze_text, analyze_all: HLO text, and folders that XLA dumped into.
-    target: A decorator that says beside a function how it is called.
-    doctor: Whether everything works here.
+    diff: What moves in one program and not in another.
+    check: Whether programs satisfy a contract, in `hloscope.contracts` or as text; `accept` writes baselines.
+    merge_reports: The reports of a sharded check, merged.
+    verify: Whether a program computes the same as its reference.
+    recording, record: What JAX compiles in a block of Python, or in a script.
+    compare, measure: The times of a profile, or of a run, compared with the prediction.
+    analyze_text, analyze_all: The same for HLO text, and for folders of XLA dumps.
+    target: A decorator that states how a function is called.
+    doctor: Whether everything works on this machine.
 
 Modules: `aio` awaits these functions, `contracts` writes contracts in Python, `rules` has the pages of the rules.
 
@@ -40,6 +41,8 @@ from hloscope.version import __version__
 if TYPE_CHECKING:
     from hloscope import aio, contracts, rules
     from hloscope.analysis.model import Analysis, ArrayFact, Collective, Collectives, Total, Totals
+    from hloscope.analysis.model.picture import Picture
+    from hloscope.analysis.model.program_graph import ProgramGraph
     from hloscope.analysis.model.recording import RecordedProgram, Recording
     from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Suggestions
     from hloscope.analysis.model.timeline import Timeline
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from hloscope.api.diffing import diff
     from hloscope.api.doctor import doctor
     from hloscope.api.explaining import explain
+    from hloscope.api.graphs import program_graph
     from hloscope.api.measuring import measure
     from hloscope.api.merging import merge_reports
     from hloscope.api.pricing import price
@@ -94,6 +98,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "hloscope.analysis.model": "Analysis ArrayFact Collective Collectives Total Totals",
+    "hloscope.analysis.model.picture": "Picture",
+    "hloscope.analysis.model.program_graph": "ProgramGraph",
     "hloscope.analysis.model.recording": "RecordedProgram Recording",
     "hloscope.analysis.model.suggestion": "SuggestedSpec Suggestion Suggestions",
     "hloscope.analysis.model.timeline": "Timeline",
@@ -104,6 +110,7 @@ _HOMES = {
     "hloscope.api.diffing": "diff",
     "hloscope.api.doctor": "doctor",
     "hloscope.api.explaining": "explain",
+    "hloscope.api.graphs": "program_graph",
     "hloscope.api.measuring": "measure",
     "hloscope.api.merging": "merge_reports",
     "hloscope.api.pricing": "price",
@@ -161,9 +168,11 @@ __all__ = [
     "ImportedTwiceError",
     "MeshError",
     "NotationError",
+    "Picture",
     "PluginError",
     "Prices",
     "ProfileError",
+    "ProgramGraph",
     "RecordedProgram",
     "Recorder",
     "Recording",
@@ -198,6 +207,7 @@ __all__ = [
     "measure",
     "merge_reports",
     "price",
+    "program_graph",
     "record",
     "recording",
     "rules",

@@ -12,7 +12,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _MOST_SHOWN = 3
 
-_WITHOUT = {"compare": 'give profile="/tmp/trace"; to compare two programs use hloscope.diff(old, new)'}
+_WITHOUT = {"compare": 'pass profile="/tmp/trace"; to compare two programs, use hloscope.diff(old, new)'}
 """What else is said where an argument is missing, by the function."""
 
 
@@ -40,7 +40,7 @@ def check_call(call: Callable[..., Any], given: Sequence[Any], named: Mapping[st
         raise _too_many(name, count, positional, own)
     twice = next((known for known in positional[:count] if known in named), None)
     if twice is not None:
-        raise WrongCallError(f"{name} is given {twice} twice", fix="give it once")
+        raise WrongCallError(f"{name} got {twice} twice", fix="pass it once")
     needed = [known for known in own if known.default is known.empty and known.kind in (*_POSITIONAL, *_BY_NAME)]
     missing = [known.name for known in needed if known.name not in named and known.name not in positional[:count]]
     if missing:
@@ -81,8 +81,8 @@ def _too_many(name: str, count: int, positional: Sequence[str], own: Sequence[in
     by_name = [f"{keyword}=…" for keyword in ("mesh",) * ("mesh" in keywords) or keywords]
     rest = f"by name: {', '.join(by_name[:_MOST_SHOWN])}"
     if "args" in positional:
-        fix = f"give the arguments as one tuple, args=(…), and the rest {rest}"
+        fix = f"pass the arguments as one tuple, args=(…), and the rest {rest}"
     else:
-        fix = f"give the rest {rest}" if by_name else "leave the rest out"
+        fix = f"pass the rest {rest}" if by_name else "leave the rest out"
     takes = " and ".join(positional) or "nothing"
-    return WrongCallError(f"{name} takes {takes} by position, and {count} arguments are given", fix=fix)
+    return WrongCallError(f"{name} takes {takes} by position, but got {count} arguments", fix=fix)

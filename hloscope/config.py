@@ -21,11 +21,11 @@ _BASELINES = "hloscope_baselines"
 
 
 class ConfigError(HloscopeError):
-    """The targets file is written wrongly."""
+    """The targets file contains a mistake."""
 
 
 class ConfigMistakesError(ConfigError):
-    """Several mistakes in one targets file, one after the other.
+    """Several mistakes in one targets file.
 
     Attributes:
         mistakes: Each of them.
@@ -133,7 +133,7 @@ class ProjectConfig:
             ConfigError: There is no target of such a name, or none at all.
         """
         if not self.targets:
-            raise ConfigError("there are no targets", where=str(self.path), fix="write [targets.NAME] with a function")
+            raise ConfigError("there are no targets", where=str(self.path), fix="add [targets.NAME] with a function")
         by_name = {target.name: target for target in self.targets}
         for name in names:
             if name not in by_name:
@@ -328,7 +328,7 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
         line = int(found[1]) if found and found[1] else len(lines)
         column = int(found[2]) if found and found[2] else len(lines[-1]) + 1
         raise ConfigError(
-            f"{path.name} is no TOML",
+            f"{path.name} is not valid TOML",
             where=f"{path}:{line}:{column}",
             why=_POSITION.sub("", str(error)).strip().lower(),
             excerpt=caret_excerpt(lines[line - 1], column),
@@ -380,7 +380,7 @@ class _Reader:
         found = whole.get("tool", {}).get("hloscope", {}) if self._prefix else whole
         if isinstance(found, dict):
             return found
-        self.mistake(f"tool.hloscope is {found!r} and should be a table", "", fix="write [tool.hloscope.targets.step]")
+        self.mistake(f"tool.hloscope is {found!r}, but must be a table", "", fix="write [tool.hloscope.targets.step]")
         return {}
 
     def check_keys(self, table: Mapping[str, Any], known: tuple[str, ...], name: str) -> None:
@@ -395,7 +395,7 @@ class _Reader:
         value = section.get(key, {})
         if isinstance(value, dict):
             return value
-        self.mistake(f"{key} is {value!r} and should be a table", "", key, fix=f"write [{self._prefix}{key}]")
+        self.mistake(f"{key} is {value!r}, but must be a table", "", key, fix=f"write [{self._prefix}{key}]")
         return {}
 
     def value(self, table: Mapping[str, Any], name: str, key: str, takes: _Takes, otherwise: Any) -> Any:
@@ -426,7 +426,7 @@ class _Reader:
             if key in known:
                 self.value(table, name, key, known[key], None)
         if "slice" in table and "slices" in table:
-            self.mistake("slice and slices are both given", name, "slices", fix="keep one of them")
+            self.mistake("slice and slices are both set", name, "slices", fix="keep one of them")
         return len(self.mistakes) == before
 
     def target(
@@ -435,7 +435,7 @@ class _Reader:
         """One target, with the defaults for what it leaves open; None where something is wrong with it."""
         table = f"targets.{name}"
         if not isinstance(value, dict):
-            self.mistake(f"the target {name} is {value!r} and should be a table", "targets", name)
+            self.mistake(f"the target {name} is {value!r}, but must be a table", "targets", name)
             return None
         if not self.check_values(value, table) or not self._check_together(name, value, defaults):
             return None
@@ -449,15 +449,15 @@ class _Reader:
         is_function, is_compiled = "function" in value, "hlo" in value
         refused: dict[str, tuple[str, str]] = {}
         if is_function == is_compiled:
-            both = "both a function and a file of HLO" if is_compiled else "neither a function nor a file of HLO"
+            both = "both a function and an HLO file" if is_compiled else "neither a function nor an HLO file"
             self.mistake(f"the target {name} names {both}", table, fix='write function = "model.py:step"')
         elif is_compiled:
-            refused = {key: (f"{key} does not go with HLO text", "leave it out") for key in _ONLY_FOR_FUNCTIONS}
+            refused = {key: (f"{key} does not apply to HLO text", "leave it out") for key in _ONLY_FOR_FUNCTIONS}
         else:
-            fix = "leave it out: the files of a function are read anyway"
+            fix = "leave it out: the source files of a function are always read"
             refused["source-root"] = ("source-root is for HLO text", fix)
         if "fail-on" not in {*value, *defaults}:
-            what = "is about what rules find, and nothing that they find fails this check"
+            what = "has no effect: no finding of a rule fails this check"
             refused |= {key: (f"{key} {what}", 'add fail-on = "warning"') for key in _OF_RULES}
         for key, (what, fix) in refused.items():
             if key in value:

@@ -183,12 +183,12 @@ def read(kind: type[_Document], found: object, *, name: str, key: str, command: 
 
     if not isinstance(found, dict) or key not in found:
         raise HloscopeError(
-            f"{name} is no report of hloscope", fix=f"make one with hloscope {command} --format json -o FILE"
+            f"{name} is not a report of hloscope", fix=f"create one with hloscope {command} --format json -o FILE"
         )
     if found.get("schema") != SCHEMA:
         raise HloscopeError(
-            f"{name} is a report of schema {found.get('schema')}, and this hloscope reads {SCHEMA}",
-            fix="make it again with this version",
+            f"{name} is a report of schema {found.get('schema')}, but this hloscope reads schema {SCHEMA}",
+            fix="create it again with this version",
         )
     try:
         layout = _layout_of(kind)  # type: ignore[arg-type]
@@ -196,7 +196,7 @@ def read(kind: type[_Document], found: object, *, name: str, key: str, command: 
         return msgspec.convert(whole, kind, dec_hook=_from_text)
     except (msgspec.ValidationError, _NoRowError) as error:
         why = _TWO_PLACES.sub(r" - at `\g<outer>\g<inner>`", str(error))
-        raise HloscopeError(f"{name} is no whole report of hloscope", why=why) from None
+        raise HloscopeError(f"{name} is not a complete report of hloscope", why=why) from None
 
 
 _TWO_PLACES = re.compile(r" - at `\$(?P<inner>[^`]*)` - at `(?P<outer>[^`]*)`")
@@ -252,9 +252,9 @@ class _Rows:
     def _row(self, name: str, number: int) -> Any:
         table = self._tables.get(name)
         if not isinstance(table, list):
-            raise _NoRowError(f"`$.{name}` is no table")
+            raise _NoRowError(f"`$.{name}` is not a table")
         if not 0 <= number < len(table):
-            raise _NoRowError(f"`$.{name}` has {len(table)} rows, and something refers to number {number}")
+            raise _NoRowError(f"`$.{name}` has {len(table)} rows, but something refers to row {number}")
         return table[number]
 
 

@@ -37,7 +37,7 @@ class _ShortInNotebooks(Exception):  # noqa: N818 (no error of its own)
 
 
 class HloscopeError(_ShortInNotebooks):
-    """A problem with the input or the machine that the user can do something about.
+    """A problem with the input or the machine that the user can fix.
 
     Attributes:
         what: One lower-case sentence without a full stop: what is wrong.
@@ -93,15 +93,15 @@ class TargetError(HloscopeError):
 
 
 class ImportedTwiceError(TargetError):
-    """A module registers what can be registered only once in a process, which imported it before."""
+    """A module registers something a second time that a process can register only once."""
 
 
 class ProfileError(HloscopeError):
-    """A profile cannot be read, or is of something else than it is compared with."""
+    """A profile cannot be read, or is of a different program than it is compared with."""
 
 
 class NotationError(HloscopeError):
-    """An argument type, a PartitionSpec, a mesh or an option is written wrongly."""
+    """An argument type, a PartitionSpec, a mesh or an option is invalid."""
 
 
 class MeshError(HloscopeError):
@@ -109,7 +109,7 @@ class MeshError(HloscopeError):
 
 
 class DeviceCountError(MeshError):
-    """A program needs another number of simulated devices than it is shown.
+    """A program needs a different number of simulated devices than there are.
 
     Attributes:
         needed: How many it needs.
@@ -120,29 +120,29 @@ class DeviceCountError(MeshError):
         self.needed = needed
         self.available = available
         super().__init__(
-            f"{needed} simulated devices are needed, and there are {available}",
-            fix=f"ask for a mesh of {needed} devices",
+            f"{needed} simulated devices are needed, but there are {available}",
+            fix=f"use a mesh of {needed} devices",
         )
 
 
 class SliceError(HloscopeError):
-    """The slice name is unknown, or such a slice does not exist."""
+    """The slice name is unknown, or there is no such slice."""
 
 
 class TraceError(HloscopeError):
-    """JAX refused the program while tracing or lowering it."""
+    """JAX rejected the program while tracing or lowering it."""
 
 
 class CompileError(HloscopeError):
-    """The compiler refused the program, for example because it does not fit in HBM."""
+    """The compiler rejected the program, for example because it does not fit in HBM."""
 
 
 class HbmError(CompileError):
-    """The compiler refuses the program because it does not fit in HBM."""
+    """The compiler rejected the program because it does not fit in HBM."""
 
 
 class CompilerDiedError(CompileError):
-    """The process that runs the compiler ended before it was done.
+    """The process that runs the compiler died before it finished.
 
     Attributes:
         by_machine: Whether the machine may have ended it, for want of memory or room, and not the program.
@@ -152,7 +152,7 @@ class CompilerDiedError(CompileError):
 
 
 class TimeLimitError(HloscopeError):
-    """Something took longer than it may.
+    """Something took longer than its time limit.
 
     Attributes:
         doing: What was being done, `compiling step for v5e:2x4`.
@@ -166,25 +166,25 @@ class TimeLimitError(HloscopeError):
         self.waited_s = 0.0
         super().__init__(
             f"{doing} took longer than {limit_s:g} s",
-            fix="allow more: --timeout SECONDS, timeout in the targets file, or HLOSCOPE_TIMEOUT; 0 is no limit",
+            fix="allow more: --timeout SECONDS, timeout in the targets file, or HLOSCOPE_TIMEOUT; 0 means no limit",
         )
 
     def after_waiting(self, seconds: float) -> TimeLimitError:
         """The same, with how long of the time it waited for compiles of other processes, where that is much of it."""
         self.waited_s = seconds
         if seconds > self.limit_s / 10:
-            self.why = f"{round(seconds, 1):g} s of that it waited for compiles of other processes"
-            self.fix = f"let more compile at once, where there is memory for it: HLOSCOPE_MAX_WORKERS; or {self.fix}"
+            self.why = f"for {round(seconds, 1):g} s of that it waited for compiles of other processes"
+            self.fix = f"allow more parallel compiles if memory permits: HLOSCOPE_MAX_WORKERS; or {self.fix}"
         self.args = (str(self),)
         return self
 
 
 class WrongCallError(HloscopeError, TypeError):
-    """A call does not fit the function's signature: what Python itself raises a `TypeError` for."""
+    """A call does not match the function's signature; Python itself would raise a `TypeError`."""
 
 
 class UnknownKeywordError(WrongCallError):
-    """A call has a keyword that there is not."""
+    """A call has an unknown keyword."""
 
 
 class HloParseError(HloscopeError):
@@ -201,12 +201,17 @@ class HloParseError(HloscopeError):
         super().__init__(what, where=where, excerpt=excerpt, fix=fix)
 
 
+def is_own_file(path: str) -> bool:
+    """Whether code is hloscope's own."""
+    return path.startswith(_OWN)
+
+
 def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
     """A traceback without the frames of hloscope's own files."""
     if trace is None:
         return None
     rest = _without_own_frames(trace.tb_next)
-    if trace.tb_frame.f_code.co_filename.startswith(_OWN):
+    if is_own_file(trace.tb_frame.f_code.co_filename):
         return rest
     return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 

@@ -29,7 +29,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Finding:
-    """One thing worth telling the user, at one place of the compiled program.
+    """One thing worth reporting, at one place of the compiled program.
 
     Attributes:
         rule: The rule's name, readable after "allow": `opaque-communication`.
@@ -76,7 +76,7 @@ _OF_PLACES = re.compile(rf"%[\w.-]+|{_NUMBERS}|\b\d[\d.,]*(?: ?(?:[kMGTP]?B|us|m
 
 
 def cause_of(finding: Finding) -> tuple[object, ...]:
-    """What two findings share that have one cause, such as a layer that is written once and compiled 36 times.
+    """What findings with the same cause share, such as a layer that is written once and compiled 36 times.
 
     That is the rule, and the words without what names the place and says how much it is. Each stays a finding of its
     own, which is accepted, and fails a check, by itself.
@@ -101,7 +101,7 @@ def one_for_each_cause(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def with_others(finding: Finding, others: int) -> Finding:
     """A finding that stands for others of its cause too, and says so."""
-    words = f"{finding.message} (and {others:,} more such place{'' if others == 1 else 's'})"
+    words = f"{finding.message} (and {others:,} more place{'' if others == 1 else 's'} like it)"
     return replace(finding, message=words) if others else finding
 
 
@@ -131,7 +131,7 @@ SECTIONS = ("What it does", "Why it matters", "Example", "Use instead")
 def page_of_finding(
     name: str, summary: str, what: str, why: str, example: str, instead: str, severity: Severity = Severity.ERROR
 ) -> RuleDoc:
-    """The page of a finding that is no rule's; its texts behind the summary are those of `SECTIONS`, in that order."""
+    """The page of a finding that no rule makes; the texts after the summary are those of `SECTIONS`, in order."""
     sections = tuple(zip(SECTIONS, (what, why, example, instead), strict=True))
     return RuleDoc(name=name, severity=severity, summary=summary, sections=sections)
 
@@ -150,5 +150,5 @@ def severe(findings: Iterable[Finding], fail_on: str) -> tuple[Finding, ...]:
 
 
 def unaccepted(findings: Iterable[Finding], least: Severity) -> tuple[Finding, ...]:
-    """The findings that are as severe as `least` or worse, and that nobody has accepted."""
+    """The findings that are as severe as `least` or worse, and not accepted."""
     return tuple(finding for finding in findings if finding.severity.rank >= least.rank and finding.allowed is None)

@@ -70,7 +70,7 @@ def whole(name: str, value: object, *, least: int = 0, example: str | None = Non
     if found is None:
         refuse(name, "a whole number", value, example or f"{name}={max(least, 1)}")
     if found < least:
-        raise NotationError(f"{name}={found} is too small", fix=f"the least that {name} can be is {least}")
+        raise NotationError(f"{name}={found} is too small", fix=f"use {least} or more")
     return found
 
 
@@ -191,7 +191,7 @@ def mapping(name: str, value: object, *, example: str) -> dict[str, Any]:
         return {}
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return dict(value)
-    refuse(name, "a table by name", value, example)
+    refuse(name, "a dict with names as keys", value, example)
 
 
 def counts(name: str, value: object, *, least: int, what: str, example: str) -> dict[str, int]:
@@ -213,10 +213,12 @@ def counts(name: str, value: object, *, least: int, what: str, example: str) -> 
     for key, each in value.items():
         size = integer(each)
         if not isinstance(key, str) or size is None or size < least:
-            entry = f"the size of {shown(key)} is {shown(each)}" if isinstance(key, str) else f"{shown(key)} is no name"
+            entry = (
+                f"the size of {shown(key)} is {shown(each)}" if isinstance(key, str) else f"{shown(key)} is not a name"
+            )
             raise NotationError(
-                f"{name} must map {what}, and {entry}",
-                why=f"a name is text, and a size a whole number, {least} or more",
+                f"{name} must map {what}, but {entry}",
+                why=f"a name is text, and a size is a whole number of {least} or more",
                 fix=f"write {example}",
             )
         found[key] = size

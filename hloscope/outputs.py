@@ -23,8 +23,8 @@ def check_hlo_file(path: str | Path) -> None:
     head = _head(Path(path))
     if head and not head.lstrip().startswith(_MODULE):
         raise TargetError(
-            f"{path} exists and is no HLO text, which would be lost",
-            why="of files that exist only those of HLO text are written anew with compiled HLO",
+            f"{path} exists and is not HLO text, and it would be overwritten",
+            why="compiled HLO may overwrite only files of HLO text",
             fix="name another file, or delete this one",
         )
 
@@ -43,7 +43,7 @@ def check_report_file(path: str | Path | None) -> None:
     head = _head(Path(path))
     is_hlo = head.lstrip().startswith(_MODULE)
     if head and (is_hlo or Path(path).suffix in _SOURCES):
-        kind = "HLO text" if is_hlo else "Python's source"
+        kind = "HLO text" if is_hlo else "Python source"
         raise TargetError(
             f"{path} is {kind}, which the report would replace", fix="name another file for the report, or delete it"
         )

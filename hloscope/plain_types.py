@@ -22,6 +22,7 @@ ChangeKindText = Literal[
     "regrouped",
     "equivalent spelling",
 ]
+EdgeKindText = Literal["operand", "argument", "result"]
 JudgementText = Literal["same", "better", "worse", "different"]
 KindText = Literal[
     "all-gather",
@@ -437,7 +438,7 @@ class FiguresDict(TypedDict):
 
 
 class FindingDict(TypedDict):
-    """One thing worth telling the user, at one place of the compiled program."""
+    """One thing worth reporting, at one place of the compiled program."""
 
     rule: str
     severity: SeverityText
@@ -452,8 +453,38 @@ class FindingDict(TypedDict):
     allowed: str | None
 
 
+class GraphEdgeDict(TypedDict):
+    """One value that goes from one instruction to another."""
+
+    source: str
+    target: str
+    kind: EdgeKindText
+    position: int
+    attribute: str | None
+
+
+class GraphNodeDict(TypedDict):
+    """One instruction."""
+
+    id: str
+    computation: str
+    name: str
+    line: int
+    opcode: str
+    shape: str
+    bytes: int | None
+    collective: str | None
+    axes: list[str] | None
+    wire_bytes: int | None
+    time_us: float | None
+    executions: int | None
+    is_critical: bool
+    op_name: str | None
+    source: str | None
+
+
 class IntermediateFactDict(TypedDict):
-    """One large array that the program makes on the way."""
+    """One large intermediate array of the program."""
 
     name: str
     computation: str
@@ -513,7 +544,7 @@ class KeptWriteDict(TypedDict):
 
 
 class KernelDict(TypedDict):
-    """A Pallas or Mosaic kernel, or several calls of one that differ in nothing but their place in the text."""
+    """A Pallas or Mosaic kernel, or several calls of one that differ only in their place in the text."""
 
     name: str
     by_compiler: bool
@@ -659,7 +690,7 @@ class MemoryDict(TypedDict):
 
 
 class MemoryPeakDict(TypedDict):
-    """What lies in HBM of one device when most of it is taken, from the compiler's buffer assignment."""
+    """What is in HBM of one device at its peak, from the compiler's buffer assignment."""
 
     at: str
     op_name: str | None
@@ -749,7 +780,7 @@ class OutputComparisonDict(TypedDict):
 
 
 class OverlapDict(TypedDict):
-    """The longest matrix multiplication that a collective could run beside."""
+    """The longest matrix multiplication that a collective could overlap with."""
 
     name: str
     relation: RelationText
@@ -758,7 +789,7 @@ class OverlapDict(TypedDict):
 
 
 class PeakBufferDict(TypedDict):
-    """One buffer in HBM of one device, or several that differ in nothing but the layer they belong to."""
+    """One buffer in HBM of one device, or several that differ only in the layer they belong to."""
 
     role: BufferRoleText
     bytes: int
@@ -802,6 +833,20 @@ class PricedSliceDict(TypedDict):
     slice: SliceFactDict | None
     time: StepTimeDict | None
     collectives: list[CollectiveDict]
+    notes: list[str]
+
+
+class ProgramGraphDict(TypedDict):
+    """A compiled program, or a part of it, as a graph."""
+
+    schema: Literal[2]
+    target: str
+    module: str
+    slice: str | None
+    part: str
+    nodes: list[GraphNodeDict]
+    edges: list[GraphEdgeDict]
+    critical_path_us: float | None
     notes: list[str]
 
 
@@ -1031,7 +1076,7 @@ class StepTimeDict(TypedDict):
 
 
 class SuggestedSpecDict(TypedDict):
-    """How an argument, a result, or all arrays of one kind are to lie."""
+    """The sharding suggested for an argument, a result, or all arrays of one kind."""
 
     name: str
     count: int
@@ -1106,7 +1151,7 @@ class TensorDict(TypedDict):
 
 
 class TimedComputationDict(TypedDict):
-    """One computation of the schedule, which is told once however often it runs."""
+    """One computation of the schedule, which is listed once however often it runs."""
 
     name: str
     executions: int
@@ -1243,7 +1288,7 @@ class UncomparedProgramDict(TypedDict):
 
 
 class UnknownOperationDict(TypedDict):
-    """Operations on the critical path whose time nothing says."""
+    """Operations on the critical path whose time is unknown."""
 
     what: str
     count: int
@@ -1279,7 +1324,7 @@ class UntestedDict(TypedDict):
 
 
 class VerificationDict(TypedDict):
-    """A program beside its reference."""
+    """A program compared with its reference."""
 
     schema: Literal[2]
     target: str

@@ -42,7 +42,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
         shift += 7
         if shift > _MOST_BITS:
-            raise WireError(f"a number at byte {at:,} is longer than any")
+            raise WireError(f"the number at byte {at:,} is too long")
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Value]]:
@@ -67,16 +67,16 @@ def raw_fields(data: bytes) -> Iterator[tuple[int, Value, bytes]]:
         key, at = varint(data, at)
         number, wire_type = key >> 3, key & 7
         if number == 0:
-            raise WireError(f"byte {begin:,} begins no field")
+            raise WireError(f"no field begins at byte {begin:,}")
         if wire_type == _VARINT:
             value, at = varint(data, at)
             yield number, value, data[begin:at]
             continue
         size, at = varint(data, at) if wire_type == _LENGTH else (_FIXED_SIZES.get(wire_type, -1), at)
         if size < 0:
-            raise WireError(f"byte {begin:,} begins a field of no known kind")
+            raise WireError(f"the field at byte {begin:,} is of an unknown kind")
         if at + size > end:
-            raise WireError(f"field {number} at byte {at:,} goes on for {at + size - end:,} bytes after the end")
+            raise WireError(f"field {number} at byte {at:,} extends {at + size - end:,} bytes beyond the end")
         value, at = data[at : at + size], at + size
         yield number, value, data[begin:at]
 
@@ -100,7 +100,7 @@ def integers(value: Value) -> tuple[int, ...]:
 def double(value: Value) -> float:
     """The number in eight fixed bytes."""
     if isinstance(value, int) or len(value) != 8:
-        raise WireError("a fixed number has eight bytes")
+        raise WireError("a fixed number must have eight bytes")
     return float(struct.unpack("<d", value)[0])
 
 

@@ -144,7 +144,10 @@ _WORDS: dict[str, tuple[_Word, ...]] = {
     "stop-after": (_Word("stop_after", _COUNT),),
     "allow-writes": (_Word("allow_writes=True"),),
     "save": (_Word("save", _PLACEHOLDER, _quoted),),
-    "format": (_Word("report", r"(?:text|json|markdown|github|sarif|junit)\b", _quoted),),
+    "format": (_Word("report", r"(?:text|json|markdown|github|sarif|junit|dot|graphml|svg)\b", _quoted),),
+    "computation": (_Word("computation", _WORD, _quoted),),
+    "around": (_Word("around", _WORD, _quoted),),
+    "hops": (_Word("hops", _COUNT),),
     "write": (_Word("write"),),
     "profile": (_Word("profile"),),
     "keep": (_Word("keep"),),
@@ -191,7 +194,7 @@ _SENTENCES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (rf"hloscope ({_COMMANDS}) --debug", rf"hloscope.\1 with HLOSCOPE_TRACEBACK={FULL}"),
     (rf"hloscope ({_COMMANDS})\b", r"hloscope.\1"),
     (r"all of them with --format json", "all of them in to_dict()"),
-    (r"repeat --out once per output", "give out one entry for each output"),
+    (r"repeat --out once per output", "pass out with one entry per output"),
     (r"alone, with --only(?! )", 'alone, with only="NAME"'),
     (r"--all analyses every one", "hloscope.analyze_all every one"),
 )
@@ -259,7 +262,13 @@ def _worded(value: Any, *, is_text: bool) -> Any:
             new = _worded(old, is_text=each.name in _TEXTS)
             if new is not old:
                 changed[each.name] = new
-    return replace(value, **changed) if changed else value
+    return _changed(value, changed) if changed else value
+
+
+def _changed(value: Any, changes: dict[str, Any]) -> Any:
+    """With some fields changed, and what it was made of still known, where it remembers that."""
+    made = replace(value, **changes)
+    return value._remembered_by(made) if hasattr(value, "_remembered_by") else made
 
 
 def _like(value: tuple[Any, ...], members: list[Any]) -> Any:

@@ -4,7 +4,8 @@
 `file:///mnt/cache`; `HLOSCOPE_REMOTE_CACHE_MODE=read` writes nothing there. Entries are JSON, and are believed only as
 far as their seal holds: an HMAC under `HLOSCOPE_REMOTE_CACHE_KEY`, so that whoever has no key can neither make an entry
 nor exchange two; without a key a checksum, and whoever may write there is trusted. A cache that is away, slow or full
-of something else costs time and nothing more: it is mentioned once, and left alone from then on.
+of something else costs time and nothing more, and of that no more than a minute in each process: it is mentioned once,
+and left alone from then on.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ import hashlib
 import hmac
 import logging
 import os
+import re
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeVar
 
 from hloscope.errors import HloscopeError, NotationError, did_you_mean
@@ -27,15 +31,24 @@ T = TypeVar("T")
 
 ADDRESS, MODE, KEY = "HLOSCOPE_REMOTE_CACHE", "HLOSCOPE_REMOTE_CACHE_MODE", "HLOSCOPE_REMOTE_CACHE_KEY"
 """Environment variables."""
+NOTES = "HLOSCOPE_REMOTE_CACHE_NOTES"
+"""The environment variable for a folder in which processes of one check leave what they found of the cache."""
 _MODES = ("read", "read-write")
 _FORMAT = 1
 _LONGEST_S = 15.0
 """How long an answer is waited for."""
+_MOST_LOST_S = 60.0
+"""How long a process waits for answers that bring it nothing, all of them together."""
 _LARGEST_BYTES = 256 << 20
 """No entry is as large; what is more is not read."""
 _LEAST_KEY_BYTES = 16
+_PASSWORD = re.compile(r"://[^/\s]*@")
+_AWAY, _READ_ONLY = "away", "read-only"
 
 _log = logging.getLogger("hloscope")
+_silent = logging.NullHandler()
+_TALKING = ("paramiko", "asyncio")
+"""Loggers of clients that print a traceback for what is told here in a line, unless somebody handles what they say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +69,19 @@ class _State:
     Attributes:
         away: Why it is not asked any more; None while it is.
         read_only: Whether writing there has failed.
+        lost_s: How long was waited for answers that brought nothing.
+        opened: Its file system and the folder in it, once they were asked for. fsspec keeps one for each thread, and
+            every answer is waited for in a thread of its own.
     """
 
     away: str | None = None
     read_only: bool = False
+    lost_s: float = 0.0
+    opened: tuple[Any, str] | None = None
 
 
-_states: dict[str, _State] = {}
+_states: dict[tuple[int, str], _State] = {}
+"""By process, as connections are of the one that opened them, and address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +101,14 @@ class RemoteStore:
     def get(self, kind: str, key: str) -> bytes | None:
         """The entry of a key; None where there is none, or none that can be believed."""
         data = self._asked(lambda files, folder: files.cat_file(f"{folder}/{_name(kind, key)}"))
-        return None if data is None or len(data) > _LARGEST_BYTES else self._opened(kind, key, data)
+        return None if data is None or len(data) > _LARGEST_BYTES else self._unsealed(kind, key, data)
 
     def put(self, kind: str, key: str, body: bytes) -> None:
         """Puts an entry there, as far as that is possible."""
-        if not self.writes or self._state.read_only:
+        if not self.writes or self._is_noted(_READ_ONLY):
             return
         data = self._sealed(kind, key, body)
-
-        def write(files: Any, folder: str) -> None:
-            path = f"{folder}/{_name(kind, key)}"
-            try:
-                files.pipe_file(path, data)
-            except FileNotFoundError:
-                files.makedirs(folder, exist_ok=True)
-                files.pipe_file(path, data)
-
-        self._asked(write, writing=True)
+        self._asked(lambda files, folder: _written(files, folder, _name(kind, key), data), writing=True)
 
     def reached(self) -> str | None:
         """Asks for nothing in particular; returns why nothing can be read, or None where it can."""
@@ -107,26 +117,67 @@ class RemoteStore:
 
     @property
     def _state(self) -> _State:
-        return _states.setdefault(self.url, _State())
+        return _states.setdefault((os.getpid(), self.url), _State())
+
+    def _opened(self) -> tuple[Any, str]:
+        state = self._state
+        if state.opened is None:
+            state.opened = _opened_address(self.url)
+        return state.opened
 
     def _asked(self, ask: Callable[[Any, str], T], *, writing: bool = False) -> T | None:
         """An answer; None where there is none, after a word on why unless that is usual."""
-        if self._state.away is not None:
+        if self._is_noted(_AWAY):
             return None
+        begun = time.monotonic()
+        found: T | None = None
         try:
-            return _within(_LONGEST_S, lambda: ask(*_opened_address(self.url)))
-        except FileNotFoundError:
-            return None
+            found = _within(_LONGEST_S, lambda: ask(*self._opened()))
         except Exception as error:  # whatever a file system of anybody's raises
-            why = _in_words(error, self.url)
             if writing:
-                self._state.read_only = True
-                if self.reached() is None:
-                    _log.warning("hloscope: nothing can be written to the shared cache %s: %s", shown(self.url), why)
-            else:
-                self._state.away = why
-                _log.warning("hloscope: goes on without the shared cache %s: %s", shown(self.url), why)
-            return None
+                self._cannot_be_written(_in_words(error))
+            elif not isinstance(error, FileNotFoundError):
+                self._give_up(_in_words(error))
+        self._lose(time.monotonic() - begun if found is None else 0.0)
+        return found
+
+    def _lose(self, seconds: float) -> None:
+        """Takes note of time that brought nothing; after too much of it the cache is left alone."""
+        self._state.lost_s += seconds
+        if self._state.lost_s > _MOST_LOST_S and self._state.away is None:
+            self._give_up(f"it is slow: {self._state.lost_s:.0f} s were waited for answers that brought nothing")
+
+    def _cannot_be_written(self, why: str) -> None:
+        self._state.read_only = True
+        if self.reached() is None and self._note(_READ_ONLY):
+            _log.warning("hloscope: nothing can be written to the shared cache %s: %s", shown(self.url), why)
+
+    def _give_up(self, why: str) -> None:
+        self._state.away = why
+        if self._note(_AWAY):
+            _log.warning("hloscope: goes on without the shared cache %s: %s", shown(self.url), why)
+
+    def _note(self, what: str) -> bool:
+        """Leaves a note for the other processes of a check; returns whether it is the first such one."""
+        path = self._path_of_note(what)
+        try:
+            if path is not None:
+                path.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        except OSError:  # the others find out for themselves
+            pass
+        return True
+
+    def _is_noted(self, what: str) -> bool:
+        """Whether this process, or another of its check, has found the cache to be so."""
+        known = self._state.away is not None if what == _AWAY else self._state.read_only
+        path = None if known else self._path_of_note(what)
+        return known or (path is not None and path.exists())
+
+    def _path_of_note(self, what: str) -> Path | None:
+        folder = os.environ.get(NOTES)
+        return None if not folder else Path(folder, f"{what}-{hashlib.sha256(self.url.encode()).hexdigest()}")
 
     def _sealed(self, kind: str, key: str, body: bytes) -> bytes:
         import msgspec
@@ -134,7 +185,7 @@ class RemoteStore:
         seal, made_by = self._seal(kind, key, body), f"hloscope {__version__}"
         return msgspec.json.encode(_Entry(format=_FORMAT, made_by=made_by, kind=kind, seal=seal, body=body))
 
-    def _opened(self, kind: str, key: str, data: bytes) -> bytes | None:
+    def _unsealed(self, kind: str, key: str, data: bytes) -> bytes | None:
         """What an entry holds; None where it is damaged, another one, or sealed otherwise."""
         import msgspec
 
@@ -203,10 +254,24 @@ def _name(kind: str, key: str) -> str:
     return f"{kind}-{hashlib.sha256(key.encode()).hexdigest()}.json"
 
 
+def _written(files: Any, folder: str, name: str, data: bytes) -> bool:
+    """Writes a file, in a folder that is made where there is none; no bucket is made, which some paths begin with."""
+    try:
+        files.pipe_file(f"{folder}/{name}", data)
+    except FileNotFoundError:
+        if not folder.startswith("/"):
+            raise
+        files.makedirs(folder, exist_ok=True)
+        files.pipe_file(f"{folder}/{name}", data)
+    return True
+
+
 def _opened_address(url: str) -> tuple[Any, str]:
     """The file system of an address, and the folder in it."""
     import fsspec
 
+    for name in _TALKING:
+        logging.getLogger(name).addHandler(_silent)
     files, folder = fsspec.core.url_to_fs(url)
     return files, folder.rstrip("/")
 
@@ -237,7 +302,7 @@ def _within(seconds: float, run: Callable[[], T]) -> T:
     return found[0]
 
 
-def _in_words(error: BaseException, url: str) -> str:
-    """What an error says in one line, without the password of its address."""
+def _in_words(error: BaseException) -> str:
+    """What an error says in one line, without the password of an address."""
     words = " ".join(str(error).split()) or "it says nothing more"
-    return f"{type(error).__name__}: {words.replace(url, shown(url))[:300]}"
+    return f"{type(error).__name__}: {_PASSWORD.sub('://', words)[:300]}"

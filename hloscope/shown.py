@@ -16,7 +16,21 @@ from hloscope.errors import Helpful
 from hloscope.given import whole
 from hloscope.python_words import front_door
 
-Format = Literal["text", "json", "markdown", "codequality", "github", "sarif", "junit", "trace", "xplane"]
+Format = Literal[
+    "text",
+    "json",
+    "markdown",
+    "codequality",
+    "github",
+    "sarif",
+    "junit",
+    "html",
+    "trace",
+    "xplane",
+    "dot",
+    "graphml",
+    "svg",
+]
 Grouping = Literal["module", "axis", "line", "kind"]
 
 
@@ -122,23 +136,25 @@ class Shown(Fixed, Helpful):
         colour: bool = False,
         group_by: Grouping | None = None,
         everything: bool = False,
+        source: bool = True,
     ) -> str:
         """The report, as the command prints it.
 
         Args:
-            format: `text`, `json`, and `markdown`, `github`, `codequality`, `sarif` or `junit` where there is one; not
-                those that only `save` writes.
+            format: `text`, `json`; `markdown`, `github`, `codequality`, `sarif`, `junit` or `html` where there is one;
+                of a graph `dot`, `graphml` and `svg`. Those of a timeline that are no text only `save` writes.
             width: Columns of text.
             colour: Whether text has ANSI colours.
             group_by: Of an analysis: what its collectives are grouped by; by default where they are many.
             everything: Of an analysis: list each collective and finding by itself.
+            source: Of a page (`html`): whether it holds lines of the user's code.
 
         Raises:
             NotationError: There is no such format of this result, or no such grouping.
         """
         columns = whole("width", width, least=1, example="width=100")
         shown: str = import_module("hloscope.report.formats").report_of(
-            self, format, width=columns, colour=colour, group_by=group_by, everything=everything
+            self, format, width=columns, colour=colour, group_by=group_by, everything=everything, source=source
         )
         return shown
 
@@ -169,6 +185,11 @@ class Shown(Fixed, Helpful):
 
     def __str__(self) -> str:
         return self.report().rstrip("\n")
+
+    def _repr_html_(self) -> str | None:
+        """The result for a notebook as HTML; None where it is shown as Markdown."""
+        shown: str | None = import_module("hloscope.report.fragments").fragment_of(self)
+        return shown
 
     def _repr_markdown_(self) -> str:
         """The report in Markdown; where it has none, as text in a block."""

@@ -166,7 +166,7 @@ def _most_bytes() -> int:
     text = os.environ.get("HLOSCOPE_CACHE_SIZE", "").strip()
     found = capacity(text) if text else MOST_BYTES
     if found is None:
-        raise NotationError(f"HLOSCOPE_CACHE_SIZE={text!r} is no size", fix="write it as 512MiB, 2GB or 10GiB")
+        raise NotationError(f"HLOSCOPE_CACHE_SIZE={text!r} is not a size", fix="write it as 512MiB, 2GB or 10GiB")
     return found
 
 

@@ -10,6 +10,7 @@ import pytest
 import hloscope
 from hloscope import rules
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.program_graph import ProgramGraph
 from hloscope.analysis.model.recording import Recording
 from hloscope.analysis.model.suggestion import Suggestions
 from hloscope.analysis.model.timeline import Timeline
@@ -53,6 +54,7 @@ COMMANDS = {
             "fail_on": "Analysis.fails(fail_on)",
             "group_by": "Analysis.report(group_by)",
             "everything": "Analysis.report(everything)",
+            "source": "Analysis.report(source)",
         },
     ),
     "record": (
@@ -95,6 +97,16 @@ COMMANDS = {
         },
     ),
     "timeline": (hloscope.timeline, Timeline, {"target": "timeline(target)"}),
+    "graph": (
+        hloscope.program_graph,
+        ProgramGraph,
+        {
+            "target": "program_graph(target)",
+            "computation": "program_graph(computation)",
+            "around": "program_graph(around)",
+            "hops": "program_graph(hops)",
+        },
+    ),
     "explain": (
         hloscope.explain,
         Explanations,
@@ -106,7 +118,11 @@ COMMANDS = {
             "no_try": "explain(trials)",
         },
     ),
-    "shardings": (hloscope.shardings, ShardingTable, {"target": "shardings(target)"}),
+    "shardings": (
+        hloscope.shardings,
+        ShardingTable,
+        {"target": "shardings(target)", "draw": "ShardingTable.draw(width)"},
+    ),
     "verify": (
         hloscope.verify,
         Verification,
@@ -163,6 +179,7 @@ COMMANDS = {
             "fail_on": "DiffDocument.fails(fail_on)",
             "at_least_ok": "DiffDocument.fails(at_least_ok)",
             "equivalent": "diff(equivalent)",
+            "source": "DiffDocument.report(source)",
             "config": "diff(config)",
             "no_cache": "diff(cached)",
         },
@@ -202,7 +219,7 @@ COMMANDS = {
 }
 RESULTS = (
     *(Analysis, Recording, Prices, Explanations, ShardingTable, Verification),
-    *(CheckReport, DiffDocument, CompareDocument, Checkups, Suggestions, Timeline),
+    *(CheckReport, DiffDocument, CompareDocument, Checkups, Suggestions, Timeline, ProgramGraph),
 )
 HOLDERS = {
     "hloscope": hloscope,

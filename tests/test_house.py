@@ -14,13 +14,13 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "hloscope").rglob("*.py"))
 PUBLIC = (
     "Accepted Analysis ArrayFact BaselineError CheckReport Checkups Collective Collectives CompileError "
-    "CompilerDiedError ConfigError ConfigMistakesError DeviceCountError DiffDocument DumpedModules "
-    "DumpedResult ExecutorError Explanation Explanations Finding HbmError HloParseError HloscopeError "
-    "ImportedTwiceError MeshError NotationError PluginError Prices ProfileError RecordedProgram Recorder "
-    "Recording ShardingTable SliceError SuggestedSpec Suggestion Suggestions TargetError TimeLimitError Timeline Total "
-    "Totals TraceError UnknownKeywordError Unpriced UnsupportedJaxError Verification WrongCallError __version__ accept "
-    "aio analyze analyze_all analyze_text check compare contracts diff doctor explain measure merge_reports price "
-    "record recording rules shardings suggest target timeline verify "
+    "CompilerDiedError ConfigError ConfigMistakesError DeviceCountError DiffDocument DumpedModules DumpedResult "
+    "ExecutorError Explanation Explanations Finding HbmError HloParseError HloscopeError ImportedTwiceError MeshError "
+    "NotationError Picture PluginError Prices ProfileError ProgramGraph RecordedProgram Recorder Recording "
+    "ShardingTable SliceError SuggestedSpec Suggestion Suggestions TargetError TimeLimitError Timeline Total Totals "
+    "TraceError UnknownKeywordError Unpriced UnsupportedJaxError Verification WrongCallError __version__ accept aio "
+    "analyze analyze_all analyze_text check compare contracts diff doctor explain measure merge_reports price "
+    "program_graph record recording rules shardings suggest target timeline verify "
 ).split()
 HEAVY = ("jax", "jaxlib", "networkx", "libtpu")
 

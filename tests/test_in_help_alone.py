@@ -204,7 +204,7 @@ def test_the_wrong_entry_of_a_mesh_is_named(says, mesh):
 
 def test_a_missing_mesh_is_suggested_with_the_axes_that_are_named():
     error = refusal(hloscope.analyze, mlp, ("bf16[8@(data,pipe),2048@model]", "bf16[2048,256]"))
-    assert error.fix == 'give one, for example mesh={"data": 4, "pipe": 2, "model": 2}'
+    assert error.fix == 'add a mesh, for example mesh={"data": 4, "pipe": 2, "model": 2}'
 
 
 def test_slices_of_other_sizes_than_the_mesh_are_no_reason_to_give_a_slice(says):
@@ -234,8 +234,8 @@ def test_an_attribute_that_is_not_there_was_meant_to_be_another(experts, holder,
 
 
 def test_what_python_and_notebooks_ask_for_is_refused_plainly(experts):
-    with pytest.raises(AttributeError, match=r"'Analysis' object has no attribute '_repr_html_'$"):
-        _ = experts._repr_html_
+    with pytest.raises(AttributeError, match=r"'Analysis' object has no attribute '_repr_latex_'$"):
+        _ = experts._repr_latex_
     assert not hasattr(experts, "shape")
     assert copy.deepcopy(experts) == experts
 
@@ -290,9 +290,9 @@ def test_the_help_of_the_package_shows_examples_and_functions_first():
 @pytest.mark.tpu_compiler
 def test_a_recorder_prints_as_what_it_recorded():
     recorder = hloscope.recording("v5e:2x4")
-    assert repr(recorder) == str(recorder) == "<Recorder for v5e:2x4: not begun>"
+    assert repr(recorder) == str(recorder) == "<Recorder for v5e:2x4: not started>"
     with recorder:
-        assert "under way" in repr(recorder)
+        assert "in progress" in repr(recorder)
         jax.jit(lambda x: x @ x)(jnp.ones((64, 64)))
     assert str(recorder) == str(recorder.result)
     assert repr(recorder) == repr(recorder.result)

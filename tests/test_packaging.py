@@ -50,6 +50,8 @@ def test_the_wheel_reads_hlo_without_the_checkout(built, root, tmp_path):
     schemas = {f"hloscope/schemas/{path.name}" for path in (root / "hloscope" / "schemas").glob("*.json")}
     assert "hloscope/schemas/analysis.json" in schemas <= names
     assert "hloscope/py.typed" in names
+    assets = {f"hloscope/report/html/assets/{path.name}" for path in (root / "hloscope/report/html/assets").iterdir()}
+    assert "hloscope/report/html/assets/page.html" in assets <= names
     text = "HloModule m\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); import hloscope\n"

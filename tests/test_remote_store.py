@@ -133,6 +133,52 @@ def test_a_cache_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch, c
     assert len(caplog.messages) == 1
 
 
+def test_what_one_process_of_a_check_finds_the_others_need_not(tmp_path, monkeypatch, caplog):
+    (tmp_path / "notes").mkdir()
+    monkeypatch.setenv(remote_store.NOTES, str(tmp_path / "notes"))
+    asked = []
+    monkeypatch.setattr(remote_store, "_opened_address", lambda url: asked.append(url) or 1 / 0)
+    for _ in range(3):
+        remote_store._states.clear()  # as in another process
+        assert RemoteStore("s3://bucket/cache").get("compile", "key") is None
+    assert (len(asked), len(caplog.messages)) == (1, 1)
+    assert RemoteStore("s3://other/cache").get("compile", "key") is None
+    assert (len(asked), len(caplog.messages)) == (2, 2)
+
+
+def test_notes_that_cannot_be_left_are_no_error(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv(remote_store.NOTES, str(tmp_path / "gone"))
+    monkeypatch.setattr(remote_store, "_opened_address", lambda _: 1 / 0)
+    assert RemoteStore("s3://bucket/cache").get("compile", "key") is None
+    assert len(caplog.messages) == 1
+
+
+def test_time_that_brings_nothing_is_counted(shared, monkeypatch, caplog):
+    monkeypatch.setattr(remote_store, "_MOST_LOST_S", 100.0)
+    clock = iter(range(0, 10_000, 30))  # each answer takes half a minute
+    monkeypatch.setattr(remote_store.time, "monotonic", lambda: next(clock))
+    shared.put("compile", "key", b"body")
+    for _ in range(5):
+        assert shared.get("compile", "key") == b"body"
+    assert [shared.get("compile", "other") for _ in range(3)] == [None] * 3
+    assert caplog.messages == []
+    assert shared.get("compile", "other") is None
+    assert shared.get("compile", "key") is None
+    (said,) = caplog.messages
+    assert "it is slow: 120 s" in said
+
+
+def test_a_password_is_not_repeated(tmp_path, monkeypatch, caplog):
+    def refuse(_):
+        raise OSError("no route to https://me:secret@host:443/cache/compile-1.json")
+
+    monkeypatch.setattr(remote_store, "_opened_address", refuse)
+    assert RemoteStore("https://me:secret@host/cache").get("compile", "key") is None
+    (said,) = caplog.messages
+    assert said.endswith("no route to https://host:443/cache/compile-1.json")
+    assert "secret" not in said
+
+
 def test_what_cannot_be_written_can_still_be_read(tmp_path, shared, monkeypatch, caplog):
     shared.put("compile", "key", b"body")
     files, folder = remote_store._opened_address(shared.url)
@@ -140,6 +186,7 @@ def test_what_cannot_be_written_can_still_be_read(tmp_path, shared, monkeypatch,
     def refuse(*_args, **_kwargs):
         raise PermissionError("read only")
 
+    remote_store._states.clear()
     monkeypatch.setattr(files, "pipe_file", refuse)
     monkeypatch.setattr(remote_store, "_opened_address", lambda _: (files, folder))
     shared.put("compile", "other", b"body")

@@ -356,3 +356,12 @@ class TestTheSameIsMovedBy:
         of_step = hloscope.analyze(step, (layer, ARGS[0]), **ask)
         assert moves(of_module) == moves(of_step) == plain
         assert any(".w" in one.name or "['w']" in one.name for one in of_module.arguments), of_module.arguments
+
+
+def test_an_analysis_remembers_its_program_where_it_was_made():
+    found = hloscope.analyze(GATHER, mesh=MESH, slice="v5e:4x2")
+    assert found.timeline() == hloscope.timeline(GATHER, mesh=MESH, slice="v5e:4x2")
+    for elsewhere in (pickle.loads(pickle.dumps(found)), hloscope.Analysis.from_dict(found.to_dict())):
+        assert elsewhere == found
+        with pytest.raises(HloscopeError, match="not available here"):
+            elsewhere.timeline()

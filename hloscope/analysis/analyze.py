@@ -98,16 +98,16 @@ def _cut_off(module: HloModule) -> Iterator[Unmodelled]:
     if module.truncated and entry_of(module) is None:
         what = f"the text is cut off before ENTRY, after %{last}, its last whole computation"
         effect = (
-            "nothing tells how often what there is runs: it is counted as if it ran once, so every count and total is "
-            "a lower bound; arguments, outputs and intermediates are not known"
+            "how often the remaining computations run is unknown: each is counted once, so every count and total is a "
+            "lower bound; arguments, outputs and intermediates are not known"
         )
     elif module.truncated:
         what = f"the text is cut off, or broken, after %{last}, its last whole computation"
-        effect = "what came after it is in no total, so totals are lower bounds"
+        effect = "what came after it is not counted, so totals are lower bounds"
     elif _lost_its_entry(module):
-        what = f"no computation is marked ENTRY: %{last}, the last one, is taken for it"
+        what = f"no computation is marked ENTRY: %{last}, the last one, is used as the entry"
         effect = (
-            "the text is likely cut off between two computations; what came after is in no total, so totals are lower "
+            "the text is likely cut off between two computations; what came after is not counted, so totals are lower "
             "bounds"
         )
     else:
@@ -159,13 +159,13 @@ def _notes(module: HloModule, mesh: Mesh, found: Found, *, assumed: bool) -> Ite
         yield from _doubts_about_mesh(module, mesh, [move.collective for move in found.moves])
     if assumed:
         yield (
-            "the text is the program of one slice and does not say which part of the mesh a slice holds: taken to be "
+            "the text is the program of one slice and does not say which part of the mesh a slice holds: assumed to be "
             f"{devices} consecutive devices, so axis names are right only if the axis across slices is the major one"
         )
     unplaced = [move.collective.name for move in found.moves if move.transfer.device_ids]
     if unplaced:
         yield (
-            f"the mesh axes of {_names(unplaced)} are not known: the text names devices, and does not tell which "
+            f"the mesh axes of {_names(unplaced)} are not known: the text names devices, but does not say which "
             "partition runs on which of them"
         )
     unmatched = [
@@ -174,7 +174,7 @@ def _notes(module: HloModule, mesh: Mesh, found: Found, *, assumed: bool) -> Ite
         if move.collective.axes is None and move.collective.groups and not move.transfer.device_ids
     ]
     if unmatched:
-        yield f"the groups of {_names(unmatched)} follow no axes of the mesh, and are shown as they are"
+        yield f"the groups of {_names(unmatched)} do not match any axes of the mesh and are shown as they are"
 
 
 def _names(instructions: Iterable[str]) -> str:
@@ -203,7 +203,7 @@ def _doubts_about_mesh(module: HloModule, mesh: Mesh, collectives: Sequence[Coll
         named = named or printed
     better = _order_of_whole_axes(mesh, collectives)
     if named is not None:
-        yield f"the text names the mesh {_words(named)}, and {_words(mesh)} was given, whose names are used"
+        yield f"the text names the mesh {_words(named)}, but {_words(mesh)} was given: the given names are used"
     elif better is not None:
         yield (
             f"with its axes in the order {_words(better)} all collectives would run over whole axes of the mesh: "
@@ -212,7 +212,7 @@ def _doubts_about_mesh(module: HloModule, mesh: Mesh, collectives: Sequence[Coll
 
 
 def _axes(mesh: Mesh) -> tuple[tuple[str, int], ...]:
-    """The axes that tell devices apart."""
+    """The axes of more than one device."""
     axes = zip(mesh.axis_names, mesh.axis_sizes, strict=True)
     return tuple((name, size) for name, size in axes if size > 1)
 
@@ -255,7 +255,7 @@ def _all_whole(mesh: Mesh, groups: set[Groups]) -> bool:
     return all(axes is not None and set(axes) <= set(mesh.axis_names) for axes in found)
 
 
-_MAY_MOVE = "it may move data between devices that totals do not count"
+_MAY_MOVE = "it may move data between devices that is not counted in the totals"
 _NOT_COUNTED = "whatever it runs is not counted, so totals are a lower bound"
 _CALLS = frozenset({"while", "conditional", "fusion", "call", "async-start", "fusion-start", "call-start"})
 _NAME_SEVERAL = frozenset({"while", "conditional"})
@@ -285,7 +285,7 @@ def _entries(instruction: HloInstruction, unknown: frozenset[str]) -> Iterator[t
             yield what, unsupported(instruction, what, _MAY_MOVE)
     if opcode in _CALLS:
         for missing in _missing(instruction):
-            what = f"%{name} in %{instruction.computation.name} is a {opcode} that names no {missing}"
+            what = f"%{name} in %{instruction.computation.name} is a {opcode} with no {missing}"
             yield what, unsupported(instruction, what, _NOT_COUNTED)
 
 
@@ -328,7 +328,7 @@ def not_partitioned(module: HloModule, mesh: Mesh | None = None, *, one_slice: b
             return _entry(parameter, f"it has one device, but %{parameter.name} is sharded over more")
     alone = devices == 1 and (shardy_devices(module) == 1 or (mesh is not None and mesh.device_count == 1))
     marker = _first_marker(module, devices, alone)
-    return None if marker is None else _entry(marker, f"%{marker.name} still asks for a sharding")
+    return None if marker is None else _entry(marker, f"%{marker.name} still requests a sharding")
 
 
 def made_for_one_device(module: HloModule, mesh: Mesh | None, *, one_slice: bool = False) -> Unmodelled | None:
@@ -343,8 +343,8 @@ def made_for_one_device(module: HloModule, mesh: Mesh | None, *, one_slice: bool
         return None
     axes = " ".join(f"{name}={size}" for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True))
     return Unmodelled(
-        what=f"the program is compiled for one device, and the mesh {axes} has {mesh.device_count}",
-        effect="nothing in it is sharded, so it says nothing about what moves on that mesh",
+        what=f"the program is compiled for one device, but the mesh {axes} has {mesh.device_count}",
+        effect="nothing in it is sharded, so it does not show what moves on that mesh",
     )
 
 
@@ -352,7 +352,7 @@ def _entry(instruction: HloInstruction, evidence: str) -> Unmodelled:
     return unsupported(
         instruction,
         f"the program is not partitioned yet: {evidence}",
-        "shapes are those of whole arrays, and the compiler has yet to put its collectives in",
+        "shapes are global, and the compiler has not inserted its collectives yet",
     )
 
 

@@ -108,7 +108,7 @@ def _unreached(graph: HloGraph, candidates: dict[str, tuple[HloInstruction, ...]
         if name not in reached:
             yield unsupported(
                 ops[0],
-                f"computation %{name} holds %{ops[0].name}, but nothing that ENTRY reaches calls it",
+                f"computation %{name} contains %{ops[0].name}, but is not reachable from ENTRY",
                 "its transfers are not counted, so totals are a lower bound",
             )
 
@@ -140,7 +140,7 @@ def _unstarted_chains(candidates: dict[str, tuple[HloInstruction, ...]], continu
             if chain not in started:
                 yield unsupported(
                     op,
-                    f"%{op.name} carries on an asynchronous collective (chain_id {chain}) that nothing starts",
+                    f"%{op.name} continues an asynchronous collective (chain_id {chain}) that was never started",
                     "it is not counted, so totals are a lower bound",
                 )
 

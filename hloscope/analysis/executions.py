@@ -161,8 +161,8 @@ def _run_by_chance(site: CallSite) -> Unmodelled:
     caller = site.caller
     return unsupported(
         caller,
-        f"%{caller.name} is a {caller.opcode} that calls %{site.callee}, which holds collectives",
-        "nothing tells how often it runs them: they are counted once, which is neither a lower nor an upper bound",
+        f"%{caller.name} is a {caller.opcode} that calls %{site.callee}, which contains collectives",
+        "how often it runs them is unknown: they are counted once, which is neither a lower nor an upper bound",
     )
 
 
@@ -186,7 +186,7 @@ def _unread(loop: HloInstruction, trips: TripCount) -> Iterator[Unmodelled]:
     if trips.contradicted is not None:
         yield unsupported(
             loop,
-            f"XLA prints a known_trip_count of {trips.contradicted} for %{loop.name}, whose condition makes it "
+            f"XLA prints a known_trip_count of {trips.contradicted} for %{loop.name}, but its condition gives "
             f"{trips.count}",
-            "the condition is counted, since it is what runs",
+            "the count from the condition is used, since the condition is what runs",
         )

@@ -25,7 +25,8 @@ def without_guessed_times(analysis: Analysis) -> Analysis:
         for collective in analysis.collectives
     )
     memory = replace(analysis.memory, hbm_bytes=None, fits=None)
-    return replace(analysis, slice=None, time=None, collectives=Collectives(collectives), memory=memory)
+    known = replace(analysis, slice=None, time=None, collectives=Collectives(collectives), memory=memory)
+    return analysis._remembered_by(known)
 
 
 def _without_made_up_names(analysis: Analysis) -> Analysis:
@@ -33,4 +34,4 @@ def _without_made_up_names(analysis: Analysis) -> Analysis:
         return analysis
     collectives = tuple(replace(collective, axes=None) for collective in analysis.collectives)
     totals = totals_of(collectives, hidden=bool(analysis.unmodelled))
-    return replace(analysis, mesh=None, collectives=Collectives(collectives), totals=totals)
+    return analysis._remembered_by(replace(analysis, mesh=None, collectives=Collectives(collectives), totals=totals))

@@ -243,7 +243,7 @@ def with_helpers(analysis: Analysis, helpers: Collection[str]) -> Analysis:
         collective if collective.part is None else replace(collective, part=replace(collective.part, line=line))
         for collective, line in zip(analysis.collectives, lines, strict=True)
     )
-    return replace(analysis, collectives=Collectives(moved))
+    return analysis._remembered_by(replace(analysis, collectives=Collectives(moved)))
 
 
 def _joined(modules: Sequence[str]) -> str | None:

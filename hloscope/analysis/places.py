@@ -118,6 +118,9 @@ _MOST_BYTES = 16 << 20
 NOT_READ = "comments that accept findings were not read in "
 """How the note on files that may not be read begins."""
 
+ONLY_UNDER_ROOT = "files named in HLO text are read only under --source-root"
+"""Why a file that HLO text names was not read."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:

@@ -154,14 +154,14 @@ def _unknown(
     if named is None:
         printed = None if kind is Kind.COLLECTIVE_PERMUTE else op.replica_groups
         if printed is not None and printed.contradiction is not None:
-            what = f"the replica groups of %{op.name} contradict themselves: {printed.contradiction}"
+            what = f"the replica groups of %{op.name} are inconsistent: {printed.contradiction}"
             return unsupported(op, what, LOWER_BOUND)
-        return unsupported(op, f"who takes part in %{op.name} cannot be told from the text", LOWER_BOUND)
+        return unsupported(op, f"the participants of %{op.name} cannot be determined from the text", LOWER_BOUND)
     if groups is None:
         what = "source-target pairs" if kind is Kind.COLLECTIVE_PERMUTE else "replica groups"
         return unsupported(op, f"the {what} of %{op.name} are inconsistent", LOWER_BOUND)
     if size is None:
-        return unsupported(op, f"the size of what %{op.name} moves cannot be told from the text", LOWER_BOUND)
+        return unsupported(op, f"the size of what %{op.name} moves cannot be determined from the text", LOWER_BOUND)
     return None
 
 

@@ -39,7 +39,7 @@ def analyze(
     only: str | None = None,
     **options: Unpack[TargetOptions],
 ) -> Analysis:
-    """Compiles a function for a TPU slice that nobody needs to have, and says what really moves.
+    """Compiles a function for a TPU slice, which need not be attached, and reports what moves.
 
     What is not given here is taken from `@hloscope.target` and then from the function itself. A program that was
     compiled before is taken from the user's cache, unless `HLOSCOPE_CACHE=0` is set.
@@ -79,7 +79,7 @@ def analyze(
         refuse_beside_text(target, {"save_hlo": file})
         return _of_folder(target, only, HowToAnalyze(judging=rules, beside=beside_text(target, described)))
     if only is not None:
-        raise TargetError("only is for a folder that XLA dumped into", fix="leave it out, or give the folder")
+        raise TargetError("only is for a folder of XLA dumps", fix="leave it out, or pass the folder")
     text = text_of(target, described)
     if text is not None:
         refuse_beside_text(text.name, {"save_hlo": file})
@@ -116,7 +116,7 @@ def analyze_text(
     rule_options: Mapping[str, Any] | None = None,
     source_root: str | Path | None = None,
 ) -> Analysis:
-    """Says what moves in a compiled program's HLO text; needs no JAX.
+    """Reports what moves in the HLO text of a compiled program; needs no JAX.
 
     Example:
         >>> hloscope.analyze_text(compiled.as_text(), mesh={"X": 4, "Y": 2}, slice="v5e:2x4")
@@ -180,7 +180,7 @@ def analyze_all(
     source_root: str | Path | None = None,
     **options: Unpack[TextOptions],
 ) -> DumpedModules:
-    """Analyses every module of a folder that XLA dumped into, several at once, without reasons.
+    """Analyzes every module of a folder of XLA dumps, several at once, without reasons.
 
     Example:
         >>> print(hloscope.analyze_all("dump/"))
@@ -205,15 +205,15 @@ def analyze_all(
     workers = None if jobs is None else given.whole("jobs", jobs, least=1)
     most = None if memory is None else given.size("memory", memory, example='memory="4GiB"')
     if path is None or not is_folder(path):
-        raise TargetError(f"there is no folder {path}", fix="name the folder that xla_dump_to named")
+        raise TargetError(f"there is no folder {path}", fix="use the folder of xla_dump_to")
     dump = read_dump(path)
     how = HowToAnalyze(judging=rules, beside=beside_text(path, described))
     done, begun = [], monotonic()
     with waiting() as stage:
-        stage(f"analysing {plural(len(dump.modules), 'module')}")
+        stage(f"analyzing {plural(len(dump.modules), 'module')}")
         for result in analyze_modules(dump, how, workers=workers, memory_bytes=most):
             done.append(result)
-            stage(f"{len(done)} of {plural(len(dump.modules), 'module')} analysed")
+            stage(f"{len(done)} of {plural(len(dump.modules), 'module')} analyzed")
     places = {module.file: place for place, module in enumerate(dump.modules)}
     done.sort(key=lambda result: places[result.module.file])
     return DumpedModules(done, dump=dump, seconds=monotonic() - begun)
@@ -233,7 +233,7 @@ def _of_folder(folder: str | Path, only: object, how: HowToAnalyze) -> Analysis:
     name = None if only is None else given.text("only", only, example='only="jit_step"')
     module = dump.modules[0] if name is None else dump.named(name)
     with waiting() as stage:
-        stage(f"analysing {module.file}")
+        stage(f"analyzing {module.file}")
         return analyze_dumped(module, how)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hloscope.analysis.guesses import without_guessed_times
 from hloscope.analysis.memory import memory_of, memory_peak
 from hloscope.analysis.model import Analysis, ArrayFact, SliceFact
+from hloscope.analysis.model.evidence import Evidence, with_evidence
 from hloscope.analysis.places import CAPTURED
 from hloscope.api.texts import Text, capture_of_text, with_dump, with_guesses
 from hloscope.compiler.client import start_ahead
@@ -188,7 +189,8 @@ def analysis_of(
     chosen = None if judged_on.slice is None else program.slice
     facts = Facts(judged_on, module, chosen, kernel_costs=program.kernel_costs)
     known = judged(facts, _rules_for(program, judging))
-    return replace(found, findings=known.findings, notes=known.notes)
+    found = replace(found, findings=known.findings, notes=known.notes)
+    return with_evidence(found, Evidence(program=program, name=name, source_root=judging.sources.root))
 
 
 def with_reasons(found: Analysis, module: HloModule, program: Capture) -> Analysis:
@@ -248,7 +250,7 @@ def _unused_letters(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
     """A note on sizes of letters that no argument's type has, which is most likely a slip of the pen."""
     used = {letter for array in captured.arguments or () for letter in array.letters or ()}
     unused = ", ".join(letter for letter in facts.dims if letter not in used)
-    return (f"no argument's type has the letter {unused}, whose size is given",) if unused else ()
+    return (f"sizes are set for letters that no argument type uses: {unused}",) if unused else ()
 
 
 def _left_open(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
@@ -341,7 +343,7 @@ def captured_text(
 
 def _with_compiler_facts(found: Analysis, module: HloModule, program: Capture) -> Analysis:
     """The analysis with its slice, memory, names, shardings, notes and versions; of HLO text what is known of them."""
-    refused = "the compiler refuses the program: {}. It was compiled once more without that limit"
+    refused = "the compiler rejects the program: {}. It was compiled again without that limit"
     known = {warning.text for warning in found.rematerializations}
     return replace(
         found,

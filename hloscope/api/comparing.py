@@ -39,7 +39,7 @@ from hloscope.store import Store, default_store
 _LEAST_MATCHED = 0.5
 """Of the time in operations: where less of it is in the compiled module, that is another program."""
 
-OWN = "what the profile holds"
+OWN = "the program in the profile"
 _MOST_PROGRAMS = 8
 """A training script compiles hundreds of small ones: those with most time are compared."""
 
@@ -55,7 +55,7 @@ def compare(
     write: str | Path | None = None,
     **options: Unpack[TargetOptions],
 ) -> CompareDocument:
-    """Puts what a profile measured on a TPU beside what is predicted: the step, each operation, each collective.
+    """Compares a TPU profile with the prediction: the step, each operation and each collective.
 
     Example:
         >>> found = hloscope.compare(profile="/tmp/trace")
@@ -133,9 +133,9 @@ def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> C
     uncompared: list[UncomparedProgram] = []
     for found in programs:
         if found.program not in holding:
-            uncompared.append(_uncompared(found, "the profile does not hold it"))
+            uncompared.append(_uncompared(found, "the profile does not contain it"))
         elif len(joined) >= _MOST_PROGRAMS:
-            uncompared.append(_uncompared(found, "others take longer; --only compares it"))
+            uncompared.append(_uncompared(found, "others take longer; compare it with --only"))
         else:
             try:
                 joined.append(_of_proto(found, holding[found.program], facts, chosen, chosen_by))
@@ -143,7 +143,7 @@ def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> C
                 uncompared.append(_uncompared(found, error.on_one_line()))
     if not joined:
         raise ProfileError(
-            f"{path} holds none of its programs",
+            f"{path} contains none of its programs",
             why=f"{programs[0].program}: {uncompared[0].why}",
             fix="name the target, or its compiled HLO text, before --profile",
         )
@@ -210,7 +210,7 @@ def chip_of(profile: Profile) -> Chip:
         return find_chip(kind)
     except (ValueError, HloscopeError):
         raise ProfileError(
-            f"{profile.name} does not say which TPU it was taken on",
+            f"{profile.name} does not show which TPU it was taken on",
             why=f"its devices are called {', '.join(map(repr, kinds))}",
             fix="take it again with a newer JAX",
         ) from None
@@ -231,8 +231,8 @@ def _slice(facts: TargetFacts, profile: Profile, chip: Chip, partitions: Sequenc
         said = parse_slice(facts.slice)
         if said.chip is None or said.chip.name != chip.name:
             raise ProfileError(
-                f"{profile.name} was taken on {chip.name}, and the slice is {said.name}",
-                fix=f"name a slice of {chip.name}, or none, which takes the one that the profile says",
+                f"{profile.name} was taken on {chip.name}, but the slice is {said.name}",
+                fix=f"name a {chip.name} slice, or none, to use the slice of the profile",
             )
         return said, "user"
     chips = max((device.chip_id + 1 for device in profile.devices if device.chip_id is not None), default=0)
@@ -256,9 +256,9 @@ def _no_run_of(profile: Profile, what: str, programs: Sequence[Observed]) -> Pro
     names = list(dict.fromkeys(map(_short, programs)))
     shown = ", ".join(names[:_MOST_PROGRAMS]) + (f" and {len(names) - _MOST_PROGRAMS} more" * (len(names) > 8))
     return ProfileError(
-        f"{profile.name} holds no run of {what}",
+        f"{profile.name} contains no run of {what}",
         why=f"it has runs of {shown}",
-        fix="give the profile of this program, or leave the target out to compare the profile's own programs",
+        fix="pass the profile of this program, or leave the target out to compare the profile's own programs",
     )
 
 
@@ -301,7 +301,7 @@ def _of_target(
     """
     if program.slice is None or program.slice.chip is None or program.slice.chip.name != chip.name:
         slice_name = "no slice" if program.slice is None else program.slice.name
-        raise ProfileError(f"{profile.name} was taken on {chip.name}, and {name} is compiled for {slice_name}")
+        raise ProfileError(f"{profile.name} was taken on {chip.name}, but {name} is compiled for {slice_name}")
     programs = _chosen(profile, only)
     alike = [found for found in programs if only is not None or _short(found) == module.name]
     if not alike:
@@ -310,10 +310,10 @@ def _of_target(
     best = max(tried, key=lambda joined: joined.matched_share or 0.0)
     if (best.matched_share or 0.0) < _LEAST_MATCHED:
         raise ProfileError(
-            f"{profile.name} is of another program than {name}",
+            f"{profile.name} is of a different program than {name}",
             why=f"of the {len(best.observed.operations)} operations of {best.observed.program} {len(best.matched)} "
             "are in the compiled module with the same name, opcode and shape",
-            fix="give the arguments and options that the profiled program was compiled with, or leave the target out "
+            fix="pass the arguments and options that the profiled program was compiled with, or leave the target out "
             "to price the profile's own program",
         )
     rest = [_uncompared(found, "it is not the target") for found in programs if found is not best.observed]

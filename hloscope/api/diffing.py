@@ -14,6 +14,7 @@ from typing import Any, Unpack
 from hloscope import given
 from hloscope.analysis.guesses import without_guesses
 from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model.evidence import with_evidence
 from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
 from hloscope.api.analyzing import analyze_hlo
@@ -29,7 +30,7 @@ from hloscope.program.files import names_hlo, split_module
 from hloscope.program.target import BY_NAME, TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
-from hloscope.report.diffs import DiffDocument, TwoTotals, listed
+from hloscope.report.diffs import DiffDocument, TwoTotals, listed, with_sides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ def diff(
     cached: bool = True,
     **options: Unpack[TargetOptions],
 ) -> DiffDocument:
-    """Compares what two programs move: matched by what it is and where it was written, never by name.
+    """Compares what two programs move. Collectives are matched by kind and source, never by name.
 
     Example:
         >>> print(hloscope.diff(step, other_step, args=types, mesh={"X": 4, "Y": 2}))
@@ -98,7 +99,7 @@ def diff(
     base = None if base is None else given.text("base", base, example='base="main"')
     if (new is None) is (base is None):
         fix = 'write diff(old, new), or diff("model.py:step", base="main")'
-        raise TargetError("two programs are needed" if new is None else "base goes with one program", fix=fix)
+        raise TargetError("two programs are needed" if new is None else "base requires a single program", fix=fix)
     facts: dict[str, Any] = {"args": args, **options}
     make_facts(**facts)  # which checks them
     if isinstance(old, Analysis) and isinstance(new, Analysis):
@@ -110,7 +111,9 @@ def diff(
         stage("compiling")
         if base is not None or new is None:
             if not isinstance(old, str):
-                raise TargetError("a revision holds no objects", fix='name the function, such as "model.py:step"')
+                raise TargetError(
+                    "a revision contains no Python objects", fix='name the function, such as "model.py:step"'
+                )
             sides = _at_two_times(old, base or "", written, file, cached=cached)
         else:
             pair = (old, new)
@@ -125,7 +128,7 @@ def _side_of_object(target: Any, written: TargetConfig, facts: Mapping[str, Any]
     if isinstance(target, Path):
         side = side_of_file(target, str(target), written)
         if side is None:
-            raise TargetError(f"{target} is no report, baseline or file of HLO", fix=f"write '{target}:FUNCTION'")
+            raise TargetError(f"{target} is not a report, a baseline or an HLO file", fix=f"write '{target}:FUNCTION'")
         return side
     found = target if isinstance(target, Analysis) else analyze(target, **facts)
     return Side.of(found.target, found)
@@ -149,7 +152,9 @@ def _at_two_times(
 def _config_then(config: Path, older: Checkout, revision: str) -> Path:
     then = older.here(config.resolve())
     if then is None:
-        raise TargetError(f"{config} does not exist in {revision}", fix="name a targets file that the revision has")
+        raise TargetError(
+            f"{config} does not exist in {revision}", fix="name a targets file that exists in the revision"
+        )
     return then
 
 
@@ -183,7 +188,7 @@ def sides_of(
     to_compile = [name for name in programs if sides.get(name) is None]
     for name in to_compile:
         if names_hlo(name) or name.endswith(".json"):
-            raise TargetError(f"there is no file {split_module(name)[0]}", fix="give the path from the current folder")
+            raise TargetError(f"there is no file {split_module(name)[0]}", fix="use the path from the current folder")
     jobs = jobs_for(to_compile, written, start=Path.cwd(), config=config)
     sides |= dict(zip(to_compile, sides_of_jobs(jobs, cached=cached, timeout_s=timeout_s), strict=True))
     return [side for name in programs if (side := sides[name]) is not None]
@@ -196,7 +201,7 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
     names = told_apart((old.name, new.name), (old.analysis, new.analysis))
     sides = zip(names, (old, new), strict=True)
     not_understood = tuple(name for name, side in sides if side.baseline.not_understood)
-    return DiffDocument(
+    found = DiffDocument(
         old=names[0],
         new=names[1],
         same=compared.same and not not_understood,
@@ -209,6 +214,7 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
         peak_bytes=(old.baseline.memory.peak_bytes, new.baseline.memory.peak_bytes),
         step_us=(old.step_us, new.step_us),
     )
+    return with_sides(found, (old.analysis, new.analysis))
 
 
 def _collectives_of(old: Side, new: Side) -> tuple[Sequence[Collective], Sequence[Collective]]:
@@ -296,7 +302,7 @@ def _job_of(name: str, project: ProjectConfig) -> Job:
     if len(jobs) == 1:
         return jobs[0]
     choices = ", ".join(job.name for job in jobs)
-    raise ConfigError(f"{name} does not say for which slice", where=str(project.path), fix=f"use one of {choices}")
+    raise ConfigError(f"{name} does not name a slice", where=str(project.path), fix=f"use one of {choices}")
 
 
 def sides_of_jobs(jobs: Sequence[Job], *, cached: bool, timeout_s: float | None = None) -> list[Side]:
@@ -306,12 +312,13 @@ def sides_of_jobs(jobs: Sequence[Job], *, cached: bool, timeout_s: float | None 
         TargetError: One of them cannot be analysed.
     """
     sides = []
-    numbered = [replace(job, name=f"{index} {job.name}") for index, job in enumerate(jobs)]
+    numbered = [replace(job, name=f"{index} {job.name}", keeps_program=True) for index, job in enumerate(jobs)]
     for job, outcome in zip(jobs, run_jobs(numbered, cached=cached, timeout_s=timeout_s), strict=True):
         if outcome.analysis is None:
             first, _, rest = (outcome.error or "").removeprefix("error: ").partition("\n")
             raise TargetError(f"{job.name}: {first}", why=rest.strip() or None)
-        sides.append(Side.of(job.name, outcome.analysis, root=job.root))
+        found = outcome.analysis if outcome.evidence is None else with_evidence(outcome.analysis, outcome.evidence)
+        sides.append(Side.of(job.name, found, root=job.root))
     return sides
 
 

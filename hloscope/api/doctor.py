@@ -21,7 +21,7 @@ from hloscope.version import __version__
 
 @front_door
 def doctor() -> Checkups:
-    """Looks at versions, JAX's private parts, the TPU compiler, the cache and the workers; a program is compiled."""
+    """Checks versions, JAX's private parts, the TPU compiler, the cache and the workers; compiles a small program."""
     versions = (f"hloscope {__version__}", f"Python {platform.python_version()}", *map(_version, ("jax", "jaxlib")))
     return Checkups(
         (
@@ -48,14 +48,14 @@ def _of_jax() -> tuple[Checkup, ...]:
     found = []
     for purpose, parts in jax_support.PARTS.items():
         missing = jax_support.missing_parts(purpose)
-        words = f"JAX has what it takes ({plural(len(parts), 'private part')})"
+        words = f"JAX has everything needed ({plural(len(parts), 'private part')})"
         if missing:
-            words = f"JAX has no {', '.join(part.replace(':', '.') for part in missing)}"
+            words = f"JAX lacks {', '.join(part.replace(':', '.') for part in missing)}"
         fix = jax_support.TO_INSTALL if missing else None
         found.append(Checkup(name=purpose, found=words, works=not missing, fix=fix))
     tested = ", ".join(f"{version}.*" for version in jax_support.TESTED)
     is_tested = metadata.version("jax").startswith(tuple(f"{version}." for version in jax_support.TESTED))
-    known = f"hloscope's tests run with JAX {tested}" + ("" if is_tested else ": not with this one")
+    known = f"hloscope's tests run with JAX {tested}" + ("" if is_tested else ": not with the installed version")
     return (Checkup(name="tested versions", found=known), *found, _compiler(), _workers())
 
 
@@ -66,8 +66,12 @@ def _compiler() -> Checkup:
     if build is None:
         chosen = os.environ.get("TPU_LIBRARY_PATH")
         where = "here" if chosen is None or str(libtpu.installed()) == chosen else f"at TPU_LIBRARY_PATH={chosen}"
-        why = f"there is no libtpu {where}: HLO text can be read, and functions be compiled for --slice cpu:N"
-        fix = 'pip install "jax[tpu]" on x86-64 Linux' if where == "here" else "unset it, or name the file libtpu.so"
+        why = f"there is no libtpu {where}: only HLO text can be read, and functions compiled for --slice cpu:N"
+        fix = (
+            'pip install "jax[tpu]" on x86-64 Linux'
+            if where == "here"
+            else "unset it, or set it to the path of libtpu.so"
+        )
         return Checkup(name=name, found=why, works=False, fix=fix)
     begun = time.monotonic()
     try:
@@ -85,7 +89,10 @@ def _compiler() -> Checkup:
 def _workers() -> Checkup:
     here, room = client.workers_here(), slots.slot_count()
     chosen = "HLOSCOPE_MAX_WORKERS" if os.environ.get("HLOSCOPE_MAX_WORKERS") else "memory"
-    words = f"{here} at once here, by cores and free memory; {room} for all processes of this user, by {chosen}"
+    words = (
+        f"{here} at once here, limited by cores and free memory; {room} for all processes of this user, limited by "
+        f"{chosen}"
+    )
     return Checkup(name="workers", found=words)
 
 
@@ -103,15 +110,17 @@ def _caches() -> tuple[Checkup, ...]:
 
 def _shared_cache(remote: RemoteStore) -> Checkup:
     why = remote.reached()
-    believed = "entries need the key" if remote.key is not None else "whoever may write there is believed"
+    believed = (
+        "entries must be signed with the key" if remote.key is not None else "everyone who can write there is trusted"
+    )
     words = f"{shown(remote.url)}, {'read and written' if remote.writes else 'read only'}; {believed}"
-    fix = None if why is None else f"see to it, or unset {ADDRESS}: everything works without"
+    fix = None if why is None else f"fix it, or unset {ADDRESS}: everything works without it"
     return Checkup(name="shared cache", found=words if why is None else f"{words}; {why}", works=why is None, fix=fix)
 
 
 def _own_cache(store: Store) -> Checkup:
     entries, size = store.contents()
     works = store.put("doctor", "checkup", b"")
-    held = f"{store.folder}: {entries:,} kept, {format_bytes(size)} of {format_capacity(store.most_bytes)}"
-    fix = None if works else "name another folder with HLOSCOPE_CACHE_DIR, or turn it off: HLOSCOPE_CACHE=0"
-    return Checkup(name="cache", found=held if works else f"{held}, which cannot be written", works=works, fix=fix)
+    held = f"{store.folder}: {entries:,} entries, {format_bytes(size)} of {format_capacity(store.most_bytes)}"
+    fix = None if works else "choose another folder with HLOSCOPE_CACHE_DIR, or turn the cache off: HLOSCOPE_CACHE=0"
+    return Checkup(name="cache", found=held if works else f"{held}, not writable", works=works, fix=fix)

@@ -86,7 +86,7 @@ def _asked(beside: Beside, module: DumpedModule) -> Beside:
         if beside.lowered is not None and (shardy is None or EXPANDED.search(beside.lowered)):
             as_written = _propagated(beside.lowered, "jax", notes)
     except (TimeLimitError, OSError) as error:
-        notes.append(f"{getattr(error, 'what', error)}: reasons are missing")
+        notes.append(f"{getattr(error, 'what', error)}: the report gives no reasons")
     return replace(
         beside,
         shardy=shardy or as_written,
@@ -194,15 +194,15 @@ def _result(future: Future[DumpedResult], module: DumpedModule) -> DumpedResult:
         why, fix = f"{type(error).__name__}: {error}".removesuffix(": "), "try it alone, with --only"
     else:
         raise error
-    failed = HloscopeError(f"{module.file} could not be analysed", why=why, fix=fix)
+    failed = HloscopeError(f"{module.file} could not be analyzed", why=why, fix=fix)
     return _with_error(DumpedResult(module=module), failed)
 
 
 def _too_large(module: DumpedModule, bound: int) -> DumpedResult:
     needed = format_capacity(needed_bytes(module))
     failed = HloscopeError(
-        f"{module.file} would take about {needed}, and {format_capacity(bound)} may be taken",
-        fix=f"allow more, such as --memory {needed.replace(' ', '')}, or analyse it alone, with --only",
+        f"{module.file} needs about {needed}, but the limit is {format_capacity(bound)}",
+        fix=f"allow more, such as --memory {needed.replace(' ', '')}, or analyze it alone, with --only",
     )
     return _with_error(DumpedResult(module=module), failed)
 

@@ -60,7 +60,7 @@ def explain(
     source_root: str | Path | None = None,
     **options: Unpack[ProgramOptions],
 ) -> Explanations:
-    """Says why collectives are there: which array, which line, which shardings met; and what would help.
+    """Explains why collectives are there: which array, line and shardings cause them, and what would help.
 
     Changes of shardings are compiled and priced before they are advised.
 
@@ -93,7 +93,7 @@ def explain(
     if span is not None and (not trials or not span):
         raise NotationError(
             "try_s=0 tries nothing" if trials else "try_s and trials=False contradict each other",
-            fix="give seconds, such as try_s=300, or trials=False alone",
+            fix="pass seconds, such as try_s=300, or only trials=False",
         )
     everything = collective is not None
     named = _named(collective)
@@ -197,7 +197,7 @@ def _with_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> 
         why_not = _why_not(explanation, subject, trying)
         left = until - monotonic()
         if why_not is None and (left <= 0 or changes <= 0):
-            why_not = "the time for trying was spent on those before it: give it more with --try"
+            why_not = "the time limit was spent on earlier collectives: allow more with --try"
         if why_not is not None:
             known = KeptTrials(subject.store, subject.kept, explanation.collective).known
             done.append(replace(explanation, trials=known or Trials(not_tried=why_not)))
@@ -216,11 +216,11 @@ def _why_not(explanation: Explanation, subject: Any, trying: Trying) -> str | No
     if time is None or subject.lowered.slice.chip is None:
         return f"{subject.lowered.slice.name} has no times to compare"
     if subject.lowered.strategy is None:
-        return "JAX traced it already, and cannot trace it with a change: give the function itself"
+        return "JAX has already traced it, and cannot trace it with a change: pass the function itself"
     if trying.seconds is not None:
         return None
     if compile_s is None:
-        return "this process compiled it, and would for each change: pass --try 5m to try"
+        return "it was compiled in this process, and each change would be too: pass --try 5m to try"
     if compile_s >= _QUICK_S:
         return f"the program takes {format_time(1e6 * compile_s)} to compile: pass --try 5m to try"
     return None

@@ -6,14 +6,17 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypedDict
 
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.evidence import Evidence
 from hloscope.compiler.client import how_it_ended, time_limit, workers_here
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.slots import BYTES_PER_TRACER, BYTES_PER_WORKER
@@ -21,7 +24,7 @@ from hloscope.config import ConfigError, ProjectConfig, TargetConfig
 from hloscope.errors import HloscopeError, ImportedTwiceError, NotationError, TargetError, TimeLimitError
 from hloscope.program.loading import ended_after
 from hloscope.program.target import make_facts
-from hloscope.remote_store import ADDRESS, say_whom_it_trusts
+from hloscope.remote_store import ADDRESS, NOTES, say_whom_it_trusts
 from hloscope.store import default_store, sources
 
 
@@ -59,6 +62,7 @@ class Job:
         baseline: Its baseline file, which need not exist; None when it wants none.
         config: The targets file, which names plug-ins; None for the nearest one from the root, if there is one.
         checkout: The older state of the repository that it is of; None for the working tree.
+        keeps_program: Whether the compiled program is wanted beside its analysis.
     """
 
     name: str
@@ -68,6 +72,7 @@ class Job:
     baseline: Path | None
     config: Path | None = None
     checkout: Checkout | None = None
+    keeps_program: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +86,7 @@ class Outcome:
         alone: Whether it has to be run again in a process of its own, because of what another target did to this one.
         seconds: How long it took.
         compile_from: Where its compile is from: `cache`, `shared cache` or `compiler`; None where it needed none.
+        evidence: What the analysis was made of, where the job keeps that.
     """
 
     job: Job
@@ -89,6 +95,7 @@ class Outcome:
     alone: bool = False
     seconds: float = 0.0
     compile_from: str | None = None
+    evidence: Evidence | None = None
 
 
 def jobs_of(project: ProjectConfig, names: Sequence[str]) -> tuple[Job, ...]:
@@ -123,9 +130,9 @@ def _refuse_twins(jobs: Sequence[Job]) -> None:
             if other is not None and other is not job:
                 shared = "name" if key == job.name else f"baseline file {job.baseline and job.baseline.name}"
                 raise ConfigError(
-                    f"the targets {other.name} and {job.name} have one {shared}",
+                    f"the targets {other.name} and {job.name} have the same {shared}",
                     where=job.target.where,
-                    fix="give one of them another name",
+                    fix="rename one of them",
                 )
 
 
@@ -145,8 +152,8 @@ class Shard(NamedTuple):
         match = re.fullmatch(r"\s*(\d{1,6})\s*/\s*(\d{1,6})\s*", text)
         found = cls(int(match[1]), int(match[2])) if match else cls(0, 0)
         if not 1 <= found.number <= found.total:
-            fix = f"there are 1/{found.total} to {found.total}/{found.total}" if found.total else "write 1/4 to 4/4"
-            raise NotationError(f"{text!r} is no shard", fix=fix)
+            fix = f"use 1/{found.total} to {found.total}/{found.total}" if found.total else "write 1/4 to 4/4"
+            raise NotationError(f"{text!r} is not a shard", fix=fix)
         return found
 
     def of(self, jobs: Sequence[Job]) -> tuple[Job, ...]:
@@ -185,6 +192,7 @@ def run_job(job: Job, *, cached: bool) -> Outcome:
         alone=isinstance(failed, ImportedTwiceError),
         seconds=time.monotonic() - begun,
         compile_from=next(iter(sources), None),
+        evidence=analysis.evidence if analysis is not None and job.keeps_program else None,
     )
 
 
@@ -232,7 +240,8 @@ def _check_origin(job: Job) -> None:
             raise TargetError(
                 f"{job.target.function} imports {name} as it is now, not as it was in the older revision",
                 where=file,
-                why="it is found where it is installed, or by an absolute path, and not below the project's folder",
+                why="it is imported from where it is installed, or from an absolute path, not from below the project's "
+                "folder",
                 fix="name the target by its file, such as src/model.py:step, or compare two baselines",
             )
 
@@ -289,40 +298,48 @@ def run_jobs(
 
     for job in jobs:
         if job.target.hlo is not None:
-            with ended_after(_limit(job, timeout_s), f"analysing {job.name}"):
+            with ended_after(_limit(job, timeout_s), f"analyzing {job.name}"):
                 outcome = run_job(job, cached=cached)
             keep(outcome)
     compiled = [job for job in jobs if job.target.function is not None]
     if compiled:
-        environment = _environment(cached=cached)
-        pool = WorkerPool(
-            workers or workers_here(len(compiled), each_bytes=BYTES_PER_TRACER + BYTES_PER_WORKER),
-            keeps_words=False,
-            counted=False,
-        )
-        try:
+        workers = workers or workers_here(len(compiled), each_bytes=BYTES_PER_TRACER + BYTES_PER_WORKER)
+        with _environment(cached=cached) as environment, _pool(workers) as pool:
             _run_all(pool, compiled, _How(cached, timeout_s, executor, environment), keep)
-        except BaseException:
-            pool.kill_all()
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
     return tuple(outcomes[job.name] for job in jobs)
 
 
-def _environment(*, cached: bool) -> dict[str, str]:
-    """The environment of the processes: without a shared cache that is away, lest each finds that out for itself.
+@contextmanager
+def _pool(workers: int) -> Iterator[WorkerPool]:
+    """Processes, of which none is left at the end."""
+    pool = WorkerPool(workers, keeps_words=False, counted=False)
+    try:
+        yield pool
+    except BaseException:
+        pool.kill_all()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _environment(*, cached: bool) -> Iterator[dict[str, str]]:
+    """The environment of the processes, in which what one finds of a shared cache need not be found by each.
 
     Raises:
         HloscopeError: The cache's settings are written wrongly.
     """
     store = default_store() if cached else None
-    away = False
-    if store is not None and store.remote is not None:
-        away = store.remote.reached() is not None
-        if not away:
-            say_whom_it_trusts(store.remote)
-    return {name: value for name, value in os.environ.items() if not (away and name == ADDRESS)}
+    known = dict(os.environ)
+    if store is None or store.remote is None:
+        yield known
+    elif store.remote.reached() is not None:
+        del known[ADDRESS]
+        yield known
+    else:
+        say_whom_it_trusts(store.remote)
+        with TemporaryDirectory(prefix="hloscope-notes-", ignore_cleanup_errors=True) as notes:
+            yield {**known, NOTES: notes}
 
 
 def _limit(job: Job, timeout_s: float | None) -> float | None:
@@ -378,7 +395,7 @@ def _outcome(future: Future[Outcome], job: Job) -> Outcome:
             f"the process that imported and traced {job.name} died",
             where=job.target.where,
             why=how_it_ended(error.returncode),
-            fix="native code that the target imports may have ended it, or the machine ran out of memory: try it "
+            fix="native code that the target imports may have crashed, or the machine ran out of memory: try it "
             "alone, with hloscope analyze or hloscope check --jobs 1",
         )
     elif isinstance(error, TimeoutError):

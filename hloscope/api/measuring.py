@@ -48,7 +48,7 @@ def measure(
     keep: str | Path | None = None,
     **options: Unpack[TargetOptions],
 ) -> CompareDocument:
-    """Runs a function on random arguments under JAX's profiler, and puts what it took beside what is predicted.
+    """Runs a function on random arguments under JAX's profiler, and compares the measured times with the prediction.
 
     Example:
         >>> hloscope.measure("model:step", ("f32[64@X,512]",), mesh={"X": 4}, on="cpu").programs[0].step.median_us
@@ -69,13 +69,11 @@ def measure(
     """
     target = meant(target)
     if not isinstance(on, str) or on not in _PLATFORMS:
-        raise NotationError(f"{on!r} is no platform to measure on", fix=f"use one of {', '.join(_PLATFORMS)}")
+        raise NotationError(f"{on!r} is not a platform to measure on", fix=f"use one of {', '.join(_PLATFORMS)}")
     times = given.whole("runs", runs, least=1, example="runs=10")
     named = by_name(target)
     if not isinstance(named, str):
-        raise TargetError(
-            f"{name_of(target)} cannot be imported in the process that runs it", fix="put it into a module"
-        )
+        raise TargetError(f"{name_of(target)} cannot be imported in the process that runs it", fix="put it in a module")
     facts, folder = make_facts(args=args, **options), given.path("keep", keep, example='keep="profile"')
     with waiting() as stage:
         return measure_function(named, facts, on=on, runs=times, folder=folder, stage=stage, store=default_store())
@@ -91,7 +89,7 @@ def measure_function(
     stage: Stage = lambda _: None,
     store: Store | None = None,
 ) -> CompareDocument:
-    """Runs a function on random arguments under JAX's profiler, and puts what it took beside what is predicted.
+    """Runs a function on random arguments under JAX's profiler, and compares the measured times with the prediction.
 
     Args:
         target: `module:fn` or `file.py:fn`.
@@ -108,8 +106,8 @@ def measure_function(
     if on == "tpu" and attached_platform() != "tpu":
         raise ProfileError(
             "no TPU is attached here",
-            fix="run it where one is; or take a profile there with jax.profiler and give it to hloscope compare; "
-            "--on cpu measures simulated CPU devices, of which nothing is predicted",
+            fix="run it on a TPU host; or take a profile there with jax.profiler and pass it to hloscope compare; "
+            "--on cpu measures simulated CPU devices, for which no times are predicted",
         )
     with TemporaryDirectory(prefix="hloscope-profile-") as scratch:
         where = Path(scratch) if folder is None else folder
@@ -131,7 +129,7 @@ def _of_cpu(target: str, text: str, folder: Path, facts: TargetFacts) -> Compare
     module = parse_module(text, name=f"{target} (compiled for CPU)")
     named = [found for found in observed_programs(profile.devices) if found.program.partition("(")[0] == module.name]
     if not named:
-        raise ProfileError(f"the profile of {target} holds no run of it", why=f"it is compiled as {module.name}")
+        raise ProfileError(f"the profile of {target} contains no run of it", why=f"it is compiled as {module.name}")
     known = facts if isinstance(facts.mesh, dict) else replace(facts, mesh=None)
     chosen = parse_slice(f"cpu:{max(module.device_count, 1)}")
     program = with_guesses(
@@ -149,5 +147,5 @@ def _of_cpu(target: str, text: str, folder: Path, facts: TargetFacts) -> Compare
         device_kind="CPU",
         devices=len(profile.devices),
         programs=(compared(joined),),
-        notes=(*notes, "these are simulated devices of this machine: what they take says nothing of a TPU"),
+        notes=(*notes, "these are simulated devices of this machine: their times say nothing about a TPU"),
     )

@@ -20,7 +20,7 @@ from hloscope.report.checks import CheckDocument, CheckedTarget, CheckReport
 def merge_reports(
     *files: str | Path, config: str | Path | None = None, strict: bool | None = None, changes: str = "increase"
 ) -> CheckReport:
-    """Joins the reports of shards.
+    """Merges the reports of a sharded check.
 
     What the shards found of each program is held against the contracts and the baselines that lie here, so that nothing
     but what was compiled is taken from the reports, and a target that is in none of them is one that could not run.
@@ -41,7 +41,7 @@ def merge_reports(
         HloscopeError: A report cannot be read, two have one target, or one has a target that the targets file has not.
     """
     if not files:
-        raise NotationError("there are no reports to join", fix='name them: merge_reports("1.json", "2.json")')
+        raise NotationError("there are no reports to merge", fix='name them: merge_reports("1.json", "2.json")')
     project = opened_project(given.path("config", config, example='config="hloscope.toml"'))
     changes = given.choice("changes", changes, ("increase", "any"))
     return merged(project, files, strict=strict, changes=changes)
@@ -72,7 +72,7 @@ def _read(path: Path, name: str) -> CheckDocument:
     except OSError as error:
         raise HloscopeError(f"{name} cannot be read", why=error.strerror) from None
     except (ValueError, RecursionError) as error:
-        raise HloscopeError(f"{name} is no JSON", why=str(error)) from None
+        raise HloscopeError(f"{name} is not valid JSON", why=str(error)) from None
     return read(CheckDocument, found, name=name, key="checks", command="check")
 
 
@@ -89,11 +89,13 @@ def _targets(documents: Mapping[str, CheckDocument], known: Collection[str], pro
             if target.analysis is None and target.error is None:
                 continue
             if target.name not in known:
-                why = f"{project} has none of that name: the report is of another state of it"
-                raise HloscopeError(f"{name} has the target {target.name!r}", why=why, fix="check that state again")
+                why = f"{project} has no target of that name: the report is of another state of the project"
+                raise HloscopeError(
+                    f"{name} has the unknown target {target.name!r}", why=why, fix="check the current state again"
+                )
             if target.name in found:
                 both = f"{held_by[target.name]} and {name}"
-                raise HloscopeError(f"{both} both have the target {target.name!r}", fix="name each shard's report once")
+                raise HloscopeError(f"{both} both have the target {target.name!r}", fix="pass each shard's report once")
             found[target.name], held_by[target.name] = target, name
     return found
 

@@ -46,10 +46,12 @@ def tested(name: str | None) -> dict[str, tuple[str, ...]]:
         page_named(name)
     rules = [rule for plugin in plugins() for rule in plugin.rules if name in (None, rule.name)]
     if not rules and name is not None:
-        raise NotationError(f"{name} is hloscope's own, whose cases are among its tests", fix="name a plug-in's rule")
+        raise NotationError(
+            f"{name} is built in, and its cases are part of hloscope's tests", fix="name a plug-in's rule"
+        )
     if not rules:
-        what = "no plug-in brings a rule, so there are no cases to run"
-        raise NotationError(what, fix='name one: plugins = ["ourteam.rules"]')
+        what = "no plug-in defines a rule, so there are no cases to run"
+        raise NotationError(what, fix='add a plug-in: plugins = ["ourteam.rules"]')
     return {rule.name: tuple(failed_cases(rule)) for rule in rules}
 
 
@@ -87,4 +89,4 @@ def _wrong(rule: Rule, case: Case) -> Iterator[str]:
     yield from (f"{finding.message} ({finding.source})" for finding in failures)
     own = [finding.message for finding in found if finding.rule == rule.name]
     if bool(own) is not case.fires and not failures:
-        yield f"it should stay silent, and finds: {own[0]}" if own else "it should fire, and finds nothing"
+        yield f"it should stay silent, but finds: {own[0]}" if own else "it should fire, but finds nothing"

@@ -131,7 +131,7 @@ def _check_sizes(slices: Sequence[str], mesh: Any) -> None:
             check_device_count(parse_slice(name), mesh)
         except MeshError as error:
             devices = plural(prod(mesh.values()), "device")
-            error.fix = f"name slices of {devices}; price others with a mesh of their own, in another call"
+            error.fix = f"name slices of {devices}; price other slices with their own mesh, in another call"
             raise
 
 
@@ -165,7 +165,7 @@ def price_text(
     if len(chips) < 2 or not any(analysis.time is not None and analysis.time.basis == "cycles" for analysis in found):
         return found
     note = (
-        f"the text was compiled for one generation, whose cycles are taken for {' and '.join(chips)} alike: price the "
+        f"the text was compiled for one generation, and its cycles are used for {' and '.join(chips)} alike: price the "
         "function itself to have it compiled for each"
     )
     return tuple(replace(analysis, notes=(*analysis.notes, note)) for analysis in found)

@@ -54,7 +54,7 @@ class Recorder:
     def __repr__(self) -> str:
         if self.result is not None:
             return repr(self.result)
-        state = "not begun" if self._watch is None else "under way, or nothing was compiled"
+        state = "not started" if self._watch is None else "in progress, or nothing was compiled"
         return f"<Recorder for {self._facts.slice}: {state}>"
 
     def _repr_markdown_(self) -> str:
@@ -70,7 +70,7 @@ class Recorder:
         """Begins to watch."""
         if self._watch is not None:
             raise HloscopeError(
-                "this recording has been used", fix="begin another: with hloscope.recording(...) as rec:"
+                "this recording has already been used", fix="start another: with hloscope.recording(...) as rec:"
             )
         with ExitStack() as undone:
             watch, watching = undone.enter_context(watched(self._facts, self._limits, default_store()))
@@ -116,7 +116,7 @@ def recording(
     ignore: str | Sequence[str] = (),
     **options: Unpack[RecordingOptions],
 ) -> Recorder:
-    """Watches what JAX compiles in a `with` block, and analyses it for a TPU slice at its end.
+    """Records what JAX compiles in a `with` block, and analyzes it for a TPU slice when the block ends.
 
     Programs with large arguments or results are not executed: their results are zeros that take no memory.
 
@@ -179,7 +179,7 @@ def record(
     ignore: str | Sequence[str] = (),
     **options: Unpack[RecordingOptions],
 ) -> Recording:
-    """Runs a Python script unmodified, in a process of its own, and analyses every program that JAX compiles there.
+    """Runs a Python script unmodified, in a separate process, and analyzes every program that JAX compiles there.
 
     Example:
         >>> print(hloscope.record("train.py", "--steps", "3", slice="v5p:2x2x2"))
@@ -238,7 +238,7 @@ def _recorded(words: Sequence[str], command: Sequence[str]) -> Recording:
         run = [sys.executable, "-m", "hloscope", "record", *words, "--format", "json", "-o", str(file), "--", *command]
         done = subprocess.run(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
         if not file.exists():
-            said = done.stderr.rpartition("error: ")[2] or done.stderr or f"it ended with {done.returncode}"
+            said = done.stderr.rpartition("error: ")[2] or done.stderr or f"it exited with {done.returncode}"
             what, *rest = said.strip().splitlines()
             raise HloscopeError(what, why="\n".join(line.strip(" =") for line in rest) or None)
         return read(Recording, json.loads(file.read_text(encoding="utf-8")), name="the recording", key="programs")

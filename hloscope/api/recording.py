@@ -60,7 +60,8 @@ def recorded_slice(facts: TargetFacts) -> Slice:
     chosen = parse_slice(facts.slice or DEFAULT_SLICE)
     if chosen.chip is None:
         raise SliceError(
-            f"a script is recorded for a TPU slice, and {chosen.name} is none", fix="write --slice v5e:2x4, for example"
+            f"a script is recorded for a TPU slice, but {chosen.name} is not one",
+            fix="use, for example, --slice v5e:2x4",
         )
     return chosen
 
@@ -154,7 +155,7 @@ def recording_of(
             stage(f"compiling {program.name} for {program.lowered.slice.name}")
             found.append(_analysed(program, judging, when_compiled))
     except KeyboardInterrupt:
-        notes.append("Ctrl-C ended the analysis: programs without figures were not analysed")
+        notes.append("Ctrl-C ended the analysis: programs without figures were not analyzed")
     done = set(map(id, asked[: len(found)]))
     rest = [_record(each) for each in large if id(each) not in done and chosen.takes(each)]
     return Recording(
@@ -279,8 +280,8 @@ def _recompiled(programs: Sequence[Program]) -> tuple[Recompiled, ...]:
 
 def _stopped(program: Program) -> str:
     return (
-        f"the script was ended once {program.name} had been called {program.calls} times with nothing new compiled in "
-        "between: programs that it would compile later are not here (--stop-after N)"
+        f"the script was ended once {program.name} had been called {program.calls} times without a new compile in "
+        "between: programs that it would compile later are missing (--stop-after N)"
     )
 
 

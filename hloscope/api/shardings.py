@@ -27,7 +27,7 @@ def shardings(
     timeout_s: float | None = None,
     **options: Unpack[ProgramOptions],
 ) -> ShardingTable:
-    """Shows the sharding of arguments, constraints, outputs and large arrays, as Shardy propagates them.
+    """Shows the shardings of arguments, constraints, outputs and large arrays, as Shardy propagates them.
 
     Nothing is compiled.
 
@@ -48,8 +48,8 @@ def shardings(
     described: dict[str, Any] = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
     if text_of(target, {}) is not None:
         raise TargetError(
-            f"{name_of(target)} is compiled already, and its shardings are propagated",
-            fix="give the function itself, or analyze it",
+            f"{name_of(target)} is already compiled, and its shardings are already propagated",
+            fix="pass the function itself, or analyze it",
         )
     facts = make_facts(**described)
     with waiting() as stage:

@@ -73,7 +73,7 @@ def suggest(
     timeout_s: float | None = None,
     **options: Unpack[ProgramOptions],
 ) -> Suggestions:
-    """Searches for a better sharding of a function: every suggestion was compiled and priced.
+    """Searches for better shardings of a function; every suggestion is compiled and priced.
 
     The shardings of arguments, of the results that replace them, of freed results, the sharding constraints and the
     mesh's sizes are searched. Which programs are compiled, and in which order, depends on the program and the seed.
@@ -129,7 +129,7 @@ def refused_text() -> TargetError:
     """The error for HLO text."""
     return TargetError(
         f"{_UNSEARCHED} in HLO text",
-        why="another sharding has to be traced and compiled anew, for which there must be a function",
+        why="another sharding has to be traced and compiled, which needs the function",
         fix="name the function: hloscope suggest module.py:step",
     )
 
@@ -192,18 +192,18 @@ def _refuse(lowered: Lowered) -> None:
     if lowered.seen.device_count < 2:
         raise TargetError(
             f"{_UNSEARCHED} in {lowered.name}",
-            why="it runs on one device, where there is nothing to shard over",
-            fix="give it a mesh, such as --mesh X=4,Y=2",
+            why="it runs on one device, so there is nothing to shard over",
+            fix="add a mesh, such as --mesh X=4,Y=2",
         )
     if lowered.strategy is None:
         raise TargetError(
             f"{_UNSEARCHED} in {lowered.name}",
-            why="JAX traced it already, and cannot trace it with another sharding",
-            fix="give the function itself",
+            why="JAX has already traced it, and cannot trace it with another sharding",
+            fix="pass the function itself",
         )
     if lowered.mesh is None:
         raise TargetError(
-            f"{_UNSEARCHED} in {lowered.name}", why="it has no mesh", fix="give it one, such as --mesh X=4,Y=2"
+            f"{_UNSEARCHED} in {lowered.name}", why="it has no mesh", fix="add one, such as --mesh X=4,Y=2"
         )
 
 
@@ -220,7 +220,7 @@ def _spaces(
     if not space.parts and not meshes and not space.constraints:
         raise TargetError(
             f"{_UNSEARCHED} in {subject.lowered.name}",
-            why="every argument is kept, or can lie in one way only, and no result is free",
+            why="every argument is kept or can be sharded in only one way, and no result is free",
             fix="keep less, or free a result: --free result",
         )
     yield subject, space
@@ -233,7 +233,7 @@ def _spaces(
         except HloscopeError:
             left_out.append(_shown(mesh))
     if left_out:
-        notes.append(f"not searched, since JAX does not trace the program on them: {', '.join(left_out)}")
+        notes.append(f"meshes not searched, because JAX does not trace the program on them: {', '.join(left_out)}")
 
 
 def _space(lowered: Lowered, searching: Searching) -> Space:
@@ -257,7 +257,7 @@ def _other_meshes(lowered: Lowered, facts: TargetFacts, notes: list[str]) -> Ite
     assert own is not None
     sizes = dict(zip(own.axis_names, own.axis_sizes, strict=True))
     if not isinstance(facts.mesh, Mapping) or dict(facts.mesh) != sizes or facts.dcn:
-        notes.append("the mesh stays as it is: the program makes it itself, or it spans several slices")
+        notes.append("the mesh is not changed: the program creates it, or it spans several slices")
         return
     if len(sizes) < 2:
         return
@@ -265,7 +265,7 @@ def _other_meshes(lowered: Lowered, facts: TargetFacts, notes: list[str]) -> Ite
     others = [found for found in _factorized(count, len(sizes)) if found != tuple(sizes.values())]
     near = sorted(others, key=lambda found: (_steps_apart(found, tuple(sizes.values())), found))
     if len(near) > _MOST_MESHES:
-        notes.append(f"of {len(near)} other sizes of the mesh the {_MOST_MESHES} nearest were searched")
+        notes.append(f"of {len(near)} other mesh shapes, the {_MOST_MESHES} nearest were searched")
     for found in near[:_MOST_MESHES]:
         yield dict(zip(sizes, found, strict=True))
 

@@ -89,7 +89,7 @@ def text_of(target: object, described: Mapping[str, Any]) -> Text | None:
             beside = beside_text(target, described)
             return Text(name=str(target), text=hlo_text(target), beside=beside, dumped=dump_beside(target))
         if isinstance(target, Path):
-            raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
+            raise TargetError(f"{target} does not name a function", fix=f"write '{target}:FUNCTION'")
         return None
     if not is_compiled(target):
         return None
@@ -147,7 +147,7 @@ def dump_beside(target: str | Path) -> Beside | None:
     beside = facts_beside(module, on_the_way=False)
     if module.as_jax_lowered_it is None and module.before_propagation is None:
         return beside
-    note = f"reasons are looked for in a dump's folder: hloscope analyze {module.path.parent} --only {module.prefix}"
+    note = f"for reasons, analyze the dump's folder: hloscope analyze {module.path.parent} --only {module.prefix}"
     return replace(beside, notes=(*beside.notes, note))
 
 
@@ -169,7 +169,7 @@ def with_dump(program: Capture, module: HloModule, beside: Beside, facts: Target
     if program.slice is None and said is not None:
         if said.devices_per_slice < module.device_count:
             notes.append(
-                f"{_WHO[beside.said_by]} says {said.name}, which has {said.device_count} devices, and the program is "
+                f"{_WHO[beside.said_by]} says {said.name}, which has {said.device_count} devices, but the program is "
                 f"for {module.device_count}: it is not priced"
             )
         else:
@@ -191,7 +191,7 @@ def with_dump(program: Capture, module: HloModule, beside: Beside, facts: Target
 
 
 _WHO = {"dump": "the dump", "compiled": "the compiled program"}
-_NO_TIMES = "nothing tells what the text was compiled for, so there are no times: --slice v5e:2x4, for example, would"
+_NO_TIMES = "it is unknown what the text was compiled for, so there are no times: name it, for example --slice v5e:2x4"
 
 
 def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_said: bool = False) -> Capture:
@@ -216,8 +216,8 @@ def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_
         return replace(program, notes=(*program.notes, _NO_TIMES)) if is_from_tpu(module) else program
     chosen, (generation, _, block) = guess.slice, guess.slice.name.partition(":")
     note = (
-        f"{generation} is a guess from the text: {guess.because}; {block} is the usual block of {chosen.chip_count} "
-        "chips; --slice says which it is"
+        f"{generation} is guessed from the text: {guess.because}; {block} is the usual block of {chosen.chip_count} "
+        "chips; set it with --slice"
     )
     chosen = overridden(chosen, facts.chip_overrides or ())
     return replace(program, slice=chosen, slice_chosen_by=GUESS, notes=(*program.notes, note))
@@ -228,8 +228,8 @@ def _about_names(mesh: Mesh) -> str:
     one = len(mesh.axis_names) == 1
     named = ",".join(f"{letter}={size}" for letter, size in zip("XYZUVW", mesh.axis_sizes, strict=False))
     return (
-        f"{'axis_0 is a name' if one else 'axis_0, axis_1 and so on are names'} of hloscope's own for what the text "
-        f"does not name, read off its groups of devices: --mesh {named} gives {'it another' if one else 'them others'}"
+        f"the text does not name its mesh axes: {'axis_0 is a name' if one else 'axis_0, axis_1 and so on are names'} "
+        f"that hloscope gave to its device groups; choose {'another' if one else 'others'} with --mesh {named}"
     )
 
 
@@ -246,7 +246,7 @@ def refuse_beside_text(target: object, said: Mapping[str, Any]) -> None:
     for name, value in said.items():
         if has_value(value):
             raise TargetError(
-                f"{name} does not go with HLO text", why=f"{target} is compiled already", fix="leave it out"
+                f"{name} does not apply to HLO text", why=f"{target} is already compiled", fix="leave it out"
             )
 
 
@@ -262,7 +262,9 @@ def refuse_beside_analysis(given: Mapping[str, Any]) -> None:
     name = next((name for name, value in given.items() if has_value(value)), None)
     if name is not None:
         raise TargetError(
-            f"{name} does not go with an analysis", why="its program is analysed already", fix="give the program itself"
+            f"{name} does not apply to an analysis",
+            why="its program is already analyzed",
+            fix="pass the program itself",
         )
 
 
@@ -287,7 +289,9 @@ def refuse_source_root(name: str, root: object) -> None:
         TargetError: One was given.
     """
     if root is not None:
-        raise TargetError(f"{name} is for HLO text", why="the files of a function are read anyway", fix="leave it out")
+        raise TargetError(
+            f"{name} is for HLO text", why="the source files of a function are always read", fix="leave it out"
+        )
 
 
 def read_report(path: Path, name: str) -> Analysis:
@@ -303,7 +307,7 @@ def read_report(path: Path, name: str) -> Analysis:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise HloscopeError(f"{name} is no JSON", why=str(error)) from None
+        raise HloscopeError(f"{name} is not valid JSON", why=str(error)) from None
     return read(Analysis, document, name=name, key="collectives")
 
 
@@ -358,13 +362,13 @@ def _check_devices(name: str, devices: int, module: HloModule, mesh: Mesh | None
     says = devices > 1 or "num_partitions" in module.header
     if mesh is not None and says and mesh.device_count != devices:
         raise MeshError(
-            f"the mesh has {mesh.device_count} devices and {name} is a program for {devices}",
+            f"the mesh has {mesh.device_count} devices, but {name} is a program for {devices}",
             why=why,
-            fix="give the mesh that the program was compiled for",
+            fix="pass the mesh that the program was compiled for",
         )
     if chosen is not None and not chosen.is_attached and chosen.device_count < devices:
         raise SliceError(
-            f"{chosen.name} has {chosen.device_count} devices and {name} is a program for {devices}",
+            f"{chosen.name} has {chosen.device_count} devices, but {name} is a program for {devices}",
             why=why,
             fix="name a slice that is large enough",
         )

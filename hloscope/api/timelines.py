@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
+from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.api.analyzing import Stage, captured_function, captured_text, with_reasons
 from hloscope.api.texts import Text, meant, text_of
@@ -28,7 +29,7 @@ def timeline(
     args: Any = None,
     **options: Unpack[TargetOptions],
 ) -> Timeline:
-    """Says what runs when in one step, on which part of the device, and what the device waits for.
+    """Predicts the timeline of one step: what runs when, on which part of the device, and what is exposed.
 
     Example:
         >>> found = hloscope.timeline(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2})
@@ -93,6 +94,15 @@ def timeline_of_text(text: Text) -> Timeline:
     return _of_capture(program, module, text.name)
 
 
+def timeline_of_analysis(found: Analysis) -> Timeline:
+    """The intervals of the step of a program that was analysed in this process.
+
+    Raises:
+        HloscopeError: It was not, or nothing prices it.
+    """
+    return _of_capture(found.evidence.program, found.evidence.module(), found.target)
+
+
 def _of_capture(program: Capture, module: HloModule, name: str) -> Timeline:
     reasons = partial(with_reasons, module=module, program=program)
     found = timeline_of_capture(program, module, target=name, explained=reasons)
@@ -100,7 +110,7 @@ def _of_capture(program: Capture, module: HloModule, name: str) -> Timeline:
         return found
     if program.slice is None or program.slice.chip is None:
         raise SliceError(
-            f"{name} has no timeline: no TPU slice says how long anything takes", fix="name one: --slice v5e:2x4"
+            f"{name} has no timeline: without a TPU slice there are no times", fix="name one: --slice v5e:2x4"
         )
-    why = "the text is cut off" if module.truncated else "by their trip counts its loops never come to an end"
+    why = "the text is cut off" if module.truncated else "its trip counts are too large for its loops to end"
     raise SliceError(f"{name} has no timeline", why=why)

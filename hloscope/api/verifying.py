@@ -56,7 +56,7 @@ def verify(
     ignore: str | Collection[str] = (),
     **options: Unpack[ProgramOptions],
 ) -> Verification:
-    """Checks a program against another one that is known to be right, such as its `shard_map` twin.
+    """Checks a program against a reference that is known to be correct, such as its `shard_map` twin.
 
     Both are compiled for the slice and their communication is compared, and both are run on the same random inputs.
 
@@ -184,7 +184,7 @@ def _other_structure(found: Any, expected: Any) -> Iterator[str]:
     ours, references = (_structure(tree) for tree in (found, expected))
     if ours != references and found.num_leaves == expected.num_leaves:
         shown = [text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…" for text in (ours, references)]
-        yield f"the program returns {shown[0]}, and its reference {shown[1]}: outputs are compared by position"
+        yield f"the program returns {shown[0]}, but its reference {shown[1]}: outputs are compared by position"
 
 
 def _structure(tree: Any) -> str:
@@ -201,7 +201,7 @@ def _functions(
     functions = loaded(target, facts, reference), loaded(reference, facts, target)
     if functions[0] is functions[1] and not settings.against_single_device:
         raise TargetError(
-            f"{name_of(target)} is its own reference, so nothing could differ",
+            f"{name_of(target)} is its own reference, so nothing can differ",
             fix="name another function, or add --against-single-device to compare it with itself on one device",
         )
     all_facts = facts.over(attached_facts(functions[0]))
@@ -232,7 +232,7 @@ def _check_scale(scale: Mapping[str, int], facts: TargetFacts) -> None:
     for letter in scale:
         if letter not in facts.dims:
             raise NotationError(
-                f"the target's dimensions have no letter {letter!r}",
+                f"the target's dimensions do not use the letter {letter!r}",
                 why=f"its letters are {', '.join(facts.dims)}" if facts.dims else "its argument types have no letters",
                 fix="write its argument types with letters, such as 'bf16[B@X,D]', and their sizes as dims",
             )

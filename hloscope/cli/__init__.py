@@ -12,21 +12,22 @@ from hloscope.version import __version__
 
 _COMMANDS = {
     "analyze": ("hloscope.cli.analyze", "Compile a function for a TPU slice, or read HLO text, and report what moves."),
-    "record": ("hloscope.cli.record", "Run your own script as it is, and analyse every program that JAX compiles."),
+    "record": ("hloscope.cli.record", "Run your script unmodified, and analyze every program that JAX compiles."),
     "price": ("hloscope.cli.price", "Predict how long a step takes on several slices, side by side."),
-    "timeline": ("hloscope.cli.timeline", "Predict what runs when in one step, and what it waits for."),
-    "compare": ("hloscope.cli.compare", "Put a profile of a real run beside what is predicted of it."),
-    "measure": ("hloscope.cli.measure", "Run a function where a TPU is, and compare in one go."),
-    "explain": ("hloscope.cli.explain", "Say why a collective is there: the whole chain, and what to change."),
-    "suggest": ("hloscope.cli.suggest", "Search for a better sharding; every suggestion was compiled and priced."),
+    "timeline": ("hloscope.cli.timeline", "Predict the timeline of one step: what runs when, and what is exposed."),
+    "graph": ("hloscope.cli.graph", "Write the compiled program, or part of it, as a graph of instructions."),
+    "compare": ("hloscope.cli.compare", "Compare the profile of a real run with the prediction."),
+    "measure": ("hloscope.cli.measure", "Run a function on the attached TPU, and compare with the prediction."),
+    "explain": ("hloscope.cli.explain", "Explain why a collective is there: the whole chain, and what to change."),
+    "suggest": ("hloscope.cli.suggest", "Search for a better sharding; every suggestion is compiled and priced."),
     "shardings": ("hloscope.cli.shardings", "Show every array's sharding as Shardy propagates it; compiles nothing."),
     "verify": ("hloscope.cli.verify", "Check a function against a reference: numbers, structure and communication."),
     "rules": ("hloscope.cli.rules", "List the rules, or print the page of one."),
-    "check": ("hloscope.cli.check", "Hold a project's targets against their contracts and baselines."),
-    "merge-reports": ("hloscope.cli.merge_reports", "Join the reports of the shards of a check."),
+    "check": ("hloscope.cli.check", "Check a project's targets against their contracts and baselines."),
+    "merge-reports": ("hloscope.cli.merge_reports", "Merge the reports of a sharded check."),
     "diff": ("hloscope.cli.diff", "Compare what two programs move."),
-    "accept": ("hloscope.cli.accept", "Write the baselines of a project's targets as they are now."),
-    "doctor": ("hloscope.cli.doctor", "Report what is installed here, and what of it works."),
+    "accept": ("hloscope.cli.accept", "Write the current state of a project's targets as their baselines."),
+    "doctor": ("hloscope.cli.doctor", "Report what is installed here, and whether it works."),
 }
 
 

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     "--only",
     multiple=True,
     metavar="CHANGE",
-    help="Accept this change alone, as a failed check names it: all-gather@fsdp, types, memory. Repeats.",
+    help="Accept only this change, as a failed check names it: all-gather@fsdp, types, memory. Repeats.",
 )
-@click.option("--all", "all_of_them", is_flag=True, help="Accept every change without asking, on a terminal too.")
-@click.option("--beside", is_flag=True, help="Keep the baseline of another compiler's version beside the new one.")
+@click.option("--all", "all_of_them", is_flag=True, help="Accept every change without asking, even on a terminal.")
+@click.option("--beside", is_flag=True, help="Keep the baseline of another compiler version next to the new one.")
 @project_options
 @jobs_option
 @limit_option
-@click.option("--accept-in-ci", is_flag=True, help="Write them where CI is set, too.")
+@click.option("--accept-in-ci", is_flag=True, help="Write baselines even where CI is set.")
 @debug_option
 def command(names: tuple[str, ...], accept_in_ci: bool, debug: bool, **options: Any) -> None:
-    """Write the baselines of targets, all of them or those NAMED, as they are now.
+    """Write the current state of the named targets, or of all, as their baselines.
 
-    On a terminal each change is shown and asked about. Read the difference of the files, then commit them.
+    On a terminal each change is shown, and you are asked about it. Review the diff of the files, then commit them.
     """
     running.print_text(lambda: _accepted(names, accept_in_ci, **options), debug=debug)
 

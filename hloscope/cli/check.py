@@ -29,17 +29,18 @@ if TYPE_CHECKING:
     from hloscope.report.checks import CheckReport
 
 _EPILOG = """\b
-The targets are those of [tool.hloscope] in pyproject.toml, or of hloscope.toml:
+Targets are those of [tool.hloscope] in pyproject.toml, or of hloscope.toml:
   [tool.hloscope.targets.step]
   function = "model.py:step"
   mesh = { data = 4, model = 2 }
   slice = "v5e:2x4"
   args = ["bf16[512@data,2048]", "bf16[2048,8192@model]"]
   contract = ["all-reduce@model <= 2MB", "nothing else", "hbm <= 14GiB"]
-  fail-on = "warning"    # what rules find fails it too
+  fail-on = "warning"    # findings of rules fail the target too
 
 \b
-Exit codes: 0 all as expected, 1 something is not, 2 a target could not be analysed.
+Exit codes: 0 everything is as expected, 1 something is not, 2 a target could
+not be analyzed.
 """
 
 
@@ -63,11 +64,11 @@ def _format_and_file(text: str) -> tuple[str, str]:
     if name not in known:
         otherwise = f"write FORMAT=FILE, FORMAT one of {', '.join(known)}"
         fix = did_you_mean(name, known, otherwise) if "=" in text else otherwise
-        raise NotationError(f"--write {text!r} begins with no format", fix=fix)
+        raise NotationError(f"--write {text!r} does not begin with a format", fix=fix)
     if path in ("", "-"):
-        raise NotationError(f"--write {text!r} names no file", fix=f"write {name}=FILE; -o - is standard output")
+        raise NotationError(f"--write {text!r} does not name a file", fix=f"write {name}=FILE; standard output is -o -")
     if not Path(path).resolve().parent.is_dir():
-        raise NotationError(f"--write {text!r} is in no folder that exists", fix="make the folder first")
+        raise NotationError(f"the folder of --write {text!r} does not exist", fix="create it first")
     check_report_file(path)
     return name, path
 
@@ -90,19 +91,19 @@ def write_also(report: CheckReport, options: dict[str, Any]) -> None:
 
 
 also_option: Decorator = click.option(
-    "--write", "also", multiple=True, metavar="FORMAT=FILE", help="Write a report in another format as well. Repeats."
+    "--write", "also", multiple=True, metavar="FORMAT=FILE", help="Also write a report in this format. Repeats."
 )
 strict_option: Decorator = click.option(
     "--strict/--no-strict",
     default=None,
-    help="Whether missing baselines, those of no target and unused allowances fail. [default: where CI is set]",
+    help="Whether missing baselines, baselines without a target and unused allowances fail. [default: where CI is set]",
 )
 changes_option: Decorator = click.option(
     "--fail-on",
     "changes",
     type=click.Choice(["increase", "any"]),
     default="increase",
-    help="Which changes of baselines fail: those that are worse or lose something, or any.",
+    help="Which changes from a baseline fail: those for the worse or that lose something, or any.",
 )
 
 
@@ -111,14 +112,14 @@ changes_option: Decorator = click.option(
 @project_options
 @jobs_option
 @executor_option
-@click.option("--shard", metavar="I/N", help="Check one part of N of the targets; hloscope merge-reports joins them.")
+@click.option("--shard", metavar="I/N", help="Check one of N shards of the targets; merge with hloscope merge-reports.")
 @also_option
 @strict_option
 @changes_option
 @limit_option
 @running.reports("check", check_exit_code, then=write_also)
 def command(names: tuple[str, ...], also: tuple[str, ...], strict: bool | None, **options: Any) -> CheckReport:
-    """Hold targets, all of them or those NAMED, against their contracts and their baselines."""
+    """Check the named targets, or all, against their contracts and baselines."""
     check_files(also)
     try:
         return _checked(names, strict, options)
@@ -159,7 +160,7 @@ def _sources(checks: tuple[Checked, ...]) -> str | None:
     if not sources.total():
         return None
     found = f"{known} of {plural(sources.total(), 'compile')} {'was' if known == 1 else 'were'} in the cache"
-    return f"{found}, {shared} of them in the shared one" if shared else found
+    return f"{found}, {shared} of them in the shared cache" if shared else found
 
 
 def _line(checked: Checked) -> str:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples
   hloscope compare --profile /tmp/trace
-  hloscope compare model.py:step --mesh X=8 --arg 'f32[S@X,D]' --dim S=4096,D=512 --profile /tmp/trace
-  hloscope compare step.hlo --mesh data=4,model=2 --profile /tmp/trace --write calibration.toml
+  hloscope compare model.py:step --mesh X=8 --arg 'f32[S@X,D]' \\
+      --dim S=4096,D=512 --profile /tmp/trace
+  hloscope compare step.hlo --mesh data=4,model=2 --profile /tmp/trace \\
+      --write calibration.toml
 """
 
 
@@ -31,7 +33,7 @@ def _write(found: CompareDocument, options: dict[str, Any]) -> None:
     from hloscope.measured.fitting import calibration_file
 
     running.write_report(calibration_file(found, is_figure), options["write"])
-    running.say(f"{options['write']} is written: use it with --chip-override {options['write']}")
+    running.say(f"wrote {options['write']}: use it with --chip-override {options['write']}")
 
 
 @click.command(epilog=_EPILOG)
@@ -41,16 +43,16 @@ def _write(found: CompareDocument, options: dict[str, Any]) -> None:
     required=True,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="What jax.profiler has written: its folder, a run's folder in it, or an xplane.pb.",
+    help="Output of jax.profiler: its folder, the folder of one run in it, or an xplane.pb.",
 )
-@click.option("--only", metavar="NAME", help="Of the profile's programs only this one, such as jit_step.")
-@click.option("--write", metavar="FILE", help="Write the figures that the profile settles, for --chip-override.")
+@click.option("--only", metavar="NAME", help="Compare only this program of the profile, such as jit_step.")
+@click.option("--write", metavar="FILE", help="Write the chip figures that the profile measures, for --chip-override.")
 @target_options()
 @running.reports("comparison", then=_write)
 def command(target: str | None, profile: Path, only: str | None, write: str | None, **options: Any) -> CompareDocument:
-    """Put what a profile measured beside what is predicted: the step, each operation and each collective.
+    """Compare a profile's measured times with the prediction: of the step, each operation and each collective.
 
-    Without TARGET the programs that the profile itself holds are priced.
+    Without TARGET, the programs stored in the profile itself are priced.
     """
     from hloscope.api.comparing import OWN, compare_function, compare_own, compare_text
 

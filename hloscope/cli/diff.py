@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running
-from hloscope.cli.options import project_options, target_options
+from hloscope.cli.options import project_options, source_option, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
 from hloscope.program.target import OPTIONS
 from hloscope.progress import progress
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 OLD and NEW are each one of
-  a name                of a target in the targets file, as NAME or NAME@SLICE
-  file.py:fn, module:fn a function, with the options below or its own decorator
+  a name                of a target in the targets file: NAME or NAME@SLICE
+  file.py:fn, module:fn a function, with the options below or those of its
+                        own decorator
   step.hlo, step.txt    HLO text
-  report.json           what hloscope analyze --format json wrote
-  baseline.txt          what hloscope accept wrote
+  report.json           written by hloscope analyze --format json
+  baseline.txt          written by hloscope accept
 
 \b
-With --base REVISION there is one TARGET: as it was in that git revision, and as it is.
+With --base REVISION there is one TARGET. It is compared with itself in that
+git revision.
 
 \b
 Examples
@@ -41,7 +43,7 @@ def _exit_code(report: DiffDocument, options: dict[str, Any]) -> int:
     if fail_on is None or not report.fails(fail_on, at_least_ok=options["at_least_ok"]):
         return EXIT_OK
     broken = report.broken(fail_on)
-    reason = plural(len(broken), "change") if broken else "not everything is known, so nobody can tell"
+    reason = plural(len(broken), "change") if broken else "not everything is known, so it may have changed"
     running.say(f"failed: --fail-on {fail_on}: {reason}")
     return EXIT_BROKEN
 
@@ -50,13 +52,14 @@ def _exit_code(report: DiffDocument, options: dict[str, Any]) -> int:
 @click.argument("programs", nargs=-1, required=True, metavar="OLD NEW")
 @click.option("--base", metavar="REVISION", help="Compare a target with itself in a git revision, such as main.")
 @click.option("--fail-on", type=click.Choice(["increase", "any"]), help="Exit 1 when more moves, or anything changed.")
-@click.option("--at-least-ok", is_flag=True, help="With --fail-on: let pass what is not known exactly.")
-@click.option("--equivalent", is_flag=True, help="Spellings that the compiler may exchange are the same.")
+@click.option("--at-least-ok", is_flag=True, help="With --fail-on: pass where a total is only a lower bound.")
+@click.option("--equivalent", is_flag=True, help="Treat spellings that the compiler may interchange as the same.")
 @project_options
 @target_options()
+@source_option
 @running.reports("difference", _exit_code)
 def command(programs: tuple[str, ...], **options: Any) -> DiffDocument:
-    """Compare what two programs move: matched by what it is and where it was written, never by name."""
+    """Compare what two programs move. Collectives are matched by kind and source, never by name."""
     from hloscope.api.diffing import difference, sides_of
 
     wanted = 1 if options["base"] else 2

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from hloscope.why.explanation import Explanation
 
 _EPILOG = """\b
-COLLECTIVE is an instruction's name, such as all-gather.8, its number in the list of `hloscope analyze`, counted
-from 1, a selector of contracts such as all-gather@fsdp, or all. Without it the one that moves most is explained and the
-others are listed; JSON has all of them.
+COLLECTIVE is an instruction's name, such as all-gather.8; its number in the
+list of `hloscope analyze`, counted from 1; a contract selector, such as
+all-gather@fsdp; or all. By default the one that moves most is explained and
+the others are listed; JSON explains all of them.
 
 \b
 Examples
@@ -40,10 +41,10 @@ _try_options = together(
         "try_s",
         type=Span(),
         metavar="TIME",
-        help="Compile changes that may help for so long, such as 5m. [default: 4 changes or 10s, of programs that "
+        help="Try changes that may help for this long, such as 5m. [default: 4 changes or 10s, for programs that "
         "compile within 2s]",
     ),
-    click.option("--no-try", is_flag=True, help="Compile no changes."),
+    click.option("--no-try", is_flag=True, help="Do not try any changes."),
 )
 
 
@@ -57,12 +58,12 @@ _try_options = together(
 def command(
     target: str, collective: str | None, try_s: float | None, no_try: bool, **options: Any
 ) -> tuple[Explanation, ...]:
-    """Say why the collectives of TARGET are there: which array, which line, which shardings met; and what would help.
+    """Explain why TARGET's collectives are there: which array, line and shardings cause them, and what would help.
 
-    Changes of shardings are compiled and priced before they are advised.
+    Changes of shardings are compiled and priced before they are recommended.
     """
     if no_try and try_s is not None:
-        raise click.UsageError("--try and --no-try contradict each other: give one of them.")
+        raise click.UsageError("--try and --no-try contradict each other: pass only one of them.")
     target = targets.begun(target, options)
     from hloscope.analysis.places import Sources
     from hloscope.api.explaining import Trying

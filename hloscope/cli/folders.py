@@ -34,7 +34,7 @@ class Capacity(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Bytes."""
         found = capacity(value)
-        return self.fail(f"{value!r} is no size of memory: write 4GiB or 500MB", param, ctx) if found is None else found
+        return self.fail(f"{value!r} is not a memory size: write 4GiB or 500MB", param, ctx) if found is None else found
 
 
 def is_named(target: str, options: targets.Options) -> bool:
@@ -54,8 +54,8 @@ def is_named(target: str, options: targets.Options) -> bool:
     }
     for name, value in given.items():
         if value:
-            what = f"{target} is none" if Path(target).exists() else f"there is no folder {target}"
-            raise TargetError(f"{name} is for a folder that XLA dumped into, and {what}", fix="leave it out")
+            what = f"{target} is not one" if Path(target).exists() else f"there is no folder {target}"
+            raise TargetError(f"{name} is for a folder of XLA dumps, but {what}", fix="leave it out")
     return False
 
 
@@ -76,18 +76,18 @@ def analysis_of_folder(target: str, options: targets.Options) -> Analysis:
         _all(dump, HowToAnalyze(judging=targets.judging_of(options), beside=beside), options)
     for name in ("memory", "jobs"):
         if options[name]:
-            raise TargetError(f"--{name} goes with --all", fix="leave it out, or analyse every module: --all")
+            raise TargetError(f"--{name} requires --all", fix="leave it out, or analyze every module: --all")
     module = dump.modules[0] if only is None else dump.named(only)
     with running.stdout_kept_for_the_report(), progress() as stage:
         if only is None and len(dump.modules) > 1:
             running.begin_report("dump", dump, stage, apart=True)
-        stage(f"analysing {module.file}")
+        stage(f"analyzing {module.file}")
         how = HowToAnalyze(judging=targets.judging_of(options), beside=beside)
         try:
             return analyze_dumped(module, how)
         except HloscopeError as error:
             if only is None and len(dump.modules) > 1:
-                error.fix = "; ".join(filter(None, (error.fix, "or analyse another one: --only NAME, --all")))
+                error.fix = "; ".join(filter(None, (error.fix, "or analyze another one: --only NAME, --all")))
                 error.args = (str(error),)
             raise
 
@@ -99,19 +99,19 @@ def _all(dump: Dump, how: HowToAnalyze, options: targets.Options) -> NoReturn:
     params = click.get_current_context().params
     form, output = params["format_name"], params["output"]
     if options["only"] is not None:
-        raise TargetError("--only and --all do not go together", fix="leave one of them out")
+        raise TargetError("--only and --all exclude each other", fix="leave one of them out")
     if form not in _OF_ALL:
-        raise TargetError(f"--format {form} is a report on one module", fix=f"--all has {' and '.join(_OF_ALL)}")
+        raise TargetError(f"--format {form} reports on one module only", fix=f"with --all, use {' or '.join(_OF_ALL)}")
     results: list[DumpedResult] = []
     begun = time.monotonic()
     with progress() as stage, _report(output, stage) as write:
         rows = _Rows(dump, write, output) if form == "text" else _Documents(write)
-        stage(f"analysing {plural(len(dump.modules), 'module')}")
+        stage(f"analyzing {plural(len(dump.modules), 'module')}")
         try:
             for result in analyze_all(dump, how, workers=options["jobs"], memory_bytes=options["memory"]):
                 results.append(result)
                 rows.add(result)
-                stage(f"{len(results)} of {len(dump.modules)} modules analysed")
+                stage(f"{len(results)} of {len(dump.modules)} modules analyzed")
         finally:
             rows.end(results, time.monotonic() - begun)
     raise SystemExit(_exit_code(results, options["fail_on"]))
@@ -187,7 +187,7 @@ def _exit_code(results: list[DumpedResult], fail_on: str | None) -> int:
     if unread:
         more = f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
         named = ", ".join(unread[:_NAMED]) + more
-        running.say(f"error: {len(unread)} of {plural(len(results), 'module')} could not be analysed: {named}")
+        running.say(f"error: {len(unread)} of {plural(len(results), 'module')} could not be analyzed: {named}")
         return EXIT_COULD_NOT_RUN
     broken = [
         finding
@@ -197,5 +197,5 @@ def _exit_code(results: list[DumpedResult], fail_on: str | None) -> int:
     ]
     if not broken:
         return EXIT_OK
-    running.say(f"failed: {plural(len(broken), 'finding')} as severe as --fail-on {fail_on}: {broken[0].message}")
+    running.say(f"failed: {plural(len(broken), 'finding')} at or above --fail-on {fail_on}: {broken[0].message}")
     return EXIT_COULD_NOT_RUN if running.rules_failed(broken) else EXIT_BROKEN

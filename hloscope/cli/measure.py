@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples
-  hloscope measure model.py:step --mesh X=8 --arg 'f32[S@X,D]' --dim S=4096,D=512
-  hloscope measure model.py:step --mesh X=8 --arg 'f32[S@X,D]' --dim S=64,D=512 --on cpu
+  hloscope measure model.py:step --mesh X=8 --arg 'f32[S@X,D]' \\
+      --dim S=4096,D=512
+  hloscope measure model.py:step --mesh X=8 --arg 'f32[S@X,D]' \\
+      --dim S=64,D=512 --on cpu
 """
 
 
@@ -29,14 +31,14 @@ Examples
     type=click.Choice(["tpu", "cpu"]),
     default="tpu",
     show_default=True,
-    help="The TPU that is attached, or simulated CPU devices, of which nothing is predicted.",
+    help="The attached TPU, or simulated CPU devices, for which no times are predicted.",
 )
-@click.option("--runs", type=click.IntRange(1, 1000), default=10, show_default=True, help="Runs that are profiled.")
+@click.option("--runs", type=click.IntRange(1, 1000), default=10, show_default=True, help="Number of runs to profile.")
 @click.option("--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep the profile in DIR.")
 @target_options()
 @running.reports("comparison")
 def command(target: str, on: str, runs: int, keep: Path | None, **options: Any) -> CompareDocument:
-    """Run TARGET on random arguments under JAX's profiler, and put what it took beside what is predicted."""
+    """Run TARGET on random arguments under JAX's profiler, and compare the measured times with the prediction."""
     from hloscope.api.measuring import measure_function
     from hloscope.store import default_store
 

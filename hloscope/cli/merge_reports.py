@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from hloscope.report.checks import CheckReport
 
 _EPILOG = """\b
-Each shard writes one:  hloscope check --shard 1/4 --format json -o shard-1.json
-A job after them:       hloscope merge-reports shard-*.json --write junit=hloscope.xml
+Each shard writes one report, and a later job merges them:
+  hloscope check --shard 1/4 --format json -o shard-1.json
+  hloscope merge-reports shard-*.json --write junit=hloscope.xml
 
 \b
-Exit codes: those of hloscope check; a target that is in no report could not be analysed.
+Exit codes: those of hloscope check. A target that is in no report counts as
+one that could not be analyzed.
 """
 
 
@@ -40,7 +42,7 @@ Exit codes: those of hloscope check; a target that is in no report could not be 
 @changes_option
 @running.reports("check", check_exit_code, then=write_also)
 def command(files: tuple[str, ...], also: tuple[str, ...], config: str | None, **options: Any) -> CheckReport:
-    """Join the JSON reports of the shards of a check, and judge them as one run would."""
+    """Merge the JSON reports of a sharded check, and judge them like a single run."""
     check_files(also)
     from hloscope.api.checking import opened_project
     from hloscope.api.merging import merged

@@ -24,9 +24,9 @@ class Span(click.ParamType):  # type: ignore[type-arg]
         """Seconds."""
         seconds = span(value)
         if seconds is None:
-            self.fail(f"{value!r} is no span of time: write 30s, 5m or 2h", param, ctx)
+            self.fail(f"{value!r} is not a time span: write 30s, 5m or 2h", param, ctx)
         if not seconds:
-            self.fail("it has to be longer than 0: write 30s, 5m or 2h, or --no-try to try nothing", param, ctx)
+            self.fail("it must be longer than 0: write 30s, 5m or 2h, or --no-try to try nothing", param, ctx)
         return seconds
 
 
@@ -75,31 +75,34 @@ source_root_option: Decorator = click.option(
     "--source-root",
     type=click.Path(exists=True, file_okay=False),
     metavar="DIR",
-    help="For HLO text: the folder in which files that it names may be read. [default: none is read]",
+    help="For HLO text: the folder from which source files that it names may be read. [default: none]",
 )
 
 config_option: Decorator = click.option(
-    "--config", metavar="FILE", help="The targets file. [default: the nearest one, going upward]"
+    "--config", metavar="FILE", help="The targets file. [default: the nearest one, searching upward]"
 )
 
 project_options = together(
     config_option,
-    click.option("--no-cache", is_flag=True, help="Compile everything, and keep nothing."),
+    click.option("--no-cache", is_flag=True, help="Compile everything anew, and cache nothing."),
 )
 
 jobs_option: Decorator = click.option(
-    "--jobs", type=click.IntRange(1), metavar="N", help="Processes at once. [default: as cores and memory allow]"
+    "--jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Parallel processes. [default: as cores and memory allow]",
 )
 
 executor_option: Decorator = click.option(
     "--executor",
     metavar="URL",
-    help="Have the compiler run elsewhere: dask://HOST:PORT. [default: processes of this machine]",
+    help="Where to run the compiler: dask://HOST:PORT. [default: in processes on this machine]",
 )
 
 limit_option = target_option(
     "timeout_s",
-    "End a target that names no limit of its own after so long, import and tracing included; 0 is no limit.",
+    "Stop a target that sets no limit of its own after this long, import and tracing included; 0 means no limit.",
 )
 """`--timeout` of a command that has several targets."""
 
@@ -126,13 +129,20 @@ def _folder_of(subject: str) -> str:
     return f", or for {' and '.join(names)} into a folder" if names else ""
 
 
-LISTING = ("group_by", "everything")
-"""Options that say how a report lists what it has: `--group-by` and `--all`."""
+LISTING = ("group_by", "everything", "source")
+"""Options that say what a report lists and how: `--group-by`, `--all` and `--no-source`."""
 
 group_by_option: Decorator = click.option(
     "--group-by",
     type=click.Choice(GROUPINGS),
-    help="Group collectives so. [default: by module where there are too many to list one by one]",
+    help="How to group collectives. [default: by module when there are too many to list individually]",
+)
+
+
+source_option: Decorator = click.option(
+    "--source/--no-source",
+    default=True,
+    help="Of a page: whether it holds lines of the user's code. [default: it does]",
 )
 
 
@@ -143,25 +153,25 @@ def fail_on_option(*, default: str | None = None) -> Decorator:
         type=click.Choice(["note", "warning", "error"]),
         default=default,
         show_default=default is not None,
-        help="Exit 1 when a finding is this severe or worse.",
+        help="Exit 1 when there is a finding of this severity or worse.",
     )
 
 
 rule_options = together(
-    click.option("--select", multiple=True, metavar="RULE", help="Run this rule only. Repeats. [default: all]"),
+    click.option("--select", multiple=True, metavar="RULE", help="Run only this rule. Repeats. [default: all]"),
     click.option("--ignore", multiple=True, metavar="RULE", help="Do not run this rule. Repeats."),
     click.option(
         "--rule-option",
         "rule_options",
         multiple=True,
         metavar="RULE.OPTION=VALUE",
-        help="An option of a rule, as `hloscope rules RULE` lists them: small-collectives.min_collectives=8. Repeats.",
+        help="Set an option that `hloscope rules RULE` lists: small-collectives.min_collectives=8. Repeats.",
     ),
     click.option(
         "--allow",
         multiple=True,
         metavar="WHAT: REASON",
-        help="Accept what a rule finds, or a kind of collective: 'all-gather@X: weights of FSDP'. Allowing a kind "
-        "makes every other collective that nobody wrote an error. Repeats.",
+        help="Accept a rule's findings, or a kind of collective: 'all-gather@X: weights of FSDP'. Allowing a kind "
+        "makes every other inserted collective an error. Repeats.",
     ),
 )

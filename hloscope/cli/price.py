@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples
-  hloscope price model.py:step --mesh X=8 --arg 'f32[S@X,D]' --dim S=4096,D=512 --slice v5e:2x4 --slice v6e:2x4
-  hloscope price step.hlo --mesh data=4,model=2 --slice v5e:2x4 --chip-override hbm_bytes_per_s=750e9
+  hloscope price model.py:step --mesh X=8 --arg 'f32[S@X,D]' \\
+      --dim S=4096,D=512 --slice v5e:2x4 --slice v6e:2x4
+  hloscope price step.hlo --mesh data=4,model=2 --slice v5e:2x4 \\
+      --chip-override hbm_bytes_per_s=750e9
 """
 
 
@@ -42,7 +44,7 @@ def _exit_code(priced: Priced, _options: object) -> int:
 @executor_option
 @running.reports("prices", _exit_code)
 def command(target: str, slices: tuple[str, ...], executor: str | None, **options: Any) -> Priced:
-    """Predict how long one step of TARGET takes on each slice: computing, and waiting for communication."""
+    """Predict how long one step of TARGET takes on each slice: compute, and exposed communication."""
     targets.start_compiler(target, slices[0])
     from hloscope.api.pricing import largest_slice, price_function, price_text
     from hloscope.compiler.elsewhere import compiling_on

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples
   hloscope record -- train.py --steps 100
-  hloscope record --slice v5p:2x2x2 --only train_step -- -m mypackage.train config.yml
-  hloscope record --slice v6e:4x4 --save programs/ --format json -o programs.json -- my-console-script
+  hloscope record --slice v5p:2x2x2 --only train_step \\
+      -- -m mypackage.train config.yml
+  hloscope record --slice v6e:4x4 --save programs/ --format json \\
+      -o programs.json -- my-console-script
 """
 _UNSAID = ("mesh", "args", "kwargs", "out", "static", "donate", "dims", "axis_types", "dcn", "slice")
 
@@ -37,7 +39,7 @@ def _exit_code(found: Recording, options: dict[str, Any]) -> int:
     broken = found.broken(options["fail_on"])
     if broken and not running.rules_failed(broken):
         count = plural(len(broken), "finding")
-        running.say(f"failed: {count} as severe as --fail-on {options['fail_on']}: {broken[0].message}")
+        running.say(f"failed: {count} at or above --fail-on {options['fail_on']}: {broken[0].message}")
         return EXIT_BROKEN
     if found.not_analysed:
         running.say(str(found.no_verdict()))
@@ -56,18 +58,20 @@ def _leave(found: Recording, options: dict[str, Any]) -> None:
 def _bytes(_context: object, _option: object, text: str) -> int:
     found = capacity(text)
     if found is None:
-        raise click.BadParameter(f"{text!r} is no size; write it as 64MB, 512MiB or 1GB")
+        raise click.BadParameter(f"{text!r} is not a size: write 64MB, 512MiB or 1GB")
     return found
 
 
 @click.command(epilog=_EPILOG, context_settings={"ignore_unknown_options": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- SCRIPT.py [ARGS]...")
-@click.option("--slice", metavar="NAME", help="What the script sees: v5e:2x4, v5p-16, 2*v5e:2x4. [default: v5e:2x4]")
 @click.option(
-    "--only", multiple=True, metavar="NAME", help="Analyse these functions, in full: train_step, 'eval_*'. Repeats."
+    "--slice", metavar="NAME", help="Slice that the script sees: v5e:2x4, v5p-16, 2*v5e:2x4. [default: v5e:2x4]"
 )
 @click.option(
-    "--top", type=click.IntRange(1), default=12, show_default=True, help="Analyse this many programs, the costliest."
+    "--only", multiple=True, metavar="NAME", help="Analyze these functions, in full: train_step, 'eval_*'. Repeats."
+)
+@click.option(
+    "--top", type=click.IntRange(1), default=12, show_default=True, help="Analyze this many of the costliest programs."
 )
 @click.option(
     "--run-below",
@@ -76,27 +80,27 @@ def _bytes(_context: object, _option: object, text: str) -> int:
     show_default=True,
     callback=_bytes,
     metavar="SIZE",
-    help="Execute programs whose arguments and results are smaller.",
+    help="Execute programs whose arguments and results are smaller than this.",
 )
 @click.option("--run", "run_all", is_flag=True, help="Execute every program that simulated devices can execute.")
 @click.option(
     "--stop-after",
     type=click.IntRange(0),
     metavar="N",
-    help="End the script after N more calls of its costliest program with nothing new compiled; 0 is never. "
-    "[default: 3, once anything was not executed]",
+    help="End the script after N more calls of its costliest program without a new compile; 0 means never. "
+    "[default: 3, once a program was not executed]",
 )
-@click.option("--allow-writes", is_flag=True, help="Let the script write files though its values are not real.")
-@click.option("--save", metavar="DIR", help="Write each analysed program to DIR, as HLO and as JSON.")
+@click.option("--allow-writes", is_flag=True, help="Let the script write files even though its values are not real.")
+@click.option("--save", metavar="DIR", help="Write each analyzed program to DIR, as HLO and as JSON.")
 @target_options(without=_UNSAID)
 @rule_options
 @fail_on_option()
 @running.reports("recording", _exit_code, then=_leave)
 def command(command: tuple[str, ...], **options: Any) -> Recording:
-    """Run a Python script unmodified, and analyse every program that JAX compiles meanwhile for a TPU slice.
+    """Run a Python script unmodified, and analyze every program that JAX compiles in it for a TPU slice.
 
-    The script sees the slice's devices. Programs with large arguments or results are not executed: their results are
-    zeros. Its own words come out on stderr, marked.
+    The script sees the slice's devices. Programs with large arguments or results are not executed; their results are
+    zeros. The script's own output goes to stderr, marked.
     """
     from hloscope.api.recording import DEFAULT_SLICE, Chosen, record_script, recorded_slice
     from hloscope.store import default_store
@@ -149,7 +153,7 @@ class _Saved:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise NotationError(f"--save {folder} cannot be made", why=error.strerror) from error
+                raise NotationError(f"--save {folder} cannot be created", why=error.strerror) from error
 
     def write(self, program: RecordedProgram, text: str) -> None:
         """Writes one program, under its name; a second one of that name gets a number."""

@@ -15,10 +15,10 @@ from hloscope.findings import RuleDoc
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--test", is_flag=True, help="Run the cases of the rules of plug-ins, or of NAME.")
+@click.option("--test", is_flag=True, help="Run the test cases of the plug-ins' rules, or those of NAME.")
 @debug_option
 def command(name: str | None, test: bool, debug: bool) -> None:
-    """List the rules and what else commands find, or print the page of NAME."""
+    """List the rules and the other findings of commands, or print the page of NAME."""
     running.print_text(lambda: _answer(name, test), debug=debug)
 
 
@@ -61,7 +61,7 @@ def _list() -> str:
     lines: list[str] = []
     for command, docs in pages_by_command().items():
         lines += [*(["", f"{command}:"] if command else []), *_lines(docs, width)]
-    return "\n".join([*lines, "", "hloscope rules NAME prints the page of one."])
+    return "\n".join([*lines, "", "hloscope rules NAME prints the page of NAME."])
 
 
 def _lines(docs: Iterable[RuleDoc], width: int) -> list[str]:
@@ -74,7 +74,7 @@ def _page(name: str) -> str:
     from hloscope.rules.plugins import known_rules, plugin_of
 
     doc, plugin = page_named(name), plugin_of(name)
-    source = [] if plugin is None else ["", f"From the plug-in {plugin.name}, which {plugin.where} names."]
+    source = [] if plugin is None else ["", f"From the plug-in {plugin.name}, named in {plugin.where}."]
     is_rule = name in [rule.name for rule in known_rules()]
     return "\n".join([*_page_lines(doc), *source, *(_acceptance(doc) if is_rule else [])])
 
@@ -93,6 +93,6 @@ def _page_lines(doc: RuleDoc) -> list[str]:
 def _acceptance(doc: RuleDoc) -> list[str]:
     return [
         "",
-        f"Accept it with a reason: --allow '{doc.name}: REASON', or in a comment on the line that it points at:",
+        f"Accept it with a reason: --allow '{doc.name}: REASON', or in a comment on the line that it points to:",
         f"  # hloscope: allow {doc.name}: REASON",
     ]

@@ -84,7 +84,7 @@ def over_targets(
         said = saying(stage)
 
         def on_done(done: Any) -> None:
-            stage(f"compiling, {done.name} is done")
+            stage(f"compiling; {done.name} is done")
             if text := line(done):
                 said(text)
 
@@ -124,7 +124,9 @@ def check_streams() -> None:
     if sys.stdout is not None and sys.stderr is not None:
         return
     if sys.stderr is not None:
-        click.echo("error: standard output is closed\n   = fix: give the report a file: -o FILE >/dev/null", err=True)
+        click.echo(
+            "error: standard output is closed\n   = fix: name a file for the report: -o FILE >/dev/null", err=True
+        )
     raise SystemExit(EXIT_COULD_NOT_RUN)
 
 
@@ -139,7 +141,7 @@ def guarded(run: Callable[[], T], *, debug: bool) -> T:
         click.echo("interrupted", err=True)
         raise SystemExit(EXIT_INTERRUPTED) from None
     except MemoryError as error:
-        _fail(f"error: there is not enough memory\n   = why: {error or 'this machine has none left'}", debug)
+        _fail(f"error: out of memory\n   = why: {error or 'this machine has no memory left'}", debug)
     except SystemExit:
         raise
     except BaseException as error:  # exit code 1 is for findings

@@ -14,29 +14,43 @@ if TYPE_CHECKING:
     from hloscope.analysis.model.suggestion import Suggestions
 
 _EPILOG = """\b
-A result keeps the sharding that the program asks for unless it is freed, or goes with the argument that it replaces.
+A result keeps the sharding that the program requests, unless it is freed or
+follows the argument that it replaces.
 
 \b
 Examples
   hloscope suggest model.py:step
   hloscope suggest model.py:step --budget 10m
   hloscope suggest model.py:ffn --keep x --free result --fix-mesh
-  hloscope suggest model.py:step --executor dask://scheduler:8786 --candidates 200
+  hloscope suggest model.py:step --executor dask://scheduler:8786 \\
+      --candidates 200
 """
 
 _search_options = together(
     click.option(
-        "--keep", multiple=True, metavar="NAME", help="An argument that stays as it is: W, 'params*'. Repeats."
+        "--keep", multiple=True, metavar="NAME", help="Leave this argument's sharding as it is: W, 'params*'. Repeats."
     ),
     click.option(
-        "--free", multiple=True, metavar="NAME", help="A result that need not keep its sharding; out is all. Repeats."
+        "--free",
+        multiple=True,
+        metavar="NAME",
+        help="Let this result change its sharding; out means all. Repeats.",
     ),
     click.option("--fix-mesh", is_flag=True, help="Leave the mesh as it is."),
     click.option(
-        "--candidates", type=click.IntRange(1), default=40, show_default=True, metavar="N", help="Programs to compile."
+        "--candidates",
+        type=click.IntRange(1),
+        default=40,
+        show_default=True,
+        metavar="N",
+        help="Programs to compile at most.",
     ),
     click.option(
-        "--budget", "budget_s", type=Span(), metavar="TIME", help="Stop after this long with what was found: 10m."
+        "--budget",
+        "budget_s",
+        type=Span(),
+        metavar="TIME",
+        help="Stop after this long, and report what was found: 10m.",
     ),
     click.option(
         "--seed", type=click.IntRange(0), default=0, metavar="N", help="Seed of the random sampling. [default: 0]"
@@ -52,9 +66,9 @@ _search_options = together(
 @_search_options
 @running.reports("suggestions")
 def command(target: str, executor: str | None, jobs: int | None, budget_s: float | None, **options: Any) -> Suggestions:
-    """Search for a better sharding of TARGET: of its arguments, results, constraints and mesh.
+    """Search for better shardings of TARGET's arguments, results and constraints, and for a better mesh.
 
-    Every suggestion was compiled and priced.
+    Every suggestion is compiled and priced.
     """
     target = targets.begun(target, options)
     from hloscope.api.suggesting import Searching, refused_text, suggest_function

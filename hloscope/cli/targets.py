@@ -280,7 +280,7 @@ def _rule_option(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         option = text if "." in text else f"{text}.OPTION"
-        raise NotationError(f"--rule-option {text!r} gives no value", fix=f"write --rule-option {option}=VALUE")
+        raise NotationError(f"--rule-option {text!r} has no value", fix=f"write --rule-option {option}=VALUE")
     try:
         return name.strip(), json.loads(value)
     except ValueError:

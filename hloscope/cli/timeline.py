@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples
-  hloscope timeline model.py:step --mesh X=8 --arg 'f32[S@X,D]' --dim S=4096,D=512 --slice v5e:2x4
+  hloscope timeline model.py:step --mesh X=8 --arg 'f32[S@X,D]' \\
+      --dim S=4096,D=512 --slice v5e:2x4
   hloscope timeline step.hlo --slice v6e:2x4 --format json -o step.json
   hloscope timeline step.hlo --slice v6e:2x4 --format trace -o step.json.gz   for https://ui.perfetto.dev
   hloscope timeline step.hlo --slice v6e:2x4 --format xplane -o logs          for XProf and TensorBoard
@@ -26,6 +27,6 @@ Examples
 @target_options()
 @running.reports("timeline")
 def command(target: str, **options: Any) -> Timeline:
-    """Predict what runs when in one step of TARGET: computing, transfers and waits, loops as one body with a count."""
+    """Predict the timeline of one step of TARGET: compute, transfers and waits. A loop is one body with a count."""
     target = targets.begun(target, options)
     return targets.timeline_of_target(target, options)

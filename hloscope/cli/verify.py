@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from hloscope.verification.model import Verification
 
 _EPILOG = """\b
-TARGET and REF are functions: package.module:fn, or path/to/file.py:fn. What REF's own decorator leaves open is taken
-from TARGET's.
+TARGET and REF are functions: package.module:fn, or path/to/file.py:fn. What
+REF's own decorator leaves open is taken from TARGET's.
 
 \b
 Examples
   hloscope verify model.py:step --reference model.py:step_shard_map
-  hloscope verify moe.py:layer --reference moe.py:routed --scale S=64,D=32 --range B=0:E
-  hloscope verify model.py:step --reference model.py:twin --grad --against-single-device --format json
+  hloscope verify moe.py:layer --reference moe.py:routed --scale S=64,D=32 \\
+      --range B=0:E
+  hloscope verify model.py:step --reference model.py:twin --grad \\
+      --against-single-device --format json
 """
 
 
@@ -33,31 +35,31 @@ def _exit_code(found: Verification, options: dict[str, Any]) -> int:
 
 @click.command(epilog=_EPILOG)
 @click.argument("target")
-@click.option("--reference", required=True, metavar="REF", help="The program that is known to be right.")
+@click.option("--reference", required=True, metavar="REF", help="The program that is known to be correct.")
 @target_options(without=("donate", "timeout_s"))
 @click.option(
     "--scale",
     "scales",
     multiple=True,
     metavar="B=64,F=256",
-    help="Sizes of letters for the numbers only, where the program is too large to be run. Repeats.",
+    help="Sizes of letters for the numerical comparison only, when the program is too large to run. Repeats.",
 )
 @click.option(
     "--range",
     "ranges",
     multiple=True,
     metavar="B=0:8",
-    help="Values of an argument, from the first up to and without the second. Repeats.",
+    help="Range of an argument's values; the upper end is excluded. Repeats.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random inputs.")
-@click.option("--grad", is_flag=True, help="Compare gradients too.")
-@click.option("--against-single-device", is_flag=True, help="Compare both with one of them on one device too.")
+@click.option("--grad", is_flag=True, help="Compare gradients as well.")
+@click.option("--against-single-device", is_flag=True, help="Also compare both with a run on a single device.")
 @click.option(
     "--on",
     type=click.Choice(["auto", "cpu", "tpu", "gpu"]),
     default="auto",
     show_default=True,
-    help="Where to run: simulated CPU devices, or those attached.",
+    help="Where to run: on simulated CPU devices, or on attached devices.",
 )
 @click.option(
     "--timeout",
@@ -65,22 +67,22 @@ def _exit_code(found: Verification, options: dict[str, Any]) -> int:
     default=300.0,
     show_default=True,
     metavar="SECONDS",
-    help="End the run after so long.",
+    help="Stop the run after this long.",
 )
 @click.option("--rtol", type=click.FloatRange(min=0), help="Relative tolerance. [default: from rounding]")
 @click.option("--atol", type=click.FloatRange(min=0), help="Absolute tolerance. [default: from rounding]")
-@click.option("--ignore", multiple=True, metavar="RULE", help="Leave this finding out. Repeats.")
-@click.option("--strict", is_flag=True, help="Exit with 1 where a verdict has exceptions, such as untested inputs.")
+@click.option("--ignore", multiple=True, metavar="RULE", help="Leave out this finding. Repeats.")
+@click.option("--strict", is_flag=True, help="Exit 1 when a verdict has exceptions, such as untested inputs.")
 @fail_on_option(default="error")
 @running.reports("verification", _exit_code)
 def command(target: str, reference: str, **options: Any) -> Verification:
-    """Check TARGET against REF: the numbers on random inputs, the outputs' structure, and what each moves."""
+    """Check TARGET against REF: numbers on random inputs, structure of the outputs, and communication."""
     targets.start_compiler(target, options["slice"])
     from hloscope.api.verifying import verify_functions
 
     for role, name in (("the target", target), ("the reference", reference)):
         if targets.is_text(name):
-            raise TargetError(f"{role} must be a function", why=f"{name} is HLO text, which cannot be run with inputs")
+            raise TargetError(f"{role} must be a function", why=f"{name} is HLO text, which cannot be run on inputs")
     settings = _settings(options)
     facts = targets.prepared_facts(options)
     with running.stdout_kept_for_the_report(), progress() as stage:

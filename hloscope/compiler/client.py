@@ -72,8 +72,8 @@ def pool() -> WorkerPool:
     """
     if not threading.main_thread().is_alive():
         raise CompileError(
-            "nothing can be compiled any more",
-            why="the main thread has ended, and no executor of Python begins anything after that",
+            "nothing more can be compiled",
+            why="the main thread has ended, after which Python's executors start nothing new",
             fix="let the main thread wait for this one: thread.join()",
         )
     with _lock:
@@ -185,11 +185,12 @@ def propagate(
             break
         if not origins:
             notes.append(
-                f"Shardy died while it kept the origins of shardings ({said}), and was asked again without them: who "
-                "asked for a sharding is not known here"
+                f"Shardy crashed while tracking the origins of shardings ({said}), and was run again without them: "
+                "what "
+                "requested a sharding is unknown here"
             )
         return found, not by_machine
-    notes.append(f"Shardy's propagation could not be run again ({said}): reasons are less exact")
+    notes.append(f"Shardy's propagation could not be repeated ({said}): reasons are less exact")
     return None, not by_machine
 
 
@@ -245,9 +246,9 @@ class Question(Generic[T]):
             raise error.after_waiting(self._workers.waited_s(self._future)) from None
         except OSError as error:
             raise CompileError(
-                f"the compiler could not be run while {self._doing}",
+                f"the compiler could not run while {self._doing}",
                 why=str(error),
-                fix="check that there is memory, and room for temporary files",
+                fix="check that there is enough memory, and space for temporary files",
             ) from error
         except BaseException:
             self.drop()
@@ -280,7 +281,7 @@ def time_limit(seconds: float | None) -> float | None:
             f"HLOSCOPE_TIMEOUT={text} is not a number of seconds"
             if seconds is None
             else f"a time limit of {seconds} is not a number of seconds",
-            fix="write 600 for ten minutes; 0 is no limit",
+            fix="write 600 for ten minutes; 0 means no limit",
         )
     return limit if 0 < limit < threading.TIMEOUT_MAX else None
 
@@ -292,17 +293,17 @@ def compiler_died(died: WorkerDied, doing: str) -> CompilerDiedError:
     how = how_it_ended(died.returncode)
     if folder is not None:
         how = f"{how}; the temporary folder {folder} is full"
-        fix = f"free space in {folder}, or name another folder: TMPDIR=…"
+        fix = f"free space in {folder}, or use another folder: TMPDIR=…"
     elif died.returncode == -signal.SIGKILL:
         how = "it was killed from outside, most likely because the machine ran out of memory"
-        fix = "try fewer at once (HLOSCOPE_MAX_WORKERS=1), fewer layers, or a machine with more memory"
+        fix = "try fewer workers (HLOSCOPE_MAX_WORKERS=1), fewer layers, or a machine with more memory"
     elif _UNKNOWN_TO_XLA.search(died.words):
-        fix = "correct or unset XLA_FLAGS; options for the TPU compiler go to --compiler-option"
+        fix = "fix or unset XLA_FLAGS; pass options of the TPU compiler with --compiler-option"
     elif _UNKNOWN_FLAG.search(died.words):
-        fix = "correct or unset LIBTPU_INIT_ARGS, whose flags differ between versions of libtpu"
+        fix = "fix or unset LIBTPU_INIT_ARGS, whose flags differ between versions of libtpu"
     else:
         fix = (
-            "most likely this is a bug in the compiler: try another slice or another shape of it, another version of "
+            "most likely this is a bug in the compiler: try another slice or slice shape, another version of "
             "jax[tpu], or a smaller program"
         )
     error = CompilerDiedError(f"the compiler died while {doing}", why="\n".join([how, *words]), fix=fix)
@@ -315,7 +316,7 @@ def how_it_ended(returncode: int) -> str:
     if returncode >= 0:
         return f"its process ended with exit code {returncode}"
     known = (f"{known.name} ({signal.strsignal(known)})" for known in signal.Signals if known == -returncode)
-    return f"its process was ended by {next(known, f'signal {-returncode}')}"
+    return f"its process was killed by {next(known, f'signal {-returncode}')}"
 
 
 def _last_words(text: str) -> list[str]:

@@ -118,10 +118,10 @@ def compiler_errors(chosen: Slice) -> Iterator[None]:
             raise HbmError(
                 f"the program does not fit in the HBM of {chosen.name}",
                 why=_hbm_words(text, chosen),
-                fix="shard more, donate inputs, rematerialise, or name a larger chip or slice (--slice)",
+                fix="shard more, donate inputs, rematerialize, or name a larger chip or slice (--slice)",
             ) from error
         words, where = _placed(text)
-        raise CompileError(f"the compiler refuses the program for {chosen.name}", where=where, why=words) from error
+        raise CompileError(f"the compiler rejects the program for {chosen.name}", where=where, why=words) from error
 
 
 def _placed(text: str) -> tuple[str, str | None]:

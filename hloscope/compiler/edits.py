@@ -81,7 +81,7 @@ def edited(module: bytes, edits: tuple[ConstraintEdit, ...]) -> ModuleTexts:
         try:
             operation.verify()
         except Exception as error:  # MLIR's own type differs by version
-            raise ValueError(f"the edited module is none: {error}") from error
+            raise ValueError(f"the edited module is invalid: {error}") from error
         located = operation.get_asm(enable_debug_info=True)
         return ModuleTexts(jax_internals.bytecode_of_module(parsed), operation.get_asm(), located)
 
@@ -157,7 +157,7 @@ def _constrain(operations: Mapping[int, Any], change: ConstraintEdit, meshes: Ma
         op.operands[change.operand] = added.result
         return
     if op.name != _CONSTRAINT:
-        raise ValueError(f"operation {change.operation} is a {op.name}, and no sharding constraint")
+        raise ValueError(f"operation {change.operation} is a {op.name}, not a sharding constraint")
     if change.sharding is not None:
         op.attributes["sharding"] = _sharding(change.sharding, meshes)
         return

@@ -33,7 +33,7 @@ _RETRIES = 3
 
 
 class ExecutorError(HloscopeError):
-    """Compiles cannot run where they were to."""
+    """Compiles cannot run on the requested executor."""
 
 
 @contextmanager
@@ -60,8 +60,8 @@ def compiling_on(executor: Executor | str | None = None, jobs: int | None = None
             stack.enter_context(client.running_in(_Elsewhere(executor)))
         else:
             raise NotationError(
-                f"{executor!r} is no executor",
-                fix='give a concurrent.futures.Executor, or "dask://HOST:PORT"',
+                f"{executor!r} is not an executor",
+                fix='pass a concurrent.futures.Executor, or "dask://HOST:PORT"',
             )
         yield
 
@@ -122,7 +122,7 @@ def traits() -> Traits:
 def _require_equal(found: Mapping[str, Traits], wanted: Traits) -> None:
     """Refuses machines that would compile otherwise, by their names."""
     wrong = [
-        f"{name} has {trait} {others.get(trait) or 'none'}, and not {own or 'none'}"
+        f"{name} has {trait} {others.get(trait) or 'none'}, not {own or 'none'}"
         for name, others in found.items()
         for trait, own in wanted.items()
         if others.get(trait) != own
@@ -139,7 +139,9 @@ def _require_equal(found: Mapping[str, Traits], wanted: Traits) -> None:
 def _dask(url: str) -> Iterator[Executor]:
     """The executor of a Dask cluster, while its connection is open."""
     if not url.startswith(_DASK):
-        raise NotationError(f"{url!r} names no executor", fix="write dask://HOST:PORT, the address of a Dask scheduler")
+        raise NotationError(
+            f"{url!r} does not name an executor", fix="write dask://HOST:PORT, the address of a Dask scheduler"
+        )
     try:
         distributed: Any = import_module("distributed")
     except ImportError:
@@ -162,11 +164,11 @@ def _dask(url: str) -> Iterator[Executor]:
         try:
             equipped = connected.run(traits, on_error="return")
         except Exception as error:
-            raise ExecutorError(f"the workers of {address} cannot be asked", why=str(error)) from None
+            raise ExecutorError(f"the workers of {address} do not respond", why=str(error)) from None
         broken = {name: repr(found) for name, found in equipped.items() if isinstance(found, BaseException)}
         if broken:
             raise ExecutorError(
-                "workers cannot run hloscope",
+                "some workers cannot run hloscope",
                 why="\n".join(f"{name}: {said}" for name, said in broken.items()),
                 fix="install hloscope there: pip install 'hloscope[dask]'",
             )

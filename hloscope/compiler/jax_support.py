@@ -21,9 +21,9 @@ TO_INSTALL = f"pip install 'jax[tpu]=={TESTED[sys.version_info >= (3, 12)]}.*'"
 
 COMPILING = "compiling functions"
 RECORDING = "recording a script"
-REASONS = "why a collective is there"
+REASONS = "explaining why a collective is there"
 PROTOS = "reading serialized HLO"
-KERNELS = "telling kernels apart by what they do"
+KERNELS = "distinguishing kernels by what they do"
 
 _USED = {
     COMPILING: {
@@ -64,7 +64,7 @@ PARTS = {
 
 
 class UnsupportedJaxError(HloscopeError):
-    """The installed JAX lacks something that hloscope uses of it."""
+    """The installed JAX lacks something that hloscope uses."""
 
 
 @lru_cache(maxsize=8)
@@ -94,8 +94,8 @@ def check_supported(*purposes: str) -> None:
     missing = [part for purpose in (COMPILING, *purposes) for part in missing_parts(purpose)]
     if missing:
         raise UnsupportedJaxError(
-            f"JAX {metadata.version('jax')} is not one that hloscope can compile with",
-            why=f"it has no {', '.join(part.replace(':', '.') for part in missing)}; tested were JAX "
+            f"JAX {metadata.version('jax')} is not supported for compiling",
+            why=f"it lacks {', '.join(part.replace(':', '.') for part in missing)}; tested versions are JAX "
             f"{' and '.join(TESTED)}",
             fix=f"{TO_INSTALL}, or read HLO text, which needs no JAX: hloscope analyze step.hlo",
         )

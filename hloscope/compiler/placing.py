@@ -72,8 +72,8 @@ def require_libtpu(chosen: Slice) -> None:
     if chosen.chip is None or os.environ.get("TPU_LIBRARY_PATH") or find_spec("libtpu") is not None:
         return
     raise SliceError(
-        f"{chosen.name} cannot be compiled for: there is no libtpu here",
-        why="libtpu, which holds the TPU compiler, exists for x86-64 Linux only",
+        f"cannot compile for {chosen.name}: libtpu is not installed here",
+        why="libtpu, which contains the TPU compiler, exists only for x86-64 Linux",
         fix='on x86-64 Linux: pip install "jax[tpu]"; elsewhere HLO files can be read, '
         "and --slice cpu:N compiles for simulated CPU devices",
     )
@@ -108,7 +108,7 @@ def arrange(
     splits = not _follows_axes(mesh_shape, devices)
     if splits:
         notes.append(
-            f"a mesh of {tuple(mesh_shape)} does not follow the slice's physical axes: jax.make_mesh would refuse it "
+            f"a mesh of {tuple(mesh_shape)} does not follow the slice's physical axes: jax.make_mesh would reject it "
             "there; compiled with allow_split_physical_axes=True"
         )
     return list(mesh_utils.create_device_mesh(list(mesh_shape), devices=devices, allow_split_physical_axes=splits).flat)

@@ -156,9 +156,7 @@ def compiled_by(
         else:
             found = _of_executable(executable, read_dumps(folder))
         full = None if folder is None else full_temporary_folder()
-    notes = (
-        [f"the temporary folder {full} is full, so what the compiler wrote down there is incomplete"] if full else []
-    )
+    notes = [f"the temporary folder {full} is full, so what the compiler wrote there is incomplete"] if full else []
     return replace(
         found,
         diagnostics=stderr.diagnostics(shown),

@@ -63,10 +63,9 @@ def evaluate(contract: Contract, analysis: Analysis, *, root: Path | None = None
         analysis: What the program does.
         root: The project's folder, to tell a ban on a file that is not there; None to believe that it is.
     """
-    analysis = without_guesses(analysis)
-    counted, remarks, unused = _with_trips(contract, analysis)
+    counted, remarks, unused = _with_trips(contract, without_guesses(analysis))
     breaches = [*unused, *undecided(contract, counted), *missing_files(contract, counted, root)]
-    moving = [collective for collective in counted.collectives if not _stays(collective)]
+    moving = _moving(counted)
     if contract.equivalent:
         moving = _with_expected_spellings(contract, moving, counted.mesh)
     expectations = contract.all_of(Expectation)
@@ -86,6 +85,15 @@ def evaluate(contract: Contract, analysis: Analysis, *, root: Path | None = None
     if contract.speaks_of_collectives and any(collective.axes_guessed for collective in counted.collectives):
         remarks = (*remarks, _GUESSED)
     return Verdict(target=analysis.target, contract=contract, breaches=tuple(breaches), remarks=remarks)
+
+
+def counted_by(contract: Contract, analysis: Analysis) -> list[Collective]:
+    """What a contract speaks of: the collectives that move something, counted by the trips that it gives."""
+    return _moving(_with_trips(contract, without_guesses(analysis))[0])
+
+
+def _moving(analysis: Analysis) -> list[Collective]:
+    return [collective for collective in analysis.collectives if not _stays(collective)]
 
 
 def _with_trips(contract: Contract, analysis: Analysis) -> tuple[Analysis, tuple[str, ...], tuple[Breach, ...]]:

@@ -128,6 +128,9 @@ class Trips:
     count: int
 
 
+AT_LEAST_OK = "at-least-ok"
+"""The clause with which what is not understood is not held against a program."""
+
 Clause = Expectation | Ban | Limit | Trips
 AnyClause = TypeVar("AnyClause", Expectation, Ban, Limit, Trips)
 _ORDER: tuple[type[Clause], ...] = (Expectation, Ban, Limit, Trips)
@@ -214,12 +217,17 @@ def _repeated(clause: Expectation | Trips) -> NotationError:
 
 def format_contract(contract: Contract) -> str:
     """The text that `parse_contract` reads back to an equal contract, its clauses between semicolons."""
+    return "; ".join(clauses_of(contract))
+
+
+def clauses_of(contract: Contract) -> list[str]:
+    """The clauses of a contract as text."""
     words = [format_clause(clause) for clause in contract.clauses]
     if contract.closed:
         words.append("nothing else" if contract.all_of(Expectation) else "none")
     words += ["equivalent"] if contract.equivalent else []
-    words += ["at-least-ok"] if contract.at_least_ok else []
-    return "; ".join(words)
+    words += [AT_LEAST_OK] if contract.at_least_ok else []
+    return words
 
 
 def format_clause(clause: Clause) -> str:

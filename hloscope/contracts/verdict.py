@@ -12,7 +12,7 @@ from hloscope.analysis.model import Collective
 from hloscope.analysis.places import short_source, users_line
 from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import Bound
-from hloscope.contracts.model import Contract, Expectation, Limit, Selector, format_clause, format_selector
+from hloscope.contracts.model import AT_LEAST_OK, Contract, Expectation, Limit, Selector, format_clause, format_selector
 from hloscope.contracts.quantities import BYTE_UNITS, Units, format_amount, rounded_up
 from hloscope.findings import Finding, Severity
 from hloscope.shown import Brief
@@ -76,7 +76,7 @@ def doubtful(message: str, expected: str, found: str, offenders: Iterable[Collec
         expected=expected,
         found=found,
         offenders=tuple(offenders),
-        accept="at-least-ok",
+        accept=AT_LEAST_OK,
     )
 
 

@@ -24,7 +24,7 @@ from hloscope.hardware.torus import Torus
 from hloscope.hlo import HloModule
 
 _COLLECTIVES = ("all-", "reduce-scatter", "ragged-", "collective-")
-_ACROSS = "within a slice devices are taken in the order for a mesh whose first axis alone crosses slices"
+_ACROSS = "within a slice, devices are ordered as for a mesh of which only the first axis crosses slices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ def devices_of_partitions(
     several = () if chosen.slice_count == 1 else (_ACROSS,)
     if order is None:
         return tuple(range(min(count, chosen.devices_per_slice))), (
-            f"devices are taken in the order of their numbers: jax.make_mesh has no order for "
+            f"devices are ordered by their numbers: jax.make_mesh has no order for "
             f"{'an unknown mesh' if shape is None else f'a mesh of {shown(shape)}'} on {chosen.name}",
         )
     ids = mesh.partition_ids if mesh is not None else None

@@ -151,7 +151,7 @@ def with_measured(constants: Constants, calibration: Calibration | None) -> Cons
     for name, _ in calibration.constants:
         if name not in known:
             raise SliceError(
-                f"{name} is no constant of the cost model",
+                f"{name} is not a constant of the cost model",
                 where=calibration.file,
                 fix=did_you_mean(name, known, f"they are {', '.join(known)}"),
             )

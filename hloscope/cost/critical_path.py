@@ -2,7 +2,7 @@
 
 However the same instructions are ordered, and whatever runs beside them, a predicted step is never faster than that. It
 does not follow that a collective on the path is exposed: something else may be computed beside it. The algorithms are
-networkx's, which is imported here and nowhere else.
+networkx's, which an analysis does without: here and where graphs are written it is loaded.
 """
 
 from __future__ import annotations

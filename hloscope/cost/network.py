@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from hloscope.analysis.vocabulary import Kind
+from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.cost.constants import CONSTANTS, Constants
 from hloscope.cost.paths import BETWEEN_SLICES, Groups, NetworkTime, Path, Transfer, Way, path_on
 from hloscope.hardware.chips import Chip
@@ -90,6 +90,7 @@ class Network:
             bandwidth_us=seconds * _MICROSECONDS,
             latency_us=crossings * _DCN_ROUND_TRIP_US,
             rule=BETWEEN_SLICES,
+            each_bytes=wire_bytes * max(hosts.values(), default=1),
         )
 
     def _permute(self, transfer: Transfer) -> NetworkTime:
@@ -155,26 +156,34 @@ class Network:
         Source: the scaling book: over k axes of the torus the time divides by k; the strategies that libtpu prints
             name as many colours as there are axes, each beginning with another one.
         """
-        paths = [
-            self._path(("axis", transfer.groups, axis), partial(self._lines, transfer.groups, axis))
-            if count > 1
-            else None
+        paths = {
+            axis: self._path(("axis", transfer.groups, axis), partial(self._lines, transfer.groups, axis))
             for axis, count in enumerate(self.torus.shape)
-        ]
-        loads = {axis: path.load for axis, path in enumerate(paths) if path is not None and path.load > 0}
-        if not loads:
+            if count > 1
+        }
+        paths = {axis: path for axis, path in paths.items() if path.load > 0}
+        if not paths:
             return self._ring(transfer, size)
+        together = self._at_once(transfer.groups, size, paths)
         passes = 2 if transfer.kind is Kind.ALL_REDUCE else 1
-        together = Path(
-            load=self._load_in_phases(transfer.groups, size, loads),
-            inner=int(any(self._has_cores_of_one_chip(group) for group in transfer.groups)),
-            hops=0,
-            links=np.any([path.links for path in paths if path is not None and path.load > 0], axis=0),
-        )
-        share, rule = self._grid_rule(transfer, len(loads))
+        share, rule = self._grid_rule(transfer, len(paths))
         sent = passes * (size - 1) / size * transfer.payload_bytes
         steps = (1 if transfer.algorithm.is_short else passes) * sum(self._steps(transfer.groups))
         return self._timed(transfer, together, sent, steps, share, rule)
+
+    def _at_once(self, groups: Groups, size: int, paths: Mapping[int, Path]) -> Path:
+        """The path of what goes along several axes at once, each of which carries a share."""
+        key = ("grid", groups, size)
+        if key not in self._paths:
+            load, carried = self._load_in_phases(groups, size, {axis: path.load for axis, path in paths.items()})
+            self._paths[key] = Path(
+                load=load,
+                inner=int(any(self._has_cores_of_one_chip(group) for group in groups)),
+                hops=0,
+                links=np.any([path.links for path in paths.values()], axis=0),
+                loads=np.sum([path.loads / path.load * carried[axis] for axis, path in paths.items()], axis=0),
+            )
+        return self._paths[key]
 
     def _grid_rule(self, transfer: Transfer, axis_count: int) -> tuple[float, str]:
         """The share of the links that rings along some axes reach, and the rule's name.
@@ -190,28 +199,36 @@ class Network:
             return shares[axis_count > 1], "asynchronous gather"
         return self.constants.grid_share if axis_count > 1 else self.constants.link_share, "first principles"
 
-    def _load_in_phases(self, groups: Groups, size: int, loads: Mapping[int, float]) -> float:
+    def _load_in_phases(
+        self, groups: Groups, size: int, loads: Mapping[int, float]
+    ) -> tuple[float, Mapping[int, float]]:
         """What the busiest links carry, phase after phase, of each byte that a device sends in all.
 
         A gather over k axes is done in k phases. A k-th of the data, a colour, begins with each of the axes; what was
         gathered along one is gathered along the next. The slowest axis sets the pace of a phase. A reduce-scatter is
         the same backwards.
 
+        Returns:
+            What sets the pace, phase after phase; and what the busiest link of each axis carries in all of them.
+
         Source: the strategies that libtpu prints, which name colours, phases and the devices of each.
         """
         widths = {axis: self._widest(groups, axis) for axis in loads}
         order = list(loads)
         if prod(widths.values()) * self.torus.devices_per_chip < size:
-            return 1 / sum(2 / load for load in loads.values())
-        total, held = 0.0, [1.0] * len(order)
+            load = 1 / sum(2 / load for load in loads.values())
+            return load, dict.fromkeys(order, load)
+        paces, by_axis, held = 0.0, dict.fromkeys(order, 0.0), [1.0] * len(order)
         for phase in range(len(order)):
             carried = []
             for colour in range(len(order)):
                 axis = order[(colour + phase) % len(order)]
                 carried.append(held[colour] * (widths[axis] - 1) / 2 * loads[axis])
+                by_axis[axis] += carried[-1]
                 held[colour] *= widths[axis]
-            total += max(carried)
-        return total / len(order) / (prod(widths.values()) - 1)
+            paces += max(carried)
+        whole = len(order) * (prod(widths.values()) - 1)
+        return paces / whole, {axis: amount / whole for axis, amount in by_axis.items()}
 
     def _widest(self, groups: Groups, axis: int) -> int:
         """The most chips of a group along one axis."""
@@ -266,8 +283,15 @@ class Network:
                 span = max(positions) - min(positions) + 1
                 longest = max(longest, span / (8 if closed and span == edge else 4) if span > 1 else 0.0)
         cores = self.torus.devices_per_chip
-        every_link = np.ones(prod(self.torus.shape) * len(self.torus.shape) * 2, dtype=bool)
-        return Path(load=longest * size * cores, inner=cores - 1, hops=0, links=every_link)
+        load, links = longest * size * cores, prod(self.torus.shape) * len(self.torus.shape) * 2
+        return Path(
+            load=load,
+            inner=cores - 1,
+            hops=0,
+            links=np.ones(links, dtype=bool),
+            loads=np.full(links, load),
+            bound=Bound.AT_MOST,
+        )
 
     def _path(self, key: object, pairs: Callable[[], Iterable[tuple[int, int]]]) -> Path:
         """The load of the busiest link, and the links in use; remembered under `key`.
@@ -297,6 +321,9 @@ class Network:
             rule=rule,
             links=path.links,
             is_offloaded=transfer.algorithm.offloaded,
+            loads=path.loads,
+            each_bytes=each_bytes,
+            loads_bound=path.bound,
         )
 
     def _start_us(self, transfer: Transfer) -> float:

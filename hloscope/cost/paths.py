@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from hloscope.analysis.vocabulary import Kind
+from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.hardware.torus import Torus
 
 _EMITTER = re.compile(r'"emitter"\s*:\s*"([^"]*)"')
@@ -146,6 +146,9 @@ class NetworkTime:
         links: The directed links it uses, flattened; None for the data-centre network, which is one for all.
         is_offloaded: Whether a SparseCore carries it out.
         pairs: Of a permute its (source, target) devices, none of which waits for another; empty for all else.
+        loads: The same links with how many times `each_bytes` cross each; None for the data-centre network.
+        each_bytes: What crosses a link with a load of 1; of the data-centre network what leaves the busiest host.
+        loads_bound: How the loads relate to the truth.
     """
 
     bandwidth_us: float
@@ -154,6 +157,9 @@ class NetworkTime:
     links: np.ndarray | None = field(default=None, compare=False)
     is_offloaded: bool = False
     pairs: Pairs = field(default=(), compare=False)
+    loads: np.ndarray | None = field(default=None, compare=False)
+    each_bytes: float = field(default=0.0, compare=False)
+    loads_bound: Bound = field(default=Bound.EXACT, compare=False)
 
     @property
     def time_us(self) -> float:
@@ -175,12 +181,16 @@ class Path:
         inner: Transfers from the busiest device to others of its own chip.
         hops: Links on the longest of their ways.
         links: The directed links in use, flattened.
+        loads: Transfers over each of them.
+        bound: How the loads of links that are not the busiest relate to the truth.
     """
 
     load: float
     inner: int
     hops: int
     links: np.ndarray
+    loads: np.ndarray
+    bound: Bound = Bound.EXACT
 
 
 def path_on(torus: Torus, pairs: Iterable[tuple[int, int]]) -> Path:
@@ -195,4 +205,5 @@ def path_on(torus: Torus, pairs: Iterable[tuple[int, int]]) -> Path:
         inner=max(within.values(), default=0),
         hops=torus.longest_way(ends),
         links=(loads > 0).reshape(-1),
+        loads=loads.reshape(-1),
     )

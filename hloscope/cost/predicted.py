@@ -12,7 +12,7 @@ from hloscope.cost.computation_walk import LOCAL_STARTS, ends_chain, unit_of_cop
 from hloscope.cost.constants import is_calibrated
 from hloscope.cost.operations import Basis
 from hloscope.cost.paths import NetworkTime
-from hloscope.cost.price import walk_of
+from hloscope.cost.price import walk_of_program
 from hloscope.cost.records import Key, Span
 from hloscope.cost.walk import Walk
 from hloscope.hardware.chips import Chip
@@ -141,13 +141,7 @@ def predicted_step(program: Capture, module: HloModule, priced: Analysis) -> Pre
     """
     if priced.time is None or program.slice is None or program.slice.chip is None:
         return None
-    walk, _ = walk_of(
-        priced,
-        module,
-        program.slice,
-        device_ids=program.compiled.device_ids or None,
-        kernel_costs=program.kernel_costs,
-    )
+    walk = walk_of_program(program, module, priced)
     walk.step()
     operations = {}
     for name, runners in walk.executions().items():

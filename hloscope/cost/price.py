@@ -35,10 +35,11 @@ from hloscope.hardware.chips import chip as find_chip
 from hloscope.hardware.slices import Slice
 from hloscope.hardware.torus import Torus
 from hloscope.hlo import HloModule, collector_paused
+from hloscope.program.capture import Capture
 from hloscope.units import format_bytes
 
 _MICROSECONDS = 1e6
-_ENDLESS = "the step is not priced: by their trip counts its loops never come to an end"
+_ENDLESS = "the step is not priced: according to their trip counts, its loops do not finish"
 _ONLY_TPU_PRINTS = ("estimated_cycles", "used_scoped_memory_configs")
 SPARSE_CORE = ("DEVICE_TYPE_SPARSECORE", 'execution_thread="sparsecore"')
 WITHOUT_SPARSE_CORES = frozenset({"v2", "v3", "v5e"})
@@ -175,6 +176,24 @@ def walk_of(
     return Walk(graph, operations, priced), notes
 
 
+def walk_of_program(program: Capture, module: HloModule, analysis: Analysis) -> Walk:
+    """The walk over a compiled program's schedule, not yet begun.
+
+    Args:
+        program: The program.
+        module: Its parsed text.
+        analysis: Its analysis.
+
+    Raises:
+        SliceError: It was compiled for no TPU slice.
+    """
+    if program.slice is None:
+        raise SliceError(f"{analysis.target} has no price", why="no slice is named", fix="name one: --slice v5e:2x4")
+    device_ids = program.compiled.device_ids or None
+    walk, _ = walk_of(analysis, module, program.slice, device_ids=device_ids, kernel_costs=program.kernel_costs)
+    return walk
+
+
 def _basis(sums: Sums, module: HloModule) -> str:
     """What the time in which a step computes rests on, in a word of `StepTime.basis`."""
     by_basis, is_counted = sums.by_basis, module.mentions("estimated_cycles")
@@ -287,17 +306,17 @@ def _about_calibration(chip: Chip) -> Iterator[str]:
     found = chip.calibration
     if found is not None:
         names = ", ".join((*found.figures, *(name for name, _ in found.constants)))
-        yield f"{found.file} is used, which was fitted to the profile {found.profile}: {names or 'no figure'}"
+        yield f"{found.file} is used, fitted to the profile {found.profile}: {names or 'no figure'}"
 
 
 def _about_text(module: HloModule, *, is_roofline: bool) -> Iterator[str]:
     """What the text leaves open."""
     if not module.is_scheduled:
-        yield "the text carries no schedule: its order is taken as one, and what would overlap is not known"
+        yield "the text has no schedule: its instruction order is used as one, and what would overlap is not known"
     if is_roofline:
-        yield "the text carries no cycle estimates: computation is a roofline of FLOPs and bytes, a lower bound"
+        yield "the text has no cycle estimates: computation is a roofline of FLOPs and bytes, a lower bound"
         if not is_from_tpu(module):
-            yield "the text does not look compiled for a TPU, which would choose other fusions and collectives"
+            yield "the text does not look compiled for a TPU, whose compiler would choose other fusions and collectives"
 
 
 def _about_kernels(module: HloModule, operations: Operations) -> Iterator[str]:
@@ -306,7 +325,7 @@ def _about_kernels(module: HloModule, operations: Operations) -> Iterator[str]:
     known = {name for call in calls for name in kernel_names(call)}
     for name in operations.kernel_costs:
         if name not in known:
-            yield f"a cost is given for the kernel {name}, and the program has no kernel of that name"
+            yield f"a cost is given for the kernel {name}, but the program has no kernel of that name"
     too_small = {}
     for call in calls:
         (_, said_bytes), written_bytes = operations.said_of(call) or (0.0, 0.0), operations.written_bytes(call)
@@ -314,7 +333,7 @@ def _about_kernels(module: HloModule, operations: Operations) -> Iterator[str]:
             too_small[kernel_names(call)[0]] = said_bytes, written_bytes
     for name, (said_bytes, written_bytes) in too_small.items():
         yield (
-            f"the kernel {name} is said to move {format_bytes(said_bytes)}, and it writes "
+            f"the kernel {name} is said to move {format_bytes(said_bytes)}, but it writes "
             f"{format_bytes(written_bytes)}: it is priced by what it writes"
         )
 
@@ -333,7 +352,7 @@ def _about_generation(module: HloModule, sums: Sums, chip: Chip) -> Iterator[str
         )
     elif 0 < share < _TOO_THIN:
         yield (
-            f"the text was likely compiled for a slower generation: in its cycles no large matmul comes above "
+            f"the text was likely compiled for a slower generation: by its cycles no large matmul exceeds "
             f"{100 * share:.0f}% of the peak of {chip.name}"
         )
 
@@ -347,14 +366,11 @@ def _about_transfers(collectives: Sequence[Collective], slice_name: str) -> Iter
     """
     unpriced = [collective for collective in collectives if collective.time_us is None]
     if any(collective.kind is Kind.OPAQUE for collective in unpriced):
-        yield "transfers that are not understood take no time here, so the step takes at least as long as it says"
+        yield "transfers that are not understood are counted as zero time, so the step time is a lower bound"
     unknown = [collective.name for collective in unpriced if collective.kind is not Kind.OPAQUE]
     if unknown:
         more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
         named = ", ".join(f"%{name}" for name in unknown[:_MOST_NAMED])
-        yield (
-            f"nothing tells how long {named}{more} would take on {slice_name}, so the step takes at least as long as "
-            "it says"
-        )
+        yield (f"how long {named}{more} would take on {slice_name} is unknown, so the step time is a lower bound")
     if any(collective.kind is Kind.RAGGED_ALL_TO_ALL for collective in collectives):
-        yield "a ragged all-to-all is priced as if its whole buffer moved; with fewer rows in use it takes less"
+        yield "a ragged all-to-all is priced as if its whole buffer moved; if fewer rows are used, it takes less"

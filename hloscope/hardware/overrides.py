@@ -49,7 +49,7 @@ def overridden(chosen: SliceOrNone, overrides: Iterable[str]) -> SliceOrNone:
         return chosen
     if chosen is None or chosen.chip is None:
         raise SliceError(
-            f"there is no chip whose figures {given[0]} could override",
+            f"there is no chip for {given[0]} to override",
             why="no slice is named" if chosen is None else f"{chosen.name} has no TPU chips",
             fix="name a slice such as v5e:2x4, or leave --chip-override out",
         )
@@ -88,7 +88,7 @@ def _from_file(path: Path, chip: Chip) -> tuple[dict[str, float], Calibration | 
     fitted_for = [name for name, table in tables.items() if _FITTED_TO in table]
     if fitted_for and calibration is None:
         raise SliceError(
-            f"{path} is fitted to a profile of {' and '.join(fitted_for)}, and the slice is of {chip.name}",
+            f"{path} is fitted to a profile of {' and '.join(fitted_for)}, but the slice is {chip.name}",
             fix=f"take a profile on {chip.name}, or leave --chip-override out",
         )
     return figures, calibration
@@ -104,12 +104,12 @@ def _calibration(
     where = f"{path} [{name}.{_CONSTANTS}]"
     if not isinstance(constants, dict) or not isinstance(fitted, dict | None):
         raise SliceError(
-            f"{_CONSTANTS} and {_FITTED_TO} are tables", where=f"{path} [{name}]", fix="write the file again"
+            f"{_CONSTANTS} and {_FITTED_TO} must be tables", where=f"{path} [{name}]", fix="write the file again"
         )
     for constant, value in constants.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LARGEST_CONSTANT:
             raise SliceError(
-                f"{constant} must be a number above 0, at most {_LARGEST_CONSTANT:g}, not {value!r}", where=where
+                f"{constant} must be a number above 0 and at most {_LARGEST_CONSTANT:g}, not {value!r}", where=where
             )
     return Calibration(
         file=str(path),
@@ -124,11 +124,11 @@ def _document(path: Path) -> dict[str, object]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SliceError(
-            f"{path} cannot be read", why=str(error), fix="give --chip-override NAME=VALUE or a TOML file"
+            f"{path} cannot be read", why=str(error), fix="pass --chip-override NAME=VALUE or a TOML file"
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SliceError(
-            f"{path} is no TOML", why=str(error), fix="write lines such as hbm_bytes_per_s = 750e9"
+            f"{path} is not valid TOML", why=str(error), fix="write lines such as hbm_bytes_per_s = 750e9"
         ) from error
 
 
@@ -144,7 +144,7 @@ def _checked(values: Mapping[str, object], where: str) -> dict[str, float]:
     for name, value in values.items():
         if name not in _FIGURES:
             raise SliceError(
-                f"{name} is no figure of a chip",
+                f"{name} is not a figure of a chip",
                 where=where,
                 fix=did_you_mean(name, _FIGURES, f"the figures are {', '.join(_FIGURES)}"),
             )

@@ -49,7 +49,9 @@ class Slice:
 
     def __post_init__(self) -> None:
         if self.slice_count < 1:
-            raise SliceError(f"{self.slice_count} slices are none", fix="give a count of 1 or more, such as 2*v5e:2x4")
+            raise SliceError(
+                f"{self.slice_count} is not a number of slices", fix="use a count of 1 or more, such as 2*v5e:2x4"
+            )
         if self.chip is not None and not is_slice_shape(self.chip, self.shape):
             raise SliceError(
                 f"no {self.chip.name} slice has the shape {shown(self.shape)}",
@@ -80,7 +82,9 @@ class Slice:
             SliceError: This is no TPU slice.
         """
         if self.chip is None:
-            raise SliceError(f"{self.name} has no number of TPU chips", fix="ask for it only where `chip` is given")
+            raise SliceError(
+                f"{self.name} has no TPU chips to count", fix="use chip_count only where `chip` is not None"
+            )
         return prod(self.shape) * self.slice_count
 
     @property
@@ -91,7 +95,7 @@ class Slice:
             SliceError: This is `attached`.
         """
         if self.is_attached:
-            raise SliceError("only JAX can tell how many devices are attached", fix="ask jax.device_count()")
+            raise SliceError("only JAX knows how many devices are attached", fix="call jax.device_count()")
         return prod(self.shape) * (1 if self.chip is None else self.chip.devices_per_chip)
 
     @property
@@ -182,9 +186,9 @@ def parse_slice(text: str) -> Slice:
         plain, twisted, rest = text.strip().partition(_TWISTED)
         is_twisted = bool(plain and twisted and not rest)
         raise SliceError(
-            f'"{text}" is no slice',
-            why="twisted tori are not known here" if is_twisted else None,
-            fix=f"take the plain torus, {plain}" if is_twisted else _HOW_TO_NAME,
+            f'"{text}" is not a slice',
+            why="twisted tori are not supported" if is_twisted else None,
+            fix=f"use the plain torus, {plain}" if is_twisted else _HOW_TO_NAME,
         )
     count = 1 if match["count"] is None else int(match["count"])
     generation = match["generation"].strip()
@@ -199,7 +203,7 @@ def parse_slice(text: str) -> Slice:
         )
     if match["number"] is None:
         raise SliceError(
-            f'"{text}" does not say which block of chips',
+            f'"{text}" does not name a block of chips',
             why=f"{known.name} comes in blocks of {_offered(known)}",
             fix=f"write, for example, {_shown_with_chips(known, nearest_shapes(known, int(match['edge'] or 8))[0])}",
         )
@@ -209,8 +213,8 @@ def parse_slice(text: str) -> Slice:
 def _cpu_slice(match: re.Match[str], text: str) -> Slice:
     if match["shape"] is not None or match["count"] is not None:
         raise SliceError(
-            f'"{text}" is no slice',
-            why="simulated CPU devices have a number, and neither a shape nor slices",
+            f'"{text}" is not a slice',
+            why="simulated CPU devices have only a number, no shape and no slices",
             fix="write, for example, cpu:8",
         )
     number = match["edge"] or match["number"]
@@ -246,7 +250,7 @@ def _shape_of_size(known: Chip, number: int, text: str) -> Shape:
     shape = shape_with(known, number // cores) if number % cores == 0 else None
     if shape is not None:
         return shape
-    unit = f"TensorCores, {cores} to a chip" if cores > 1 else "chips"
+    unit = f"TensorCores, {cores} per chip" if cores > 1 else "chips"
     raise SliceError(
         f'there is no {known.name} slice of the size "{text}"',
         why=f"the number counts {unit}; {known.name} comes in blocks of {_offered(known)}",
@@ -276,7 +280,7 @@ def default_slice(device_count: int, chip: str = "v5e") -> Slice:
     """
     known = find_chip(chip)
     if device_count < 1:
-        raise SliceError(f"{device_count} devices are none", fix="give a number of 1 or more")
+        raise SliceError(f"{device_count} is not a number of devices", fix="use a number of 1 or more")
     chips = -(-device_count // known.devices_per_chip)
     shape = shape_with(known, chips) or next((block for block in slice_shapes(known) if prod(block) >= chips), None)
     if shape is not None:

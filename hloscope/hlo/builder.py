@@ -203,7 +203,7 @@ class Builder:
         lone, needed = self._implies_parameters, operands_needed(operation.opcode)
         named = [item for item in operation.operands if item.name or item.nested or (lone and item.shape)]
         if len(named) < min(needed, len(operation.operands)):
-            what = f"an operand has no name: {operation.opcode} needs {needed}, and {len(named)} have one"
+            what = f"an operand has no name: {operation.opcode} needs {needed} named operands, but has {len(named)}"
             raise ReadError(self._base + operation.span.start, what)
         return [self._operand(scope, operand) for operand in named]
 
@@ -218,7 +218,8 @@ class Builder:
             index = self._implied_parameter(scope, operand)
         if index is None:
             what = (
-                f"%{operand.name or ''} is used in computation %{scope.name} and no instruction before it has that name"
+                f"%{operand.name or ''} is used in computation %{scope.name}, but no instruction before it has that "
+                "name"
             )
             raise ReadError(self._base + operand.span.start, what)
         for tuple_index in operand.indexes:
@@ -243,7 +244,7 @@ class Builder:
         called: list[tuple[str, str]] = []
         for key, name, callee in _callees(scope.name, instruction):
             if name not in self.computation_names:
-                what = f"computation %{name} is called and no computation before it has that name"
+                what = f"computation %{name} is called, but no computation before it has that name"
                 raise ReadError(self._base + callee.span.start, what)
             called.append((key, name))
         return tuple(called)

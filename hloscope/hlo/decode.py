@@ -48,7 +48,7 @@ def _read(
         line_start = columns.line_start(index)
         offset = columns.text.find(f"{key}={raw}", line_start)
         base = line_start if offset < 0 else offset + len(key) + 1
-        what = f"{key} of %{columns.names[index]} cannot be read: {error.what}"
+        what = f"invalid {key} of %{columns.names[index]}: {error.what}"
         raise parse_error(columns, ReadError(error.position + base, what, fix=error.fix)) from None
 
 
@@ -93,7 +93,7 @@ def source_target_pairs(
         return plain
     pairs: tuple[tuple[int, ...], ...] = _read(columns, index, attributes, key, language().read, "integer_lists")
     if any(len(pair) != 2 for pair in pairs):
-        error = ReadError(columns.line_start(index), f"source_target_pairs of %{columns.names[index]} are no pairs")
+        error = ReadError(columns.line_start(index), f"source_target_pairs of %{columns.names[index]} are not pairs")
         raise parse_error(columns, error)
     return tuple((pair[0], pair[1]) for pair in pairs)
 

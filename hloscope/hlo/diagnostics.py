@@ -9,8 +9,8 @@ from hloscope.hlo.columns import Columns
 from hloscope.hlo.records import ReadError
 
 _NOT_HLO_FIX = (
-    "give HLO text, which starts with `HloModule`: jax.jit(f).lower(...).compile().as_text() and "
-    "XLA's dumps named *.txt are such text"
+    "use HLO text, which starts with `HloModule`, such as the output of jax.jit(f).lower(...).compile().as_text() or "
+    "XLA's dumps named *.txt"
 )
 _CUT_OFF_FIX = "was the file cut off?"
 _HLO_WORDS = ("HloModule", "ENTRY", "ROOT")
@@ -30,7 +30,7 @@ def parse_error(columns: Columns, error: ReadError, open_computation: tuple[str,
         return located(columns, 0, "the text is empty", _NOT_HLO_FIX)
     position = min(error.position, len(text.rstrip(" \t\r\n")))
     if _begins_second_module(text, position):
-        fix = "give one module at a time, or separate modules with lines of `// -----` and read them with parse_modules"
+        fix = "pass one module at a time, or separate modules with lines of `// -----` and read them with parse_modules"
         return located(columns, text.rindex("HloModule", 0, position), "a second module begins here", fix)
     if open_computation is not None and (error.at_end or _is_cut_off(text, position)):
         name, start = open_computation
@@ -50,8 +50,8 @@ def parse_error(columns: Columns, error: ReadError, open_computation: tuple[str,
 def lost_entry(columns: Columns) -> HloParseError:
     """The error for a module whose text ends before its `ENTRY`."""
     last = columns.computations[-1].name
-    what = f"the text is cut off before ENTRY; %{last} is the last computation that is whole"
-    return located(columns, len(columns.text.rstrip(" \t\r\n")), what, "give the whole text; XLA prints ENTRY last")
+    what = f"the text is cut off before ENTRY; %{last} is the last complete computation"
+    return located(columns, len(columns.text.rstrip(" \t\r\n")), what, "use the whole text; XLA prints ENTRY last")
 
 
 def located(columns: Columns, position: int, what: str, fix: str | None) -> HloParseError:
@@ -77,7 +77,7 @@ def _is_no_hlo(before: str) -> bool:
 def _no_hlo_message(text: str) -> str:
     if text.lstrip().startswith(("module ", "module@", "#loc", "#map", "func.func", "builtin.module")):
         return "this is MLIR (such as StableHLO), not HLO text"
-    return "this is no HLO text"
+    return "this is not HLO text"
 
 
 _NEXT_INSTRUCTION = re.compile(r"\n[ \t]*+(?:ROOT[ \t]++)?%?[A-Za-z_][A-Za-z0-9_.-]*+[ \t]*+=[ \t]")

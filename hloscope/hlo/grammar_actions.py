@@ -196,7 +196,7 @@ class GrammarActions(ValueActions):
             return shape
         found: Layout = self.read_at("layout", layout)
         if len(found.minor_to_major) not in (0, len(shape.dimensions)):
-            raise ReadError(layout.start_pos, f"the layout of {shape} names {len(found.minor_to_major)} dimensions")
+            raise ReadError(layout.start_pos, f"the layout of {shape} lists {len(found.minor_to_major)} dimensions")
         return replace(shape, layout=found)
 
     def tuple_shape(self, children: list[Any]) -> ParsedShape:
@@ -271,6 +271,6 @@ def _unique(attributes: list[Attribute]) -> tuple[Attribute, ...]:
     seen: set[str] = set()
     for attribute in attributes:
         if attribute.key in seen:
-            raise ReadError(attribute.span.start, f"attribute {attribute.key} is given twice")
+            raise ReadError(attribute.span.start, f"attribute {attribute.key} appears twice")
         seen.add(attribute.key)
     return tuple(attributes)

@@ -81,8 +81,8 @@ _WORDS = {
     **{name: f"`{mark}`" for name, mark in zip(_MARKS.split(), _MARKED.split(), strict=True)},
     "TILE_LETTER": "tiles",
     "THREAD_KEY": "`execution_thread=`",
-    "WINDOW_SIZES_KEY": "a part of a window",
-    "WINDOW_PAD_KEY": "a part of a window",
+    "WINDOW_SIZES_KEY": "a field of a window",
+    "WINDOW_PAD_KEY": "a field of a window",
     "SIZES": "sizes such as `3x3`",
     "WINDOW_PAD": "a padding such as `0_0x1_1`",
     "PADDING": "a padding such as `0_0x1_1`",
@@ -130,7 +130,7 @@ def _expected_words(accepted: Accepted) -> str:
 def _shown(text: str, position: int) -> str:
     character = text[position]
     if character in "\"'":
-        return "string" if text.find(character, position + 1) >= 0 else "string that never ends"
+        return "string" if text.find(character, position + 1) >= 0 else "unterminated string"
     if not character.isprintable():
         return f"character U+{ord(character):04X}"
     word = re.compile(r"%?[A-Za-z0-9_.-]*").match(text, position)

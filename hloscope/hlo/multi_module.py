@@ -72,7 +72,7 @@ def module_text(text: str, wanted: str, *, name: str | None = None) -> str:
 
 def several_modules(columns: Columns, parts: list[Part]) -> HloParseError:
     """The error for a text of several modules where one is wanted."""
-    what = f"the text holds {len(parts)} modules, and one is wanted"
+    what = f"the text contains {len(parts)} modules, but one is needed"
     return located(columns, parts[1].begins, what, _choose(parts, columns.file_name))
 
 

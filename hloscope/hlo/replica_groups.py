@@ -35,9 +35,9 @@ class Iota:
     def __post_init__(self) -> None:
         count = prod(self.reshape)
         if count != prod(self.dimensions):
-            raise HloscopeError(f"{list(self.dimensions)} does not hold the {count} devices of {list(self.reshape)}")
+            raise HloscopeError(f"{list(self.dimensions)} does not contain the {count} devices of {list(self.reshape)}")
         if not 0 <= count <= MAX_DEVICES or min((*self.dimensions, *self.reshape), default=0) < 0:
-            raise HloscopeError(f"{list(self.reshape)} is no count of devices")
+            raise HloscopeError(f"{list(self.reshape)} is not a number of devices")
         if self.permutation is not None and sorted(self.permutation) != list(range(len(self.reshape))):
             raise HloscopeError(f"T{self.permutation} does not permute {len(self.reshape)} dimensions")
 
@@ -81,9 +81,9 @@ class NamedMesh:
     def __post_init__(self) -> None:
         count = prod(size for _, size in self.axes)
         if not 0 < count <= MAX_DEVICES or any(size < 1 for _, size in self.axes):
-            raise HloscopeError(f"the mesh sizes {[size for _, size in self.axes]} are no counts of devices")
+            raise HloscopeError(f"the mesh sizes {[size for _, size in self.axes]} are not numbers of devices")
         if self.device_ids is not None and len(self.device_ids) != count:
-            raise HloscopeError(f"device_ids holds {len(self.device_ids)} devices, the mesh {count}")
+            raise HloscopeError(f"device_ids has {len(self.device_ids)} devices, but the mesh has {count}")
 
     def split_by(self, references: tuple[AxisReference, ...]) -> tuple[npt.NDArray[np.int64], list[int], list[int]]:
         """Splits every axis at the (sub-)axes that are named.
@@ -105,10 +105,10 @@ class NamedMesh:
             index = self._axis_index(reference.name)
             wanted = (reference.pre_size or 1, reference.size or self.axes[index][1])
             if wanted not in cuts[index]:
-                raise HloscopeError(f"sub-axis {reference.name} overlaps another one")
+                raise HloscopeError(f"sub-axis {reference.name} overlaps another")
             named.append(starts[index] + cuts[index].index(wanted))
         if len(set(named)) != len(named):
-            raise HloscopeError("a mesh axis is named twice")
+            raise HloscopeError("a mesh axis appears twice")
         flat = np.arange(prod(sizes)) if self.device_ids is None else np.array(self.device_ids)
         rest = [dimension for dimension in range(len(sizes)) if dimension not in named]
         return flat.reshape(sizes), named, rest

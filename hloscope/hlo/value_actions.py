@@ -219,7 +219,7 @@ class ValueActions:
             )
         kinds = [tag for tag in children if tag.name not in ("ignored", "last_tile_dim_replicate")]
         if len(kinds) != 1:
-            raise ReadError(0, "a sharding needs exactly one kind")
+            raise ReadError(0, "a sharding must have exactly one kind")
         return Sharding(kind=kinds[0].name, devices=kinds[0].value or ())
 
     def word_tag(self, children: list[Token]) -> _Tag:
@@ -235,7 +235,7 @@ class ValueActions:
     def listed_devices_tag(self, children: list[Any]) -> _Tag:
         dimensions, devices = children[2], children[4]
         if prod(dimensions) != len(devices) or len(devices) > MAX_DEVICES:
-            raise ReadError(children[1].start_pos, f"{list(dimensions)} does not hold {len(devices)} devices")
+            raise ReadError(children[1].start_pos, f"{list(dimensions)} does not match {len(devices)} devices")
         return _Tag("devices", (dimensions, devices))
 
     def last_tile_dims_tag(self, children: list[Token]) -> _Tag:

@@ -121,11 +121,11 @@ def _figure(name: str, before: float | None, asked: Iterable[float], bounds: tup
     middle = median(values) if values else None
     why = None
     if middle is None:
-        why = "nothing in the profile measures it by itself"
+        why = "nothing in the profile measures it separately"
     elif not least <= middle <= most:
-        why = f"{middle:.4g} is outside of what a chip has, {least:.4g} to {most:.4g}"
+        why = f"{middle:.4g} is outside the range of a chip, {least:.4g} to {most:.4g}"
     elif _spread(values) > _MOST_OFF:
-        why = f"what measures it says {values[0]:.4g} to {values[-1]:.4g}, which is not one figure"
+        why = f"its measurements range from {values[0]:.4g} to {values[-1]:.4g}, which is not a single figure"
     return CalibratedFigure(
         name=name, value=middle if why is None else None, before=before, rests_on=len(values), why=why
     )
@@ -210,9 +210,9 @@ def calibration_file(document: CompareDocument, of_chip: Callable[[str], bool]) 
     settled = [figure for figure in document.calibration if figure.value is not None]
     if not settled or document.chip is None:
         raise ProfileError(
-            f"{document.profile} settles no figure",
+            f"{document.profile} determines no figure",
             why=_why_none(document),
-            fix="take a profile of a step with large matmuls or collectives, of the program that is compared",
+            fix="take a profile of the compared program, of a step with large matmuls or collectives",
         )
     lines = ["# Written by hloscope compare --write, for --chip-override.", f"[{document.chip}]"]
     lines += [_line(figure) for figure in settled if of_chip(figure.name)]
@@ -236,4 +236,4 @@ def _why_none(document: CompareDocument) -> str:
             f"only {100 * max(shares):.0f}% of its time is in operations that the compiled module has: it was compiled "
             "with other flags, or by another compiler"
         )
-    return "; ".join(f"{figure.name}: {figure.why}" for figure in document.calibration) or "nothing is predicted of it"
+    return "; ".join(f"{figure.name}: {figure.why}" for figure in document.calibration) or "nothing is predicted for it"

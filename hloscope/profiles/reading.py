@@ -25,7 +25,7 @@ _FILES = "*.xplane.pb*"
 _RUNS = ("plugins/profile", "profile", "")
 """Where the folders of runs lie in what `jax.profiler.start_trace` was given, and in folders within it."""
 
-_HOW = "give the folder that jax.profiler.start_trace or jax.profiler.trace was given"
+_HOW = "pass the folder that was passed to jax.profiler.start_trace or jax.profiler.trace"
 _GLOBAL_CHIP_ID = 5
 """The field of `CoreDetails` that numbers chips; a profile of the second host of a v6e-8 has 4 to 7 there."""
 
@@ -49,10 +49,10 @@ def profile_files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
     for below in _RUNS:
         runs = sorted({file.parent for file in (path / below).glob(f"*/{_FILES}")}, key=_measured_last)
         if runs:
-            note = f"of {len(runs)} profiles in {path} the last one is read, {runs[-1].name}"
+            note = f"of {len(runs)} profiles in {path}, the last one is used: {runs[-1].name}"
             return sorted(runs[-1].glob(_FILES)), ((note,) if len(runs) > 1 else ()) + _about(runs[-1])
     raise ProfileError(
-        f"{path} holds no profile",
+        f"{path} contains no profile",
         why="there is no *.xplane.pb in it, nor in plugins/profile/* below it",
         fix=_HOW,
     )
@@ -92,9 +92,9 @@ def read_profile(name: str, files: Iterable[tuple[str, bytes]], *, of_cpu: bool 
                     devices.extend(_cpu_devices(plane) if of_cpu else [_device(plane)])
         except WireError as error:
             raise ProfileError(
-                f"{file} is no whole profile",
-                why=f"it is read as XSpace, and {error}" if seen else f"no XSpace begins like that: {error}",
-                fix="copy it again, or take the profile again and let it be stopped",
+                f"{file} is not a complete profile",
+                why=f"read as XSpace, it is invalid: {error}" if seen else f"it does not begin like an XSpace: {error}",
+                fix="copy it again, or take the profile again and stop it properly",
             ) from None
     ran = [device for device in devices if device.runs]
     if not ran:
@@ -115,21 +115,21 @@ def _nothing_ran(name: str, seen: Sequence[str], devices: Sequence[Device]) -> P
     """Why a profile holds nothing to compare with."""
     if any(plane.startswith(_GPU) for plane in seen):
         return ProfileError(
-            f"{name} is a profile of a GPU", why="hloscope predicts TPUs", fix="give a profile of a TPU slice"
+            f"{name} is a profile of a GPU", why="hloscope predicts only TPUs", fix="use a profile of a TPU slice"
         )
     if devices:
         return ProfileError(
-            f"no program ran to its end while {name} was taken",
+            f"no program ran to completion while {name} was taken",
             why=f"its devices have no events on the line {RUNS}",
-            fix="take the profile around a few whole steps, and block until they are ready before it is stopped",
+            fix="take the profile around a few complete steps, and block until they are ready before stopping it",
         )
     if HOST_CPU in seen:
         return ProfileError(
             f"{name} is a profile of a host without a TPU",
             why="it has no plane /device:TPU:0",
-            fix="take the profile where the TPU is; hloscope measure TARGET --on cpu shows what CPU devices take",
+            fix="take the profile on the host of the TPU; hloscope measure TARGET --on cpu measures CPU devices",
         )
-    return ProfileError(f"{name} is empty", why="it has no plane of a device", fix=_HOW)
+    return ProfileError(f"{name} is empty", why="it has no device plane", fix=_HOW)
 
 
 def _protos(plane: Plane) -> dict[str, bytes]:

@@ -170,13 +170,13 @@ def _event_metadata(message: bytes) -> EventMetadata:
 
 def _message(value: Value) -> bytes:
     if isinstance(value, int):
-        raise WireError("a number stands where a message should")
+        raise WireError("a number was found instead of a message")
     return value
 
 
 def _integer(value: Value) -> int:
     if isinstance(value, bytes):
-        raise WireError("a message stands where a number should")
+        raise WireError("a message was found instead of a number")
     return value
 
 

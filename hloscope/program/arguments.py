@@ -92,7 +92,7 @@ def build_call(
             f"{name} is an async function, which JAX cannot trace", fix="name the function that it awaits"
         )
     for key in call.static.keys() & call.kwargs.keys():
-        raise TargetError(f"{key} is given twice", why="both --arg and --static name it", fix="keep one of them")
+        raise TargetError(f"{key} is given twice", why="both --arg and --static set it", fix="keep one of them")
     _check_call(call.function, call.args, {**call.kwargs, **call.static}, name)
     check_donated(call.donate, call.args)
     return call
@@ -107,14 +107,14 @@ def check_donated(donate: Sequence[int] | None, args: Sequence[Any]) -> None:
     beyond = next((position for position in donate or () if position >= len(args)), None)
     if beyond is not None:
         raise TargetError(
-            f"donate names position {beyond}, and there {_are(len(args))} by position",
+            f"donate names position {beyond}, but there {_are(len(args))}",
             why="positions are counted from 0",
-            fix=f"give {' or '.join(map(str, range(len(args))))}" if args else "leave it out",
+            fix=f"use {' or '.join(map(str, range(len(args))))}" if args else "leave it out",
         )
 
 
 def _are(count: int) -> str:
-    return f"is {plural(count, 'argument')}" if count == 1 else f"are {plural(count, 'argument')}"
+    return f"{'is' if count == 1 else 'are'} {plural(count, 'positional argument')}"
 
 
 def _from_factory(function: Callable[..., Any], facts: TargetFacts, name: str) -> tuple[Callable[..., Any], Any] | None:
@@ -178,7 +178,7 @@ def _dtype(spec: ArraySpec, text: str) -> Any:
         return jax.eval_shape(lambda: jax.random.key(0, impl=KEY_IMPLEMENTATIONS[spec.dtype])).dtype
     if spec.dtype.startswith("key<"):
         raise NotationError(
-            f"{text} names a random key type that JAX does not have", fix=f"use {' or '.join(KEY_IMPLEMENTATIONS)}"
+            f"{text} names a type of random keys that JAX does not have", fix=f"use {' or '.join(KEY_IMPLEMENTATIONS)}"
         )
     dtype = jnp.dtype(spec.dtype)
     if jax.dtypes.canonicalize_dtype(dtype) != dtype:
@@ -195,8 +195,8 @@ def _sharding(spec: ArraySpec, text: str, mesh: jax.sharding.Mesh | None) -> jax
         if any(spec.spec):
             named = dict.fromkeys(axis for entry in spec.spec for axis in entry or ())
             example = ",".join(f"{axis}={2 if turn else 4}" for turn, axis in enumerate(named))
-            fix = f"give one, for example --mesh {example}"
-            raise MeshError(f"{text} names mesh axes, and there is no mesh", fix=fix)
+            fix = f"add a mesh, for example --mesh {example}"
+            raise MeshError(f"{text} names mesh axes, but there is no mesh", fix=fix)
         return None
     sizes = axis_sizes(mesh)
     for position, (size, axes) in enumerate(zip(spec.dimensions, spec.spec, strict=True)):
@@ -204,15 +204,16 @@ def _sharding(spec: ArraySpec, text: str, mesh: jax.sharding.Mesh | None) -> jax
             _known_axis(axis, sizes, text)
         _check_even(size, axes or (), sizes, f"dimension {position} of {text}", "arguments", "")
     if spec.unreduced_kind is not None:
-        raise NotationError(f"{text} cannot be an argument", why="only sums can stay unreduced in an argument's type")
+        raise NotationError(f"{text} cannot be an argument", why="in an argument's type only sums can be unreduced")
     kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     for axis in (*spec.unreduced, *spec.reduced):
         _known_axis(axis, sizes, text)
         if kinds[axis] is not jax.sharding.AxisType.Explicit:
+            state = "unreduced" if axis in spec.unreduced else "reduced"
             raise MeshError(
-                f"{text} says of the axis {axis!r} whether a sum was taken over it, and {axis!r} is not explicit",
-                why="in types JAX keeps that for explicit axes only",
-                fix=f"make it one: --axis-types {axis}=explicit",
+                f"{text} is {state} over the axis {axis!r}, which is not explicit",
+                why="JAX tracks this in types for explicit axes only",
+                fix=f"make the axis explicit: --axis-types {axis}=explicit",
             )
     partition = jax.sharding.PartitionSpec(
         *(_entry(axes) for axes in spec.spec), unreduced=set(spec.unreduced), reduced=set(spec.reduced)
@@ -231,7 +232,7 @@ def _check_even(size: int, axes: Sequence[str], sizes: Mapping[str, int], what: 
     if size % ways:
         over = axes[0] if len(axes) == 1 else f"({','.join(axes)})"
         raise MeshError(
-            f"{what} cannot be divided over {over}",
+            f"{what} cannot be sharded over {over}",
             why=f"{size} is not a multiple of {ways}: JAX refuses uneven shardings of {of}",
             fix=f"use a multiple of {ways}, or shard another dimension{other}",
         )
@@ -283,16 +284,16 @@ def _out_sharding(asked: Any, leaf: Any, name: str, mesh: jax.sharding.Mesh | No
     if not isinstance(spec, jax.sharding.PartitionSpec | tuple):
         refuse("out", "an output's sharding or a list of them", asked, """out="P('X', None)\"""")
     if mesh is None:
-        raise MeshError(f"the output sharding {asked} needs a mesh", fix="give one, for example --mesh X=4,Y=2")
+        raise MeshError(f"the output sharding {asked} needs a mesh", fix="add one, for example --mesh X=4,Y=2")
     sizes = axis_sizes(mesh)
     axes = [[str(axis) for axis in ((entry,) if isinstance(entry, str) else entry or ())] for entry in spec]
     for axis in chain.from_iterable(axes):
         _known_axis(axis, sizes, str(asked))
     if len(axes) > leaf.ndim:
         raise MeshError(
-            f"the output sharding {asked} has {len(axes)} entries, and {name} has {plural(leaf.ndim, 'dimension')}",
+            f"the output sharding {asked} has {len(axes)} entries, but {name} has {plural(leaf.ndim, 'dimension')}",
             why=f"{name} is {jax.typeof(leaf)}",
-            fix="write one entry for each dimension, or fewer: those left out are not split",
+            fix="write one entry for each dimension, or fewer: dimensions left out are not sharded",
         )
     for position, (size, over) in enumerate(zip(leaf.shape, axes, strict=False)):
         what = f"dimension {position} of {name}, {jax.typeof(leaf)},"
@@ -321,10 +322,10 @@ def _check_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
     except TypeError as error:
         given = ", ".join([f"{len(args)} positional", *kwargs])
         raise TargetError(
-            f"{name}{signature} cannot be called with what was given ({given})",
+            f"{name}{signature} cannot be called with these arguments ({given})",
             why=str(error),
-            fix="give each array as --arg 'bf16[8@X,2048]' or --arg name='f32[16]', in order, each Python value as "
-            "--static name=value, or put them in @hloscope.target(args=(…))",
+            fix="pass each array as --arg 'bf16[8@X,2048]' or --arg name='f32[16]', in order, and each Python value as "
+            "--static name=value; or put them in @hloscope.target(args=(…))",
         ) from error
 
 
@@ -368,5 +369,5 @@ def told_of_nothing(call: Call) -> Iterator[None]:
         empty = [f"args[{place}]" for place, value in enumerate(call.args) if value is None]
         if empty and error.fix is None:
             be = "is" if len(empty) == 1 else "are"
-            error.fix = f"{' and '.join(empty)} {be} None: give an array or its type there, if {call.name} needs one"
+            error.fix = f"{' and '.join(empty)} {be} None: pass an array or its type there, if {call.name} needs one"
         raise

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from hloscope.compiler.model import Compiled
@@ -58,6 +59,45 @@ def spec_text(dimensions: Iterable[Sequence[str]], **reductions: Sequence[str]) 
     entries = [f"({', '.join(names)})" if len(names) > 1 else "".join(names) or "None" for names in named]
     entries += [f"{name}={{{', '.join(map(repr, axes))}}}" for name, axes in reductions.items() if axes]
     return f"P({', '.join(entries)})"
+
+
+class Spec(NamedTuple):
+    """A sharding as `spec_text` writes it.
+
+    Attributes:
+        dimensions: The mesh axes of each dimension, major first; dimensions behind the last are not sharded.
+        unreduced: Axes whose devices hold addends.
+        reduced: Axes over which the cotangent is to be reduced.
+    """
+
+    dimensions: tuple[tuple[str, ...], ...]
+    unreduced: tuple[str, ...] = ()
+    reduced: tuple[str, ...] = ()
+
+
+def read_spec(text: str) -> Spec:
+    """Reads what `spec_text` writes.
+
+    Raises:
+        ValueError: It is no such text.
+    """
+    try:
+        call = ast.parse(text, mode="eval").body
+        if not isinstance(call, ast.Call):
+            raise ValueError(text)
+        reductions = {word.arg or "": tuple(sorted(_axes_of(word.value))) for word in call.keywords}
+        return Spec(tuple(map(_axes_of, call.args)), **reductions)
+    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise ValueError(text) from error
+
+
+def _axes_of(entry: ast.expr) -> tuple[str, ...]:
+    """The axes of one entry of a spec."""
+    read = ast.literal_eval(entry)
+    axes = () if read is None else (read,) if isinstance(read, str) else tuple(read)
+    if not all(isinstance(axis, str) for axis in axes):
+        raise ValueError(ast.unparse(entry))
+    return axes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,7 +86,7 @@ class SizeChange:
         """`H: 6 padded to 8`."""
         named = self.name if not self.name.isdigit() else f"dimensions of {self.name}"
         size = f"{self.before} " if not self.name.isdigit() else ""
-        return f"{named}: {size}padded to {self.after}, with a wrapper that pads before and cuts after"
+        return f"{named}: {size}padded to {self.after}, with a wrapper that pads before and slices after"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +170,7 @@ def _leaf_words(noun: str, leaves: tuple[LeafChange, ...]) -> tuple[str, ...]:
     named = [f"{'' if leaf.name.startswith(noun) else f'{noun} '}{leaf.words}" for leaf in leaves]
     if len(named) <= _NAMED:
         return tuple(named)
-    return (*named[:_NAMED], f"and {len(named) - _NAMED} more {noun}s likewise")
+    return (*named[:_NAMED], f"and {len(named) - _NAMED} more {noun}s in the same way")
 
 
 def _axes(sharding: ValueSharding | None) -> int:

@@ -81,7 +81,7 @@ class Pending:
             found = _compiled_here(self.program) if self.question is None else self.question.answer()
             if not reasons:
                 return _capture(self.program, found, self.versions)
-            stage("asking Shardy for reasons")
+            stage("propagating shardings with Shardy")
             found = _explained(self.program, found)
             if self.kept is not None and found.is_whole:
                 self.kept.put(found)
@@ -164,8 +164,8 @@ def _compiled_here(program: Lowered) -> Compiled:
 
     with compiler_errors(program.slice):
         found = compiled_by(executable, program.facts.compiler_options)
-    why = "the devices are" if program.slice.is_attached else "the Python functions that it calls back live"
-    note = f"compiled in this process, where {why}: a compiler that dies would end it"
+    why = "its devices are attached" if program.slice.is_attached else "the Python functions that it calls back live"
+    note = f"compiled in this process, where {why}: a crash of the compiler would end it"
     return replace(found, notes=(*found.notes, note))
 
 
@@ -207,7 +207,7 @@ def _explained(program: Lowered, found: Compiled) -> Compiled:
             as_written, is_final = client.propagate(program.bytecode, "jax", notes, timeout_s=limit)
             is_whole = is_whole and is_final
     except TimeLimitError as error:
-        notes.append(f"{error.what}: reasons are missing")
+        notes.append(f"{error.what}: the report gives no reasons")
         shardy, as_written, is_whole = None, None, False
     return replace(
         found,

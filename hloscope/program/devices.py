@@ -225,8 +225,8 @@ def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: Target
         except DeviceCountError as error:
             if attached:
                 raise MeshError(
-                    f"the program needs {plural(error.needed, 'device')}, and {error.available} are attached",
-                    fix="name a slice that it is to run on, such as v5e:2x4, or cpu:8 for simulated devices",
+                    f"the program needs {plural(error.needed, 'device')}, but {error.available} are attached",
+                    fix="name the slice to compile for, such as v5e:2x4, or cpu:8 for simulated devices",
                 ) from error
             tried.append(count or error.available)
             if error.needed in tried:
@@ -250,9 +250,9 @@ def check_not_tracing() -> None:
     """
     if is_tracing():
         raise HloscopeError(
-            "hloscope is called by a function that JAX is tracing",
-            why="inside jax.jit, jax.grad, jax.vmap or jax.shard_map there is no program yet that could be compiled",
-            fix="call it outside of tracing, and give it the function itself",
+            "hloscope was called inside a function that JAX is tracing",
+            why="inside jax.jit, jax.grad, jax.vmap or jax.shard_map there is no complete program to compile yet",
+            fix="call it outside of tracing, and pass it the function itself",
         )
 
 
@@ -268,7 +268,7 @@ def _no_count_fits(seen: int, error: DeviceCountError) -> MeshError:
     return MeshError(
         f"the program needs {fewer} devices in one place and {more} in another",
         why=f"where it sees {more} devices, it needs {fewer}, and where it sees {fewer}, it needs {more}",
-        fix="ask for a mesh of as many devices as the program's own mesh has, or for none",
+        fix="use a mesh with as many devices as the program's own mesh, or leave the mesh out",
     )
 
 
@@ -348,8 +348,8 @@ def make_mesh(
     manual = [name for name in axis_sizes if axis_types[name] == "manual"]
     if manual:
         raise MeshError(
-            f"the axis {manual[0]} cannot be manual from outside",
-            why="an axis becomes manual inside jax.shard_map only",
+            f"the axis {manual[0]} cannot be made manual from outside",
+            why="an axis is manual only inside jax.shard_map",
             fix="use auto or explicit; a shard_mapped function makes its axes manual by itself",
         )
     count = prod(axis_sizes.values())

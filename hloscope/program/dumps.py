@@ -151,7 +151,7 @@ class Dump:
                 fix=f"name one of these, such as --only {exact[0].label}",
             )
         raise TargetError(
-            f"no module in {self.folder} is named {name}", why=f"it holds {listed}", fix="name one of them"
+            f"no module in {self.folder} is named {name}", why=f"it contains {listed}", fix="name one of them"
         )
 
 
@@ -264,16 +264,18 @@ def _without_modules(folder: Path, files: Sequence[Path], notes: Sequence[str]) 
     """Why a folder cannot be analysed."""
     earlier = sum(_EARLIER.fullmatch(path.name) is not None for path in files)
     fix = (
-        "name a folder that XLA_FLAGS=--xla_dump_to=DIR or the compiler option xla_dump_to=DIR has filled, or write "
+        "name a folder written with XLA_FLAGS=--xla_dump_to=DIR or the compiler option xla_dump_to=DIR, or write "
         "FILE.py:FUNCTION"
     )
     if earlier:
         return TargetError(
-            f"{folder} holds no compiled module",
-            why=f"it holds {plural(earlier, 'module')} before optimization: the compile has failed or was ended, or "
+            f"{folder} contains no compiled module",
+            why=f"it contains {plural(earlier, 'module')} before optimization: the compile failed or was stopped, or "
             "the final modules were left out of the dump",
-            fix="dump once more, and let the compile end",
+            fix="dump again, and let the compile finish",
         )
-    count = f"it holds {plural(len(files), 'file')}, none of them named as XLA names a final module" if files else None
+    count = (
+        f"it contains {plural(len(files), 'file')}, none with the name that XLA gives a final module" if files else None
+    )
     why = "; ".join([count or "it is empty", *notes])
-    return TargetError(f"{folder} holds no compiled module", why=why, fix=fix)
+    return TargetError(f"{folder} contains no compiled module", why=why, fix=fix)

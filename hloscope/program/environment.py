@@ -28,7 +28,7 @@ def require_jax() -> None:
     """
     if importlib.util.find_spec("jax") is None:
         raise TargetError(
-            "compiling a function needs JAX, and it is not installed here",
+            "compiling a function needs JAX, which is not installed here",
             fix='pip install "jax[tpu]" on x86-64 Linux, pip install jax elsewhere; HLO files can be read without it',
         )
 
@@ -41,7 +41,7 @@ def prepare_environment(device_count: int, *, attached: bool) -> None:
         attached: Leave JAX its real devices.
 
     Raises:
-        HloscopeError: XLA refuses the environment's XLA_FLAGS, or nothing has so many devices.
+        HloscopeError: XLA rejects the environment's XLA_FLAGS, or nothing has so many devices.
     """
     for name, value in QUIET_LIBTPU.items():
         os.environ.setdefault(name, value)
@@ -69,8 +69,8 @@ def check_can_be_simulated(device_count: int) -> None:
     if device_count > most:
         raise MeshError(
             f"{device_count:,} devices are too many",
-            why=f"the largest slice that is known has {most:,}, and so many can be simulated",
-            fix="ask for a smaller mesh or slice: what moves over an axis is the same on a shorter one",
+            why=f"the largest known slice has {most:,}, and no more can be simulated",
+            fix="use a smaller mesh or slice: the collectives over an axis are the same when it is shorter",
         )
 
 
@@ -110,7 +110,7 @@ def check_device_count(chosen: Slice, mesh: Mapping[str, int]) -> None:
         return
     other = None if chosen.chip is None else slice_that_fits(count, chosen.chip.name)
     raise MeshError(
-        f"the mesh has {plural(count, 'device')} and the slice {chosen.name} has {available}",
+        f"the mesh has {plural(count, 'device')}, but the slice {chosen.name} has {available}",
         why=f"{' x '.join(f'{axis}={size}' for axis, size in mesh.items())} = {count}" if len(mesh) > 1 else None,
         fix=f"use a mesh of {plural(available, 'device')}" + ("" if other is None else f", or --slice {other.name}"),
     )
@@ -131,8 +131,8 @@ def _check_xla_flags() -> None:
     if tried.returncode != 0:
         said = [line for line in tried.stderr.splitlines() if "flag" in line.lower()] or tried.stderr.splitlines()[-3:]
         raise HloscopeError(
-            "XLA refuses the environment's XLA_FLAGS",
+            "XLA rejects the environment's XLA_FLAGS",
             where=f"XLA_FLAGS={flags}",
             why="\n".join(said)[:600],
-            fix="correct or unset XLA_FLAGS; options for the TPU compiler go to --compiler-option",
+            fix="fix or unset XLA_FLAGS; pass options of the TPU compiler with --compiler-option",
         )

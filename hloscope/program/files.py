@@ -120,15 +120,15 @@ def _decode_plain(data: bytes, name: str, *, as_proto: bool) -> str:
         return _proto_text(data, name)
     if data.startswith(_UTF16_MARKS):
         raise TargetError(
-            f"{name} is UTF-16 text, and HLO is read as UTF-8", fix=f"iconv -f UTF-16 -t UTF-8 {name} > converted.hlo"
+            f"{name} is UTF-16 text, but HLO must be UTF-8", fix=f"iconv -f UTF-16 -t UTF-8 {name} > converted.hlo"
         )
     data = data.removeprefix(_UTF8_MARK)
     if b"\x00" in data:
-        raise _byte_error(data, data.index(b"\x00"), name, "is no text: it holds a NUL byte")
+        raise _byte_error(data, data.index(b"\x00"), name, "is not text: it contains a NUL byte")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        byte = f"byte 0x{data[error.start]:02X} cannot be read"
+        byte = f"invalid byte 0x{data[error.start]:02X}"
         raise _byte_error(data, error.start, name, f"is not UTF-8 text: {byte}") from None
 
 
@@ -145,7 +145,7 @@ def _byte_error(data: bytes, offset: int, name: str, what: str) -> HloParseError
         column=column,
         where=f"{name}:{line}:{column}",
         excerpt=caret_excerpt(before + after, column),
-        fix="give the text as XLA wrote it; a serialized module's name must end in .pb",
+        fix="use the text as XLA wrote it; the name of a serialized module must end in .pb",
     )
 
 
@@ -182,7 +182,7 @@ def _unzstd(data: bytes, name: str) -> bytes:
         make = zstd.ZstdDecompressor if module == "compression.zstd" else partial(_Zstandard, zstd)
         return _inflated(data, name, kind="zstd", make=make, error=zstd.ZstdError)
     raise TargetError(
-        f"{name} is compressed by zstd, and nothing here can read that",
+        f"{name} is compressed with zstd, which cannot be read here",
         why="Python has zstd in its standard library from 3.14 on",
         fix="pip install zstandard, or decompress the file: zstd -d",
     )
@@ -208,23 +208,23 @@ def _inflated(data: bytes, name: str, *, kind: str, make: Callable[[], Any], err
             raise _damaged(name, kind, damage) from None
         room -= len(parts[-1])
         if room < 0:
-            raise _too_large(name, f"its {format_bytes(size)} hold more than {format_capacity(_MOST_BYTES)}")
+            raise _too_large(name, f"its {format_bytes(size)} decompress to more than {format_capacity(_MOST_BYTES)}")
         if not stream.eof:
-            raise _damaged(name, kind, EOFError("the compressed data ends too early"))
+            raise _damaged(name, kind, EOFError("the compressed data is cut off"))
         data = stream.unused_data.lstrip(b"\0")
     return b"".join(parts)
 
 
 def _too_large(name: str, why: str) -> TargetError:
     return TargetError(
-        f"{name} is too large to be unpacked here",
-        why=f"{why}: likely it is damaged, or made to fill the memory",
-        fix="if it is what it should be, unpack it and give the module's text",
+        f"{name} is too large to decompress",
+        why=f"{why}: likely it is damaged, or crafted to exhaust memory",
+        fix="if it is genuine, decompress it and use the module's text",
     )
 
 
 def _damaged(name: str, kind: str, error: Exception) -> TargetError:
-    fix = "get the file again, or decompress it to see what it holds"
+    fix = "get the file again, or decompress it to see what it contains"
     return TargetError(f"{name} cannot be decompressed as {kind}", why=str(error), fix=fix)
 
 
@@ -249,9 +249,9 @@ def _proto_text(data: bytes, name: str) -> str:
         raise _too_large(name, f"a module of {format_bytes(len(data))} is more than {format_capacity(_MOST_BYTES)}")
     if importlib.util.find_spec("jaxlib") is None:
         raise TargetError(
-            f"{name} is a serialized module, which only jaxlib can read",
+            f"reading {name}, a serialized module, needs jaxlib",
             why="jaxlib is not installed",
-            fix="pip install jaxlib, or give the module's text",
+            fix="pip install jaxlib, or use the module's text",
         )
     from hloscope.compiler import client, hlo_protos
 
@@ -260,9 +260,9 @@ def _proto_text(data: bytes, name: str) -> str:
         return with_partitions(client.proto_text(module, name), len(hlo_protos.devices_of(module)))
     except ValueError as error:
         raise TargetError(
-            f"{name} is no serialized HLO module that jaxlib can read",
+            f"{name} is not a serialized HLO module that jaxlib can read",
             why=str(error),
-            fix="give an HloModuleProto or HloProto, such as XLA's dumps named *.hlo.pb, or the module's text",
+            fix="use an HloModuleProto or HloProto, such as XLA's dumps named *.hlo.pb, or the module's text",
         ) from None
 
 

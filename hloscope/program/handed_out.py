@@ -50,7 +50,7 @@ def lowered_already(target: Any, facts: TargetFacts, *, is_for_tpu: bool) -> tup
     Raises:
         TargetError: Something is said of it that only a function can obey.
     """
-    why = "JAX traced it already, with its own arguments and their shardings"
+    why = "JAX has already traced it, with its own arguments and their shardings"
     _refuse(_TRACED, facts, f"jax.stages.{type(target).__name__}", why)
     if isinstance(target, jax.stages.Lowered):
         return target, None
@@ -65,8 +65,8 @@ def _refuse(names: Sequence[str], facts: TargetFacts, kind: str, why: str) -> No
     """
     name = next((name for name in names if has_value(getattr(facts, name))), None)
     if name is not None:
-        fix = f"leave {name} out, or give the function itself"
-        raise TargetError(f"{name} does not go with a {kind}", why=why, fix=fix)
+        fix = f"leave {name} out, or pass the function itself"
+        raise TargetError(f"{name} cannot be combined with a {kind}", why=why, fix=fix)
 
 
 def chip_of_devices(devices: Sequence[Any]) -> Chip | None:
@@ -146,13 +146,13 @@ def _exported(target: export.Exported, facts: TargetFacts) -> tuple[Callable[...
     own = tuple(getattr(target, "_in_named_shardings", None) or ())
     mesh = _mesh_of_exported(target, facts, abstract_mesh_of(own))
     if mesh is not None and mesh.size != target.nr_devices:
-        raise MeshError(f"the exported program is for {target.nr_devices} devices, and the mesh has {mesh.size}")
+        raise MeshError(f"the exported program is for {target.nr_devices} devices, but the mesh has {mesh.size}")
     check_own_meshes(mesh, ((f"argument {at} of the exported program", one) for at, one in enumerate(own)))
     try:
         shardings = target.in_shardings_jax(mesh) if mesh is not None else [None] * len(target.in_avals)
     except ValueError as error:
-        fix = "give the mesh that it was exported with"
-        raise MeshError("the exported program is for another mesh", why=str(error), fix=fix) from error
+        fix = "pass the mesh that it was exported with"
+        raise MeshError("the exported program is for a different mesh", why=str(error), fix=fix) from error
     leaves = [
         jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding)
         for aval, sharding in zip(target.in_avals, shardings, strict=True)
@@ -167,8 +167,8 @@ def _mesh_of_exported(target: export.Exported, facts: TargetFacts, own: Any) -> 
     mesh = facts.mesh or own
     if mesh is None and target.nr_devices > 1:
         raise MeshError(
-            f"the exported program is for {target.nr_devices} devices, and nothing names its mesh",
-            fix=f"give the mesh that it was exported with, such as --mesh X={target.nr_devices}",
+            f"the exported program is for {target.nr_devices} devices, but its mesh is unknown",
+            fix=f"pass the mesh that it was exported with, such as --mesh X={target.nr_devices}",
         )
     if mesh is None or isinstance(mesh, jax.sharding.Mesh):
         return mesh
@@ -207,7 +207,7 @@ def compiled_facts(target: Any) -> CompiledFacts:
     """
     text = target.as_text()
     if not text:
-        raise TargetError("the compiled program has no HLO text", fix="give the function, or what lower() made of it")
+        raise TargetError("the compiled program has no HLO text", fix="pass the function, or the result of lower()")
     shardings = jax.tree.leaves((target.input_shardings, target.output_shardings))
     named = (each.mesh for each in shardings if isinstance(each, jax.sharding.NamedSharding))
     mesh = next((mesh for mesh in named if isinstance(mesh, jax.sharding.Mesh) and mesh.size > 1), None)
@@ -216,8 +216,8 @@ def compiled_facts(target: Any) -> CompiledFacts:
     slices = [getattr(device, "slice_index", None) or 0 for device in ordered]
     if mesh is not None and len(list(groupby(slices))) > len(set(slices)):
         raise TargetError(
-            "the compiled program's mesh goes back and forth between slices, which its text does not tell",
-            fix="give the function, or what lower() made of it",
+            "the compiled program's mesh interleaves the devices of several slices, which its text does not show",
+            fix="pass the function, or the result of lower()",
         )
     on_cpu, module = {device.platform for device in devices} == {"cpu"}, _MODULE.match(text)
     return CompiledFacts(

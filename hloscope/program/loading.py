@@ -100,13 +100,13 @@ def load(target: str, conditions: Hashable = None, together: Hashable = None) ->
     """
     place, _, attribute = target.rpartition(":") if ":" in target else (target, "", "")
     if not place.strip(". "):
-        raise TargetError(f"{target!r} is no target", fix="write module:function, or path/to/file.py:function")
+        raise TargetError(f"{target!r} is not a target", fix="write module:function, or path/to/file.py:function")
     module, world = _import(place, target, together or frozenset({place}), conditions)
     if not attribute:
         known = ", ".join(_function_names(module)[:8])
         choices = f", where FUNCTION is one of {known}" if known else ""
         raise TargetError(
-            f"the target {target!r} names no function", fix=f"write {place}:FUNCTION{choices}", where=place
+            f"the target {target!r} does not name a function", fix=f"write {place}:FUNCTION{choices}", where=place
         )
     found: Any = module
     for part in attribute.split("."):
@@ -160,7 +160,7 @@ def _same_file(module: ModuleType, file: Path) -> ModuleType:
     loaded = getattr(module, "__file__", None)
     if loaded is None or Path(loaded).resolve() != file:
         raise TargetError(
-            f"{file.name} is hidden by another module named {module.__name__!r}",
+            f"{file.name} is shadowed by another module named {module.__name__!r}",
             where=loaded or "a module built into Python",
             fix="rename the file",
         )
@@ -271,11 +271,14 @@ def _refused_twice(error: BaseException, target: str) -> ImportedTwiceError | No
     if file is None or refused.why is None or not _REFUSED_TWICE.search(refused.why):
         return None
     why = (
-        f"{refused.why.rstrip('.')}: this process imported {shown_path(file)} before, and lets nobody register it again"
+        f"{refused.why.rstrip('.')}: this process has already imported {shown_path(file)}, which cannot be registered "
+        "twice"
     )
-    fix = "give the function itself instead of its name, or use the hloscope command, which has its own process"
+    fix = "pass the function itself instead of its name, or use the hloscope command, which has its own process"
     if users is None:
-        fix = "name the slice or mesh (--slice, --mesh), so that one import will do; after an edit, start a new process"
+        fix = (
+            "name the slice or mesh (--slice, --mesh), so that one import suffices; after an edit, start a new process"
+        )
     return ImportedTwiceError(refused.what, where=refused.where, excerpt=refused.excerpt, why=why, fix=fix)
 
 

@@ -126,7 +126,7 @@ def lower(
         )
     plan.notes.extend(note for note in taken_notes() if note not in plan.notes)
     if facts.processes is not None and posed_slice() is None:
-        plan.notes.append("processes share a TPU slice only: on these devices the program sees one")
+        plan.notes.append("only a TPU slice can be shared by several processes: on these devices the program sees one")
     seen = jax_internals.lowered_facts(made.module)
     mesh = users_mesh(plan, seen)
     plan.notes.extend(check_own_meshes(mesh, named_shardings(seen, made.argument_shardings)))
@@ -170,10 +170,10 @@ def lower_changed(function: Function, original: Lowered, change: Change, *, stor
         warnings.simplefilter("ignore")  # what JAX says of changes is no news of the user's program
         made = attempt.made(original.strategy or _STRATEGIES[0])
     if made is None:
-        raise DoesNotApplyError("the program's arguments have no mesh any more")
+        raise DoesNotApplyError("the program's arguments no longer have a mesh")
     seen = jax_internals.lowered_facts(made.module)
     if not change.sizes and _types(seen) != _types(original.seen):
-        raise DoesNotApplyError("the program has other arguments or results when it is traced again")
+        raise DoesNotApplyError("the program has different arguments or results when traced again")
     named = replace(seen, argument_names=original.seen.argument_names, result_names=original.seen.result_names)
     name = f"{original.name}, changed"
     try:
@@ -223,9 +223,9 @@ class _Strategy:
     notes: tuple[str, ...] = ()
 
 
-_OPEN_NOTE = "arguments written without axes are left to the function's shardings: it refuses them replicated"
-_OWN_MESH_NOTE = "traced without the mesh being current, because the program brings its own"
-_ARGUMENTS_NOTE = "traced with the mesh of its arguments current, as jax.set_mesh would make it"
+_OPEN_NOTE = "arguments written without axes get the function's own shardings: it rejects them when replicated"
+_OWN_MESH_NOTE = "traced without a current mesh, because the program has its own"
+_ARGUMENTS_NOTE = "traced with the mesh of its arguments as the current mesh, as under jax.set_mesh"
 
 _STRATEGIES = (
     _Strategy(),
@@ -316,15 +316,16 @@ def _handed_out(function: Function, facts: TargetFacts, plan: Plan, store: Store
     platforms = jax_internals.lowered_platforms(module)
     if platforms and not plan.is_real and "tpu" not in platforms:
         plan.notes.append(
-            f"the program was lowered for {' and '.join(platforms)}: where it asks for the platform, it is that one's "
-            "branch; jit(f).trace(...).lower(lowering_platforms=('tpu',)), or the function itself, is the TPU's"
+            f"the program was lowered for {' and '.join(platforms)}: where it depends on the platform, it has that "
+            "one's "
+            "branch; for the TPU's, use jit(f).trace(...).lower(lowering_platforms=('tpu',)), or the function itself"
         )
     seen = jax_internals.lowered_facts(module)
     if plan.slice is None:
         plan.slice, chip = slice_of_devices(seen.devices), chip_of_devices(seen.devices)
         if plan.slice is None and chip is not None:
             plan.slice = default_slice(len(seen.devices), chip.name)
-            plan.notes.append(f"its devices form no slice that is known: compiled for {plan.slice.name}")
+            plan.notes.append(f"its devices do not form a known slice: compiled for {plan.slice.name}")
     return _Made(module, traced, []), None
 
 
@@ -354,9 +355,9 @@ def _first_that_works(attempt: _Attempt) -> tuple[_Made, _Strategy]:
     mode, why = attempt.working_mode(), str(chosen.why)
     if mode is not None:
         used = "auto" if mode == "explicit" else "explicit"
-        chosen.fix = f"this program traces with --axis-types {mode}, and not with {used} mesh axes"
+        chosen.fix = f"this program traces with --axis-types {mode}, but not with {used} mesh axes"
     elif attempt.plan.mesh is None and "mesh" in why and "Mesh('" not in why:  # that one has axes
-        chosen.fix = "give the mesh that the program runs under, for example --mesh X=4,Y=2"
+        chosen.fix = "add the mesh that the program runs under, for example --mesh X=4,Y=2"
     raise chosen
 
 
@@ -431,9 +432,9 @@ def _of_jaxs_own(lowered: Any, name: str) -> jax.stages.Lowered:
             return inner
         inner = getattr(inner, "lowered", None)
     raise TargetError(
-        f"{name} has methods trace and lower, and is no jitted function",
-        why=f"they give an object of the type {type(lowered).__qualname__}",
-        fix="give the function that does the work",
+        f"{name} has methods trace and lower, but is not a jitted function",
+        why=f"they return an object of type {type(lowered).__qualname__}",
+        fix="pass the function that does the work",
     )
 
 
@@ -488,7 +489,7 @@ def _watched_backend(plan: Plan) -> Iterator[None]:
         filename = caller.f_code.co_filename
         backend: str = original()
         note = (
-            f"{shown_path(filename)}:{caller.f_lineno} asks jax.default_backend() and sees {backend!r}, because the "
+            f"{shown_path(filename)}:{caller.f_lineno} calls jax.default_backend() and gets {backend!r}, because the "
             "program is traced on simulated devices: what it does on a TPU may differ"
         )
         if not is_library(filename) and note not in plan.notes:

@@ -56,7 +56,7 @@ class ArraySpec:
 
     def __post_init__(self) -> None:
         if len(self.spec) != len(self.dimensions):
-            raise NotationError(f"{len(self.dimensions)} dimensions and {len(self.spec)} sharding entries")
+            raise NotationError(f"{len(self.dimensions)} dimensions, but {len(self.spec)} sharding entries")
 
 
 def parse_array(text: str, dims: Mapping[str, int] = _NO_DIMS) -> ArraySpec:
@@ -116,11 +116,11 @@ def _memory_space(tokens: list[Token], source: Source) -> str | None:
 def _factor(token: Token, dims: Mapping[str, int], source: Source) -> int:
     if token.type == "NAME":
         if token not in dims:
-            known = f"; the ones given are {', '.join(f'{name}={size}' for name, size in dims.items())}" if dims else ""
+            known = f"; the given ones are {', '.join(f'{name}={size}' for name, size in dims.items())}" if dims else ""
             raise source.error(
                 f'the dimension "{token}" has no size',
                 start_of(token),
-                why=f"a name needs a value{known}",
+                why=f"a named dimension needs a size{known}",
                 fix=f"add --dim {token}=SIZE, or write the number",
             )
         return dims[str(token)]
@@ -151,9 +151,9 @@ def _unknown_reduction(label: Token, source: Source) -> NotationError:
             fix="drop it; the arguments of a shard_map are sharded with @ instead",
         )
     return source.error(
-        f'"{label}" is no reduction state',
+        f'"{label}" is not a reduction state',
         start_of(label),
-        fix="use U for axes still to be reduced, R for reduced ones: {U:X, R:Y}",
+        fix="use U for unreduced axes and R for reduced ones: {U:X, R:Y}",
     )
 
 
@@ -195,9 +195,9 @@ def _refuse_reduction_keywords(source: Source) -> None:
     keyword = _REDUCTION_KEYWORD.search(source.text)
     if keyword is not None:
         raise source.error(
-            f"{keyword[1]} axes cannot be given in a PartitionSpec",
+            f"{keyword[1]} axes cannot be set in a PartitionSpec",
             keyword.start(1),
-            why="only the dimensions' axes are read from it",
+            why="only the axes of the dimensions are read from it",
             fix="for an argument write its type instead, such as f32[8@X]{U:Y}",
         )
 
@@ -208,7 +208,7 @@ def _entry(tokens: list[Token], source: Source) -> _PartitionEntry:
             raise source.error(
                 "an argument or a result cannot be unconstrained",
                 start_of(token),
-                why="UNCONSTRAINED means something only inside the program, in with_sharding_constraint",
+                why="UNCONSTRAINED is meaningful only inside the program, in with_sharding_constraint",
                 fix="use None, or leave the whole spec out to let the compiler choose",
             )
         if token == "None" and len(tokens) > 1:
@@ -334,7 +334,7 @@ def parse_static(text: str) -> tuple[str, object]:
     name, value = split_keyword(text)
     source = Source(text, "static argument", "shift=5")
     if name is None:
-        raise NotationError(f'"{text}" does not say which argument it is for', fix="write, for example, shift=5")
+        raise NotationError(f'"{text}" does not name its argument', fix="write, for example, shift=5")
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -342,7 +342,7 @@ def parse_static(text: str) -> tuple[str, object]:
     if value.isidentifier() and value not in _OTHER_LANGUAGES:
         return name, value
     raise source.error(
-        f'"{value}" is no Python literal',
+        f'"{value}" is not a Python literal',
         len(source.text) - len(source.text.partition("=")[2].lstrip()),
         why="only numbers, strings, True, False, None and tuples, lists, dicts and sets of them can be given as text",
         fix=f"write {_OTHER_LANGUAGES[value]}" if value in _OTHER_LANGUAGES else None,

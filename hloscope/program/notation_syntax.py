@@ -113,22 +113,22 @@ class Source(QuotedText):
                 opening = opened.pop()[0] if opened else None
                 if opening is None:
                     fix = f"write, for example, {self.example}"
-                    raise self.error(f'"{character}" closes nothing', position, fix=fix)
+                    raise self.error(f'unmatched "{character}"', position, fix=fix)
                 if _BRACKETS[opening] != character:
                     fix = f'close it with "{_BRACKETS[opening]}" first'
                     raise self.error(f'"{character}" cannot close "{opening}"', position, fix=fix)
         for character, position in opened[-1:]:
-            fix = f'add the "{_BRACKETS[character]}" that belongs to it'
+            fix = f'add the matching "{_BRACKETS[character]}"'
             raise self.error(f'"{character}" is never closed', position, fix=fix)
 
     def _refuse(self, error: UnexpectedInput) -> NoReturn:
         token = getattr(error, "token", None)
         position = error.pos_in_stream or 0
-        found = f'"{token or self.text[position : position + 1]}" does not belong here'
+        found = f'unexpected "{token or self.text[position : position + 1]}"'
         if token is not None and token.type == "$END":
             position, found = len(self.text.rstrip()), "it ends here"
         raise self.error(
-            f"this is no {self.where}",
+            f"this is not a valid {self.where}",
             position,
             why=found + expected_by(error, _WORDS),
             fix=f"write, for example, {self.example}",

@@ -196,7 +196,7 @@ def as_platform(value: Any) -> str | None:
     if value is None or (isinstance(value, str) and value in ("tpu", "cpu")):
         return value
     raise NotationError(
-        f"{given.shown(value)} is no platform that devices can say they are", fix="write 'tpu' or 'cpu'"
+        f"{given.shown(value)} is not a platform that devices can claim to be", fix="write 'tpu' or 'cpu'"
     )
 
 
@@ -207,7 +207,9 @@ def as_processes(value: Any) -> int | None:
     found = int(value) if isinstance(value, str) and value.isdecimal() else given.integer(value)
     if not found or found < 0:
         shown = given.shown(value)
-        raise NotationError(f"{shown} is no number of processes", fix="write a number from 1 to the slice's hosts")
+        raise NotationError(
+            f"{shown} is not a number of processes", fix="write a number from 1 to the slice's number of hosts"
+        )
     return found
 
 
@@ -276,7 +278,7 @@ def as_time_limit(value: Any) -> float | None:
     try:
         return given.seconds("a time limit", found, example="")
     except NotationError as error:
-        raise NotationError(error.what, fix="write 600 for ten minutes; 0 is no limit") from None
+        raise NotationError(error.what, fix="write 600 for ten minutes; 0 means no limit") from None
 
 
 def as_kernel_costs(value: Any) -> dict[str, tuple[float, float]]:
@@ -296,7 +298,7 @@ def as_kernel_costs(value: Any) -> dict[str, tuple[float, float]]:
             flops = moved_bytes = 0.0
         if not name or not math.isfinite(flops + moved_bytes) or min(flops, moved_bytes) < 0 or not flops + moved_bytes:
             raise NotationError(
-                f"{name}={cost} is no cost of a kernel",
+                f"{name}={cost} is not the cost of a kernel",
                 why="it takes the kernel's name, its FLOPs and the bytes that it reads and writes in HBM",
                 fix="write NAME=FLOPS,BYTES, such as splash=7e11,2e8",
             )
@@ -322,7 +324,7 @@ def _argument(text: str) -> Any:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError) as error:
         raise NotationError(
-            f"{text} is no pytree of array types",
+            f"{text} is not a pytree of array types",
             why=str(error),
             fix="""quote the types inside: --arg "{'w': 'bf16[8@X,2048]', 'b': 'f32[2048]'}\"""",
         ) from error
@@ -340,7 +342,7 @@ def as_settings(texts: Sequence[str]) -> dict[str, str]:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name.isidentifier():
             raise NotationError(
-                f"{text!r} is no compiler option",
+                f"{text!r} is not a compiler option",
                 fix="write --compiler-option NAME=VALUE, such as xla_tpu_enable_x=true",
             )
         found[name] = value

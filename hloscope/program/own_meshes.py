@@ -67,12 +67,12 @@ def check_own_meshes(mesh: jax.sharding.Mesh | None, named: Iterable[tuple[str, 
             continue
         if isinstance(own, AbstractMesh):
             raise MeshError(
-                f"{name} is sharded over the mesh {_shown(own)}, and the program's mesh is {_shown(mesh)}",
-                why=f"{sharding.spec} means axes of {_shown(own)}, whose devices are divided otherwise",
-                fix="make all shardings with one mesh, or give the mesh that they are made with",
+                f"{name} is sharded over the mesh {_shown(own)}, but the program's mesh is {_shown(mesh)}",
+                why=f"{sharding.spec} names axes of {_shown(own)}, which divides the devices differently",
+                fix="make all shardings with one mesh, or pass the mesh that they are made with",
             )
         if any(sharding.spec):
-            note = f"{name} lies on a mesh of its own, {_shown(own)}: its axes are not those of {_shown(mesh)}"
+            note = f"{name} is on its own mesh, {_shown(own)}, whose axes are not those of {_shown(mesh)}"
             notes.setdefault(note)
     return list(notes)
 

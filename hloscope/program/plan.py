@@ -52,9 +52,9 @@ def make_plan(facts: TargetFacts) -> Plan:
         mesh = None if current.empty else current
         if facts.axis_types and mesh is None:
             raise NotationError(
-                "axis types are given, and no mesh to give them to",
-                why="a mesh that the program makes by itself keeps its own axis types",
-                fix="give the mesh too, for example --mesh X=4,Y=2",
+                "there are axis types, but no mesh to apply them to",
+                why="a mesh that the program creates keeps its own axis types",
+                fix="add the mesh, for example --mesh X=4,Y=2",
             )
     elif isinstance(mesh, Mapping):
         check_mesh_size(chosen, mesh)

@@ -56,7 +56,7 @@ def changed_call(
     """
     leaves, structure = jax.tree.flatten((call.args, dict(call.kwargs)))
     if len(leaves) != len(seen.argument_avals) or len(given) != len(leaves):
-        raise DoesNotApplyError("the program's arguments are not those of its pytrees")
+        raise DoesNotApplyError("the program's arguments do not match the leaves of its pytrees")
     into = _placed(_shardings(given, seen), change.arguments, mesh)
     out_of = _placed(seen.out_shardings, change.results, mesh)
     function, static = _bare(call.function), dict(call.static)
@@ -135,7 +135,7 @@ def _is_said(sharding: Any) -> bool:
 def _sharding(before: Any, spec: ValueSharding, mesh: jax.sharding.Mesh | None) -> jax.sharding.NamedSharding:
     if isinstance(before, jax.sharding.NamedSharding):
         if before.spec.unreduced or before.spec.reduced:
-            raise DoesNotApplyError("what a value says of sums would be lost with its sharding")
+            raise DoesNotApplyError("the change would lose which axes a value is unreduced or reduced over")
         mesh = before.mesh
     if mesh is None:
         raise DoesNotApplyError("there is no mesh to shard over")
@@ -165,7 +165,7 @@ def with_sizes(facts: TargetFacts, sizes: Sequence[SizeChange]) -> TargetFacts:
     if not sizes:
         return facts
     if (facts.args is None and not facts.kwargs) or callable(facts.args):
-        raise DoesNotApplyError("the arguments are made by code, and not written in the notation")
+        raise DoesNotApplyError("the arguments are made by code, not written in the notation")
     letters = {change.name: change.after for change in sizes if change.name in facts.dims}
     numbers = {change.name: str(change.after) for change in sizes if change.name not in letters}
 

@@ -35,10 +35,11 @@ def slices_per_axis(
         if first is None:
             raise MeshError(
                 f"no mesh axis of {shown(axis_sizes)} can be divided over {slice_count} slices",
-                fix="say which axis crosses DCN, for example --dcn X=2, and make its size a multiple",
+                fix="name the axis that crosses DCN, for example --dcn X=2, and make its size a multiple",
             )
         notes.append(
-            f"{first} crosses DCN: it is the first axis that {slice_count} slices divide (--dcn names another)"
+            f"{first} crosses DCN: it is the first axis that can be divided over {slice_count} slices (choose another "
+            "with --dcn)"
         )
         dcn = {first: slice_count}
     unknown = [name for name in dcn if name not in axis_sizes]
@@ -48,7 +49,7 @@ def slices_per_axis(
     if uneven or prod(dcn.values()) != slice_count:
         raise MeshError(
             f"--dcn {shown(dcn)} does not fit {slice_count} slices and the mesh {shown(axis_sizes)}",
-            fix=f"the numbers must multiply to {slice_count} and each must divide its axis",
+            fix=f"the numbers must multiply to {slice_count}, and each must divide its axis",
         )
     return tuple(dcn.get(name, 1) for name in axis_sizes)
 

@@ -110,8 +110,8 @@ def _pose(chosen: Slice, client: Any, processes: int, sees_meshes: bool, until: 
     if hosts % processes:
         raise SliceError(
             f"{chosen.name} cannot be shared by {processes} processes",
-            why=f"it has {plural(hosts, 'host')}, and each runs as many processes as the others",
-            fix=f"give a number that divides {hosts}" if hosts > 1 else "leave --processes out",
+            why=f"it has {plural(hosts, 'host')}, and each must run the same number of processes",
+            fix=f"use a number that divides {hosts}" if hosts > 1 else "leave --processes out",
         )
     known = dict(zip(client.devices(), listed, strict=False))
     _posing.pose = _Pose(chosen, chosen.chip, client, known, hosts, processes, sees_meshes, until)
@@ -187,7 +187,7 @@ def _place(depth: int) -> str:
 
 
 def _asks_for_memory(pose: _Pose, _: SliceDevice) -> Callable[[], dict[str, int]]:
-    note = f"{_place(3)} asks for memory statistics, and is told that 0 bytes are in use: nothing runs on the slice"
+    note = f"{_place(3)} reads memory statistics, which show 0 bytes in use: nothing runs on the slice"
     pose.notes.append(note)
     return lambda: _memory(pose)
 

@@ -71,7 +71,7 @@ class TargetFacts:
         says="Output shardings in pytree-leaf order; None entries are the compiler's choice.",
         python=kinds.as_outputs,
         shown="--out SPEC",
-        help="An output's sharding: \"P('X', None)\". Repeats, in pytree-leaf order; None leaves one open.",
+        help="An output's sharding: \"P('X', None)\". Repeats, in pytree-leaf order; None leaves an output open.",
         repeats=True,
         read=lambda given: kinds.as_outputs(list(given)),
         fits=kinds.are(kinds.is_text),
@@ -119,16 +119,16 @@ class TargetFacts:
         python=kinds.as_sizes("dcn"),
         shown="--dcn X=2",
         help="For several slices: the axis that crosses DCN.",
-        default="the first that divides",
+        default="the first axis that divides",
         fits=kinds.is_mesh,
         example="{ data = 2 }",
     )
     platform: str | None = option(
-        says="What the devices say that they are while the program is imported and traced: `tpu`, the default for a "
+        says="What the devices claim to be while the program is imported and traced: `tpu`, the default for a "
         "TPU slice, or `cpu`.",
         python=kinds.as_platform,
         shown="--platform tpu|cpu",
-        help="What the program sees of its devices.",
+        help="The platform that the program sees.",
         default="tpu",
         fits=kinds.is_text,
         example='"cpu"',
@@ -137,7 +137,7 @@ class TargetFacts:
         says="How many processes share the slice, of which the program is the first; by default one.",
         python=kinds.as_processes,
         shown="--processes N",
-        help="What the program sees: its devices in N processes.",
+        help="The number of processes that the program sees.",
         default="1",
         read=kinds.as_processes,
         fits=kinds.is_count,
@@ -154,21 +154,21 @@ class TargetFacts:
         example="{ xla_tpu_enable_async_collective_fusion = false }",
     )
     chip_overrides: tuple[str, ...] | None = option(
-        says="Figures of the slice's chip that you know better than the table, as `name=value` such as "
+        says="Figures of the slice's chip that you know better than the built-in table, as `name=value` such as "
         "`hbm_bytes_per_s=750e9`, or as TOML files.",
         of_text=True,
         python=lambda value: kinds.as_texts("chip_overrides", '"hbm_bytes_per_s=750e9"')(value) or None,
         shown="--chip-override --chip-file NAME=VALUE|FILE",
-        help="For times: a figure of the chip, such as hbm_bytes_per_s=750e9, or a TOML file of them. Repeats.",
+        help="For times: a figure of the chip, such as hbm_bytes_per_s=750e9, or a TOML file of figures. Repeats.",
         repeats=True,
     )
     timeout_s: float | None = option(
         says="Seconds that the compile may take; by default `HLOSCOPE_TIMEOUT`, else none where stderr is a terminal "
-        "and 30 minutes elsewhere; 0 is no limit.",
+        "and 30 minutes elsewhere; 0 means no limit.",
         python=kinds.as_time_limit,
         shown="--timeout SECONDS",
-        help="End a compile after so long; 0 is no limit.",
-        default="HLOSCOPE_TIMEOUT; else none on a terminal, 1800 elsewhere",
+        help="Stop a compile after this long; 0 means no limit.",
+        default="HLOSCOPE_TIMEOUT, else none on a terminal and 1800 elsewhere",
         seconds=True,
         key="timeout",
         fits=kinds.is_time,
@@ -179,14 +179,14 @@ class TargetFacts:
         of_text=True,
         python=kinds.as_kernel_costs,
         shown="--kernel-cost NAME=FLOPS,BYTES",
-        help="For times: what a Pallas kernel costs, such as splash=7e11,2e8. Repeats.",
+        help="For times: the cost of a Pallas kernel, such as splash=7e11,2e8. Repeats.",
         default="its cost_estimate",
         repeats=True,
         fits=kinds.maps_to(kinds.is_cost),
         example="{ splash = [7e11, 2e8] }",
     )
     allow: tuple[str, ...] = option(
-        says="What of the rules' findings is accepted and why, such as `all-gather@X: weights of FSDP`.",
+        says="Which of the rules' findings are accepted and why, such as `all-gather@X: weights of FSDP`.",
         of_text=True,
         python=kinds.as_texts("allow", '"all-gather@X: weights of FSDP"'),
         fits=kinds.are(kinds.is_text),
@@ -352,7 +352,7 @@ def attached_facts(function: object) -> TargetFacts:
             return found
         function = getattr(function, "__wrapped__", None)
     raise TargetError(
-        f"{shown(asked)} wraps itself, or others without an end",
-        why="each __wrapped__ has another one",
-        fix="give the function that does the work",
+        f"{shown(asked)} wraps itself, or others without end",
+        why="each __wrapped__ has a __wrapped__ of its own",
+        fix="pass the function that does the work",
     )

@@ -6,6 +6,7 @@ anything else of hloscope.
 
 from __future__ import annotations
 
+import time
 from argparse import BooleanOptionalAction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,9 @@ from hloscope.ci import is_ci, is_strict
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from hloscope.pytest_plugin.hlo_fixture import Failure, Hlo
+    from hloscope.pytest_plugin.hlo_fixture import Hlo
+    from hloscope.pytest_plugin.inline import Update
+    from hloscope.pytest_plugin.reports import Failure
 
 _FAILURE: pytest.StashKey[Failure | None] = pytest.StashKey()
 """The last of this plugin's assertions that failed, until the report of its test is made."""
@@ -24,7 +27,13 @@ _TESTS: pytest.StashKey[set[str]] = pytest.StashKey()
 """The tests that were collected, chosen or not."""
 _HLO: pytest.StashKey[Hlo] = pytest.StashKey()
 """What a test got for the fixture `hlo`."""
-_OF_WORKER = "hloscope_tests"
+_UPDATE: pytest.StashKey[Update] = pytest.StashKey()
+"""What tests want to have written into their files, once one of them does."""
+_STARTED_NS: pytest.StashKey[int] = pytest.StashKey()
+"""When the session began, with files as they were by then."""
+_WRITTEN: pytest.StashKey[_Summary] = pytest.StashKey()
+"""What came of writing into files."""
+_OF_WORKER, _OF_WORKERS_FILES = "hloscope_tests", "hloscope_expectations"
 _UNJUDGED = "hloscope_unjudged"
 """The property of a test that asserts nothing of what it analysed: what it could assert."""
 
@@ -55,7 +64,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--hloscope-timeout", type=float, metavar="SECONDS", help="end an analysis after so long; 0 is no limit"
     )
-    group.addoption("--hloscope-update", action="store_true", help="write the baselines that tests ask for")
+    group.addoption(
+        "--hloscope-update", action="store_true", help="write the baselines and the inline expectations of tests"
+    )
     group.addoption("--accept-in-ci", action="store_true", help="let --hloscope-update write where CI is set, too")
     group.addoption(
         "--hloscope-strict",
@@ -69,16 +80,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the marker; refuses to write baselines in continuous integration, where a test would agree with itself.
+    """Registers the marker; refuses to write anything in continuous integration, where a test would agree with itself.
 
     Raises:
         pytest.UsageError: `--hloscope-update` is given, and `CI` is set.
     """
     config.addinivalue_line("markers", _MARKER)
     config.stash[_TESTS] = set()
+    config.stash[_STARTED_NS] = time.time_ns()
     if config.getoption("--hloscope-update") and is_ci() and not config.getoption("--accept-in-ci"):
         raise pytest.UsageError(
-            "--hloscope-update writes no baselines where CI is set: a test against what it just wrote cannot fail; "
+            "--hloscope-update writes nothing where CI is set: a test against what it just wrote cannot fail; "
             "update on your own machine, or pass --accept-in-ci"
         )
 
@@ -106,8 +118,16 @@ def hlo(request: pytest.FixtureRequest) -> Hlo:
     """Compiles programs for TPU slices that nobody has, and holds them against expectations."""
     from hloscope.pytest_plugin.hlo_fixture import Hlo
 
-    made = request.node.stash[_HLO] = Hlo(request)
+    update = _update(request.config) if request.config.getoption("--hloscope-update") else None
+    made = request.node.stash[_HLO] = Hlo(request, update)
     return made
+
+
+def _update(config: pytest.Config) -> Update:
+    """What is to be written at the end."""
+    from hloscope.pytest_plugin.inline import Update
+
+    return config.stash.setdefault(_UPDATE, Update(since_ns=config.stash[_STARTED_NS]))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -126,7 +146,7 @@ def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, righ
     """The failure text of `assert report == contract` and `assert report.collectives == [...]`."""
     if op != "==" or not type(left).__module__.startswith("hloscope."):
         return None
-    from hloscope.pytest_plugin.hlo_fixture import failure_of
+    from hloscope.pytest_plugin.reports import failure_of
 
     failure = failure_of(left, right)
     if failure is None:
@@ -159,28 +179,40 @@ def pytest_runtest_makereport(
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fails the session over baselines of no test, where that is strict.
+    """Writes expectations into files; fails the session where that cannot be, or over baselines of no test if strict.
 
-    A process of pytest-xdist reports to the one that prints the summary which tests it found.
+    A process of pytest-xdist reports to the one that prints the summary which tests it found, and what they want.
     """
     config = session.config
+    update = config.stash.get(_UPDATE, None)
     output: dict[str, object] | None = getattr(config, "workeroutput", None)
     if output is not None:
         collected = config.stash[_TESTS]
         output[_OF_WORKER] = sorted(collected)
-    elif session.exitstatus == pytest.ExitCode.OK and _strict(config) and _summary(config).fails:
+        output[_OF_WORKERS_FILES] = [] if update is None else [tuple(wanted) for wanted in update.wanted]
+        return
+    if update is not None:
+        from hloscope.pytest_plugin.inline import write
+
+        config.stash[_WRITTEN] = _Summary(*write(update.wanted, config.rootpath))
+    fails = update is not None and config.stash[_WRITTEN].fails
+    if session.exitstatus == pytest.ExitCode.OK and (fails or (_strict(config) and _summary(config).fails)):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Takes what a process of pytest-xdist reported at its end."""
-    node.config.stash[_TESTS].update(getattr(node, "workeroutput", {}).get(_OF_WORKER, ()))
+    output = getattr(node, "workeroutput", {})
+    node.config.stash[_TESTS].update(output.get(_OF_WORKER, ()))
+    if wanted := output.get(_OF_WORKERS_FILES):
+        _update(node.config).take(wanted)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Reports which baselines were written, which are of no test, and which tests assert nothing."""
-    lines = _summary(config).lines
+    """Reports what was written, which baselines are of no test, and which tests assert nothing."""
+    written = config.stash.get(_WRITTEN, None)
+    lines = [*([] if written is None else written.lines), *_summary(config).lines]
     if lines:
         terminalreporter.section("hloscope")
         for line in lines:

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from dis import get_instructions
+from collections.abc import Callable, Iterable, Mapping
 from math import prod
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeGuard, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import pytest
 
-from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model import Analysis
 from hloscope.ci import is_strict
-from hloscope.contracts.building import only
-from hloscope.contracts.evaluate import evaluate
-from hloscope.contracts.model import Contract, Expectation
-from hloscope.contracts.notation import read_contract
-from hloscope.contracts.selecting import chosen
-from hloscope.contracts.verdict import BreachKind, Verdict, found_words
 from hloscope.errors import HloscopeError, NotationError, did_you_mean
 from hloscope.program.target import BY_NAME, OPTIONS
 from hloscope.pytest_plugin.baselines import against_test, name_of_test
+from hloscope.pytest_plugin.inline import Update, against_source, calling_frame
+from hloscope.pytest_plugin.reports import Report, contract_of
 from hloscope.python_words import front_door
 
 if TYPE_CHECKING:
@@ -32,7 +25,6 @@ if TYPE_CHECKING:
 
 _OF_TEXT = (*(option.name for option in OPTIONS if option.of_text), "source_root")
 """What HLO text can be told beside itself."""
-_BREACHES_SHOWN = 4
 _LEAST_DEVICES = 8
 
 Program: TypeAlias = "Report | Analysis | Callable[..., Any] | str | Path"
@@ -59,7 +51,7 @@ class Hlo:
         reports: The programs that the test has analysed.
     """
 
-    def __init__(self, request: pytest.FixtureRequest) -> None:
+    def __init__(self, request: pytest.FixtureRequest, update: Update | None = None) -> None:
         from hloscope.api.own_rules import load_project_plugins
 
         load_project_plugins(request.config.rootpath)
@@ -67,7 +59,7 @@ class Hlo:
         self._written = 0
         self._is_verified = False
         self.reports: list[Report] = []
-        self.expect = Expect(self, request.node)
+        self.expect = Expect(self, request.node, update)
 
     @front_door
     def analyze(self, target: Program, args: Any = None, *, judge: bool = True, **options: Any) -> Report:
@@ -184,11 +176,12 @@ class Hlo:
 
 
 class Expect:
-    """`hlo.expect(program, contract)` and `hlo.expect.baseline(program)`."""
+    """`hlo.expect(program, contract)`, `hlo.expect.inline(program)` and `hlo.expect.baseline(program)`."""
 
-    def __init__(self, hlo: Hlo, node: pytest.Item) -> None:
+    def __init__(self, hlo: Hlo, node: pytest.Item, update: Update | None) -> None:
         self._hlo = hlo
         self._node = node
+        self._update = update
         self._baselines: set[Path] = set()
 
     @front_door
@@ -205,12 +198,36 @@ class Expect:
             HloscopeError: Bad input, or JAX or the compiler refuses the program.
         """
         __tracebackhide__ = True
-        wanted = _contract_of(contract)
+        wanted = contract_of(contract)
         report = self._hlo.analyze(program, args, **options)
         report.judged()
         verdict = report.verdict(wanted)
         if not verdict.holds:
             _fail(str(verdict))
+        return report
+
+    @front_door
+    def inline(self, program: Program, expected: str = "", args: Any = None, **options: Any) -> Report:
+        """Fails the test when a program does not keep to a contract that hloscope wrote into the test.
+
+        `pytest --hloscope-update` writes it: what the program moves and nothing else, where there is no text yet or
+        one that no longer holds. Limits, bans and trips in it are the user's, and stay.
+
+        Args:
+            program: A report, or what `analyze` takes.
+            expected: The contract, as a string in the call itself; nothing where it is still to be written.
+            args: As for `analyze`.
+            options: As for `analyze`.
+
+        Raises:
+            HloscopeError: Bad input, JAX or the compiler refuses the program, or the text cannot be written here.
+        """
+        __tracebackhide__ = True
+        report = self._hlo.analyze(program, args, **options)
+        report.judged()
+        problem = against_source(self._node, report.analysis, expected, calling_frame(), self._update)
+        if problem is not None:
+            _fail(problem)
         return report
 
     @front_door
@@ -247,203 +264,6 @@ def _check_marker(marker: pytest.Mark) -> None:
         if name not in BY_NAME:
             fix = did_you_mean(name, BY_NAME, f"use one of {', '.join(BY_NAME)}")
             raise NotationError(f"the marker hloscope has no setting {name!r}", fix=fix)
-
-
-def _contract_of(value: object) -> Contract:
-    """A contract, or one of its spellings: text, or a list of lines.
-
-    Raises:
-        NotationError: It is none of these, or written wrongly.
-    """
-    return value if isinstance(value, Contract) else read_contract(value)
-
-
-class CollectiveList(Sequence[Collective]):
-    """The collectives of a program; equal to a list of expectations when it moves these and nothing else.
-
-    Attributes:
-        analysis: The program.
-    """
-
-    __slots__ = ("_judged", "analysis")
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, analysis: Analysis, judged: Callable[[], None] = lambda: None) -> None:
-        self.analysis = analysis
-        self._judged = judged
-
-    @overload
-    def __getitem__(self, index: int) -> Collective: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Collective, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Collective | tuple[Collective, ...]:
-        self._judged()
-        return self.analysis.collectives[index]
-
-    def __len__(self) -> int:
-        self._judged()
-        return len(self.analysis.collectives)
-
-    @front_door
-    def __contains__(self, wanted: object) -> bool:
-        """Whether there is such a collective: one of them, or what an expectation speaks of, surely or perhaps.
-
-        Raises:
-            NotationError: The expectation is none, or names an axis that the mesh does not have.
-        """
-        self._judged()
-        if not isinstance(wanted, Contract | str):
-            return wanted in self.analysis.collectives
-        expected = _contract_of(wanted)
-        if not expected.clauses or not all(isinstance(clause, Expectation) for clause in expected.clauses):
-            raise NotationError(f"{expected} is not what a program can have", fix='write all_gather("X")')
-        mesh = self.analysis.mesh
-        axes = None if mesh is None else mesh.axis_names
-        return all(chosen(self.analysis.collectives, selector, axes) for selector in expected.selectors)
-
-    def __eq__(self, other: object) -> bool:
-        if not _is_discarded(sys._getframe(1)):
-            self._judged()
-        if _are_expectations(other):
-            return self.verdict(other).holds
-        if isinstance(other, CollectiveList):
-            return self.analysis.collectives == other.analysis.collectives
-        return NotImplemented
-
-    def __ne__(self, other: object) -> bool:
-        """Whether it surely moves something else than a list of expectations says."""
-        if not _are_expectations(other):
-            return not self == other
-        if not _is_discarded(sys._getframe(1)):
-            self._judged()
-        return _surely_broken(self.verdict(other))
-
-    @front_door
-    def verdict(self, expected: Iterable[object]) -> Verdict:
-        """What a list of expectations says of it: these, and nothing else."""
-        return evaluate(only(*map(_contract_of, expected)), self.analysis)
-
-    def __repr__(self) -> str:
-        return f"[{found_words(self.analysis.collectives)}]" if self.analysis.collectives else "[]"
-
-
-def _are_expectations(value: object) -> TypeGuard[list[Contract | str]]:
-    return isinstance(value, list) and all(isinstance(expected, Contract | str) for expected in value)
-
-
-class Report:
-    """The analysis of a program, with all of its attributes; equal to a contract that it keeps to.
-
-    Attributes:
-        root: The project's folder; None when it is not known.
-        is_judged: Whether something of it was read, or compared and not thrown away.
-    """
-
-    __slots__ = ("_analysis", "is_judged", "root")
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, analysis: Analysis, root: Path | None = None, *, is_judged: bool = False) -> None:
-        self._analysis = analysis
-        self.root = root
-        self.is_judged = is_judged
-
-    def judged(self) -> None:
-        """Takes note that something of it was read or compared."""
-        self.is_judged = True
-
-    @property
-    def analysis(self) -> Analysis:
-        """The analysis itself."""
-        self.judged()
-        return self._analysis
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.analysis, name)
-
-    @property
-    def collectives(self) -> CollectiveList:
-        """What it moves, to be read one by one or compared with a list of expectations."""
-        return CollectiveList(self._analysis, self.judged)
-
-    @front_door
-    def verdict(self, contract: object) -> Verdict:
-        """What a contract says of it."""
-        return evaluate(_contract_of(contract), self._analysis, root=self.root)
-
-    def __eq__(self, other: object) -> bool:
-        if not _is_discarded(sys._getframe(1)):
-            self.judged()
-        if isinstance(other, Report):
-            return self.analysis == other.analysis
-        if isinstance(other, Contract):
-            return self.verdict(other).holds
-        return NotImplemented
-
-    def __ne__(self, other: object) -> bool:
-        """Whether it surely breaks a contract: one that cannot be decided is neither kept nor broken."""
-        if not isinstance(other, Contract):
-            return not self == other
-        if not _is_discarded(sys._getframe(1)):
-            self.judged()
-        return _surely_broken(self.verdict(other))
-
-    def __repr__(self) -> str:
-        return repr(self._analysis)
-
-
-def _surely_broken(verdict: Verdict) -> bool:
-    """Whether a program breaks a contract that it could keep.
-
-    Raises:
-        NotationError: It is broken because nothing could keep it: it names an axis that the mesh does not have.
-    """
-    idle = next((breach for breach in verdict.breaches if breach.kind is BreachKind.VACUOUS), None)
-    if idle is not None and verdict.broken:
-        fix = f"expected {idle.expected}, found {idle.found}"
-        raise NotationError(f"the expectation says nothing: {idle.message}", fix=fix)
-    return verdict.broken
-
-
-def _is_discarded(frame: FrameType) -> bool:
-    """Whether what a frame is about to get from an operator is thrown away: `report == only(…)` without `assert`."""
-    following = (
-        instruction.opname for instruction in get_instructions(frame.f_code) if instruction.offset > frame.f_lasti
-    )
-    return next((name for name in following if name != "CACHE"), "") == "POP_TOP"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """A comparison that failed.
-
-    Attributes:
-        expectation: What was asserted.
-        verdict: What is wrong.
-    """
-
-    expectation: str
-    verdict: Verdict
-
-    @property
-    def summary(self) -> list[str]:
-        """A line for each breach, no more than pytest shows of an assertion without `-vv`."""
-        breaches = self.verdict.breaches
-        messages = [f"{breach.kind}: {breach.message}" for breach in breaches[:_BREACHES_SHOWN]]
-        hidden = len(breaches) - len(messages)
-        return [self.expectation, *messages, *([f"and {hidden} more"] if hidden else []), "told in full below"]
-
-
-def failure_of(left: object, right: object) -> Failure | None:
-    """What is wrong when a report or its collectives are not as expected; None for other comparisons."""
-    if isinstance(left, Contract) and isinstance(right, Report):
-        left, right = right, left
-    if isinstance(left, Report) and isinstance(right, Contract):
-        return Failure(expectation="the program keeps to its contract", verdict=left.verdict(right))
-    if isinstance(left, CollectiveList) and isinstance(right, list):
-        return Failure(expectation="the collectives are these and no others", verdict=left.verdict(right))
-    return None
 
 
 def arrange_devices(items: Iterable[pytest.Item], config: pytest.Config) -> None:

@@ -48,7 +48,7 @@ def lines(analysis: Analysis, width: int, listing: Listing = ONE_BY_ONE) -> Iter
     by = listing.grouping(analysis.collectives)
     yield from _headline(analysis, width)
     if by is not None:
-        yield from fold(Text.assemble("Peak memory ", _peak(analysis.memory)), width)
+        yield from fold(Text.assemble("Peak memory ", peak_of(analysis.memory)), width)
     yield from memory_peak_section(analysis, inner)
     yield from _time(analysis, inner, brief=by is not None)
     if by is not None:
@@ -89,15 +89,15 @@ def _arrays(analysis: Analysis, width: int) -> Iterator[Text]:
             yield from section(title, body, width, ", ".join(_common_remarks(arrays)))
     if analysis.intermediates:
         body = _intermediate_lines(analysis.intermediates, width)
-        yield from section("Largest arrays made on the way", body, width)
+        yield from section("Largest intermediate arrays", body, width)
 
 
 def _memory_of_many(analysis: Analysis, width: int) -> Iterator[Text]:
-    """What the compiler tells, how many arguments and outputs there are, and the largest of them and on the way."""
+    """What the compiler reports, how many arguments and outputs there are, and the largest of them and in between."""
     arrays = (("argument", analysis.arguments), ("output", analysis.outputs))
     words = [_in_short([array for array in found if array.used], noun) for noun, found in arrays]
     words += [
-        f"made on the way, largest {_shape(fact.dtype, fact.local_shape)} {format_bytes(fact.bytes_per_device)} at "
+        f"largest intermediate {_shape(fact.dtype, fact.local_shape)} {format_bytes(fact.bytes_per_device)} at "
         f"{_source(fact).plain}"
         for fact in analysis.intermediates[:1]
     ]
@@ -118,14 +118,14 @@ def _in_short(arrays: Sequence[ArrayFact], noun: str) -> str:
 
 
 def _headline(analysis: Analysis, width: int) -> Iterator[Text]:
-    target, place = Text(analysis.target, style="bold"), _place(analysis)
+    target, place = Text(analysis.target, style="bold"), place_of(analysis)
     together = Text(" ").join([target, place])
     for line in (together,) if together.cell_len <= width else (target, place):
         yield from fold(line, width)
-    yield from fold(_verdict(analysis), width)
+    yield from fold(verdict_of(analysis), width)
 
 
-def _place(analysis: Analysis) -> Text:
+def place_of(analysis: Analysis) -> Text:
     """`on v5e:2x4 (8 devices), mesh X=8 (auto axes)`, as far as known."""
     place = Text()
     if analysis.slice is not None:
@@ -148,12 +148,13 @@ def _mesh_words(mesh: Mesh) -> str:
     return f"{sizes} ({', '.join(f'{n} {t}' for n, t in zip(mesh.axis_names, mesh.axis_types, strict=True))})"
 
 
-def _verdict(analysis: Analysis) -> Text:
+def verdict_of(analysis: Analysis) -> Text:
+    """What one device sends in a step, in a sentence."""
     total = analysis.totals
     if not analysis.collectives:
         if total.bound is Bound.EXACT:
             return Text("Nothing moves between devices.", style="green")
-        return Text("No collective was found, but not everything was understood: at least 0 B per step move.")
+        return Text("No collective was found, but not everything was understood: at least 0 B move per step.")
     size = format_bytes(total.wire_bytes)
     size = f"{total.bound} {size}" if total.bound in (Bound.AT_LEAST, Bound.AT_MOST) else size
     counted = " as counted" if total.bound is Bound.UNKNOWN else ""
@@ -179,9 +180,9 @@ def _traffic(analysis: Analysis, width: int, by: str | None, *, everything: bool
     if by is None:
         yield from section("Bytes one device sends per step, by mesh axis", axes, width)
     yield from section(title, collectives, width)
-    remarks = [legend([_verdict(analysis), *axes, *collectives])]
+    remarks = [legend([verdict_of(analysis), *axes, *collectives])]
     if analysis.mesh is None:
-        remarks.append(Text("Axes are unknown without a mesh: give it as --mesh X=4,Y=2.", style="dim"))
+        remarks.append(Text("Axes are unknown without a mesh: name one with --mesh X=4,Y=2.", style="dim"))
     if any(collective.axes_guessed for collective in analysis.collectives):
         remarks.append(Text(GUESSED_LEGEND, style="dim"))
     below = folded(remarks, width)
@@ -189,7 +190,7 @@ def _traffic(analysis: Analysis, width: int, by: str | None, *, everything: bool
 
 
 def _memory(memory: Memory, width: int) -> Iterator[Text]:
-    yield from fold(_peak(memory), width)
+    yield from fold(peak_of(memory), width)
     yield from folded([_parts_of(memory)], width)
 
 
@@ -199,19 +200,22 @@ def _parts_of(memory: Memory) -> Text | None:
         ("outputs", memory.output_bytes),
         ("temporaries", memory.temp_bytes),
         ("code", memory.generated_code_bytes),
-        ("less donated", memory.alias_bytes or None),
+        ("minus donated", memory.alias_bytes or None),
     )
     known = ", ".join(f"{name} {format_bytes(count)}" for name, count in parts if count is not None)
     return Text(known, style="dim") if known else None
 
 
-def _peak(memory: Memory) -> Text:
+def peak_of(memory: Memory) -> Text:
+    """The peak memory, and its share of what there is."""
     if memory.peak_bytes is None and memory.fits is False:
-        return Text("more than there is; the compiler does not tell what the program's code takes", style="bold red")
+        return Text(
+            "more than the device has; the compiler does not report the size of the program's code", style="bold red"
+        )
     if memory.peak_bytes is None and memory.temp_bytes is not None:
-        return Text("not known as a whole: nothing says what the program's code takes")
+        return Text("not known in total: the size of the program's code is unknown")
     if memory.peak_bytes is None:
-        return Text("not known: HLO text does not tell what the compiler allocates")
+        return Text("not known: HLO text does not say what the compiler allocates")
     text = Text.assemble((format_bytes(memory.peak_bytes), "bold"))
     if memory.hbm_bytes:
         share = memory.peak_bytes / memory.hbm_bytes
@@ -265,8 +269,8 @@ def _rest_words(shown: Sequence[ArrayFact], rest: Sequence[ArrayFact], noun: str
     used = [array.bytes_per_device for array in rest if array.used]
     known = [size for size in used if size is not None]
     bound = "" if len(known) == len(used) else "at least "
-    unused = f" ({len(rest) - len(used):,} not used)" if len(used) < len(rest) else ""
-    return f"+{count}{unused}, {bound}{format_bytes(sum(known))} in all {ELSEWHERE}"
+    unused = f" ({len(rest) - len(used):,} unused)" if len(used) < len(rest) else ""
+    return f"+{count}{unused}, {bound}{format_bytes(sum(known))} in total {ELSEWHERE}"
 
 
 def _unknown_words(arrays: Sequence[ArrayFact]) -> Text | None:
@@ -277,6 +281,12 @@ def _unknown_words(arrays: Sequence[ArrayFact]) -> Text | None:
     )
     words = " and ".join(what for what, holds in unknown if holds)
     return Text(f"not known: {words}", style="dim") if words and used else None
+
+
+def array_columns(arrays: Sequence[ArrayFact], count: int) -> tuple[tuple[Column, ...], int]:
+    """The table of the arrays of most bytes, in the program's order, and how many there are besides."""
+    shown = _largest(arrays, count)
+    return _columns(shown, arrays), len(arrays) - len(shown)
 
 
 def _columns(shown: Sequence[ArrayFact], arrays: Sequence[ArrayFact]) -> tuple[Column, ...]:
@@ -335,9 +345,9 @@ def _shape(dtype: str, dimensions: tuple[int, ...] | None) -> str:
 
 def _remarks(array: ArrayFact) -> tuple[str, ...]:
     remarks = (
-        ("not used: JAX drops it", not array.used),
+        ("unused: JAX drops it", not array.used),
         ("donated", array.donated and array.reused is not False),
-        ("donated in vain", array.donated and array.reused is False),
+        ("donated, not reused", array.donated and array.reused is False),
         ("compiler's choice", array.chosen_by == "compiler"),
     )
     return tuple(words for words, holds in remarks if holds)
@@ -355,7 +365,7 @@ def _intermediate_lines(intermediates: Sequence[IntermediateFact], width: int) -
         of_first("per device", lambda fact: _shape(fact.dtype, fact.local_shape), style="bold"),
         of_first("bytes", lambda fact: format_bytes(fact.bytes_per_device), right=True),
         column(rows, "arrays", lambda row: str(len(row)), right=True, given_up=3, below=_alike_in_words),
-        of_first("of the whole", _whole, breaks=Breaks.BETWEEN_WORDS, given_up=2),
+        of_first("global", _whole, breaks=Breaks.BETWEEN_WORDS, given_up=2),
         of_first("source", _source, breaks=Breaks.BETWEEN_WORDS, given_up=1),
         of_first("", _remark, style="dim", given_up=4),
     )
@@ -363,7 +373,7 @@ def _intermediate_lines(intermediates: Sequence[IntermediateFact], width: int) -
 
 
 def _alike_in_words(row: Sequence[IntermediateFact]) -> str:
-    return f"{plural(len(row), 'array')} alike" if len(row) > 1 else ""
+    return plural(len(row), "similar array") if len(row) > 1 else ""
 
 
 def _whole(fact: IntermediateFact) -> str:

@@ -148,12 +148,18 @@ def collective_lines(collectives: Sequence[Collective], width: int, *, everythin
     lines = table_lines(_columns(shown, with_link=leaves_ici(collectives)), width, whys)
     rest = rows[count:]
     if rest:
-        words = f"+{plural(len(rest), 'smaller row')}, {_wire(rest)} in all {ELSEWHERE}"
+        words = f"+{plural(len(rest), 'smaller row')}, {_wire(rest)} in total {ELSEWHERE}"
         remarks.append(Text(words, style="dim"))
     if unknown is None and any(_why(row).plain for row in shown[explained:]):
-        words = f"why the others are there: hloscope explain TARGET {shown[explained].number}, or its name in the HLO"
+        words = f"reasons of the others: hloscope explain TARGET {shown[explained].number}, or its name in the HLO"
         remarks.append(Text(words, style="dim"))
     return lines + folded((*remarks, unknown), width)
+
+
+def collective_columns(collectives: Sequence[Collective], count: int) -> tuple[tuple[Column, ...], int]:
+    """The table of the first rows of `collective_lines`, and how many rows there are besides."""
+    rows = _rows(collectives, _reads)
+    return _columns(rows[:count], with_link=leaves_ici(collectives)), max(len(rows) - count, 0)
 
 
 def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
@@ -232,7 +238,7 @@ def _time(row: _Row) -> str:
 
 
 def _exposed(row: _Row) -> Text:
-    """`100%`: the share of the transfers' time that nothing hides."""
+    """`100%`: the share of the transfers' time that is exposed."""
     time_us, exposed_us = row.per_step("time_us"), row.per_step("exposed_us")
     if not time_us or exposed_us is None:
         return Text()

@@ -42,7 +42,7 @@ def lines(found: CompareDocument, width: int) -> Iterator[Text]:
     for program in found.programs:
         yield from _program_lines(program, width)
     if found.calibration:
-        yield from section("What the profile says of the chip", _table_lines(_calibration(found), inner), inner)
+        yield from section("Chip figures from the profile", _table_lines(_calibration(found), inner), inner)
     if found.uncompared:
         others = (Text(words) for words in _others(found))
         yield from section("Programs that were not compared", folded(others, inner), inner)
@@ -114,13 +114,13 @@ def _table_lines(table: _Table, width: int) -> list[Text]:
 def _headline(found: CompareDocument) -> str:
     of = "the profile's own programs" if found.target is None else found.target
     where = found.device_kind or "unknown devices"
-    return f"{found.profile} beside {of}: {plural(found.devices, 'device')}, {where}"
+    return f"{found.profile} compared with {of}: {plural(found.devices, 'device')}, {where}"
 
 
 def _program_line(program: MeasuredProgram) -> str:
     priced = "" if program.step.predicted_us is None else "priced "
     where = "" if program.slice is None else f", {priced}on {program.slice}"
-    says = " (as the profile says)" if program.slice_chosen_by == "profile" else ""
+    says = " (from the profile)" if program.slice_chosen_by == "profile" else ""
     return f"{program.program}: {plural(program.runs, 'run')} on {plural(program.devices, 'device')}{where}{says}"
 
 
@@ -130,7 +130,7 @@ def _step_line(program: MeasuredProgram) -> str:
     if program.runs > 1:
         measured += f" ({format_time(step.least_us)} to {format_time(step.most_us)})"
     if step.predicted_us is None:
-        return f"{measured}, nothing predicted"
+        return f"{measured}, not predicted"
     return f"{measured}, {format_time(step.predicted_us)} predicted, {_factor(step.median_us, step.predicted_us)}"
 
 
@@ -166,7 +166,7 @@ def _turned(bound: Bound) -> Bound:
 
 
 def _rule(rule: str | None, calibrated: bool) -> str:
-    return "not predicted" if rule is None else rule if calibrated else f"{rule}, never measured on it"
+    return "not predicted" if rule is None else rule if calibrated else f"{rule}, uncalibrated"
 
 
 # ---- tables
@@ -204,7 +204,7 @@ def _parts(parts: Sequence[StepPart]) -> _Table:
         )
         for part in parts
     ]
-    return "Where the step goes", ("part", "measured", "predicted", "off by"), rows
+    return "Where the step's time goes", ("part", "measured", "predicted", "error factor"), rows
 
 
 def _axes(axes: Sequence[MeasuredAxis]) -> _Table:
@@ -238,7 +238,7 @@ def _transfers(transfers: Sequence[MeasuredTransfer]) -> _Table:
         )
         for row in longest
     ]
-    title = _titled("Transfers, measured / predicted, the ones waited for longest first", len(longest), len(transfers))
+    title = _titled("Transfers, measured / predicted, most exposed first", len(longest), len(transfers))
     return title, ("name", "times", "each", "exposed", "hidden", "achieved", _BELOW), rows
 
 
@@ -263,7 +263,7 @@ def _operations(operations: Sequence[MeasuredOperation]) -> _Table:
     is_predicted = any(found.predicted_us is not None for found in operations)
     words = "Largest disagreements" if is_predicted else "Longest operations"
     title = _titled(f"{words}, per step", len(rows), len(operations))
-    return title, ("operation", "times", "measured", "predicted", "off by", "rule"), rows
+    return title, ("operation", "times", "measured", "predicted", "error factor", "rule"), rows
 
 
 def _titled(title: str, shown: int, of: int) -> str:
@@ -281,7 +281,7 @@ def _rules(rules: Sequence[MeasuredRule]) -> _Table:
         )
         for rule in rules
     ]
-    return "By the rule that priced it, per step", ("rule", "operations", "measured", "predicted", "off by"), rows
+    return "By cost rule, per step", ("rule", "operations", "measured", "predicted", "error factor"), rows
 
 
 def _calibration(found: CompareDocument) -> _Table:
@@ -292,4 +292,4 @@ def _calibration(found: CompareDocument) -> _Table:
         (figure.name, number(figure.value), number(figure.before), str(figure.rests_on), figure.why or "")
         for figure in found.calibration
     ]
-    return "What the profile says of the chip", ("figure", "value", "in use", "measurements", _BELOW), rows
+    return "Chip figures from the profile", ("figure", "value", "current", "measurements", _BELOW), rows

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from hloscope.analysis.model import Collective, Total, Totals
+from hloscope.analysis.model import Analysis, Collective, Total, Totals
 from hloscope.analysis.places import users_line
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.documents import SCHEMA, Schema, document
@@ -18,7 +18,7 @@ from hloscope.matching import Change, ChangeKind
 from hloscope.matching.model import Tally, change_line
 from hloscope.python_words import front_door
 from hloscope.report.escaping import code, fenced, plain_line, prose, without_commands
-from hloscope.report.layout import column, table_lines
+from hloscope.report.layout import Column, column, table_lines
 from hloscope.report.words import GUESSED
 from hloscope.shown import Brief, Shown, one_line
 from hloscope.units import format_bytes, format_time, plural
@@ -84,8 +84,36 @@ class TwoTotals:
     new: Totals
 
 
+Sides = tuple[Analysis | None, Analysis | None]
+"""The program before and the one after; None where that is a baseline."""
+
+
+class Compared:
+    """A result that remembers which analyses it was made of, unless it is copied, pickled or read from a document."""
+
+    __slots__ = ("_sides",)
+
+    if TYPE_CHECKING:
+        _sides: Sides
+
+    @property
+    def sides(self) -> Sides:
+        """The analyses that were compared; None for what is not known of them here."""
+        return getattr(self, "_sides", (None, None))
+
+    def _remembered_by(self, other: DiffDocument) -> DiffDocument:
+        """The same result in other words, which remembers what this one does."""
+        return with_sides(other, self.sides)
+
+
+def with_sides(found: DiffDocument, sides: Sides) -> DiffDocument:
+    """The result, which remembers what it was made of from here on."""
+    object.__setattr__(found, "_sides", sides)
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class DiffDocument(Shown):
+class DiffDocument(Shown, Compared):
     """Two programs side by side.
 
     Attributes:
@@ -120,7 +148,7 @@ class DiffDocument(Shown):
     def headline(self) -> str:
         """`3 changes` or `the same communication`, with what is not known."""
         words = plural(len(self.changes), "change") if self.changes else "the same communication"
-        return f"{words}, as far as it is known" if self.unsure or self.not_understood else words
+        return f"{words}, as far as is known" if self.unsure or self.not_understood else words
 
     def broken(self, fail_on: str = "increase") -> tuple[ListedChange, ...]:
         """The changes that fail a difference.
@@ -171,7 +199,7 @@ def _changed(collective: Collective) -> ChangedCollective:
     return document(ChangedCollective, collective, source=users_line(collective.source))
 
 
-def _rows(report: DiffDocument) -> Iterator[tuple[str, str, str]]:
+def figure_rows(report: DiffDocument) -> Iterator[tuple[str, str, str]]:
     """What is measured, before and after."""
     yield "sent per step", _bytes(report.totals.old), _bytes(report.totals.new)
     for tally in report.tallies:
@@ -189,35 +217,39 @@ def _bytes(total: Total) -> str:
     return total.bound.marked(format_bytes(total.wire_bytes))
 
 
-def _doubts(report: DiffDocument) -> Iterator[str]:
+def doubts_of(report: DiffDocument) -> Iterator[str]:
+    """What makes the difference less sure than it looks."""
     yield from report.unlike
     for name in report.not_understood:
-        yield f"not everything in {name} was understood: hloscope analyze tells what"
+        yield f"not everything in {name} was understood: hloscope analyze shows what"
     if report.unsure:
         yield f"bytes or executions of {plural(report.unsure, 'collective')} are not known exactly"
+
+
+def figure_columns(report: DiffDocument) -> list[Column]:
+    """What is measured of both, as a table."""
+    rows, headers = list(figure_rows(report)), ("per device", "before", "after")
+    return [column(rows, name, itemgetter(n), right=n > 0) for n, name in enumerate(headers)]
 
 
 def lines(report: DiffDocument, width: int) -> Iterator[Text]:
     """The changes, a line each, and what is measured of both."""
     yield Text(f"{report.old} -> {report.new}: {report.headline}")
     yield from (Text(change.text) for change in report.changes)
-    rows = list(_rows(report))
-    headers = ("per device", "before", "after")
-    columns = [column(rows, name, itemgetter(n), right=n > 0) for n, name in enumerate(headers)]
-    yield from (Text(), *(Text(line.plain) for line in table_lines(columns, width)))
-    yield from (Text(f"note: {doubt}") for doubt in _doubts(report))
+    yield from (Text(), *(Text(line.plain) for line in table_lines(figure_columns(report), width)))
+    yield from (Text(f"note: {doubt}") for doubt in doubts_of(report))
 
 
 def render_markdown(report: DiffDocument) -> str:
     """A comment for a pull request."""
     lines = [f"### hloscope diff: {report.headline}", "", f"{code(report.old)} → {code(report.new)}", ""]
     lines += ["| per device | before | after |", "| --- | ---: | ---: |"]
-    lines += [f"| {' | '.join(map(prose, row))} |" for row in _rows(report)]
+    lines += [f"| {' | '.join(map(prose, row))} |" for row in figure_rows(report)]
     if report.changes:
         changes = (_diff_line(plain_line(change.text)) for change in report.changes)
         block = fenced("\n".join(changes), "diff")
         lines += ["", "<details><summary>changes</summary>", "", *block, "", "</details>"]
-    return without_commands("\n".join([*lines, *(f"\n> {prose(doubt)}" for doubt in _doubts(report))])) + "\n"
+    return without_commands("\n".join([*lines, *(f"\n> {prose(doubt)}" for doubt in doubts_of(report))])) + "\n"
 
 
 def _diff_line(line: str) -> str:

@@ -176,7 +176,7 @@ def lines_of_all(found: DumpedModules, width: int) -> Iterator[Text]:
 
 
 def lines(dump: Dump, width: int) -> Iterator[Text]:
-    """The largest modules, by what the folder tells without reading them."""
+    """The largest modules, by what the folder shows without reading them."""
     yield from fold(_headline(dump), width)
     yield Text()
     shown = dump.modules[:_LISTED]
@@ -192,7 +192,7 @@ def lines(dump: Dump, width: int) -> Iterator[Text]:
     rest = dump.modules[len(shown) :]
     remarks = [Text(f"+{plural(len(rest), 'smaller module')}", style="dim")] if rest else []
     if len(dump.modules) > 1:
-        words = "--only NAME has another one in full, --all analyses every one"
+        words = "--only NAME shows another one in full, --all analyses every one"
         remarks.append(Text(words, style="dim"))
     remarks += [Text(f"note: {note}", style="dim") for note in dump.notes]
     yield from (Text(" " * INDENT) + line for line in folded(remarks, width - INDENT))
@@ -304,10 +304,10 @@ def summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iter
     count = f"{len(done)} of {plural(len(dump.modules), 'module')} analysed in {format_time(seconds * 1e6)}"
     yield Text(count, style="bold")
     if any(_is_guess(result) for result in done):
-        yield Text(f"{GUESSED} marks slices that are guessed from the text; --slice says which it is", style="dim")
+        yield Text(f"{GUESSED} marks slices that are guessed from the text; set them with --slice", style="dim")
     if any(map(_lacks_slice, done)):
         yield Text(
-            "no step: nothing says what the module was compiled for; --slice v5e:2x4, for example, would", style="dim"
+            "no step: it is unknown what the module was compiled for; name a slice, e.g. --slice v5e:2x4", style="dim"
         )
     yield from _longest(done)
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from hloscope.analysis.model import Collective, Frame, ReasonKind, SharedReason
 from hloscope.analysis.model.trial import Trials
-from hloscope.analysis.places import short_source
+from hloscope.analysis.places import ONLY_UNDER_ROOT, short_source
 from hloscope.analysis.vocabulary import Bound, Kind, Origin
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import caret_excerpt
@@ -24,7 +24,7 @@ _NOTHING = "There is nothing to explain: the compiled program has no collectives
 _ORIGINS = {
     "authored": "written by the user",
     "inserted": "inserted by the partitioner",
-    "rewritten": "made by a pass after the partitioner",
+    "rewritten": "created by a compiler pass after the partitioner",
     "unknown": "not known",
 }
 
@@ -43,7 +43,7 @@ def overview(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
     yield from lines(explanations[:1], width)
     if len(explanations) < 2:
         return
-    yield from (Text(), Text("Others, most bytes per step first", style="bold"))
+    yield from (Text(), Text("Other collectives, most bytes per step first", style="bold"))
     for explanation in explanations[1 : _LISTED + 1]:
         listed = Text.assemble(f"  {explanation.number} ", _headline(explanation), _brief(explanation.collective))
         yield from hanging(listed, width, indent=4)
@@ -51,7 +51,7 @@ def overview(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
     rest = len(explanations) - 1 - _LISTED
     if rest > 0:
         yield from hanging(Text(f"  +{plural(rest, 'smaller one')}"), width, indent=4)
-    asked = f"More of one: hloscope explain TARGET {explanations[1].number}; of all: hloscope explain TARGET all"
+    asked = f"One of them in full: hloscope explain TARGET {explanations[1].number}; all: hloscope explain TARGET all"
     yield from (Text(), *hanging(Text(asked, style="dim"), width))
 
 
@@ -173,7 +173,7 @@ def _explanation(explanation: Explanation, width: int) -> Iterator[Text]:
             excerpt = caret_excerpt(explanation.excerpt, column, width - 8).splitlines()
             yield from (Text.assemble(("   | ", "blue"), line) for line in excerpt)
         if explanation.unread:
-            words = "the line was not read: files that HLO text names are read only in the folder of --source-root"
+            words = f"the line was not read: {ONLY_UNDER_ROOT}"
             yield from hanging(Text.assemble(("   | ", "blue"), (words, "dim")), width, indent=5)
     yield from _labelled("why", explanation.collective.why or "not known", width)
     if explanation.steps:

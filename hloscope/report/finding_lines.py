@@ -46,7 +46,7 @@ def finding_lines(
         finding = places[0]
         if finding.allowed is not None:
             words = f"allowed[{finding.rule}]: {one_line(finding.message)} ({one_line(finding.allowed)})"
-            more = f", and {plural(len(places) - 1, 'more such place')}" if len(places) > 1 else ""
+            more = f", and {plural(len(places) - 1, 'more place')} like it" if len(places) > 1 else ""
             yield from hanging(Text(words + more, style="dim"), width)
             continue
         label = f"{finding.severity}[{finding.rule}]"
@@ -60,7 +60,7 @@ def _details(places: Sequence[Finding], about: Sequence[Collective], width: int)
     finding, many = places[0], len(places) > 1
     place = ", ".join(_places(finding, with_line=not many or not about))
     if place and many:
-        place += f", and {plural(len(places) - 1, 'more such place')}"
+        place += f", and {plural(len(places) - 1, 'more place')} like it"
     if place:
         yield from hanging(Text.assemble(("  --> ", "blue"), place), width, indent=6)
     together = _cost_of_all(about) if many and len(about) == len(places) else None
@@ -89,12 +89,12 @@ def _parts(about: Sequence[Collective]) -> str:
 
 
 def _cost_of_all(about: Sequence[Collective]) -> str | None:
-    """`13.6 GB sent per device and step, 68.1 ms of it exposed, in all 142 places`; None where it is not known."""
+    """`13.6 GB sent per device per step, 68.1 ms exposed, in total over 142 places`; None where it is not known."""
     every = Group(name="", members=Collectives(about))
     if every.wire_bytes is None or any(collective.wire_bytes is None for collective in about):
         return None
     waits = "" if every.exposed_us is None else f", {format_time(every.exposed_us)} exposed"
-    return f"{format_bytes(every.wire_bytes)} sent per device and step{waits}, in all {len(about):,} places together"
+    return f"{format_bytes(every.wire_bytes)} sent per device per step{waits}, in total over {len(about):,} places"
 
 
 def _places(finding: Finding, *, with_line: bool) -> Iterator[str]:

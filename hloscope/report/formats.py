@@ -30,12 +30,14 @@ class Canvas:
         colour: Whether ANSI colours are understood.
         group_by: For an analysis: one of `GROUPINGS`; None to group collectives where they are many.
         everything: For an analysis: whether each collective and finding is listed by itself.
+        source: For a page: whether it holds lines of the user's code.
     """
 
     width: int = 100
     colour: bool = False
     group_by: str | None = None
     everything: bool = False
+    source: bool = True
 
 
 GROUPINGS = ("module", "axis", "line", "kind")
@@ -53,7 +55,7 @@ own, and places through `CheckReport.in_repository`.
 """
 
 FORMATS: Mapping[str, Mapping[str, str]] = {
-    "analysis": {"text": "analysis:lines", "json": "formats:itself", **_OF_FINDINGS},
+    "analysis": {"text": "analysis:lines", "json": "formats:itself", **_OF_FINDINGS, "html": "html.page:render"},
     "check": {
         "text": "checks:lines",
         "json": "checks:as_document",
@@ -63,7 +65,12 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     },
     "checkups": {"text": "checkups:lines", "json": "checkups:as_document"},
     "comparison": {"text": "comparing:lines", "json": "formats:itself", "markdown": "comparing:render_markdown"},
-    "difference": {"text": "diffs:lines", "json": "formats:itself", "markdown": "diffs:render_markdown"},
+    "difference": {
+        "text": "diffs:lines",
+        "json": "formats:itself",
+        "markdown": "diffs:render_markdown",
+        "html": "html.page:render_difference",
+    },
     "dump": {"text": "dumps:lines"},
     "dumped": {"text": "dumps:lines_of_one", "json": "dumps:as_document"},
     "dumped_modules": {"text": "dumps:lines_of_all", "json": "dumps:as_documents"},
@@ -71,6 +78,13 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
         "text": "explanation:lines",
         "json": "explanation:as_document",
         "markdown": "explanation:render_markdown",
+    },
+    "graph": {
+        "text": "graphs:lines",
+        "json": "formats:itself",
+        "dot": "graphs:as_dot",
+        "graphml": "graphs:as_graphml",
+        "svg": "graphs:as_svg",
     },
     "overview": {
         "text": "explanation:overview",
@@ -80,6 +94,7 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     "prices": {"text": "price:lines", "json": "price:as_document"},
     "recording": {"text": "recording:lines", "json": "formats:itself"},
     "shardings": {"text": "shardings:lines", "json": "formats:itself"},
+    "drawn_shardings": {"text": "shardings:drawn_lines", "json": "formats:itself"},
     "suggestions": {
         "text": "suggestions:lines",
         "json": "formats:itself",
@@ -124,6 +139,8 @@ def render(subject: str, format_name: str, found: object, canvas: Canvas) -> str
     if format_name == "text":
         how = {"listing": Listing(by=canvas.group_by, everything=canvas.everything)} if subject == "analysis" else {}
         return drawn(write(found, max(canvas.width, LEAST_WIDTH), **how), canvas.width, canvas.colour)
+    if format_name == "html":
+        return str(write(found, with_source=canvas.source))
     return dumped(write(found)) if format_name == "json" else str(write(found))
 
 

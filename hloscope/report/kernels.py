@@ -1,4 +1,4 @@
-"""The kernels of a program: what each is given and returns, what it costs, and whether it talks."""
+"""The kernels of a program: what each takes and returns, what it costs, and whether it communicates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hloscope.analysis.places import short_source
 from hloscope.report.layout import Breaks, Column, column, hanging, table_lines
 from hloscope.units import format_bytes, format_flops
 
-_DMA = {True: "yes, not counted", False: "none", None: "does not say"}
+_DMA = {True: "yes, not counted", False: "none", None: "not stated"}
 
 
 def kernel_lines(analysis: Analysis, width: int) -> Iterator[Text]:
@@ -21,7 +21,7 @@ def kernel_lines(analysis: Analysis, width: int) -> Iterator[Text]:
     unpriced = () if analysis.time is None else analysis.time.unpriced_kernels
     for name in unpriced:
         advice = f"--kernel-cost {name}=FLOPS,BYTES, or cost_estimate=pl.CostEstimate(...) in its pallas_call"
-        yield from hanging(Text(f"{name}: nothing says what it costs; give {advice}", style="yellow"), width)
+        yield from hanging(Text(f"{name}: its cost is unknown; give {advice}", style="yellow"), width)
 
 
 def _columns(kernels: tuple[Kernel, ...]) -> list[Column]:
@@ -29,7 +29,7 @@ def _columns(kernels: tuple[Kernel, ...]) -> list[Column]:
     return [
         column(kernels, "kernel", _name, style="bold", breaks=Breaks.BETWEEN_PARTS),
         column(kernels, "runs", _runs, right=True),
-        column(kernels, "one run, as estimated", _cost, breaks=parts),
+        column(kernels, "estimate per run", _cost, breaks=parts),
         column(kernels, "remote DMA", lambda each: _DMA[each.remote_dma]),
         column(
             kernels,

@@ -15,7 +15,7 @@ from hloscope.units import format_bytes
 _SHOWN = 8
 _WORDS = {
     BufferRole.ARGUMENT: "argument",
-    BufferRole.OUTPUT: "output, not in a donated argument",
+    BufferRole.OUTPUT: "output, not in a donated buffer",
     BufferRole.SAVED: "saved for the backward pass",
     BufferRole.GATHERED: "gathered",
     BufferRole.COPY: "copy",
@@ -27,14 +27,14 @@ _FREED_BY = {
     BufferRole.GATHERED: "gather less at a time",
 }
 """Changes that do without a buffer of a role, none of which was tried."""
-_DONATED = "donate it, for an output of its size"
+_DONATED = "donate it to an output of its size"
 
 
 def memory_peak_section(analysis: Analysis, width: int) -> Iterator[Text]:
     """The largest buffers with their lines and what would free them; nothing where there is room, or nobody knows."""
     peak = analysis.memory_peak
     if peak is not None and _is_tight(analysis.memory):
-        yield from section("In HBM of one device at its peak", _lines(peak, width), width)
+        yield from section("HBM of one device at its peak", _lines(peak, width), width)
 
 
 def _is_tight(memory: Memory) -> bool:
@@ -60,7 +60,7 @@ def _lines(peak: MemoryPeak, width: int) -> Iterator[Text]:
     words = f"{format_bytes(peak.live_bytes)} {when}; {format_bytes(others)} of it in other buffers"
     yield from fold(Text(words, style="dim"), width)
     if peak.fragmentation_bytes:
-        lost = f"{format_bytes(peak.fragmentation_bytes)} more is kept for temporaries and not taken then"
+        lost = f"{format_bytes(peak.fragmentation_bytes)} more is reserved for temporaries and unused then"
         yield from fold(Text(lost, style="dim"), width)
 
 

@@ -25,12 +25,12 @@ def pages_by_command() -> Mapping[str, tuple[RuleDoc, ...]]:
     return {
         "": _own_pages(),
         **{
-            f"Of the plug-in {plugin.name} ({plugin.where})": tuple(map(doc_of, plugin.rules))
+            f"From the plug-in {plugin.name} ({plugin.where})": tuple(map(doc_of, plugin.rules))
             for plugin in plugins()
             if plugin.rules
         },
-        "Of hloscope check, and of contracts in tests": of_contracts.PAGES,
-        "Of hloscope verify": of_verification.PAGES,
+        "From hloscope check and contracts in tests": of_contracts.PAGES,
+        "From hloscope verify": of_verification.PAGES,
     }
 
 

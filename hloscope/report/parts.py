@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from rich.text import Text
@@ -37,12 +38,12 @@ _DEAREST = 3
 _NOTICEABLE = 0.01
 _NOTATION = re.compile(r"(?<=[\w\]])\[[^\]'\"]+, [^\]]+\](?=`)")
 """The dimensions behind a name, as in `x[B_data, D]`."""
-_CLAUSE = re.compile(r", so |; ")
+_CLAUSE = re.compile(r", so (?!its )|; ")
 _NAMES_SHOWN = 4
 _ROLES = {Role.WEIGHTS: "weights", Role.GRADIENT: "gradients", Role.ACTIVATIONS: "activations"}
 _AHEAD: dict[Role | None, str] = {
-    Role.WEIGHTS: "fetch one layer's weights ahead",
-    Role.GRADIENT: "sum one layer's gradients while those of the next are computed",
+    Role.WEIGHTS: "prefetch the next layer's weights",
+    Role.GRADIENT: "overlap the sum with the computation of the next layer's gradients",
 }
 """What hides a collective that has no matmul near it."""
 _TITLES = {
@@ -53,6 +54,37 @@ _TITLES = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costly:
+    """One of the things that cost most.
+
+    Attributes:
+        headline: `weights of layers[0-35].mlp: gate, up (backward)`.
+        about: What it costs and where, why it is there and what to do, each with its label.
+        numbers: The places of its collectives in the analysis, counted from 1.
+        most: That of the one which costs most.
+    """
+
+    headline: Text
+    about: tuple[tuple[str, str], ...]
+    numbers: tuple[int, ...]
+    most: int
+
+
+def dearest_of(analysis: Analysis) -> Iterator[Costly]:
+    """The things that cost most, dearest first."""
+    fixes = {(finding.computation, finding.instruction): finding for finding in reversed(analysis.findings)}
+    numbers = {id(collective): number for number, collective in enumerate(analysis.collectives, start=1)}
+    step_us = None if analysis.time is None else analysis.time.step_us
+    for thing in dearest(analysis.collectives, _DEAREST):
+        yield Costly(
+            headline=_headline(thing),
+            about=tuple(_about(thing, step_us, fixes)),
+            numbers=tuple(numbers[id(collective)] for collective in thing.group.members),
+            most=numbers[id(_most(thing))],
+        )
+
+
 def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = True) -> Iterator[Text]:
     """The things that cost most, each with its place, why it is there and what to do.
 
@@ -61,19 +93,16 @@ def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = Tr
         width: Columns.
         can_be_explained: Whether `hloscope explain` takes the program.
     """
-    fixes = {(finding.computation, finding.instruction): finding for finding in reversed(analysis.findings)}
-    numbers = {id(collective): number for number, collective in enumerate(analysis.collectives, start=1)}
-    step_us = None if analysis.time is None else analysis.time.step_us
     asked: list[str] = []
-    for place, thing in enumerate(dearest(analysis.collectives, _DEAREST), start=1):
-        yield from hanging(Text.assemble((f"{place} ", "dim"), _headline(thing)), width)
-        for label, words in _about(thing, step_us, fixes):
+    for place, costly in enumerate(dearest_of(analysis), start=1):
+        yield from hanging(Text.assemble((f"{place} ", "dim"), costly.headline), width)
+        for label, words in costly.about:
             style = "dim" if label == "why" else ""
             line = Text.assemble("  ", (f"{label}: " if label else "", "bold dim"), (one_line(words), style))
             yield from hanging(line, width, indent=4)
-        asked.append(str(numbers[id(_most(thing))]))
+        asked.append(str(costly.most))
     if can_be_explained:
-        yield Text(f"more of each: hloscope explain TARGET {', '.join(asked)}", style="dim")
+        yield Text(f"each in full: hloscope explain TARGET {', '.join(asked)}", style="dim")
 
 
 def _most(thing: Thing) -> Collective:
@@ -125,7 +154,7 @@ def _about(
     if tried is not None:
         yield "tried", tried
     else:
-        yield ("do", "nothing is known that helps") if told is None else ("do, not tried", told)
+        yield ("fix", "none is known") if told is None else ("fix, not tried", told)
 
 
 def _advice(
@@ -168,15 +197,15 @@ def waiting_line(collectives: Sequence[Collective]) -> Text | None:
     if all(phase_of(collective) is None for collective in collectives):
         return None
     whole = Group(name="", members=Collectives(collectives))
-    waits = [(str(phase), whole.of_phase(phase)) for phase in Phase] + [("pass not known", whole.of_phase(None))]
+    waits = [(str(phase), whole.of_phase(phase)) for phase in Phase] + [("unknown pass", whole.of_phase(None))]
     waits.sort(key=lambda wait: -(wait[1].exposed_us or 0.0))
-    words = (_waits(name, group) for name, group in waits if group.members or name != "pass not known")
+    words = (_waits(name, group) for name, group in waits if group.members or name != "unknown pass")
     return Text("exposed: " + " · ".join(words))
 
 
 def _waits(name: str, group: Group) -> str:
     if not group.members:
-        return f"{name} nothing (no collective)"
+        return f"{name} none (no collectives)"
     return f"{name} {format_time(group.exposed_us or 0.0)}"
 
 
@@ -195,7 +224,7 @@ def groups_by(collectives: Sequence[Collective], by: str) -> list[Group]:
         return groups_of(collectives, module_key)
     if not isinstance(by, str) or by not in names:
         choices = ", ".join(GROUPINGS)
-        raise NotationError(f"collectives are not grouped by {by!r}", fix=f"group them by one of {choices}")
+        raise NotationError(f"collectives cannot be grouped by {by!r}", fix=f"group them by one of {choices}")
     return named_groups(collectives, names[by])
 
 
@@ -209,12 +238,12 @@ def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple
     """
     groups = groups_by(collectives, by)
     priced = all(group.exposed_us is not None for group in groups)
-    order = "longest wait first" if priced else "most bytes per step first"
+    order = "most exposed first" if priced else "most bytes per step first"
     shown = [group for place, group in enumerate(groups) if place < _SHOWN and _matters(group, groups)] or groups[:1]
     rest = groups[len(shown) :]
     lines = table_lines(_columns(shown, by, groups), width, [_unlike(group) for group in shown])
     others = [other for other in _TITLES if other != by]
-    words = f"{_rest_words(rest)}each: --all; by {', '.join(others[:-1])} or {others[-1]}: --group-by"
+    words = f"{_rest_words(rest)}list each one: --all; group by {', '.join(others[:-1])} or {others[-1]}: --group-by"
     return f"{_TITLES[by]}, {order}", lines + fold(Text(words, style="dim"), width)
 
 
@@ -270,8 +299,8 @@ def _wire(group: Group) -> str:
 
 
 def _unlike(group: Group) -> Text:
-    """`layer 0 alone waits 3.1 ms`: the layers that cost much more than the others."""
-    unlike = [f"layer {layer} alone waits {format_time(wait)}" for layer, wait in unlike_layers(group)]
+    """`layer 0 alone has 3.1 ms exposed`: the layers that cost much more than the others."""
+    unlike = [f"layer {layer} alone has {format_time(wait)} exposed" for layer, wait in unlike_layers(group)]
     return Text(", ".join(unlike), style="dim")
 
 

@@ -122,14 +122,14 @@ def lines(priced: Priced, width: int) -> Iterator[Text]:
     """A row for each slice, and what there is to know about them."""
     inner = width - INDENT
     yield from fold(Text(priced[0].target, style="bold"), width)
-    table = table_lines(_columns(priced), inner)
+    table = table_lines(price_columns(priced), inner)
     yield from section("Predicted time of one step on one device", table, inner)
-    marks = Text("█ computing · ▓ with communication hidden behind it · ░ exposed communication", style="dim")
+    marks = Text("█ computing · ▓ computing with overlapped communication · ░ exposed communication", style="dim")
     yield from (Text(" " * INDENT) + line for line in folded((marks, legend(table)), inner))
     failed = [found for found in priced if isinstance(found, Unpriced)]
     if failed:
         errors = [line for found in failed for line in _error_lines(found, inner)]
-        yield from section("Slices that it could not be compiled for", errors, inner)
+        yield from section("Slices that the program could not be compiled for", errors, inner)
     notes = dict.fromkeys(note for found in _analyses(priced) for note in (*found.notes, *_notes(found)))
     yield from notes_section(notes, inner)
 
@@ -150,7 +150,8 @@ def _error_lines(found: Unpriced, width: int) -> Iterator[Text]:
         yield from (Text("  ") + part for part in message_line(line, width - 2))
 
 
-def _columns(priced: Priced) -> list[Column]:
+def price_columns(priced: Priced) -> list[Column]:
+    """What each slice takes, as a table."""
     times = [found.time if isinstance(found, Analysis) else None for found in priced]
     first = next((time for time in times if time is not None and time.step_us > 0), None)
     chips = {id(found.time): found.slice and found.slice.chip for found in _analyses(priced)}
@@ -166,14 +167,14 @@ def _columns(priced: Priced) -> list[Column]:
     return [
         column(priced, "slice", _slice_name),
         of_time("step", _known(step), right=True),
-        of_time("from, to", _known(_range), right=True, given_up=5),
+        of_time("range", _known(_range), right=True, given_up=5),
         of_time("split", _known(time_bar, otherwise=""), given_up=1),
         of_time("compute", _known(lambda time: format_time(time.compute_us)), right=True),
         of_time("exposed", _known(lambda time: format_time(time.exposed_us)), right=True),
         of_time("hidden", _known(lambda time: format_time(time.hidden_us)), right=True),
         of_time("of peak", _known(_of_peak), right=True, given_up=3),
         column(priced, "chip time", _chip_time, right=True, given_up=2, below="{} of chip time"),
-        of_time("off by at most", _known(_accuracy), given_up=4, below="off by at most {}"),
+        of_time("error factor", _known(_accuracy), given_up=4, below="error factor {}"),
     ]
 
 
@@ -203,7 +204,7 @@ def _chip_time(found: Analysis | Unpriced) -> str:
 def _accuracy(time: StepTime) -> str:
     """How far predictions for the generation were off where it was measured, at worst."""
     if time.unpriced_kernels:
-        return "no claim"
+        return "unknown"
     return "not measured" if time.spread is None else f"×{time.spread.worst:.2f}"
 
 
@@ -213,7 +214,7 @@ def _notes(found: Analysis) -> Iterator[str]:
     if found.time.basis == "roofline":
         yield f"{found.slice.name}: a roofline of FLOPs and bytes, which no program reaches"
     for name in found.time.unpriced_kernels:
-        yield f"{found.slice.name}: nothing says what the kernel {name} costs: give --kernel-cost {name}=FLOPS,BYTES"
+        yield f"{found.slice.name}: the cost of the kernel {name} is unknown: give --kernel-cost {name}=FLOPS,BYTES"
     for note in found.time.notes:
         yield f"{found.slice.name}: {note}"
 
@@ -221,12 +222,13 @@ def _notes(found: Analysis) -> Iterator[str]:
 _BAR_COLUMNS = 16
 _MOST_UNKNOWN = 3
 _MARKS = (("█", "green"), ("▓", "cyan"), ("░", "red"))
-"""Computing alone, computing with communication hidden behind it, exposed communication."""
+"""Computing alone, computing with overlapped communication, exposed communication."""
 
+_LOWER_BOUND = "a lower bound"
 _BASES = {
-    "cycles": "from the compiler's own cycles",
-    "roofline": "a roofline of FLOPs and bytes, at least this",
-    "memory": "from the bytes that are moved",
+    "cycles": "from the compiler's cycle estimates",
+    "roofline": f"a roofline of FLOPs and bytes, {_LOWER_BOUND}",
+    "memory": "from the bytes moved",
     "none": "nothing is computed",
 }
 
@@ -244,7 +246,7 @@ def time_lines(time: StepTime, width: int, below: Text | None = None, *, brief: 
 
 
 def time_bar(time: StepTime, columns: int = _BAR_COLUMNS) -> Text:
-    """The split of a step: computing `█`, computing with communication hidden behind it `▓`, exposed `░`."""
+    """The split of a step: computing `█`, computing with overlapped communication `▓`, exposed `░`."""
     hidden = min(time.hidden_us, time.compute_us)
     bar = Text()
     for (mark, style), cells in zip(
@@ -272,7 +274,7 @@ def _split_lines(time: StepTime, width: int, below: Text | None, *, brief: bool)
     yield Text(_trust(time, brief=brief), style="dim")
     if time.unknown_operations and (time.rests_on_unknown or not brief):
         style = "yellow" if time.rests_on_unknown else "dim"
-        yield Text(f"priced without knowing what they do: {_unknown(time)}", style=style)
+        yield Text(f"priced but not understood: {_unknown(time)}", style=style)
     for note in time.notes:
         yield Text(short_note(note), style="dim")
 
@@ -303,27 +305,26 @@ def _remarks(time: StepTime) -> Iterator[str]:
 def _trust(time: StepTime, *, brief: bool = False) -> str:
     basis = _BASES.get(time.basis, time.basis)
     if time.unpriced_kernels:
-        least = "" if "at least this" in basis else "at least this, "
+        least = "" if _LOWER_BOUND in basis else f"{_LOWER_BOUND} "
         return (
-            f"{basis}; {least}with no claim to accuracy: nothing says what the kernel"
-            f"{'s' if len(time.unpriced_kernels) > 1 else ''} {' and '.join(time.unpriced_kernels)} cost"
-            f"{'' if len(time.unpriced_kernels) > 1 else 's'}; give --kernel-cost "
-            f"{time.unpriced_kernels[0]}=FLOPS,BYTES, or a cost_estimate to its pallas_call"
+            f"{basis}; {least}of unknown accuracy: the cost of the kernel"
+            f"{'s' if len(time.unpriced_kernels) > 1 else ''} {' and '.join(time.unpriced_kernels)} is unknown; "
+            f"give --kernel-cost {time.unpriced_kernels[0]}=FLOPS,BYTES, or a cost_estimate in its pallas_call"
         )
     if time.spread is None:
-        return f"{basis}; no measurement of this generation to compare with"
+        return f"{basis}; no measurements of this generation to compare with"
     spread = time.spread
     known = (
-        f"{basis}; on {plural(spread.rows, 'published timing')} of this generation off by a factor of "
+        f"{basis}; error factor on {plural(spread.rows, 'published timing')} of this generation: "
         f"{spread.median:.2f} (median) to {spread.worst:.2f} (worst)"
     )
     once = [use.rule for use in time.rules if use.measured_once]
     if brief:
-        counts = {"not tested by them": len(time.uncalibrated), "set by a single measurement": len(once)}
+        counts = {"not covered by them": len(time.uncalibrated), "set by a single measurement": len(once)}
         return "; ".join([known, *(f"{plural(count, 'rule')} {words}" for words, count in counts.items() if count)])
     names = {
-        "no timing tests the rules for": ", ".join(time.uncalibrated),
-        "a single measurement has set those for": ", ".join(once),
+        "no timing covers the rules for": ", ".join(time.uncalibrated),
+        "a single measurement set those for": ", ".join(once),
     }
     return "; ".join([known, *(f"{words} {rules}" for words, rules in names.items() if rules)])
 

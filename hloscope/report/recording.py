@@ -17,8 +17,8 @@ from hloscope.units import format_bytes, format_share, format_time, plural
 _FAKED = {
     "large": "its arguments and results are large",
     "long": "it computes too much for a simulated device",
-    "memory": "the arrays that are real take much memory already",
-    "kernel": "it has a kernel that only a TPU runs, or something else that no CPU can compile",
+    "memory": "the real arrays already take much memory",
+    "kernel": "it has a kernel that only a TPU can run, or something else that cannot be compiled for CPU",
 }
 _NAMES_SHOWN = 6
 
@@ -54,7 +54,7 @@ def _programs(found: Recording, width: int) -> Iterator[Text]:
         if program.error is not None:
             yield from hanging(Text(f"{program.name} has no figures: {program.error}", style="yellow"), width)
     if any(program.predicted_us is None for program in found.programs):
-        legend = "about: by arithmetic alone, where a program is not compiled or not priced"
+        legend = "about: a rough estimate, for a program that was not compiled or not priced"
         yield from hanging(Text(legend, style="dim"), width)
     small = found.small
     if small is not None:
@@ -62,7 +62,7 @@ def _programs(found: Recording, width: int) -> Iterator[Text]:
         yield from hanging(
             Text(
                 f"and {plural(small.programs, 'small program')} of JAX's own ({names}): {plural(small.calls, 'call')}, "
-                f"about {format_time(small.rough_us)} together by arithmetic, not compiled for the slice",
+                f"about {format_time(small.rough_us)} in total, a rough estimate, not compiled for the slice",
                 style="dim",
             ),
             width,
@@ -78,7 +78,7 @@ def _dearest(found: Recording, width: int) -> Iterator[Text]:
     yield from section(
         f"What costs most in {name}", dearest_lines(moving[0].analysis, width, can_be_explained=False), width
     )
-    yield from hanging(Text(f"all of it: hloscope record --only {name} …", style="dim"), width)
+    yield from hanging(Text(f"in full: hloscope record --only {name} …", style="dim"), width)
 
 
 def _columns(programs: tuple[RecordedProgram, ...]) -> list[Column]:
@@ -131,11 +131,11 @@ def _unreal(found: Recording, width: int) -> Iterator[Text]:
         yield from hanging(Text(f"not executed, its results are zeros: {listed} ({_FAKED[reason]})"), width)
     for program in found.programs:
         if program.took_cpu_branch:
-            text = f"{program.name} was executed, and took its branch for CPUs: its values are of another branch"
+            text = f"{program.name} was executed and took its CPU branch: its values are not those of the TPU branch"
             yield from hanging(Text(text, style="yellow"), width)
     for write in found.kept_writes:
         times = f", {write.times} times" if write.times > 1 else ""
         place = f" ({write.where})" if write.where else ""
         yield from hanging(Text(f"{write.what} {write.target}{place}: {write.became}{times}"), width)
     if by_reason:
-        yield from hanging(Text("what the script printed after that is not real, its losses and rates included"), width)
+        yield from hanging(Text("what the script printed after that is not real, including losses and rates"), width)

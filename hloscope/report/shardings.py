@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from hloscope.analysis.model import ArrayFact, Mesh
+from hloscope.analysis.model.picture import Picture
 from hloscope.analysis.places import short_source
+from hloscope.analysis.shards import Shards, shards_of
 from hloscope.documents import SCHEMA, Schema
-from hloscope.report.layout import Breaks, Column, column, fold, folded, hanging, section, table_lines
+from hloscope.given import whole
+from hloscope.python_words import front_door
+from hloscope.report.layout import (
+    INDENT,
+    LEAST_WIDTH,
+    Breaks,
+    Column,
+    column,
+    drawn,
+    fold,
+    folded,
+    hanging,
+    section,
+    table_lines,
+)
+from hloscope.report.pictures.boxes import shards_lines
+from hloscope.report.pictures.drawn import named, picture_of
+from hloscope.report.pictures.words import ids_words
 from hloscope.report.words import part_of_axis, short_note
 from hloscope.shardy.shardings import Role, ShardedArray
 from hloscope.shown import Shown, fix_tables, one_line
@@ -59,6 +79,29 @@ class ShardingTable(Shown):
     def _subject(self) -> str:
         return "shardings"
 
+    @front_door
+    def draw(self, *, width: int = 100, colour: bool = False) -> str:
+        """The arrays drawn in box characters, as the axes of the mesh cut them, with who holds what.
+
+        Args:
+            width: Columns of text.
+            colour: Whether it has ANSI colours.
+        """
+        columns = whole("width", width, least=1, example="width=100")
+        return drawn(drawn_lines(self, max(columns, LEAST_WIDTH)), columns, colour)
+
+    @front_door
+    def array(self, name: str) -> Picture:
+        """One array as the axes of the mesh cut it, with who holds what.
+
+        Args:
+            name: The array's name, as the report has it.
+
+        Raises:
+            HloscopeError: There is no such array.
+        """
+        return picture_of(_shards(self, named(self.arrays, name, self.target)))
+
     if TYPE_CHECKING:
 
         def to_dict(self) -> ShardingTableDict:
@@ -67,22 +110,63 @@ class ShardingTable(Shown):
 
 def lines(table: ShardingTable, width: int) -> Iterator[Text]:
     """A section for each role."""
+    return _around(table, lambda arrays: table_lines(_columns(arrays), width - INDENT), width)
+
+
+def drawn_lines(table: ShardingTable, width: int) -> Iterator[Text]:
+    """A section for each role, in which arrays are drawn; those that are cut alike once."""
+    if table.arrays and table.axis_sizes:
+        table = replace(table, notes=(*table.notes, ids_words(_shards(table, table.arrays[0]))))
+    return _around(table, lambda arrays: _drawings(table, arrays, width - INDENT), width)
+
+
+def _around(
+    table: ShardingTable, shown: Callable[[Sequence[ShardedArray]], Iterable[Text]], width: int
+) -> Iterator[Text]:
+    """What is said of a table, with its arrays shown in one way or another."""
     mesh = " ".join(f"{name}={size}" for name, size in table.axis_sizes.items())
     yield from fold(
         Text.assemble((table.target, "bold"), f" on {table.slice_name}", f", mesh {mesh}" if mesh else ""), width
     )
-    yield from fold(Text("As Shardy propagates the shardings; nothing was compiled.", style="dim"), width)
+    yield from fold(Text("The shardings as Shardy propagates them; nothing was compiled.", style="dim"), width)
     for role, title in _TITLES.items():
         arrays = [array for array in table.arrays if array.role is role]
         if arrays:
-            yield from section(title, table_lines(_columns(arrays), width - 2), width)
+            yield from section(title, shown(arrays), width)
     remark = part_of_axis(array.sharding for array in table.arrays)
-    notes = [*([f"not read by the program: {', '.join(table.unused)}"] if table.unused else []), *table.notes]
+    notes = [*([f"unused: {', '.join(table.unused)}"] if table.unused else []), *table.notes]
     if remark is not None or notes:
         yield Text()
     yield from folded([remark], width)
     for note in notes:
         yield from hanging(Text(f"• {short_note(note)}"), width)
+
+
+def _drawings(table: ShardingTable, arrays: Sequence[ShardedArray], width: int) -> Iterator[Text]:
+    alike: dict[object, list[ShardedArray]] = {}
+    for array in arrays:
+        alike.setdefault((array.element_type, array.global_shape, array.sharding), []).append(array)
+    for index, (first, *others) in enumerate(alike.values()):
+        if index:
+            yield Text()
+        yield from shards_lines(_shards(table, first), width, alone=False)
+        if others:
+            yield from hanging(Text(f"Cut just so: {', '.join(other.name for other in others)}."), width)
+
+
+def _shards(table: ShardingTable, array: ShardedArray) -> Shards:
+    """Who holds what of an array: the devices are counted through the mesh, because nothing was compiled."""
+    fact = ArrayFact(
+        name=array.name,
+        dtype=array.element_type,
+        global_shape=array.global_shape,
+        local_shape=array.local_shape,
+        sharding=array.sharding,
+        chosen_by=None,
+        bytes_per_device=array.bytes_per_device,
+    )
+    mesh = Mesh(axis_names=tuple(table.axis_sizes), axis_sizes=tuple(table.axis_sizes.values()))
+    return replace(shards_of(fact, mesh), ids_are="place")
 
 
 def _columns(arrays: Sequence[ShardedArray]) -> tuple[Column, ...]:

@@ -19,25 +19,25 @@ def lines(found: Suggestions, width: int) -> Iterator[Text]:
     """The front as a table, then the best in full, then what was not searched."""
     inner = width - INDENT
     yield from fold(Text.assemble((found.target, "bold"), f" on {found.slice}"), width)
-    yield from section(_headline(found), table_lines(_columns(found), inner), inner)
-    shown = _in_full(found)
+    yield from section(headline(found), table_lines(front_columns(found), inner), inner)
+    shown = in_full(found)
     if shown is not None:
-        yield from section(_title(found, shown), _full(found, shown, inner), inner)
-    yield from section("How it was searched", folded(map(Text, _effort(found)), inner), inner)
+        yield from section(title_of(found, shown), _full(found, shown, inner), inner)
+    yield from section("How it was searched", folded(map(Text, effort_of(found)), inner), inner)
     yield from notes_section(dict.fromkeys(found.notes), inner)
 
 
 def render_markdown(found: Suggestions) -> str:
     """The same for a pull request or a notebook."""
     rows = [found.own, *found.front]
-    parts = [f"**{prose(found.target)}** on {found.slice}: {prose(_headline(found))}", ""]
+    parts = [f"**{prose(found.target)}** on {found.slice}: {prose(headline(found))}", ""]
     parts += [
-        "| sharding | mesh | step | from, to | HBM | sent per step |",
+        "| sharding | mesh | step | range | HBM | sent per step |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
         cells = (
-            f"{_name(row)} (as written)" if row.is_own else _name(row),
+            f"{name_of(row)} (as written)" if row.is_own else name_of(row),
             _mesh(row),
             _step(row),
             _range(row),
@@ -45,48 +45,51 @@ def render_markdown(found: Suggestions) -> str:
             _sent(row),
         )
         parts.append(f"| {' | '.join(map(prose, cells))} |")
-    shown = _in_full(found)
+    shown = in_full(found)
     if shown is not None:
-        parts += ["", f"**{prose(_title(found, shown))}**", ""]
-        parts += [f"- {prose(line)}" for line in (*_changes(shown), *shown.because)]
+        parts += ["", f"**{prose(title_of(found, shown))}**", ""]
+        parts += [f"- {prose(line)}" for line in (*changes_of(shown), *shown.because)]
         parts += ["", *fenced("\n".join(shown.code), "python")]
-    parts += ["", *(f"- {prose(line)}" for line in (*_effort(found), *found.notes))]
+    parts += ["", *(f"- {prose(line)}" for line in (*effort_of(found), *found.notes))]
     return "\n".join(parts) + "\n"
 
 
-def _in_full(found: Suggestions) -> Suggestion | None:
+def in_full(found: Suggestions) -> Suggestion | None:
+    """The suggestion that is told in full; None where none is worth it."""
     return found.best or (found.front[0] if found.goal == "memory" and found.front else None)
 
 
-def _headline(found: Suggestions) -> str:
+def headline(found: Suggestions) -> str:
+    """What came of the search, in one line."""
     best = found.best
     if found.goal == "memory":
         if best is None:
-            return "The program does not fit in memory, and nothing that was compiled does"
-        return f"The program does not fit in memory; the fastest that does takes {format_time(best.figures.step_us)}"
+            return "The program does not fit in memory, and neither does any sharding that was compiled"
+        return f"The program does not fit in memory; the fastest that fits takes {format_time(best.figures.step_us)}"
     if best is None:
-        return "Nothing better was found than the program as it is written"
+        return "Nothing better than the program as written was found"
     if best.gain is not None and best.gain > _LARGE_GAIN:
-        return f"The best that was found takes {format_share(best.gain)} less time"
-    return "The best that was found is as fast, and needs less memory"
+        return f"The best sharding found takes {format_share(best.gain)} less time"
+    return "The best sharding found is as fast and needs less memory"
 
 
-def _columns(found: Suggestions) -> list[Column]:
+def front_columns(found: Suggestions) -> list[Column]:
+    """The program as it is written and the front, as a table."""
     rows = [found.own, *found.front]
     return [
         column(
             rows, "", lambda row: "as written" if row.is_own else "better" if row.is_worth_it else "tie" * row.is_tie
         ),
-        column(rows, "sharding", _name),
+        column(rows, "sharding", name_of),
         column(rows, "mesh", _mesh, given_up=3),
         column(rows, "step", _step, right=True),
-        column(rows, "from, to", _range, right=True, given_up=2),
+        column(rows, "range", _range, right=True, given_up=2),
         column(rows, "HBM", _hbm, right=True),
         column(rows, "sent per step", _sent, right=True, given_up=1),
     ]
 
 
-def _name(row: Suggestion) -> str:
+def name_of(row: Suggestion) -> str:
     """The recipe; where it has no name, what it changes."""
     if row.recipe is not None:
         return row.recipe
@@ -112,21 +115,22 @@ def _range(row: Suggestion) -> str:
 
 def _hbm(row: Suggestion) -> str:
     over = not row.fits
-    return format_bytes(row.figures.hbm_bytes) + (" (too much)" if over else "")
+    return format_bytes(row.figures.hbm_bytes) + (" (does not fit)" if over else "")
 
 
 def _sent(row: Suggestion) -> str:
     return row.figures.wire_bound.marked(format_bytes(row.figures.wire_bytes))
 
 
-def _title(found: Suggestions, best: Suggestion) -> str:
+def title_of(found: Suggestions, best: Suggestion) -> str:
+    """`312 us -> 253 us, 18.9% less: FSDP`."""
     before, after = found.own.figures, best.figures
     share = f", {format_share(abs(best.gain))} {'less' if best.gain >= 0 else 'more'}" if best.gain is not None else ""
-    return f"{format_time(before.step_us)} -> {format_time(after.step_us)}{share}: {_name(best)}"
+    return f"{format_time(before.step_us)} -> {format_time(after.step_us)}{share}: {name_of(best)}"
 
 
 def _full(found: Suggestions, best: Suggestion, width: int) -> Iterator[Text]:
-    for line in _changes(best):
+    for line in changes_of(best):
         yield from hanging(Text(line), width)
     for line in best.constraints:
         yield from hanging(Text(line), width)
@@ -137,14 +141,14 @@ def _full(found: Suggestions, best: Suggestion, width: int) -> Iterator[Text]:
         yield from (Text(f"  {line}", style="cyan") for line in best.code)
 
 
-def _changes(best: Suggestion) -> Iterator[str]:
+def changes_of(best: Suggestion) -> Iterator[str]:
     """One line for each array whose sharding changes."""
     changed = [spec for spec in best.specs if spec.is_changed]
     for spec in changed:
         yield _change(spec)
     kept = len(best.specs) - len(changed)
     if kept:
-        yield f"{plural(kept, 'other array')} stay{'s' * (kept == 1)} as {'it is' if kept == 1 else 'they are'}"
+        yield f"{plural(kept, 'other array')} {'is' if kept == 1 else 'are'} unchanged"
 
 
 def _change(spec: SuggestedSpec) -> str:
@@ -153,8 +157,9 @@ def _change(spec: SuggestedSpec) -> str:
     return f"{noun}{spec.name}{many}: {spec.before or 'left open'} -> {spec.after or 'left open'}"
 
 
-def _effort(found: Suggestions) -> Iterator[str]:
-    failed = f", {found.failed} of them refused" if found.failed else ""
+def effort_of(found: Suggestions) -> Iterator[str]:
+    """How it was searched, a line each."""
+    failed = f", {found.failed} of which failed" if found.failed else ""
     yield (
         f"{plural(found.space, 'way')} to shard it, {found.ranked:,} ranked with Shardy, "
         f"{found.compiled + found.failed} compiled{failed}, in {format_time(1e6 * found.seconds)}"
@@ -163,8 +168,8 @@ def _effort(found: Suggestions) -> Iterator[str]:
         yield f"stopped early: {found.stopped}"
     if found.refused:
         yield (
-            f"{plural(found.refused, 'sharding')} left out: priced below what the chips can do at their peak, so the "
-            "price is wrong"
+            f"{plural(found.refused, 'sharding')} left out: predicted faster than the chips can be at their peak, so "
+            "the prediction is wrong"
         )
     if found.recipes:
         best = list(found.recipes.items())[:4]
@@ -172,9 +177,9 @@ def _effort(found: Suggestions) -> Iterator[str]:
     if found.freed:
         named = ", ".join(found.freed[:3])
         if found.freed_gain is None:
-            yield f"kept as the program asks: {named}; free it with --free {found.freed[0]} to search it too"
+            yield f"kept as the program requests: {named}; --free {found.freed[0]} searches it too"
         elif found.freed_gain > _LARGE_GAIN:
             share = format_share(found.freed_gain)
-            yield f"kept as the program asks: {named}; --free {found.freed[0]} would save {share} more"
+            yield f"kept as the program requests: {named}; --free {found.freed[0]} would save {share} more"
         else:
-            yield f"kept as the program asks: {named}; freeing it makes no step faster"
+            yield f"kept as the program requests: {named}; freeing it does not make the step faster"

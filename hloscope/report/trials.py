@@ -30,7 +30,7 @@ def labelled(trials: Trials | None) -> Iterator[tuple[str, str]]:
     if trials.not_tried is not None:
         yield "not tried", trials.not_tried
     elif trials.stopped:
-        yield "not tried", "the rest of the changes, for want of time: --try gives more"
+        yield "not tried", "the remaining changes, for lack of time: --try allows more"
 
 
 _NEAR = 1.5
@@ -47,8 +47,8 @@ def gains(before: Figures | None, trial: Trial) -> str:
     """`492 us (458 to 528) -> 73.9 us (68.8 to 79.3), 85.0% less; sends 14.7 MB -> 0 B; HBM 50.7 MB -> 50.4 MB`."""
     after = trial.after
     if before is None or after is None:
-        return trial.problem or "nothing is known of it"
-    tie = ", a tie within what is known" if is_tie(after, before) else ""
+        return trial.problem or "its cost is unknown"
+    tie = ", a tie within the error of the prediction" if is_tie(after, before) else ""
     words = [f"{_step(before)} -> {_step(after)}{_difference(before.step_us, after.step_us)}{tie}"]
     axes = dict.fromkeys((*before.wire_bytes_by_axis, *after.wire_bytes_by_axis))
     for axis in axes:
@@ -71,25 +71,25 @@ def _conditions(trial: Trial) -> Iterator[str]:
         yield _asked_of_callers(trial)
     if trial.frees_output:
         becomes = f": {', '.join(trial.opened)}" if trial.opened else ""
-        yield f"where the result may be sharded otherwise than was asked for{becomes}"
+        yield f"if the result may have another sharding than the requested one{becomes}"
     if trial.pads:
-        yield "what the wrapper costs that pads and cuts is not in these figures"
+        yield "these figures leave out the cost of the wrapper that pads and slices"
 
 
 def _asked_of_callers(trial: Trial) -> str:
-    """`where x can be made so: moving it there takes about 412 us`."""
+    """`if x can be created with that sharding: moving it there takes about 412 us`."""
     names = list(trial.moves)
     if len(names) > _SHOWN:
         names[_SHOWN - 1 :] = [f"{len(names) - _SHOWN + 1} others"]
     listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
     them = "them" if len(names) > 1 else "it"
     if trial.moving_us is None:
-        cost = f"what moving {them} there takes is not known"
+        cost = f"the time to move {them} there is unknown"
     elif trial.moving_us == 0:
-        cost = f"cutting {them} further moves nothing"
+        cost = f"slicing {them} further moves nothing"
     else:
         cost = f"moving {them} there takes about {format_time(trial.moving_us)}"
-    return f"where {listed} can be made so: {cost}"
+    return f"if {listed} can be created with that sharding: {cost}"
 
 
 def _step(figures: Figures) -> str:

@@ -27,10 +27,11 @@ from hloscope.verification.model import (
 _SAME = 0.005
 _MANY_TIMES = 10
 _SOURCES: dict[ToleranceSource, str] = {
-    "rounding": "Allowed is a share of the typical size of elements. The reference was run with every value that it "
-    "stores, and every partial sum, moved by its rounding. At least 1.5 times what that changed is allowed.",
-    "types": "Allowed is a share of the typical size of elements, from types and lengths of sums alone.",
-    "user": "Allowed is what --rtol and --atol say.",
+    "rounding": "Allowed is relative to the typical magnitude of the elements. The reference was run again with every "
+    "stored value and every partial sum perturbed by its rounding error. At least 1.5 times the resulting change is "
+    "allowed.",
+    "types": "Allowed is relative to the typical magnitude of the elements, from types and lengths of sums alone.",
+    "user": "Allowed is set by --rtol and --atol.",
 }
 
 
@@ -38,7 +39,7 @@ def lines(found: Verification, width: int) -> Iterator[Text]:
     """The verdict first, then numbers, communication and memory, then findings."""
     inner = width - INDENT
     yield from _headline(found, width)
-    yield from section("Numbers", _numbers(found, inner), inner)
+    yield from section("Numerics", _numbers(found, inner), inner)
     rows = traffic_rows(found.communication, found.target, found.reference)
     yield from section("Bytes one device sends per step", _communication(found, rows, inner), inner)
     yield from section("Memory of one device", _memory(found, inner), inner)
@@ -56,13 +57,15 @@ def as_document(found: Verification) -> VerificationDocument:
 def _headline(found: Verification, width: int) -> Iterator[Text]:
     yield from fold(Text(found.target.target, style="bold"), width)
     place = f" on {found.target.slice.name}" if found.target.slice is not None else ""
-    yield from fold(Text(f"against {found.reference.target}{place}"), width)
-    errors = sum(finding.severity == "error" for finding in found.findings)
-    verdict = _passed(found) if found.passed else Text(f"failed: {plural(errors, 'error')}", style="bold red")
-    yield from fold(verdict, width)
+    yield from fold(Text(f"compared with {found.reference.target}{place}"), width)
+    yield from fold(verdict_of(found), width)
 
 
-def _passed(found: Verification) -> Text:
+def verdict_of(found: Verification) -> Text:
+    """Whether it passed, and what was left out."""
+    if not found.passed:
+        errors = sum(finding.severity == "error" for finding in found.findings)
+        return Text(f"failed: {plural(errors, 'error')}", style="bold red")
     if not found.exceptions:
         return Text("passed", style="bold green")
     return Text(f"passed, except: {'; '.join(found.exceptions)}", style="bold yellow")
@@ -75,19 +78,20 @@ def _numbers(found: Verification, width: int) -> Iterator[Text]:
         return
     sizes = " ".join(f"{letter}={size}" for letter, size in numerics.dims.items())
     scaled = f" at {sizes}" if sizes else ""
-    yield from fold(Text(f"both run on {numerics.ran_on}{scaled}, seed {numerics.seed}"), width)
+    yield from fold(Text(f"both were run on {numerics.ran_on}{scaled}, seed {numerics.seed}"), width)
     if numerics.inputs:
         yield from fold(Text(" · ".join(numerics.inputs), style="dim"), width)
-    yield from table_lines(_number_columns(numerics.comparisons), width)
+    yield from table_lines(number_columns(numerics.comparisons), width)
     for source in dict.fromkeys(output.tolerance.source for output in numerics.comparisons):
         yield from fold(Text(_SOURCES[source], style="dim"), width)
 
 
-def _number_columns(comparisons: Sequence[OutputComparison]) -> tuple[Column, ...]:
+def number_columns(comparisons: Sequence[OutputComparison]) -> tuple[Column, ...]:
+    """How the outputs compare, as a table."""
     of_output = partial(column, comparisons)
     return (
         of_output("output", _name, style="bold", breaks=Breaks.BETWEEN_WORDS),
-        of_output("beside", lambda output: output.against, breaks=Breaks.BETWEEN_WORDS),
+        of_output("compared with", lambda output: output.against, breaks=Breaks.BETWEEN_WORDS),
         of_output("elements", lambda output: f"{output.elements:,}", right=True, given_up=1),
         of_output("wrong", _wrong, right=True),
         of_output("allowed", _allowed, right=True, given_up=2),
@@ -112,22 +116,23 @@ def _error(output: OutputComparison) -> str:
     if not output.largest_error:
         return "none"
     if not isfinite(output.largest_error):
-        return "not allowed at all"
+        return "beyond any tolerance"
     if output.largest_error >= _MANY_TIMES:
-        return f"{format_digits(output.largest_error)} times what is allowed"
-    return f"{format_digits(100 * output.largest_error, 3)}% of what is allowed"
+        return f"{format_digits(output.largest_error)} times the allowed error"
+    return f"{format_digits(100 * output.largest_error, 3)}% of the allowed error"
 
 
 def _communication(found: Verification, rows: Sequence[TrafficRow], width: int) -> Iterator[Text]:
     if not rows:
-        yield from fold(Text("Neither moves anything between devices.", style="green"), width)
+        yield from fold(Text("Neither program moves data between devices.", style="green"), width)
         return
-    table = table_lines(_traffic_columns(rows), width)
+    table = table_lines(traffic_columns(rows), width)
     yield from table
-    yield from folded((_verdict(found), legend(table)), width)
+    yield from folded((traffic_verdict(found), legend(table)), width)
 
 
-def _traffic_columns(rows: Sequence[TrafficRow]) -> tuple[Column, ...]:
+def traffic_columns(rows: Sequence[TrafficRow]) -> tuple[Column, ...]:
+    """What both programs move, as a table."""
     of_row = partial(column, rows)
     return (
         of_row("collective", lambda row: row.kind, style="bold"),
@@ -153,20 +158,25 @@ def _time(microseconds: float | None, total: Total) -> str:
     return "" if microseconds is None or not total.collectives else format_time(microseconds)
 
 
-def _verdict(found: Verification) -> Text:
+def traffic_verdict(found: Verification) -> Text:
+    """Whether both move the same, in a sentence."""
     comparison = found.communication
     steps = _steps(found)
     if comparison.same:
-        return Text(f"Both move the same{steps}.", style="green") if not comparison.changes else _spelled(found, steps)
+        return (
+            Text(f"Both move the same bytes{steps}.", style="green")
+            if not comparison.changes
+            else _spelled(found, steps)
+        )
     totals = _totals(found)
-    return Text(f"In all {totals[0]}, and {totals[1]} in the reference{_times(found.bytes_ratio)}{steps}.")
+    return Text(f"In total {totals[0]}, compared with {totals[1]} in the reference{_times(found.bytes_ratio)}{steps}.")
 
 
 def _spelled(found: Verification, steps: str) -> Text:
     """For the same data in spellings that the compiler may exchange, which can differ in bytes."""
     here, there = _totals(found)
-    amounts = "" if here == there else f": {here}, and {there} in the reference{_times(found.bytes_ratio)}"
-    return Text(f"Both move the same data, some of it in another spelling{amounts}{steps}.", style="green")
+    amounts = "" if here == there else f": {here}, compared with {there} in the reference{_times(found.bytes_ratio)}"
+    return Text(f"Both move the same data, some of it with different collectives{amounts}{steps}.", style="green")
 
 
 def _totals(found: Verification) -> tuple[str, str]:
@@ -176,12 +186,12 @@ def _totals(found: Verification) -> tuple[str, str]:
 
 
 def _steps(found: Verification) -> str:
-    """`; a step takes 312 us, and 253 us in the reference (1.23 times as much)`; nothing where one is not priced."""
+    """`; a step takes 312 us, compared with 253 us in the reference (1.23 times as much)`; empty if one is unpriced."""
     times = [analysis.time for analysis in (found.target, found.reference) if analysis.time is not None]
     if len(times) < 2:
         return ""
     shown = [time.bound.marked(format_time(time.step_us)) for time in times]
-    return f"; a step takes {shown[0]}, and {shown[1]} in the reference{_times(found.time_ratio)}"
+    return f"; a step takes {shown[0]}, compared with {shown[1]} in the reference{_times(found.time_ratio)}"
 
 
 def _times(ratio: float | None) -> str:

@@ -28,8 +28,8 @@ GUESSED = "?"
 """What stands behind axes that are guessed."""
 
 GUESSED_LEGEND = (
-    "? marks guessed axes: the text is the program of one of several slices and does not say which axis crosses them, "
-    "as --dcn would"
+    "? marks guessed axes: the text is the program of one of several slices and does not say which axis crosses them; "
+    "--dcn does"
 )
 
 

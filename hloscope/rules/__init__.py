@@ -25,17 +25,17 @@ from hloscope.rules.rule import (
 
 @front_door
 def pages() -> Mapping[str, RuleDoc]:
-    """The page of every rule, and of what else commands find, by name."""
+    """The page of every rule, and of every other finding of a command, by name."""
     found: Mapping[str, RuleDoc] = import_module("hloscope.report.pages").pages()
     return {name: in_python_words(page) for name, page in found.items()}
 
 
 @front_door
 def page(name: str) -> RuleDoc:
-    """The page of one.
+    """The page of one rule or other finding.
 
     Args:
-        name: A rule, or what else a command finds: `exposed-collective`.
+        name: A rule, or another finding of a command: `exposed-collective`.
 
     Raises:
         NotationError: No command finds anything of that name.
@@ -47,13 +47,13 @@ def page(name: str) -> RuleDoc:
 
 @front_door
 def failed_cases(name: str | None = None) -> Mapping[str, tuple[str, ...]]:
-    """What the cases of plug-ins' rules show to be wrong with them, each of which is run.
+    """Runs the cases of plug-ins' rules, and returns what they show to be wrong.
 
     Args:
         name: One rule; None for all that plug-ins of the project, or of `load_plugins`, bring.
 
     Returns:
-        By the rule's name what is wrong; nothing where each case is as it says.
+        What is wrong, by the rule's name; nothing where every case is as it says.
 
     Raises:
         NotationError: There is no such rule, it is hloscope's own, or no plug-in brings one.

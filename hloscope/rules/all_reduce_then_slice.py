@@ -1,15 +1,15 @@
-"""An all-reduce of which each device keeps only its own part.
+"""An all-reduce of which each device keeps only its own shard.
 
 What it does: reports an all-reduce whose result is only ever read through slices at the device's own position.
 
-Why it matters: a reduce-scatter gives each device its part for half the bytes and half the time.
+Why it matters: a reduce-scatter gives each device its shard for half the bytes and half the time.
 
 Example: an einsum with a sharded contracting dimension and `out_sharding=P('X', 'Y')`, which today's TPU compiler
-prints as an all-reduce over `Y` and a slice when the result is small.
+turns into an all-reduce over `Y` and a slice when the result is small.
 
-Use instead: `jax.lax.psum_scatter` under `shard_map`; or leave that dimension unsharded where the result is small. Of
-maxima and minima, for which JAX has no scatter: `jax.lax.all_to_all`, and the reduction on each device. Where the
-compiler makes this of a `psum_scatter`: `tiled=True`, and one mesh axis at a time.
+Use instead: `jax.lax.psum_scatter` under `shard_map`; or leave that dimension unsharded where the result is small. For
+maxima and minima, which have no scatter in JAX: `jax.lax.all_to_all`, and the reduction on each device. Where the
+compiler lowers a `psum_scatter` to this: `tiled=True`, and one mesh axis at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCATTERS = ("reduce_scatter", "psum_scatter")
 
 
 class AllReduceThenSlice(BuiltinRule, name="all-reduce-then-slice", severity=Severity.WARNING):
-    """An all-reduce of which each device keeps only its own part."""
+    """An all-reduce of which each device keeps only its own shard."""
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each all-reduce of which only the device's own slices are read."""
@@ -33,15 +33,15 @@ class AllReduceThenSlice(BuiltinRule, name="all-reduce-then-slice", severity=Sev
                 yield finding_at(
                     self,
                     collective,
-                    f"{over_axes(collective)} of {', '.join(map(str, collective.operand_shapes))} is paid for, "
-                    f"and only {', '.join(map(str, collective.result_slices))} of it is kept",
+                    f"{over_axes(collective)} reduces {', '.join(map(str, collective.operand_shapes))}, "
+                    f"but only {', '.join(map(str, collective.result_slices))} of the result is used",
                     fix=_fix(collective),
                 )
 
 
 def _fix(collective: Collective) -> str:
     if collective.reduction not in (None, "add"):
-        return "exchange the parts with jax.lax.all_to_all under shard_map and reduce them there: half the bytes"
+        return "exchange the shards with jax.lax.all_to_all under shard_map and reduce them locally: half the bytes"
     if collective.op_name is not None and collective.op_name.endswith(_SCATTERS):
-        return "the compiler made this of a psum_scatter: try it with tiled=True, over one mesh axis at a time"
+        return "the compiler lowered a psum_scatter to this: try it with tiled=True, over one mesh axis at a time"
     return "write it as jax.lax.psum_scatter under shard_map: half the bytes"

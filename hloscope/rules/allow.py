@@ -26,10 +26,10 @@ from hloscope.findings import UNUSED_ALLOW, Finding, Severity, page_of_finding
 
 UNUSED_PAGE = page_of_finding(
     UNUSED_ALLOW,
-    "An allow accepts nothing.",
-    "reports an allow, on the command line, in the targets file or in a comment, of which nothing is found.",
-    "what it accepted is gone; what comes back in its place would be accepted unseen.",
-    "`# hloscope: allow small-collectives: once per step`, above a sum that is now one with others.",
+    "An `allow` that matches nothing.",
+    "reports an `allow`, on the command line, in the targets file or in a comment, that matches no finding.",
+    "what it accepted is gone; something new that matches it would be accepted unseen.",
+    "`# hloscope: allow small-collectives: once per step`, above a sum that is now combined with others.",
     "remove it.",
     severity=Severity.NOTE,
 )
@@ -76,7 +76,7 @@ def parse_allow(text: str, *, known_rules: Iterable[str], where: str = "--allow"
     rule = what if what in rules else None
     if rule is None and what not in set(Kind) and not {"*", "?"} & set(what):
         fix = did_you_mean(what, (*rules, *Kind), "hloscope rules lists them")
-        raise NotationError(f"{where}: there is no rule and no kind of collective {what!r}", fix=fix)
+        raise NotationError(f"{where}: {what!r} is neither a rule nor a kind of collective", fix=fix)
     selector = parse_selector(subject if rule is None else f"*{subject.removeprefix(rule)}", where=where)
     return Allow(rule=rule, selector=selector, reason=match["reason"].strip(), where=where)
 
@@ -145,6 +145,6 @@ def _unused(allow: Allow) -> Finding:
     return Finding(
         rule=UNUSED_ALLOW,
         severity=Severity.NOTE,
-        message=f"{allow.where} allows {allow}, and nothing of it was found: {allow.reason}",
+        message=f"{allow.where} allows {allow}, but it matches nothing: {allow.reason}",
         fix="remove it",
     )

@@ -1,15 +1,15 @@
 """A collective that moves the same values in every iteration of a loop.
 
-What it does: reports a collective in a loop when what it moves does not change from one iteration to the next. Of loops
-in loops it is the innermost one that counts.
+What it does: reports a collective in a loop when what it moves does not change from one iteration to the next. In
+nested loops only the innermost one counts.
 
-Why it matters: the same bytes cross the network again and again, and the loop waits each time.
+Why it matters: the same bytes cross the network in every iteration, and the loop waits for them each time.
 
 Example: a scan over experts that takes `W[e]` of weights sharded over their expert dimension: all of `W` is gathered
 for each expert.
 
-Use instead: move once, before the loop (`with_sharding_constraint` on the operand outside it), if there is memory for
-the result; or shard a dimension that the loop does not index; or let the data travel to the weights.
+Use instead: move it once, before the loop (`with_sharding_constraint` on the operand outside it), if there is memory
+for the result; or shard a dimension that the loop does not index; or move the data to the weights instead.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CollectiveInLoop(BuiltinRule, name="collective-in-loop", severity=Severity
                     collective,
                     f"{over_axes(collective)} moves the same {_amount(collective)} in {_iterations(collective)}",
                     fix="move it once before the loop, shard a dimension that the loop does not index, "
-                    "or let the other operand travel instead",
+                    "or move the other operand instead",
                 )
 
 

@@ -1,18 +1,18 @@
-"""A collective on the longest chain of operations that need each other.
+"""A collective on the longest chain of dependent operations.
 
-What it does: finds the step's critical path, the longest chain of operations of which each needs the one before it, and
-reports the collectives on it. Iterations of a loop count one after the other. It is silent until it is selected
-(`--select collective-on-critical-path`) or made active in the targets file, because most programs have such a
-collective, and it says nothing of how it could be less.
+What it does: finds the step's critical path, the longest chain of operations in which each depends on the one before,
+and reports the collectives on it. Iterations of a loop count one after the other. It is silent until it is selected
+(`--select collective-on-critical-path`) or made active in the targets file: most programs have such a collective, and
+the rule cannot say how to avoid it.
 
 Why it matters: however the same instructions are ordered, the predicted step is never shorter than that chain. Other
-work may run beside a collective on it, but only another sharding, or an algorithm that moves it in parts, shortens the
-chain. Operations whose time is not known count as none, so the chain is a lower bound.
+work may overlap with a collective on it, but only another sharding, or an algorithm that moves the data in chunks,
+shortens the chain. Operations whose time is unknown count as zero, so the chain is a lower bound.
 
-Example: weights that are gathered right before the matmul that multiplies them, which itself starts from the result of
-the layer before.
+Example: weights that are gathered right before the matmul that uses them, when that matmul depends on the result of
+the previous layer.
 
-Use instead: a sharding of the operands that needs no movement there; a collective matmul, which multiplies one part
+Use instead: a sharding of the operands that needs no movement there; a collective matmul, which multiplies one chunk
 while the next one moves; or a value that does not depend on what was just computed, such as the next layer's weights.
 """
 
@@ -27,11 +27,11 @@ from hloscope.units import format_time
 
 
 class CollectiveOnCriticalPath(BuiltinRule, name="collective-on-critical-path", severity=Severity.NOTE):
-    """A collective on the longest chain of operations that need each other.
+    """A collective on the longest chain of dependent operations.
 
     Attributes:
-        active: Whether it is looked for at all.
-        share: The share of the critical path's time from which on it is reported.
+        active: Whether the rule runs at all.
+        share: The smallest share of the critical path's time that is reported.
     """
 
     active: bool = False
@@ -53,6 +53,6 @@ class CollectiveOnCriticalPath(BuiltinRule, name="collective-on-critical-path", 
                     self,
                     collective,
                     f"{over_axes(collective)} takes {format_time(time_us)} of a critical path of at least "
-                    f"{format_time(path.time_us)}, which no order of the same instructions shortens",
-                    fix="let it move something else: another sharding, a collective matmul, or what is known earlier",
+                    f"{format_time(path.time_us)}, which no reordering of the same instructions shortens",
+                    fix="take it off the path: another sharding, a collective matmul, or data that is ready earlier",
                 )

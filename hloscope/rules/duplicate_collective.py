@@ -1,10 +1,10 @@
 """The same values moved twice in the same way.
 
-What it does: reports collectives of one kind over the same groups that move the same values as another one before them,
-in arrays of the same shapes and, where they reduce, with the same reduction. Those in different branches are not
-reported, since only one of them runs.
+What it does: reports collectives of one kind over the same groups that move the same values as an earlier one, in
+arrays of the same shapes and, where they reduce, with the same reduction. Those in different branches are not reported,
+since only one of them runs.
 
-Why it matters: the second could have used what the first one brought, if there was memory to keep it.
+Why it matters: the second could have reused the result of the first, if there was memory to keep it.
 
 Example: weights gathered in the forward pass and again in the rematerialized backward pass; fully sharded data
 parallelism does that on purpose, which is why this is a note.
@@ -50,8 +50,8 @@ class DuplicateCollective(BuiltinRule, name="duplicate-collective", severity=Sev
                     self,
                     collective,
                     f"{over_axes(collective)} moves the same values as %{first.name} at {place_of(first)}",
-                    fix="if there is memory for it, keep what the first one brought: bind it to a name, or save it "
-                    "under jax.checkpoint",
+                    fix="if memory allows, keep the result of the first one: bind it to a name, or save it with a "
+                    "jax.checkpoint policy",
                 )
 
 

@@ -1,14 +1,15 @@
 """A collective that the step waits for.
 
-What it does: reports collectives whose exposed time, which nothing hides, is a large share of the predicted step, with
-the longest matmul that each could be hidden behind.
+What it does: reports collectives whose exposed time is a large share of the predicted step, with the longest matmul
+that each could be overlapped with.
 
-Why it matters: communication beside computation is free; communication that the matrix units wait for is not.
+Why it matters: communication that overlaps with computation is free; communication that the matrix units wait for is
+not.
 
 Example: an all-gather of all experts' weights in each iteration of a scan: 73 of 76 ms on a v5e.
 
 Use instead: less movement (another sharding), or overlap: a collective matmul that multiplies one chunk while the next
-travels, weights of the next layer fetched during this one, or gradients of one layer summed during the next.
+moves, weights of the next layer prefetched during this one, or gradients of one layer summed during the next.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_time
 
 _RELATIONS = {
-    Relation.INDEPENDENT: "which neither needs it nor feeds it",
-    Relation.CONSUMER: "which uses it (a collective matmul moves one part while another is multiplied)",
-    Relation.PRODUCER: "which makes what it moves (a collective matmul moves one part while another is multiplied)",
+    Relation.INDEPENDENT: "which is independent of it",
+    Relation.CONSUMER: "which consumes it (a collective matmul moves one chunk while it multiplies another)",
+    Relation.PRODUCER: "which produces what it moves (a collective matmul moves one chunk while it multiplies another)",
 }
 _AHEAD = {
-    Kind.ALL_GATHER: "fetch one layer ahead",
-    Kind.ALL_REDUCE: "sum one layer's values while the next is computed",
-    Kind.REDUCE_SCATTER: "sum one layer's values while the next is computed",
+    Kind.ALL_GATHER: "prefetch it one layer ahead",
+    Kind.ALL_REDUCE: "overlap the sum with the computation of the next layer",
+    Kind.REDUCE_SCATTER: "overlap the sum with the computation of the next layer",
 }
 
 
@@ -38,7 +39,7 @@ class ExposedCollective(BuiltinRule, name="exposed-collective", severity=Severit
     """A collective that the step waits for.
 
     Attributes:
-        share: The share of the step's time from which on it is reported.
+        share: The smallest share of the step's time that is reported.
         min_exposed_us: Less time per step is not reported, whatever its share.
     """
 
@@ -56,8 +57,8 @@ class ExposedCollective(BuiltinRule, name="exposed-collective", severity=Severit
                 yield finding_at(
                     self,
                     collective,
-                    f"the step waits {format_time(exposed_us)} of {format_time(step_us)} "
-                    f"({100 * exposed_us / step_us:.0f}%) for {over_axes(collective)}",
+                    f"{over_axes(collective)} is exposed for {format_time(exposed_us)} of the "
+                    f"{format_time(step_us)} step ({100 * exposed_us / step_us:.0f}%)",
                     fix=what_to_do(collective),
                 )
 
@@ -73,13 +74,13 @@ def what_to_do(collective: Collective, ahead: str | None = None) -> str:
         collective: One that the step waits for.
         ahead: What another layer could do meanwhile, where that is known better than by its kind.
     """
-    try_others = "try other shardings against it (hloscope explain)"
+    try_others = "try other shardings (hloscope explain)"
     overlap, exposed_us = collective.overlap, collective.exposed_us
     if overlap is None:
-        no_matmul = "" if ahead else "hide it: there is no matmul near it, so "
+        no_matmul = "" if ahead else "with no matmul nearby, "
         return f"{try_others}, or {no_matmul}{ahead or _AHEAD.get(collective.kind, 'start it earlier')}"
     if exposed_us is not None and overlap.time_us < _LITTLE * exposed_us:
-        return f"{try_others}: no matmul near it could hide a tenth of it"
+        return f"{try_others}: no nearby matmul could overlap even a tenth of it"
     return f"{try_others}, or {_how_to_hide(collective)}"
 
 
@@ -88,7 +89,7 @@ def _how_to_hide(collective: Collective) -> str:
     overlap = collective.overlap
     assert overlap is not None
     place = short_source(overlap.source) or f"%{overlap.name}"
-    matmul = f"overlap it with the matmul of {place}, {_RELATIONS[overlap.relation]}"
+    matmul = f"overlap it with the matmul at {place}, {_RELATIONS[overlap.relation]}"
     if collective.exposed_us is None or overlap.time_us >= collective.exposed_us:
         return matmul
-    return f"{matmul}; that hides at most {format_time(overlap.time_us)} of {format_time(collective.exposed_us)}"
+    return f"{matmul}; that overlaps at most {format_time(overlap.time_us)} of {format_time(collective.exposed_us)}"

@@ -40,7 +40,7 @@ class Facts:
         return self.analysis.collectives
 
     def moving(self, payload_bytes: int) -> tuple[Collective, ...]:
-        """The collectives that are understood and move so much each time; what is not known may be as much as that.
+        """The collectives that move at least so much each time; unknown amounts are included, opaque ones are not.
 
         Groups of one device send nothing, and are left out.
         """
@@ -54,12 +54,12 @@ class Facts:
 
     @cached_property
     def sending(self) -> tuple[Collective, ...]:
-        """The collectives of which it is known that they send bytes."""
+        """The collectives that are known to send bytes."""
         return tuple(collective for collective in self.collectives if collective.wire_bytes)
 
     @cached_property
     def explained(self) -> tuple[tuple[Collective, Reason], ...]:
-        """The collectives of which it is known why they are there, each with the evidence."""
+        """The collectives whose reason is known, each with the evidence."""
         return tuple(
             (collective, collective.reason) for collective in self.collectives if collective.reason is not None
         )
@@ -93,7 +93,7 @@ class Facts:
         return None if self.module is None else HloGraph(self.module)
 
     def dataflow(self, computation: str) -> Any:
-        """What needs what in a computation, as a `networkx.DiGraph`; None without the HLO.
+        """The dependencies of a computation's instructions, as a `networkx.DiGraph`; None without the HLO.
 
         Nodes are names of instructions, with the `HloInstruction` as `instruction`; an edge leads from an operand to
         its user. `networkx.ancestors(facts.dataflow(c.computation), c.name)` is all that has to run before `c`.
@@ -108,7 +108,7 @@ class Facts:
 
     @cached_property
     def critical_path(self) -> CriticalPath | None:
-        """The longest chain of operations that need each other; None when the step was not priced."""
+        """The longest chain of dependent operations; None when the step was not priced."""
         if self.graph is None or self.step_us is None or self.slice is None or self.slice.chip is None:
             return None
         from hloscope.cost.critical_path import find_critical_path

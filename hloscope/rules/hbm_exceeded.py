@@ -1,14 +1,14 @@
-"""A program that does not fit into the memory of a device.
+"""A program that does not fit in the memory of a device.
 
-What it does: reports a program that the compiler refuses for want of HBM. It is compiled once more with that check
-off, so that everything else about it is still known.
+What it does: reports a program that the compiler rejects for lack of HBM. It is compiled once more with that check off,
+so that everything else about it is still known.
 
 Why it matters: it will not start.
 
 Example: a training step of 20 GB on a v5e with 16 GiB.
 
-Use instead: shard its largest arguments over one more axis, donate what is replaced, rematerialize, or use a larger
-chip or slice.
+Use instead: shard its largest arguments over one more axis, donate arguments that are replaced, rematerialize, or use
+a larger chip or slice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LARGEST_SHOWN = 3
 
 
 class HbmExceeded(BuiltinRule, name="hbm-exceeded", severity=Severity.ERROR):
-    """A program that does not fit into the memory of a device."""
+    """A program that does not fit in the memory of a device."""
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields an error when the compiler says so, or the peak is more than there is."""
@@ -32,11 +32,11 @@ class HbmExceeded(BuiltinRule, name="hbm-exceeded", severity=Severity.ERROR):
         if memory.fits is False or (memory.fits is None and share is not None and share > 1):
             yield finding_of(
                 self,
-                f"the program does not fit into a device's {format_capacity(memory.hbm_bytes)} HBM",
+                f"the program does not fit in a device's {format_capacity(memory.hbm_bytes)} of HBM",
                 why=_largest(facts),
                 cost=f"{format_bytes(memory.peak_bytes)} on each device" if memory.peak_bytes else None,
-                fix="shard the largest over one more axis, donate what is replaced, rematerialize, "
-                "or name a larger chip or slice",
+                fix="shard the largest over one more axis, donate arguments that are replaced, rematerialize, "
+                "or use a larger chip or slice",
             )
 
 

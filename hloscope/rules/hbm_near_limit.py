@@ -1,6 +1,7 @@
 """A program that nearly fills the memory of a device.
 
-What it does: reports a program whose arguments, outputs, temporaries and code take more than a share of the chip's HBM.
+What it does: reports a program whose arguments, outputs, temporaries and code take more than a given share of the
+chip's HBM.
 
 Why it matters: the runtime, other programs on the chip and the next version of the compiler need room too; a program
 at 98% fits today and fails tomorrow.
@@ -35,7 +36,7 @@ class HbmNearLimit(BuiltinRule, name="hbm-near-limit", severity=Severity.WARNING
         if share is not None and self.share < share <= 1:
             yield finding_of(
                 self,
-                f"the program takes {100 * share:.1f}% of a device's {format_capacity(memory.hbm_bytes)} HBM",
+                f"the program uses {100 * share:.1f}% of a device's {format_capacity(memory.hbm_bytes)} of HBM",
                 cost=f"{format_bytes(memory.peak_bytes)} on each device",
                 fix="donate arguments, rematerialize activations, or shard large arguments over one more axis",
             )

@@ -1,13 +1,13 @@
-"""An array that the partitioner replicates because it knows no other way between two shardings.
+"""An array that the partitioner replicates because it has no other way between two shardings.
 
 What it does: turns the compiler's warning "Involuntary full rematerialization" into a finding with the operation, its
 line and both shardings.
 
-Why it matters: every device then holds and computes the whole array, on top of the bytes that gather it.
+Why it matters: every device then holds and computes the full array, on top of the bytes that gather it.
 
-Example: an array sharded over two axes in one order that a later constraint wants over the same axes in another.
+Example: an array sharded over two axes in one order, which a later constraint requests in the other order.
 
-Use instead: a `with_sharding_constraint` to a sharding in between, from which each step is one all-to-all or gather.
+Use instead: a `with_sharding_constraint` with an intermediate sharding, so that each step is one all-to-all or gather.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hloscope.rules.rule import BuiltinRule
 
 
 class InvoluntaryRematerialization(BuiltinRule, name="involuntary-rematerialization", severity=Severity.WARNING):
-    """An array that the partitioner replicates because it knows no other way between two shardings."""
+    """An array that the partitioner replicates because it has no other way between two shardings."""
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each of the compiler's."""
@@ -29,10 +29,10 @@ class InvoluntaryRematerialization(BuiltinRule, name="involuntary-rematerializat
             yield finding_of(
                 self,
                 f"{replicated.shape} at {_place(replicated)} is replicated "
-                f"on its way from {replicated.before} to {replicated.after}",
+                f"while it is resharded from {replicated.before} to {replicated.after}",
                 source=users_line(replicated.source),
                 why="the partitioner cannot go from one sharding to the other in one step",
-                fix="put a with_sharding_constraint in between, one axis at a time",
+                fix="add a with_sharding_constraint in between that moves one axis at a time",
             )
 
 

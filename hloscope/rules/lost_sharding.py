@@ -1,14 +1,14 @@
-"""A dimension that loses its sharding because an operation cannot work on parts of it.
+"""A dimension that loses its sharding because an operation cannot work on shards of it.
 
-What it does: reports an all-gather, also one that XLA spells as an all-reduce, or an all-to-all of a dimension that was
-sharded before an operation and is whole for it, although nobody asked for that: the operation needs the whole
-dimension, merges it with another, or has no sharding rule.
+What it does: reports an all-gather (or an all-reduce that XLA uses as one) or an all-to-all of a dimension that was
+sharded before an operation and is replicated for it, although the program did not request that: the operation needs
+the full dimension, merges it with another, or has no sharding rule.
 
-Why it matters: the whole array is moved, and often all that follows runs replicated.
+Why it matters: the full array is moved, and often everything after it runs replicated.
 
 Example: `jnp.sort` or an FFT along a sharded dimension; a reshape that merges a sharded dimension into another one.
 
-Use instead: shard another dimension there; or `shard_map` with an algorithm that works on parts.
+Use instead: shard a different dimension there; or `shard_map` with an algorithm that works on shards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOSING = (ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.MERGED_DIMENSIONS, Reaso
 
 
 class LostSharding(BuiltinRule, name="lost-sharding", severity=Severity.WARNING):
-    """A dimension that loses its sharding because an operation cannot work on parts of it.
+    """A dimension that loses its sharding because an operation cannot work on shards of it.
 
     Attributes:
         min_payload_bytes: Smaller transfers are not reported.
@@ -47,5 +47,5 @@ class LostSharding(BuiltinRule, name="lost-sharding", severity=Severity.WARNING)
                 collective,
                 f"{reason.moved.name if reason.moved else 'an array'} loses its sharding at "
                 f"{operation.name if operation else 'an operation'}: {over_axes(collective)}",
-                fix="shard another dimension there, or work on the parts under shard_map",
+                fix="shard a different dimension there, or work on the shards under shard_map",
             )

@@ -1,8 +1,8 @@
-"""Traffic of every layer on the network between slices.
+"""Per-layer traffic on the network between slices.
 
-What it does: reports a collective over DCN that runs in a loop, or that is no reduction: all-gathers and all-to-alls
-of activations or weights, and reductions of every layer. A reduction once per step, as data parallelism
-needs it, is what DCN is for, and so is a permute, as pipelines need it.
+What it does: reports a collective over DCN that runs in a loop, or that is not a reduction: all-gathers and all-to-alls
+of activations or weights, and reductions in every layer. A reduction once per step, as in data parallelism, is what
+DCN is for, and so is a permute, as in pipelines.
 
 Why it matters: a chip has 7 to 14 times less bandwidth over DCN than over one ICI link, so tensor, expert or fully
 sharded data parallelism across slices waits for the network in every layer.
@@ -25,7 +25,7 @@ _CROSSING = (Link.DCN, Link.BOTH)
 
 
 class ModelParallelOverDcn(BuiltinRule, name="model-parallel-over-dcn", severity=Severity.WARNING):
-    """Traffic of every layer on the network between slices.
+    """Per-layer traffic on the network between slices.
 
     Attributes:
         min_payload_bytes: Smaller transfers are not reported.
@@ -37,13 +37,13 @@ class ModelParallelOverDcn(BuiltinRule, name="model-parallel-over-dcn", severity
         """Yields a warning for each collective that DCN should not carry."""
         for collective in facts.moving(self.min_payload_bytes):
             if collective.link in _CROSSING and _belongs_in_a_slice(collective):
-                often = "in every iteration of a loop" if collective.loops else "and is no reduction"
+                often = "in every iteration of a loop" if collective.loops else "and is not a reduction"
                 yield finding_at(
                     self,
                     collective,
                     f"{over_axes(collective)} crosses DCN {often}",
                     fix=f"keep {','.join(collective.axes) if collective.axes else 'its axis'} within a slice: "
-                    "let --dcn name an axis of data parallelism",
+                    "name a data-parallel axis with --dcn",
                 )
 
 

@@ -1,9 +1,9 @@
-"""A transfer whose bytes the compiled text does not tell.
+"""A transfer whose bytes are not in the compiled text.
 
-What it does: reports every collective of kind `opaque`: a kernel that talks to other chips by itself, or a transfer in
-a form that is not known.
+What it does: reports every collective of kind `opaque`: a kernel that communicates with other chips by itself, or a
+transfer in an unknown form.
 
-Why it matters: its bytes are in no total, so each total it belongs to is a lower bound.
+Why it matters: its bytes are not counted, so every total that it belongs to is a lower bound.
 
 Example: a Pallas kernel with remote copies, printed as a `tpu_custom_call` with `"has_communication":true`.
 
@@ -20,7 +20,7 @@ from hloscope.rules.rule import BuiltinRule
 
 
 class OpaqueCommunication(BuiltinRule, name="opaque-communication", severity=Severity.WARNING):
-    """A transfer whose bytes the compiled text does not tell."""
+    """A transfer whose bytes are not in the compiled text."""
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each opaque collective."""
@@ -29,6 +29,6 @@ class OpaqueCommunication(BuiltinRule, name="opaque-communication", severity=Sev
                 yield finding_at(
                     self,
                     collective,
-                    f"%{collective.name} communicates in a way the text does not tell: totals are lower bounds",
+                    f"%{collective.name} communicates in a way the HLO text does not describe: totals are lower bounds",
                     fix="account for its bytes by hand, or write the transfer with jax.lax collectives",
                 )

@@ -35,8 +35,8 @@ FAILED_PAGE = page_of_finding(
     FAILED,
     "A rule of a plug-in could not be loaded, or failed.",
     "reports a package whose entry point in `hloscope.rules` cannot be loaded, and a plug-in's rule that raises an "
-    "exception or yields something that is not a finding of its own. All other rules have run.",
-    "what a rule did not look at is not known to be fine: `--fail-on` and `hloscope check` exit with 2.",
+    "exception or yields something that is not its own finding. All other rules have run.",
+    "what a rule did not check is not known to be fine: `--fail-on` and `hloscope check` exit with 2.",
     "a rule that reads `collective.reason.moved` of a collective that has no `reason`.",
     "a rule that expects None wherever the analysis does not know something; `hloscope rules --test` runs its cases.",
 )
@@ -93,7 +93,7 @@ def load_plugins(*names: str, root: Path | None = None, where: str = "load_plugi
                 f"the plug-in {name} is hidden by another module of that name",
                 where=where,
                 why=f"this process has imported {hiding}",
-                fix="rename it; or, for another project's, use a process of its own",
+                fix="rename it; or, if it belongs to another project, use a separate process",
             )
 
 
@@ -195,13 +195,13 @@ def _loaded(name: str, where: str, others: Iterable[Plugin]) -> Plugin:
             why=in_words(error) + ("" if line is None else f" ({line})"),
             fix="name a module in the project's folder or of an installed package"
             if is_nowhere
-            else f"mend what importing {name} runs into, or take it off the plug-ins",
+            else f"correct what importing {name} fails on, or remove it from the plug-ins",
         ) from error
     return Plugin(name=name, where=where, rules=tuple(rules))
 
 
 def _mistakes(rule: Any, taken: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What makes something no rule, and how to mend it."""
+    """Why something is not a rule, and how to fix it."""
     name = getattr(rule, "name", None)
     if isinstance(rule, type) or not is_dataclass(rule):
         yield "is not an instance of a dataclass", "decorate its class with @dataclass, and write RULES = (YourRule(),)"
@@ -217,11 +217,11 @@ def _mistakes(rule: Any, taken: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield "has no check that takes the facts", "write def check(self, facts: Facts) -> Iterator[Finding]"
     for option in fields(rule):
         if not isinstance(getattr(rule, option.name), bool | int | float | str):
-            yield f"has the option {option.name}, whose default is no number, text or bool", "give it such a default"
+            yield f"has the option {option.name}, whose default is not a number, text or bool", "give it such a default"
         if not option.init:
             yield f"has the option {option.name}, which cannot be set", "leave out init=False"
     if not all(isinstance(case, Case) for case in getattr(rule, "cases", ())):
-        yield "has a case that is no hloscope.rules.Case", "write cases: ClassVar = (Case(hlo=..., fires=True),)"
+        yield "has a case that is not a hloscope.rules.Case", "write cases: ClassVar = (Case(hlo=..., fires=True),)"
     yield from _mistakes_of_page(rule)
 
 
@@ -259,7 +259,7 @@ def findings_of(rule: Rule, facts: Facts) -> list[Finding]:
             for finding in rule.check(facts):
                 if not _is_its_own(finding, rule):
                     raise TypeError(
-                        f"it yields {_spelled(finding)}, which is no finding of its own: use finding_at or finding_of"
+                        f"it yields {_spelled(finding)}, which is not its own finding: use finding_at or finding_of"
                     )
                 found.append(finding)
     except (TimeLimitError, KeyboardInterrupt):
@@ -271,7 +271,7 @@ def findings_of(rule: Rule, facts: Facts) -> list[Finding]:
             message=f"the rule {rule.name} of the plug-in {plugin.name} failed: {in_words(error)}",
             source=_line_of(error) or _line_of_class(rule),
             why=f"{plugin.name} is named in {plugin.where}",
-            fix=f"mend the rule, or leave it out: --ignore {rule.name}",
+            fix=f"correct the rule, or leave it out: --ignore {rule.name}",
         )
         found.append(failure)
     return found
@@ -286,7 +286,7 @@ def broken_plugins() -> Iterator[Finding]:
                 severity=Severity.ERROR,
                 message=f"{plugin.error.what}, so its rules did not run",
                 why="; ".join(filter(None, (plugin.error.where, plugin.error.why))),
-                fix="mend or uninstall the package",
+                fix="repair or uninstall the package",
             )
 
 

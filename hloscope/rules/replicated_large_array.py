@@ -1,13 +1,13 @@
-"""A large array that every device holds whole.
+"""A large array that is replicated on every device.
 
-What it does: reports an argument, an output or a large array on the way above a size that no mesh axis shards. Of
-arrays on the way only those are told whose sharding in the program as it was written is known.
+What it does: reports an argument, an output or an intermediate array above a given size that no mesh axis shards. An
+intermediate array is reported only if its sharding in the original program is known.
 
-Why it matters: it takes its whole size of every device's memory, and each device reads or writes all of it.
+Why it matters: it takes its full size in every device's memory, and each device reads or writes all of it.
 
 Example: an embedding table of 4 GB with the sharding `P()`, on 64 chips of 16 GB.
 
-Use instead: shard one of its dimensions over an axis: `P('X', None)`; for an output, ask for it with
+Use instead: shard one of its dimensions over an axis: `P('X', None)`; for an output, request it with
 `out_shardings` or a `with_sharding_constraint`.
 """
 
@@ -27,10 +27,10 @@ Array = ArrayFact | IntermediateFact
 
 
 class ReplicatedLargeArray(BuiltinRule, name="replicated-large-array", severity=Severity.WARNING):
-    """A large array that every device holds whole.
+    """A large array that is replicated on every device.
 
     Attributes:
-        min_bytes: A smaller array may be whole everywhere.
+        min_bytes: Smaller arrays are not reported.
     """
 
     min_bytes: int = 100_000_000
@@ -57,8 +57,8 @@ class ReplicatedLargeArray(BuiltinRule, name="replicated-large-array", severity=
         known = array.bytes_per_device
         return finding_of(
             self,
-            f"{what} {array_type(array)} is whole on each of {prod(facts.axis_sizes.values())} devices",
-            cost=None if known is None else f"{format_bytes(known)} of memory on each",
+            f"{what} {array_type(array)} is replicated on all {prod(facts.axis_sizes.values())} devices",
+            cost=None if known is None else f"{format_bytes(known)} of memory on each device",
             fix=_fix(array, facts.axis_sizes),
         )
 

@@ -1,13 +1,13 @@
-"""An array that is gathered, and of which each device then takes its own part again.
+"""An array that is gathered and then sliced back into the shards it came from.
 
-What it does: reports an all-gather all of whose readers take the device's own part back: a slice, or a scatter over the
-same devices.
+What it does: reports an all-gather all of whose consumers take only the device's own shard: a slice, or a scatter over
+the same devices.
 
-Why it matters: the bytes move for nothing; both shardings were the same.
+Why it matters: the bytes move for nothing: the shardings before and after are the same.
 
 Example: an operation without a sharding rule between two sharded ones: its operand is gathered, its result sliced.
 
-Use instead: `shard_map` around the operation that does not mind, or a `with_sharding_constraint` on its result that
+Use instead: `shard_map` around the operation, if it works on shards, or a `with_sharding_constraint` on its result that
 names the sharding of its operand.
 """
 
@@ -20,7 +20,7 @@ from hloscope.rules.rule import BuiltinRule
 
 
 class ReshardingPingPong(BuiltinRule, name="resharding-ping-pong", severity=Severity.WARNING):
-    """An array that is gathered, and of which each device then takes its own part again."""
+    """An array that is gathered and then sliced back into the shards it came from."""
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each gather that is undone."""
@@ -30,6 +30,6 @@ class ReshardingPingPong(BuiltinRule, name="resharding-ping-pong", severity=Seve
                     self,
                     collective,
                     f"{over_axes(collective)} is undone by %{collective.undone_by}, "
-                    "with which each device takes its own part again",
+                    "in which each device takes its own shard again",
                     fix="keep the sharding in between: shard_map, or a with_sharding_constraint on the result",
                 )

@@ -36,7 +36,7 @@ class Rule(Protocol):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class BuiltinRule:
-    """A rule that hloscope brings: a frozen dataclass, whose name and severity stand in the head of its class."""
+    """A rule of hloscope's own: a frozen dataclass whose name and severity are keywords of its class."""
 
     name: ClassVar[str]
     severity: ClassVar[Severity]

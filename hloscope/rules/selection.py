@@ -9,7 +9,7 @@ from typing import Any
 
 from hloscope import given
 from hloscope.analysis.model import Analysis
-from hloscope.analysis.places import NOT_READ, NOTHING, Sources
+from hloscope.analysis.places import NOT_READ, NOTHING, ONLY_UNDER_ROOT, Sources
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.rules.allow import (
     Allow,
@@ -74,7 +74,7 @@ class RuleSelection:
         try:
             return replace(rule, **values) if values else rule  # type: ignore[type-var]
         except Exception as error:  # its own __post_init__
-            raise NotationError(f"the rule {rule.name} refuses its options", why=in_words(error)) from error
+            raise NotationError(f"the rule {rule.name} rejects its options", why=in_words(error)) from error
 
 
 DEFAULT_SELECTION = RuleSelection()
@@ -145,9 +145,7 @@ def _not_read(files: Sequence[str]) -> Iterator[str]:
     if files:
         shown = ", ".join(files[:_FILES_SHOWN])
         more = f" and {len(files) - _FILES_SHOWN:,} more" if len(files) > _FILES_SHOWN else ""
-        yield (
-            f"{NOT_READ}{shown}{more}: files that HLO text names are read only in the folder that --source-root gives"
-        )
+        yield f"{NOT_READ}{shown}{more}: {ONLY_UNDER_ROOT}"
 
 
 def find_rule(name: str) -> Rule:
@@ -177,7 +175,7 @@ def _option(name: str, value: Any) -> tuple[str, Any]:
     rule_name, dot, written = name.partition(".")
     if not dot:
         raise NotationError(
-            f"{name!r} names no option of a rule", fix="write RULE.OPTION, as hloscope rules RULE lists them"
+            f"{name!r} is not an option of a rule", fix="write RULE.OPTION, as hloscope rules RULE lists them"
         )
     known = option_defaults(find_rule(rule_name))
     option = written.replace("-", "_")
@@ -196,10 +194,13 @@ def _value(name: str, value: Any, default: Any) -> Any:
         fits, wanted = isinstance(value, str), "text"
     elif isinstance(default, int):
         value = int(value) if isinstance(value, float) and value.is_integer() else value
-        fits, wanted = isinstance(value, int) and not isinstance(value, bool) and value >= 0, "a whole number from 0 on"
+        fits, wanted = (
+            isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+            "a whole number, 0 or more",
+        )
     else:
         fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
-        wanted = "a number from 0 on"
+        wanted = "a number, 0 or more"
     if not fits:
         raise NotationError(f"{name} must be {wanted}, not {value!r}", fix=f"its default is {str(default).lower()}")
     return value

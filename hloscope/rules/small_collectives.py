@@ -3,14 +3,14 @@
 What it does: reports collectives of one kind over the same axes, of the same element types and from the same HLO
 computation that each move so little that their time is latency, when there are several of them.
 
-Why it matters: a collective takes some microseconds however little it moves, so ten of a kilobyte cost as
+Why it matters: a collective takes a few microseconds however little it moves, so ten of one kilobyte cost as
 much as ten of a hundred kilobytes.
 
 Example: a `psum` for each of a model's scalar metrics, or for the gradient of each bias, that the compiler could not
-combine because each waits for the one before.
+combine because each depends on the one before.
 
-Use instead: one collective over a tuple or a stacked array, `jax.lax.psum((a, b, c), "X")`, of what does not need the
-result of another one.
+Use instead: one collective over a tuple or a stacked array, `jax.lax.psum((a, b, c), "X")`, for values that do
+not depend on one another's results.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SmallCollectives(BuiltinRule, name="small-collectives", severity=Severity.
 
     Attributes:
         max_payload_bytes: A collective that moves more is not small.
-        min_collectives: Fewer of one kind in one place are not worth a word.
+        min_collectives: Fewer of one kind in one place are not reported.
     """
 
     max_payload_bytes: int = 65_536
@@ -61,8 +61,8 @@ class SmallCollectives(BuiltinRule, name="small-collectives", severity=Severity.
                 self,
                 first,
                 f"{plural(len(group), first.kind)}{over_axes(first).removeprefix(first.kind)} "
-                f"move {format_bytes(total)} together: their time is latency",
-                fix=f"combine those that do not need each other's results: {_combined(first)}",
+                f"move {format_bytes(total)} in total: their time is latency",
+                fix=f"combine those that do not depend on each other: {_combined(first)}",
             )
             yield replace(found, cost=None)
 

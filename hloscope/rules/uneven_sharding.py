@@ -1,12 +1,12 @@
 """A dimension that its mesh axes do not divide.
 
-What it does: reports arrays of the program with a sharded dimension whose size is no multiple of the devices it
-is spread over.
+What it does: reports arrays of the program with a sharded dimension whose size is not a multiple of the number of
+devices it is spread over.
 
 Why it matters: each device holds as much as the fullest one, and computes and moves the padding.
 
-Example: 50,257 words of a vocabulary over 8 devices: 6,283 rows each, 7 of them padding; 10 heads over 8 devices: 2
-each, 6 of 16 for nothing.
+Example: a vocabulary of 50,257 words over 8 devices: 6,283 rows each, with 7 rows of padding in total; 10 heads over 8
+devices: 2 each, of which 6 of 16 are padding.
 
 Use instead: a size that divides: pad the vocabulary to 50,304, choose 8 or 16 heads.
 """
@@ -27,7 +27,7 @@ class UnevenSharding(BuiltinRule, name="uneven-sharding", severity=Severity.WARN
     """A dimension that its mesh axes do not divide.
 
     Attributes:
-        min_padding: The share of padding in what all devices hold together, from which on it is reported.
+        min_padding: The smallest share of padding, over all devices together, that is reported.
     """
 
     min_padding: float = 0.05
@@ -52,5 +52,5 @@ class UnevenSharding(BuiltinRule, name="uneven-sharding", severity=Severity.WARN
 
 def _fix(size: int, parts: int) -> str:
     if size < parts:
-        return "leave this dimension whole, with jax.lax.with_sharding_constraint, or shard another"
+        return "leave this dimension unsharded with jax.lax.with_sharding_constraint, or shard another one"
     return f"choose a multiple of {parts}, such as {-(-size // parts) * parts}"

@@ -1,13 +1,13 @@
-"""A collective that nobody asked for.
+"""A collective that the user neither wrote nor allowed.
 
 What it does: reports each collective that the user did not write and did not allow. It is silent until something is
-allowed (`--allow 'all-reduce@Y: partial sums'`) or it is selected (`--select unexpected-collective`), because which
-collectives a program should have is for its author to say.
+allowed (`--allow 'all-reduce@Y: partial sums'`) or it is selected (`--select unexpected-collective`), because only
+the author knows which collectives a program should have.
 
-Why it matters: the partitioner makes any program correct by moving data; what it moves is not in the code, and changes
-with a sharding, a shape or a compiler version.
+Why it matters: the partitioner makes any program correct by moving data; what it moves is not visible in the code, and
+changes with a sharding, a shape or a compiler version.
 
-Example: a program allowed one all-reduce over `Y`, in which a reshape makes the partitioner gather the weights as well.
+Example: a program that allows one all-reduce over `Y`, where a reshape makes the partitioner gather the weights too.
 
 Use instead: a sharding that needs no movement there, or an `allow` with the reason why it is fine.
 """
@@ -23,7 +23,7 @@ from hloscope.rules.rule import BuiltinRule
 
 
 class UnexpectedCollective(BuiltinRule, name="unexpected-collective", severity=Severity.ERROR):
-    """A collective that nobody asked for.
+    """A collective that the user neither wrote nor allowed.
 
     Attributes:
         active: Whether the author has said what to expect.
@@ -38,7 +38,7 @@ class UnexpectedCollective(BuiltinRule, name="unexpected-collective", severity=S
                 yield finding_at(
                     self,
                     collective,
-                    f"{over_axes(collective)} at {place_of(collective)} was not asked for",
+                    f"{over_axes(collective)} at {place_of(collective)} was not requested",
                     fix="change the shardings that meet there, or allow it: "
                     + format_selector(Selector(kind=collective.kind, axes=collective.axes or None)),
                 )

@@ -1,11 +1,11 @@
 """Tokens gathered to every expert, where each expert needs only its own.
 
 What it does: reports an all-gather of the leading dimension of one operand of a matmul whose other operand, an argument
-of three dimensions or more, is sharded over the same axis on its own leading dimension, which the first does not have
-and the matmul does not sum over: experts.
+of three dimensions or more, is sharded over the same axis on its own leading dimension: one of experts, which the first
+operand does not have and the matmul does not sum over.
 
-Why it matters: with n devices every expert multiplies all tokens, n times what is routed to it, and n - 1 of n gathered
-bytes are for nothing.
+Why it matters: with n devices every expert multiplies all tokens, n times what is routed to it, and n - 1 of every n
+gathered bytes are wasted.
 
 Example: `einsum("sd,edf->esf", tokens, W)` with tokens sharded over `X` by sequence and `W` over `X` by expert,
 masked afterwards.
@@ -37,7 +37,7 @@ class UnfusedAllToAllAsAllGather(BuiltinRule, name="unfused-all-to-all-as-all-ga
                 yield finding_at(
                     self,
                     collective,
-                    f"{over_axes(collective)} brings all of {reason.moved.name} to every expert of {experts.name}",
+                    f"{over_axes(collective)} gathers all of {reason.moved.name} for every expert of {experts.name}",
                     fix="route tokens to their experts with jax.lax.all_to_all under shard_map",
                 )
 

@@ -5,10 +5,11 @@ expanded, a loop whose trip count cannot be read.
 
 Why it matters: silence would make a total look exact when it is not.
 
-Example: a `while` whose bound is computed at run time; its collectives are counted for one trip, and the
-bound says that this is neither the least nor the most.
+Example: a `while` whose bound is computed at run time; its collectives are counted for one trip, and marked
+as neither a lower nor an upper bound.
 
-Use instead: nothing, when the bound really is decided at run time; else a static bound (`lax.scan`, `lax.fori_loop`).
+Use instead: nothing, if the bound really is decided at run time; otherwise a static bound (`lax.scan`,
+`lax.fori_loop`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""An argument that is donated in vain.
+"""A donated argument whose memory is not reused.
 
-What it does: reports a donated argument whose memory no output takes over.
+What it does: reports a donated argument whose memory no output reuses.
 
-Why it matters: the caller has lost the array, and the memory was not saved: both the argument and the output that was
-meant for its place are live at once. JAX warns of it once, among everything else that a job prints.
+Why it matters: the caller has lost the array, but no memory was saved: the argument and the output that was meant to
+replace it are live at the same time. JAX warns about it once, among everything else that a job prints.
 
 Example: a training step that donates its state and returns it in another dtype or with another sharding, so that no
-output has the size that the donated buffer has on a device.
+output has the size of the donated buffer on a device.
 
 Use instead: return an array of the same shape, dtype and sharding as the argument (`out_shardings` equal to
 `in_shardings` for state that is updated), or do not donate it.
@@ -22,10 +22,10 @@ from hloscope.units import format_bytes
 
 
 class UnusableDonation(BuiltinRule, name="unusable-donation", severity=Severity.WARNING):
-    """An argument that is donated in vain.
+    """A donated argument whose memory is not reused.
 
     Attributes:
-        min_bytes: An argument that is smaller on a device is not worth a word.
+        min_bytes: Arguments that are smaller on a device are not reported.
     """
 
     min_bytes: int = 1_000_000
@@ -37,7 +37,9 @@ class UnusableDonation(BuiltinRule, name="unusable-donation", severity=Severity.
             if array.donated and array.used and array.reused is False and (known is None or known >= self.min_bytes):
                 yield finding_of(
                     self,
-                    f"{array.name} is donated, and no output takes its memory",
-                    cost=None if known is None else f"{format_bytes(known)} on each device that donating was to save",
+                    f"{array.name} is donated, but no output reuses its memory",
+                    cost=None
+                    if known is None
+                    else f"{format_bytes(known)} on each device that donation should have saved",
                     fix="return an array of the same shape, dtype and sharding, or do not donate it",
                 )

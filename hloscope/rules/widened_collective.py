@@ -1,13 +1,13 @@
 """A collective that moves wider elements, or more padding, than the values need.
 
 What it does: reports a collective whose operands were all converted from a narrower element type just before, or whose
-result is only read after a conversion to one, or whose reducer has a wider one than its operands; and one whose tiles
-hold noticeably more padding than values. A sum of booleans is a count, and not reported.
+result is only read after a conversion to one, or whose reduction uses a wider type than its operands; and one whose
+tiles hold noticeably more padding than values. A sum of booleans is a count and is not reported.
 
-Why it matters: f32 takes twice the bytes and the time of bf16; a trailing dimension of 1 is padded to 128 lanes.
+Why it matters: elements of f32 take twice the bytes and time of bf16; a trailing dimension of 1 is padded to 128 lanes.
 
-Example: gradients computed in bf16, converted to f32 and then reduced. Compilers for CPUs do so by themselves whatever
-the program says, so nothing is reported of programs compiled for one.
+Example: gradients computed in bf16, converted to f32 and then reduced. Compilers for CPU do this on their own, so
+nothing is reported for programs compiled for one.
 
 Use instead: convert after the collective, where the precision of the sum allows; put a large dimension last.
 """
@@ -33,7 +33,7 @@ class WidenedCollective(BuiltinRule, name="widened-collective", severity=Severit
 
     Attributes:
         min_payload_bytes: Smaller transfers are not reported.
-        padding: Bytes with padding for each byte without it, from which on padding is reported.
+        padding: The smallest ratio of bytes with padding to bytes without it that is reported.
     """
 
     min_payload_bytes: int = 1_000_000
@@ -44,7 +44,7 @@ class WidenedCollective(BuiltinRule, name="widened-collective", severity=Severit
         compiled_for = facts.analysis.slice
         if compiled_for is not None and compiled_for.chip == "cpu":
             return
-        anywhere = "" if compiled_for else "; a compiler for CPUs widens by itself"
+        anywhere = "" if compiled_for else "; compilers for CPU widen on their own"
         for collective in facts.moving(self.min_payload_bytes):
             widened = _how_it_is_widened(collective)
             if widened is not None:
@@ -60,7 +60,7 @@ class WidenedCollective(BuiltinRule, name="widened-collective", severity=Severit
                     self,
                     collective,
                     f"{over_axes(collective)} of {format_bytes(collective.payload_bytes)} takes "
-                    f"{format_bytes(collective.padded_bytes)} with the padding of its tiles",
+                    f"{format_bytes(collective.padded_bytes)} with tile padding",
                     fix="put a dimension of 128 or more last",
                 )
 
@@ -78,7 +78,7 @@ def _how_it_is_widened(collective: Collective) -> str | None:
         return None
     (given,) = types
     if _is_narrower(narrow, given):
-        return f"moves {given}, and the values on one side of it are {narrow}"
+        return f"moves {given}, but the values on one side of it are {narrow}"
     if narrow == given and (collective.payload_bytes or 0) > _operand_bytes(collective, given):
         return f"sums {narrow} values in a wider type, which is what moves"
     return None

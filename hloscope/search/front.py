@@ -19,7 +19,7 @@ _MOST = 6
 _LESS_MEMORY = 0.02
 """What needs no less memory than that is no point of the front beside a faster one."""
 _CODE_SPECS = 12
-_NO_BOUND = "no price was held against what the chips can do at their peak: the program's matmuls could not be counted"
+_NO_BOUND = "predicted times were not compared with the chips' peak: the program's matmuls could not be counted"
 
 
 def suggestions(search: Search, target: str) -> Suggestions:
@@ -170,15 +170,15 @@ def _constraints(found: Compiled) -> Iterator[str]:
 def _because(before: Figures, after: Figures) -> Iterator[str]:
     """What a device does less of, and more of: waiting, computing, sending, holding."""
     for noun, old, new in (
-        ("waiting", before.exposed_us, after.exposed_us),
-        ("computing", before.compute_us, after.compute_us),
+        ("exposed", before.exposed_us, after.exposed_us),
+        ("compute", before.compute_us, after.compute_us),
     ):
         if old is not None and new is not None and abs(old - new) > 0.01 * max(before.step_us or 0.0, 1e-9):
             yield f"{noun} {format_time(old)} -> {format_time(new)}"
     for axis in dict.fromkeys((*before.wire_bytes_by_axis, *after.wire_bytes_by_axis)):
         sent = before.wire_bytes_by_axis.get(axis, 0), after.wire_bytes_by_axis.get(axis, 0)
         if sent[0] != sent[1]:
-            yield f"a device sends {format_bytes(sent[0])} -> {format_bytes(sent[1])} over {axis or 'no axis'}"
+            yield f"one device sends {format_bytes(sent[0])} -> {format_bytes(sent[1])} over {axis or 'no axis'}"
     if before.hbm_bytes is not None and after.hbm_bytes is not None and before.hbm_bytes != after.hbm_bytes:
         yield f"HBM {format_bytes(before.hbm_bytes)} -> {format_bytes(after.hbm_bytes)} per device"
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from hloscope.analysis.model import Analysis, Collective, Collectives
-from hloscope.analysis.model.trial import Figures, Trial, Trials
+from hloscope.analysis.model.evidence import evidence_if_known, with_evidence
+from hloscope.analysis.model.trial import Figures, Trials
 from hloscope.compiler.cache import Kept
 from hloscope.cost.constants import constants_of
 from hloscope.program.compiling import Pending
@@ -48,13 +49,6 @@ class KeptTrials:
         """What was found, whatever the limits, and whether or not that was all; None where nothing was tried."""
         entry = self._entry()
         return entry.trials if entry is not None and entry.trials.trials else None
-
-    @property
-    def best(self) -> tuple[Trials, Trial] | None:
-        """What was found, whatever the limits, and what of it helps most; None where nothing helps, or is known."""
-        entry = self._entry()
-        helping = () if entry is None else entry.trials.helping
-        return (entry.trials, helping[0]) if entry is not None and helping else None
 
     def _entry(self) -> _Entry | None:
         import msgspec
@@ -126,18 +120,25 @@ def with_known_fixes(found: Analysis, store: Store | None, kept: Kept | None) ->
     """An analysis whose collectives say what was tried against them and helps most; nothing is tried for it."""
     if store is None or kept is None:
         return found
-    named = tuple(
-        replace(collective, tried=_words(KeptTrials(store, kept, collective))) for collective in found.collectives
+    known = {
+        (collective.computation, collective.name): trials
+        for collective in found.collectives
+        if (trials := KeptTrials(store, kept, collective).known) is not None
+    }
+    named = (
+        replace(collective, tried=_words(known.get((collective.computation, collective.name))))
+        for collective in found.collectives
     )
-    return replace(found, collectives=Collectives(named))
+    fixed = replace(found, collectives=Collectives(named))
+    evidence = evidence_if_known(found)
+    return fixed if evidence is None else with_evidence(fixed, replace(evidence, trials=known))
 
 
-def _words(known: KeptTrials) -> str | None:
-    """`argument W: P('X', None) -> P(None, 'X'), 492 us -> 73.9 us`."""
-    best = known.best
-    if best is None:
+def _words(trials: Trials | None) -> str | None:
+    """`argument W: P('X', None) -> P(None, 'X'), 492 us -> 73.9 us`: what helps most; None where nothing does."""
+    if trials is None or not trials.helping:
         return None
-    trials, trial = best
+    trial = trials.helping[0]
     steps = [None if figures is None else figures.step_us for figures in (trials.before, trial.after)]
     return f"{'; '.join(trial.change)}, {' -> '.join(map(format_time, steps))}"
 

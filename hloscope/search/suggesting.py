@@ -45,7 +45,7 @@ _FAMILIES = 10
 _SHARE_RANKING = 0.4
 _SHARE_OF_RANKINGS = 0.25
 """Of what may be compiled before anything is learned from it: what rankings fill up, where recipes do not."""
-_CUT = "ranking was cut off at two fifths of the time budget; a larger budget may search in another order"
+_CUT = "ranking was cut off at two fifths of the time budget; a larger budget may search in a different order"
 _LITTLE = 0.05
 """Of the step: who waits less for others gains nothing by another order of the devices."""
 
@@ -171,7 +171,7 @@ class Search:
                 self._compile(chosen)
             was_short = _CUT in self.found.notes and self._left > 0  # nothing more was ranked that could be compiled
             if self.found.stopped is None and (was_short or monotonic() >= self._until):
-                self.found.stopped = "the time is up"
+                self.found.stopped = "the time limit was reached"
             if self.found.stopped is None:
                 self._reorder()
                 self._free()
@@ -403,7 +403,7 @@ class Search:
             late.cancel()
             _drop(waiting)
         if monotonic() >= self._until:
-            self.found.stopped = "the time is up"
+            self.found.stopped = "the time limit was reached"
 
     def _start(self, point: Point, change: Change) -> tuple[KeptFigures | None, Figures | Pending | str]:
         """Has a point compiled, unless its figures are known; or why that cannot be."""
@@ -431,7 +431,7 @@ class Search:
         try:
             figures = _figures(kept, pending)
         except TimeLimitError:
-            self.found.stopped = "the time is up"
+            self.found.stopped = "the time limit was reached"
             return
         if figures is None:
             self.found.failed += monotonic() < self._until

@@ -54,13 +54,13 @@ def _try(subject: Subject, collective: Collective, limits: Limits) -> Trials:
     begun = monotonic()
     before = figures_of(subject.analysis, subject.captured)
     if before.step_us is None:
-        return Trials(before=before, not_tried="there are no times on this slice to compare")
+        return Trials(before=before, not_tried="there are no predicted times for this slice to compare")
     if collective.reason is None:
-        return Trials(before=before, not_tried="it is not known why it is there")
+        return Trials(before=before, not_tried="the reason for the collective is unknown")
     found = candidates(subject.captured, collective.reason, subject.lowered.facts.dims)
     if not found:
         is_own = collective.reason.kind is ReasonKind.AUTHORED
-        why = "the program asks for it itself" if is_own else "no change of a sharding is known that may take it out"
+        why = "the program itself requests it" if is_own else "no sharding change is known that may remove it"
         return Trials(before=before, not_tried=why, verdict=_verdict(before, (), 0, collective))
     subject.stage(f"ranking {plural(len(found), 'change')}")
     order = ranked(subject, found, limits.seconds)
@@ -70,7 +70,9 @@ def _try(subject: Subject, collective: Collective, limits: Limits) -> Trials:
         before=before,
         trials=trials,
         candidates=len(order),
-        not_tried=None if trials or stopped else f"JAX traces the program with none of {plural(len(order), 'change')}",
+        not_tried=None
+        if trials or stopped
+        else f"JAX cannot trace the program with any of {plural(len(order), 'change')}",
         verdict=_verdict(before, trials, len(order), collective, stopped=stopped),
         stopped=stopped,
         seconds=monotonic() - begun,
@@ -176,7 +178,7 @@ def tried(subject: Subject, before: Figures, change: Change, seconds: float) -> 
         return replace(trial, problem=error.what)
     outputs = captured.outputs or ()
     left = [leaf for leaf in change.results if leaf.after is None and leaf.index < len(outputs)]
-    opened = tuple(f"{leaf.name} becomes {outputs[leaf.index].sharding or 'what is not known'}" for leaf in left)
+    opened = tuple(f"{leaf.name} becomes {outputs[leaf.index].sharding or 'an unknown sharding'}" for leaf in left)
     return replace(trial, after=after, helps=helps(before, after), opened=opened)
 
 
@@ -236,9 +238,9 @@ def _why_left(before: Figures, collective: Collective) -> Iterator[str]:
         return
     share = exposed * collective.executions / step
     if exposed == 0:
-        yield "the transfer is hidden"
+        yield "the transfer is fully overlapped"
     elif share < _LITTLE:
-        yield f"it is {format_share(share)} of the step"
+        yield f"it takes {format_share(share)} of the step"
 
 
 def _of_best(best: float | None) -> str:
@@ -249,5 +251,5 @@ def _of_best(best: float | None) -> str:
     if best < _NOTHING:
         return "none of which makes it faster"
     if best > FASTER:
-        return f"the best of which may be {format_share(best)} faster: not all of it is known"
-    return f"the best of which is {format_share(best)} faster, which is less than can be told apart"
+        return f"the best of which may be {format_share(best)} faster: some of its costs are unknown"
+    return f"the best of which is {format_share(best)} faster, less than the model can resolve"

@@ -194,7 +194,7 @@ def prepare_changes(program: Prepared, outputs: Sequence[int]) -> Prepared:
     Raises:
         HloscopeError: JAX refuses it.
     """
-    closed = program.trace("run without its arguments in their sums")
+    closed = program.trace("run without adding its arguments")
     origins = _origins(program)
     without = {sum_id: operand for place in outputs for sum_id, operand in origins[place].sums}
     arguments = [

@@ -130,7 +130,7 @@ def exchanged(shards: Sequence[Shard], wrong: Sequence[str], expected: Any, allo
             if other.values.shape != shard.values.shape or region_of(shard) == part:
                 continue
             if not np.any(error_ratios(shard.values, expected[part], allowed[part]) > 1):
-                found.append(f"{shard.place} holds what the reference has at {other.place}")
+                found.append(f"{shard.place} holds what the reference holds at {other.place}")
                 break
     return tuple(found)
 

@@ -96,7 +96,7 @@ class Prepared:
             TargetError: A library hands out no such thing, so that what it is wanted for cannot be done.
         """
         if self.traced is None:
-            raise TargetError(f"the program cannot be {purpose}", why="its library hands out no trace of it")
+            raise TargetError(f"the program cannot be {purpose}", why="its library does not expose its trace")
         return self.traced
 
 
@@ -211,9 +211,9 @@ def run_moved(
 
 def run_split(program: Prepared, values: Sequence[Any], shardings: Sequence[Any]) -> list[Any]:
     """Runs a program that the compiler shards with its arguments split in another way; its outputs as whole arrays."""
-    closed = program.trace("split in another way")
+    closed = program.trace("sharded differently")
     if program.decides_shardings:
-        raise TargetError("the program cannot be split in another way", why="its shardings are written into it")
+        raise TargetError("the program cannot be sharded differently", why="its shardings are written into it")
     evaluated = jax.jit(plain(closed, alone=program.lowered.plan.mesh is None), in_shardings=list(shardings))
     with program.on_its_mesh():
         return [on_host(output) for output in evaluated(*values)]
@@ -231,7 +231,7 @@ def other_splits(program: Prepared, beside: Prepared) -> Iterator[tuple[str, lis
         return
     own, theirs = ([sharding_of(each, at) for at in range(len(each.seen.argument_avals))] for each in (program, beside))
     if own != theirs and all(split is None or split.device_set == set(mesh.devices.flat) for split in theirs):
-        yield "split as the target's are", [split or NamedSharding(mesh, PartitionSpec()) for split in theirs]
+        yield "sharded like the target's", [split or NamedSharding(mesh, PartitionSpec()) for split in theirs]
     for dim in range(2):
         specs = [
             PartitionSpec(*[None] * dim, mesh.axis_names)
@@ -240,7 +240,7 @@ def other_splits(program: Prepared, beside: Prepared) -> Iterator[tuple[str, lis
             for aval in program.seen.argument_avals
         ]
         if any(specs):
-            yield f"split over all devices along dimension {dim}", [NamedSharding(mesh, spec) for spec in specs]
+            yield f"sharded along dimension {dim} over all devices", [NamedSharding(mesh, spec) for spec in specs]
 
 
 def gradients(program: Prepared, values: Sequence[Any], positions: Sequence[int]) -> list[Any]:

@@ -48,21 +48,21 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.on not in _PLATFORMS:
-            raise NotationError(f"{self.on!r} is no platform to run on", fix=f"use one of {', '.join(_PLATFORMS)}")
+            raise NotationError(f"{self.on!r} is not a platform to run on", fix=f"use one of {', '.join(_PLATFORMS)}")
         if not self.timeout_s > 0:
-            raise NotationError(f"a time limit cannot be {self.timeout_s:g} s", fix="give seconds above 0")
+            raise NotationError(f"a time limit cannot be {self.timeout_s:g} s", fix="use a number of seconds above 0")
         if self.seed != int(self.seed):
-            raise NotationError(f"a seed is a whole number, and not {self.seed!r}", fix="use 0 or more")
+            raise NotationError(f"a seed must be a whole number, not {self.seed!r}", fix="use 0 or more")
         if self.seed < 0:
             raise NotationError(f"a seed cannot be negative: {self.seed}", fix="use 0 or more")
         for name, bounds in self.ranges.items():
             given: Any = bounds
             pair = isinstance(given, tuple | list) and len(given) == 2
             if not pair or not all(isinstance(bound, int | float | str) for bound in given):
-                raise NotationError(f"the range of {name} cannot be {given!r}", fix="give its two ends: (0, 8)")
+                raise NotationError(f"the range of {name} cannot be {given!r}", fix="pass its two ends: (0, 8)")
         for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
             if tolerance is not None and not 0 <= tolerance < inf:
-                raise NotationError(f"{name} cannot be {tolerance:g}", fix="give a number that is 0 or more")
+                raise NotationError(f"{name} cannot be {tolerance:g}", fix="use a number that is 0 or more")
 
 
 def parse_range(text: str) -> tuple[str, Range]:
@@ -72,11 +72,11 @@ def parse_range(text: str) -> tuple[str, Range]:
         The argument's name, and the least value and the one above the greatest.
 
     Raises:
-        NotationError: The text is no range.
+        NotationError: The text is not a range.
     """
     found = _RANGE.fullmatch(text)
     if found is None:
-        raise NotationError(f"{text!r} is no range", fix=_HOW_TO_WRITE)
+        raise NotationError(f"{text!r} is not a range", fix=_HOW_TO_WRITE)
     low, high = _bound(found["low"], text), _bound(found["high"], text)
     if not isinstance(low, str) and not isinstance(high, str) and low >= high:
         raise NotationError(f"the range {text!r} is empty", why=f"{low:g} is not below {high:g}")
@@ -89,7 +89,7 @@ def _bound(text: str, whole: str) -> float | str:
     try:
         number = float(text)
     except ValueError as error:
-        raise NotationError(f"{text!r} in {whole!r} is no number", fix=_HOW_TO_WRITE) from error
+        raise NotationError(f"{text!r} in {whole!r} is not a number", fix=_HOW_TO_WRITE) from error
     if not isfinite(number):
         raise NotationError(f"{text!r} in {whole!r} is not finite", fix="write numbers, such as x=-1:1")
     return number

@@ -33,15 +33,15 @@ from hloscope.verification.pages import finding
 _SHARDS_SHOWN, _NAMES_SHOWN, _RATIO_SHOWN = 4, 3, 0.004
 
 _UNREACHED = (
-    "look for a collective that not all devices reach: under a branch or a loop that each device decides by itself"
+    "look for a collective that not all devices reach: under a branch or loop that each device decides on its own"
 )
 _FIXES = {
-    NumericsStatus.HUNG: f"{_UNREACHED}; or give more time with --timeout",
+    NumericsStatus.HUNG: f"{_UNREACHED}; or allow more time with --timeout",
     NumericsStatus.ABORTED: _UNREACHED,
-    NumericsStatus.NOT_IMPLEMENTED: "say the same through operations that the backend has, such as all_to_all for "
+    NumericsStatus.NOT_IMPLEMENTED: "express it with operations that the backend has, such as all_to_all instead of "
     "ragged_all_to_all, or run on an attached TPU",
     NumericsStatus.TOO_LARGE: "compare the numbers at smaller sizes, such as --scale B=64,F=256",
-    NumericsStatus.REFUSED: "give the reference arguments of the same shapes and types, in the same order",
+    NumericsStatus.REFUSED: "let the reference take arguments of the same shapes and types, in the same order",
 }
 
 
@@ -83,7 +83,7 @@ def judge_numerics(numerics: Numerics) -> Iterator[Finding]:
         yield finding("not-compared", f"the {what} could not be compared", why=why)
     is_informative = any(output.informative for output in numerics.comparisons)
     if not numerics.comparisons:
-        message = "no output of the program has the shape of one of the reference's, so none could be compared"
+        message = "no output of the program has the shape of a reference output, so none could be compared"
         yield finding("nothing-compared", message)
     elif not is_informative:
         yield _nothing_said(numerics.comparisons)
@@ -107,22 +107,22 @@ def _uninformative(output: OutputComparison) -> Finding:
     empty = "empty" if not output.elements else "zero, not finite or within its tolerance of zero everywhere"
     if output.unstable:
         elements = plural(output.elements, "element")
-        empty = f"not judged in {output.unstable:,} of {elements}, which rounding alone can change"
+        empty = f"not judged in {output.unstable:,} of {elements}, because rounding alone can change them"
         empty += ", and zero or not finite in the others" if output.unstable < output.elements else ""
-    return finding("uninformative-output", f"{output.name} is {empty}: it says nothing")
+    return finding("uninformative-output", f"{output.name} is {empty}: it is not informative")
 
 
 def _nothing_said(comparisons: Sequence[OutputComparison]) -> Finding:
-    said = "all that was expected is empty, not finite, or zero as far as can be told"
-    fix = "give arguments that are indices their range (--range B=0:8), or return what the program computes"
+    said = "all expected values are empty, not finite, or indistinguishable from zero"
+    fix = "set the range of arguments that are indices (--range B=0:8), or return what the program computes"
     given = [output.tolerance for output in comparisons if output.tolerance.source == "user"]
     if any(tolerance.relative >= 1 or tolerance.absolute > 0 for tolerance in given):
-        said = "with the tolerance that was given, zeros would pass everywhere"
-        fix = "give a smaller --rtol or --atol, or neither to have them measured"
+        said = "with the requested tolerance, zeros would pass everywhere"
+        fix = "use a smaller --rtol or --atol, or leave both out to have them measured"
     elif any(output.tolerance.relative >= 1 or output.unstable for output in comparisons):
-        said = "rounding alone changes the expected values by as much as their own size"
-        fix = "give smaller inputs, such as --range W=-0.1:0.1 for weights, or use wider types"
-    return finding("nothing-compared", f"no output tells anything: {said}", fix=fix)
+        said = "rounding alone changes the expected values by as much as their magnitude"
+        fix = "use smaller inputs, such as --range W=-0.1:0.1 for weights, or wider types"
+    return finding("nothing-compared", f"no output is informative: {said}", fix=fix)
 
 
 def _untested(part: Untested) -> Finding:
@@ -130,23 +130,24 @@ def _untested(part: Untested) -> Finding:
         return finding(
             UNTESTED,
             f"{HIDDEN_WORDS}how {part.changed} differs from {part.argument}",
-            why="the change is about as small as what is allowed for the output, and could not be compared by itself",
+            why="the change is about as small as the output's tolerance, and could not be compared separately",
             fix="return the change as well, such as the gradients, or compare in a wider type",
         )
     if not part.tried:
-        each = f"each of the {part.parts} parts of " if part.parts > 1 else ""
+        each = f"each of the {part.parts} shards of " if part.parts > 1 else ""
         return finding(
             UNTESTED,
             f"{UNTRIED_WORDS}{each}{part.argument}",
-            why="a run with each of them changed takes as long as the run itself",
+            why="testing each shard takes another run, as long as the comparison itself",
             fix=_FIXES[NumericsStatus.TOO_LARGE],
         )
     places = f" on {_devices(part.shards, max(part.parts, len(part.shards)))}" if part.shards else ""
     return finding(
         UNTESTED,
         f"{UNTESTED_WORDS}{part.argument}{places}",
-        why="with the inputs that were tried the outputs are the same whatever it holds, so nothing is known of it",
-        fix="give arguments that are indices or masks a range that reaches all of it (--range B=0:8), or other sizes",
+        why="with the inputs that were tried, the outputs are the same whatever its values, so nothing is known about "
+        "it",
+        fix="set a range for indices or masks that reaches all of it (--range B=0:8), or use other sizes",
     )
 
 
@@ -156,7 +157,8 @@ def _blind(output: OutputComparison) -> Finding:
     return finding(
         "uninformative-output",
         f"most of {output.name} is not finite, {unjudged}or so small that zeros would pass, on {places}",
-        fix="scale the inputs (--range x=-1:1) so that every device holds numbers of one size, or a smaller --atol",
+        fix="scale the inputs (--range x=-1:1) so that the values on all devices are of similar magnitude, or use a "
+        "smaller --atol",
     )
 
 
@@ -164,7 +166,7 @@ def _not_run(numerics: Numerics) -> Finding:
     status, why = numerics.status, numerics.message
     if status is NumericsStatus.TOO_LARGE:
         needed, free = format_bytes(numerics.estimated_bytes), format_bytes(numerics.available_bytes)
-        why = f"both programs need about {needed} on {numerics.ran_on}, and {free} are free"
+        why = f"both programs need about {needed} on {numerics.ran_on}, but only {free} is free"
     message = f"the numbers were not compared: {status}"
     return finding(f"numerics-{status.replace(' ', '-')}", message, why=why or None, fix=_FIXES.get(status))
 
@@ -186,7 +188,7 @@ def _wrong(of: str, output: OutputComparison) -> Finding:
     why += [*output.exchanged[:_SHARDS_SHOWN], *_worst_words(output)]
     page, message = "wrong-result", f"{of} differs from {_against(output)} in {elements}, on {places}"
     if output.against == COPIES:
-        page, message = "copies-differ", f"the copies of {of} differ in {elements}: those of {places} from the first"
+        page, message = "copies-differ", f"the copies of {of} differ in {elements}: those on {places} from the first"
     return finding(page, message, why="; ".join(why) or None)
 
 
@@ -195,25 +197,26 @@ def _biased(of: str, output: OutputComparison, bias: Bias) -> Finding:
         places = f" on {_devices(bias.shards, output.shards)}" if bias.shards else ""
         message = f"every element of {of}{places} is {_ratio_words(output, bias)}"
         explained = f"rounding explains ratios from {1 - bias.explained:.4f} to {1 + bias.explained:.4f}"
-        why = f"no element is off by more than is allowed, and {explained}"
+        why = f"every element is within its tolerance, but {explained}"
     else:
-        message = f"the errors of {of} point one way: {100 * bias.one_way:.0f}% of them have the same sign"
-        why = "rounding makes as many elements larger as smaller"
+        message = f"the errors of {of} are biased: {100 * bias.one_way:.0f}% of them have the same sign"
+        why = "rounding makes about as many elements larger as smaller"
     return finding("copies-differ" if output.against == COPIES else "biased-result", message, why=why)
 
 
 def _rough(of: str, output: OutputComparison, rough: Roughness) -> Finding:
     against, worst = _against(output), _worst_words(output)
-    times = f"{format_digits(rough.times, 3)} times as large as rounding in the reference makes them"
+    times = f"{format_digits(rough.times, 3)} times as large as those of rounding in the reference"
     if not rough.own:
-        message = f"the errors of {of} beside {against} are {times}, although none alone is too large"
+        message = f"the errors of {of} compared with {against} are {times}, although each is within its tolerance"
         return finding("wrong-result", message, why="; ".join(worst) or None)
     return finding(
         "rounds-more",
-        f"{of} rounds more than {against}: its errors are {times}",
+        f"{of} is rounded more than {against}: its errors are {times}",
         why="; ".join(filter(None, (rough.words, *worst))) or None,
-        fix="accumulate in the type that the reference does, such as with preferred_element_type; or say with --rtol "
-        "how much is allowed",
+        fix="accumulate in the reference's type, for example with preferred_element_type; or set the allowed error "
+        "with "
+        "--rtol",
     )
 
 
@@ -244,8 +247,8 @@ def _worst_words(output: OutputComparison) -> list[str]:
     allowed = f"{format_digits(worst.allowed)} is allowed" if worst.allowed else "they must be equal"
     beside = {"reference": "the reference", COPIES: "the first copy"}.get(output.against, output.against)
     return [
-        f"worst at {list(worst.index)}, which is {list(worst.local_index)} of the shard at {worst.shard}: "
-        f"{worst.found}, and {worst.expected} in {beside}; {allowed}"
+        f"largest error at {list(worst.index)}, which is {list(worst.local_index)} of the shard at {worst.shard}: "
+        f"{worst.found}, but {worst.expected} in {beside}; {allowed}"
     ]
 
 
@@ -263,7 +266,7 @@ def judge_communication(comparison: Comparison) -> Iterator[Finding]:
         yield _more(changes, comparison)
     for moved in comparison.unsure:
         message = (
-            f"how much {moved.kind} %{moved.name} moves is not known exactly, so nobody can say that it moves no more"
+            f"the bytes of {moved.kind} %{moved.name} are not known exactly, so it may move more than in the reference"
         )
         yield finding("communication-unsure", message, **_place(moved))
 
@@ -274,7 +277,7 @@ def judge_not_understood(target: Analysis, reference: Analysis, comparison: Comp
     known = {(item.what, item.effect) for item in reference.unmodelled}
     for item in target.unmodelled:
         if item.instruction not in reported and (item.what, item.effect) not in known:
-            message = f"{item.what}, so nobody can say that the program moves no more than its reference"
+            message = f"{item.what}, so the program may move more than its reference"
             yield finding(
                 "communication-unsure", message, instruction=item.instruction, line=item.line, why=item.effect
             )
@@ -291,7 +294,7 @@ def _more(changes: list[Change], comparison: Comparison) -> Finding:
     count = plural(sum(len(change.new) for change in changes), str(moved.kind))
     return finding(
         "more-than-reference",
-        f"{count} {over}: {size} per step and device more than in the reference ({changes[0].kind})",
+        f"{count} {over}: {size} more per step and device than in the reference ({changes[0].kind})",
         severity=Severity.ERROR if after > before or more is None else Severity.NOTE,
         why=moved.why,
         cost=f"{over} the program moves {format_bytes(after)}, and the reference {format_bytes(before)}",
@@ -312,7 +315,7 @@ def compare_structure(target: Analysis, reference: Analysis) -> Iterator[Finding
     """Yields a finding for each output that is another array than the reference's, or lies otherwise on the devices."""
     counts = len(target.outputs), len(reference.outputs)
     if counts[0] != counts[1]:
-        message = f"the program returns {plural(counts[0], 'array')}, and its reference {counts[1]:,}"
+        message = f"the program returns {plural(counts[0], 'array')}, but its reference {counts[1]:,}"
         yield finding("other-structure", message)
         return
     pairs = list(zip(target.outputs, reference.outputs, strict=True))
@@ -320,15 +323,15 @@ def compare_structure(target: Analysis, reference: Analysis) -> Iterator[Finding
     if unlike and len(pairs) > 1:
         more = f" and {len(unlike) - _NAMES_SHOWN:,} more" if len(unlike) > _NAMES_SHOWN else ""
         shown = ", ".join(unlike[:_NAMES_SHOWN])
-        message = f"outputs have other names in the reference, and are compared by position: {shown}{more}"
+        message = f"outputs have different names in the reference, so they are compared by position: {shown}{more}"
         yield finding("other-structure", message, severity=Severity.WARNING)
     for found, expected in pairs:
         if _type(found) != _type(expected):
-            message = f"{found.name} is {_type(found)}, and {_type(expected)} in the reference"
+            message = f"{found.name} is {_type(found)}, but {_type(expected)} in the reference"
             yield finding("other-structure", message)
         elif (found.sharding, found.local_shape) != (expected.sharding, expected.local_shape):
-            message = f"{found.name} is sharded {_sharding(found)}, and {_sharding(expected)} in the reference"
-            fix = "give both the same output sharding: what comes after one of them may have to move the data"
+            message = f"{found.name} is sharded {_sharding(found)}, but {_sharding(expected)} in the reference"
+            fix = "use the same output sharding for both: otherwise later code may have to reshard the data"
             yield finding("other-sharding", message, fix=fix)
 
 
@@ -338,5 +341,5 @@ def _type(array: ArrayFact) -> str:
 
 
 def _sharding(array: ArrayFact) -> str:
-    local = f"{array.dtype}[{','.join(map(str, array.local_shape))}] on a device"
-    return f"{array.sharding} ({local})" if array.sharding else f"in a way that no axes name ({local})"
+    local = f"{array.dtype}[{','.join(map(str, array.local_shape))}] per device"
+    return f"{array.sharding} ({local})" if array.sharding else f"in a way that no mesh axes describe ({local})"

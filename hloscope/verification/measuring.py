@@ -101,11 +101,11 @@ def measure(target: Run, reference: Run, job: Job, stage: Stage) -> Measured:
         return nothing
     elements = sum(int(aval.size) for aval in program.seen.result_avals)
     if job.memory_bytes is not None and elements * _BYTES_AN_ELEMENT > machine.SHARE * job.memory_bytes:
-        return replace(nothing, failure="its outputs are too large to be kept several times")
+        return replace(nothing, failure="its outputs are too large to keep several copies of")
     if program.traced is not None and not any(map(rounds, every_equation(program.traced.jaxpr))):
         exact = [[whole(shards, shape_of(shards), shards[0].values.dtype)] for shards in reference.outputs]
         return replace(nothing, spreads=_spreads(exact, target, reference), runs=exact)
-    stage("measuring what rounding does to the reference")
+    stage("measuring the effect of rounding on the reference")
     try:
         again = partial(executing.run_moved, program, reference.values, parts=parts, platform=job.platform)
         moved = [list(runs) for runs in zip(*again(runs=_RUNS), strict=True)]
@@ -126,7 +126,7 @@ def over_other_splits(measured: Measured, target: Run, reference: Run, stage: St
     """
     if not measured.spreads:
         return measured
-    stage("splitting the reference in other ways")
+    stage("sharding the reference differently")
     runs, notes = [list(kept) for kept in measured.runs], []
     names = reference.program.seen.result_names
     for words, shardings in executing.other_splits(reference.program, target.program):
@@ -138,7 +138,7 @@ def over_other_splits(measured: Measured, target: Run, reference: Run, stage: St
             differing = spreads.beyond(spread, found, _MOST_OF_A_SPLIT) if spread is not None else 0
             if differing:
                 off = f"{plural(differing, 'element')} beyond {_MOST_OF_A_SPLIT:g} times what rounding explains"
-                notes.append(f"the reference gives another {name} when its arguments are {words}: {off}")
+                notes.append(f"the reference returns a different {name} when its arguments are {words}: {off}")
             else:
                 kept.append(found)
     return replace(measured, spreads=_spreads(runs, target, reference), runs=runs, notes=tuple(notes))
@@ -224,8 +224,8 @@ def size_words(mesh: Any, values: Sequence[Any]) -> dict[float, str]:
         named.setdefault(sqrt(size), f"the square root of {words}")
         named.setdefault(1 / sqrt(size), f"1 / the square root of {words}")
     for length in sorted({int(length) for value in values for length in np.shape(value) if length > 2}):
-        named.setdefault(length / (length - 1), f"{length:,} / {length - 1:,}, as of a mean over one too few")
-        named.setdefault((length - 1) / length, f"{length - 1:,} / {length:,}, as of a mean over one too many")
+        named.setdefault(length / (length - 1), f"{length:,} / {length - 1:,}, as if a mean were over one too few")
+        named.setdefault((length - 1) / length, f"{length - 1:,} / {length:,}, as if a mean were over one too many")
     return named
 
 
@@ -254,8 +254,9 @@ def invisible(reference: Run, measured: Measured, comparisons: Sequence[OutputCo
             count, stored = max(hidden), _NAMES.get(2 * spread.unit)
             within = f"{100 * seen:.2g}% that rounding{f' to {stored}' if stored else ''} explains"
             yield (
-                f"a mean over {count - 1:,} or {count:,} is the same in {output.name} within the {within}: a wrong "
-                "count would not be seen; use --scale for fewer elements"
+                f"in {output.name} a mean over {count - 1:,} is indistinguishable from one over {count:,} within the "
+                f"{within}: a "
+                "wrong count would not be noticed; use --scale for fewer elements"
             )
 
 
@@ -326,11 +327,13 @@ def _rounding_words(target: Run, reference: Run, index: int) -> str:
         return ""
     carried, theirs = narrow_carry(traced[0]), narrow_carry(traced[1])
     if carried and carried != theirs:
-        return f"in the program {carried}"
+        return f"in the program, {carried}"
     units = [path_units(closed)[index] for closed in traced]
     if units[0] > units[1]:
-        wider = _NAMES.get(units[1], "nothing so narrow")
-        return f"the program rounds to {_NAMES.get(units[0], 'a narrow type')} on its way, and the reference to {wider}"
+        wider = _NAMES.get(units[1], "no type that narrow")
+        return (
+            f"the program rounds intermediates to {_NAMES.get(units[0], 'a narrow type')}, and the reference to {wider}"
+        )
     return ""
 
 

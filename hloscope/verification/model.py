@@ -237,7 +237,7 @@ class Numerics(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Verification(Shown):
-    """A program beside its reference.
+    """A program compared with its reference.
 
     Attributes:
         target: The program, compiled for its slice.
@@ -402,7 +402,7 @@ class TwoMemories:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationDocument:
-    """A program beside its reference: numbers, structure and communication.
+    """A program compared with its reference: numbers, structure and communication.
 
     Attributes:
         schema: Version of this document's shape.

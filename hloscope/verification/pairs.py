@@ -93,7 +93,7 @@ def _changes(
     places = [] if asked or not changes else told_apart(target.program, reference.program, changes)
     found: list[OutputComparison] = []
     if places:
-        stage("running both for what they change of their arguments")
+        stage("running both for the changes to their arguments")
         try:
             ran = {role: run_of(prepare_changes(run.program, places), run.values) for role, run in runs.items()}
             # of what is told beside the whole output, elements near zero say nothing against it
@@ -121,8 +121,8 @@ def _against_single_device(runs: Mapping[str, Run], job: Job, measured: Measured
     if chosen is None or not isinstance(program.lowered.facts.mesh, Mapping):
         raise TargetError(
             "neither program can be run on one device",
-            why="both are written for each device by shard_map" if chosen is None else "the mesh is the program's own",
-            fix="give the mesh by names and sizes, and a target or a reference that jax.jit shards",
+            why="both are per-device programs of shard_map" if chosen is None else "the mesh is the program's own",
+            fix="pass the mesh as names and sizes, and a target or reference that jax.jit shards",
         )
     facts = replace(program.lowered.facts, mesh=dict.fromkeys(program.lowered.facts.mesh, 1))
     single = run_of(executing.prepare(program.function, facts, program.lowered.name), runs[chosen].values)
@@ -202,7 +202,7 @@ def _left_out(mine: Run, theirs: Run) -> dict[str, str]:
     if not shapes or len(unlike) == len(shapes):
         return {}  # that nothing is compared is a finding of its own
     return {
-        name: f"its shape is {list(found)}, and {list(expected)} in the reference"
+        name: f"its shape is {list(found)}, but {list(expected)} in the reference"
         for name, (found, expected) in unlike.items()
     }
 

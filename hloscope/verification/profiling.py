@@ -58,9 +58,9 @@ def profiled_in_child(run: ProfiledRun, *, timeout_s: float) -> str:
         pickled = pickle.dumps(run)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise TargetError(
-            "the arguments cannot be handed to the process that runs the program",
+            "the arguments cannot be passed to the process that runs the program",
             why=str(error),
-            fix="give them as notations such as 'bf16[8@X,2048]', or in @hloscope.target",
+            fix="pass them as notations such as 'bf16[8@X,2048]', or in @hloscope.target",
         ) from error
     path = [os.getcwd() if entry == "" else entry for entry in sys.path]
     environment = {**os.environ, "JAX_PLATFORMS": jax_platform(run.platform)}
@@ -73,7 +73,7 @@ def profiled_in_child(run: ProfiledRun, *, timeout_s: float) -> str:
             return found.result()
         except WorkerDied as died:
             last = "\n".join(died.words.strip().splitlines()[-_SAID_LINES:])
-            raise ProfileError(f"{run.target} ended the process that ran it", why=last or None) from None
+            raise ProfileError(f"{run.target} terminated the process that ran it", why=last or None) from None
 
 
 class _Worker:

@@ -32,8 +32,8 @@ _FEWEST_PLACES = 3
 """Places up to which a single index may be any of them; of more it is not one at either end."""
 
 _UNMEASURED = (
-    "what rounding does to the reference could not be measured, so that one tolerance, from types and lengths of sums "
-    "alone, holds for every output, and nothing is said of errors that lean one way"
+    "the effect of rounding on the reference could not be measured, so one tolerance, from types and lengths of sums "
+    "alone, applies to every output, and biased errors are not detected"
 )
 
 
@@ -54,7 +54,7 @@ def run_job(job: Job, stage: Stage = lambda _: None) -> Numerics:
     again = _run(job, stage)
     if again.status is not NumericsStatus.RAN:
         return found
-    why = f"simulated devices cannot run the branch for {pose[0].name}, so the one for CPU ran: {found.message}"
+    why = f"simulated devices cannot run the branch for {pose[0].name}, so the CPU branch ran: {found.message}"
     return replace(again, other_branches=(why,))
 
 
@@ -84,7 +84,7 @@ def _run(job: Job, stage: Stage) -> Numerics:
         return job.came_to(status, words, ran_on=_ran_on(job))
 
 
-_BY_PLATFORM = "jax.lax.platform_dependent took another branch than on a TPU"
+_BY_PLATFORM = "jax.lax.platform_dependent took a different branch than on a TPU"
 
 
 def both_prepared(job: Job, stage: Stage = lambda _: None) -> dict[str, Prepared]:
@@ -117,7 +117,7 @@ def compare_prepared(prepared: Mapping[str, Prepared], job: Job, stage: Stage = 
 
     begun, seed = monotonic(), job.settings.seed
     found = compare(prepared, [value(position, seed=seed) for position in range(len(draws))], job, stage)
-    stage("looking for inputs that nothing depends on")
+    stage("looking for inputs that no output depends on")
     comparisons = with_own_rounding(found.comparisons, found.runs, found.measured, job)
     parts: tuple[Untested, ...] = ()
     if any(output.informative for output in found.comparisons):
@@ -183,7 +183,7 @@ def _notes(found: Compared) -> Iterator[str]:
     hanging = [output for output in found.comparisons if output.unstable]
     if hanging:
         places = ", ".join(f"{each.unstable:,} of {each.elements:,} elements of {each.name}" for each in hanging)
-        why = "rounding moves them much further than others, as where an index hangs on it"
+        why = "rounding changes them much more than others, for example where an index depends on it"
         yield f"not judged, because {why}: {places}"
 
 
@@ -195,7 +195,7 @@ def _too_few_devices(job: Job) -> str:
         return f"JAX cannot use the attached {job.platform.upper()}: {error}"
     if len(found) >= job.devices:
         return ""
-    return f"{plural(job.devices, 'device')} are needed, and JAX has {len(found)} ({found[0].device_kind})"
+    return f"{plural(job.devices, 'device')} are needed, but JAX has {len(found)} ({found[0].device_kind})"
 
 
 def _ran_on(job: Job) -> str:
@@ -229,7 +229,7 @@ def _unlike_arguments(target: Prepared, reference: Prepared) -> str:
     if sides[0] == sides[1]:
         return ""
     shown = [", ".join(f"{dtype}{list(shape)}" for shape, dtype in side) or "nothing" for side in sides]
-    return f"the target takes {shown[0]}, and the reference {shown[1]}"
+    return f"the target takes {shown[0]}, but the reference {shown[1]}"
 
 
 def _draws(prepared: Mapping[str, Prepared], job: Job) -> Iterator[Draw]:

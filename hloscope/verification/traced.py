@@ -156,8 +156,8 @@ def narrow_carry(closed: ClosedJaxpr) -> str | None:
         narrow = [total.dtype for total in sums if unit_of(total) > 2.0**-23]
         if narrow:
             steps = eqn.params.get("length")
-            often = f"of {steps:,} steps" if steps else "whose steps its values decide"
-            return f"a loop {often} adds up in {narrow[0]}"
+            often = f"of {steps:,} steps" if steps else "with a data-dependent number of steps"
+            return f"a loop {often} accumulates in {narrow[0]}"
     return None
 
 

@@ -73,7 +73,7 @@ def described(dtype: Any, draw: Draw) -> str:
         return "true or false"
     if is_integer(dtype):
         low, high = integer_bounds(dtype, bounds)
-        indexed = "neither end of what it indexes" if low > 0 else "all that it indexes"
+        indexed = "without the ends of what it indexes" if low > 0 else "all that it indexes"
         return f"{low} to {high - 1}{f', {indexed}' if draw.is_index else ''}"
     if bounds is not None:
         return f"{bounds[0]:g} to {bounds[1]:g}"
@@ -96,14 +96,14 @@ def check_range(name: str, dtype: Any, bounds: Bounds) -> None:
     if not (isfinite(low) and isfinite(high) and low < high):
         raise NotationError(f"the range of {name} is empty", why=f"{low:g} is not below {high:g}")
     if dtype == np.bool_ or str(dtype).startswith("key<"):
-        raise NotationError(f"{name} can have no range", why=f"its type is {dtype}", fix="leave its range out")
+        raise NotationError(f"{name} cannot have a range", why=f"its type is {dtype}", fix="leave its range out")
     if not is_integer(dtype):
         return
     least, greatest = _limits(np.dtype(dtype))
     if low > greatest or high <= least or ceil(low) >= high:
         raise NotationError(
-            f"{np.dtype(dtype).name} has no value from {low:g} up to and without {high:g}, the range of {name}",
-            fix=f"give a range of integers within {least:,} to {greatest:,}",
+            f"{np.dtype(dtype).name} has no value in [{low:g}, {high:g}), the range of {name}",
+            fix=f"use a range of integers within {least:,} to {greatest:,}",
         )
 
 

@@ -42,20 +42,22 @@ def run_somewhere(job: Job, *, decided_by_devices: bool) -> Numerics:
             end the process that runs it.
     """
     named = replace(job, target=by_name(job.target), reference=by_name(job.reference))
-    why = "a function cannot be imported in another"
-    fix = "put it into a module"
+    why = "another process cannot import one of the functions"
+    fix = "put it in a module"
     if isinstance(named.target, str) and isinstance(named.reference, str):
         found = _in_a_child(replace(named, programs=_programs(job)))
         if found is not None:
             return found
         why = (
-            "what the names of the functions import in another is another program: since they were imported here a "
-            "file was edited, or values or settings that they use were changed"
+            "another process would import a different program by the functions' names: since they were imported here, "
+            "a "
+            "file was edited, or values or settings that they use changed"
         )
-        fix = "import it again, or name it 'module:function' to have it as its file is now"
+        fix = "import it again, or name it 'module:function' to use its file as it is now"
     if decided_by_devices:
         message = (
-            "a collective stands under a branch or a loop that the devices decide, which may end this process, and "
+            "a collective is under a branch or loop that each device decides on its own, which may end this process, "
+            "and "
             f"{why}; {fix}"
         )
         return job.came_to(NumericsStatus.NOT_RUN, message)
@@ -136,9 +138,9 @@ class ChildRun:
             pickled = pickle.dumps(job)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise TargetError(
-                "the arguments cannot be handed to the process that runs the programs",
+                "the arguments cannot be passed to the process that runs the programs",
                 why=str(error),
-                fix="give them as notations such as 'bf16[8@X,2048]', or in @hloscope.target",
+                fix="pass them as notations such as 'bf16[8@X,2048]', or in @hloscope.target",
             ) from error
         path = [os.getcwd() if entry == "" else entry for entry in sys.path]
         environment = {**os.environ, "JAX_PLATFORMS": jax_platform(job.platform)}
@@ -210,12 +212,12 @@ _STUCK = re.compile(r"(Termination timeout for .{0,200}|.{0,80}stuck.{0,160})")
 def _ended(job: Job, code: int | None, said: str, timeout_s: float) -> Numerics:
     stage = (_STAGE_LINE.findall(said) or ["starting or running"])[-1]  # of what prints a lot, the end is kept
     if code is None:
-        status, message = NumericsStatus.HUNG, f"no end after {format_time(timeout_s * 1e6)} of {stage}"
+        status, message = NumericsStatus.HUNG, f"not finished after {format_time(timeout_s * 1e6)} of {stage}"
     elif code < 0:
         name = next((known.name for known in signal.Signals if known == -code), f"signal {-code}")
-        status, message = NumericsStatus.ABORTED, f"the process was ended by {name} while {stage}"
+        status, message = NumericsStatus.ABORTED, f"the process was killed by {name} while {stage}"
     else:
-        status, message = NumericsStatus.FAILED, f"the process ended with status {code} while {stage}"
+        status, message = NumericsStatus.FAILED, f"the process exited with status {code} while {stage}"
     said = _STAGE_LINE.sub("", said).strip()
     stuck = _STUCK.search(said)
     own = [line for line in said.splitlines() if not _CHATTER.match(line)]

@@ -37,7 +37,7 @@ class Step:
     """One link of the chain.
 
     Attributes:
-        what: What happens, such as `argument W asks for P('X', None)` or `dot_general needs D whole`.
+        what: What happens, such as `argument W requests P('X', None)` or `dot_general needs D whole`.
         arrays: The arrays that take part, in the literature's notation.
         becomes: The array as it has to be from here on; None where it stays as it is.
         source: Where it is written; None for arguments and outputs.
@@ -142,14 +142,27 @@ def explain(analysis: Analysis, named: str | None = None, *, sources: Sources = 
         TargetError: There is no such collective.
         NotationError: The selector names an axis that there is not, or cannot be read.
     """
-    groups: dict[object, list[tuple[Collective, int]]] = {}
     chosen = None if named is None else _find(analysis.collectives, named)
-    for number, found in enumerate(analysis.collectives, start=1):
+    return tuple(
+        _explanation(analysis.collectives[numbers[0] - 1], numbers[0], len(numbers), sources)
+        for numbers in alike(analysis.collectives, chosen)
+    )
+
+
+def alike(collectives: Collectives, chosen: Collection[int] | None = None) -> tuple[tuple[int, ...], ...]:
+    """The places, counted from 1, of collectives that differ in nothing but their name: each is explained once.
+
+    Args:
+        collectives: All of a program.
+        chosen: The places to tell; None for all.
+    """
+    groups: dict[object, list[int]] = {}
+    for number, found in enumerate(collectives, start=1):
         if chosen is not None and number not in chosen:
             continue
         key = (found.kind, found.axes, found.operand_shapes, found.result_shapes, found.executions, found.source)
-        groups.setdefault((*key, found.why), []).append((found, number))
-    return tuple(_explanation(*alike[0], len(alike), sources) for alike in groups.values())
+        groups.setdefault((*key, found.why), []).append(number)
+    return tuple(map(tuple, groups.values()))
 
 
 def _find(collectives: Collectives, named: str) -> Collection[int]:
@@ -168,11 +181,11 @@ def _find(collectives: Collectives, named: str) -> Collection[int]:
     shown = ", ".join(f"%{name}" for name in names[:_NAMED])
     more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     near = did_you_mean(wanted, names)
-    first = f"{near} Else " if near else ""
+    first = f"{near} Otherwise, " if near else ""
     how = f"{first}name one of them, give its number in the list of hloscope analyze, or a selector, all-gather@X"
     raise TargetError(
         f"there is no collective {named!r} in the compiled program",
-        why=f"it has {shown}{more}" if names else "it has no collectives at all",
+        why=f"it has {shown}{more}" if names else "it has no collectives",
         fix=how if names else "leave the name out",
     )
 
@@ -224,7 +237,7 @@ def _sum_steps(reason: Reason) -> Iterator[Step]:
     part = part_words(reason)
     if reason.producer is not None:
         cut = f"{summed_words(reason)} is sharded over {', '.join(reason.axes)}"
-        what = f"{reason.producer.name} leaves a part of its result on each device, because {cut}"
+        what = f"{reason.producer.name} computes only a part of its result on each device, because {cut}"
         yield Step(what=what, arrays=tuple(map(notated, reason.operands)), source=_line(reason.producer), is_loss=True)
     if reason.moved is not None:
         yield Step(what=f"each device holds a partial {part}", arrays=(notated(reason.moved),))
@@ -235,7 +248,7 @@ def _sum_steps(reason: Reason) -> Iterator[Step]:
 
 def _move_steps(reason: Reason, moved: Tensor, kind: Kind) -> Iterator[Step]:
     if reason.producer is not None and not moved.named:
-        yield Step(what=f"{reason.producer.name} makes it", arrays=(notated(moved),), source=_line(reason.producer))
+        yield Step(what=f"{reason.producer.name} produces it", arrays=(notated(moved),), source=_line(reason.producer))
     left = left_by(reason, moved, kind)
     had, wanted = (notated(moved),), None if left is None else notated(moved, left)
     if reason.kind is ReasonKind.CONSTRAINT:
@@ -244,10 +257,10 @@ def _move_steps(reason: Reason, moved: Tensor, kind: Kind) -> Iterator[Step]:
         place = users_frame(asked.source) if asked else None
         yield Step(what=what, arrays=had, becomes=wanted, source=place, is_loss=True)
     elif reason.consumer is not None:
-        what = f"{reason.consumer.name} needs it otherwise"
+        what = f"{reason.consumer.name} needs another sharding"
         yield Step(what=what, arrays=had, becomes=wanted, source=_line(reason.consumer), is_loss=True)
     else:
-        yield Step(what="it is handed out otherwise", arrays=had, becomes=wanted, is_loss=True)
+        yield Step(what="the output needs another sharding", arrays=had, becomes=wanted, is_loss=True)
 
 
 def _line(operation: Operation | None) -> SourceFrame | None:

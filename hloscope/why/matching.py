@@ -229,11 +229,9 @@ class Matcher:
     def _shape(self, clues: Clues, reshard: Reshard) -> int:
         """5 when operand and result have the shapes before and after, 3 for one of them, less for mere sizes."""
         had = self.alike(reshard.value, reshard.before, clues.operands)
-        left = {
-            reshard.after,
-            reshard.final,
-            without(reshard.before, clues.axes) if clues.kind is Kind.ALL_GATHER else reshard.after,
-        }
+        left = {reshard.after, reshard.final}
+        if clues.kind is Kind.ALL_GATHER and had == _EXACT:  # a step that makes it whole
+            left.add(without(reshard.before, clues.axes))
         gets = max(self.alike(reshard.value, shape, clues.results) for shape in left)
         return _BOTH if had == gets == _EXACT else max(had + gets, had * 3 // 2, gets * 3 // 2)
 

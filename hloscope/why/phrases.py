@@ -185,12 +185,12 @@ def _is_contraction(reason: Reason) -> bool:
 
 
 def asked_words(asked: AskedBy) -> str:
-    """`argument W asks for P('X', None)`, `the constraint at moe.py:31 asks for P('X')`."""
+    """`argument W requests P('X', None)`, `the sharding constraint at moe.py:31 requests P('X')`."""
     place = f" at {short_source(asked.source)}" if asked.source else ""
     who = {"argument": f"argument {asked.name}", "output": f"output {asked.name}"}.get(
         asked.by, f"the {asked.by.replace('constraint', 'sharding constraint')}{place}"
     )
-    return f"{who} asks for {asked.sharding}" if asked.sharding else f"{who} asks for {asked.axis}"
+    return f"{who} requests {asked.sharding}" if asked.sharding else f"{who} requests axis {asked.axis}"
 
 
 def axes_words(reason: Reason) -> str:
@@ -241,8 +241,8 @@ def elsewhere_words(reason: Reason) -> str | None:
         return None
     if found == list(reason.dimensions):
         order = "; ".join(", ".join(reason.wanted[number]) for number in found)
-        return f"over these axes in the order {order}"
-    return f"along {listed([dimension_words(reason.moved, number) for number in found])} instead"
+        return f"with these axes in the order {order}"
+    return f"sharded along {listed([dimension_words(reason.moved, number) for number in found])} instead"
 
 
 def dimension_words(tensor: Tensor, number: int) -> str:

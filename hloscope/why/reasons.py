@@ -223,11 +223,21 @@ def _need(
     if factors & rule.permutation:
         return ReasonKind.HALO, (program.graph.value(op.results[0]), None)
     if op.kind == "stablehlo.reshape" and factors:
-        return ReasonKind.MERGED_DIMENSIONS, None
+        kept = _keeps(program, op, factors, axes)
+        return ReasonKind.PARTITIONERS_CHOICE if kept else ReasonKind.MERGED_DIMENSIONS, None
     if _sums(op, operand, dimensions):
         return ReasonKind.PARTIAL_SUM, None
     conflict = _conflict(program, op, operand, axes)
     return ReasonKind.OPERAND_CONFLICT if conflict else ReasonKind.PARTITIONERS_CHOICE, conflict
+
+
+def _keeps(program: Program, op: ShardyOp, factors: set[int], axes: Axes) -> bool:
+    """Whether the result of an operation is sharded over these axes along the same dimensions: nothing moves for it."""
+    if op.rule is None or not op.results:
+        return False
+    result, mapping = program.graph.unmoved(program.graph.value(op.results[0])), op.rule.results[0]
+    kept = {factor for axis in axes for factor in _factors_over(result, mapping, axis)}
+    return factors <= kept
 
 
 def _sums(op: ShardyOp, operand: int, dimensions: Sequence[int]) -> bool:

@@ -52,16 +52,16 @@ def sentence(reason: Reason, kind: Kind, others: Sequence[Tensor | None] = ()) -
     body = (template if isinstance(template, str) else template(reason)).format_map(_Pieces(reason))
     if reason.realigns is not None:
         over = axes_words(reason)
-        return f"likely: realigns the padded parts that %{reason.realigns} leaves: {kind} over {over}. {body}"
+        return f"likely: realigns the padded shards that %{reason.realigns} leaves: {kind} over {over}. {body}"
     if reason.kind is ReasonKind.UNKNOWN:
         return body
     more = _combined_with(reason, others)
     if reason.kind is ReasonKind.AUTHORED:
         return f"{body}{more}"
     doubt = "" if reason.certain else "likely: "
-    several = f" (one of {reason.candidates} such places)" if reason.candidates > reason.combined else ""
+    several = f" (one of {reason.candidates} possible places)" if reason.candidates > reason.combined else ""
     was = reason.rewritten_from if reason.rewritten_from != kind else None
-    made = f", made from the partitioner's {was}" if was else ""
+    made = f", rewritten from the partitioner's {was}" if was else ""
     how = _how(reason, kind)
     return f"{doubt}{body}: {kind} over {axes_words(reason)}{_in_loop(reason)}{how}{made}{more}{several}"
 
@@ -70,13 +70,13 @@ def _how(reason: Reason, kind: Kind) -> str:
     """How the collective serves its reason, where that is not plain."""
     if reason.kind is not ReasonKind.PARTIAL_SUM:
         if kind in SUMS and reason.certain:
-            return ", to which devices without them add zeros"
-        return ", one step on the way" if is_step(reason, kind) else ""
+            return ", with zeros from the devices that lack them"
+        return ", one of several steps" if is_step(reason, kind) else ""
     if kind is Kind.ALL_GATHER and reason.rewritten_from in (None, kind):
-        return f" of each device's {part_words(reason)}, from which every device makes the whole"
+        return f" of the partial {part_words(reason)}s, which every device then combines itself"
     if kind is Kind.REDUCE_SCATTER and not kept_axes(reason):
         return ", the first half of an all-reduce"
-    return ", where a reduce-scatter would do" if kind is Kind.ALL_REDUCE and kept_axes(reason) else ""
+    return ", where a reduce-scatter would be enough" if kind is Kind.ALL_REDUCE and kept_axes(reason) else ""
 
 
 def _combined_with(reason: Reason, others: Sequence[Tensor | None]) -> str:
@@ -96,7 +96,11 @@ def _combined_with(reason: Reason, others: Sequence[Tensor | None]) -> str:
 def _in_loop(reason: Reason) -> str:
     if not reason.in_loop:
         return ""
-    return " in every iteration, although it is the same in each" if reason.loop_invariant else " in every iteration"
+    return (
+        " in every iteration, even though the value is loop-invariant"
+        if reason.loop_invariant
+        else " in every iteration"
+    )
 
 
 def advice(reason: Reason) -> tuple[str, ...]:
@@ -104,19 +108,21 @@ def advice(reason: Reason) -> tuple[str, ...]:
     kind, array = reason.kind, _array(reason)
     found: list[str] = []
     if kind in _BROUGHT_WHOLE and reason.loop_invariant:
-        found.append(f"gather {array} once, before the loop: a constraint outside it, at the price of keeping it whole")
+        found.append(f"gather {array} once, with a constraint before the loop: every device then holds all of it")
     if kind is ReasonKind.INDEXED_IN_LOOP:
-        found.append("send what is needed to where it is: an all-to-all under jax.shard_map")
+        found.append("send the other operand to the shard that it needs: an all-to-all under jax.shard_map")
     if kind is ReasonKind.CONSTRAINT and _consumer_name(reason) == "reshard":
-        found.append(f"drop the reshard to {_constraint(reason)}, after which the array stays as it is computed")
+        found.append(
+            f"drop the reshard to {_constraint(reason)}, so that the array keeps the sharding it is computed with"
+        )
     if kind is ReasonKind.MERGED_DIMENSIONS:
-        found.append("keep the dimensions apart")
+        found.append("keep the dimensions separate")
     if kind is ReasonKind.NO_RULE and _consumer_name(reason).endswith(_FOREIGN):
-        found.append("call it under jax.shard_map, so that each device hands over its own part")
-        found.append("give it a rule: jax.experimental.custom_partitioning with a sharding_rule")
+        found.append("call it under jax.shard_map, so that each device passes its own shard")
+        found.append("give it a sharding rule: jax.experimental.custom_partitioning with a sharding_rule")
     elif kind in (ReasonKind.NO_RULE, ReasonKind.NEEDS_WHOLE_DIMENSION):
         does = _consumer_name(reason) or "the operation"
-        found.append(f"do what {does} does part by part under jax.shard_map, where a part is enough")
+        found.append(f"run {does} shard by shard under jax.shard_map, where a shard is enough")
     return tuple(found)
 
 
@@ -132,29 +138,29 @@ class _Pieces(dict[str, str]):
 
 def _sum_sentence(reason: Reason) -> str:
     if reason.weight is not None:
-        return "{weight} is replicated over {axes}, so its gradient, from {producer}, is summed there"
+        return "{weight} is replicated over {axes}, so its gradient is summed there; {producer} computes it"
     if reason.producer is None:
-        return "{moved} comes as a partial sum on each device; {demand}"
+        return "{moved} is a partial sum on each device; {demand}"
     if not reason.summed:
-        start = "{producer} leaves a part of the result on each device along {axes}"
+        start = "{producer} computes only a part of the result on each device along {axes}"
     elif reason.producer.name in CONTRACTIONS:
         start = "contracting {contracted} of {cut_operands} {are} sharded over {axes}"
     else:
-        does = "looks up along" if reason.producer.name in _LOOKUPS else "reduces over"
+        does = "indexes" if reason.producer.name in _LOOKUPS else "reduces over"
         start = f"{{producer}} {does} {{summed}} of {{cut_operands}}, sharded over {{axes}}"
     return start + ", so each device holds a partial {part}; {demand}"
 
 
 def _conflict_sentence(reason: Reason) -> str:
     if elsewhere_words(reason) is not None:
-        return "{state}, and {consumer} needs it {elsewhere}{because}"
-    whole = "{state}, and {consumer} needs it whole"
-    return whole if reason.conflicting is None else whole + " because {cut} shards {conflicting} there"
+        return "{state}, but {consumer} needs it {elsewhere}{because}"
+    whole = "{state}, but {consumer} needs it replicated over {cut}"
+    return whole if reason.conflicting is None else whole + ", because {conflicting} is sharded over {cut} too"
 
 
 def _choice_sentence(reason: Reason) -> str:
-    does = "hand out {moved}" if reason.consumer is None else "{consumer}"
-    way = f"the partitioner's own way to {does}, which Shardy's shardings alone do not ask for"
+    what = "to return {moved}" if reason.consumer is None else "for {consumer}"
+    way = f"the partitioner's own choice {what}, not required by Shardy's shardings"
     return way if reason.moved is None or reason.consumer is None else way + ": {moved} is sharded over {cut}"
 
 
@@ -162,14 +168,14 @@ _SENTENCES: dict[ReasonKind, str | Callable[[Reason], str]] = {
     ReasonKind.AUTHORED: "{author}: {written} over {axes}{made_from}",
     ReasonKind.PARTIAL_SUM: _sum_sentence,
     ReasonKind.OPERAND_CONFLICT: _conflict_sentence,
-    ReasonKind.NEEDS_WHOLE_DIMENSION: "{consumer} needs {lost} of {moved} whole on each device, and it is sharded over "
-    "{cut}",
-    ReasonKind.INDEXED_IN_LOOP: "{state}, and {consumer} indexes that dimension at a position that the loop decides, "
-    "so every device needs all of it",
+    ReasonKind.NEEDS_WHOLE_DIMENSION: "{consumer} needs all of {lost} of {moved} on each device, but it is sharded "
+    "over {cut}",
+    ReasonKind.INDEXED_IN_LOOP: "{state}, but {consumer} indexes that dimension at a position that changes in the "
+    "loop, so every device needs all of it",
     ReasonKind.HALO: "{consumer} needs {neighbours} along {lost} of {moved}, which is sharded over {cut}",
-    ReasonKind.CONSTRAINT: "the sharding constraint {constraint} asks for another sharding than that of {moved}",
-    ReasonKind.REQUESTED_OUTPUT: "{moved} is computed as {computed}, and the requested output is {requested}",
-    ReasonKind.MERGED_DIMENSIONS: "{state}, and {consumer} {merges}",
+    ReasonKind.CONSTRAINT: "the sharding constraint {constraint} requests a different sharding for {moved}",
+    ReasonKind.REQUESTED_OUTPUT: "{moved} is computed as {computed}, but the requested output sharding is {requested}",
+    ReasonKind.MERGED_DIMENSIONS: "{state}, but {consumer} {merges}",
     ReasonKind.NO_RULE: "Shardy has no sharding rule for {consumer}, so the partitioner {hands} {moved}, which is "
     "sharded over {cut}",
     ReasonKind.PARTITIONERS_CHOICE: _choice_sentence,
@@ -216,7 +222,7 @@ def _demand(reason: Reason) -> str:
     output = _asker(reason, "output")
     if output is not None:
         return f"the requested output {output.sharding or output.name} {state}"
-    needed = f"its own part of the {part} along {', '.join(left)}" if left else f"the whole {part}"
+    needed = f"only its own shard of the {part} over {', '.join(left)}" if left else f"the full {part}"
     return f"{_named(reason.consumer, 'each device')} needs {needed}"
 
 
@@ -239,7 +245,7 @@ def _conflicting(reason: Reason) -> str:
 def _neighbours(reason: Reason) -> str:
     name = _consumer_name(reason)
     if name.startswith("cum"):
-        return "what comes before each device's part"
+        return "the elements before each device's shard"
     return "its neighbours' elements" if name.startswith(_WINDOWS) else "other devices' elements"
 
 
@@ -259,13 +265,13 @@ def _merges(reason: Reason) -> str:
     if reason.moved is not None and all(reason.moved.shape[number] == 1 for number in reason.dimensions):
         return "drops this dimension"
     if reason.moved is not None and reason.result is not None and len(reason.result.shape) > len(reason.moved.shape):
-        return f"splits it into {'x'.join(map(str, reason.result.shape))}, whose dimensions do not divide so"
+        return f"splits it into {'x'.join(map(str, reason.result.shape))}, which cannot keep this sharding"
     return "merges it into a dimension that cannot keep this sharding"
 
 
 def _author(reason: Reason) -> str:
     backward = reason.producer is not None and is_gradient(reason.producer.op_name)
-    return "the transpose of what the user wrote there" if backward else "written by the user"
+    return "the transpose of a collective written by the user" if backward else "written by the user"
 
 
 _PIECES: dict[str, Callable[[Reason], str]] = {
@@ -282,9 +288,9 @@ _PIECES: dict[str, Callable[[Reason], str]] = {
     "cut_operands": _cut_operands,
     "demand": _demand,
     "elsewhere": lambda reason: elsewhere_words(reason) or "",
-    "hands": lambda reason: "decides what moves of" if reason.of_part else "hands it all of",
+    "hands": lambda reason: "decides what to move of" if reason.of_part else "passes it all of",
     "lost": lost_words,
-    "made_from": lambda reason: f", made from this {reason.rewritten_from}" if reason.rewritten_from else "",
+    "made_from": lambda reason: f", rewritten from this {reason.rewritten_from}" if reason.rewritten_from else "",
     "merges": _merges,
     "missing": lambda reason: str(reason.missing),
     "moved": _moved,

@@ -37,10 +37,10 @@ _NOT_CAPTURED = (
 )
 _NEEDED_BY_CONSUMER = (ReasonKind.OPERAND_CONFLICT, ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.INDEXED_IN_LOOP)
 _SENDS_ON = frozenset({"collective-permute", "collective-permute-start", "slice", "bitcast", "copy"})
-_NOT_ASKED = "Shardy could not be asked about this program (see the notes)"
-_NO_AXES = "its device groups follow no axes of the mesh"
-_OPAQUE = "the text does not tell what it sends, nor to which devices"
-_NO_MATCH = "Shardy moves nothing here, so the partitioner decided it for reasons of its own"
+_NOT_ASKED = "Shardy did not propagate this program's shardings (see the notes)"
+_NO_AXES = "its device groups do not match any axes of the mesh"
+_OPAQUE = "the HLO text does not say what it sends, nor to which devices"
+_NO_MATCH = "Shardy moves nothing here, so the partitioner added it for reasons of its own"
 
 
 def explained(analysis: Analysis, module: HloModule, captured: Capture) -> Analysis:
@@ -222,7 +222,7 @@ class _Explainer:
             module = parse_module(text, name="partitioned")
         except HloParseError as error:
             self.unread = (
-                f"the module right after the partitioner cannot be read ({error.what}): reasons are less exact"
+                f"the module right after the partitioner cannot be read ({error.what}): reasons are less precise"
             )
             return None
         identities = captured.compiled.partitioned_identities

@@ -102,7 +102,7 @@ def test_what_an_analysis_has_settled_is_refused(found, said):
         lambda: hloscope.check(found, contract="none", **said),
         lambda: hloscope.diff(found, found, **said),
     ):
-        with pytest.raises(TargetError, match=f"^{name} does not go with an analysis"):
+        with pytest.raises(TargetError, match=f"^{name} does not apply to an analysis"):
             call()
 
 

@@ -9,7 +9,7 @@ import pytest
 from hloscope.analysis.vocabulary import Bound, Kind
 
 GLOBAL = "channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}"
-ABOUT = ("shapes", "pairs", "replica groups", "size", "takes part")
+ABOUT = ("shapes", "pairs", "replica groups", "size", "participants")
 """What may be wrong with a collective; a doubt about the shapes names the size of groups too."""
 
 
@@ -101,7 +101,7 @@ def test_more_devices_than_there_are_anywhere_are_not_listed(analyze, header, re
     attributes = f"{rest}{groups}".removeprefix(", ")
     entry = reduce(rest=attributes) if attributes else reduce().replace(f", {GLOBAL}", "")
     about, _ = doubt(analyze(entry, header=header))
-    assert about == "takes part"
+    assert about == "participants"
 
 
 @pytest.mark.parametrize("shape", ["f32[?]", "f99[4]", "opaque[]", "(f32[4], f32[?])"])

@@ -162,7 +162,7 @@ def page_with(page: str, document: Mapping[str, Any]) -> str:
         if spread["rows"] == 1:
             return f"**{found[1]}**: one row."
         factors = f"{spread['median']} (median) and {spread['worst']} (worst)"
-        return f"**{found[1]}**: {spread['rows']} rows, off by a factor of {factors}."
+        return f"**{found[1]}**: {spread['rows']} rows, error factor {factors}."
 
     return SPREAD_OF_PAGE.sub(spread_of, ROW_OF_PAGE.sub(row_of, page))
 

@@ -6,10 +6,13 @@ import re
 import signal
 import time
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 from check_examples import Repository
 
+from hloscope import remote_store
+from hloscope.api import jobs as jobs_apart
 from hloscope.api.jobs import Outcome, jobs_of, run_jobs
 from hloscope.compiler.pool import WorkerPool
 from hloscope.config import ConfigError, read_project
@@ -156,3 +159,19 @@ def test_whatever_a_process_raises_is_its_own_targets(says, tmp_path, monkeypatc
     says(what)
     assert f"why: {kind.__name__}: no room" in failed.error
     assert other.error == "its own"
+
+
+def test_processes_of_a_check_share_what_they_find_of_a_shared_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HLOSCOPE_CACHE", "1")
+    monkeypatch.setenv("HLOSCOPE_CACHE_DIR", str(tmp_path / "own"))
+    monkeypatch.setenv("HLOSCOPE_REMOTE_CACHE", f"file://{tmp_path}/shared")
+    with jobs_apart._environment(cached=True) as environment:
+        notes = Path(environment[remote_store.NOTES])
+        assert notes.is_dir()
+    assert not notes.exists()
+    with jobs_apart._environment(cached=False) as environment:
+        assert remote_store.NOTES not in environment
+    monkeypatch.setattr(remote_store, "_states", {})
+    monkeypatch.setattr(remote_store, "_opened_address", lambda _: 1 / 0)
+    with jobs_apart._environment(cached=True) as environment:
+        assert "HLOSCOPE_REMOTE_CACHE" not in environment

@@ -93,7 +93,7 @@ def test_what_follows_from_other_fields_is_not_read(document):
 def test_files_that_are_no_json(tmp_path, text):
     path = tmp_path / "r.json"
     path.write_text(text)
-    with pytest.raises(HloscopeError, match=r"^error: r\.json is no JSON"):
+    with pytest.raises(HloscopeError, match=r"^error: r\.json is not valid JSON"):
         side_of_file(path, "r.json", TargetConfig(name="t"))
 
 
@@ -104,12 +104,12 @@ def test_a_report_is_checked_as_the_analysis_that_it_holds(tmp_path, kind):
     path.write_text(found.report("json"))
     ours, theirs = (hloscope.check(one, contract="none") for one in (kind(path), found))
     assert ours.to_dict() == theirs.to_dict()
-    with pytest.raises(HloscopeError, match="mesh does not go with an analysis"):
+    with pytest.raises(HloscopeError, match="mesh does not apply to an analysis"):
         hloscope.check(kind(path), contract="none", mesh={"X": 8})
 
 
 def test_what_is_no_report_is_not_checked_as_one(tmp_path):
     path = tmp_path / "a.json"
     path.write_text("{}")
-    with pytest.raises(HloscopeError, match="is no report of hloscope"):
+    with pytest.raises(HloscopeError, match="is not a report of hloscope"):
         hloscope.check(path, contract="none")

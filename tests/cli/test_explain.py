@@ -35,7 +35,7 @@ def test_the_largest_is_told_in_full_and_the_others_are_listed(says, tmp_path):
     target = "fixtures/programs/moe_two_axes.py:two_axes"
     overview = hloscope("explain", target, "--no-try", **cache)
     assert (overview.returncode, overview.stderr) == (0, "")
-    first, others = overview.stdout.split("\nOthers, most bytes per step first\n")
+    first, others = overview.stdout.split("\nOther collectives, most bytes per step first\n")
     assert re.match(r"all-gather over X .*\bbf16\[8,1024,1024\].* %", first)
     assert "   = chain" in first
     assert "   = fix, not tried: " in first

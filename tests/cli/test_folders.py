@@ -43,7 +43,7 @@ def lines_of(done):
 def test_all_of_them_one_on_each_line(folder):
     done = hloscope("analyze", folder, "--all", "--format", "json")
     assert done.returncode == 2
-    assert "2 of 4 modules could not be analysed" in done.stderr
+    assert "2 of 4 modules could not be analyzed" in done.stderr
     found = lines_of(done)
     assert set(found) == {"jit_mlp", "jit_small", "jit_broken", "jit_empty"}
     mlp = found["jit_mlp"]
@@ -117,11 +117,11 @@ def test_the_slice_that_is_given_goes_first(folder):
     ("arguments", "message"),
     [
         (("--only", "nope"), "no module in"),
-        (("--all", "--only", "mlp"), "do not go together"),
-        (("--all", "--format", "sarif"), "is a report on one module"),
-        (("--memory", "1GB"), "--memory goes with --all"),
-        (("--all", "--memory", "much"), "is no size of memory"),
-        (("--arg", "f32[8]"), "--arg does not go with"),
+        (("--all", "--only", "mlp"), "exclude each other"),
+        (("--all", "--format", "sarif"), "reports on one module only"),
+        (("--memory", "1GB"), "--memory requires --all"),
+        (("--all", "--memory", "much"), "is not a memory size"),
+        (("--arg", "f32[8]"), "--arg does not apply to"),
         (("--only", "broken"), "no HLO"),
     ],
 )

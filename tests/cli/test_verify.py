@@ -27,13 +27,13 @@ def test_a_program_and_its_twin(says):
     lines = done.stdout.splitlines()
     assert lines[:3] == [
         f"{SEEDS}/matmul.py:matmul",
-        f"against {SEEDS}/matmul.py:matmul_shard_map on v5e:4x2",
+        f"compared with {SEEDS}/matmul.py:matmul_shard_map on v5e:4x2",
         "passed",
     ]
-    (ran,) = [line for line in lines if line.startswith("  both run ")]
+    (ran,) = [line for line in lines if line.startswith("  both were run ")]
     assert re.findall(r"\b8 \w+ CPU|[DF]=\d+|seed \d+", ran) == ["8 simulated CPU", "D=64", "F=128", "seed 0"]
     (moved,) = [line for line in lines if line.startswith("  Both move ")]
-    assert "the same; a step " in moved
+    assert "the same bytes; a step " in moved
     says([ran, moved.partition(";")[0]])
 
 
@@ -73,7 +73,7 @@ def test_more_bytes_can_be_accepted():
 def test_a_wrong_twin_breaks_the_build(says):
     done = verify(f"{CODE}/wrong_twins.py:stale_shard", f"{CODE}/wrong_twins.py:gathered", "--seed", "7")
     assert done.returncode == 1
-    words, why, _ = " ".join(done.stdout.split()).partition(" = why: worst at [")
+    words, why, _ = " ".join(done.stdout.split()).partition(" = why: largest error at [")
     finding = words[words.index("error[wrong-result]: ") :]
     assert ("96 of 384" in finding, "(X=0, Y=3; X=1, Y=3)" in finding, why != "") == (True, True, True)
     says(finding)

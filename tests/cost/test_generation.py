@@ -72,7 +72,7 @@ def test_findings_and_what_the_user_says(root):
     assert guessed.time is not None
     assert said.time is not None
     assert guessed.time.step_us == pytest.approx(said.time.step_us, rel=0.2)  # the order of the devices is another
-    assert any("v5e is a guess from the text" in note for note in guessed.notes)
+    assert any("v5e is guessed from the text" in note for note in guessed.notes)
     assert {finding.rule for finding in guessed.findings} == {finding.rule for finding in alone.findings}
     assert alone.time is None
     other = analyze_hlo(text, slice="v6e:2x4", guesses=True)

@@ -184,7 +184,7 @@ def test_the_basis_is_true_where_nothing_is_computed(says):
     time = priced(module_text(f"{ARGUMENT}\n{reduced}")).time
     basis, _, spread = time_lines(time, 120)[2].plain.partition("; ")
     assert "nothing" in says(basis)
-    assert spread.startswith("on 37 ")
+    assert spread.startswith("error factor on 37 ")
 
 
 # ---- the host
@@ -279,8 +279,8 @@ def test_a_kernel_of_which_nothing_is_known_takes_at_least_what_its_result_takes
     assert [(one.what, one.bytes) for one in time.unknown_operations] == [("kernel splash", 2 * BLOCK_BYTES)]
     lines = [line.plain for line in time_lines(time, 300)]
     assert lines[0].startswith("≥107 us")
-    assert re.findall(r"at least|splash(?= )|--kernel-cost \S+(?=,)|cost_estimate", says(lines[2])) == [
-        *("at least", "splash"),
+    assert re.findall(r"lower bound|splash(?= )|--kernel-cost \S+(?=,)|cost_estimate", says(lines[2])) == [
+        *("lower bound", "splash"),
         *("--kernel-cost splash=FLOPS,BYTES", "cost_estimate"),
     ]
 
@@ -310,5 +310,5 @@ def test_price_claims_nothing_for_a_kernel_that_is_not_known():
 
     found = with_kernel(kernel())
     shown = render("prices", "text", (found,), Canvas(width=120))
-    assert "no claim" in shown
+    assert "unknown" in shown
     assert "within" not in shown

@@ -175,7 +175,7 @@ def test_python_and_the_command_line_say_the_same(tmp_path, schema_of):
 def test_nothing_is_timed_without_a_slice(tmp_path):
     path = tmp_path / "step.hlo"
     path.write_text(module_text(f"{ARGUMENT}\nROOT %n = {BLOCK} negate(%a)"))
-    with pytest.raises(HloscopeError, match="has no timeline: no TPU slice says how long anything takes"):
+    with pytest.raises(HloscopeError, match="has no timeline: without a TPU slice there are no times"):
         hloscope.timeline(path, slice="cpu:8")
 
 

@@ -144,7 +144,7 @@ def test_large_and_odd_layouts(text, count):
 def test_nul_bytes(text):
     with pytest.raises(HloParseError) as caught:
         parse_module(text)
-    assert re.search(r"no HLO|U\+0000", caught.value.what)
+    assert re.search(r"not HLO|U\+0000", caught.value.what)
 
 
 def test_threads_read_at_the_same_time():

@@ -116,7 +116,7 @@ def test_a_program_of_other_flags_settles_nothing(tmp_path):
     document = hloscope.compare(other, profile=written(profile, tmp_path / "trace"), slice="v5e:2x4")
     assert 0.5 < document.programs[0].matched_share < 0.95
     assert all(figure.value is None for figure in document.calibration)
-    with pytest.raises(hloscope.HloscopeError, match="settles no figure"):
+    with pytest.raises(hloscope.HloscopeError, match="determines no figure"):
         calibration_file(document, is_figure)
 
 
@@ -134,7 +134,7 @@ def test_on_the_command_line(tmp_path):
     assert "--chip-override c.toml" in done.stderr
     assert 0.9e9 < tomllib.loads((tmp_path / "c.toml").read_text())["v5e"]["clock_hz"] < 1.5e9
     page = ran("compare", "--profile", "trace", "--format", "markdown", cwd=tmp_path)
-    assert page.stdout.startswith("### hloscope compare: trace beside the profile's own programs")
+    assert page.stdout.startswith("### hloscope compare: trace compared with the profile's own programs")
     missing = ran("compare", "--profile", "nowhere", cwd=tmp_path)
     assert (missing.returncode, missing.stdout) == (2, "")
     assert missing.stderr.startswith("error: there is no profile nowhere")

@@ -36,7 +36,7 @@ def test_a_program_of_another_name(says, folder, tmp_path):
 def test_a_program_of_other_shapes(says, folder, tmp_path):
     other = tmp_path / "other.hlo"
     other.write_text(TEXT.replace("8192", "4096"))
-    assert "another program" in refusal(says, tmp_path, target=other, profile=folder)
+    assert "a different program" in refusal(says, tmp_path, target=other, profile=folder)
 
 
 def test_another_generation(says, folder, tmp_path):
@@ -96,7 +96,7 @@ def test_what_only_a_function_can_obey_is_refused_beside_a_profile_alone(says, f
 
 def test_a_comparison_prints_as_its_report_and_is_one_line_as_repr(folder):
     found = hloscope.compare(profile=folder, slice=SLICE)
-    assert "beside the profile's own programs: 1 device, TPU v5 Lite" in " ".join(str(found).split())
+    assert "compared with the profile's own programs: 1 device, TPU v5 Lite" in " ".join(str(found).split())
     assert repr(found).startswith("<CompareDocument of ")
     assert len(repr(found).splitlines()) == 1
     assert found.to_dict()["programs"][0]["step"]["median_us"] == found.programs[0].step.median_us

@@ -33,7 +33,7 @@ def step(kernel):
 def test_a_first_look(step):
     heard = step.heard("found = hloscope.analyze(summed, ARGS, mesh=MESH)\nfound")
     assert heard.errors == []
-    assert heard.types == ["text/markdown", "text/plain"]
+    assert heard.types == ["text/html", "text/markdown", "text/plain"]
     assert re.fullmatch(r"<Analysis of summed on v5e:2x4: 1 collective, 7 B on the wire per step>", heard.stdout)
     assert heard.shown[-1:] in ([], [""])
     said = step.run("""
@@ -48,6 +48,15 @@ def test_a_first_look(step):
     assert counts == "1 0"
     assert "all-reduce" in report
     assert "--" not in report
+
+
+def test_pictures_show_themselves(step):
+    step.run("found = hloscope.analyze(summed, ARGS, mesh=MESH)")
+    for asked in ("found.mesh_picture()", "found.array(found.arguments[0].name)"):
+        heard = step.heard(asked)
+        assert heard.errors == []
+        assert heard.types == ["image/svg+xml", "text/html", "text/plain"]
+        assert heard.stdout.startswith("<Picture of ")
 
 
 def test_three_slices_and_meshes(step):

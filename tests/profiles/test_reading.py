@@ -95,12 +95,12 @@ WHOLE = xspace(PROFILE)
     ("data", "words"),
     [
         (b"", "empty"),
-        (WHOLE[: len(WHOLE) // 2], "no whole profile"),
-        (WHOLE[:-1], "no whole profile"),
-        (b"HloModule m\nENTRY e {\n}\n", "no whole profile"),
+        (WHOLE[: len(WHOLE) // 2], "not a complete profile"),
+        (WHOLE[:-1], "not a complete profile"),
+        (b"HloModule m\nENTRY e {\n}\n", "not a complete profile"),
         (CPU, "without a TPU"),
         (plane("/device:GPU:0") + CPU, "of a GPU"),
-        (plane("/device:TPU:0") + CPU, "no program ran to its end"),
+        (plane("/device:TPU:0") + CPU, "no program ran to completion"),
     ],
     ids=["empty", "half", "without its last byte", "text", "cpu", "gpu", "nothing ran"],
 )

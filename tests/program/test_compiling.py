@@ -277,12 +277,12 @@ def test_more_simulated_devices_than_jax_was_started_with(compiled):
         ({"slice": "2*v5e:2x4", "mesh": {"X": 4, "Y": 4}, "dcn": {"Z": 2}}, ["--dcn ", "'Z'"]),
         ({"slice": "2*v5e:2x4", "mesh": {"X": 4, "Y": 4}, "dcn": {"X": 3}}, ["--dcn X=3", " 2 "]),
         ({"dcn": {"X": 2}}, ["--dcn ", "several"]),
-        ({"args": ("bf16[8@X,2047@Y]", "bf16[2047@Y,8]")}, ["dimension 1", "bf16[8@X,2047@Y]", "divided", " Y"]),
+        ({"args": ("bf16[8@X,2047@Y]", "bf16[2047@Y,8]")}, ["dimension 1", "bf16[8@X,2047@Y]", "sharded", " Y"]),
         ({"out": "P('Q', None)"}, ["P('Q', None)", "'Q'", "mesh"]),
         ({"out": "P('X', 'Y', None)"}, ["P('X', 'Y', None)", " 3 ", " 2 "]),
         (
             {"args": ("bf16[6,64]", "bf16[64,8]"), "out": "P(('X', 'Y'))"},
-            ["dimension 0", "bfloat16[6,8]", "divided", "(X,Y)"],
+            ["dimension 0", "bfloat16[6,8]", "sharded", "(X,Y)"],
         ),
     ],
     ids=[

@@ -129,12 +129,12 @@ def test_a_name_that_several_have(tmp_path):
     ("files", "why"),
     [
         ((), "empty"),
-        (("a.py", "b.txt"), "holds 2 files"),
+        (("a.py", "b.txt"), "contains 2 files"),
         (("module_0001.f.before_optimizations.txt",), "1 module before optimization"),
     ],
 )
 def test_a_folder_without_modules(tmp_path, files, why):
-    with pytest.raises(TargetError, match="holds no compiled module") as raised:
+    with pytest.raises(TargetError, match="contains no compiled module") as raised:
         dump(tmp_path, *files)
     assert why in raised.value.why
 

@@ -71,7 +71,7 @@ def test_a_mesh_between_slices_is_not_taken_for_one_along_them():
     def mixed(devices):
         return [device for pair in zip(devices[:4], devices[4:], strict=True) for device in pair]
 
-    with pytest.raises(TargetError, match="goes back and forth between slices"):
+    with pytest.raises(TargetError, match="interleaves the devices of several slices"):
         hloscope.analyze(lowered(topology("v5e:2x2", mixed, num_slices=2)).compile())
 
 
@@ -85,5 +85,5 @@ def test_axes_of_an_abstract_mesh_stay_of_their_type(kind):
 @pytest.mark.parametrize("option", [{"platform": "cpu"}, {"processes": 2}, {"mesh": {"X": 8}}, {"donate": 0}], ids=str)
 def test_what_is_settled_is_refused(option):
     (name,) = option
-    with pytest.raises(TargetError, match=f"^{name} does not go with a jax.stages.Lowered"):
+    with pytest.raises(TargetError, match=f"^{name} cannot be combined with a jax.stages.Lowered"):
         hloscope.analyze(lowered(topology("v5e:2x4")), **option)

@@ -68,7 +68,7 @@ FRONTS = {
 
 @pytest.mark.parametrize("front", FRONTS)
 def test_every_front_refuses_them(front):
-    with pytest.raises(MeshError, match="sharded over the mesh X=2,Y=4, and the program's mesh is X=4,Y=2"):
+    with pytest.raises(MeshError, match="sharded over the mesh X=2,Y=4, but the program's mesh is X=4,Y=2"):
         FRONTS[front]()
 
 
@@ -90,7 +90,7 @@ def test_it_is_reported_for_a_slice_too():
 def test_two_meshes_without_devices_are_no_one_mesh():
     x, _ = of(AbstractMesh((4,), ("X",)))
     w = jax.ShapeDtypeStruct((128, 64), jnp.float32, sharding=NamedSharding(AbstractMesh((4,), ("Z",)), P("Z")))
-    with pytest.raises(MeshError, match="w is sharded over the mesh Z=4, and the program's mesh is X=4"):
+    with pytest.raises(MeshError, match="w is sharded over the mesh Z=4, but the program's mesh is X=4"):
         hloscope.analyze(step, (x, w), slice="cpu:4")
 
 

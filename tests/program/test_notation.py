@@ -180,7 +180,7 @@ ARRAY = "   = fix: write, for example, bf16[8@X,2048]"
         ("bfloat61[8@X]", 1, ['"bfloat61"', "bfloat16", " float64"]),
         ("qqqq[8]", 1, ['"qqqq"', "bf16"]),
         ("bf16[8@X,", 5, ['"["', "closed"]),
-        ("bf16[8]]", 8, ['"]"', "closes"]),
+        ("bf16[8]]", 8, ['"]"', "unmatched"]),
         ("f32[8@(X,Y]", 11, ['"]"', '"("', "close", '")"']),
         ("bf16[8@X,4@X]", 12, ['"X"', "twice"]),
         ("f32[S@X,D]", 5, ['"S"', "--dim S=SIZE"]),

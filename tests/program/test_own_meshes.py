@@ -27,7 +27,7 @@ def test_a_factory_with_an_explicit_mesh_is_reported_as_explicit(says, compiled)
     capture = compiled("meshes_of_users.py:explicit_factory", mesh=OUTSIDE)
     assert capture.mesh.axis_types == ("explicit", "explicit")
     [note] = capture.notes
-    assert "without the mesh" in says(note)
+    assert "without a current mesh" in says(note)
 
 
 def test_the_mesh_of_the_arguments_is_made_current_where_it_is_needed(says, compiled):

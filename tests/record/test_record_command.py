@@ -46,7 +46,7 @@ def record(*words, options=(), **how):
 
 
 ENDINGS = {
-    "step(jnp.ones(8)); print('done')": ("ended", 0, "ran to its end"),
+    "step(jnp.ones(8)); print('done')": ("ended", 0, "ran to completion"),
     "step(jnp.ones(8)); sys.exit(3)": ("ended", 3, "exit status 3"),
     "step(jnp.ones(8)); sys.exit('no data')": ("ended", 1, "exit status 1"),
     "step(jnp.ones(8)); os._exit(4)": ("ended", 4, "exit status 4"),

@@ -146,7 +146,7 @@ FULL = replace(
         Finding(
             rule="opaque-communication",
             severity=Severity.WARNING,
-            message="%kernel communicates in a way the text does not tell: totals are lower bounds",
+            message="%kernel communicates in a way the HLO text does not describe: totals are lower bounds",
             line=97,
             fix="account for its bytes by hand",
         ),
@@ -168,7 +168,7 @@ TWO_SLICES = replace(
         by_link={"dcn": total(2_818_572_288, 1, 8), "ici": total(2_818_572_288, 1, 8)},
     ),
     findings=(),
-    notes=("D crosses DCN: it is the first axis that 2 slices divide (--dcn names another)",),
+    notes=("D crosses DCN: it is the first axis that can be divided over 2 slices (choose another with --dcn)",),
 )
 
 AT_MOST = replace(GATHER, name="all-gather.3", executions=3, executions_bound=Bound.AT_MOST, source_of=None)

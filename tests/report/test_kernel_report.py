@@ -55,7 +55,7 @@ def test_cost_runs_and_shapes_of_each():
     ring = next(row for row in rest if row.startswith("ring"))
     assert ring.startswith("ring ≥36 unknown yes, not counted")
     xlas = next(row for row in rest if row.startswith("name"))
-    assert xlas.startswith("name, XLA's own 36 4.29 GFLOPs, 12.6 MB does not say")
+    assert xlas.startswith("name, XLA's own 36 4.29 GFLOPs, 12.6 MB not stated")
 
 
 def test_an_unknown_cost_has_its_way_out():

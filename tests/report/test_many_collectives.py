@@ -190,7 +190,7 @@ def test_unknown_bytes_are_no_zero():
 def test_findings_of_one_cause_are_one_with_its_places():
     found = section(report(TRAINING), "Findings")
     assert sum(line.startswith("note[") for line in found) == 1
-    assert f"{len(TWICE) - 1} more such places" in " ".join(found)
+    assert f"{len(TWICE) - 1} more places like it" in " ".join(found)
     assert any(line.startswith("= in: layers[0-35].mlp.gate") for line in found)
 
 
@@ -209,7 +209,7 @@ def test_json_has_each_finding_and_each_place():
 
 def test_one_annotation_for_a_cause_on_a_line():
     ((_, finding),) = once_each(report_of(TRAINING))
-    assert f"{len(TWICE) - 1} more such places" in finding.message
+    assert f"{len(TWICE) - 1} more places like it" in finding.message
 
 
 def test_what_is_accepted_of_a_cause_stays_apart():

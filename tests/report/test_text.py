@@ -112,7 +112,7 @@ def test_collectives_without_a_source_name_their_instructions():
 def test_many_rows_are_cut_and_said_so():
     many = tuple(replace(GATHER, name=f"g{i}", result_shapes=shapes_of(f"bf16[{i}]")) for i in range(50))
     text = report(replace(FULL, collectives=many))
-    assert "+10 smaller rows, 28.2 GB in all (all of them with --format json)" in text
+    assert "+10 smaller rows, 28.2 GB in total (all of them with --format json)" in text
 
 
 def test_a_long_tuple_is_cut_and_counted():
@@ -184,7 +184,7 @@ def test_one_is_singular():
 
 def test_an_argument_that_is_dropped_shows_what_is_known():
     (row,) = rows(report(FULL, 160), "unread")
-    assert row == "unread f32[64] not used: JAX drops it"
+    assert row == "unread f32[64] unused: JAX drops it"
 
 
 def test_the_largest_arrays_are_shown_in_the_programs_order():
@@ -192,14 +192,14 @@ def test_the_largest_arrays_are_shown_in_the_programs_order():
     text = report(replace(NOTHING, arguments=arrays))
     assert rows(text, "params") == [row for row in rows(text, "params") if f"{row.split()[-2]} kB" in row]
     assert [int(re.search(r"\[(\d+)\]", row).group(1)) for row in rows(text, "params")] == list(range(28, 40))
-    assert "  +28 smaller arguments, 378 kB in all (all of them with --format json)" in text
+    assert "  +28 smaller arguments, 378 kB in total (all of them with --format json)" in text
 
 
 def test_arrays_of_unknown_size_come_first_and_make_a_lower_bound():
     arrays = tuple(replace(one, bytes_per_device=None if index < 13 else 8) for index, one in enumerate(parameters(15)))
     text = report(replace(NOTHING, outputs=(*arrays, replace(arrays[0], used=False))))
     assert len(rows(text, "params")) == 12
-    assert "+4 more outputs (1 not used), at least 16 B in all (all of them with --format json)" in text
+    assert "+4 more outputs (1 unused), at least 16 B in total (all of them with --format json)" in text
 
 
 def test_what_holds_for_each_array_is_said_once():
@@ -262,7 +262,7 @@ def test_findings_that_read_the_same_are_told_once_with_their_number():
     other = replace(layers[0], source="moe.py:15", instruction="x.61", line=61)
     text = report(replace(NOTHING, findings=(*layers[:30], other, *layers[30:])))
     assert (
-        "  note[a]: moved\n    --> moe.py:14, %x.1, HLO line 1, and 60 more such places\n     = also at: moe.py:15\n"
+        "  note[a]: moved\n    --> moe.py:14, %x.1, HLO line 1, and 60 more places like it\n     = also at: moe.py:15\n"
     ) in text
     assert text.count("note[a]") == 1
 

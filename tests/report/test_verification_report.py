@@ -47,7 +47,7 @@ def test_nothing_moves_and_all_agree(says):
     text = shown(judged(NOTHING, NOTHING, RAN))
     assert text.endswith("\n\nhloscope 0.1.0\n")
     says(text)
-    assert text.splitlines()[:3] == ["model.py:step", "against model.py:step", "passed"]
+    assert text.splitlines()[:3] == ["model.py:step", "compared with model.py:step", "passed"]
     (ran,) = re.findall(".* simulated CPU .*", text)
     assert re.findall(r"\d+ simulated|\w=\d+|seed \d", ran) == ["8 simulated", "B=64", "seed 0"]
     (row,) = re.findall("  result .*", text)
@@ -85,7 +85,7 @@ def test_more_traffic_and_time_side_by_side(says):
     found = judged(timed(replace(NOTHING, collectives=(GATHER,)), 300.0), timed(NOTHING, 100.0), RAN)
     words = " ".join(shown(found).split())
     assert "all-gather X 2.82 GB 8 -" in words
-    (whole,) = re.findall(r"In all .*?\)\.", words)
+    (whole,) = re.findall(r"In total .*?\)\.", words)
     assert re.findall(r"[\d.]+ (?:GB|B|us|times)", whole) == ["2.82 GB", "0 B", "300 us", "100 us", "3 times"]
     says(whole)
     assert found.time_ratio == 3

@@ -64,7 +64,7 @@ def test_words_are_those_of_the_users_code():
         "constraint at moe.py:31: dropped",
         "constraint at moe.py:32: P('X', None) -> P(None, None)",
         "a constraint on mask at moe.py:33: P('X', None)",
-        "H: 6 padded to 8, with a wrapper that pads before and cuts after",
+        "H: 6 padded to 8, with a wrapper that pads before and slices after",
     )
     assert hash(change) == hash(change)
     assert change.parts == 6

@@ -61,12 +61,13 @@ def test_trials_that_help_name_what_moves(subject_of):
 
 
 @pytest.mark.parametrize(("moves", "us", "expected"), [
-    (("x",), 412.3, "where x can be made so: moving it there takes about 412 us"),
-    (("x",), 0.0, "where x can be made so: cutting it further moves nothing"),
-    (("x",), None, "where x can be made so: what moving it there takes is not known"),
-    (("x", "y"), 412.3, "where x and y can be made so: moving them there takes about 412 us"),
-    (("x", "y", "z"), 0.0, "where x, y and z can be made so: cutting them further moves nothing"),
-    (tuple("abcdef"), 0.0, "where a, b and 4 others can be made so: cutting them further moves nothing"),
+    (("x",), 412.3, "if x can be created with that sharding: moving it there takes about 412 us"),
+    (("x",), 0.0, "if x can be created with that sharding: slicing it further moves nothing"),
+    (("x",), None, "if x can be created with that sharding: the time to move it there is unknown"),
+    (("x", "y"), 412.3, "if x and y can be created with that sharding: moving them there takes about 412 us"),
+    (("x", "y", "z"), 0.0, "if x, y and z can be created with that sharding: slicing them further moves nothing"),
+    (("a", "b", *"cdef"), 0.0, "if a, b and 4 others can be created with that sharding: slicing them further "
+     "moves nothing"),
 ], ids=str)  # fmt: skip
 def test_what_it_takes_is_one_line(figures, moves, us, expected):
     trial = Trial(change=("c",), after=figures, helps=True, moves=moves, moving_us=us)

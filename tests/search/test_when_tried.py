@@ -29,7 +29,7 @@ def subject(slice_name="v5e:2x4", compile_s=0.5, time=1.0):
     ({"compile_s": 1.99}, None, None),
     ({"compile_s": 35.0}, None, "the program takes 35 s to compile: pass --try 5m to try"),
     ({"compile_s": 35.0}, 300.0, None),
-    ({"compile_s": None}, None, "this process compiled it, and would for each change: pass --try 5m to try"),
+    ({"compile_s": None}, None, "it was compiled in this process, and each change would be too: pass --try 5m to try"),
     ({"slice_name": "cpu:8", "time": None}, 300.0, "cpu:8 has no times to compare"),
 ], ids=str)  # fmt: skip
 def test_what_compiles_quickly_is_tried_unasked(facts, seconds, expected):

@@ -105,7 +105,7 @@ def test_ctrl_c_gives_what_was_found():
 @pytest.mark.usefixtures("cached")
 def test_a_budget_ends_a_search():
     found = hloscope.suggest(shardable.layer, candidates=400, budget_s=5)
-    assert found.stopped == "the time is up"
+    assert found.stopped == "the time limit was reached"
     assert found.compiled < 100
 
 

@@ -68,8 +68,14 @@ def every_use() -> None:
     specs: tuple[hloscope.SuggestedSpec, ...] = () if best is None else best.specs
     when: hloscope.Timeline = hloscope.timeline(step, ARGS, mesh={"X": 8})
     print(when.to_dict()["target"], hloscope.contracts)
+    pictures: list[hloscope.Picture] = [found.mesh_picture(), found.array("W")]
+    pictures[0].save(Path("mesh.svg"))
+    near: hloscope.ProgramGraph = found.graph(around="all-gather.8", hops=2)
+    hops = [edge.kind for edge in hloscope.program_graph(step, ARGS, computation="main").edges]
+    print(near.to_dict()["nodes"][0]["opcode"], near.report("graphml"), pictures[1].svg, hops)
     print([spec.after for spec in specs], ways.to_dict()["front"])
     table: hloscope.ShardingTable = hloscope.shardings(step, ARGS)
+    print(table.draw(width=60), table.array("W").text)
     checked: hloscope.CheckReport = hloscope.check(step, found, contract=("all-reduce@Y", "nothing else"))
     assert checked.passed, checked.report("markdown")
     whole: hloscope.CheckReport = hloscope.merge_reports("shard-1.json", Path("shard-2.json"), strict=True)

@@ -159,10 +159,10 @@ def test_ranges_in_words(dtype, bounds, words):
     assert described(dtype, Draw(bounds=bounds)) == words
 
 
-@pytest.mark.parametrize(("bounds", "shown"), [((0, 32), ["0", "31", "all"]), ((1, 31), ["1", "30", "neither"])])
+@pytest.mark.parametrize(("bounds", "shown"), [((0, 32), ["0", "31", "all"]), ((1, 31), ["1", "30", "without"])])
 def test_an_index_in_words(says, bounds, shown):
     words = says(described("int32", Draw(bounds=bounds, is_index=True)))
-    assert re.findall(r"\d+|all|neither", words) == shown
+    assert re.findall(r"\d+|all|without", words) == shown
 
 
 def test_what_cancels_does_not_widen_what_larger_elements_are_allowed():

@@ -62,7 +62,7 @@ def test_the_message_of_a_stale_shard(says):
     (finding,) = findings("wrong_twins", "stale_shard", "gathered")
     assert (finding.rule, finding.severity) == ("wrong-result", Severity.ERROR)
     assert re.findall(SHOWN, says(finding.message)) == ["96 of 384", "2 of 8", "X=0, Y=3", "X=1, Y=3"]
-    assert re.match(r"worst at \[\d+, \d+\].* \[\d, \d\].* X=[01], Y=3: ", finding.why)
+    assert re.match(r"largest error at \[\d+, \d+\].* \[\d, \d\].* X=[01], Y=3: ", finding.why)
 
 
 def test_a_reference_whose_copies_differ_is_told_too(says):

@@ -40,5 +40,5 @@ def clauses_with(found, rule, *shown):
         for clause in (one.message.partition(" in ")[0], *(one.why or "").split("; "))
     ]
     return sorted(
-        {unmeasured(clause) for clause in said if re.search(pattern, clause) and not clause.startswith("worst at")}
+        {unmeasured(each) for each in said if re.search(pattern, each) and not each.startswith("largest error at")}
     )

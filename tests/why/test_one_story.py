@@ -44,19 +44,19 @@ def own_programs():
 
 def check_sentence(kind, why):
     """What a sentence may say of a collective; one that realigns what another leaves tells the other's story."""
-    if "realigns the padded parts" in why:
+    if "realigns the padded shards" in why:
         assert kind is Kind.COLLECTIVE_PERMUTE
         return
     if "holds a partial" in why:
         does = kind in SUMS
-        made_of_one = kind is Kind.COLLECTIVE_PERMUTE and "made from the partitioner's reduce-scatter" in why
-        of_parts = kind is Kind.ALL_GATHER and "from which every device makes the whole" in why
+        made_of_one = kind is Kind.COLLECTIVE_PERMUTE and "rewritten from the partitioner's reduce-scatter" in why
+        of_parts = kind is Kind.ALL_GATHER and "which every device then combines itself" in why
         assert does or made_of_one or of_parts, why
-    if re.search(r"needs it whole|hands it all", why) and "one step on the way" not in why:
-        assert kind in (Kind.ALL_GATHER, *SUMS) or "made from the partitioner's all-gather" in why, why
-    is_sum = re.search("(holds a|comes as a) partial", why) is not None
+    if re.search(r"needs it replicated|passes it all", why) and "one of several steps" not in why:
+        assert kind in (Kind.ALL_GATHER, *SUMS) or "rewritten from the partitioner's all-gather" in why, why
+    is_sum = re.search("(holds|is) a partial", why) is not None
     if kind in SUMS and not is_sum and not why.startswith(("likely", "not known")):
-        others = ("to which devices without them add zeros", "the user", "is summed there")
+        others = ("with zeros from the devices that lack them", "the user", "is summed there")
         assert any(words in why for words in others), why
 
 
@@ -83,7 +83,7 @@ def test_there_are_stories_to_check():
 def test_the_seeds_tell_one_story(target):
     assert SEEDS[target]
     for one in SEEDS[target]:
-        windowed = any(f"made from the partitioner's {kind}" in one["why"] for kind in WINDOWED)
+        windowed = any(f"rewritten from the partitioner's {kind}" in one["why"] for kind in WINDOWED)
         check_sentence(Kind(one["kind"]), one["why"])
         check_equations(Kind(one["kind"]), one["notation"], windowed)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hloscope.analysis.model.collective import ArrayShape
 from hloscope.analysis.model.collectives import Collectives
+from hloscope.analysis.model.evidence import Evident
 from hloscope.analysis.model.kernel import Kernel
 from hloscope.analysis.model.matmuls import Matmuls
 from hloscope.analysis.model.reason import Rematerialization, Stack
@@ -25,11 +27,14 @@ from hloscope.units import format_bytes, plural
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from hloscope.analysis.model.picture import Picture
+    from hloscope.analysis.model.program_graph import ProgramGraph
+    from hloscope.analysis.model.timeline import Timeline
     from hloscope.plain_types import AnalysisDict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Analysis(Shown):
+class Analysis(Shown, Evident):
     """Everything hloscope knows about one compiled program.
 
     Example:
@@ -126,7 +131,7 @@ class Analysis(Shown):
 
     @front_door
     def fails(self, fail_on: str = "warning") -> bool:
-        """Whether rules found something that is as severe and that nobody accepts.
+        """Whether rules found something at least as severe that is not accepted.
 
         Example:
             >>> assert not found.fails("warning"), found
@@ -138,6 +143,63 @@ class Analysis(Shown):
             NotationError: There is no such severity.
         """
         return bool(severe(self.findings, fail_on))
+
+    @front_door
+    def timeline(self) -> Timeline:
+        """What runs when in one step, on which part of the device, and what it waits for.
+
+        Raises:
+            HloscopeError: The analysis was read from a document or made in another process, or nothing prices it.
+        """
+        found: Timeline = import_module("hloscope.api.timelines").timeline_of_analysis(self)
+        return found
+
+    @front_door
+    def graph(self, *, computation: str | None = None, around: str | None = None, hops: int = 3) -> ProgramGraph:
+        """The compiled program, or a part of it, as a graph: what needs what, and what is on the critical path.
+
+        Example:
+            >>> found.graph(around="all-gather.8", hops=2).to_networkx()
+
+        Args:
+            computation: One HLO computation; by default all that run in a step, but not what stays inside fusions.
+            around: An instruction's name: only what is near it.
+            hops: How many edges away from there.
+
+        Raises:
+            HloscopeError: The analysis was read from a document or made in another process, or there is no such
+                computation or instruction.
+        """
+        found: ProgramGraph = import_module("hloscope.api.graphs").graph_of_analysis(
+            self, computation=computation, around=around, hops=hops
+        )
+        return found
+
+    @front_door
+    def mesh_picture(self) -> Picture:
+        """The mesh on its slice: chips, hosts and links, what crosses them in a step, and what each axis connects.
+
+        Raises:
+            HloscopeError: There is no TPU slice.
+        """
+        picture: Picture = import_module("hloscope.report.pictures.drawn").mesh_picture(self)
+        return picture
+
+    @front_door
+    def array(self, name: str) -> Picture:
+        """An argument, an output or a large intermediate as the axes of the mesh cut it, with who holds what.
+
+        Example:
+            >>> found.array("params['w']")
+
+        Args:
+            name: The array's name, as the report has it.
+
+        Raises:
+            HloscopeError: There is no such array.
+        """
+        picture: Picture = import_module("hloscope.report.pictures.drawn").array_picture(self, name)
+        return picture
 
     def to_dataframe(self) -> DataFrame:
         """A row for each collective: `collectives.to_dataframe()`."""
@@ -184,7 +246,7 @@ class ArrayFact(Helpful):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class IntermediateFact(Brief):
-    """One large array that the program makes on the way: neither an argument nor an output.
+    """One large intermediate array of the program: neither an argument nor an output.
 
     Attributes:
         name: The HLO instruction that makes it, without `%`; with `[1]` where it is an element of that one's result.
@@ -263,7 +325,7 @@ class BufferRole(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PeakBuffer(Brief):
-    """One buffer in HBM of one device, or several that differ in nothing but the layer they belong to.
+    """One buffer in HBM of one device, or several that differ only in the layer they belong to.
 
     Attributes:
         role: What it is there for.
@@ -290,7 +352,7 @@ class PeakBuffer(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MemoryPeak(Brief):
-    """What lies in HBM of one device when most of it is taken, from the compiler's buffer assignment.
+    """What is in HBM of one device at its peak, from the compiler's buffer assignment.
 
     The program's code is not among it. Without a limit, where the program does not fit.
 

@@ -74,7 +74,9 @@ SharedValue = Annotated[MovedValue, Table("values", "Arrays that are moved; seve
 
 DeviceGroups = Annotated[
     tuple[tuple[int, ...], ...],
-    Table("device_groups", "Who exchanges with whom: the groups, or a permute's source-target pairs, of collectives."),
+    Table(
+        "device_groups", "Which devices exchange data: the groups, or a permute's source-target pairs, of collectives."
+    ),
 ]
 
 
@@ -271,19 +273,19 @@ class Collective(Helpful):
 
 
 class Relation(StrEnum):
-    """How a matrix multiplication stands to a collective beside it."""
+    """How a matrix multiplication is related to a nearby collective."""
 
     INDEPENDENT = "independent"
     """Neither needs the other: a schedule could run both at once."""
     CONSUMER = "consumer"
     """It uses what the collective brings, and could begin with the part that is there."""
     PRODUCER = "producer"
-    """It makes what the collective takes away, which could leave part by part."""
+    """It produces what the collective moves, which could be sent chunk by chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Overlap(Brief):
-    """The longest matrix multiplication that a collective could run beside.
+    """The longest matrix multiplication that a collective could overlap with.
 
     Attributes:
         name: Its HLO instruction, without `%`, in the collective's own computation.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from hloscope.analysis.model.trial import Trials
 from hloscope.errors import HloscopeError
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture
@@ -19,10 +22,14 @@ class Evidence:
     Attributes:
         program: The program.
         name: What the user named.
+        source_root: For HLO text: the folder in which files that it names may be read; None for none at all.
+        trials: What became of changes that were tried against collectives, by computation and name, as far as known.
     """
 
     program: Capture
     name: str
+    source_root: Path | None = None
+    trials: Mapping[tuple[str, str], Trials] = field(default_factory=dict)
 
     def module(self) -> HloModule:
         """The parsed text, which is parsed at each call: it takes many times the text's memory."""
@@ -47,7 +54,7 @@ class Evident:
         found: Evidence | None = getattr(self, "_evidence", None)
         if found is None:
             raise HloscopeError(
-                "the compiled program of this analysis is not known here",
+                "the compiled program of this analysis is not available here",
                 why="it was read from a document, or made in another process",
                 fix="analyze the target again in this process",
             )

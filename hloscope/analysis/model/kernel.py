@@ -12,7 +12,7 @@ from hloscope.shown import Brief
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Kernel(Brief):
-    """A Pallas or Mosaic kernel, or several calls of one that differ in nothing but their place in the text.
+    """A Pallas or Mosaic kernel, or several calls of one that differ only in their place in the text.
 
     Attributes:
         name: As its author called it, by which its cost can be given.

@@ -164,7 +164,7 @@ class Recording(Shown):
         fix_tables(self, "versions")
 
     def broken(self, fail_on: str) -> tuple[Finding, ...]:
-        """What rules found in programs that is as severe, and that nobody accepts.
+        """What rules found in programs that is at least as severe and not accepted.
 
         Raises:
             NotationError: There is no such severity.
@@ -174,7 +174,7 @@ class Recording(Shown):
 
     @property
     def not_analysed(self) -> tuple[str, ...]:
-        """The functions of programs of which nobody knows what rules would find."""
+        """The functions of programs that were not analysed, so that what rules would find is unknown."""
         return tuple(dict.fromkeys(program.name for program in self.programs if program.analysis is None))
 
     def no_verdict(self) -> HloscopeError:
@@ -184,7 +184,7 @@ class Recording(Shown):
 
     @front_door
     def fails(self, fail_on: str = "warning") -> bool:
-        """Whether rules found something in a program that is as severe and that nobody accepts.
+        """Whether rules found something at least as severe in a program that is not accepted.
 
         Args:
             fail_on: The least severity: `note`, `warning` or `error`.

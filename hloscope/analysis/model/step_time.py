@@ -15,7 +15,7 @@ _UNKNOWN_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownOperation:
-    """Operations on the critical path whose time nothing says.
+    """Operations on the critical path whose time is unknown.
 
     They are taken to run at the memory's bandwidth; of kernels only what their results take to be written counts.
 

@@ -21,7 +21,7 @@ _NEAR = 1.05
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SuggestedSpec(Brief):
-    """How an argument, a result, or all arrays of one kind are to lie.
+    """The sharding suggested for an argument, a result, or all arrays of one kind.
 
     Attributes:
         name: The user's name, `params['layers'][*]['w']` for the same weight of several layers.

@@ -119,7 +119,7 @@ class Interval(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TimedComputation(Brief):
-    """One computation of the schedule, which is told once however often it runs.
+    """One computation of the schedule, which is listed once however often it runs.
 
     Attributes:
         name: Its name.

@@ -159,9 +159,9 @@ class Fakes:
             region = mmap.mmap(-1, part_bytes * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
         except OSError as error:
             raise HloscopeError(
-                f"no address space for an output of {part_bytes * count:,} bytes that is not computed",
+                f"not enough address space for an output of {part_bytes * count:,} bytes that is not computed",
                 why=error.strerror,
-                fix="raise the limit on virtual memory (ulimit -v)",
+                fix="raise the limit of virtual memory (ulimit -v)",
             ) from error
         whole = np.frombuffer(region, np.uint8)
         start = whole.__array_interface__["data"][0]

@@ -74,7 +74,10 @@ class Program:
         """Takes compiler options that the script gives when it compiles the program itself; only those of the first."""
         given, facts = option_texts(options), self.lowered.facts
         if self.is_compiled and any(facts.compiler_options.get(name) != text for name, text in given.items()):
-            note = f"{self.name} is compiled again with other compiler options: figures are of its first compile"
+            note = (
+                f"{self.name} was compiled again with different compiler options: its figures are those of the first "
+                "compile"
+            )
             self.notes.extend({note} - set(self.notes))
         elif given and not self.is_compiled:
             joined = {**given, **facts.compiler_options}
@@ -148,21 +151,17 @@ def what_changed(before: Program, after: Program) -> str:
         more = f", and {len(changed) - 1} more" if len(changed) > 1 else ""
         return changed[0] + more
     if others:
-        return (
-            f"it has {'no ' if others[0] in old else ''}{others[0]} any more"
-            if others[0] in old
-            else f"it got {others[0]}"
-        )
+        return f"it no longer has {others[0]}" if others[0] in old else f"it now has {others[0]}"
     if before.lowered.slice.name != after.lowered.slice.name or _devices(before) != _devices(after):
-        return "it runs on other devices"
+        return "it runs on different devices"
     if before.digest == after.digest:
         return (
-            "nothing in it: jax.jit was called again on a new function object, or with a static argument (such as "
+            "nothing: jax.jit was called again on a new function object, or with a static argument (such as "
             "self) that does not equal the one before"
         )
     return (
-        "the types are the same: a static argument, a value that the function closes over, a setting of JAX, or a "
-        "transformation (such as jax.grad of it) is another"
+        "the types are the same: a static argument, a captured value, a JAX setting, or a "
+        "transformation (such as jax.grad) differs"
     )
 
 

@@ -79,7 +79,9 @@ def find_script(words: Sequence[str]) -> Script:
         raise TargetError("no script is named", fix="write it after --: hloscope record -- train.py --steps 100")
     first, rest = given[0], given[1:]
     if first == "-c":
-        raise TargetError("code on the command line has no lines to refer to", fix="write it to a file, and name that")
+        raise TargetError(
+            "code on the command line has no source lines to refer to", fix="write it to a file, and name the file"
+        )
     if first == "-m":
         return _module(given, rest)
     if Path(first).is_file() or first.endswith(".py"):
@@ -91,14 +93,14 @@ def find_script(words: Sequence[str]) -> Script:
     if found is not None:
         return _file(given, Path(found), rest)
     raise TargetError(
-        f"{first} is no script, and no command of an installed package",
+        f"{first} is neither a script nor a command of an installed package",
         fix="name a file, or a module as -m package.module",
     )
 
 
 def _module(given: tuple[str, ...], rest: tuple[str, ...]) -> Script:
     if not rest:
-        raise TargetError("-m names no module", fix="write -m package.module")
+        raise TargetError("-m does not name a module", fix="write -m package.module")
     before = list(sys.path)
     sys.path.insert(0, os.getcwd())
     try:
@@ -108,7 +110,7 @@ def _module(given: tuple[str, ...], rest: tuple[str, ...]) -> Script:
     finally:
         sys.path[:] = before
     if found is None:
-        raise TargetError(f"there is no module {rest[0]}", fix="call from the folder that its package is in")
+        raise TargetError(f"there is no module {rest[0]}", fix="run from the folder that contains its package")
     return Script(words=given, module=rest[0], arguments=rest[1:])
 
 
@@ -193,7 +195,7 @@ def ending_of(error: BaseException | None) -> Ending:
     if isinstance(error, KeyboardInterrupt):
         return Ending(kind="interrupted", status=130, said="Ctrl-C ended the script")
     if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
-        return Ending(kind="ended", status=0, said="the script ran to its end")
+        return Ending(kind="ended", status=0, said="the script ran to completion")
     if isinstance(error, SystemExit):
         status = error.code if isinstance(error.code, int) else 1
         return Ending(kind="ended", status=status, said=f"the script ended with exit status {status}")

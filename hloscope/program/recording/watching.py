@@ -354,7 +354,7 @@ class Watch:
         if serialized is not None and mesh is not None:
             spec = jax_internals.partition_spec(jax_internals.op_sharding(serialized), mesh)
         if spec is None:
-            note = f"results of {program.name} are replicated here: the sharding that the compiler chose is not known"
+            note = f"results of {program.name} are replicated here: the sharding that the compiler chose is unknown"
             program.notes.extend({note} - set(program.notes))
         if mesh is None:
             return jax_watching.replicated_over(program.lowered.seen.devices)

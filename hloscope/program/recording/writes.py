@@ -98,7 +98,7 @@ def writes_guarded(
         HloscopeError: Another recording is guarded.
     """
     if not _one.acquire(blocking=False):
-        raise HloscopeError("another recording goes on in this process", fix="end that one before this one begins")
+        raise HloscopeError("another recording is in progress in this process", fix="end it before starting this one")
     with ExitStack() as stack:
         stack.callback(_one.release)
         scratch = os.path.realpath(tempfile.mkdtemp(prefix="hloscope-"))
@@ -287,8 +287,9 @@ def _refuse(guard: Guard, what: str, path: Any, folder: int | None) -> None:
 
 def _words(path: object) -> str:
     return (
-        f"{path} is not written: outputs are faked in this recording, and what is derived from them is worth nothing; "
-        "`--allow-writes` lets it happen"
+        f"{path} was not written: outputs are placeholders in this recording, so what is derived from them is "
+        "meaningless; "
+        "`--allow-writes` permits it"
     )
 
 

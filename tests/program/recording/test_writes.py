@@ -330,7 +330,7 @@ def test_what_no_door_sees_is_refused(home, faking):
     before = state_of(home)
     with faking.guarded() as log:
         faking.begun = True
-        with pytest.raises(FakedWriteError, match=r"metrics\.jsonl is not written"):
+        with pytest.raises(FakedWriteError, match=r"metrics\.jsonl was not written"):
             io.FileIO("metrics.jsonl", "w")
         with pytest.raises(PermissionError):
             remove_bound_before("metrics.jsonl")

@@ -1,0 +1,67 @@
+"""A picture as Python hands it out: it shows itself in a notebook, prints, and is saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from hloscope.errors import Helpful, HloscopeError
+from hloscope.outputs import check_report_file
+from hloscope.python_words import front_door
+from hloscope.shown import Fixed, one_line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Picture(Fixed, Helpful):
+    """A picture that shows itself in a notebook, prints as text, and can be saved.
+
+    Example:
+        >>> found.array("W")                       # drawn, in a notebook
+        >>> print(found.array("W"))                # in box characters
+        >>> found.mesh_picture().save("mesh.svg")
+
+    Attributes:
+        title: What is drawn.
+        svg: The picture as an SVG element, in the colours of the text around it.
+        text: The picture in characters.
+    """
+
+    title: str
+    svg: str
+    text: str
+
+    def __repr__(self) -> str:
+        return one_line(f"<Picture of {self.title}>")
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_svg_(self) -> str:
+        """The picture with a ground of its own, for those who show it as an image."""
+        standalone: str = import_module("hloscope.report.pictures.svg").standalone(self.svg)
+        return standalone
+
+    def _repr_html_(self) -> str:
+        """The picture in the colours of the page."""
+        return f'<div style="overflow-x:auto">{self.svg}</div>'
+
+    @front_door
+    def save(self, path: str | Path) -> None:
+        """Writes the picture to a file: `.svg`, or `.txt` for characters.
+
+        Raises:
+            HloscopeError: It has another ending, or cannot be written.
+        """
+        file = Path(path)
+        if file.suffix not in (".svg", ".txt"):
+            raise HloscopeError(
+                f"a picture cannot be saved as {file.name}",
+                why=f'"{file.suffix}" is none of .svg and .txt' if file.suffix else "its name has no ending",
+                fix=f"name it {file.stem}.svg",
+            )
+        check_report_file(file)
+        try:
+            file.write_text((self._repr_svg_() if file.suffix == ".svg" else self.text) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise HloscopeError(f"the picture cannot be written to {file}", why=error.strerror) from error

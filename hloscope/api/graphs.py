@@ -1,0 +1,67 @@
+"""`program_graph`: a compiled program, or a part of it, as a graph of instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Unpack
+
+from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.program_graph import ProgramGraph
+from hloscope.api.analyses import analyze
+from hloscope.cost.program_graph import Wanted
+from hloscope.cost.program_graph import program_graph as graph_of
+from hloscope.given import whole
+from hloscope.program.target import TargetOptions, with_options
+from hloscope.python_words import front_door
+
+
+@front_door
+@with_options(TargetOptions)
+def program_graph(
+    target: Callable[..., Any] | str | Path,
+    args: Any = None,
+    *,
+    computation: str | None = None,
+    around: str | None = None,
+    hops: int = 3,
+    **options: Unpack[TargetOptions],
+) -> ProgramGraph:
+    """Shows a compiled program as a graph: what needs what, how long it takes, and what is on the critical path.
+
+    Example:
+        >>> graph = hloscope.program_graph("model:step", around="all-gather.8", hops=2, slice="v6e:2x4")
+        >>> networkx.descendants(graph.to_networkx(), "main/all-gather.8")
+
+    Args:
+        target: As for `analyze`.
+        args: One entry per positional argument, as for `analyze`.
+        computation: One HLO computation; by default all that run in a step, but not what stays inside fusions.
+        around: An instruction's name: only what is near it.
+        hops: How many edges away from there.
+        {options}
+
+    Raises:
+        HloscopeError: As for `analyze`, and where there is no such computation or instruction.
+    """
+    found = analyze(target, args, **options)
+    return graph_of_analysis(found, computation=computation, around=around, hops=hops)
+
+
+def graph_of_analysis(
+    found: Analysis, *, computation: str | None = None, around: str | None = None, hops: int = 3
+) -> ProgramGraph:
+    """The graph of a program that was analysed in this process.
+
+    Args:
+        found: Its analysis.
+        computation: As for `program_graph`.
+        around: As for `program_graph`.
+        hops: As for `program_graph`.
+
+    Raises:
+        HloscopeError: It was not, or there is no such computation or instruction.
+    """
+    evidence = found.evidence
+    wanted = Wanted(computation=computation, around=around, hops=whole("hops", hops, least=0, example="hops=3"))
+    return graph_of(evidence.program, evidence.module(), found, wanted)

@@ -1,0 +1,149 @@
+"""The user's mesh on the slice that a program runs on: which device has which place, and what each axis connects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hloscope.analysis.model import Analysis, Mesh
+from hloscope.analysis.placement import DEVICES_PER_SLICE_ID
+from hloscope.cost.collectives import devices_of_partitions
+from hloscope.cost.link_traffic import LinkTraffic
+from hloscope.errors import SliceError
+from hloscope.hardware.axis_links import AxisLinks, axis_links
+from hloscope.hardware.devices import SliceDevice, slice_devices
+from hloscope.hardware.slices import Slice, parse_slice
+from hloscope.hardware.torus import Torus
+
+Home = tuple[int, int]
+"""The slice, from 0, and the device in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlacedAxis:
+    """One axis of the mesh.
+
+    Attributes:
+        name: Its name.
+        size: Devices along it.
+        slices: How many slices a group along it has devices in.
+        links: How the part of it within the first slice lies there; None where it does not go on within a slice.
+    """
+
+    name: str
+    size: int
+    slices: int
+    links: AxisLinks | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlacedMesh:
+    """The mesh on its slice.
+
+    Attributes:
+        slice: The slice, or several.
+        torus: One of them.
+        devices: The devices of the first one.
+        coordinates: The place in the mesh of each device of the first slice that the program uses; empty without a
+            mesh.
+        mesh: The user's mesh; None where the program has none.
+        axes: The axes that connect several devices, major first.
+        traffic: What crosses each link in one step; None where that is not known.
+        notes: What had to be assumed, and why traffic is not known, one sentence each.
+    """
+
+    slice: Slice
+    torus: Torus
+    devices: tuple[SliceDevice, ...]
+    coordinates: Mapping[int, tuple[int, ...]]
+    mesh: Mesh | None
+    axes: tuple[PlacedAxis, ...]
+    traffic: LinkTraffic | None
+    notes: tuple[str, ...]
+
+
+def placed_mesh(
+    found: Analysis,
+    *,
+    chosen: Slice | None = None,
+    device_ids: Sequence[int] | None = None,
+    traffic: LinkTraffic | None = None,
+) -> PlacedMesh:
+    """Lays the mesh of an analysed program over its slice.
+
+    Args:
+        found: The analysis.
+        chosen: The slice as the program was compiled for; by default the one that the analysis names.
+        device_ids: The device of each partition, as the compiler was told; by default what `jax.make_mesh` chooses.
+        traffic: What crosses its links, where that is known.
+
+    Raises:
+        SliceError: It has no TPU slice.
+    """
+    chosen = _slice_of(found) if chosen is None else chosen
+    if chosen.chip is None:
+        raise SliceError(f"{chosen.name} has no links between chips", fix="name a TPU slice, such as v5e:2x4")
+    homes, notes = _homes(found.mesh, chosen, device_ids)
+    if traffic is None:
+        notes = (*notes, "what crosses the links is not known")
+    elif traffic.unpriced:
+        notes = (*notes, f"not counted, because nothing tells their way: {', '.join(traffic.unpriced)}")
+    return PlacedMesh(
+        slice=chosen,
+        torus=Torus.of(chosen),
+        devices=tuple(device for device in slice_devices(chosen) if device.slice_index == 0),
+        coordinates=_coordinates(found.mesh, homes),
+        mesh=found.mesh,
+        axes=() if found.mesh is None else tuple(_axes(found.mesh, homes, Torus.of(chosen))),
+        traffic=traffic,
+        notes=notes,
+    )
+
+
+def _slice_of(found: Analysis) -> Slice:
+    if found.slice is None:
+        raise SliceError(f"{found.target} is not placed on a slice", fix="name one: --slice v5e:2x4")
+    return parse_slice(found.slice.name)
+
+
+def _homes(
+    mesh: Mesh | None, chosen: Slice, device_ids: Sequence[int] | None
+) -> tuple[tuple[Home, ...], tuple[str, ...]]:
+    """Where the device of each position of the mesh is, and what had to be assumed."""
+    if mesh is None:
+        return (), ("the program has no mesh whose axes could be shown",)
+    if mesh.device_count > chosen.device_count:
+        return (), (f"the mesh has {mesh.device_count:,} devices, and {chosen.name} has {chosen.device_count:,}",)
+    if device_ids is not None and len(device_ids) == mesh.device_count:
+        first = min(device_ids) // DEVICES_PER_SLICE_ID
+        placed = [divmod(device, DEVICES_PER_SLICE_ID) for device in device_ids]
+        return tuple((placed[partition][0] - first, placed[partition][1]) for partition in mesh.ids), ()
+    count = min(mesh.device_count, chosen.devices_per_slice)
+    device_of, notes = devices_of_partitions(mesh, chosen, count, None)
+    assumed = () if notes else ("the order of devices is the one that jax.make_mesh chooses",)
+    homes = tuple((partition // count, device_of[partition % count]) for partition in mesh.ids)
+    return homes, (*notes, *assumed)
+
+
+def _coordinates(mesh: Mesh | None, homes: Sequence[Home]) -> dict[int, tuple[int, ...]]:
+    if mesh is None:
+        return {}
+    places = np.stack(np.unravel_index(np.arange(len(homes)), mesh.axis_sizes), axis=-1).tolist() if homes else []
+    return {device: tuple(place) for (index, device), place in zip(homes, places, strict=True) if index == 0}
+
+
+def _axes(mesh: Mesh, homes: Sequence[Home], torus: Torus) -> list[PlacedAxis]:
+    found = []
+    positions = np.arange(len(homes)).reshape(mesh.axis_sizes if homes else (0,))
+    for axis, (name, size) in enumerate(zip(mesh.axis_names, mesh.axis_sizes, strict=True)):
+        if size == 1 or not homes:
+            continue
+        groups = [[homes[position] for position in line] for line in np.moveaxis(positions, axis, -1).reshape(-1, size)]
+        inside = [[device for index, device in group if index == 0] for group in groups]
+        inside = [group for group in inside if len(group) > 1]
+        slices = max(len({index for index, _ in group}) for group in groups)
+        links = axis_links(torus, inside) if inside else None
+        found.append(PlacedAxis(name=name, size=size, slices=slices, links=links))
+    return found

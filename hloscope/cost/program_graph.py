@@ -1,0 +1,236 @@
+"""From a compiled program to its graph: instructions with what is known of them, and the part that is asked for.
+
+What is near an instruction is networkx's to find, which is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
+from hloscope.analysis.places import short_source
+from hloscope.analysis.provenance import source_frames
+from hloscope.cost.critical_path import CriticalPath, dataflow, find_critical_path
+from hloscope.cost.predicted import Prediction, predicted_step
+from hloscope.cost.records import Key
+from hloscope.cost.walk import scheduled
+from hloscope.errors import NotationError, did_you_mean
+from hloscope.graph import HloGraph, call_sites, may_call
+from hloscope.hlo import HloComputation, HloInstruction, HloModule
+from hloscope.program.capture import Capture
+from hloscope.units import plural
+
+_NEAR = 3
+_UNPRICED = "nothing is priced, so there are no times and no critical path: no TPU slice says how long anything takes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which part of a program is asked for.
+
+    Attributes:
+        computation: The name of one computation; None for all that run in a step, but not what stays inside fusions.
+        around: An instruction, by its name or its id; None for no such centre.
+        hops: How many edges from there.
+    """
+
+    computation: str | None = None
+    around: str | None = None
+    hops: int = 3
+
+
+def program_graph(program: Capture, module: HloModule, found: Analysis, wanted: Wanted) -> ProgramGraph:
+    """The graph of a compiled program, or of a part of it.
+
+    Args:
+        program: The program.
+        module: Its parsed text.
+        found: Its analysis.
+        wanted: The part.
+
+    Raises:
+        NotationError: There is no such computation or instruction.
+    """
+    computations = _computations(HloGraph(module), wanted)
+    part = "the whole step" if wanted.computation is None else f"computation {computations[0].name}"
+    edges = tuple(edge for computation in computations for edge in _edges(module, computation, computations))
+    instructions = [instruction for computation in computations for instruction in computation.instructions]
+    if wanted.around is not None:
+        centre = _named(instructions, wanted.around, found)
+        near = _near(centre, edges, wanted.hops)
+        instructions = [instruction for instruction in instructions if _id(instruction) in near]
+        edges = tuple(edge for edge in edges if edge.source in near and edge.target in near)
+        part = f"{plural(wanted.hops, 'hop')} around %{centre.name}"
+    details = _details(program, module, found)
+    is_priced = details.prediction is not None
+    return ProgramGraph(
+        target=found.target,
+        module=found.module,
+        slice=found.slice.name if is_priced and found.slice is not None else None,
+        part=part,
+        nodes=tuple(map(details.node, instructions)),
+        edges=edges,
+        critical_path_us=details.path.time_us if is_priced else None,
+        notes=() if is_priced else (_UNPRICED,),
+    )
+
+
+def _computations(graph: HloGraph, wanted: Wanted) -> tuple[HloComputation, ...]:
+    """The computations that are asked for, in the order of the text."""
+    module = graph.module
+    if wanted.computation is None:
+        run = {computation.name for computation in (*scheduled(graph), *module.outermost)}
+        return tuple(computation for computation in module.computations if computation.name in run)
+    name = wanted.computation.removeprefix("%")
+    try:
+        return (module.computation(name),)
+    except KeyError:
+        names = [computation.name for computation in module.computations]
+        raise NotationError(
+            f"the module has no computation {name!r}",
+            fix=did_you_mean(name, names, f"it has {_some(names)}", most=_NEAR),
+        ) from None
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NEAR:,} more" if len(names) > _NEAR else ""
+    return ", ".join(names[:_NEAR]) + more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Details:
+    """What is known of each instruction, by its computation and name."""
+
+    collectives: Mapping[Key, Collective]
+    prediction: Prediction | None = None
+    executions: Mapping[str, int] = field(default_factory=dict)
+    path: CriticalPath = field(default_factory=CriticalPath)
+
+    def node(self, instruction: HloInstruction) -> GraphNode:
+        """An instruction with all of it."""
+        key = (instruction.computation.name, instruction.name)
+        moved = self.collectives.get(key)
+        frames = moved.source if moved is not None else source_frames(instruction)
+        return GraphNode(
+            id="/".join(key),
+            computation=key[0],
+            name=key[1],
+            line=instruction.line,
+            opcode=instruction.opcode,
+            shape=str(instruction.shape),
+            bytes=instruction.shape.byte_size,
+            collective=None if moved is None else str(moved.kind),
+            axes=None if moved is None else moved.axes,
+            wire_bytes=None if moved is None else moved.wire_bytes,
+            time_us=self._time_us(key, moved),
+            executions=self.executions.get(key[0]) if moved is None else moved.executions,
+            is_critical=key in self.path.executions,
+            op_name=instruction.op_name,
+            source=short_source(frames),
+        )
+
+    def _time_us(self, key: Key, moved: Collective | None) -> float | None:
+        if moved is not None:
+            return moved.time_us
+        predicted = None if self.prediction is None else self.prediction.operations.get(key)
+        return None if predicted is None else predicted.time_us
+
+
+def _details(program: Capture, module: HloModule, found: Analysis) -> _Details:
+    collectives = {(moved.computation, moved.name): moved for moved in found.collectives}
+    prediction = None if module.truncated else predicted_step(program, module, found)
+    if prediction is None:
+        return _Details(collectives=collectives)
+    flows: dict[str, Any] = {}
+
+    def flow_of(computation: str) -> Any:
+        if computation not in flows:
+            flows[computation] = dataflow(module.computation(computation))
+        return flows[computation]
+
+    executions = {name: sum(counts.values()) for name, counts in prediction.walk.executions().items()}
+    path = find_critical_path(prediction.walk.operations, found.collectives, flow_of)
+    return _Details(collectives=collectives, prediction=prediction, executions=executions, path=path)
+
+
+def _edges(module: HloModule, computation: HloComputation, shown: Sequence[HloComputation]) -> Iterator[GraphEdge]:
+    """What the instructions of a computation take, and what they hand to those that they call."""
+    names = {each.name for each in shown}
+    for instruction in computation.instructions:
+        for position, operand in enumerate(instruction.operands):
+            yield GraphEdge(source=_id(operand), target=_id(instruction), kind=EdgeKind.OPERAND, position=position)
+        for number, site in enumerate(call_sites(instruction) if may_call(instruction.opcode) else ()):
+            if site.callee in names:
+                yield from _of_call(module.computation(site.callee), instruction, site.attribute, number)
+
+
+def _of_call(callee: HloComputation, caller: HloInstruction, attribute: str, number: int) -> Iterator[GraphEdge]:
+    """What a computation is handed, and what it hands back."""
+    given = caller.operands[1:][number : number + 1] if caller.opcode == "conditional" else caller.operands
+    for position, (operand, parameter) in enumerate(zip(given, callee.parameters, strict=False)):
+        yield GraphEdge(
+            source=_id(operand),
+            target=_id(parameter),
+            kind=EdgeKind.ARGUMENT,
+            position=position,
+            attribute=attribute,
+        )
+    yield GraphEdge(
+        source=_id(callee.root), target=_id(caller), kind=EdgeKind.RESULT, position=number, attribute=attribute
+    )
+
+
+def _id(instruction: HloInstruction) -> str:
+    return f"{instruction.computation.name}/{instruction.name}"
+
+
+def _near(centre: HloInstruction, edges: Iterable[GraphEdge], hops: int) -> set[str]:
+    """What is so many edges away from an instruction, in whichever direction."""
+    import networkx as nx
+
+    graph = nx.Graph((edge.source, edge.target) for edge in edges)
+    graph.add_node(_id(centre))
+    return set(nx.single_source_shortest_path_length(graph, _id(centre), cutoff=hops))
+
+
+def _named(instructions: Sequence[HloInstruction], name: str, found: Analysis) -> HloInstruction:
+    """The one instruction of a name, or of an id."""
+    wanted = name.removeprefix("%")
+    alike = [each for each in instructions if wanted in (each.name, _id(each))]
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        ids = [_id(each) for each in alike]
+        raise NotationError(f"{len(ids)} instructions have the name {wanted!r}", fix=f"name one of {_some(ids)}")
+    names = [each.name for each in instructions]
+    transfers = [moved.name for moved in found.collectives if moved.name in set(names)]
+    otherwise = f"its collectives are {_some(transfers)}" if transfers else f"it has {_some(names)}"
+    raise NotationError(
+        f"there is no instruction {wanted!r} in {found.target}, apart from what is inside fusions",
+        fix=did_you_mean(wanted, names, otherwise, most=_NEAR),
+    )
+
+
+def networkx_of(found: ProgramGraph) -> Any:
+    """The graph for networkx; what is not known is left out of its attributes, as all that writes files wants it."""
+    import networkx as nx
+
+    graph = nx.MultiDiGraph(target=found.target, module=found.module, part=found.part)
+    for node in found.nodes:
+        graph.add_node(node.id, **_attributes(node, without=("id",)))
+    for edge in found.edges:
+        graph.add_edge(edge.source, edge.target, **_attributes(edge, without=("source", "target")))
+    return graph
+
+
+def _attributes(row: GraphNode | GraphEdge, *, without: tuple[str, ...]) -> dict[str, Any]:
+    """What is known of a node or an edge: numbers, truths and texts; axes joined by commas."""
+    found = {each.name: getattr(row, each.name) for each in fields(row) if each.name not in without}
+    return {
+        name: ",".join(value) if isinstance(value, tuple) else str(value) if isinstance(value, EdgeKind) else value
+        for name, value in found.items()
+        if value is not None
+    }

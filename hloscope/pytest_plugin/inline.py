@@ -1,0 +1,299 @@
+"""Expectations that stand in tests themselves: held there, and written there when the command line asks for it.
+
+A test says what is to be written; the process that prints the summary writes, at the end and once for each file, so
+that processes of pytest-xdist do not write over each other.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import pytest
+
+from hloscope.analysis.model import Analysis
+from hloscope.analysis.totals import grouped
+from hloscope.contracts.evaluate import evaluate
+from hloscope.contracts.exact import exact_contract
+from hloscope.contracts.model import AT_LEAST_OK, Contract, clauses_of
+from hloscope.contracts.notation import parse_contract
+from hloscope.contracts.verdict import Verdict
+from hloscope.errors import HloscopeError, NotationError, is_own_file
+from hloscope.pytest_plugin.call_sites import (
+    SourceFile,
+    argument,
+    call_that_ends,
+    edit_of,
+    edited,
+    read_source,
+    write_source,
+)
+
+_POSITION, _NAME, _CALL = 1, "expected", "inline"
+_UPDATE = "pytest --hloscope-update"
+_WRITABLE = 0o222
+_NOTHING = Contract()
+_YOURS = "note: pytest --hloscope-update writes what moves; limits, bans and trips are yours to change"
+_LITERAL = 'write it as hlo.expect.inline(report, "…"), with the text in quotes'
+
+
+class Wanted(NamedTuple):
+    """What a test wants an expectation in a file to say.
+
+    Attributes:
+        path: The file.
+        digest: Of its bytes when the test ran.
+        line: Where the call ends.
+        byte: Where on that line, in bytes of UTF-8.
+        text: The lines of the expectation; empty for what stands there.
+        test: The node id of the test.
+    """
+
+    path: str
+    digest: str
+    line: int
+    byte: int
+    text: tuple[str, ...]
+    test: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What is to be written at the end of a session.
+
+    Attributes:
+        since_ns: When the session began, before which its files were last changed.
+        wanted: What its tests want.
+    """
+
+    since_ns: int
+    wanted: list[Wanted] = field(default_factory=list)
+
+    def take(self, wanted: Iterable[Sequence[Any]]) -> None:
+        """Takes what tests of another process want."""
+        self.wanted.extend(Wanted(*each) for each in wanted)
+
+
+def calling_frame() -> FrameType:
+    """The frame of whoever called hloscope."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and is_own_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def against_source(
+    node: pytest.Item, analysis: Analysis, expected: object, frame: FrameType, update: Update | None
+) -> str | None:
+    """What is wrong with a program, by an expectation in a test; None when nothing is, or when it will be written.
+
+    Args:
+        node: The test.
+        analysis: The program.
+        expected: The text of the expectation.
+        frame: Where the call is that holds it.
+        update: Where what is to be written is kept; None where nothing is.
+
+    Raises:
+        HloscopeError: The text is no contract, or cannot be written.
+    """
+    if not isinstance(expected, str):
+        fix = f"{_LITERAL}; any other contract goes with hlo.expect(report, …)"
+        raise NotationError(f"the expectation is no text: {expected!r}", fix=fix)
+    root = node.config.rootpath
+    old = _NOTHING if _is_empty(expected) else parse_contract(expected, where="expectation")
+    verdict = evaluate(old, analysis, root=root)
+    holds = verdict.holds and old != _NOTHING
+    wanted = old if holds else exact_contract(analysis, old, root=root)
+    would = verdict if holds else evaluate(wanted, analysis, root=root)
+    if update is None:
+        return None if holds else _failure(verdict, old, would)
+    if not would.holds:
+        return str(would) if old == _NOTHING else f"{would}\n\n{_YOURS}"
+    try:
+        text = () if holds else _lines(wanted, expected, analysis)
+        update.wanted.append(_wanted(node, expected, frame, text, update.since_ns))
+    except HloscopeError:
+        if not holds:
+            raise
+    return None
+
+
+def _is_empty(text: str) -> bool:
+    return not any(line.partition("#")[0].strip("; \t") for line in text.splitlines())
+
+
+def _failure(verdict: Verdict, old: Contract, would: Verdict) -> str:
+    """What is wrong, and what would be written; where nothing could be, why that would not hold either."""
+    if not would.holds:
+        return str(would if old == _NOTHING else verdict)
+    fix = f"{_UPDATE} writes it; read it before you commit" if old == _NOTHING else f"if this is meant: {_UPDATE}"
+    said = f"nothing is expected of {verdict.target} yet" if old == _NOTHING else verdict
+    return f"{said}\n\n   = found: {would.contract}\n   = fix: {fix}"
+
+
+def _lines(wanted: Contract, expected: str, analysis: Analysis) -> tuple[str, ...]:
+    """The clauses of a contract, each with the comment that stood behind it."""
+    parts = (line.partition("#") for line in expected.splitlines())
+    comments = {said.rpartition(";")[2].strip(): comment.strip() for said, _, comment in parts if comment.strip()}
+    if wanted.at_least_ok and analysis.unmodelled:
+        comments.setdefault(AT_LEAST_OK, " ".join(analysis.unmodelled[0].what.split()))
+    clauses = clauses_of(wanted)
+    return tuple(f"{clause}  # {comments[clause]}" if clause in comments else clause for clause in clauses)
+
+
+# ---- where it stands
+
+
+def _wanted(node: pytest.Item, expected: str, frame: FrameType, text: tuple[str, ...], since_ns: int) -> Wanted:
+    """What a test wants of the call that its frame is at.
+
+    Raises:
+        HloscopeError: The text cannot be written there.
+    """
+    path = Path(frame.f_code.co_filename)
+    where = f"{_shown(path, node.config.rootpath)}:{frame.f_lineno}"
+    try:
+        _check_file(path, node.config.rootpath, since_ns)
+        source = read_source(path.resolve())
+        call = _call_at(frame, source)
+        _check_text(call, expected)
+    except HloscopeError as error:
+        error.where = where
+        raise
+    digest = hashlib.sha256(source.raw).hexdigest()
+    return Wanted(str(source.path), digest, call.end_lineno or 0, call.end_col_offset or 0, text, node.nodeid)
+
+
+def _check_file(path: Path, root: Path, since_ns: int) -> None:
+    """Refuses a file that is not to be written.
+
+    Raises:
+        HloscopeError: There is none, it is not the project's, read only, or changed since it was imported.
+    """
+    refusal = "the expectation cannot be written"
+    if not path.is_file():
+        raise HloscopeError(refusal, why=f"there is no file {path}: the call is in code that was made as it ran")
+    if not path.resolve().is_relative_to(root.resolve()) or "site-packages" in path.parts:
+        raise HloscopeError(refusal, why=f"{path} is not in the project {root}")
+    status = path.stat()
+    if not status.st_mode & _WRITABLE or not os.access(path, os.W_OK):
+        raise HloscopeError(refusal, why="the file is read-only", fix=f"chmod u+w {path}")
+    if max(status.st_mtime_ns, status.st_ctime_ns) > since_ns:
+        raise HloscopeError(refusal, why="the file was changed after it was imported", fix=f"run {_UPDATE} again")
+
+
+def _call_at(frame: FrameType, source: SourceFile) -> ast.Call:
+    """The call that a frame is at.
+
+    Raises:
+        HloscopeError: It is no plain call of `inline`.
+    """
+    try:
+        from executing import Source
+    except ImportError:
+        raise HloscopeError("writing expectations needs executing", fix="pip install 'hloscope[pytest]'") from None
+    found = Source.executing(frame).node
+    if isinstance(found, ast.Call) and _name_of(found.func) == _CALL:
+        call = call_that_ends(source, found.end_lineno or 0, found.end_col_offset or 0)
+        if call is not None and ast.dump(call) == ast.dump(found):
+            return call
+    raise HloscopeError("the expectation cannot be written: its call is not plain to see", fix=_LITERAL)
+
+
+def _name_of(called: ast.expr) -> str | None:
+    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else None
+
+
+def _check_text(call: ast.Call, expected: str) -> None:
+    """Refuses a text that is not what stands in the call.
+
+    Raises:
+        HloscopeError: It is computed, or stands elsewhere.
+    """
+    given = argument(call, _POSITION, _NAME)
+    stands = "" if given is None else given.value if isinstance(given, ast.Constant) else None
+    if stands != expected:
+        what = f"it is {ast.unparse(given)}" if given is not None else "it is among * or ** arguments"
+        raise HloscopeError(
+            "the expectation cannot be written: its text is no string in quotes", why=what, fix=_LITERAL
+        )
+
+
+def _shown(path: Path, root: Path) -> Path:
+    return path.relative_to(root) if path.is_relative_to(root) else path
+
+
+# ---- writing it
+
+
+class Written(NamedTuple):
+    """What came of writing.
+
+    Attributes:
+        lines: One for each thing that is to be told.
+        failed: Whether something could not be written.
+    """
+
+    lines: list[str]
+    failed: bool
+
+
+def write(wanted: Iterable[Wanted], root: Path) -> Written:
+    """Writes what tests want into their files, each file whole or not at all.
+
+    Where two tests want different texts at one place nothing is written there.
+
+    Args:
+        wanted: What they want.
+        root: The project, below which files are shown.
+    """
+    done, problems = list[str](), list[str]()
+    for path, of_file in sorted(grouped(lambda each: each.path, wanted).items()):
+        shown = _shown(Path(path), root)
+        agreed = list[Wanted]()
+        for (line, _), asked in sorted(grouped(lambda each: (each.line, each.byte), of_file).items()):
+            if len({each.text for each in asked}) > 1:
+                problems.append(_quarrel(f"{shown}:{line}", asked))
+            elif asked[0].text:
+                agreed.append(asked[0])
+        try:
+            done += [f"expectation written: {shown}:{line}" for line in _written(Path(path), agreed)]
+        except HloscopeError as error:
+            problems.append(f"expectations of {shown} not written: {error.on_one_line()}")
+    return Written([*done, *problems], bool(problems))
+
+
+def _quarrel(where: str, asked: Sequence[Wanted]) -> str:
+    """What is said where tests want different texts."""
+    first = {each.text: each.test for each in asked}
+    wants = [f"  {test}: {'; '.join(text) or 'what stands there'}" for text, test in first.items()]
+    fix = "  = fix: give each a text of its own, or use hlo.expect.baseline, which keeps a file for each test"
+    return "\n".join(
+        [f"expectation not written: {where} is reached with programs that move different things", *wants, fix]
+    )
+
+
+def _written(path: Path, agreed: Sequence[Wanted]) -> list[int]:
+    """Writes the expectations of a file; returns the line of each.
+
+    Raises:
+        HloscopeError: It cannot be written, or is another file by now.
+    """
+    if not agreed:
+        return []
+    source = read_source(path)
+    if any(each.digest != hashlib.sha256(source.raw).hexdigest() for each in agreed):
+        raise HloscopeError("the file was changed while tests ran", fix=f"run {_UPDATE} again")
+    calls = [(call_that_ends(source, each.line, each.byte), each.text) for each in agreed]
+    edits = [edit_of(source, call, _POSITION, _NAME, text) for call, text in calls if call is not None]
+    text, lines = edited(source, edits)
+    write_source(source, text)
+    return lines

@@ -1,0 +1,304 @@
+"""Results in a notebook: compact HTML without scripts, whose styles are its own, in the colours of the notebook.
+
+The words and tables are those of the reports in text. Whatever names hold is text: everything passes `_add`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+from xml.etree import ElementTree
+
+from rich.console import Console
+from rich.text import Text
+
+from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.program_graph import ProgramGraph
+from hloscope.analysis.model.step_time import StepTime
+from hloscope.analysis.model.suggestion import Suggestions
+from hloscope.analysis.model.timeline import Timeline
+from hloscope.analysis.shards import partitions_by_place, shards_of
+from hloscope.findings import Severity, unaccepted
+from hloscope.python_words import without_options
+from hloscope.report.analysis import array_columns, peak_of, place_of, verdict_of
+from hloscope.report.collectives import collective_columns
+from hloscope.report.diffs import DiffDocument, doubts_of, figure_columns
+from hloscope.report.escaping import plain_line
+from hloscope.report.finding_lines import finding_lines
+from hloscope.report.graphs import lines as graph_lines
+from hloscope.report.layout import Breaks, Column
+from hloscope.report.pictures.arrays import shards_picture
+from hloscope.report.pictures.graphs import MOST_NODES, graph_picture
+from hloscope.report.pictures.plots import front_plot, prices_plot
+from hloscope.report.pictures.strips import timeline_strip
+from hloscope.report.price import Prices, price_columns
+from hloscope.report.suggestions import changes_of, effort_of, front_columns, headline, in_full, title_of
+from hloscope.report.verification import number_columns, traffic_columns, traffic_verdict
+from hloscope.report.verification import verdict_of as verification_verdict
+from hloscope.shown import Shown
+from hloscope.units import format_share, format_time, plural
+from hloscope.verification.model import Verification, traffic_rows
+
+_Element = ElementTree.Element
+
+_ROWS, _ARRAYS, _LINES = 10, 12, 40
+_PICTURES = 3
+_MOST_LETTERS = 300
+_WIDTH = 110
+"""Columns of lines that are laid out as text."""
+_MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px"
+_RULE = "1px solid rgba(128,128,128,.35)"
+_CELL = f"padding:3px 10px 3px 0;border:0;border-bottom:{_RULE};background:none;vertical-align:top"
+_COLOURS = {"red": "#d1242f", "green": "#1a883a", "yellow": "#b7791f", "cyan": "#1b7c83", "blue": "#4285f4"}
+"""Colours that can be read on light and on dark; what they say is said in words too."""
+_HATCHED = "repeating-linear-gradient(135deg,currentColor 0 1.5px,transparent 1.5px 6px)"
+
+
+def fragment_of(found: Shown) -> str | None:
+    """A result as HTML for a notebook; None where it is shown as Markdown."""
+    draw = _FRAGMENTS.get(found._subject())
+    if draw is None:
+        return None
+    root = _Element("div", {"style": "color:inherit;font-size:13px;line-height:1.45;max-width:1100px;overflow-x:auto"})
+    draw(root, found)
+    return ElementTree.tostring(root, encoding="unicode", method="html")
+
+
+def _analysis(root: _Element, found: Analysis) -> None:
+    _title(root, found.target, place_of(found).plain)
+    _add(root, "div", text=verdict_of(found).plain)
+    if found.time is not None:
+        _step_bar(root, found.time)
+    _labelled(root, "Peak memory", peak_of(found.memory))
+    if found.collectives:
+        columns, rest = collective_columns(found.collectives, _ROWS)
+        _heading(root, "Collectives, most bytes per step first")
+        _table(root, [column for column in columns if column.header])  # what is small print has none
+        _more(root, rest, "smaller row", "found.collectives has all")
+    if found.findings:
+        severe = bool(unaccepted(found.findings, Severity.WARNING))
+        _lines(_folded(root, plural(len(found.findings), "finding"), is_open=severe), _finding_texts(found))
+    for noun, arrays in (("argument", found.arguments), ("output", found.outputs)):
+        if arrays:
+            columns, rest = array_columns(arrays, _ARRAYS)
+            inside = _folded(root, plural(len(arrays), noun))
+            _table(inside, columns)
+            _more(inside, rest, noun, f"found.{noun}s has all")
+    _notes(root, found.notes)
+    _add(root, "div", text=_DRAWN, style="margin-top:6px;opacity:.7")
+
+
+_DRAWN = "Drawn: found.mesh_picture(), found.array(name), found.timeline(); as text: print(found)"
+
+
+def _finding_texts(found: Analysis) -> Iterator[Text]:
+    known = {collective.why for collective in found.collectives if collective.why is not None}
+    return finding_lines(found.findings, _WIDTH, known=known, collectives=found.collectives)
+
+
+def _step_bar(root: _Element, time: StepTime) -> None:
+    """The step as a bar: filled while the core computes, hatched while it waits for collectives."""
+    step = time.bound.marked(format_time(time.step_us))
+    waits = f"{format_time(time.exposed_us)} exposed" if time.exposed_us else "no collective exposed"
+    words = f"{step} a step: {format_time(time.compute_us)} computing, {waits}, {format_time(time.hidden_us)} hidden"
+    bar = _add(root, "div", style=f"display:flex;height:14px;max-width:640px;margin:6px 0 2px;border:{_RULE}")
+    parts = (("computing", time.compute_us, _COLOURS["blue"]), ("exposed", time.exposed_us, _HATCHED))
+    for name, part_us, fill in parts:
+        share = part_us / time.step_us if time.step_us > 0 else 0.0
+        style = f"width:{100 * share:.2f}%;background:{fill}"
+        _add(bar, "div", style=style, title=f"{name} {format_time(part_us)}, {format_share(share)}")
+    _add(root, "div", text=words)
+
+
+def _difference(root: _Element, found: DiffDocument) -> None:
+    _title(root, found.headline, f"{found.old} → {found.new}")
+    _table(root, figure_columns(found))
+    if found.changes:
+        inside = _folded(root, plural(len(found.changes), "change"), is_open=len(found.changes) <= _ROWS)
+        _lines(inside, (Text(change.text) for change in found.changes))
+    _notes(root, tuple(doubts_of(found)), is_open=True)
+
+
+def _suggestions(root: _Element, found: Suggestions) -> None:
+    _title(root, found.target, f"on {found.slice}")
+    _add(root, "div", text=headline(found))
+    root.append(front_plot(found))
+    _table(root, front_columns(found))
+    shown = in_full(found)
+    if shown is not None:
+        _heading(root, title_of(found, shown))
+        _lines(root, map(Text, (*changes_of(shown), *shown.constraints, *shown.because)))
+        if shown.code:
+            _add(
+                root, "pre", text="\n".join(map(plain_line, shown.code)), style=f"{_MONO};background:none;color:inherit"
+            )
+    _lines(_folded(root, "How it was searched"), map(Text, effort_of(found)))
+    _notes(root, found.notes)
+
+
+def _prices(root: _Element, found: Prices) -> None:
+    root.append(prices_plot(found))
+    _table(root, [column for column in price_columns(found) if column.header != "split"])
+    _notes(root, [note for one in found if isinstance(one, Analysis) for note in one.notes])
+
+
+def _verification(root: _Element, found: Verification) -> None:
+    place = f" on {found.target.slice.name}" if found.target.slice is not None else ""
+    _title(root, found.target.target, f"against {found.reference.target}{place}")
+    _labelled(root, "", verification_verdict(found))
+    if found.numerics.comparisons:
+        _heading(root, "Numbers")
+        _table(root, number_columns(found.numerics.comparisons))
+    else:
+        _labelled(root, "Numbers not compared", Text(str(found.numerics.status)))
+    _wrong_shards(root, found)
+    _heading(root, "Bytes one device sends per step")
+    rows = traffic_rows(found.communication, found.target, found.reference)
+    if rows:
+        _table(root, traffic_columns(rows))
+    _labelled(root, "", traffic_verdict(found) if rows else Text("Neither moves anything between devices."))
+    if found.findings:
+        inside = _folded(root, plural(len(found.findings), "finding"), is_open=not found.passed)
+        _lines(inside, finding_lines(found.findings, _WIDTH))
+    _notes(root, (*found.numerics.notes, *found.target.notes))
+
+
+def _wrong_shards(root: _Element, found: Verification) -> None:
+    """The first outputs that have wrong elements, with the shards that hold them marked."""
+    mesh, outputs = found.target.mesh, {array.name: array for array in found.target.outputs}
+    wrong = [each for each in found.numerics.comparisons if each.wrong_shards and each.subject == "target"]
+    drawn = [each for each in wrong if each.name in outputs][:_PICTURES]
+    if mesh is None or not drawn:
+        return
+    _heading(root, "Where values differ")
+    partitions = partitions_by_place(mesh)
+    for output in drawn:
+        devices = {partitions[place] for place in output.wrong_shards if place in partitions}
+        root.append(shards_picture(shards_of(outputs[output.name], mesh), devices))
+
+
+def _timeline(root: _Element, found: Timeline) -> None:
+    root.append(timeline_strip(found))
+    _notes(root, found.notes)
+
+
+def _graph(root: _Element, found: ProgramGraph) -> None:
+    if len(found.nodes) <= MOST_NODES:
+        root.append(graph_picture(found))
+    else:
+        _lines(root, graph_lines(found, _WIDTH))
+    _notes(root, found.notes)
+
+
+_FRAGMENTS: Mapping[str, Callable[[_Element, Any], None]] = {
+    "analysis": _analysis,
+    "difference": _difference,
+    "graph": _graph,
+    "prices": _prices,
+    "suggestions": _suggestions,
+    "timeline": _timeline,
+    "verification": _verification,
+}
+
+
+def _add(parent: _Element, tag: str, *, text: str | None = None, **attributes: str) -> _Element:
+    """A new element, whose text holds nothing that is obeyed or not seen."""
+    made = ElementTree.SubElement(parent, tag, {name: _clean(value) for name, value in attributes.items()})
+    if text is not None:
+        made.text = text if tag == "pre" else _clean(text)
+    return made
+
+
+def _clean(text: str) -> str:
+    """A line that is harmless, not longer than somebody reads, and says options as Python does."""
+    line = plain_line(without_options(text))
+    return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 1]}…"
+
+
+def _title(root: _Element, name: str, beside: str) -> None:
+    line = _add(root, "div", style="font-size:15px;margin-bottom:2px")
+    _add(line, "strong", text=name)
+    _add(line, "span", text=f" {beside}", style="opacity:.75")
+
+
+def _heading(root: _Element, words: str) -> None:
+    _add(root, "div", text=words, style="font-weight:600;margin:10px 0 2px")
+
+
+def _labelled(root: _Element, label: str, value: Text) -> None:
+    line = _add(root, "div")
+    if label:
+        _add(line, "span", text=f"{label}: ", style="opacity:.75")
+    _styled(line, value)
+
+
+def _more(root: _Element, count: int, noun: str, where: str) -> None:
+    if count:
+        _add(root, "div", text=f"+{plural(count, noun)}; {where}", style="opacity:.75")
+
+
+def _folded(root: _Element, summary: str, *, is_open: bool = False) -> _Element:
+    details = _add(root, "details", style="margin-top:6px", **({"open": ""} if is_open else {}))
+    _add(details, "summary", text=summary, style="cursor:pointer;font-weight:600")
+    return details
+
+
+def _notes(root: _Element, notes: Sequence[str], *, is_open: bool = False) -> None:
+    said = list(dict.fromkeys(notes))
+    if said:
+        inside = _folded(root, plural(len(said), "note"), is_open=is_open)
+        for note in said[:_LINES]:
+            _add(inside, "div", text=f"• {note}", style="opacity:.85")
+
+
+def _lines(root: _Element, lines: Iterable[Text]) -> None:
+    """Lines of a report in text, in a font that keeps their columns."""
+    shown = list(islice(lines, _LINES + 1))
+    block = _add(root, "div", style=f"{_MONO};white-space:pre-wrap")
+    for line in shown[:_LINES]:
+        _styled(_add(block, "div", style="min-height:1em"), line)
+    if len(shown) > _LINES:
+        _add(block, "div", text="… print(found) has all", style="opacity:.75")
+
+
+def _table(root: _Element, columns: Sequence[Column]) -> None:
+    """The columns of a report in text, without those that are empty."""
+    filled = [column for column in columns if any(cell.plain for cell in column.cells)]
+    if not filled:
+        return
+    table = _add(root, "table", style=f"{_MONO};border-collapse:collapse;border:0;margin:2px 0;color:inherit")
+    head = _add(_add(table, "thead"), "tr", style="background:none")
+    for column in filled:
+        _add(head, "th", text=column.header.strip(), scope="col", style=f"{_CELL};{_side(column)};font-weight:600")
+    body = _add(table, "tbody")
+    for row in range(len(filled[0].cells)):
+        line = _add(body, "tr", style="background:none")
+        for column in filled:
+            _styled(_add(line, "td", style=f"{_CELL};{_side(column)}"), column.cells[row])
+
+
+def _side(column: Column) -> str:
+    breaks = "pre" if column.breaks is Breaks.NEVER else "pre-wrap"
+    return f"text-align:{'right' if column.right else 'left'};white-space:{breaks}"
+
+
+def _styled(parent: _Element, text: Text) -> None:
+    """A styled text of a report, its styles as those of HTML."""
+    line = text.copy() if without_options(text.plain) == text.plain else Text(text.plain, style=text.style)
+    line.plain = _clean(line.plain)
+    for segment in line.render(_CONSOLE):
+        style = segment.style
+        css = []
+        if style is not None and style.bold:
+            css.append("font-weight:600")
+        if style is not None and style.dim:
+            css.append("opacity:.75")
+        if style is not None and style.color is not None and style.color.name in _COLOURS:
+            css.append(f"color:{_COLOURS[style.color.name]}")
+        if segment.text.strip("\n"):
+            _add(parent, "span", text=segment.text.strip("\n"), **({"style": ";".join(css)} if css else {}))
+
+
+_CONSOLE = Console(file=io.StringIO(), width=1000, force_terminal=True, force_jupyter=False, color_system="standard")

@@ -1,0 +1,114 @@
+// Two programs: what is measured before and after, and every change.
+
+/** Stands for the document of the difference where figures are made. */
+const differenceSide = () => ({ data: DATA, number: "", name: null });
+
+function differenceSection() {
+  const { diff } = DATA;
+  return section(
+    "difference",
+    ["Difference", "What differs"],
+    el("p", { class: "verdict" }, differenceWords(diff)),
+    doubts(diff),
+    measuredTable(diff),
+    el("h3", {}, "Changes"),
+    changeList(diff),
+  );
+}
+
+function differenceWords(diff) {
+  const words = diff.changes.length ? plural(diff.changes.length, "change") : "the same communication";
+  return diff.unsure || diff.not_understood.length ? `${words}, as far as it is known` : words;
+}
+
+function doubts(diff) {
+  const words = [...diff.unlike, ...diff.not_understood.map((name) => `not everything in ${name} was understood`)];
+  if (diff.unsure) words.push(`bytes or executions of ${plural(diff.unsure, "collective")} are not known exactly`);
+  return words.length
+    ? el(
+        "ul",
+        { class: "note" },
+        words.map((word) => el("li", {}, "▲ ", prose(word, 400))),
+      )
+    : null;
+}
+
+/** Rows of [label, path before, path after, unit, bound before, bound after]. */
+function measured(diff) {
+  const rows = [
+    [
+      "sent per step",
+      "diff.totals.old.wire_bytes",
+      "diff.totals.new.wire_bytes",
+      "bytes",
+      diff.totals.old.bound,
+      diff.totals.new.bound,
+    ],
+  ];
+  diff.tallies.forEach((tally, index) =>
+    rows.push([
+      `${tally.kind} ${tally.axes || "none"}${tally.axes_guessed ? "?" : ""}`,
+      `diff.tallies.${index}.old.wire_bytes`,
+      `diff.tallies.${index}.new.wire_bytes`,
+      "bytes",
+      tally.old.bound,
+      tally.new.bound,
+    ]),
+  );
+  rows.push(
+    ["peak memory", "diff.peak_bytes.0", "diff.peak_bytes.1", "bytes"],
+    ["predicted step", "diff.step_us.0", "diff.step_us.1", "time"],
+  );
+  return rows.filter(([, before, after]) => at(DATA, before) !== null || at(DATA, after) !== null);
+}
+
+function measuredTable(diff) {
+  const side = differenceSide();
+  const rows = measured(diff).map(([label, before, after, unit, boundBefore, boundAfter]) => [
+    el("th", { scope: "row" }, nameOf(label, { most: 60 })),
+    figure(side, before, unit, { bound: boundBefore }),
+    figure(side, after, unit, { bound: boundAfter }),
+    changeWords(at(DATA, before), at(DATA, after), unit),
+  ]);
+  return tableOf(
+    side,
+    "What one device sends and takes",
+    ["per device", ">before", ">after", ">change"],
+    rows,
+    "measured",
+  );
+}
+
+/** How much more or less, with an arrow and a sign, so that no colour has to be seen. */
+function changeWords(before, after, unit) {
+  if (before === null || after === null) return el("span", { class: "unknown" }, "unknown");
+  if (before === after) return "=";
+  const part = before ? ` (${after > before ? "+" : "−"}${share(Math.abs(after - before) / before)})` : "";
+  const words = `${after > before ? "▲ +" : "▼ −"}${written(Math.abs(after - before), unit)}${part}`;
+  return el("span", { class: after > before ? "bad" : "fewer" }, words);
+}
+
+function changeList(diff) {
+  if (!diff.changes.length) return note("There are none.");
+  return el(
+    "ul",
+    { class: "changes" },
+    diff.changes.slice(0, 200).map((change) => {
+      const [mark, kind] = change.increase
+        ? ["▲", "bad"]
+        : change.kind === "regrouped" || change.kind === "equivalent spelling"
+          ? ["≈", "info"]
+          : ["▼", "fewer"];
+      return el(
+        "li",
+        { class: "mono" },
+        el("span", { class: kind }, mark),
+        " ",
+        el("span", { class: "badge" }, change.kind),
+        " ",
+        nameOf(change.text, { most: 400 }),
+      );
+    }),
+    diff.changes.length > 200 ? note(`and ${WRITTEN.count(diff.changes.length - 200)} more`) : null,
+  );
+}

@@ -1,0 +1,180 @@
+"""An array cut along its dimensions by the axes of the mesh, in box characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from rich.text import Text
+
+from hloscope.analysis.model import ArrayFact, IntermediateFact, Mesh
+from hloscope.analysis.shards import Grid, Shards, shards_of
+from hloscope.report.layout import LEAST_WIDTH, drawn, fold, hanging
+from hloscope.report.pictures.words import (
+    COUNTED_WORDS,
+    WAYS_TO_FIT,
+    Holders,
+    bounds_words,
+    cut_words,
+    heading,
+    ids_words,
+    mesh_words,
+    on_each_device,
+    remarks,
+    shown_places,
+)
+
+_TINTS = ("on blue", "on cyan")
+_GAP = "⋯"
+_ROOMY = 9
+_PADDED = "░"
+
+
+def array_text(
+    array: ArrayFact | IntermediateFact,
+    mesh: Mesh | None,
+    *,
+    device_ids: Sequence[int] | None = None,
+    width: int = 100,
+    colour: bool = False,
+) -> str:
+    """An array cut into its shards, with who holds each, in box characters.
+
+    Args:
+        array: Its shapes and its sharding.
+        mesh: The user's mesh.
+        device_ids: The device of each partition, where it is known.
+        width: Columns.
+        colour: Whether ANSI colours are understood.
+    """
+    lines = shards_lines(shards_of(array, mesh, device_ids=device_ids), max(width, LEAST_WIDTH))
+    return drawn(lines, width, colour)
+
+
+def shards_lines(shards: Shards, width: int, *, alone: bool = True) -> Iterator[Text]:
+    """An array cut into its shards, as `array_text` draws it.
+
+    Args:
+        shards: The array.
+        width: Columns.
+        alone: Whether nothing else says what the mesh is and what numbers mean.
+    """
+    title = Text.assemble((shards.name, "bold"), f"  {heading(shards)}  {shards.sharding or 'unknown sharding'}")
+    yield from hanging(title, width)
+    mesh = f"on {mesh_words(shards)}: " if shards.axis_sizes and alone else ""
+    yield from hanging(Text(mesh + on_each_device(shards), style="dim"), width)
+    if shards.why_unknown is not None:
+        yield from fold(Text(f"Who holds what is not known: {shards.why_unknown}.", style="yellow"), width)
+        return
+    grid = shards.grid()
+    for arrow, dimension in (("↓", grid.rows), ("→", grid.columns)):
+        if dimension is not None:
+            yield from hanging(Text(f"{arrow} {cut_words(shards, dimension)}", style="dim"), width)
+    box = _fitting(shards, grid, width)
+    yield from box.lines()
+    for remark in (*remarks(shards, grid), *([ids_words(shards)] if alone else []), *box.remarks()):
+        yield from hanging(Text(remark, style="dim"), width)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Box:
+    """The grid, laid out for a width.
+
+    Attributes:
+        shards: The array.
+        grid: As it is seen.
+        rows: The rows that are drawn; None for those that are left out.
+        columns: The columns that are drawn; None for those that are left out.
+        detail: How short the labels are.
+        cell: Columns of the terminal for each piece.
+        margin: Columns of the terminal beside the box.
+    """
+
+    shards: Shards
+    grid: Grid
+    rows: tuple[int | None, ...]
+    columns: tuple[int | None, ...]
+    detail: int
+    cell: int
+    margin: int
+
+    def lines(self) -> Iterator[Text]:
+        """The drawing."""
+        yield from self._header()
+        yield self._rule(*"┌┬┐")
+        for index, row in enumerate(self.rows):
+            if index:
+                yield self._rule(*"├┼┤")
+            yield self._row(row)
+        yield self._rule(*"└┴┘")
+
+    def longest_label(self) -> int:
+        """Letters of the longest label that is drawn."""
+        return max(
+            len(self._holders(row, column).label(self.detail))
+            for row in self.rows
+            for column in self.columns
+            if row is not None and column is not None
+        )
+
+    def longest_header(self) -> int:
+        """Letters of the longest word above a column."""
+        return max(len(self._bounds(self.grid.columns, column or 0)) for column in self.columns)
+
+    def remarks(self) -> Iterator[str]:
+        """What the labels mean."""
+        if self.detail >= Holders.COUNTED:
+            yield COUNTED_WORDS
+
+    def _header(self) -> Iterator[Text]:
+        """Which elements each column holds, where there is room for it."""
+        if 0 < self.longest_header() <= self.cell:
+            words = (_GAP if column is None else self._bounds(self.grid.columns, column) for column in self.columns)
+            yield Text(" " * (self.margin + 1) + " ".join(word.center(self.cell) for word in words), style="dim")
+
+    def _bounds(self, dimension: int | None, piece: int) -> str:
+        return "" if dimension is None else bounds_words(self.shards, dimension, piece)
+
+    def _rule(self, left: str, middle: str, right: str) -> Text:
+        return Text(" " * self.margin + left + middle.join("─" * self.cell for _ in self.columns) + right)
+
+    def _row(self, row: int | None) -> Text:
+        words = "" if row is None else self._bounds(self.grid.rows, row)
+        line = Text(words[: self.margin - 1].rjust(self.margin - 1) + " " if self.margin else "", style="dim")
+        line.append("│")
+        for column in self.columns:
+            line.append_text(self._cell(row, column))
+            line.append("│")
+        return line
+
+    def _cell(self, row: int | None, column: int | None) -> Text:
+        if row is None or column is None:
+            return Text((_GAP if row is not None or column is None else "⋮").center(self.cell))
+        fill = _PADDED if self.shards.is_padded_at(self.grid, row, column) else " "
+        label = self._holders(row, column).label(self.detail)
+        return Text(_blank_around(label, self.cell).center(self.cell, fill), style=_TINTS[(row + column) % 2])
+
+    def _holders(self, row: int, column: int) -> Holders:
+        return Holders(devices=self.grid.holders[row][column], are_addends=self.shards.holders_are_addends)
+
+
+def _blank_around(label: str, room: int) -> str:
+    return f" {label} " if len(label) + 2 <= room else label
+
+
+def _fitting(shards: Shards, grid: Grid, width: int) -> _Box:
+    """The layout that shows most in a width: labels as long as they can be, then as many pieces."""
+    shown = tuple(shown_places(len(grid.holders)))
+    margin = 0
+    if grid.rows is not None:
+        margin = 2 + max(len(bounds_words(shards, grid.rows, row)) for row in shown if row is not None)
+    box = _Box(shards=shards, grid=grid, rows=shown, columns=(), detail=0, cell=0, margin=margin)
+    for (detail, most), beside in product(WAYS_TO_FIT, (margin, 0)):
+        columns = tuple(shown_places(len(grid.holders[0]), most))
+        tried = replace(box, columns=columns, detail=detail, margin=beside)
+        room = (width - tried.margin - 1) // len(tried.columns) - 1
+        needed = tried.longest_label() + (2 if detail < Holders.COUNTED else 0)
+        if needed <= room:
+            return replace(tried, cell=min(room, max(needed, tried.longest_header(), _ROOMY)))
+    return replace(tried, cell=max(needed, 1))

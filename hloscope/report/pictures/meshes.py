@@ -1,0 +1,477 @@
+"""The mesh on the slice that it lies on, as SVG: chips, hosts, links, their traffic, and what each axis connects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hloscope.cost.link_traffic import LinkTraffic
+from hloscope.cost.placed import PlacedAxis, PlacedMesh
+from hloscope.hardware.devices import SliceDevice
+from hloscope.hardware.torus import Torus
+from hloscope.report.escaping import plain_line
+from hloscope.report.pictures import svg
+from hloscope.report.pictures.words import shown_places
+from hloscope.units import format_bytes, plural
+
+_MARGIN, _LINE_HEIGHT = 14.0, 17.0
+_ROW_WIDTH, _LEAST_WIDTH = 900.0, 620.0
+_BETWEEN_PLANES = 26.0
+_TORUS_AXES = "xyz"
+_SMALL = 0.8
+"""Opacity of what is said beside a drawing."""
+_MOST_PLANES = 6
+_LARGEST_MAP = 32
+"""Chips along an edge of the planes on which the rings of an axis are drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scale:
+    """How large chips are drawn, and how far apart.
+
+    Attributes:
+        chip: Width and height of a chip.
+        gap: Between chips beside and below each other.
+    """
+
+    chip: tuple[float, float]
+    gap: tuple[float, float]
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether what crosses a link can stand beside it."""
+        return self.gap[0] >= 50
+
+    @property
+    def widest_link(self) -> float:
+        """How wide the busiest link is drawn."""
+        return min(8.0, self.chip[1] / 5)
+
+    @property
+    def stub(self) -> tuple[float, float]:
+        """Length of the ends of links that lead round the torus."""
+        return min(self.gap[0] * 0.45, 14), min(self.gap[1] * 0.45, 14)
+
+    def corner(self, origin: tuple[float, float], x: int, y: int) -> tuple[float, float]:
+        """Where a chip is drawn."""
+        return origin[0] + x * (self.chip[0] + self.gap[0]), origin[1] + y * (self.chip[1] + self.gap[1])
+
+    def size(self, columns: int, rows: int) -> tuple[float, float]:
+        """What a plane of chips takes."""
+        (chip_width, chip_height), (beside, below) = self.chip, self.gap
+        return columns * (chip_width + beside) - beside, rows * (chip_height + below) - below
+
+
+_SCALES = (
+    (4, _Scale(chip=(64, 40), gap=(62, 40))),
+    (8, _Scale(chip=(44, 30), gap=(28, 24))),
+    (16, _Scale(chip=(30, 22), gap=(17, 15))),
+)
+_SMALLEST = _Scale(chip=(25, 16), gap=(11, 11))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plane:
+    """The chips that have one place along the third axis of a torus.
+
+    Attributes:
+        z: That place.
+        origin: Where its first chip is drawn.
+    """
+
+    z: int
+    origin: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Sheet:
+    """Where everything is drawn.
+
+    Attributes:
+        placed: What is drawn.
+        head: The lines above.
+        scale: How large chips are.
+        planes: The planes of chips that are drawn.
+        maps: The axes that have a map of their own.
+        width: Of the whole picture.
+        planes_end: Where the planes end.
+    """
+
+    placed: PlacedMesh
+    head: tuple[str, ...]
+    scale: _Scale
+    planes: tuple[_Plane, ...]
+    maps: tuple[PlacedAxis, ...]
+    width: float
+    planes_end: float
+
+    @property
+    def map_step(self) -> float:
+        """Between chips on a map."""
+        columns, rows, _ = _edges(self.placed)
+        return min(max(220 / max(columns, rows), 10), 32)
+
+    @property
+    def map_size(self) -> tuple[float, float]:
+        """What a map takes, with the space around it."""
+        columns, rows, _ = _edges(self.placed)
+        return max(columns * self.map_step, 110.0) + 40, rows * self.map_step + 44
+
+    def map_corners(self) -> Iterator[tuple[float, float]]:
+        """Where the maps are drawn, and behind them where the next row would be."""
+        width, height = self.map_size
+        per_row = max(int((self.width - 2 * _MARGIN) // width), 1)
+        top = self.planes_end + (_LINE_HEIGHT * 3 if self.placed.slice.slice_count > 1 else 0)
+        for index in range(len(self.maps)):
+            yield _MARGIN + index % per_row * width, top + index // per_row * height
+        yield _MARGIN, top + -(-len(self.maps) // per_row) * height
+
+    @property
+    def text_width(self) -> float:
+        """The room for a line of text."""
+        return self.width - 2 * _MARGIN
+
+
+def mesh_svg(placed: PlacedMesh) -> str:
+    """The mesh on its slice, as an SVG element for a page or a file."""
+    title, *said = mesh_words(placed)
+    sheet = _sheet(
+        placed, (title, *(line for words in said for line in svg.wrapped(words, _LEAST_WIDTH - 2 * _MARGIN)))
+    )
+    remarks = list(_remarks(sheet))
+    notes = [line for remark in remarks for line in svg.wrapped(remark, sheet.text_width)]
+    *corners, (_, notes_top) = sheet.map_corners()
+    root = svg.picture(sheet.width, notes_top + _LINE_HEIGHT * len(notes) + _MARGIN, title, " ".join([*said, *remarks]))
+    _draw_head(root, sheet)
+    for plane in sheet.planes:
+        _draw_plane(root, placed, sheet.scale, plane)
+    if placed.slice.slice_count > 1:
+        _draw_other_slices(root, placed, sheet.planes_end)
+    for axis, corner in zip(sheet.maps, corners, strict=True):
+        _draw_map(root, sheet, axis, corner)
+    for index, note in enumerate(notes):
+        svg.label(root, _MARGIN, notes_top + _LINE_HEIGHT * (index + 0.7), note, opacity=_SMALL)
+    return svg.written(root)
+
+
+def _sheet(placed: PlacedMesh, head: tuple[str, ...]) -> _Sheet:
+    columns, rows, count = _edges(placed)
+    scale = _scale(placed)
+    planes, width, end = _planes(placed, scale, _MARGIN + _LINE_HEIGHT * (len(head) + 1))
+    has_maps = count == 1 and max(columns, rows) <= _LARGEST_MAP
+    return _Sheet(
+        placed=placed,
+        head=head,
+        scale=scale,
+        planes=tuple(planes),
+        maps=tuple(axis for axis in placed.axes if has_maps and axis.links is not None),
+        width=max(width, _LEAST_WIDTH),
+        planes_end=end,
+    )
+
+
+def _scale(placed: PlacedMesh) -> _Scale:
+    columns, rows, count = _edges(placed)
+    longest = max(columns, rows) * (1 if count == 1 else 2)
+    return next((scale for edge, scale in _SCALES if longest <= edge), _SMALLEST)
+
+
+def _edges(placed: PlacedMesh) -> tuple[int, int, int]:
+    first, second, third = (*placed.torus.shape, 1, 1)[:3]
+    return first, second, third
+
+
+def mesh_words(placed: PlacedMesh) -> Iterator[str]:
+    """What is said of the mesh, a line each; the first one is the title."""
+    mesh = placed.mesh
+    axes = (
+        ""
+        if mesh is None
+        else " ".join(f"{name}={size}" for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    )
+    yield f"mesh {axes} on {placed.slice.name}" if axes else placed.slice.name
+    hosts = len({device.host for device in placed.devices})
+    chips = len(placed.devices) // placed.torus.devices_per_chip
+    several = f"{placed.slice.slice_count} slices over DCN, each of " if placed.slice.slice_count > 1 else ""
+    ids = "the devices of a slice" if several else "device ids"
+    yield f"{several}{plural(chips, 'chip')} on {plural(hosts, 'host')}; numbers are {ids}"
+    for axis in placed.axes:
+        yield _axis_words(placed, axis)
+    if placed.traffic is not None:
+        yield _traffic_words(placed.traffic)
+
+
+def _axis_words(placed: PlacedMesh, axis: PlacedAxis) -> str:
+    """`X=4: along y, neighbours 1 link apart, open ends`."""
+    said = []
+    if axis.slices > 1:
+        said.append(f"over DCN between {axis.slices} slices")
+    if axis.links is not None and not axis.links.torus_axes:
+        said.append("between the devices of a chip")
+    elif axis.links is not None:
+        along = " and ".join(_TORUS_AXES[torus_axis] for torus_axis in axis.links.torus_axes)
+        ring = "in rings" if axis.links.is_closed else "in lines"
+        if max(map(len, axis.links.rings)) == 2:
+            ring = "in pairs"
+        apart = f"{'up to ' * (axis.links.hops > 1)}{plural(axis.links.hops, 'link')} apart"
+        said.append(f"along {along} {ring}, neighbours {apart}")
+    return f"{axis.name}={axis.size}: {'; '.join(said)}"
+
+
+def _traffic_words(traffic: LinkTraffic) -> str:
+    """`busiest links per step: x+ 12.6 MB, x- 12.6 MB`."""
+    links = [
+        f"{_TORUS_AXES[axis]}{sign} {format_bytes(traffic.busiest_bytes(axis, direction))}"
+        for axis, size in enumerate(traffic.torus.shape)
+        if size > 1
+        for direction, sign in enumerate("+-")
+        if traffic.busiest_bytes(axis, direction) > 0
+    ]
+    dcn = [f"DCN {format_bytes(traffic.host_bytes)} from the busiest host"] if traffic.host_bytes else []
+    said = ", ".join([*links, *dcn])
+    bound = f" ({traffic.bound})" if traffic.bound != "exact" else ""
+    return f"busiest links each step{bound}: {said}" if said else f"nothing crosses the links{bound}"
+
+
+def _planes(placed: PlacedMesh, scale: _Scale, top: float) -> tuple[list[_Plane], float, float]:
+    """Where the planes are drawn, how wide they are together, and where they end."""
+    columns, rows, count = _edges(placed)
+    width, height = scale.size(columns, rows)
+    room, padding = scale.stub[0] + 10, scale.stub[1] + 26
+    planes: list[_Plane] = []
+    x, y, widest = _MARGIN + room, top + padding, 0.0
+    for z in shown_places(count, _MOST_PLANES):
+        if z is None:
+            continue
+        if planes and x + width > _ROW_WIDTH:
+            x, y = _MARGIN + room, y + height + 2 * padding
+        planes.append(_Plane(z=z, origin=(x, y)))
+        x += width + 2 * room + _BETWEEN_PLANES
+        widest = max(widest, x - _BETWEEN_PLANES + _MARGIN)
+    return planes, widest, y + height + padding
+
+
+def _draw_head(root: svg.Element, sheet: _Sheet) -> None:
+    title = svg.cut_to(sheet.head[0], sheet.text_width, 14)
+    svg.label(root, _MARGIN, _MARGIN + 6, title, size=14, font_weight="bold")
+    for index, line in enumerate(sheet.head[1:], 1):
+        svg.label(root, _MARGIN, _MARGIN + 6 + _LINE_HEIGHT * index, line, opacity=_SMALL)
+
+
+def _draw_plane(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Plane) -> None:
+    columns, rows, count = _edges(placed)
+    if count > 1:
+        above = 28 if scale.has_labels else scale.stub[1] + 8
+        svg.label(root, plane.origin[0], plane.origin[1] - above, f"z={plane.z}", size=11)
+    _draw_hosts(root, placed, scale, plane)
+    for y in range(rows):
+        for x in range(columns):
+            _draw_links(root, placed, scale, plane, (x, y))
+    by_place: dict[tuple[int, int], list[SliceDevice]] = {}
+    for device in placed.devices:
+        if device.coords[2] == plane.z:
+            by_place.setdefault(device.coords[:2], []).append(device)
+    for (x, y), devices in by_place.items():
+        _draw_chip(root, placed, scale, scale.corner(plane.origin, x, y), devices)
+
+
+def _draw_hosts(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Plane) -> None:
+    places: dict[int, list[tuple[int, int]]] = {}
+    for device in placed.devices:
+        if device.coords[2] == plane.z:
+            places.setdefault(device.host, []).append(device.coords[:2])
+    rim = min(scale.gap) * 0.28
+    for host, chips in places.items():
+        left, top = scale.corner(plane.origin, *min(chips))
+        right, bottom = scale.corner(plane.origin, *max(chips))
+        size = right - left + scale.chip[0] + 2 * rim, bottom - top + scale.chip[1] + 2 * rim
+        group = svg.add(root, "g")
+        svg.add(group, "title", text=f"host {host}")
+        svg.box(
+            group, (left - rim, top - rim), size, rx=5, fill=svg.LINE, fill_opacity=0.04, stroke_dasharray="4 3",
+            stroke_opacity=0.6,
+        )  # fmt: skip
+        if scale.has_labels:
+            svg.label(group, left - rim, top - rim - 3, f"host {host}", size=9, opacity=_SMALL)
+
+
+def _draw_chip(
+    root: svg.Element, placed: PlacedMesh, scale: _Scale, corner: tuple[float, float], devices: Sequence[SliceDevice]
+) -> None:
+    width, height = scale.chip
+    names = ["" if placed.mesh is None else _place_words(placed, device.id) for device in devices]
+    used = not placed.coordinates or any(device.id in placed.coordinates for device in devices)
+    group = svg.add(root, "g")
+    place = ",".join(map(str, devices[0].coords[: len(placed.torus.shape)]))
+    words = "; ".join(
+        f"device {device.id}{f' at {name}' if name else ''}" for device, name in zip(devices, names, strict=True)
+    )
+    svg.add(group, "title", text=f"chip {place} of host {devices[0].host}: {words}{'' if used else ', not used'}")
+    tint, dashes = (0.22, "none") if used else (0, "2 2")
+    svg.box(
+        group, corner, scale.chip, rx=3, fill=svg.TINT, fill_opacity=tint, stroke_opacity=0.8, stroke_dasharray=dashes
+    )
+    ids = " ".join(str(device.id) for device in devices)
+    size = next((size for size in (13, 11, 9, 8) if svg.fits(ids, width - 4, size)), 7)
+    position = placed.coordinates.get(devices[0].id, ())
+    below = f"({','.join(map(str, position))})" if position and len(devices) == 1 and scale.has_labels else ""
+    middle = corner[0] + width / 2, corner[1] + height / 2
+    svg.label(group, middle[0], middle[1] + (0 if below else size * 0.36), ids, anchor="middle", size=size)
+    if below:
+        svg.label(group, middle[0], middle[1] + 13, below, anchor="middle", size=9, opacity=_SMALL)
+
+
+def _place_words(placed: PlacedMesh, device: int) -> str:
+    """`X1 Y0`, the place of a device in the mesh."""
+    place = placed.coordinates.get(device)
+    if place is None or placed.mesh is None:
+        return ""
+    return plain_line(" ".join(f"{name}{at}" for name, at in zip(placed.mesh.axis_names, place, strict=True)))
+
+
+def _draw_links(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Plane, place: tuple[int, int]) -> None:
+    """The links from a chip to the next ones along each axis; of those that lead round, both ends."""
+    (x, y), (width, height) = place, scale.chip
+    left, top = scale.corner(plane.origin, x, y)
+    centre = left + width / 2, top + height / 2
+    columns, rows, count = _edges(placed)
+    chip = (plane.z * rows + y) * columns + x
+    for axis, (at, size) in enumerate(((x, columns), (y, rows), (plane.z, count))[: len(placed.torus.shape)]):
+        is_last = at == size - 1
+        if size == 1 or (is_last and not placed.torus.wraparound[axis]) or (is_last and size == 2):
+            continue
+        begin = (left + width, centre[1]) if axis == 0 else (centre[0], top + height)
+        step = (scale.gap[0], 0.0) if axis == 0 else (0.0, scale.gap[1])
+        if axis == 2:
+            begin, step = (left + width, top), (min(scale.gap[0], 12) * 0.7, -min(scale.gap[1], 12) * 0.7)
+        group = svg.add(root, "g")
+        svg.add(group, "title", text=_link_words(placed, chip, axis, is_last))
+        style = _link_style(placed, chip, axis, scale.widest_link)
+        if is_last and axis < 2:
+            first = scale.corner(plane.origin, 0 if axis == 0 else x, 0 if axis == 1 else y)
+            start = (first[0], centre[1]) if axis == 0 else (centre[0], first[1])
+            stub = (scale.stub[0], 0.0) if axis == 0 else (0.0, scale.stub[1])
+            _draw_line(group, start, (-stub[0], -stub[1]), style)
+            step = stub
+        _draw_line(group, begin, step, style)
+        if scale.has_labels and axis < 2 and not is_last and placed.traffic is not None:
+            _label_link(group, begin, step, max(placed.traffic.bytes_between(chip, axis)), at_the_side=x == columns - 1)
+
+
+def _draw_line(
+    parent: svg.Element, begin: tuple[float, float], step: tuple[float, float], style: dict[str, str | float]
+) -> None:
+    end = begin[0] + step[0], begin[1] + step[1]
+    svg.add(parent, "line", text=None, x1=begin[0], y1=begin[1], x2=end[0], y2=end[1], **style)
+
+
+def _link_style(placed: PlacedMesh, chip: int, axis: int, widest: float) -> dict[str, str | float]:
+    """A line as wide as what crosses a link in its busier direction."""
+    traffic = placed.traffic
+    most = 0.0 if traffic is None else max(traffic.bytes_between(chip, axis))
+    if traffic is None or most == 0:
+        dotted = {} if traffic is None else {"stroke_dasharray": "1.5 3"}
+        return {"stroke": svg.LINE, "stroke_width": 1.5, "stroke_opacity": 0.55, **dotted}
+    share = most / float(traffic.link_bytes.max())
+    return {"stroke": svg.TINT, "stroke_width": 1.5 + (widest - 1.5) * share}
+
+
+def _link_words(placed: PlacedMesh, chip: int, axis: int, leads_round: bool) -> str:
+    """`x link from chip 0: 12.6 MB up and 12.6 MB down each step`."""
+    where = f"{_TORUS_AXES[axis]} link from the chip of device {chip * placed.torus.devices_per_chip}"
+    round_ = " round to the other side" if leads_round else " to the next"
+    if placed.traffic is None:
+        return f"{where}{round_}"
+    up, down = placed.traffic.bytes_between(chip, axis)
+    return f"{where}{round_}: {format_bytes(up)} there and {format_bytes(down)} back each step"
+
+
+def _label_link(
+    parent: svg.Element, begin: tuple[float, float], step: tuple[float, float], most: float, *, at_the_side: bool
+) -> None:
+    """What crosses a link in its busier direction, beside it."""
+    if most == 0:
+        return
+    middle = begin[0] + step[0] / 2, begin[1] + step[1] / 2
+    if step[1] == 0:
+        svg.label(parent, middle[0], middle[1] - 8, format_bytes(most), anchor="middle", size=9)
+    elif at_the_side:
+        svg.label(parent, middle[0] - 8, middle[1] + 3, format_bytes(most), anchor="end", size=9)
+    else:
+        svg.label(parent, middle[0] + 8, middle[1] + 3, format_bytes(most), size=9)
+
+
+def _draw_other_slices(root: svg.Element, placed: PlacedMesh, top: float) -> None:
+    """The slice that is drawn, joined to the others over DCN."""
+    count, width, height, between = placed.slice.slice_count, 190, 26, 150
+    others = "slice 1, just as this" if count == 2 else f"slices 1 to {count - 1}, just as this"
+    moved = 0.0 if placed.traffic is None else placed.traffic.host_bytes
+    group = svg.add(root, "g")
+    for x, words in ((_MARGIN, "slice 0, drawn above"), (_MARGIN + width + between, others)):
+        svg.box(group, (x, top), (width, height), rx=3, fill=svg.TINT, fill_opacity=0.22, stroke_opacity=0.8)
+        svg.label(group, x + width / 2, top + 17, svg.cut_to(words, width - 6, 11), anchor="middle", size=11)
+    style: dict[str, str | float] = {"stroke": svg.LINE, "stroke_dasharray": "6 4", "stroke_width": 1.5}
+    if moved:
+        style = {**style, "stroke": svg.TINT, "stroke_width": 4}
+    _draw_line(group, (_MARGIN + width, top + height / 2), (between, 0.0), style)
+    said = f"DCN {format_bytes(moved)} a host" if moved else "DCN"
+    svg.label(group, _MARGIN + width + between / 2, top + height / 2 - 6, said, anchor="middle", size=10)
+
+
+def _draw_map(root: svg.Element, sheet: _Sheet, axis: PlacedAxis, corner: tuple[float, float]) -> None:
+    """The rings of an axis over the chips, small: that of the first device thick."""
+    links, step, placed = axis.links, sheet.map_step, sheet.placed
+    if links is None:
+        return
+    group = svg.add(root, "g")
+    svg.label(group, corner[0], corner[1] + 12, svg.cut_to(f"{axis.name}={axis.size}", sheet.map_size[0] - 10))
+    first = corner[0] + step / 2, corner[1] + 24 + step / 2
+    for ring in links.rings:
+        style: dict[str, str | float] = {"stroke": svg.LINE, "stroke_width": 1.2, "stroke_opacity": 0.7, "fill": "none"}
+        if next(iter(placed.coordinates), 0) in ring:
+            style = {"stroke": svg.TINT, "stroke_width": 4, "fill": "none", "stroke_linejoin": "round"}
+        for source, target in pairwise((*ring, *ring[: links.is_closed])):
+            svg.add(group, "path", text=None, d=_step_path(placed.torus, source, target, first, step), **style)
+    for device in placed.devices[:: placed.torus.devices_per_chip]:
+        x, y = device.coords[:2]
+        svg.add(group, "circle", cx=first[0] + x * step, cy=first[1] + y * step, r=min(step / 5, 3.5), fill=svg.LINE)
+
+
+def _step_path(torus: Torus, source: int, target: int, first: tuple[float, float], step: float) -> str:
+    """From one chip to the next of a ring: straight, in a bow over others, or out at one side and in at the other."""
+    ends = ((*torus.coordinates(device), 0)[:2] for device in (source, target))
+    (x1, y1), (x2, y2) = ((first[0] + x * step, first[1] + y * step) for x, y in ends)
+    across, down = x2 - x1, y2 - y1
+    begin, end = (f"M{svg.number(x)} {svg.number(y)}" for x, y in ((x1, y1), (x2, y2)))
+    distance = abs(across) + abs(down)
+    if distance <= 1.01 * step:
+        return f"{begin}L{end[1:]}"
+    if torus.longest_way([(source, target)]) <= 1:
+        out = svg.number(0.45 * step * across / distance), svg.number(0.45 * step * down / distance)
+        back = tuple(part.removeprefix("-") if part.startswith("-") else f"-{part}" for part in out)
+        return f"{begin}l{' '.join(back)}{end}l{' '.join(out)}"
+    bow = f"{svg.number((x1 + x2) / 2 + down * 0.2)} {svg.number((y1 + y2) / 2 - across * 0.2)}"
+    return f"{begin}Q{bow} {end[1:]}"
+
+
+def _remarks(sheet: _Sheet) -> Iterator[str]:
+    """What the drawing means, and what is not on it."""
+    placed = sheet.placed
+    if placed.traffic is not None and placed.traffic.link_bytes.any():
+        yield "The wider a link, the more crosses it in a step, in its busier direction; over dotted ones nothing does."
+        yield "Bytes on links are those of arrays as they lie in memory, with the padding of their tiles."
+    if any(placed.torus.wraparound):
+        yield "Ends that stick out lead round to the other side."
+    _, _, count = _edges(placed)
+    if count > 1:
+        yield "Slanted ends lead to the plane of the next z."
+    if len(sheet.planes) < count:
+        yield f"Drawn are the planes z={', '.join(str(plane.z) for plane in sheet.planes)} of {count}."
+    if sheet.maps:
+        yield "Below, what each axis connects; thick is the group of the first device."
+    if placed.coordinates and sheet.scale.has_labels:
+        yield "Below the id of each device, its place in the mesh."
+    yield "Dashed outlines are hosts."
+    for note in placed.notes:
+        yield f"{note[0].upper()}{note[1:].rstrip('.')}."
