@@ -191,7 +191,7 @@ def test_what_was_measured_is_read_rather_than_what_was_predicted(tmp_path):
     measured.write_bytes(predicted.read_bytes())
     files, notes = profile_files(tmp_path)
     assert files == [measured]
-    assert notes == (f"of 2 profiles in {tmp_path} the last one is read, 2026_11_25_08_00_00",)
+    assert notes == (f"of 2 profiles in {tmp_path}, the last one is used: 2026_11_25_08_00_00",)
 
 
 def test_of_a_long_loop_the_rest_is_one_event_and_that_is_said():
