@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from hloscope.errors import TargetError
+from hloscope.errors import HloscopeError, TargetError
 
 _SOURCES = (".py", ".pyi", ".ipynb")
 _MODULE = b"HloModule"
@@ -45,6 +47,85 @@ def check_report_file(path: str | Path | None) -> None:
         raise TargetError(
             f"{path} is {kind}, which the report would replace", fix="name another file for the report, or delete it"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """A report that is no text.
+
+    Attributes:
+        contents: Bytes by their paths below the folder that the user names; by the empty path those of the file.
+        opened_by: What shows it.
+        stale: Names, as patterns, of files beside those that others have derived from what was there before.
+        notes: What is to be said of it, one sentence each.
+    """
+
+    contents: Mapping[str, bytes]
+    opened_by: str
+    stale: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def check_output(path: str | Path | None, kind: str) -> None:
+    """Checks, before anything is done, that a report may be written where the user says.
+
+    Args:
+        path: The file or folder; None and `-` for standard output.
+        kind: Which of the two it has to be: `file` or `folder`.
+
+    Raises:
+        TargetError: It is the other one, or a source or HLO text.
+    """
+    if kind == "file":
+        check_report_file(path)
+    elif path is None or path == "-":
+        raise TargetError("this format writes a folder, and none is named", fix="name one: -o LOGDIR")
+    elif Path(path).exists() and not Path(path).is_dir():
+        raise TargetError(f"{path} is a file, and this format writes a folder", fix="name another place")
+
+
+def write_text(text: str, path: str | Path) -> None:
+    """Writes a report to a file.
+
+    Raises:
+        HloscopeError: It cannot be written.
+    """
+    _write(Path(path), (text if text.endswith("\n") else text + "\n").encode("utf-8"))
+
+
+def write_files(files: Files, path: str | Path) -> tuple[str, ...]:
+    """Writes what is no text to a file or into a folder.
+
+    Returns:
+        What is to be said of it: how it is opened, and its notes.
+
+    Raises:
+        HloscopeError: It cannot be written.
+    """
+    for below, content in files.contents.items():
+        file = Path(path, below)
+        if below:
+            _clear(file.parent, files.stale)
+        _write(file, content)
+    return (f"{path} is written: {files.opened_by} opens it", *files.notes)
+
+
+def _clear(folder: Path, stale: tuple[str, ...]) -> None:
+    """Makes a folder, without what was derived from what it held before."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for pattern in stale:
+            for file in folder.glob(pattern):
+                file.unlink()
+    except OSError as error:
+        raise HloscopeError(f"the report cannot be written to {folder}", why=error.strerror) from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise HloscopeError(f"the report cannot be written to {path}", why=error.strerror) from error
 
 
 def _head(path: Path) -> bytes:

@@ -516,6 +516,11 @@ class IntervalDict(TypedDict):
     links: list[str]
     runs: list[TimedRunDict]
     is_prefetch: bool
+    issued_us: float | None
+    done: str | None
+    done_us: float | None
+    flops: int | None
+    moved_bytes: int | None
 
 
 class JudgedDict(TypedDict):
@@ -1177,7 +1182,18 @@ class TimelineDict(TypedDict):
     hidden_us: float
     entry: str
     computations: list[TimedComputationDict]
+    collectives: list[CollectiveDict]
     notes: list[str]
+    device_groups: list[list[list[int]]]
+    permute_patterns: list[PermutePatternDict]
+    values: list[MovedValueDict]
+    stacks: list[list[int]]
+    frames: list[SourceFrameDict]
+    parts: list[ModelPartDict]
+    reasons: list[ReasonDict]
+    tensors: list[TensorDict]
+    operations: list[OperationDict]
+    askers: list[AskedByDict]
 
 
 class ToleranceDict(TypedDict):

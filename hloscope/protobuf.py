@@ -110,7 +110,7 @@ def field(number: int, value: int | float | str | bytes) -> bytes:
         return _encoded(number << 3 | _FIXED64) + struct.pack("<d", value)
     if isinstance(value, int):
         return _encoded(number << 3 | _VARINT) + _encoded(value & (1 << 64) - 1)
-    data = value.encode() if isinstance(value, str) else value
+    data = value.encode("utf-8", "replace") if isinstance(value, str) else value
     return _encoded(number << 3 | _LENGTH) + _encoded(len(data)) + data
 
 

@@ -9,13 +9,28 @@ from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, fields
 from enum import Enum
 from importlib import import_module
+from os import PathLike, fspath
 from typing import Any, Literal, NoReturn
 
 from hloscope.errors import Helpful
 from hloscope.given import whole
 from hloscope.python_words import front_door
 
-Format = Literal["text", "json", "markdown", "codequality", "github", "sarif", "junit", "html", "dot", "graphml", "svg"]
+Format = Literal[
+    "text",
+    "json",
+    "markdown",
+    "codequality",
+    "github",
+    "sarif",
+    "junit",
+    "html",
+    "trace",
+    "xplane",
+    "dot",
+    "graphml",
+    "svg",
+]
 Grouping = Literal["module", "axis", "line", "kind"]
 
 
@@ -127,7 +142,7 @@ class Shown(Fixed, Helpful):
 
         Args:
             format: `text`, `json`; `markdown`, `github`, `codequality`, `sarif`, `junit` or `html` where there is one;
-                of a graph `dot`, `graphml` and `svg`.
+                of a graph `dot`, `graphml` and `svg`. Those of a timeline that are no text only `save` writes.
             width: Columns of text.
             colour: Whether text has ANSI colours.
             group_by: Of an analysis: what its collectives are grouped by; by default where they are many.
@@ -142,6 +157,26 @@ class Shown(Fixed, Helpful):
             self, format, width=columns, colour=colour, group_by=group_by, everything=everything, source=source
         )
         return shown
+
+    @front_door
+    def save(self, path: str | PathLike[str], format: Format = "json") -> tuple[str, ...]:
+        """Writes the report to a file, or into a folder where its format is one of several files.
+
+        Example:
+            >>> hloscope.timeline("model:step", slice="v6e:2x4").save("step.json.gz", "trace")
+
+        Args:
+            path: The file or the folder.
+            format: As for `report`, or of a timeline `trace` (a file for Perfetto) or `xplane` (a folder for XProf).
+
+        Returns:
+            What is to be said of what was written, one sentence each.
+
+        Raises:
+            HloscopeError: There is no such format of this result, or it cannot be written there.
+        """
+        said: tuple[str, ...] = import_module("hloscope.report.formats").save(self, fspath(path), format)
+        return said
 
     def to_dict(self) -> Mapping[str, Any]:
         """The result as plain data, as `report("json")` prints it (its schema is in `hloscope/schemas/`)."""

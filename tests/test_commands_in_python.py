@@ -30,7 +30,7 @@ NOTHING = "has no meaning in Python: "
 DEBUG = f"{NOTHING}the environment variable HLOSCOPE_TRACEBACK=full shows tracebacks whole"
 OF_REPORTS = {
     "format_name": "{result}.report(format)",
-    "output": f"{NOTHING}Path.write_text writes what report() returns",
+    "output": "{result}.save(path)",
     "debug": DEBUG,
 }
 OF_TARGETS = {option.name: f"{{function}}({option.name})" for option in OPTIONS if option.flags}
@@ -268,4 +268,4 @@ def test_every_option_has_its_parameter_or_method(name):
 def test_every_command_returns_what_its_report_is_made_of(name):
     function, result, _ = COMMANDS[name]
     assert inspect.signature(function).return_annotation == result.__name__
-    assert {"report", "to_dict", "_repr_markdown_"} <= set(dir(result))
+    assert {"report", "save", "to_dict", "_repr_markdown_"} <= set(dir(result))

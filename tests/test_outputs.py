@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 import hloscope
-from hloscope.errors import TargetError
-from hloscope.outputs import check_hlo_file, check_report_file
+from hloscope.errors import HloscopeError, TargetError
+from hloscope.outputs import Files, check_hlo_file, check_output, check_report_file, write_files
 
 SOURCE = "def step(x):\n    return x * 2\n"
 ARGS, SLICE = ("f32[8]",), "cpu:1"
@@ -65,3 +66,62 @@ def test_where_nothing_is_lost_nothing_is_refused(tmp_path, monkeypatch, name):
     Path("empty.py").touch()
     check_hlo_file(name)
     check_report_file(name)
+
+
+def test_a_folder_is_named_for_what_writes_one(tmp_path):
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    for path, problem in ((None, "none is named"), ("-", "none is named"), (file, "is a file")):
+        with pytest.raises(TargetError, match=problem):
+            check_output(path, "folder")
+    check_output(tmp_path, "folder")
+    check_output(tmp_path / "new", "folder")
+    with pytest.raises(HloscopeError, match="the report cannot be written to"):
+        write_files(Files(contents={"below/it": b""}, opened_by="nobody"), file)
+    assert file.read_text() == "mine"
+
+
+def step_at(folder: Path) -> Path:
+    file = folder / "step.hlo"
+    file.write_text(
+        "HloModule m, is_scheduled=true\n\nENTRY e {\n  ROOT %a = f32[8,128]{1,0} iota(), iota_dimension=0\n}\n"
+    )
+    return file
+
+
+def test_a_report_that_is_no_text_goes_into_a_pipe(tmp_path, capfdbinary):
+    from hloscope.cli import group
+
+    arguments = ["timeline", str(step_at(tmp_path)), "--slice", "v5e:1x1", "--format"]
+    with pytest.raises(SystemExit) as ended:
+        group([*arguments, "trace"])
+    assert ended.value.code == 0
+    piped, said = capfdbinary.readouterr()
+    assert said == b""
+    assert hloscope.timeline(step_at(tmp_path), slice="v5e:1x1").save(tmp_path / "t.gz", "trace") == (
+        f"{tmp_path / 't.gz'} is written: https://ui.perfetto.dev opens it",
+    )
+    assert (tmp_path / "t.gz").read_bytes() == piped
+
+
+def test_a_folder_is_asked_for_before_anything_is_compiled(tmp_path, capfd):
+    from hloscope.cli import group
+
+    with pytest.raises(SystemExit) as ended:
+        group(["timeline", "no_such_file.py:step", "--format", "xplane"])
+    assert ended.value.code == 2
+    assert capfd.readouterr().err == (
+        "error: this format writes a folder, and none is named\n   = fix: name one: -o LOGDIR\n"
+    )
+
+
+def test_every_result_is_saved_in_its_formats(tmp_path):
+    found = hloscope.timeline(step_at(tmp_path), slice="v5e:1x1")
+    assert found.save(tmp_path / "step.json") == ()
+    assert json.loads((tmp_path / "step.json").read_text()) == found.to_dict()
+    found.save(tmp_path / "step.txt", "text")
+    assert (tmp_path / "step.txt").read_text() == found.report()
+    with pytest.raises(HloscopeError, match="Timeline has no format 'sarif'"):
+        found.save(tmp_path / "step.sarif", "sarif")
+    with pytest.raises(TargetError, match="is a file"):
+        found.save(tmp_path / "step.txt", "xplane")

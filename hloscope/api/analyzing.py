@@ -183,8 +183,7 @@ def analysis_of(
     """
     module = parse_module(program.compiled.text, name=f"{name} (compiled)") if module is None else module
     found = price_capture(program, module, target=name)
-    is_alone = program.is_text and program.compiled.shardy is None
-    found = unexplained(found) if is_alone else explained(found, module, program)
+    found = with_reasons(found, module, program)
     found = _with_compiler_facts(found, module, program)
     judged_on = without_guessed_times(found)
     chosen = None if judged_on.slice is None else program.slice
@@ -192,6 +191,12 @@ def analysis_of(
     known = judged(facts, _rules_for(program, judging))
     found = replace(found, findings=known.findings, notes=known.notes)
     return with_evidence(found, Evidence(program=program, name=name, source_root=judging.sources.root))
+
+
+def with_reasons(found: Analysis, module: HloModule, program: Capture) -> Analysis:
+    """The analysis of a compiled program with what is known of why each collective is there."""
+    is_alone = program.is_text and program.compiled.shardy is None
+    return unexplained(found) if is_alone else explained(found, module, program)
 
 
 def _rules_for(program: Capture, judging: RuleSelection) -> RuleSelection:

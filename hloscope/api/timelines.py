@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.timeline import Timeline
-from hloscope.api.analyzing import Stage, captured_function, captured_text
+from hloscope.api.analyzing import Stage, captured_function, captured_text, with_reasons
 from hloscope.api.texts import Text, meant, text_of
 from hloscope.cost.captures import timeline_of_capture
 from hloscope.errors import SliceError
@@ -103,7 +104,8 @@ def timeline_of_analysis(found: Analysis) -> Timeline:
 
 
 def _of_capture(program: Capture, module: HloModule, name: str) -> Timeline:
-    found = timeline_of_capture(program, module, target=name)
+    reasons = partial(with_reasons, module=module, program=program)
+    found = timeline_of_capture(program, module, target=name, explained=reasons)
     if found is not None:
         return found
     if program.slice is None or program.slice.chip is None:

@@ -9,7 +9,7 @@ import click
 
 from hloscope.given import span
 from hloscope.program.target import BY_NAME, OPTIONS
-from hloscope.report.formats import FORMATS, GROUPINGS
+from hloscope.report.formats import FORMATS, GROUPINGS, OF_FILES
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -118,9 +118,15 @@ def report_options(subject: str) -> Decorator:
             show_default=True,
             help="Report format.",
         ),
-        click.option("-o", "--output", metavar="FILE", help="Write the report to FILE."),
+        click.option("-o", "--output", metavar="FILE", help=f"Write the report to FILE{_folder_of(subject)}."),
         debug_option,
     )
+
+
+def _folder_of(subject: str) -> str:
+    """What `-o` names for formats of a subject that are folders."""
+    names = [name for name in FORMATS[subject] if OF_FILES.get(name) == "folder"]
+    return f", or for {' and '.join(names)} into a folder" if names else ""
 
 
 LISTING = ("group_by", "everything", "source")

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import click
 
 from hloscope.cli.options import LISTING, Decorator, report_options
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED, EXIT_OK, HloscopeError
-from hloscope.outputs import check_report_file
+from hloscope.outputs import Files, check_output, write_files, write_text
 from hloscope.progress import Stages, progress
+from hloscope.report.formats import OF_FILES
 
 if TYPE_CHECKING:
     from hloscope.config import ProjectConfig
@@ -50,7 +50,7 @@ def reports(
         @wraps(find)
         def command(format_name: str, output: str | None, debug: bool, **options: Any) -> None:
             check_streams()
-            guarded(lambda: check_report_file(output), debug=debug)
+            guarded(lambda: _check_output(format_name, output), debug=debug)
             listing = {name: options[name] for name in LISTING if name in options}
             found = guarded(lambda: find(**options), debug=debug)
             shown = subject if shown_as is None else shown_as(options)
@@ -294,9 +294,33 @@ def write_formatted(subject: str, format_name: str, found: object, output: str |
     Raises:
         HloscopeError: It cannot be written.
     """
-    from hloscope.report.formats import render
+    from hloscope.report.formats import files_of, render
 
+    if format_name in OF_FILES:
+        _write_files(files_of(subject, format_name, found), output)
+        return
     write_report(render(subject, format_name, found, replace(canvas(output), **listing)), output)
+
+
+def _check_output(format_name: str, output: str | None) -> None:
+    check_output(output, OF_FILES.get(format_name, "file"))
+    if format_name in OF_FILES and output in (None, "-") and sys.stdout.isatty():
+        raise HloscopeError("this format is no text for a terminal", fix="name a file: -o FILE")
+
+
+def _write_files(files: Files, output: str | None) -> None:
+    """Writes what is no text, and says how it is opened; a single file may go to standard output."""
+    if output is not None and output != "-":
+        for said in write_files(files, output):
+            say(said)
+        return
+    try:
+        sys.stdout.buffer.write(files.contents[""])
+        sys.stdout.flush()
+    except OSError as error:
+        _stdout_failed(error)
+    for said in files.notes:
+        say(said)
 
 
 def write_report(text: str, output: str | None, *, is_last: bool = True) -> None:
@@ -311,10 +335,7 @@ def write_report(text: str, output: str | None, *, is_last: bool = True) -> None
         HloscopeError: It cannot be written.
     """
     if output is not None and output != "-":
-        try:
-            Path(output).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise HloscopeError(f"the report cannot be written to {output}", why=error.strerror) from error
+        write_text(text, output)
         return
     begun = _begun.pop() if _begun else ""
     text = text.removeprefix(begun)
@@ -325,11 +346,20 @@ def write_report(text: str, output: str | None, *, is_last: bool = True) -> None
         click.echo(text.rstrip("\n"), color=True)
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if not isinstance(error, BrokenPipeError):
-            raise HloscopeError("the report cannot be written to standard output", why=error.strerror) from error
+        _stdout_failed(error)
         if not is_last:
             raise SystemExit(EXIT_OK) from None
     else:
         if is_last:
             os.dup2(2, 1)  # what the user's code prints at exit is not the report
+
+
+def _stdout_failed(error: OSError) -> None:
+    """What follows goes nowhere; a reader that went away is no error.
+
+    Raises:
+        HloscopeError: It is one.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if not isinstance(error, BrokenPipeError):
+        raise HloscopeError("the report cannot be written to standard output", why=error.strerror) from error

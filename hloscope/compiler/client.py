@@ -343,6 +343,16 @@ def platform_version(chosen: Slice, store: Store | None) -> str:
     return found
 
 
+def text_proto(text: str, name: str) -> bytes:
+    """The serialized HloModuleProto of a module's text.
+
+    Raises:
+        ValueError: It is none that jaxlib can read.
+        CompilerDiedError: Reading it ended the process.
+    """
+    return Question(step.text_proto, text, doing=f"reading {name}").answer()
+
+
 def proto_text(module: bytes, name: str) -> str:
     """The text of a serialized HloModuleProto.
 

@@ -7,9 +7,9 @@ their instructions as field 2.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from hloscope.protobuf import WireError, field, fields, integers, raw_fields
+from hloscope.protobuf import WireError, field, fields, integers, message, raw_fields
 
 NAME_TAG = b"\x0a"
 """Field 1 of a message, a length and bytes: the module's name in HloModuleProto, the module itself in HloProto."""
@@ -20,6 +20,7 @@ _OLD_GROUPS = re.compile(rb"\xba\x05[\x00-\x7f]\x12")
 """The tag of field 87, its length, and the tag of field 2 in it."""
 
 _DEVICE_ASSIGNMENT, _OF_COMPUTATION, _DEVICE_IDS = 15, 3, 1
+_ASSIGNMENT = 3
 
 
 def module_of(data: bytes) -> bytes:
@@ -63,6 +64,20 @@ def _with_groups(instruction: bytes) -> bytes:
     listed = found.get(_DEVICE_LIST)
     iota = dict(fields(listed)).get(_IOTA_OF_LIST) if isinstance(listed, bytes) else None
     return instruction if iota is None or _IOTA_LIST in found else instruction + field(_IOTA_LIST, iota)
+
+
+def hlo_proto(module: bytes, devices: Sequence[int], assignment: bytes = b"") -> bytes:
+    """A serialized HloProto, as profiles hold it.
+
+    Args:
+        module: The serialized module.
+        devices: The device of each partition, which jaxlib leaves out.
+        assignment: A serialized BufferAssignmentProto; empty where there is none.
+    """
+    of_partitions = [(_OF_COMPUTATION, message([(_DEVICE_IDS, device)])) for device in devices]
+    placed = message([(1, 1), (2, len(devices)), *of_partitions])
+    whole: list[tuple[int, bytes]] = [(1, module + field(_DEVICE_ASSIGNMENT, placed))]
+    return message([*whole, (_ASSIGNMENT, assignment)] if assignment else whole)
 
 
 def devices_of(module: bytes) -> tuple[int, ...]:

@@ -53,7 +53,7 @@ _USED = {
         "jaxlib.mlir.passmanager": "PassManager.parse",
         "jaxlib.mlir.dialects.sdy": "TensorShardingAttr",
     },
-    PROTOS: {"jaxlib": "_hlo.HloModule.from_serialized_hlo_module_proto"},
+    PROTOS: {"jaxlib": "_hlo.HloModule.from_serialized_hlo_module_proto _hlo.hlo_module_from_text"},
     KERNELS: {"jaxlib.mlir._mlir_libs._tpu_ext": "register_dialect"},
 }
 PARTS = {

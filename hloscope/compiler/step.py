@@ -238,6 +238,20 @@ def proto_text(module: bytes) -> str:
         raise ValueError(str(error)) from None
 
 
+def text_proto(text: str) -> bytes:
+    """The serialized HloModuleProto of a module's text.
+
+    Raises:
+        ValueError: It is none that jaxlib can read.
+    """
+    from jaxlib import _hlo
+
+    try:
+        return bytes(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
+    except RuntimeError as error:
+        raise ValueError(str(error)) from None
+
+
 _NOTHING = """\
 module @nothing {
   func.func public @main(%arg0: tensor<8xf32>) -> tensor<8xf32> {

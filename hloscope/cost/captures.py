@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.evidence import Evidence, with_evidence
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.analysis.placement import Placement
 from hloscope.cost.intervals import timeline_of
@@ -25,19 +28,23 @@ def price_capture(program: Capture, module: HloModule, *, target: str) -> Analys
     return price_module(found, module, program.slice, device_ids=device_ids, kernel_costs=costs)
 
 
-def timeline_of_capture(program: Capture, module: HloModule, *, target: str) -> Timeline | None:
+def timeline_of_capture(
+    program: Capture, module: HloModule, *, target: str, explained: Callable[[Analysis], Analysis]
+) -> Timeline | None:
     """What runs when in one step of a compiled program; None where that is not priced.
 
     Args:
         program: Its text, with what else is known of it.
         module: The parsed text.
         target: What the user named.
+        explained: Gives the collectives of its analysis their reasons.
     """
     found, device_ids = _analyzed(program, module, target)
     priced = priced_walk(found, module, program.slice, device_ids=device_ids, kernel_costs=program.kernel_costs)
     if priced is None or program.slice is None:
         return None
-    return timeline_of(priced.walk, priced.analysis, program.slice.name)
+    timeline = timeline_of(priced.walk, explained(priced.analysis), program.slice.name)
+    return None if timeline is None else with_evidence(timeline, Evidence(program=program, name=target))
 
 
 def _analyzed(program: Capture, module: HloModule, target: str) -> tuple[Analysis, tuple[int, ...] | None]:

@@ -229,7 +229,7 @@ class ComputationWalk:
             self._finish(found)
         rest_us = max(ends_us) - self._now_us
         if rest_us > _LEAST_US:  # of the core that computes less, what it computes behind its collectives
-            rest = replace(cost, time_us=rest_us)
+            rest = replace(cost, time_us=rest_us, flops=0, moved_bytes=0, hbm_bytes=0)
             self._record(Stretch(instruction, Unit.CORE, self._now_us, self._now_us + rest_us, cost=rest))
 
     # ---- what communicates
@@ -269,7 +269,13 @@ class ComputationWalk:
         assert self._at is not None
         if found is None:
             return InFlight(
-                start=self._at, unit=Unit.ICI, begin_us=now_us, finish_us=now_us, key=key, is_started=is_started
+                start=self._at,
+                unit=Unit.ICI,
+                begin_us=now_us,
+                finish_us=now_us,
+                issued_us=now_us,
+                key=key,
+                is_started=is_started,
             )
         late = [other for other in self._in_flight.values() if other.finish_us > now_us and other.meets(found)]
         beside = late[0] if len(late) == 1 and self._can_share(late[0], found) else None
@@ -280,6 +286,7 @@ class ComputationWalk:
             unit=Unit.DCN if found.is_between_slices else Unit.ICI,
             begin_us=begin_us,
             finish_us=begin_us + found.time_us,
+            issued_us=now_us,
             key=key,
             transfer=found,
             is_started=is_started,
@@ -349,7 +356,7 @@ class ComputationWalk:
             found.begin_us, found.finish_us = self._host_copies.times_us(found.start.name, self._now_us)
         if found.unit is Unit.HBM and not found.is_prefetch:
             found.begin_us, found.finish_us = self._memory_copies.times_us(found.start.name, self._now_us)
-        self._schedule.stretches.append(found.stretch())
+        self._schedule.stretches.append(found.stretch(self._at, self._now_us))
         if found.is_prefetch:
             self._sums.prefetched_us += max(found.finish_us - self._now_us, 0.0)
         elif found.finish_us > self._now_us:
@@ -399,6 +406,7 @@ class ComputationWalk:
             unit=unit,
             begin_us=self._now_us,
             finish_us=self._now_us + copy.time_us,
+            issued_us=self._now_us,
             cost=copy,
             is_prefetch=is_prefetch,
         )
@@ -422,6 +430,7 @@ class ComputationWalk:
             unit=Unit.THREAD,
             begin_us=self._now_us,
             finish_us=self._now_us + sums.total_us,
+            issued_us=self._now_us,
             thread=sums,
             runs=runs,
         )
@@ -434,6 +443,7 @@ class ComputationWalk:
             unit=Unit.HOST,
             begin_us=self._now_us,
             finish_us=self._now_us + cost.time_us,
+            issued_us=self._now_us,
             cost=cost,
         )
 

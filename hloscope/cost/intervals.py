@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.collective import transfers_in
 from hloscope.analysis.model.timeline import Interval, TimedComputation, Timeline, Unit, WaitCause, Waits
+from hloscope.cost.operations import Basis
 from hloscope.cost.records import Key, Schedule, Stretch, Sums
 from hloscope.cost.walk import Walk
 
@@ -24,7 +26,7 @@ def timeline_of(walk: Walk, analysis: Analysis, slice_name: str) -> Timeline | N
     """
     if analysis.time is None:
         return None
-    entry, writer = walk.graph.module.entry.name, _Writer(walk)
+    entry, writer = walk.graph.module.entry.name, _Writer(walk, analysis)
     step = walk.schedules[entry].sums
     return Timeline(
         target=analysis.target,
@@ -37,6 +39,7 @@ def timeline_of(walk: Walk, analysis: Analysis, slice_name: str) -> Timeline | N
         hidden_us=step.hidden_us,
         entry=entry,
         computations=tuple(writer.computations()),
+        collectives=analysis.collectives,
         notes=analysis.time.notes,
     )
 
@@ -57,10 +60,13 @@ class _Writer:
 
     Args:
         walk: The walk.
+        analysis: What the collectives move.
     """
 
-    def __init__(self, walk: Walk) -> None:
+    def __init__(self, walk: Walk, analysis: Analysis) -> None:
         self._walk = walk
+        transfers = transfers_in(analysis.collectives).items()
+        self._wire_bytes = {key: each.wire_bytes for key, (_, each) in transfers}
         self._dimensions = walk.operations.chip.torus_dimensions
         self._links: dict[int, tuple[str, ...]] = {}
 
@@ -100,7 +106,19 @@ class _Writer:
             links=() if transfer is None or stretch.cause is not None else self._words_of(transfer.links),
             runs=tuple(run for _, run in stretch.runs),
             is_prefetch=stretch.is_prefetch,
+            issued_us=stretch.issued_us,
+            done=None if stretch.done is None else stretch.done.name,
+            done_us=stretch.done_us,
+            flops=_flops(stretch),
+            moved_bytes=self._moved_bytes(stretch),
         )
+
+    def _moved_bytes(self, stretch: Stretch) -> int | None:
+        if stretch.is_collective:
+            return self._wire_bytes.get(_words(stretch.key) or "")
+        if stretch.cause is not None or stretch.cost is None:
+            return None
+        return stretch.cost.hbm_bytes if stretch.unit is Unit.CORE else stretch.cost.moved_bytes
 
     def _waits_for_thread(self, stretch: Stretch, beside: Sums) -> Iterator[Interval]:
         """A wait for another thread, in pieces: for its kernels, and for each thing that these wait for."""
@@ -136,6 +154,13 @@ class _Writer:
 
 def _words(key: Key | None) -> str | None:
     return None if key is None else "/".join(key)
+
+
+def _flops(stretch: Stretch) -> int | None:
+    cost = stretch.cost
+    if stretch.unit is not Unit.CORE or stretch.cause is not None or cost is None or cost.basis is Basis.UNKNOWN:
+        return None
+    return cost.flops
 
 
 def _rule(stretch: Stretch) -> str | None:

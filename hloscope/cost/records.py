@@ -236,6 +236,9 @@ class Stretch(NamedTuple):
         runs: The computations that run meanwhile, with what one execution of each adds up to.
         is_started: Whether the core goes on beside it.
         is_prefetch: Whether the step before issued it.
+        issued_us: Of what the core goes on beside: when it has started that.
+        done: The instruction that waits for it, whether it has to or not.
+        done_us: When the core comes to that one.
     """
 
     instruction: HloInstruction | None
@@ -251,6 +254,9 @@ class Stretch(NamedTuple):
     runs: tuple[tuple[Sums, TimedRun], ...] = ()
     is_started: bool = False
     is_prefetch: bool = False
+    issued_us: float | None = None
+    done: HloInstruction | None = None
+    done_us: float | None = None
 
     @property
     def time_us(self) -> float:
@@ -272,6 +278,7 @@ class InFlight:
         unit: What carries it.
         begin_us: When it begins.
         finish_us: When it is done.
+        issued_us: When the core has started it.
         key: The collective; None for all else.
         transfer: What that takes alone, and over which links; None where it cannot be priced, and for all else.
         cost: The copy, or what the host does.
@@ -290,6 +297,7 @@ class InFlight:
     unit: Unit
     begin_us: float
     finish_us: float
+    issued_us: float
     key: Key | None = None
     transfer: NetworkTime | None = None
     cost: OperationTime | None = None
@@ -339,8 +347,8 @@ class InFlight:
         self.delayed(max(time_us - self.begin_us, 0.0))
         return self
 
-    def stretch(self) -> Stretch:
-        """When it is on its way."""
+    def stretch(self, done: HloInstruction | None, done_us: float) -> Stretch:
+        """When it is on its way, for what waits for it."""
         return Stretch(
             self.start,
             self.unit,
@@ -353,6 +361,9 @@ class InFlight:
             runs=self.runs,
             is_started=self.is_started,
             is_prefetch=self.is_prefetch,
+            issued_us=self.issued_us if self.is_started else None,
+            done=done if self.is_started else None,
+            done_us=done_us if self.is_started and done is not None else None,
         )
 
 

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+PREDICTED = "predicted"
+"""What the runs that hloscope writes itself are called, and begin with: nothing in them was measured."""
+
 _MICROSECOND_PS = 1e6
+
+
+Stats = tuple[tuple[str, int | float | str | bytes], ...]
+"""What viewers are told beside names and times, by the names that they look for; written, and not read back."""
 
 
 class ProfiledOperation(NamedTuple):
@@ -15,10 +22,12 @@ class ProfiledOperation(NamedTuple):
     Attributes:
         name: The HLO instruction, without `%`.
         text: Its line of HLO as far as the profile has it, such as `%add = f32[8] add(...)`; empty where it has none.
+        stats: What is said of it beside.
     """
 
     name: str
     text: str = ""
+    stats: Stats = ()
 
 
 class Event(NamedTuple):
@@ -56,6 +65,7 @@ class Run:
         operations: What the device did meanwhile, in the order in which it began; loops and branches around what is in
             them.
         transfers: What was on its way beside it, from its start to its done.
+        loops: The loops around operations, where these stand alone.
     """
 
     program: str
@@ -63,6 +73,7 @@ class Run:
     duration_ps: int
     operations: tuple[Event, ...]
     transfers: tuple[Event, ...] = ()
+    loops: tuple[Event, ...] = ()
 
     @property
     def duration_us(self) -> float:
@@ -79,12 +90,14 @@ class Device:
         kind: As the profile has it, such as `TPU v6 Lite` or `CPU`; empty where it does not say.
         chip_id: The number of its chip among all chips of the slice; None where the profile does not say.
         runs: In the order in which they began.
+        stats: What is said of it beside.
     """
 
     name: str
     kind: str
     chip_id: int | None
     runs: tuple[Run, ...]
+    stats: Stats = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +109,11 @@ class Profile:
         devices: Those on which something ran.
         protos: The serialized `HloProto` of each program, by its name and number.
         notes: What was chosen on the way, one sentence each.
+        stats: What is said of the host beside.
     """
 
     name: str
     devices: tuple[Device, ...]
     protos: Mapping[str, bytes]
     notes: tuple[str, ...] = ()
+    stats: Stats = ()

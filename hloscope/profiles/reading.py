@@ -11,13 +11,13 @@ from pathlib import Path
 
 from hloscope.errors import ProfileError
 from hloscope.profiles import xplane
-from hloscope.profiles.model import Device, Event, Profile, ProfiledOperation, Run
+from hloscope.profiles.model import PREDICTED, Device, Event, Profile, ProfiledOperation, Run
 from hloscope.profiles.xplane import Plane
 from hloscope.protobuf import WireError, fields
 
 _TPU = re.compile(r"/device:TPU:\d+")
 _GPU = "/device:GPU"
-_HOST_CPU = "/host:CPU"
+HOST_CPU = "/host:CPU"
 METADATA = "/host:metadata"
 RUNS, OPERATIONS, TRANSFERS = "XLA Modules", "XLA Ops", "Async XLA Ops"
 _HLO_LINE = re.compile(r"%?([\w.\-]+) = ")
@@ -45,17 +45,28 @@ def profile_files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
         raise ProfileError(f"there is no profile {path}", fix=_HOW)
     own = sorted(path.glob(_FILES))
     if own:
-        return own, ()
+        return own, _about(path)
     for below in _RUNS:
-        runs = sorted({file.parent for file in (path / below).glob(f"*/{_FILES}")})
+        runs = sorted({file.parent for file in (path / below).glob(f"*/{_FILES}")}, key=_measured_last)
         if runs:
             note = f"of {len(runs)} profiles in {path}, the last one is used: {runs[-1].name}"
-            return sorted(runs[-1].glob(_FILES)), (note,) if len(runs) > 1 else ()
+            return sorted(runs[-1].glob(_FILES)), ((note,) if len(runs) > 1 else ()) + _about(runs[-1])
     raise ProfileError(
         f"{path} contains no profile",
         why="there is no *.xplane.pb in it, nor in plugins/profile/* below it",
         fix=_HOW,
     )
+
+
+def _measured_last(run: Path) -> tuple[bool, str]:
+    """The order of runs, of which the last one is read: predictions come before all that was measured."""
+    return not run.name.startswith(PREDICTED), run.name
+
+
+def _about(run: Path) -> tuple[str, ...]:
+    if not run.name.startswith(PREDICTED):
+        return ()
+    return (f"{run.name} is a prediction that hloscope wrote: nothing in it was measured",)
 
 
 def read_profile(name: str, files: Iterable[tuple[str, bytes]], *, of_cpu: bool = False) -> Profile:
@@ -96,7 +107,7 @@ def _wanted(data: bytes, seen: list[str], of_cpu: bool) -> Iterator[bytes]:
     for plane in xplane.planes_of(data):
         name = xplane.plane_name(plane)
         seen.append(name)
-        if name == METADATA or (name == _HOST_CPU if of_cpu else _TPU.fullmatch(name)):
+        if name == METADATA or (name == HOST_CPU if of_cpu else _TPU.fullmatch(name)):
             yield plane
 
 
@@ -112,7 +123,7 @@ def _nothing_ran(name: str, seen: Sequence[str], devices: Sequence[Device]) -> P
             why=f"its devices have no events on the line {RUNS}",
             fix="take the profile around a few complete steps, and block until they are ready before stopping it",
         )
-    if _HOST_CPU in seen:
+    if HOST_CPU in seen:
         return ProfileError(
             f"{name} is a profile of a host without a TPU",
             why="it has no plane /device:TPU:0",

@@ -4,104 +4,121 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from operator import attrgetter
 
 from hloscope.profiles import xplane
-from hloscope.profiles.model import Device, Event, Profile, ProfiledOperation, Run
-from hloscope.profiles.reading import METADATA, OPERATIONS, RUNS, TRANSFERS
+from hloscope.profiles.model import Device, Event, Profile, ProfiledOperation, Run, Stats
+from hloscope.profiles.reading import HOST_CPU, METADATA, OPERATIONS, RUNS, TRANSFERS
 from hloscope.protobuf import message
 
+_STEPS, _LOOPS = "Steps", "Loops"
 _NUMBER = re.compile(r"\((\d+)\)$")
-_HLO_PROTO, _DEVICE_TYPE, _PROGRAM_ID, _CORE_DETAILS = "Hlo Proto", "device_type_string", "program_id", "core_details"
-_STATS = {name: number for number, name in enumerate((_HLO_PROTO, _DEVICE_TYPE, _PROGRAM_ID, _CORE_DETAILS), 1)}
 _GLOBAL_CHIP_ID = 5
 
 _Field = tuple[int, int | float | str | bytes]
 
 
-@dataclass(slots=True)
-class _Table:
-    """A plane's table of events: what they have in common stands there once."""
+class _Plane:
+    """A plane while it is written; what events and stats have in common stands in tables once.
 
-    rows: dict[tuple[str, str], int] = field(default_factory=dict)
+    Args:
+        name: Its name.
+    """
 
-    def number(self, name: str, program: str) -> int:
-        """The number of a row; one that is new is made."""
-        return self.rows.setdefault((name, program), len(self.rows) + 1)
+    def __init__(self, name: str) -> None:
+        self._fields: list[_Field] = [(xplane.PLANE_NAME, name)]
+        self._operations: dict[tuple[ProfiledOperation, str], int] = {}
+        self._stats: dict[str, int] = {}
 
-    def fields(self) -> Iterator[_Field]:
-        """The rows as fields of the plane."""
-        for (name, program), number in self.rows.items():
-            short = name.removeprefix("%").partition(" = ")[0]
-            row: list[_Field] = [(xplane.METADATA_ID, number), (xplane.METADATA_NAME, name)]
-            found = _NUMBER.search(program)
-            if found is not None:
-                row.append((xplane.METADATA_DISPLAY_NAME, short))
-                row.append((xplane.METADATA_STATS, _stat(_PROGRAM_ID, (xplane.STAT_UINT64, int(found[1])))))
-            yield xplane.PLANE_EVENT_METADATA, message([(xplane.MAP_KEY, number), (xplane.MAP_VALUE, message(row))])
+    def add_stats(self, stats: Stats) -> None:
+        """Says something of the plane itself."""
+        self._fields += [(xplane.PLANE_STATS, self._stat(*stat)) for stat in stats]
+
+    def add_line(self, name: str, events: Iterable[tuple[Event, str]]) -> None:
+        """Writes events, each with the program that it is of, on a line of its own."""
+        line: list[_Field] = [(xplane.LINE_ID, len(self._fields)), (xplane.LINE_NAME, name)]
+        for (operation, begin_ps, duration_ps), program in events:
+            found = (
+                (
+                    xplane.EVENT_METADATA_ID,
+                    self._operations.setdefault((operation, program), len(self._operations) + 1),
+                ),
+                (xplane.EVENT_OFFSET_PS, begin_ps),
+                (xplane.EVENT_DURATION_PS, duration_ps),
+            )
+            line.append((xplane.LINE_EVENTS, message(found)))
+        self._fields.append((xplane.PLANE_LINES, message(line)))
+
+    def add_row(self, number: int, name: str, display_name: str, stats: Stats) -> None:
+        """Writes a row of the table of events."""
+        row: list[_Field] = [(xplane.METADATA_ID, number), (xplane.METADATA_NAME, name)]
+        row += [(xplane.METADATA_DISPLAY_NAME, display_name)] if display_name else []
+        row += [(xplane.METADATA_STATS, self._stat(*stat)) for stat in stats]
+        entry = message([(xplane.MAP_KEY, number), (xplane.MAP_VALUE, message(row))])
+        self._fields.append((xplane.PLANE_EVENT_METADATA, entry))
+
+    def written(self) -> bytes:
+        """The plane with its tables."""
+        for (operation, program), number in self._operations.items():
+            of_program = _NUMBER.search(program)
+            stats = operation.stats if of_program is None else (("program_id", int(of_program[1])), *operation.stats)
+            name = operation.text or operation.name
+            self.add_row(number, name, operation.name if of_program is not None else "", stats)
+        for name, number in self._stats.items():
+            row = message([(xplane.METADATA_ID, number), (xplane.METADATA_NAME, name)])
+            entry = message([(xplane.MAP_KEY, number), (xplane.MAP_VALUE, row)])
+            self._fields.append((xplane.PLANE_STAT_METADATA, entry))
+        return message(self._fields)
+
+    def _stat(self, name: str, value: int | float | str | bytes) -> bytes:
+        number = self._stats.setdefault(name, len(self._stats) + 1)
+        return message([(xplane.STAT_METADATA_ID, number), (_KINDS[type(value)], value)])
+
+
+_KINDS: Mapping[type, int] = {
+    int: xplane.STAT_UINT64,
+    float: xplane.STAT_DOUBLE,
+    str: xplane.STAT_TEXT,
+    bytes: xplane.STAT_BYTES,
+}
 
 
 def xspace(profile: Profile) -> bytes:
     """The bytes of the file."""
     planes = [*map(_device_plane, profile.devices), _metadata_plane(profile.protos)]
+    if profile.stats:
+        host = _Plane(HOST_CPU)
+        host.add_stats(profile.stats)
+        planes.append(host.written())
     return message((xplane.PLANES, plane) for plane in planes)
 
 
 def _device_plane(device: Device) -> bytes:
-    table = _Table()
-    lines = (
-        _line(
-            RUNS, (((ProfiledOperation(run.program), run.begin_ps, run.duration_ps), "") for run in device.runs), table
-        ),
-        _line(OPERATIONS, _of_runs(device.runs, "operations"), table),
-        _line(TRANSFERS, _of_runs(device.runs, "transfers"), table),
-    )
-    plane: list[_Field] = [(xplane.PLANE_NAME, device.name)]
-    plane += [(xplane.PLANE_LINES, line) for line in lines]
-    plane += table.fields()
-    plane += _stat_names()
-    plane.append((xplane.PLANE_STATS, _stat(_DEVICE_TYPE, (xplane.STAT_TEXT, device.kind))))
+    plane, runs = _Plane(device.name), device.runs
+    plane.add_line(_STEPS, ((_whole(run, str(number)), "") for number, run in enumerate(runs)))
+    plane.add_line(RUNS, ((_whole(run, run.program), "") for run in runs))
+    plane.add_line(OPERATIONS, _of_runs(runs, "operations"))
+    plane.add_line(TRANSFERS, _of_runs(runs, "transfers"))
+    if any(run.loops for run in runs):
+        plane.add_line(_LOOPS, _of_runs(runs, "loops"))
+    plane.add_stats((("device_type_string", device.kind), *device.stats))
     if device.chip_id is not None:
-        details = message([(_GLOBAL_CHIP_ID, device.chip_id)])
-        plane.append((xplane.PLANE_STATS, _stat(_CORE_DETAILS, (xplane.STAT_BYTES, details))))
-    return message(plane)
+        plane.add_stats((("core_details", message([(_GLOBAL_CHIP_ID, device.chip_id)])),))
+    return plane.written()
+
+
+def _whole(run: Run, name: str) -> Event:
+    return Event(ProfiledOperation(name), run.begin_ps, run.duration_ps)
 
 
 def _of_runs(runs: Iterable[Run], what: str) -> Iterator[tuple[Event, str]]:
-    for run in runs:
-        for event in getattr(run, what):
-            yield event, run.program
-
-
-def _line(name: str, events: Iterable[tuple[Event | tuple[ProfiledOperation, int, int], str]], table: _Table) -> bytes:
-    line: list[_Field] = [(xplane.LINE_NAME, name)]
-    for (operation, begin_ps, duration_ps), program in events:
-        number = table.number(operation.text or operation.name, program)
-        found = (
-            (xplane.EVENT_METADATA_ID, number),
-            (xplane.EVENT_OFFSET_PS, begin_ps),
-            (xplane.EVENT_DURATION_PS, duration_ps),
-        )
-        line.append((xplane.LINE_EVENTS, message(found)))
-    return message(line)
+    events_of = attrgetter(what)
+    return ((event, run.program) for run in runs for event in events_of(run))
 
 
 def _metadata_plane(protos: Mapping[str, bytes]) -> bytes:
-    plane: list[_Field] = [(xplane.PLANE_NAME, METADATA)]
-    for name, proto in protos.items():
+    plane = _Plane(METADATA)
+    for row, (name, proto) in enumerate(protos.items(), 1):
         found = _NUMBER.search(name)
-        number = int(found[1]) if found is not None else len(plane)
-        stat = _stat(_HLO_PROTO, (xplane.STAT_BYTES, proto))
-        row = message([(xplane.METADATA_ID, number), (xplane.METADATA_NAME, name), (xplane.METADATA_STATS, stat)])
-        plane.append((xplane.PLANE_EVENT_METADATA, message([(xplane.MAP_KEY, number), (xplane.MAP_VALUE, row)])))
-    return message([*plane, *_stat_names()])
-
-
-def _stat_names() -> Iterator[_Field]:
-    for name, number in _STATS.items():
-        row = message([(xplane.METADATA_ID, number), (xplane.METADATA_NAME, name)])
-        yield xplane.PLANE_STAT_METADATA, message([(xplane.MAP_KEY, number), (xplane.MAP_VALUE, row)])
-
-
-def _stat(name: str, value: _Field) -> bytes:
-    return message([(xplane.STAT_METADATA_ID, _STATS[name]), value])
+        plane.add_row(row if found is None else int(found[1]), name, "", (("Hlo Proto", proto),))
+    return plane.written()

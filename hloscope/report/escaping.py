@@ -56,9 +56,17 @@ def for_terminal(text: str) -> str:
 
 def dumped(document: object) -> str:
     """A document as JSON, indented; what is obeyed or not seen is escaped in it, so that it reads back the same."""
-    text = _laid_out(plain(document), 0)
-    text = _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f", text)
-    return _ANYWHERE.sub(r"\\u0023#", text)
+    return _ANYWHERE.sub(r"\\u0023#", _seen(_laid_out(plain(document), 0)))
+
+
+def json_line(data: object) -> str:
+    """Plain data as JSON on one line, in which the same is escaped."""
+    return _seen(_ENCODER.encode(data))
+
+
+def _seen(text: str) -> str:
+    """JSON in which what is obeyed or not seen is escaped."""
+    return _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f", text)
 
 
 def _laid_out(data: object, depth: int) -> str:

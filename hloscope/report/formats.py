@@ -1,7 +1,8 @@
 """The one registry of formats: for each thing that can be reported, the names of its formats and who writes them.
 
 A format is a function, named as `module:function` in this room, and is loaded when it is asked for: `text` yields the
-lines of a thing for a width, `json` makes its document, and every other one returns its text. One line in
+lines of a thing for a width, `json` makes its document, those in `OF_FILES` return `Files`, and every other one returns
+its text. One line in
 `_OF_FINDINGS` is a new format for `hloscope analyze` and `hloscope check` alike.
 """
 
@@ -13,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hloscope.errors import NotationError, did_you_mean
+from hloscope.outputs import Files, check_output, write_files, write_text
 from hloscope.python_words import without_options
 
 if TYPE_CHECKING:
@@ -98,13 +100,28 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
         "json": "formats:itself",
         "markdown": "suggestions:render_markdown",
     },
-    "timeline": {"text": "timeline:lines", "json": "formats:itself"},
+    "timeline": {
+        "text": "timeline:lines",
+        "json": "formats:itself",
+        "trace": "trace:files",
+        "xplane": "xplane:files",
+    },
     "verification": {"text": "verification:lines", "json": "verification:as_document"},
 }
 
 
+OF_FILES = {"trace": "file", "xplane": "folder"}
+"""Formats that are no text, and what each has to be given to write."""
+
+
+def files_of(subject: str, format_name: str, found: object) -> Files:
+    """What was found, in one of the formats of its subject that are in `OF_FILES`; else as for `render`."""
+    made: Files = _function(FORMATS[subject][format_name])(found)
+    return made
+
+
 def render(subject: str, format_name: str, found: object, canvas: Canvas) -> str:
-    """What was found, in one of the formats of its subject.
+    """What was found, in one of the formats of its subject that are text.
 
     Args:
         subject: A key of `FORMATS`.
@@ -133,16 +150,38 @@ def report_of(found: Shown, format_name: str, **how: Any) -> str:
     Raises:
         NotationError: There is no such format of it, or no such grouping.
     """
-    known = FORMATS[found._subject()]
-    for what, name, names in (("format", format_name, (*known,)), ("grouping", how["group_by"], (None, *GROUPINGS))):
-        if name not in names:
-            choices = ", ".join(repr(each) for each in names if each is not None)
-            raise NotationError(
-                f"{type(found).__name__} has no {what} {name!r}",
-                fix=did_you_mean(str(name), [each for each in names if each], f"it has {choices}"),
-            )
+    _check_known(found, "format", format_name, (*FORMATS[found._subject()],))
+    _check_known(found, "grouping", how["group_by"], (None, *GROUPINGS))
+    if format_name in OF_FILES:
+        raise NotationError(
+            f"the format {format_name!r} is no text",
+            fix=f"write it to a {OF_FILES[format_name]}: save(path, {format_name!r})",
+        )
     text = render(found._subject(), format_name, found._rendered(), Canvas(**how))
     return without_options(text) if format_name in ("text", "markdown") else text
+
+
+def _check_known(found: Shown, what: str, name: object, names: tuple[str | None, ...]) -> None:
+    if name not in names:
+        choices = ", ".join(repr(each) for each in names if each is not None)
+        raise NotationError(
+            f"{type(found).__name__} has no {what} {name!r}",
+            fix=did_you_mean(str(name), [each for each in names if each], f"it has {choices}"),
+        )
+
+
+def save(found: Shown, path: str, format_name: str) -> tuple[str, ...]:
+    """Writes a result in one of its formats, for `Shown.save`.
+
+    Raises:
+        HloscopeError: There is no such format of it, or it cannot be written there.
+    """
+    _check_known(found, "format", format_name, (*FORMATS[found._subject()],))
+    check_output(path, OF_FILES.get(format_name, "file"))
+    if format_name in OF_FILES:
+        return write_files(files_of(found._subject(), format_name, found._rendered()), path)
+    write_text(report_of(found, format_name, group_by=None), path)
+    return ()
 
 
 def document_of(found: Shown) -> dict[str, object]:

@@ -28,7 +28,7 @@ from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, Severity
 from hloscope.report import formats
 from hloscope.report.checks import CheckReport
-from hloscope.report.formats import FORMATS, Canvas, render
+from hloscope.report.formats import FORMATS, OF_FILES, Canvas, render
 from hloscope.report.pages import pages
 
 ROOT = Path("/home/me/project")
@@ -415,7 +415,7 @@ def test_each_format_of_the_registry_is_a_function_of_its_kind(subject, name):
     found = signature(getattr(import_module(f"hloscope.report.{module}"), function))
     needed = [parameter for parameter in found.parameters.values() if parameter.default is parameter.empty]
     assert len(needed) == (2 if name == "text" else 1)
-    kinds = {"text": r"Iterator\[Text\]", "json": r"\w+Document|object"}
+    kinds = {"text": r"Iterator\[Text\]", "json": r"\w+Document|object", **dict.fromkeys(OF_FILES, "Files")}
     assert re.fullmatch(kinds.get(name, "str"), found.return_annotation)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from jaxlib import _hlo
 
-from hloscope.api.texts import capture_of_text, with_guesses
+from hloscope.api.texts import Text, capture_of_text, with_guesses
+from hloscope.api.timelines import timeline_of_text
 from hloscope.cost.captures import price_capture
 from hloscope.cost.predicted import Prediction, predicted_step
 from hloscope.hardware.slices import parse_slice
@@ -20,7 +21,6 @@ from hloscope.protobuf import field
 
 CAPTURED = sorted((Path(__file__).parent.parent.parent / "fixtures" / "captured").glob("*.hlo"))
 SLICE = "v5e:2x4"
-NUMBER = 1234567890123456789
 
 
 def prediction_of(text: str, slice_name: str = SLICE) -> Prediction:
@@ -43,11 +43,10 @@ def proto_of(text: str) -> bytes:
 
 def profile_of(text: str, slice_name: str = SLICE, *, devices: int = 1, runs: int = 1) -> Profile:
     """The profile of a text that runs as predicted."""
-    chip = parse_slice(slice_name).chip
-    assert chip is not None
-    name = f"{parse_module(text).name}({NUMBER})"
-    found = prediction_of(text, slice_name)
-    return predicted_profile(found, chip, program=name, proto=proto_of(text), devices=devices, runs=runs)
+    found = timeline_of_text(Text(name="test", text=text, beside={"slice": slice_name}))
+    return predicted_profile(
+        found, found.evidence.program, parse_module(text), proto=proto_of(text), devices=devices, runs=runs
+    )
 
 
 def written(profile: Profile, folder: Path) -> Path:

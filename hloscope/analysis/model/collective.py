@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -297,3 +298,16 @@ class Overlap(Brief):
     relation: Relation
     time_us: float
     source: Stack = ()
+
+
+def transfers_in(collectives: Iterable[Collective]) -> dict[str, tuple[Collective, Collective | CollectivePart]]:
+    """What is on its way on the network, each with its collective: this itself and the parts of one across slices.
+
+    By `computation/name`, which intervals of a timeline have.
+    """
+    found: dict[str, tuple[Collective, Collective | CollectivePart]] = {}
+    for whole in collectives:
+        found[f"{whole.computation}/{whole.name}"] = whole, whole
+        for part in whole.parts:
+            found[f"{whole.computation}/{part.name}"] = whole, part
+    return found

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from hloscope.analysis.model.collectives import Collectives
+from hloscope.analysis.model.evidence import Evident
 from hloscope.analysis.vocabulary import Bound
 from hloscope.documents import SCHEMA, Schema, read
 from hloscope.python_words import front_door
@@ -83,6 +85,13 @@ class Interval(Brief):
             such as `x+`.
         runs: The computations that are run meanwhile: of a loop its condition and its body.
         is_prefetch: Whether the step before has begun it.
+        issued_us: Of what the core goes on beside: when the core has started it. It begins later where it waits for
+            links, or in a queue.
+        done: Of that the instruction that waits for it, whether it has to or not; None behind the last one.
+        done_us: When the core comes to that instruction.
+        flops: Of an operation of the core its multiply-adds, two each; None of all else, and where nothing tells.
+        moved_bytes: Bytes that an operation of the core reads and writes of HBM, at the least; that a copy moves; that
+            one device sends in a collective. None of waits, and where nothing tells.
     """
 
     name: str | None
@@ -96,6 +105,11 @@ class Interval(Brief):
     links: tuple[str, ...] = ()
     runs: tuple[TimedRun, ...] = ()
     is_prefetch: bool = False
+    issued_us: float | None = None
+    done: str | None = None
+    done_us: float | None = None
+    flops: int | None = None
+    moved_bytes: int | None = None
 
     @property
     def time_us(self) -> float:
@@ -148,7 +162,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Timeline(Shown):
+class Timeline(Shown, Evident):
     """One step as it is predicted, interval by interval; computing and waits add up to the step.
 
     Example:
@@ -168,6 +182,7 @@ class Timeline(Shown):
         hidden_us: Time of collectives that nobody waits for.
         entry: The computation that the step begins with.
         computations: Those that are on the schedule, in the order of the text.
+        collectives: What `collective` of intervals speaks of, as `analyze` has it, with sources and reasons.
         notes: Assumptions, one sentence each.
     """
 
@@ -182,6 +197,7 @@ class Timeline(Shown):
     hidden_us: float
     entry: str
     computations: tuple[TimedComputation, ...]
+    collectives: Collectives = field(default_factory=Collectives)
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:

@@ -1,0 +1,372 @@
+"""A step as a trace for Perfetto: Chrome's JSON, compressed, as JAX writes it; nothing in it was measured.
+
+Perfetto drops without a word what overlaps something else on its track, or ends behind what is around it. So times are
+whole nanoseconds here, a slice keeps within the one around it, and what overlaps has lanes of its own.
+
+Source: "Trace Event Format" of Chrome; slices with one `bind_id` are tied to each other whatever their order.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from hloscope.analysis.model import Collective, CollectivePart, SourceFrame
+from hloscope.analysis.model.collective import transfers_in
+from hloscope.analysis.model.evidence import evidence_if_known
+from hloscope.analysis.model.timeline import Interval, Timeline, Unit, WaitCause
+from hloscope.analysis.provenance import source_frames
+from hloscope.cost.counters import counts
+from hloscope.cost.unrolled import Placed, Role, Unrolled, iterations_of
+from hloscope.measured.as_profile import hlo_line, instruction_of
+from hloscope.outputs import Files
+from hloscope.report.escaping import json_line
+from hloscope.report.words import axes_words
+from hloscope.units import plural
+from hloscope.version import __version__
+
+Event = dict[str, Any]
+
+_PROCESS = 1
+_CORE, DONE = "TensorCore", "done without a wait"
+_UNITS = {
+    Unit.CORE: "another thread",
+    Unit.THREAD: "another thread",
+    Unit.DCN: "DCN",
+    Unit.HBM: "copies within the device",
+    Unit.TO_HOST: "copies to the host",
+    Unit.FROM_HOST: "copies from the host",
+    Unit.HOST: "the host",
+}
+"""Tracks of what is not on the core, in the order in which they are shown below those of ICI."""
+
+_WAITS = {
+    WaitCause.HBM: "copy within the device, {}",
+    WaitCause.HOST: "the host, {}",
+    WaitCause.KERNEL: "another thread, {}",
+    WaitCause.LIMIT: "what memory or the matrix units take besides",
+}
+"""What is waited for that is no collective."""
+
+_MICROSECOND_NS = 1000
+
+
+def files(found: Timeline) -> Files:
+    """The trace, whose title says that it is predicted."""
+    unrolled = Unrolled(found)
+    notes = () if unrolled.left_out is None else (unrolled.left_out,)
+    names = ("target", "module", "slice", "step_us", "bound", "computing_us", "hidden_us")
+    head = {
+        "displayTimeUnit": "ns",
+        "otherData": {
+            "predicted_by": f"hloscope {__version__}: nothing here was measured",
+            **{name: getattr(found, name) for name in names},
+            "notes": [*found.notes, *notes],
+        },
+    }
+    events = ",\n".join(json_line(event) for event in _events(unrolled))
+    text = f'{json_line(head)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
+    return Files(
+        contents={"": gzip.compress(text.encode(), mtime=0)},
+        opened_by="https://ui.perfetto.dev",
+        notes=notes,
+    )
+
+
+def _events(unrolled: Unrolled) -> Iterator[Event]:
+    timeline = unrolled.timeline
+    words = _Words(timeline)
+    title = f"predicted by hloscope: {timeline.module} on {timeline.slice}"
+    yield _named("process_name", 0, name=title)
+    slices = [*_slices(unrolled, words)]
+    order = sorted({one.track for one in slices}, key=_order)
+    numbers = {track: number for number, track in enumerate(order, _PROCESS + 1)}
+    for track, number in numbers.items():
+        yield _named("thread_name", number, name=words.track(track))
+        yield _named("thread_sort_index", number, sort_index=number)
+    for one in slices:
+        yield one.event(numbers[one.track])
+    for count in counts(unrolled, words.axes):
+        at, args = _us(_ns(count.at_us)), {count.unit: count.value}
+        yield {"ph": "C", "pid": _PROCESS, "name": count.name, "ts": at, "args": args}
+
+
+def _named(what: str, number: int, **args: str | int) -> Event:
+    return {"ph": "M", "pid": _PROCESS, "tid": number, "name": what, "args": args}
+
+
+# ---- slices on tracks
+
+
+class _Track(NamedTuple):
+    """Where slices are shown.
+
+    Attributes:
+        unit: What is at work.
+        links: Of ICI, the links in use.
+        lane: Counts those that are at work at once, from 0.
+        name: Of what is the core's: what it is called; empty for all else.
+    """
+
+    unit: Unit
+    links: tuple[str, ...] = ()
+    lane: int = 0
+    name: str = ""
+
+
+def _order(track: _Track) -> tuple[object, ...]:
+    units = (Unit.ICI, *_UNITS)
+    return not track.name, track.name != _CORE, units.index(track.unit), track.links, track.lane
+
+
+class _Slice(NamedTuple):
+    """A slice on a track, in nanoseconds.
+
+    Attributes:
+        track: The track.
+        begin_ns: From when.
+        end_ns: Until when.
+        name: What it says.
+        args: What is told of it.
+        flow: Ties it to others; None where nothing does.
+    """
+
+    track: _Track
+    begin_ns: int
+    end_ns: int
+    name: str
+    args: dict[str, Any]
+    flow: _Flow | None
+
+    def event(self, number: int) -> Event:
+        """As JSON has it, on the track of a number."""
+        found: Event = {
+            "ph": "X", "pid": _PROCESS, "tid": number, "name": self.name,
+            "ts": _us(self.begin_ns), "dur": _us(self.end_ns - self.begin_ns),
+            "args": self.args,
+        }  # fmt: skip
+        if self.flow is not None:
+            found |= {"bind_id": self.flow.number, ("flow_in" if self.flow.is_end else "flow_out"): True}
+        return found
+
+
+def _slices(unrolled: Unrolled, words: _Words) -> Iterator[_Slice]:
+    """Everything on its track, in the order of the step."""
+    lanes, core, done, flows = _Lanes(), _Filled(), _Filled(), _Flows()
+    for placed in unrolled:
+        if placed.role is Role.START:
+            continue
+        if placed.role is Role.DONE:
+            track = _Track(Unit.CORE, name=DONE)
+            begin_ns, end_ns = done.kept(placed._replace(depth=0))
+        elif placed.is_on_core:
+            track = _Track(Unit.CORE, name=_CORE)
+            begin_ns, end_ns = core.kept(placed)
+        else:
+            begin_ns, end_ns = _ns(placed.begin_us), max(_ns(placed.end_us), _ns(placed.begin_us) + 1)
+            track = lanes.free(_Track(placed.interval.unit, placed.interval.links), begin_ns, end_ns)
+        yield _Slice(track, begin_ns, end_ns, words.name(placed), words.args(placed), flows.of(placed))
+
+
+class _Lanes:
+    """Tracks of which each has as many lanes as it has slices at once."""
+
+    def __init__(self) -> None:
+        self._ends_ns: dict[_Track, list[int]] = defaultdict(list)
+
+    def free(self, track: _Track, begin_ns: int, end_ns: int) -> _Track:
+        """The first lane of a track that is free."""
+        ends_ns = self._ends_ns[track]
+        lane = next((number for number, busy_ns in enumerate(ends_ns) if busy_ns <= begin_ns), len(ends_ns))
+        ends_ns[lane : lane + 1] = [end_ns]
+        return track._replace(lane=lane)
+
+
+class _Filled:
+    """A track on which slices are within each other: those that are open, outermost first.
+
+    What takes less than a nanosecond gets one, and what follows begins later by that: two that begin at once would be
+    shown one within the other.
+    """
+
+    def __init__(self) -> None:
+        self._open: list[list[int]] = [[-1, 1 << 62, 0]]
+        """Of each its depth, where it ends, and up to where it is filled."""
+
+    def kept(self, placed: Placed) -> tuple[int, int]:
+        """When a slice begins and ends, within the one around it and behind the one before."""
+        while self._open[-1][0] >= placed.depth:
+            self._open.pop()
+        _, most_ns, filled_ns = self._open[-1]
+        begin_ns = min(max(_ns(placed.begin_us), filled_ns), most_ns)
+        end_ns = min(max(_ns(placed.end_us), begin_ns + 1), most_ns)
+        self._open[-1][2] = end_ns
+        self._open.append([placed.depth, end_ns, begin_ns])
+        return begin_ns, end_ns
+
+
+class _Flow(NamedTuple):
+    """Leads from what was started to where it is waited for.
+
+    Attributes:
+        number: Its number.
+        is_end: Whether this is where it ends.
+    """
+
+    number: int
+    is_end: bool
+
+
+class _Flows:
+    """The flows that have begun, by what was started and what waits for it."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._numbers: dict[tuple[object, ...], int] = {}
+
+    def of(self, placed: Placed) -> _Flow | None:
+        """The flow that a slice belongs to."""
+        interval = placed.interval
+        if interval.wait is not None:
+            number = self._numbers.pop((placed.run, interval.waits_for, interval.name), None)
+            return None if number is None else _Flow(number, is_end=True)
+        if interval.done is None or interval.is_prefetch:  # what waits is for what the step before has begun
+            return None
+        key = placed.run, interval.name, interval.done
+        if placed.role is Role.DONE:
+            return _Flow(self._numbers.pop(key), is_end=True)
+        self._count += 1
+        self._numbers[key] = self._count
+        return _Flow(self._count, is_end=False)
+
+
+def _ns(time_us: float) -> int:
+    return round(time_us * _MICROSECOND_NS)
+
+
+def _us(time_ns: int) -> float:
+    return time_ns / _MICROSECOND_NS
+
+
+# ---- words
+
+
+class _Words:
+    """What slices are called, and what is told of them.
+
+    Args:
+        timeline: The step.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._collectives = transfers_in(timeline.collectives)
+        self.axes = {key: _axes(each) for key, (_, each) in self._collectives.items()}
+        self._axes_of_links: dict[tuple[str, ...], set[str]] = defaultdict(set)
+        for computation in timeline.computations:
+            for interval in computation.intervals:
+                if interval.unit is Unit.ICI and interval.collective in self.axes:
+                    self._axes_of_links[interval.links].add(self.axes[interval.collective])
+        evidence = evidence_if_known(timeline)
+        self._module = None if evidence is None else evidence.module()
+        self._known: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def track(self, track: _Track) -> str:
+        """What a track is called: `ICI x± (axis fsdp)`."""
+        lane = f" · {track.lane + 1}" if track.lane else ""
+        if track.name:
+            return track.name
+        if track.unit is not Unit.ICI:
+            return f"{_UNITS[track.unit]}{lane}"
+        axes = sorted(self._axes_of_links[track.links])
+        said = f" (over {' and '.join(axes)})" if axes else ""
+        return f"ICI {_both_ways(track.links)}{said}{lane}"
+
+    def name(self, placed: Placed) -> str:
+        """What a slice is called: a collective by what it is, all else by its instruction."""
+        interval, name = placed.interval, placed.name or "the end"
+        if placed.role is Role.ITERATION:
+            return f"iteration {placed.iteration} of {placed.iterations}"
+        if placed.role is Role.LEFT_OUT:
+            return f"iterations {placed.iteration} to {placed.iterations}, shown as one"
+        if placed.role is Role.DONE:
+            return name
+        what = self._what(interval) or interval.waits_for or name
+        if interval.wait is not None:
+            return f"wait: {_WAITS.get(interval.wait, what).format(what)}"
+        if max((run.times for run in interval.runs), default=0) > 1:
+            return f"{name}, {plural(iterations_of(interval), 'iteration')}"
+        return what
+
+    def _what(self, interval: Interval) -> str | None:
+        if interval.collective not in self._collectives:
+            return None
+        _, each = self._collectives[interval.collective]
+        return f"{each.kind} over {self.axes[interval.collective]}"
+
+    def args(self, placed: Placed) -> dict[str, Any]:
+        """What is told of a slice, as far as it is known."""
+        interval = placed.interval
+        found = {
+            "instruction": placed.name,
+            "computation": placed.computation,
+            "waits for": interval.waits_for,
+            "rule": interval.rule,
+            "flops": interval.flops,
+            "bytes": interval.moved_bytes,
+            "queued us": None if interval.issued_us is None else interval.begin_us - interval.issued_us,
+            "begun by the step before": interval.is_prefetch or None,
+        }
+        if interval.collective is not None:
+            found |= self._of_collective(interval.collective)
+        elif placed.name is not None:
+            found |= self._of_instruction(placed.computation, placed.name)
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _of_collective(self, key: str) -> dict[str, Any]:
+        if key not in self._collectives:
+            return {}
+        whole, each = self._collectives[key]
+        return {
+            "collective": key,
+            "kind": str(each.kind),
+            "axes": self.axes[key],
+            "link": str(each.link),
+            "payload bytes": each.payload_bytes,
+            "wire bytes": each.wire_bytes,
+            "times per step": each.executions,
+            "why": whole.why,
+            "op": whole.op_name,
+            "source": _places(whole.source),
+        }
+
+    def _of_instruction(self, computation: str, name: str) -> dict[str, Any]:
+        """What the program says of an instruction; nothing of a timeline that was read from a document."""
+        if (computation, name) not in self._known:
+            instruction = None if self._module is None else instruction_of(self._module, computation, name)
+            self._known[computation, name] = {} if instruction is None else {
+                "op": instruction.op_name,
+                "source": _places(source_frames(instruction)),
+                "HLO": hlo_line(instruction),
+            }  # fmt: skip
+        return self._known[computation, name]
+
+
+def _axes(each: Collective | CollectivePart) -> str:
+    if isinstance(each, Collective):
+        return axes_words(each)
+    return "unknown axes" if each.axes is None else ",".join(each.axes) or "none"
+
+
+def _both_ways(links: Iterable[str]) -> str:
+    """Links in short: `x±` for both directions along one axis."""
+    directions: dict[str, str] = defaultdict(str)
+    for link in links:
+        directions[link[0]] += link[1:]
+    return " ".join(axis + ("±" if len(signs) > 1 else signs) for axis, signs in directions.items())
+
+
+def _places(frames: Iterable[SourceFrame]) -> str | None:
+    places = (f"{one.file}:{one.line}" + (f" in {one.function}" if one.function else "") for one in frames)
+    return "\n".join(places) or None

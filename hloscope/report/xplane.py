@@ -1,0 +1,64 @@
+"""A prediction as a profile that XProf opens, in a folder as `jax.profiler` writes it; nothing in it was measured."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+
+from hloscope.analysis.model.evidence import evidence_if_known
+from hloscope.analysis.model.timeline import Timeline
+from hloscope.compiler import client
+from hloscope.compiler.assignments import assignment_of
+from hloscope.compiler.hlo_protos import hlo_proto
+from hloscope.errors import TargetError
+from hloscope.measured.as_profile import predicted_profile
+from hloscope.outputs import Files
+from hloscope.profiles.model import PREDICTED
+from hloscope.profiles.writing import xspace
+from hloscope.program.capture import Capture
+
+_HOST = f"{PREDICTED}_by_hloscope"
+_DERIVED = ("*.op_stats*.pb", "*.hlo_proto.pb", "*.SSTABLE", "*.trace*", "cache_version.txt")
+"""What XProf makes of a profile, and reads the next time instead of it."""
+
+_NO_HLO = "the profile holds no HLO, so that XProf's graph viewer and memory viewer stay empty: {}"
+_MOST_LETTERS = 200
+"""Of a folder's name, which most file systems end at 255 bytes."""
+
+
+def files(found: Timeline) -> Files:
+    """The profile, as a run whose name, host and figures say that it is predicted.
+
+    Raises:
+        TargetError: Nobody knows the program any more.
+    """
+    evidence = evidence_if_known(found)
+    if evidence is None:
+        raise TargetError(
+            f"the compiled program of {found.target}, which a profile holds, is not known here",
+            why="the timeline was read from a document, or made in another process",
+            fix="make the timeline again: hloscope.timeline(target, …).save(path, 'xplane')",
+        )
+    program, module = evidence.program, evidence.module()
+    proto, missing = _proto(program, found.target, module.device_count)
+    profile = predicted_profile(found, program, module, proto=proto)
+    run = re.sub(r"[^\w.\-]+", "-", f"{PREDICTED}_{found.module}_{found.slice}")[:_MOST_LETTERS]
+    return Files(
+        contents={f"plugins/profile/{run}/{_HOST}.xplane.pb": xspace(profile)},
+        opened_by="XProf",
+        stale=_DERIVED,
+        notes=(*profile.notes, *missing),
+    )
+
+
+def _proto(program: Capture, name: str, devices: int) -> tuple[bytes, tuple[str, ...]]:
+    """The program as XProf draws it, with what lies in memory where that is known; a note where it is missing."""
+    if importlib.util.find_spec("jaxlib") is None:
+        return b"", (_NO_HLO.format("jaxlib is not installed"),)
+    try:
+        module = client.text_proto(program.compiled.text, name)
+    except ValueError as error:
+        return b"", (_NO_HLO.format(f"jaxlib cannot read it: {error}"),)
+    peak = program.compiled.hbm_peak
+    assignment = b"" if peak is None else assignment_of(peak, module)
+    return hlo_proto(module, program.compiled.device_ids or range(devices), assignment), ()

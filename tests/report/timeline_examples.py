@@ -1,0 +1,79 @@
+"""Steps whose timelines are shown in viewers."""
+
+from __future__ import annotations
+
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+
+import hloscope
+from hloscope.analysis.model.timeline import Timeline
+from hloscope.errors import HloscopeError
+from hloscope.hardware.slices import default_slice
+from hloscope.hlo import parse_module
+
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
+EVERY = sorted([*FIXTURES.rglob("*.hlo"), *FIXTURES.rglob("*.hlo.xz")])
+CHOSEN = [
+    next(path for path in EVERY if path.name.startswith(name))
+    for name in (
+        "mixture_of_experts.mixture_of_experts.jax-0.12",
+        "collective_matmul.collective.jax-0.12",
+        "loops.nested_reduce_scatter.jax-0.12",
+        "loops.branch_in_a_loop.jax-0.12",
+        "authored.async_fusions_share_one_channel.jax-0.12",
+        "elsewhere.data_parallel_over_slices.jax-0.12",
+        "elsewhere.pure_callback.jax-0.12",
+        "by_hand.async_start_of_reduce_scatter",
+    )
+]
+
+
+def text_at(path: Path) -> str:
+    """The text of a fixture."""
+    return lzma.open(path, "rt").read() if path.suffix == ".xz" else path.read_text()
+
+
+def timeline_of(path: Path) -> Timeline:
+    """A fixture's timeline on as many chips as it has devices; on two slices where it is of one of several.
+
+    Raises:
+        HloscopeError: Nothing prices it.
+    """
+    count = max(parse_module(text_at(path)).device_count, 1)
+    several = "2*" if "_over_slices" in path.name else ""
+    return hloscope.timeline(path, slice=f"{several}{default_slice(count).name}")
+
+
+def check_every(check: Callable[[Timeline], None]) -> None:
+    """Holds the timelines of all fixtures that are priced to something."""
+    count = 0
+    for path in EVERY:
+        try:
+            found = timeline_of(path)
+        except HloscopeError:
+            continue
+        check(found)
+        count += 1
+    assert count > 100
+
+
+EVIL = "\"quoted\" 'single' <script>alert(1)</script> line\nbreak \u202eright to left\u202c \x1b[31m"
+LONG = "n" * 10_000
+
+
+def hostile_text() -> str:
+    """A program whose names and places hold whatever its author liked."""
+    said = EVIL.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    place = f'metadata={{op_name="jit(f)/{said}" source_file="/src/{said}.py" source_line=3}}'
+    small, large = (f"f32[{rows},1024]{{1,0:T(8,128)}}" for rows in (1024, 4096))
+    groups = "channel_id=1, replica_groups=[1,4]<=[4], use_global_device_ids=true, dimensions={0}"
+    return (
+        "HloModule m, is_scheduled=true, num_partitions=4\n\n"
+        "ENTRY main {\n"
+        f"  %p = {small} parameter(0)\n"
+        f"  %{LONG} = {small} negate(%p), {place}\n"
+        f"  %g = {large} all-gather(%{LONG}), {groups}, {place}\n"
+        f"  ROOT %t = {large} negate(%g), {place}\n"
+        "}\n"
+    )
