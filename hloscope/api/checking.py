@@ -12,7 +12,7 @@ from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
-from hloscope.api.jobs import HowToRun, Job, Outcome, Shard, jobs_of, run_jobs
+from hloscope.api.jobs import HowToRun, Job, Outcome, Shard, jobs_of, jobs_of_part, run_jobs
 from hloscope.api.texts import meant, read_report, refuse_beside_analysis
 from hloscope.ci import is_strict
 from hloscope.compiler.elsewhere import compiling_on
@@ -284,8 +284,7 @@ def check_project(
     Raises:
         HloscopeError: There is no such target, or a contract is written wrongly.
     """
-    jobs = jobs_of(project, names)
-    jobs = jobs if shard is None else shard.of(jobs)
+    jobs = jobs_of_part(project, names, shard)
     contracts = contracts_of(jobs)
     known: dict[str, Checked] = {}
 
@@ -301,8 +300,7 @@ def with_unfinished(
     project: ProjectConfig, names: Sequence[str], known: Mapping[str, Checked], *, shard: Shard | None = None
 ) -> tuple[Checked, ...]:
     """The targets of a check that was interrupted: those that were checked by then, and that the others were not."""
-    jobs = jobs_of(project, names)
-    jobs = jobs if shard is None else shard.of(jobs)
+    jobs = jobs_of_part(project, names, shard)
     return tuple(known.get(job.name) or _interrupted(job) for job in jobs)
 
 

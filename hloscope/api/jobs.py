@@ -23,6 +23,7 @@ from hloscope.program.loading import ended_after
 from hloscope.program.target import make_facts
 from hloscope.remote_store import ADDRESS, say_whom_it_trusts
 from hloscope.store import default_store, sources
+from hloscope.units import plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +159,21 @@ class Shard(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.number}/{self.total}"
+
+
+def jobs_of_part(project: ProjectConfig, names: Sequence[str], shard: Shard | None) -> tuple[Job, ...]:
+    """`jobs_of`, or a shard of them.
+
+    Raises:
+        ConfigError: As `jobs_of`; or there are more shards than jobs, so that some would check nothing.
+    """
+    jobs = jobs_of(project, names)
+    if shard is None:
+        return jobs
+    if shard.total > len(jobs):
+        what = f"{plural(shard.total, 'shard')} of {plural(len(jobs), 'target')} would check nothing in some"
+        raise ConfigError(what, where=str(project.path), fix=f"make it {plural(len(jobs), 'shard')} or fewer")
+    return shard.of(jobs)
 
 
 def _module_of(job: Job) -> str:

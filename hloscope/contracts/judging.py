@@ -13,6 +13,7 @@ from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import SUMS, Bound
 from hloscope.contracts.accepting import Change, Compared, Rows, joined_by_line
 from hloscope.contracts.baselines import (
+    MEMORY_PARTS,
     Baseline,
     BaselineRow,
     MatmulRow,
@@ -292,10 +293,26 @@ class _Judge:
                 message = f"the baseline is of another {what}: {_words(before)}, not {_words(after)}"
                 yield self._cause(what, Judgement.DIFFERENT, message)
         if now.not_understood > then.not_understood:
-            things = plural(now.not_understood, "thing")
-            message = f"{things} in the program not understood, {then.not_understood} in the baseline"
-            yield self._cause("unknown", Judgement.DIFFERENT, message)
+            yield self._cause("unknown", Judgement.DIFFERENT, self._unknown_words())
         yield from self._other_kernels()
+        if not _is_first_version(then) and then.versions.get("hloscope") == now.versions.get("hloscope"):
+            yield from self._left_open()
+
+    def _left_open(self) -> Iterator[Change]:
+        """What the baseline does not say, or says is not understood, and the hloscope that wrote it knows."""
+        then, now = self._before, self._after
+        if now.not_understood < then.not_understood:
+            yield self._cause("unknown", Judgement.BETTER, self._unknown_words())
+        if then.step is None and now.step is not None:
+            yield self._cause("step", Judgement.BETTER, "the baseline does not say how long a step takes")
+        known = [name for name, part in MEMORY_PARTS.items() if getattr(now.memory, part) is not None]
+        if unsaid := [name for name in known if getattr(then.memory, MEMORY_PARTS[name]) is None]:
+            message = f"the baseline does not say how much memory is taken: {', '.join(unsaid)}"
+            yield self._cause("memory", Judgement.BETTER, message)
+
+    def _unknown_words(self) -> str:
+        now, then = self._after.not_understood, self._before.not_understood
+        return f"{plural(now, 'thing')} in the program not understood, {then} in the baseline"
 
     def _other_kernels(self) -> Iterator[Change]:
         """Kernels that send by themselves and are not those that somebody accepted."""

@@ -1,13 +1,11 @@
-"""The fixture `hlo`: programs that can be compared with contracts, and the devices that a session needs for them."""
+"""The fixture `hlo`: programs that can be compared with contracts."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from dis import get_instructions
-from math import prod
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeGuard, overload
@@ -22,7 +20,7 @@ from hloscope.contracts.model import Contract, Expectation
 from hloscope.contracts.notation import read_contract
 from hloscope.contracts.selecting import chosen
 from hloscope.contracts.verdict import BreachKind, Verdict, found_words
-from hloscope.errors import HloscopeError, NotationError, did_you_mean
+from hloscope.errors import NotationError, did_you_mean
 from hloscope.program.target import BY_NAME, OPTIONS
 from hloscope.pytest_plugin.baselines import against_test, name_of_test
 from hloscope.python_words import front_door
@@ -33,17 +31,8 @@ if TYPE_CHECKING:
 _OF_TEXT = (*(option.name for option in OPTIONS if option.of_text), "source_root")
 """What HLO text can be told beside itself."""
 _BREACHES_SHOWN = 4
-_LEAST_DEVICES = 8
 
 Program: TypeAlias = "Report | Analysis | Callable[..., Any] | str | Path"
-
-
-def _fail(message: str) -> NoReturn:
-    """Fails the test, whatever strings of compiled text the message quotes."""
-    from hloscope.report.escaping import for_terminal
-
-    __tracebackhide__ = True
-    pytest.fail(for_terminal(message), pytrace=False)
 
 
 class Hlo:
@@ -66,6 +55,7 @@ class Hlo:
         self._request = request
         self._written = 0
         self._is_verified = False
+        self._failure: str | None = None
         self.reports: list[Report] = []
         self.expect = Expect(self, request.node)
 
@@ -94,9 +84,19 @@ class Hlo:
         self.reports.append(report)
         return report
 
+    def fail(self, message: str) -> NoReturn:
+        """Fails the test, whatever strings of compiled text the message quotes."""
+        from hloscope.report.escaping import for_terminal
+
+        __tracebackhide__ = True
+        self._failure = for_terminal(message)
+        pytest.fail(self._failure, pytrace=False)
+
     @property
-    def unjudged(self) -> str | None:
-        """What of this test could not fail, so far; None where there is nothing of it."""
+    def unheeded(self) -> str | None:
+        """What of this test can fail without failing it, or cannot fail, so far; None where there is nothing of it."""
+        if self._failure is not None:
+            return f"an expectation failed, and the test went on: {self._failure.splitlines()[0]}"
         idle = [report for report in self.reports if not report.is_judged]
         if idle:
             name = repr(idle[0])
@@ -163,7 +163,7 @@ class Hlo:
         self._is_verified = True
         if not found.passed:
             lines = (f"{finding.severity}[{finding.rule}]: {finding.message}" for finding in found.findings)
-            _fail("\n".join(["the program is not what its reference is", *lines]))
+            self.fail("\n".join(["the program is not what its reference is", *lines]))
         return found
 
     def _write(self, analysis: Analysis) -> None:
@@ -210,7 +210,7 @@ class Expect:
         report.judged()
         verdict = report.verdict(wanted)
         if not verdict.holds:
-            _fail(str(verdict))
+            self._hlo.fail(str(verdict))
         return report
 
     @front_door
@@ -236,7 +236,7 @@ class Expect:
             strict=is_strict(self._node.config.getoption("--hloscope-strict")),
         )
         if problem is not None:
-            _fail(problem)
+            self._hlo.fail(problem)
         return report
 
 
@@ -286,6 +286,12 @@ class CollectiveList(Sequence[Collective]):
         self._judged()
         return len(self.analysis.collectives)
 
+    def __bool__(self) -> bool:
+        """Whether anything moves; that something does is no expectation."""
+        if not self.analysis.collectives:
+            self._judged()
+        return bool(self.analysis.collectives)
+
     @front_door
     def __contains__(self, wanted: object) -> bool:
         """Whether there is such a collective: one of them, or what an expectation speaks of, surely or perhaps.
@@ -293,7 +299,8 @@ class CollectiveList(Sequence[Collective]):
         Raises:
             NotationError: The expectation is none, or names an axis that the mesh does not have.
         """
-        self._judged()
+        if isinstance(wanted, Collective | Contract | str):
+            self._judged()
         if not isinstance(wanted, Contract | str):
             return wanted in self.analysis.collectives
         expected = _contract_of(wanted)
@@ -304,7 +311,8 @@ class CollectiveList(Sequence[Collective]):
         return all(chosen(self.analysis.collectives, selector, axes) for selector in expected.selectors)
 
     def __eq__(self, other: object) -> bool:
-        if not _is_discarded(sys._getframe(1)):
+        of_another = isinstance(other, CollectiveList) and other.analysis is not self.analysis
+        if (of_another or _are_expectations(other)) and not _is_discarded(sys._getframe(1)):
             self._judged()
         if _are_expectations(other):
             return self.verdict(other).holds
@@ -373,10 +381,11 @@ class Report:
         return evaluate(_contract_of(contract), self._analysis, root=self.root)
 
     def __eq__(self, other: object) -> bool:
-        if not _is_discarded(sys._getframe(1)):
+        of_another = isinstance(other, Report) and other._analysis is not self._analysis
+        if (of_another or isinstance(other, Contract)) and not _is_discarded(sys._getframe(1)):
             self.judged()
         if isinstance(other, Report):
-            return self.analysis == other.analysis
+            return self._analysis == other._analysis
         if isinstance(other, Contract):
             return self.verdict(other).holds
         return NotImplemented
@@ -407,11 +416,20 @@ def _surely_broken(verdict: Verdict) -> bool:
 
 
 def _is_discarded(frame: FrameType) -> bool:
-    """Whether what a frame is about to get from an operator is thrown away: `report == only(…)` without `assert`."""
-    following = (
-        instruction.opname for instruction in get_instructions(frame.f_code) if instruction.offset > frame.f_lasti
-    )
-    return next((name for name in following if name != "CACHE"), "") == "POP_TOP"
+    """Whether nobody looks at what a frame is about to get from an operator: `report == only(…)` without `assert`."""
+    instructions = [each for each in get_instructions(frame.f_code) if each.opname != "CACHE"]
+    following = [(each.opname, each.argval) for each in instructions if each.offset > frame.f_lasti]
+    match following:
+        case [("POP_TOP", _), *_]:
+            return True
+        case [("RETURN_VALUE", _), *_]:  # to pytest, which wants nothing from a test
+            return frame.f_code.co_name.startswith("test")
+        case [("STORE_FAST", name), *_]:
+            loads = [each.argval for each in instructions if each.opname.startswith("LOAD")]
+            return not any(name in (loaded if isinstance(loaded, tuple) else (loaded,)) for loaded in loads)
+        case [("LOAD_CONST", _), ("BUILD_TUPLE", _), ("STORE_FAST", name), *_]:  # assert (report == only(…), "words")
+            return str(name).startswith("@py_assert")
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -444,55 +462,3 @@ def failure_of(left: object, right: object) -> Failure | None:
     if isinstance(left, CollectiveList) and isinstance(right, list):
         return Failure(expectation="the collectives are these and no others", verdict=left.verdict(right))
     return None
-
-
-def arrange_devices(items: Iterable[pytest.Item], config: pytest.Config) -> None:
-    """Sets the number of CPU devices that JAX is started with, and keeps libtpu quiet and shareable.
-
-    JAX that was started already, by a conftest.py for example, keeps what it has.
-    """
-    from hloscope.program.environment import prepare_environment
-
-    prepare_environment(0, attached=True)
-    count = _asked(config) or max([_LEAST_DEVICES, *map(_marked, items)])
-    if "jax" not in sys.modules:
-        os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(count))
-        return
-    import jax
-
-    from hloscope.compiler.jax_internals import backends_are_initialised
-
-    if not backends_are_initialised():
-        jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
-
-
-def _asked(config: pytest.Config) -> int:
-    text = str(config.getini("hloscope_devices")).strip()
-    if text and not text.isdigit():
-        raise pytest.UsageError(f"hloscope_devices is {text!r} and should be a number")
-    return int(text or 0)
-
-
-def _marked(item: pytest.Item) -> int:
-    """Devices in the mesh of a test's marker; 0 where it names none, or one that the test itself will refuse."""
-    from hloscope.program.environment import most_devices
-
-    count = _in_mesh_of(item)
-    return count if count <= most_devices() else 0
-
-
-def _in_mesh_of(item: pytest.Item) -> int:
-    for marker in item.iter_markers("hloscope"):
-        mesh = marker.kwargs.get("mesh")
-        try:
-            if isinstance(mesh, str):
-                from hloscope.program.notation import parse_mesh
-
-                mesh = parse_mesh(mesh)
-            if isinstance(mesh, Mapping):
-                return prod(mesh.values())
-            if mesh is not None:
-                return int(mesh.size)
-        except (HloscopeError, AttributeError, TypeError, ValueError):
-            return 0  # the test itself will say what is wrong
-    return 0
