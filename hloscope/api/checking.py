@@ -12,6 +12,7 @@ from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
+from hloscope.api.git import commit_of
 from hloscope.api.jobs import HowToRun, Job, Outcome, Shard, jobs_of, jobs_of_part, run_jobs
 from hloscope.api.texts import meant, read_report, refuse_beside_analysis
 from hloscope.ci import is_strict
@@ -244,7 +245,13 @@ def report_of_project(
     unused = unused_baselines(project) if whole else ()
     orphans = [Path(os.path.relpath(path, project.root)).as_posix() for path in unused]
     judged = judged_strictly(checks, strict=is_strict(strict), whole=whole, orphans=orphans)
-    return CheckReport(checks=judged, root=project.root, unused_baselines=unused, shard=shard and str(shard))
+    return CheckReport(
+        checks=judged,
+        root=project.root,
+        unused_baselines=unused,
+        shard=None if shard is None else str(shard),
+        commit=commit_of(project.root),
+    )
 
 
 def _is_name(target: str) -> bool:

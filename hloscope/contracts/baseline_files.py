@@ -149,9 +149,8 @@ class _Reader:
         if self._lines[0] == FIRST_TITLE:
             return (self._first(),)
         if self._lines[0] != TITLE:
-            self._refuse(
-                "this is no baseline that this version of hloscope reads", f"the first line should be: {TITLE}"
-            )
+            what = "this is no baseline that this version of hloscope reads"
+            self._refuse(what if any(self._lines) else "the baseline is empty", f"the first line should be: {TITLE}")
         found: list[Baseline] = []
         section = _Section()
         for at, line in enumerate(self._lines[1:], 1):

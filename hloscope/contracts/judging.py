@@ -227,6 +227,8 @@ class _Judge:
 
     def _lost(self, row: BaselineRow, new: Sequence[BaselineRow]) -> str | None:
         """What a row did that nothing does now; None where it only moved data for the compiler's sake."""
+        if self._before.mesh != self._after.mesh:
+            return None  # axes of one name are not the same ones
         if row.kind in SUMS:
             before, after = (
                 [other for other in side.rows if other.kind in SUMS and same_axes(other, row)]
@@ -348,20 +350,22 @@ class _Judge:
                 yield self._cause("memory", Judgement.WORSE if grown > 0 else Judgement.BETTER, message)
 
     def _slower(self, figures: Sequence[Figure], causes: Sequence[Cause]) -> Iterator[Change]:
-        """A step that takes longer although nothing else says why."""
+        """A step that takes longer, or less long, although nothing else says why."""
         step = named(figures, STEP)
         if step is None or step.before is None or step.after is None:
             return
         change = step.after / step.before - 1 if step.before else 0.0
+        judgement = Judgement.WORSE if change > 0 else Judgement.BETTER
         explained = any(
-            cause.judgement in (Judgement.WORSE, Judgement.DIFFERENT) and cause.key != "memory" for cause in causes
+            cause.judgement in (judgement, Judgement.DIFFERENT) and cause.key != "memory" for cause in causes
         )
-        if change > self._tolerance.step and not explained:
-            times = f"{format_time(step.before)} -> {format_time(step.after)}"
+        if abs(change) > self._tolerance.step and not explained:
+            much, amount = ("longer", "more") if change > 0 else ("less", "less")
             message = (
-                f"the step takes {format_share(change)} longer, {times}, though nothing more moves or is multiplied"
+                f"the step takes {format_share(abs(change))} {much}, {format_time(step.before)} -> "
+                f"{format_time(step.after)}, though nothing {amount} moves or is multiplied"
             )
-            yield self._cause("step", Judgement.WORSE, message)
+            yield self._cause("step", judgement, message)
 
     def _cause(
         self,
