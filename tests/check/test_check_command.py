@@ -259,9 +259,7 @@ def test_a_damaged_baseline_and_one_of_no_target(says, good):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["check", "blok"], "'blok'"),
         (["accept", "blok"], "'blok'"),
-        (["check", "--config", "x.toml"], "x.toml"),
         (["diff", "block"], "1 program"),
         (["diff", "blok", "block"], "'blok'"),
     ],
