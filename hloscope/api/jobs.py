@@ -6,7 +6,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from functools import cache
@@ -284,7 +285,8 @@ def run_jobs(
 ) -> tuple[Outcome, ...]:
     """Analyses targets, in processes of their own where they are compiled; one that fails stops no other.
 
-    Jobs of one folder use a process one after the other.
+    Jobs of one folder use a process one after the other, those of one module the same one as far as possible, so that
+    it is imported once.
 
     Args:
         jobs: What to analyse.
@@ -311,18 +313,17 @@ def run_jobs(
     compiled = [job for job in jobs if job.target.function is not None]
     if compiled:
         environment = _environment(cached=cached)
-        pool = WorkerPool(
-            workers or workers_here(len(compiled), each_bytes=BYTES_PER_TRACER + BYTES_PER_WORKER),
-            keeps_words=False,
-            counted=False,
-        )
+        count = workers or workers_here(len(compiled), each_bytes=BYTES_PER_TRACER + BYTES_PER_WORKER)
+        lanes = [_Lane(WorkerPool(1, keeps_words=False, counted=False)) for _ in range(min(count, len(compiled)))]
         try:
-            _run_all(pool, compiled, _How(cached, timeout_s, executor, environment), keep)
+            _run_all(lanes, compiled, _How(cached, timeout_s, executor, environment), keep)
         except BaseException:
-            pool.kill_all()
+            for lane in lanes:
+                lane.pool.kill_all()
             raise
         finally:
-            pool.shutdown(cancel_futures=True)
+            for lane in lanes:
+                lane.pool.shutdown(cancel_futures=True)
     return tuple(outcomes[job.name] for job in jobs)
 
 
@@ -356,32 +357,58 @@ class _How(NamedTuple):
     environment: Mapping[str, str]
 
 
-def _run_all(pool: WorkerPool, jobs: Sequence[Job], how: _How, keep: Callable[[Outcome], None]) -> None:
-    """Runs jobs, each once more where it turns out to need a process to itself."""
-    waiting: dict[Future[Outcome], Job] = {}
-    again: set[str] = set()
+@dataclass(slots=True)
+class _Lane:
+    """A process that runs one job after the other.
 
-    def submit(job: Job, alone: str | None) -> None:
+    Attributes:
+        pool: The process; a new one where it died.
+        module: What it imported last.
+    """
+
+    pool: WorkerPool
+    module: str | None = None
+
+
+def _run_all(lanes: Sequence[_Lane], jobs: Sequence[Job], how: _How, keep: Callable[[Outcome], None]) -> None:
+    """Runs jobs, each once more where it turns out to need a process to itself."""
+    waiting: dict[Future[Outcome], tuple[Job, _Lane]] = {}
+    again: set[str] = set()
+    left, free = list(jobs), list(lanes)
+
+    def submit(job: Job, lane: _Lane, alone: str | None = None) -> None:
         kind: _Kind = (job.root, job.slice == "attached", job.checkout, tuple(sys.path))
         environment = {**how.environment, _KIND_OF_PROCESS: repr((*kind, alone))}
         limit = _limit(job, how.timeout_s)
         latest = None if limit is None else limit + _GRACE_S
-        future = pool.submit_in(
+        future = lane.pool.submit_in(
             environment, latest, _run, kind, job, cached=how.cached, limit_s=limit, executor=how.executor
         )
-        waiting[future] = job
+        waiting[future] = job, lane
+        lane.module = _module_of(job)
 
-    for job in jobs:
-        submit(job, None)
-    while waiting:
+    while left or waiting:
+        while left and free:
+            lane = free.pop()
+            job = _next(left, lane.module, {other.module for other in lanes if other not in free})
+            left.remove(job)
+            submit(job, lane)
         for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-            job = waiting.pop(future)
+            job, lane = waiting.pop(future)
             outcome = _outcome(future, job)
             if outcome.alone and job.name not in again:
                 again.add(job.name)
-                submit(job, job.name)
+                submit(job, lane, job.name)
             else:
+                free.append(lane)
                 keep(outcome)
+
+
+def _next(left: Sequence[Job], imported: str | None, elsewhere: Collection[str | None]) -> Job:
+    """The job for a process that imported a module: another one of it, else one of a module that no process is at."""
+    modules = Counter(map(_module_of, left))
+    chosen = max(modules, key=lambda module: (module == imported, module not in elsewhere, modules[module]))
+    return next(job for job in left if _module_of(job) == chosen)
 
 
 def _outcome(future: Future[Outcome], job: Job) -> Outcome:
