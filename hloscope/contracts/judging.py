@@ -23,7 +23,7 @@ from hloscope.contracts.baselines import (
     matmul_rows_of,
     rows_of,
 )
-from hloscope.contracts.change_words import moved_words, respelled_words
+from hloscope.contracts.change_words import moved_words, multiplied_words, respelled_words
 from hloscope.contracts.figures import (
     BETWEEN_SLICES,
     MEMORY,
@@ -52,7 +52,7 @@ from hloscope.errors import HloscopeError
 from hloscope.hardware.slices import parse_slice
 from hloscope.matching import Change as MatchedChange
 from hloscope.matching import ChangeKind, match
-from hloscope.units import format_bytes, format_flops, format_share, format_time, known_sum, plural
+from hloscope.units import format_bytes, format_share, format_time, known_sum, plural
 
 _SAME_TIME = 0.005
 """Of a step, or of what transfers take: less is no difference."""
@@ -173,13 +173,13 @@ class _Judge:
             name = _value_name(largest)
             times = sum(row.executions for row in new)
             parts = [f"{plural(times, 'transfer')}, {_sent_words(old, new)}"] if moved else []
-            parts += [f"matmuls of {plural(len(multiplied), 'line')}"] if multiplied else []
+            parts += [f"the matmuls of {plural(len(multiplied), 'line')}"] if multiplied else []
             where = f": {name}" if name else ""
             before, after = (_TYPES.get(each, each) for each in types)
             yield self._cause(
                 "types",
                 Judgement.WORSE if bits_of(types[1]) > bits_of(types[0]) else Judgement.BETTER,
-                f"{after} where {before} was{where} ({' and '.join(parts)})",
+                f"{after} where {before} was{where} ({', and '.join(parts)})",
                 (*old, *(pair[0] for pair in multiplied)),
                 (*new, *(pair[1] for pair in multiplied)),
             )
@@ -207,18 +207,18 @@ class _Judge:
             judgement, lost = self._judgement(alike)
             largest = max((*new, *old), key=lambda row: row.wire_bytes or 0)
             message = moved_words(old, new, in_pairs=all(pair.old and pair.new for pair in alike))
-            if lost is not None:
-                message = f"{message}: {lost}"
-            yield self._cause(
-                _selector(largest), judgement, message if place.file else f"{message}, source not known", old, new
-            )
+            message += f": {lost}" if lost is not None else ""
+            message += "" if place.file else ", source not known"
+            change = self._cause(_selector(largest), judgement, message, old, new)
+            # Why what is left moves does not say why another part is gone.
+            yield change if lost is None else change._replace(cause=replace(change.cause, why=None, tried=None))
 
     def _judgement(self, pairs: Sequence[Pair]) -> tuple[Judgement, str | None]:
         """What changes of one line are together, and what is lost where that is more than bytes."""
         lost = next(filter(None, (self._lost(row, pair.new) for pair in pairs for row in pair.old)), None)
         if lost is not None:
             self._loses = True
-            return Judgement.DIFFERENT if self._sums_less else Judgement.WORSE, lost
+            return (Judgement.DIFFERENT, lost) if self._sums_less else (Judgement.WORSE, None)
         old, new = (known_sum(row.wire_bytes for pair in pairs for row in side(pair)) for side in (old_rows, new_rows))
         bounds = {row.bound for pair in pairs for row in (*pair.old, *pair.new)}
         if old is None or new is None or bounds != {Bound.EXACT}:
@@ -263,14 +263,10 @@ class _Judge:
         if not functions:
             return
         first, *others = functions
-        besides = f", and in {plural(len(others), 'other function')}" if others else ""
-        name = f" in {first.new[0].place.function}" if first.new and first.new[0].place.function else ""
-        here = f", {format_flops(first.was)} -> {format_flops(first.now)}{name}{besides}" if name or others else ""
         change = self._cause(
             "matmuls",
             Judgement.WORSE if sign > 0 else Judgement.BETTER,
-            f"the matmuls do {'more' if sign > 0 else 'less'}: {format_flops(whole.before)} -> "
-            f"{format_flops(whole.after)}{here}",
+            multiplied_words(first, whole, others=len(others)),
             tuple(row for each in functions for row in each.old),
             tuple(row for each in functions for row in each.new),
         )

@@ -69,7 +69,7 @@ def test_the_bad_commit_fails_with_an_annotation_on_the_line(bad):
     )
     assert annotations[1].startswith(
         f"::error file=model.py,line={line},title=baseline-changed (block)::worse: an all-gather over model is new, "
-        "16.8 MB sent per step; the matmuls do more: "
+        "16.8 MB sent per step; the matmuls in block do more: "
     )
     assert done.stdout.endswith("hloscope check: 1 passed, 1 failed\n")
 

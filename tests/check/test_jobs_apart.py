@@ -196,9 +196,8 @@ def test_a_module_is_imported_once_and_what_dies_or_hangs_costs_only_itself(tmp_
 
 def test_targets_of_one_module_share_a_process(tmp_path, monkeypatch):
     modules = ("one", "two", "three")
-    targets = [
-        f'[targets.{module}-{number}]\nfunction = "{module}.py:f"\n' for number in range(4) for module in modules
-    ]
+    table = '[targets.{0}-{1}]\nfunction = "{0}.py:f"\n'
+    targets = [table.format(module, number) for number in range(4) for module in modules]
     imported: dict[WorkerPool, list[str]] = {}
 
     def submitted(pool, _environment, _limit, _run, _start, job, **_kwargs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import io
 import re
 from dataclasses import replace
@@ -260,6 +261,30 @@ def test_files(says, tmp_path):
     with pytest.raises(HloscopeError) as caught:
         read_baselines(path)
     says(caught)
+
+
+def test_a_full_disk_is_named_and_costs_no_baseline(says, tmp_path, monkeypatch):
+    path = tmp_path / "step.txt"
+    path.write_text(TEXT)
+
+    def full(file, *_args, **_kwargs):
+        file.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(HloscopeError) as caught:
+        write_baselines(path, [baseline_of(BOTH)])
+    says(caught)
+    assert path.read_text() == TEXT
+    assert [file.name for file in tmp_path.iterdir()] == ["step.txt"]
+
+
+def test_what_a_baseline_does_not_say_is_named(says):
+    """As somebody would leave it out who wants to be judged by less."""
+    then = baseline_of(BOTH)
+    compared = judge(replace(then, memory=replace(then.memory, peak_bytes=None, generated_code_bytes=None)), BOTH).judged
+    assert compared.judgement is Judgement.BETTER
+    says([cause.message for cause in compared.causes])
 
 
 def test_a_baseline_of_what_cannot_move_is_told(says, tmp_path):
