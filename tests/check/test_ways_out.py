@@ -22,8 +22,8 @@ from click.testing import CliRunner, Result
 from hloscope.cli import group
 from hloscope.report.checks import seal_of
 
-LEAST = 100
-"""Tries in this file alone; the issue that began it asks for 60 in all doors together."""
+LEAST = 148
+"""Tries in this file, so that none is lost."""
 
 HLO = (ROOT / "fixtures" / "captured" / "two_matmuls.two_matmuls_shard_map.jax-0.10.hlo").read_text()
 CONTRACT = 'contract = ["all-reduce@Y <= 512KiB x1", "nothing else"]'

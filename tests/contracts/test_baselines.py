@@ -282,7 +282,9 @@ def test_a_full_disk_is_named_and_costs_no_baseline(says, tmp_path, monkeypatch)
 def test_what_a_baseline_does_not_say_is_named(says):
     """As somebody would leave it out who wants to be judged by less."""
     then = baseline_of(BOTH)
-    compared = judge(replace(then, memory=replace(then.memory, peak_bytes=None, generated_code_bytes=None)), BOTH).judged
+    compared = judge(
+        replace(then, memory=replace(then.memory, peak_bytes=None, generated_code_bytes=None)), BOTH
+    ).judged
     assert compared.judgement is Judgement.BETTER
     says([cause.message for cause in compared.causes])
 
