@@ -314,6 +314,8 @@ class CollectiveList(Sequence[Collective]):
         of_another = isinstance(other, CollectiveList) and other.analysis is not self.analysis
         if (of_another or _are_expectations(other)) and not _is_discarded(sys._getframe(1)):
             self._judged()
+            if isinstance(other, CollectiveList):
+                other._judged()
         if _are_expectations(other):
             return self.verdict(other).holds
         if isinstance(other, CollectiveList):
@@ -384,6 +386,8 @@ class Report:
         of_another = isinstance(other, Report) and other._analysis is not self._analysis
         if (of_another or isinstance(other, Contract)) and not _is_discarded(sys._getframe(1)):
             self.judged()
+            if isinstance(other, Report):
+                other.judged()
         if isinstance(other, Report):
             return self._analysis == other._analysis
         if isinstance(other, Contract):

@@ -65,8 +65,8 @@ def verdict(repository):
 
 
 def baselines(repository):
-    """The files of the folder, also such as nobody sees."""
-    return {path.name: path.read_bytes() for path in (repository.folder / "hloscope_baselines").iterdir()}
+    """The baseline files; beside them may lie what a killed process had written of one and not yet put in its place."""
+    return {path.name: path.read_bytes() for path in (repository.folder / "hloscope_baselines").glob("*.txt")}
 
 
 class Known:

@@ -124,6 +124,12 @@ GOOD = {
     "xfail with a reason": Mark('xfail(reason="until the next release")', 'hlo.expect("step.hlo", "none")', ""),
     "skip with a reason": Mark('skip(reason="no such chip")', "pass", ""),
     "nothing moves": Mark("filterwarnings", 'assert not hlo.analyze("none.hlo", mesh=None).collectives', ""),
+    "two programs are compared": Mark(
+        "filterwarnings",
+        'first, second = (hlo.analyze("step.hlo") for _ in range(2))\n'
+        "assert first == second and first.collectives == second.collectives",
+        "",
+    ),
     "a comparison that is kept and asserted": Mark(
         "filterwarnings", 'is_none = hlo.analyze("step.hlo") == none()\nassert not is_none', ""
     ),
