@@ -96,7 +96,8 @@ class Hlo:
     def unheeded(self) -> str | None:
         """What of this test can fail without failing it, or cannot fail, so far; None where there is nothing of it."""
         if self._failure is not None:
-            return f"an expectation failed, and the test went on: {self._failure.splitlines()[0]}"
+            said = self._failure.splitlines()[0]
+            return f"an expectation failed, and the test went on: {said} (where it is meant to: report != contract)"
         idle = [report for report in self.reports if not report.is_judged]
         if idle:
             name = repr(idle[0])
