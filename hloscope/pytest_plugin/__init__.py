@@ -180,7 +180,8 @@ def _excused(report: pytest.TestReport) -> str | None:
     if expected_to_fail is not None and report.passed:
         return "it is expected to fail, and passes: remove xfail"
     if expected_to_fail is not None:
-        return None if expected_to_fail.removeprefix("reason: ") else "it is expected to fail, without a reason"
+        reason = expected_to_fail.removeprefix("reason: ").removeprefix("[NOTRUN]").strip()
+        return None if reason else "it is expected to fail, without a reason"
     if not report.skipped or not isinstance(report.longrepr, tuple):
         return None
     reason = report.longrepr[2].removeprefix("Skipped").removeprefix(": ")

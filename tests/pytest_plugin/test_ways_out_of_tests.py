@@ -111,6 +111,8 @@ class Mark(NamedTuple):
 
 LET_PASS = {
     "xfail": Mark("xfail", 'hlo.expect("step.hlo", "none")', "expected to fail, without a reason"),
+    "xfail, and not run": Mark("xfail(run=False)", 'hlo.expect("step.hlo", "none")', "to fail, without a reason"),
+    "xfail on the way": Mark("filterwarnings", "pytest.xfail()", "to fail, without a reason"),
     "xfail of what passes": Mark('xfail(reason="later")', 'hlo.expect("step.hlo", "all-reduce@Y")', "remove xfail"),
     "skip": Mark("skip", "pass", "skipped without a reason"),
     "skip on the way": Mark(
