@@ -13,7 +13,7 @@ from hloscope.errors import HloscopeError
 def commit_of(folder: Path) -> str | None:
     """The commit that is checked out around a folder; None where there is none, or nobody can tell."""
     try:
-        return git("rev-parse", "--verify", "HEAD", cwd=folder).decode().strip()
+        return git("rev-parse", "HEAD", cwd=folder).decode().strip()
     except HloscopeError:
         return None
 
