@@ -164,7 +164,7 @@ KEYS: dict[str, _Takes] = {
     "fail-on": (lambda value: value in _SEVERITIES, '"warning"'),
     "tolerance": (
         lambda value: maps_to(is_share)(value) and value.keys() <= {*TOLERATED},
-        '{ step = "5%", peak = "5%" }, of ' + ", ".join(TOLERATED),
+        '{ step = "5%", peak = "5%" }, each less than 100%, of ' + ", ".join(TOLERATED),
     ),
 }
 _ONLY_FOR_FUNCTIONS = tuple(option.key for option in OPTIONS if option.key and not option.of_text)
@@ -203,6 +203,9 @@ def find_project(start: Path, *, named: Path | None = None) -> ProjectConfig:
         )
     if not path.is_file():
         raise ConfigError(f"there is no file {path}", fix="name a TOML file with targets")
+    if named is None and path.name == "hloscope.toml" and _has_section(path.with_name("pyproject.toml")):
+        what = "hloscope.toml and pyproject.toml both have targets, and those of one would not be checked"
+        raise ConfigError(what, where=str(path.parent), fix="keep one of them, or name it: --config FILE")
     return read_project(path)
 
 
@@ -245,7 +248,7 @@ def _nearest_file(start: Path) -> Path | None:
     folder = start.resolve()
     for place in (folder, *folder.parents):
         for path in (place / "hloscope.toml", place / "pyproject.toml"):
-            if path.is_file() and _has_section(path):
+            if _has_section(path):
                 return path
     return None
 
@@ -266,8 +269,8 @@ def _has_section(path: Path) -> bool:
     Raises:
         ConfigError: The file cannot be read and mentions hloscope.
     """
-    if path.name == "hloscope.toml":
-        return True
+    if path.name == "hloscope.toml" or not path.is_file():
+        return path.is_file()
     text = _text(path)
     return "tool.hloscope" in text and "hloscope" in _parsed(path, text).get("tool", {})
 

@@ -181,6 +181,8 @@ class CheckDict(TypedDict):
     checks: list[CheckedTargetDict]
     unused_baselines: list[str]
     shard: str | None
+    commit: str | None
+    seal: str | None
     device_groups: list[list[list[int]]]
     permute_patterns: list[PermutePatternDict]
     values: list[MovedValueDict]

@@ -12,7 +12,8 @@ from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
-from hloscope.api.jobs import HowToRun, Job, Outcome, Shard, jobs_of, run_jobs
+from hloscope.api.git import commit_of
+from hloscope.api.jobs import HowToRun, Job, Outcome, Shard, jobs_of, jobs_of_part, run_jobs
 from hloscope.api.texts import meant, read_report, refuse_beside_analysis
 from hloscope.ci import is_strict
 from hloscope.compiler.elsewhere import compiling_on
@@ -244,7 +245,13 @@ def report_of_project(
     unused = unused_baselines(project) if whole else ()
     orphans = [Path(os.path.relpath(path, project.root)).as_posix() for path in unused]
     judged = judged_strictly(checks, strict=is_strict(strict), whole=whole, orphans=orphans)
-    return CheckReport(checks=judged, root=project.root, unused_baselines=unused, shard=shard and str(shard))
+    return CheckReport(
+        checks=judged,
+        root=project.root,
+        unused_baselines=unused,
+        shard=None if shard is None else str(shard),
+        commit=commit_of(project.root),
+    )
 
 
 def _is_name(target: str) -> bool:
@@ -284,8 +291,7 @@ def check_project(
     Raises:
         HloscopeError: There is no such target, or a contract is written wrongly.
     """
-    jobs = jobs_of(project, names)
-    jobs = jobs if shard is None else shard.of(jobs)
+    jobs = jobs_of_part(project, names, shard)
     contracts = contracts_of(jobs)
     known: dict[str, Checked] = {}
 
@@ -301,8 +307,7 @@ def with_unfinished(
     project: ProjectConfig, names: Sequence[str], known: Mapping[str, Checked], *, shard: Shard | None = None
 ) -> tuple[Checked, ...]:
     """The targets of a check that was interrupted: those that were checked by then, and that the others were not."""
-    jobs = jobs_of(project, names)
-    jobs = jobs if shard is None else shard.of(jobs)
+    jobs = jobs_of_part(project, names, shard)
     return tuple(known.get(job.name) or _interrupted(job) for job in jobs)
 
 

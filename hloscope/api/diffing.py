@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
 from hloscope.api.analyzing import analyze_hlo
 from hloscope.api.checking import Target
+from hloscope.api.git import git
 from hloscope.api.jobs import Checkout, Job, jobs_of, run_jobs
 from hloscope.api.texts import hlo_text, meant, read_report, refuse_beside_analysis
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
@@ -329,8 +328,8 @@ def revision(name: str, start: Path) -> Iterator[Checkout]:
     Raises:
         HloscopeError: `start` is in no repository, or there is no such revision.
     """
-    top = Path(_git("rev-parse", "--show-toplevel", cwd=start).decode().strip()).resolve()
-    commit = _git(
+    top = Path(git("rev-parse", "--show-toplevel", cwd=start).decode().strip()).resolve()
+    commit = git(
         "rev-parse",
         "--verify",
         "--quiet",
@@ -339,7 +338,7 @@ def revision(name: str, start: Path) -> Iterator[Checkout]:
         cwd=start,
         what=f"there is no revision {name}",
         fix=f"a shallow clone has none but its own: git fetch --depth=1 origin {name}, then --base FETCH_HEAD"
-        if _git("rev-parse", "--is-shallow-repository", cwd=start).strip() == b"true"
+        if git("rev-parse", "--is-shallow-repository", cwd=start).strip() == b"true"
         else None,
     )
     with tempfile.TemporaryDirectory(prefix="hloscope-base-", ignore_cleanup_errors=True) as temporary:
@@ -355,24 +354,5 @@ def _unpack(commit: str, repository: Path, folder: Path) -> None:
     """Writes the files of a commit as a checkout has them, by an index of its own: the repository stays as it is."""
     folder.mkdir()
     index = {"GIT_INDEX_FILE": str(folder.with_name("index"))}
-    _git("read-tree", commit, cwd=repository, environment=index)
-    _git("checkout-index", "--all", f"--prefix={folder}/", cwd=repository, environment=index)
-
-
-def _git(
-    *arguments: str,
-    cwd: Path,
-    what: str | None = None,
-    fix: str | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> bytes:
-    try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=cwd, env={**os.environ, **(environment or {})}, capture_output=True, check=False
-        )
-    except OSError as error:
-        raise HloscopeError("git cannot be run", why=str(error)) from None
-    if done.returncode:
-        why = done.stderr.decode(errors="replace").strip() or None
-        raise HloscopeError(what or f"git {arguments[0]} failed in {cwd}", why=why, fix=fix)
-    return done.stdout
+    git("read-tree", commit, cwd=repository, environment=index)
+    git("checkout-index", "--all", f"--prefix={folder}/", cwd=repository, environment=index)

@@ -15,10 +15,10 @@ from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import analyze_hlo
 from hloscope.api.own_rules import load_project_plugins
 from hloscope.compiler import client
-from hloscope.compiler.client import how_it_ended, time_limit, workers_here
+from hloscope.compiler.client import how_it_ended, time_limit
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.shardy_model import EXPANDED, ShardyModule
-from hloscope.compiler.slots import free_bytes
+from hloscope.compiler.slots import core_count, free_bytes
 from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.program.dump_facts import Beside, facts_beside
 from hloscope.program.dumps import Dump, DumpedModule
@@ -116,7 +116,7 @@ def analyze_all(
         memory_bytes: What all processes may take together; by default half of what is free.
     """
     bound = memory_bytes or free_bytes() // _SHARE_OF_FREE or 2 * _PROCESS_BYTES
-    most = max(1, min(workers or _cores(), len(dump.modules), bound // _PROCESS_BYTES))
+    most = max(1, min(workers or core_count(), len(dump.modules), bound // _PROCESS_BYTES))
     pool = WorkerPool(most, counted=False)
     try:
         yield from _run_all(pool, most, bound, dump.modules, how)
@@ -125,10 +125,6 @@ def analyze_all(
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _cores() -> int:
-    return workers_here() if not hasattr(os, "sched_getaffinity") else len(os.sched_getaffinity(0))
 
 
 def needed_bytes(module: DumpedModule) -> int:

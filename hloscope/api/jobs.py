@@ -6,7 +6,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from hloscope.program.loading import ended_after
 from hloscope.program.target import make_facts
 from hloscope.remote_store import ADDRESS, NOTES, say_whom_it_trusts
 from hloscope.store import default_store, sources
+from hloscope.units import plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +169,21 @@ class Shard(NamedTuple):
         return f"{self.number}/{self.total}"
 
 
+def jobs_of_part(project: ProjectConfig, names: Sequence[str], shard: Shard | None) -> tuple[Job, ...]:
+    """`jobs_of`, or a shard of them.
+
+    Raises:
+        ConfigError: As `jobs_of`; or there are more shards than jobs, so that some would check nothing.
+    """
+    jobs = jobs_of(project, names)
+    if shard is None:
+        return jobs
+    if shard.total > len(jobs):
+        what = f"{plural(shard.total, 'shard')} of {plural(len(jobs), 'target')} would check nothing in some"
+        raise ConfigError(what, where=str(project.path), fix=f"make it {plural(len(jobs), 'shard')} or fewer")
+    return shard.of(jobs)
+
+
 def _module_of(job: Job) -> str:
     return (job.target.function or "").rpartition(":")[0]
 
@@ -277,7 +294,8 @@ def run_jobs(
 ) -> tuple[Outcome, ...]:
     """Analyses targets, in processes of their own where they are compiled; one that fails stops no other.
 
-    Jobs of one folder use a process one after the other.
+    Jobs of one folder use a process one after the other, those of one module the same one as far as possible, so that
+    it is imported once.
 
     Args:
         jobs: What to analyse.
@@ -303,23 +321,25 @@ def run_jobs(
             keep(outcome)
     compiled = [job for job in jobs if job.target.function is not None]
     if compiled:
-        workers = workers or workers_here(len(compiled), each_bytes=BYTES_PER_TRACER + BYTES_PER_WORKER)
-        with _environment(cached=cached) as environment, _pool(workers) as pool:
-            _run_all(pool, compiled, _How(cached, timeout_s, executor, environment), keep)
+        count = workers or workers_here(len(compiled), each_bytes=BYTES_PER_TRACER + BYTES_PER_WORKER)
+        with _environment(cached=cached) as environment, _lanes(min(count, len(compiled))) as lanes:
+            _run_all(lanes, compiled, _How(cached, timeout_s, executor, environment), keep)
     return tuple(outcomes[job.name] for job in jobs)
 
 
 @contextmanager
-def _pool(workers: int) -> Iterator[WorkerPool]:
+def _lanes(count: int) -> Iterator[list[_Lane]]:
     """Processes, of which none is left at the end."""
-    pool = WorkerPool(workers, keeps_words=False, counted=False)
+    lanes = [_Lane(WorkerPool(1, keeps_words=False, counted=False)) for _ in range(count)]
     try:
-        yield pool
+        yield lanes
     except BaseException:
-        pool.kill_all()
+        for lane in lanes:
+            lane.pool.kill_all()
         raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        for lane in lanes:
+            lane.pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
@@ -357,32 +377,58 @@ class _How(NamedTuple):
     environment: Mapping[str, str]
 
 
-def _run_all(pool: WorkerPool, jobs: Sequence[Job], how: _How, keep: Callable[[Outcome], None]) -> None:
-    """Runs jobs, each once more where it turns out to need a process to itself."""
-    waiting: dict[Future[Outcome], Job] = {}
-    again: set[str] = set()
+@dataclass(slots=True)
+class _Lane:
+    """A process that runs one job after the other.
 
-    def submit(job: Job, alone: str | None) -> None:
+    Attributes:
+        pool: The process; a new one where it died.
+        module: What it imported last.
+    """
+
+    pool: WorkerPool
+    module: str | None = None
+
+
+def _run_all(lanes: Sequence[_Lane], jobs: Sequence[Job], how: _How, keep: Callable[[Outcome], None]) -> None:
+    """Runs jobs, each once more where it turns out to need a process to itself."""
+    waiting: dict[Future[Outcome], tuple[Job, _Lane]] = {}
+    again: set[str] = set()
+    left, free = list(jobs), list(lanes)
+
+    def submit(job: Job, lane: _Lane, alone: str | None = None) -> None:
         kind: _Kind = (job.root, job.slice == "attached", job.checkout, tuple(sys.path))
         environment = {**how.environment, _KIND_OF_PROCESS: repr((*kind, alone))}
         limit = _limit(job, how.timeout_s)
         latest = None if limit is None else limit + _GRACE_S
-        future = pool.submit_in(
+        future = lane.pool.submit_in(
             environment, latest, _run, kind, job, cached=how.cached, limit_s=limit, executor=how.executor
         )
-        waiting[future] = job
+        waiting[future] = job, lane
+        lane.module = _module_of(job)
 
-    for job in jobs:
-        submit(job, None)
-    while waiting:
+    while left or waiting:
+        while left and free:
+            lane = free.pop()
+            job = _next(left, lane.module, {other.module for other in lanes if other not in free})
+            left.remove(job)
+            submit(job, lane)
         for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-            job = waiting.pop(future)
+            job, lane = waiting.pop(future)
             outcome = _outcome(future, job)
             if outcome.alone and job.name not in again:
                 again.add(job.name)
-                submit(job, job.name)
+                submit(job, lane, job.name)
             else:
+                free.append(lane)
                 keep(outcome)
+
+
+def _next(left: Sequence[Job], imported: str | None, elsewhere: Collection[str | None]) -> Job:
+    """The job for a process that imported a module: another one of it, else one of a module that no process is at."""
+    modules = Counter(map(_module_of, left))
+    chosen = max(modules, key=lambda module: (module == imported, module not in elsewhere, modules[module]))
+    return next(job for job in left if _module_of(job) == chosen)
 
 
 def _outcome(future: Future[Outcome], job: Job) -> Outcome:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from hloscope import given
 from hloscope.api.checking import checked_outcome, contracts_of, opened_project, report_of_project
+from hloscope.api.git import commit_of
 from hloscope.api.jobs import Job, Outcome, Shard, jobs_of
 from hloscope.config import ProjectConfig
 from hloscope.documents import read
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.python_words import front_door
-from hloscope.report.checks import CheckDocument, CheckedTarget, CheckReport
+from hloscope.report.checks import CheckDocument, CheckedTarget, CheckReport, seal_of
 
 
 @front_door
@@ -54,6 +55,7 @@ def merged(
     jobs = jobs_of(project, ())
     contracts = contracts_of(jobs)
     documents = {str(file): _read(Path(file), str(file)) for file in files}
+    _refuse_other_commits(documents, commit_of(project.root))
     found = _targets(documents, {job.name for job in jobs}, str(project.path))
     missing = _missing(document.shard for document in documents.values())
     outcomes = [_outcome(job, found.get(job.name), missing) for job in jobs]
@@ -73,7 +75,23 @@ def _read(path: Path, name: str) -> CheckDocument:
         raise HloscopeError(f"{name} cannot be read", why=error.strerror) from None
     except (ValueError, RecursionError) as error:
         raise HloscopeError(f"{name} is not valid JSON", why=str(error)) from None
-    return read(CheckDocument, found, name=name, key="checks", command="check")
+    document = read(CheckDocument, found, name=name, key="checks", command="check")
+    if document.seal != seal_of(found):
+        why = "it was edited or damaged after hloscope check wrote it"
+        raise HloscopeError(f"the seal of {name} does not match its contents", why=why, fix="check again")
+    return document
+
+
+def _refuse_other_commits(documents: Mapping[str, CheckDocument], here: str | None) -> None:
+    """Refuses reports of another commit than the one that is checked out, where both are known.
+
+    Raises:
+        HloscopeError: There is one.
+    """
+    for name, document in documents.items():
+        if None not in (here, document.commit) and document.commit != here:
+            what = f"{name} is a report of the commit {document.commit}, but {here} is checked out"
+            raise HloscopeError(what, fix="check this commit again, or check out the other one")
 
 
 def _targets(documents: Mapping[str, CheckDocument], known: Collection[str], project: str) -> dict[str, CheckedTarget]:

@@ -20,7 +20,7 @@ from hloscope.compiler.cache import flags_of_compiles, is_expected
 from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.shardy_model import ShardyModule
-from hloscope.compiler.slots import BYTES_PER_WORKER, free_bytes, slot_count
+from hloscope.compiler.slots import BYTES_PER_WORKER, core_count, free_bytes, slot_count
 from hloscope.compiler.step import full_temporary_folder
 from hloscope.errors import CompileError, CompilerDiedError, NotationError, TimeLimitError
 from hloscope.hardware.slices import Slice
@@ -104,7 +104,7 @@ def workers_here(jobs: int | None = None, *, each_bytes: int = BYTES_PER_WORKER)
         jobs: What there is to do; None for more than anybody can.
         each_bytes: What one of them takes, with whatever works for it.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = core_count()
     return max(1, min(jobs or cores, cores, free_bytes() // each_bytes))
 
 

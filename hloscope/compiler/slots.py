@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,28 +114,46 @@ class _MemoryGroup(NamedTuple):
     used: int
 
 
-_GROUPS_V1, _GROUPS_V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+_GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
+
+def _group_folders(controller: str) -> Iterator[tuple[Path, bool]]:
+    """The control groups of this process that limit something, from its own up to the root; whether they are v2."""
+    with suppress(OSError):
+        for line in _OWN_GROUPS.read_text().splitlines():
+            _, kinds, own = line.split(":", 2)
+            if kinds and controller not in kinds.split(","):
+                continue
+            root = _GROUPS / controller if kinds else _GROUPS
+            folder = root / own.lstrip("/")
+            yield from ((place, not kinds) for place in (folder, *folder.parents) if place.is_relative_to(root))
 
 
 def _memory_groups() -> Iterator[_MemoryGroup]:
-    """The control groups of this process that limit its memory, from its own up to the root."""
-    with suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            _, kinds, own = line.split(":", 2)
-            if kinds == "":
-                root, names = _GROUPS_V2, ("memory.max", "memory.current", "inactive_file")
-            elif "memory" in kinds.split(","):
-                names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-                root = _GROUPS_V1
-            else:
-                continue
-            folder = root / own.lstrip("/")
-            for place in (folder, *folder.parents):
-                if not place.is_relative_to(root):
-                    break
-                found = _memory_group(place, *names)
-                if found is not None:
-                    yield found
+    """The control groups of this process that limit its memory."""
+    for folder, is_v2 in _group_folders("memory"):
+        names = ("memory.max", "memory.current", "inactive_file")
+        older = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        found = _memory_group(folder, *(names if is_v2 else older))
+        if found is not None:
+            yield found
+
+
+def core_count() -> int:
+    """Cores that this process may use, by its affinity and by the quotas of its control groups."""
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quotas = (_quota(folder, is_v2) for folder, is_v2 in _group_folders("cpu"))
+    return max(1, min((own, *(ceil(quota) for quota in quotas if quota is not None))))
+
+
+def _quota(folder: Path, is_v2: bool) -> float | None:
+    """Cores that a control group may use; None where it is none of this container, or has no quota."""
+    names = ("cpu.max",) if is_v2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    try:
+        quota, period = (int(number) for name in names for number in (folder / name).read_text().split())
+    except (OSError, ValueError):  # `max` is no number
+        return None
+    return quota / period if quota > 0 and period > 0 else None
 
 
 def _memory_group(folder: Path, limit: str, used: str, given_back: str) -> _MemoryGroup | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hloscope.contracts.baselines import Baseline, BaselineRow, MatmulRow, row_order
-from hloscope.contracts.judged import Cause, Judged
+from hloscope.contracts.judged import Cause, Judged, Judgement
 
 Rows = tuple[BaselineRow | MatmulRow, ...]
 
@@ -81,6 +81,11 @@ def with_section(kept: Sequence[Baseline], accepted: Baseline, *, beside: bool =
     return (*kept, accepted) if beside else (accepted,)
 
 
+def _saves_time(cause: Cause) -> bool:
+    """Whether a change is not for the worse by what its transfers take, but by what comes with them."""
+    return cause.judgement is Judgement.WORSE and (cause.time_us or 0) < 0
+
+
 def joined_by_line(changes: Sequence[Change], others: Iterable[Change]) -> list[Change]:
     """The changes, with others that are of the same line, and as good or bad, as one."""
     found = list(changes)
@@ -95,6 +100,7 @@ def joined_by_line(changes: Sequence[Change], others: Iterable[Change]) -> list[
             found.append(other)
             continue
         first = found[number]
-        cause = replace(first.cause, message=f"{first.cause.message}; {other.cause.message}")
+        told = (other.cause, first.cause) if _saves_time(first.cause) else (first.cause, other.cause)
+        cause = replace(first.cause, key=told[0].key, message="; ".join(cause.message for cause in told))
         found[number] = Change(cause, (*first.old, *other.old), (*first.new, *other.new))
     return found

@@ -146,13 +146,11 @@ class _Reader:
         self._shared: dict[str, tuple[int, str]] = {}
 
     def baselines(self) -> tuple[Baseline, ...]:
-        self._refuse_line_ends()
         if self._lines[0] == FIRST_TITLE:
             return (self._first(),)
         if self._lines[0] != TITLE:
-            self._refuse(
-                "this is no baseline that this version of hloscope reads", f"the first line should be: {TITLE}"
-            )
+            what = "this is no baseline that this version of hloscope reads"
+            self._refuse(what if any(self._lines) else "the baseline is empty", f"the first line should be: {TITLE}")
         found: list[Baseline] = []
         section = _Section()
         for at, line in enumerate(self._lines[1:], 1):
@@ -167,12 +165,6 @@ class _Reader:
         if section.head or section.rows or section.matmuls or not found or self._lines[-1]:
             self._refuse("the baseline is cut off", f"it does not end with its last line: {END}")
         return tuple(found)
-
-    def _refuse_line_ends(self) -> None:
-        if self._lines[0].endswith("\r"):
-            self._refuse(
-                "the baseline has the line ends of Windows", "git rewrote them: give *.txt eol=lf in .gitattributes"
-            )
 
     def _first(self) -> Baseline:
         """The baseline in a file of the first version, whose rows have line numbers, and add up to its last line."""

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from hloscope.analysis.vocabulary import Kind
 from hloscope.contracts.baselines import BaselineRow
-from hloscope.units import format_bytes, known_sum, plural
+from hloscope.contracts.judged import Figure
+from hloscope.contracts.pairing import Multiplied
+from hloscope.units import format_bytes, format_flops, known_sum, plural
 
 
 def moved_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow], *, in_pairs: bool) -> str:
@@ -43,6 +45,24 @@ def _rows_words(rows: Sequence[BaselineRow]) -> str:
 def respelled_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> str:
     """`3 collective-permutes over X became a reduce-scatter over X: the same bytes`."""
     return f"{_rows_words(old)} became {_rows_words(new)}: the same bytes"
+
+
+def multiplied_words(most: Multiplied, whole: Figure, *, others: int) -> str:
+    """`the matmuls in adapted do more: 101 MFLOPs -> 856 MFLOPs, of 10.3 GFLOPs -> 11.1 GFLOPs in all`.
+
+    Args:
+        most: The function that changes most.
+        whole: What all functions multiply.
+        others: How many others change as it does.
+    """
+    function = (most.new or most.old)[0].place.function
+    amount = "more" if most.more > 0 else "less"
+    all_of_it = f"{format_flops(whole.before or 0)} -> {format_flops(whole.after or 0)}"
+    here = f"{format_flops(most.was)} -> {format_flops(most.now)}"
+    if function is None or (here == all_of_it and not others):
+        return f"the matmuls{f' in {function}' if function else ''} do {amount}: {all_of_it}"
+    besides = f", and those in {plural(others, 'other function')}" if others else ""
+    return f"the matmuls in {function} do {amount}: {here}{besides}; {all_of_it} in all"
 
 
 def axes_of(row: BaselineRow) -> str:

@@ -269,9 +269,10 @@ def findings_of(
 
 def _cost_of(cause: Cause) -> str | None:
     """`transfers take 31 us longer per step`."""
-    if not cause.time_us:
-        return None
-    return f"transfers take {format_time(abs(cause.time_us))} {'more' if cause.time_us > 0 else 'less'} per step"
+    more = (cause.time_us or 0) > 0
+    if not cause.time_us or cause.judgement is (Judgement.BETTER if more else Judgement.WORSE):
+        return None  # what counts is something else
+    return f"transfers take {format_time(abs(cause.time_us))} {'more' if more else 'less'} per step"
 
 
 def _fix_of(cause: Cause, accept: str, explain: str | None) -> str:

@@ -57,7 +57,7 @@ def _step(before: Baseline, after: Baseline) -> Iterator[Figure]:
             after=None if now is None else now.step_us,
             before_range=None if then is None else (then.least_us, then.most_us),
             after_range=None if now is None else (now.least_us, now.most_us),
-            comparable=then is not None and now is not None and then.model == now.model,
+            comparable=then is None or now is None or then.model == now.model,
         )
 
 

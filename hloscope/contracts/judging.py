@@ -13,6 +13,7 @@ from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import SUMS, Bound
 from hloscope.contracts.accepting import Change, Compared, Rows, joined_by_line
 from hloscope.contracts.baselines import (
+    MEMORY_PARTS,
     Baseline,
     BaselineRow,
     MatmulRow,
@@ -22,7 +23,7 @@ from hloscope.contracts.baselines import (
     matmul_rows_of,
     rows_of,
 )
-from hloscope.contracts.change_words import moved_words, respelled_words
+from hloscope.contracts.change_words import moved_words, multiplied_words, respelled_words
 from hloscope.contracts.figures import (
     BETWEEN_SLICES,
     MEMORY,
@@ -51,7 +52,7 @@ from hloscope.errors import HloscopeError
 from hloscope.hardware.slices import parse_slice
 from hloscope.matching import Change as MatchedChange
 from hloscope.matching import ChangeKind, match
-from hloscope.units import format_bytes, format_flops, format_share, format_time, known_sum, plural
+from hloscope.units import format_bytes, format_share, format_time, known_sum, plural
 
 _SAME_TIME = 0.005
 """Of a step, or of what transfers take: less is no difference."""
@@ -172,13 +173,13 @@ class _Judge:
             name = _value_name(largest)
             times = sum(row.executions for row in new)
             parts = [f"{plural(times, 'transfer')}, {_sent_words(old, new)}"] if moved else []
-            parts += [f"matmuls of {plural(len(multiplied), 'line')}"] if multiplied else []
+            parts += [f"the matmuls of {plural(len(multiplied), 'line')}"] if multiplied else []
             where = f": {name}" if name else ""
             before, after = (_TYPES.get(each, each) for each in types)
             yield self._cause(
                 "types",
                 Judgement.WORSE if bits_of(types[1]) > bits_of(types[0]) else Judgement.BETTER,
-                f"{after} where {before} was{where} ({' and '.join(parts)})",
+                f"{after} where {before} was{where} ({', and '.join(parts)})",
                 (*old, *(pair[0] for pair in multiplied)),
                 (*new, *(pair[1] for pair in multiplied)),
             )
@@ -206,18 +207,18 @@ class _Judge:
             judgement, lost = self._judgement(alike)
             largest = max((*new, *old), key=lambda row: row.wire_bytes or 0)
             message = moved_words(old, new, in_pairs=all(pair.old and pair.new for pair in alike))
-            if lost is not None:
-                message = f"{message}: {lost}"
-            yield self._cause(
-                _selector(largest), judgement, message if place.file else f"{message}, source not known", old, new
-            )
+            message += f": {lost}" if lost is not None else ""
+            message += "" if place.file else ", source not known"
+            change = self._cause(_selector(largest), judgement, message, old, new)
+            # Why what is left moves does not say why another part is gone.
+            yield change if lost is None else change._replace(cause=replace(change.cause, why=None, tried=None))
 
     def _judgement(self, pairs: Sequence[Pair]) -> tuple[Judgement, str | None]:
         """What changes of one line are together, and what is lost where that is more than bytes."""
         lost = next(filter(None, (self._lost(row, pair.new) for pair in pairs for row in pair.old)), None)
         if lost is not None:
             self._loses = True
-            return Judgement.DIFFERENT if self._sums_less else Judgement.WORSE, lost
+            return (Judgement.DIFFERENT, lost) if self._sums_less else (Judgement.WORSE, None)
         old, new = (known_sum(row.wire_bytes for pair in pairs for row in side(pair)) for side in (old_rows, new_rows))
         bounds = {row.bound for pair in pairs for row in (*pair.old, *pair.new)}
         if old is None or new is None or bounds != {Bound.EXACT}:
@@ -226,6 +227,8 @@ class _Judge:
 
     def _lost(self, row: BaselineRow, new: Sequence[BaselineRow]) -> str | None:
         """What a row did that nothing does now; None where it only moved data for the compiler's sake."""
+        if self._before.mesh != self._after.mesh:
+            return None  # axes of one name are not the same ones
         if row.kind in SUMS:
             before, after = (
                 [other for other in side.rows if other.kind in SUMS and same_axes(other, row)]
@@ -260,14 +263,10 @@ class _Judge:
         if not functions:
             return
         first, *others = functions
-        besides = f", and in {plural(len(others), 'other function')}" if others else ""
-        name = f" in {first.new[0].place.function}" if first.new and first.new[0].place.function else ""
-        here = f", {format_flops(first.was)} -> {format_flops(first.now)}{name}{besides}" if name or others else ""
         change = self._cause(
             "matmuls",
             Judgement.WORSE if sign > 0 else Judgement.BETTER,
-            f"the matmuls do {'more' if sign > 0 else 'less'}: {format_flops(whole.before)} -> "
-            f"{format_flops(whole.after)}{here}",
+            multiplied_words(first, whole, others=len(others)),
             tuple(row for each in functions for row in each.old),
             tuple(row for each in functions for row in each.new),
         )
@@ -292,10 +291,26 @@ class _Judge:
                 message = f"the baseline is of another {what}: {_words(before)}, not {_words(after)}"
                 yield self._cause(what, Judgement.DIFFERENT, message)
         if now.not_understood > then.not_understood:
-            things = plural(now.not_understood, "thing")
-            message = f"{things} in the program not understood, {then.not_understood} in the baseline"
-            yield self._cause("unknown", Judgement.DIFFERENT, message)
+            yield self._cause("unknown", Judgement.DIFFERENT, self._unknown_words())
         yield from self._other_kernels()
+        if not _is_first_version(then) and then.versions.get("hloscope") == now.versions.get("hloscope"):
+            yield from self._left_open()
+
+    def _left_open(self) -> Iterator[Change]:
+        """What the baseline does not say, or says is not understood, and the hloscope that wrote it knows."""
+        then, now = self._before, self._after
+        if now.not_understood < then.not_understood:
+            yield self._cause("unknown", Judgement.BETTER, self._unknown_words())
+        if then.step is None and now.step is not None:
+            yield self._cause("step", Judgement.BETTER, "the baseline does not say how long a step takes")
+        known = [name for name, part in MEMORY_PARTS.items() if getattr(now.memory, part) is not None]
+        if unsaid := [name for name in known if getattr(then.memory, MEMORY_PARTS[name]) is None]:
+            message = f"the baseline does not say how much memory is taken: {', '.join(unsaid)}"
+            yield self._cause("memory", Judgement.BETTER, message)
+
+    def _unknown_words(self) -> str:
+        now, then = self._after.not_understood, self._before.not_understood
+        return f"{plural(now, 'thing')} in the program not understood, {then} in the baseline"
 
     def _other_kernels(self) -> Iterator[Change]:
         """Kernels that send by themselves and are not those that somebody accepted."""
@@ -331,20 +346,22 @@ class _Judge:
                 yield self._cause("memory", Judgement.WORSE if grown > 0 else Judgement.BETTER, message)
 
     def _slower(self, figures: Sequence[Figure], causes: Sequence[Cause]) -> Iterator[Change]:
-        """A step that takes longer although nothing else says why."""
+        """A step that takes longer, or less long, although nothing else says why."""
         step = named(figures, STEP)
         if step is None or step.before is None or step.after is None:
             return
         change = step.after / step.before - 1 if step.before else 0.0
+        judgement = Judgement.WORSE if change > 0 else Judgement.BETTER
         explained = any(
-            cause.judgement in (Judgement.WORSE, Judgement.DIFFERENT) and cause.key != "memory" for cause in causes
+            cause.judgement in (judgement, Judgement.DIFFERENT) and cause.key != "memory" for cause in causes
         )
-        if change > self._tolerance.step and not explained:
-            times = f"{format_time(step.before)} -> {format_time(step.after)}"
+        if abs(change) > self._tolerance.step and not explained:
+            much, amount = ("longer", "more") if change > 0 else ("less", "less")
             message = (
-                f"the step takes {format_share(change)} longer, {times}, though nothing more moves or is multiplied"
+                f"the step takes {format_share(abs(change))} {much}, {format_time(step.before)} -> "
+                f"{format_time(step.after)}, though nothing {amount} moves or is multiplied"
             )
-            yield self._cause("step", Judgement.WORSE, message)
+            yield self._cause("step", judgement, message)
 
     def _cause(
         self,

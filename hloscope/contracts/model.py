@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from hloscope.analysis.vocabulary import Link
+from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, Units, format_amount
 from hloscope.errors import NotationError
 
@@ -35,6 +36,12 @@ class Selector:
     def __post_init__(self) -> None:
         if self.axes is not None:
             object.__setattr__(self, "axes", tuple(sorted(set(self.axes))))
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether it speaks of every collective that there can be."""
+        is_narrowed = any(part is not None for part in (self.axes, self.link, self.source))
+        return not is_narrowed and all(fnmatchcase(kind, self.kind) for kind in Kind)
 
     @property
     def narrowness(self) -> tuple[int, ...]:

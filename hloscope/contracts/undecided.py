@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import split_place
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.contracts.model import Ban, Contract
+from hloscope.contracts.model import Ban, Contract, Expectation
 from hloscope.contracts.selecting import axis_fits, is_at
 from hloscope.contracts.verdict import Breach, BreachKind, doubtful, vacuous
 from hloscope.errors import did_you_mean
@@ -32,6 +32,9 @@ def undecided(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
         )
     if not contract.says_something:
         yield vacuous("the contract says nothing that a program could break", "a clause", str(contract) or "nothing")
+    if contract.closed and any(clause.selector.is_everything for clause in contract.all_of(Expectation)):
+        message = "the contract expects every collective that there is, so there is nothing else to forbid"
+        yield vacuous(message, "expectations of less than everything", str(contract))
     if not analysis.collectives:
         yield from _computes_nothing(str(contract), analysis)
     if not contract.speaks_of_collectives:

@@ -97,8 +97,8 @@ def is_number(value: Any) -> bool:
 
 
 def is_share(value: Any) -> bool:
-    """Whether a value of the targets file is a share such as `5%`."""
-    return is_text(value) and re.fullmatch(r"\d+(\.\d+)? ?%", value) is not None
+    """Whether a value of the targets file is a share such as `5%`, of less than all."""
+    return is_text(value) and re.fullmatch(r"\d+(\.\d+)? ?%", value) is not None and float(value.rstrip("% ")) < 100
 
 
 def is_table(value: Any) -> bool:

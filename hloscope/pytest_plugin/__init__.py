@@ -15,7 +15,7 @@ import pytest
 from hloscope.ci import is_ci, is_strict
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable, Iterator
 
     from hloscope.pytest_plugin.hlo_fixture import Hlo
     from hloscope.pytest_plugin.inline import Update
@@ -34,8 +34,10 @@ _STARTED_NS: pytest.StashKey[int] = pytest.StashKey()
 _WRITTEN: pytest.StashKey[_Summary] = pytest.StashKey()
 """What came of writing into files."""
 _OF_WORKER, _OF_WORKERS_FILES = "hloscope_tests", "hloscope_expectations"
-_UNJUDGED = "hloscope_unjudged"
-"""The property of a test that asserts nothing of what it analysed: what it could assert."""
+_UNHEEDED = "hloscope_unheeded"
+"""The property of a test that passes whatever its program does: why."""
+_FAILED = "hloscope_failed"
+"""The property of a test that failed: why that counts where somebody else reports it as passed."""
 
 
 class _Summary(NamedTuple):
@@ -108,7 +110,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Arranges simulated devices before JAX starts, when a test of this session needs them."""
     marked = [item for item in session.items if "hlo" in getattr(item, "fixturenames", ())]
     if marked:
-        from hloscope.pytest_plugin.hlo_fixture import arrange_devices
+        from hloscope.pytest_plugin.simulated_devices import arrange_devices
 
         arrange_devices(marked, session.config)
 
@@ -132,14 +134,22 @@ def _update(config: pytest.Config) -> Update:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Fails a test that asserts nothing of what it analysed, where that is strict; else takes note of it."""
-    yield
+    """Fails a test that passes whatever its program does, where that is strict; takes note of it in any case."""
+    own = (_UNHEEDED, _FAILED)
+    item.user_properties[:] = [pair for pair in item.user_properties if pair[0] not in own]  # it may run again
+    try:
+        yield
+    except (Exception, pytest.fail.Exception):
+        if _HLO in item.stash:
+            item.user_properties.append((_FAILED, "it failed, and is reported as passed"))
+        raise
     used = item.stash.get(_HLO, None)
-    problem = None if used is None else used.unjudged
-    if problem is not None and _strict(item.config):
+    problem = None if used is None else used.unheeded
+    if problem is None:
+        return
+    item.user_properties.append((_UNHEEDED, problem))
+    if _strict(item.config):
         pytest.fail(problem, pytrace=False)
-    if problem is not None:
-        item.user_properties.append((_UNJUDGED, problem))
 
 
 def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, right: object) -> list[str] | None:
@@ -161,8 +171,14 @@ def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, righ
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the whole failure text, of which an assertion itself shows no more than some lines."""
+    """Adds the whole failure text, of which an assertion itself shows no more than some lines.
+
+    A test of a program that is left out, or let fail, without a reason is one that passes whatever the program does.
+    """
     report = yield
+    excused = _excused(report) if "hlo" in getattr(item, "fixturenames", ()) else None
+    if excused is not None:
+        report.user_properties.append((_UNHEEDED, excused))
     failure = item.config.stash.get(_FAILURE, None)
     item.config.stash[_FAILURE] = None
     add_section = getattr(report.longrepr, "addsection", None)
@@ -178,8 +194,26 @@ def pytest_runtest_makereport(
     return report
 
 
+def _excused(report: pytest.TestReport) -> str | None:
+    """Why nobody knows what a test was left out or let fail for; None where somebody said it, and where it ran."""
+    expected_to_fail = getattr(report, "wasxfail", None)
+    if expected_to_fail is not None and report.passed:
+        return "it is expected to fail, and passes: remove xfail"
+    if expected_to_fail is not None:
+        reason = expected_to_fail.removeprefix("reason: ").removeprefix("[NOTRUN]").strip()
+        return None if reason else "it is expected to fail, without a reason"
+    if not report.skipped or not isinstance(report.longrepr, tuple):
+        return None
+    reason = report.longrepr[2].removeprefix("Skipped").removeprefix(": ")
+    if reason.startswith("got empty parameter set"):
+        return "its list of parameters is empty, so nothing ran"
+    return "it is skipped without a reason" if reason in ("", "unconditional skip") else None
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Writes expectations into files; fails the session where that cannot be, or over baselines of no test if strict.
+    """Writes expectations into files; fails the session where that cannot be, or where something was not checked.
+
+    That is, where strict: baselines of no test, and tests that pass whatever happens.
 
     A process of pytest-xdist reports to the one that prints the summary which tests it found, and what they want.
     """
@@ -231,6 +265,15 @@ def _summary(config: pytest.Config) -> _Summary:
 
         collected = config.stash[_TESTS]
         lines, fails = summary(reports, config, collected, strict=strict)
-    idle = [(report.nodeid, value) for report in reports for key, value in report.user_properties if key == _UNJUDGED]
+    idle = dict(_unheeded(reports))
     in_ci = "" if strict else " (fails in CI)"
-    return _Summary([*lines, *(f"{nodeid}{in_ci}: {problem}" for nodeid, problem in dict(idle).items())], fails)
+    lines += [f"{nodeid}{in_ci}: {problem}" for nodeid, problem in idle.items()]
+    return _Summary(lines, fails or bool(idle))
+
+
+def _unheeded(reports: Iterable[pytest.TestReport]) -> Iterator[tuple[str, str]]:
+    """The tests that pass whatever their programs do, and why."""
+    for report in reports:
+        counts = (_UNHEEDED, _FAILED) if report.passed else (_UNHEEDED,)
+        if not report.failed and report.when != "teardown":
+            yield from ((report.nodeid, str(why)) for key, why in report.user_properties if key in counts)

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -14,6 +15,7 @@ from hloscope.contracts.accepting import with_section
 from hloscope.contracts.baseline_files import BaselineError, read_baselines, write_baselines
 from hloscope.contracts.baselines import Baseline, baseline_of, format_baselines, section_for
 from hloscope.contracts.checked import LOOSER, findings_of
+from hloscope.contracts.judged import Judged
 from hloscope.contracts.judging import judge
 from hloscope.findings import Finding, Severity
 
@@ -55,13 +57,13 @@ def against_test(
             write_baselines(path, sections)
             node.user_properties.append((WRITTEN, str(path)))
         return None
-    kept = read_baselines(path)
+    kept, update = read_baselines(path), f"{_UPDATE} {quote(node.nodeid)}"
     if not kept:
-        return f"there is no baseline {shown}\n   = fix: pytest --hloscope-update writes it; read it before you commit"
+        return f"there is no baseline {shown}\n   = fix: {update} writes it; read it before you commit"
     judged = judge(section_for(kept, baseline_of(analysis)), analysis, root=root).judged
-    findings = findings_of(judged, accept=_UPDATE)
+    findings = findings_of(judged, accept=update)
     fails = any(each.severity is Severity.ERROR or (strict and each.rule == LOOSER) for each in findings)
-    return _failure(analysis, shown, findings) if fails else None
+    return _failure(analysis, shown, judged, findings, update) if fails else None
 
 
 def _updated(path: Path, analysis: Analysis, root: Path) -> tuple[Baseline, ...]:
@@ -75,13 +77,16 @@ def _updated(path: Path, analysis: Analysis, root: Path) -> tuple[Baseline, ...]
     return with_section(kept, accepted)
 
 
-def _failure(analysis: Analysis, path: Path, findings: Iterable[Finding]) -> str:
+def _failure(analysis: Analysis, path: Path, judged: Judged, findings: Iterable[Finding], update: str) -> str:
+    from hloscope.report.checks import changed_figures
+
     lines = [f"{analysis.target} is not what its baseline {path} says"]
+    lines += [f"   = {name}: {before} -> {now}" for name, before, now in changed_figures(judged)]
     for finding in findings:
         lines.append(f"{finding.severity}[{finding.rule}]: {finding.message}")
         lines += [f"  --> {finding.source}"] if finding.source else []
         lines += [f"   = why: {finding.why}"] if finding.why else []
-    return "\n".join([*lines, f"   = fix: if this is meant: {_UPDATE}"])
+    return "\n".join([*lines, f"   = fix: if this is meant: {update}"])
 
 
 def baseline_path(test_file: Path, nodeid: str, name: str = "") -> Path:

@@ -1,11 +1,8 @@
-"""The fixture `hlo`: programs that can be compared with contracts, and the devices that a session needs for them."""
+"""The fixture `hlo`: programs that can be compared with contracts."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterable, Mapping
-from math import prod
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -13,7 +10,7 @@ import pytest
 
 from hloscope.analysis.model import Analysis
 from hloscope.ci import is_strict
-from hloscope.errors import HloscopeError, NotationError, did_you_mean
+from hloscope.errors import NotationError, did_you_mean
 from hloscope.program.target import BY_NAME, OPTIONS
 from hloscope.pytest_plugin.baselines import against_test, name_of_test
 from hloscope.pytest_plugin.inline import Update, against_source, calling_frame
@@ -25,17 +22,8 @@ if TYPE_CHECKING:
 
 _OF_TEXT = (*(option.name for option in OPTIONS if option.of_text), "source_root")
 """What HLO text can be told beside itself."""
-_LEAST_DEVICES = 8
 
 Program: TypeAlias = "Report | Analysis | Callable[..., Any] | str | Path"
-
-
-def _fail(message: str) -> NoReturn:
-    """Fails the test, whatever strings of compiled text the message quotes."""
-    from hloscope.report.escaping import for_terminal
-
-    __tracebackhide__ = True
-    pytest.fail(for_terminal(message), pytrace=False)
 
 
 class Hlo:
@@ -58,6 +46,7 @@ class Hlo:
         self._request = request
         self._written = 0
         self._is_verified = False
+        self._failure: str | None = None
         self.reports: list[Report] = []
         self.expect = Expect(self, request.node, update)
 
@@ -86,9 +75,20 @@ class Hlo:
         self.reports.append(report)
         return report
 
+    def fail(self, message: str) -> NoReturn:
+        """Fails the test, whatever strings of compiled text the message quotes."""
+        from hloscope.report.escaping import for_terminal
+
+        __tracebackhide__ = True
+        self._failure = for_terminal(message)
+        pytest.fail(self._failure, pytrace=False)
+
     @property
-    def unjudged(self) -> str | None:
-        """What of this test could not fail, so far; None where there is nothing of it."""
+    def unheeded(self) -> str | None:
+        """What of this test can fail without failing it, or cannot fail, so far; None where there is nothing of it."""
+        if self._failure is not None:
+            said = self._failure.splitlines()[0]
+            return f"an expectation failed, and the test went on: {said} (where it is meant to: report != contract)"
         idle = [report for report in self.reports if not report.is_judged]
         if idle:
             name = repr(idle[0])
@@ -155,7 +155,7 @@ class Hlo:
         self._is_verified = True
         if not found.passed:
             lines = (f"{finding.severity}[{finding.rule}]: {finding.message}" for finding in found.findings)
-            _fail("\n".join(["the program is not what its reference is", *lines]))
+            self.fail("\n".join(["the program is not what its reference is", *lines]))
         return found
 
     def _write(self, analysis: Analysis) -> None:
@@ -203,7 +203,7 @@ class Expect:
         report.judged()
         verdict = report.verdict(wanted)
         if not verdict.holds:
-            _fail(str(verdict))
+            self._hlo.fail(str(verdict))
         return report
 
     @front_door
@@ -227,7 +227,7 @@ class Expect:
         report.judged()
         problem = against_source(self._node, report.analysis, expected, calling_frame(), self._update)
         if problem is not None:
-            _fail(problem)
+            self._hlo.fail(problem)
         return report
 
     @front_door
@@ -253,7 +253,7 @@ class Expect:
             strict=is_strict(self._node.config.getoption("--hloscope-strict")),
         )
         if problem is not None:
-            _fail(problem)
+            self._hlo.fail(problem)
         return report
 
 
@@ -264,55 +264,3 @@ def _check_marker(marker: pytest.Mark) -> None:
         if name not in BY_NAME:
             fix = did_you_mean(name, BY_NAME, f"use one of {', '.join(BY_NAME)}")
             raise NotationError(f"the marker hloscope has no setting {name!r}", fix=fix)
-
-
-def arrange_devices(items: Iterable[pytest.Item], config: pytest.Config) -> None:
-    """Sets the number of CPU devices that JAX is started with, and keeps libtpu quiet and shareable.
-
-    JAX that was started already, by a conftest.py for example, keeps what it has.
-    """
-    from hloscope.program.environment import prepare_environment
-
-    prepare_environment(0, attached=True)
-    count = _asked(config) or max([_LEAST_DEVICES, *map(_marked, items)])
-    if "jax" not in sys.modules:
-        os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(count))
-        return
-    import jax
-
-    from hloscope.compiler.jax_internals import backends_are_initialised
-
-    if not backends_are_initialised():
-        jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
-
-
-def _asked(config: pytest.Config) -> int:
-    text = str(config.getini("hloscope_devices")).strip()
-    if text and not text.isdigit():
-        raise pytest.UsageError(f"hloscope_devices is {text!r} and should be a number")
-    return int(text or 0)
-
-
-def _marked(item: pytest.Item) -> int:
-    """Devices in the mesh of a test's marker; 0 where it names none, or one that the test itself will refuse."""
-    from hloscope.program.environment import most_devices
-
-    count = _in_mesh_of(item)
-    return count if count <= most_devices() else 0
-
-
-def _in_mesh_of(item: pytest.Item) -> int:
-    for marker in item.iter_markers("hloscope"):
-        mesh = marker.kwargs.get("mesh")
-        try:
-            if isinstance(mesh, str):
-                from hloscope.program.notation import parse_mesh
-
-                mesh = parse_mesh(mesh)
-            if isinstance(mesh, Mapping):
-                return prod(mesh.values())
-            if mesh is not None:
-                return int(mesh.size)
-        except (HloscopeError, AttributeError, TypeError, ValueError):
-            return 0  # the test itself will say what is wrong
-    return 0

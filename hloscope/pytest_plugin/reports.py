@@ -60,6 +60,12 @@ class CollectiveList(Sequence[Collective]):
         self._judged()
         return len(self.analysis.collectives)
 
+    def __bool__(self) -> bool:
+        """Whether anything moves; that something does is no expectation."""
+        if not self.analysis.collectives:
+            self._judged()
+        return bool(self.analysis.collectives)
+
     @front_door
     def __contains__(self, wanted: object) -> bool:
         """Whether there is such a collective: one of them, or what an expectation speaks of, surely or perhaps.
@@ -67,7 +73,8 @@ class CollectiveList(Sequence[Collective]):
         Raises:
             NotationError: The expectation is none, or names an axis that the mesh does not have.
         """
-        self._judged()
+        if isinstance(wanted, Collective | Contract | str):
+            self._judged()
         if not isinstance(wanted, Contract | str):
             return wanted in self.analysis.collectives
         expected = contract_of(wanted)
@@ -78,8 +85,11 @@ class CollectiveList(Sequence[Collective]):
         return all(chosen(self.analysis.collectives, selector, axes) for selector in expected.selectors)
 
     def __eq__(self, other: object) -> bool:
-        if not _is_discarded(sys._getframe(1)):
+        of_another = isinstance(other, CollectiveList) and other.analysis is not self.analysis
+        if (of_another or _are_expectations(other)) and not _is_discarded(sys._getframe(1)):
             self._judged()
+            if isinstance(other, CollectiveList):
+                other._judged()
         if _are_expectations(other):
             return self.verdict(other).holds
         if isinstance(other, CollectiveList):
@@ -147,10 +157,13 @@ class Report:
         return evaluate(contract_of(contract), self._analysis, root=self.root)
 
     def __eq__(self, other: object) -> bool:
-        if not _is_discarded(sys._getframe(1)):
+        of_another = isinstance(other, Report) and other._analysis is not self._analysis
+        if (of_another or isinstance(other, Contract)) and not _is_discarded(sys._getframe(1)):
             self.judged()
+            if isinstance(other, Report):
+                other.judged()
         if isinstance(other, Report):
-            return self.analysis == other.analysis
+            return self._analysis == other._analysis
         if isinstance(other, Contract):
             return self.verdict(other).holds
         return NotImplemented
@@ -181,11 +194,20 @@ def _surely_broken(verdict: Verdict) -> bool:
 
 
 def _is_discarded(frame: FrameType) -> bool:
-    """Whether what a frame is about to get from an operator is thrown away: `report == only(…)` without `assert`."""
-    following = (
-        instruction.opname for instruction in get_instructions(frame.f_code) if instruction.offset > frame.f_lasti
-    )
-    return next((name for name in following if name != "CACHE"), "") == "POP_TOP"
+    """Whether nobody looks at what a frame is about to get from an operator: `report == only(…)` without `assert`."""
+    instructions = [each for each in get_instructions(frame.f_code) if each.opname != "CACHE"]
+    following = [(each.opname, each.argval) for each in instructions if each.offset > frame.f_lasti]
+    match following:
+        case [("POP_TOP", _), *_]:
+            return True
+        case [("RETURN_VALUE", _), *_]:  # to pytest, which wants nothing from a test
+            return frame.f_code.co_name.startswith("test")
+        case [("STORE_FAST", name), *_]:
+            loads = [each.argval for each in instructions if "LOAD" in each.opname]
+            return not any(name in (loaded if isinstance(loaded, tuple) else (loaded,)) for loaded in loads)
+        case [("LOAD_CONST", _), ("BUILD_TUPLE", _), (_, name), *_]:  # assert (report == only(…), "words")
+            return str(name).lstrip("('").startswith("@py_assert")
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

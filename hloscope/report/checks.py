@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
@@ -18,7 +19,7 @@ from hloscope.analysis.places import split_place
 from hloscope.cells import shown_place
 from hloscope.contracts.checked import COULD_NOT_RUN, Checked
 from hloscope.contracts.judged import Figure, Judged, Judgement
-from hloscope.documents import SCHEMA, Schema, document
+from hloscope.documents import SCHEMA, Schema, document, plain
 from hloscope.findings import Finding, Severity, cause_of, with_others
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import column, hanging, message_line, table_lines
@@ -43,6 +44,7 @@ class CheckReport(Shown):
         command: The command that found it: `check`, or `analyze` for what rules find in one program.
         interrupted: Whether it was ended before all were checked.
         shard: The part of the targets that it is about, `1/4`; None for all that were asked for.
+        commit: The commit of the checkout; None where it is of none.
     """
 
     checks: tuple[Checked, ...]
@@ -51,6 +53,7 @@ class CheckReport(Shown):
     command: str = "check"
     interrupted: bool = False
     shard: str | None = None
+    commit: str | None = None
 
     def __repr__(self) -> str:
         return f"<Check: {self.headline}>"
@@ -294,6 +297,8 @@ class CheckDocument:
         checks: One for each target and slice.
         unused_baselines: Baseline files of no target, below the project's folder.
         shard: The part of the targets that it is about, `1/4`; None for all that were asked for.
+        commit: The commit of the checkout; None where it is of none.
+        seal: A checksum of all else, by which `hloscope merge-reports` sees whether somebody has edited it.
     """
 
     schema: Schema = SCHEMA
@@ -301,15 +306,29 @@ class CheckDocument:
     checks: tuple[CheckedTarget, ...]
     unused_baselines: tuple[str, ...]
     shard: str | None = None
+    commit: str | None = None
+    seal: str | None = None
+
+
+def seal_of(data: Mapping[str, object]) -> str:
+    """The seal of a document as plain data, whether it has one or not."""
+    others = {key: value for key, value in data.items() if key != "seal"}
+    return f"sha256:{hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()}"
 
 
 def as_document(report: CheckReport) -> CheckDocument:
     """One document: each target with its findings and its analysis."""
+    unsealed = _unsealed(report)
+    return replace(unsealed, seal=seal_of(plain(unsealed)))
+
+
+def _unsealed(report: CheckReport) -> CheckDocument:
     return CheckDocument(
         passed=not report.failed and not report.not_run,
         checks=tuple(_checked_target(checked, report) for checked in report.checks),
         unused_baselines=tuple(report.relative(str(path)) for path in report.unused_baselines),
         shard=report.shard,
+        commit=report.commit,
     )
 
 

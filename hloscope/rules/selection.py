@@ -114,10 +114,23 @@ def make_selection(
     return RuleSelection(
         select=select,
         ignore=ignore,
-        allows=tuple(parse_allow(text, known_rules=names, where=where) for text in allow),
+        allows=tuple(_allow(text, names, where) for text in allow),
         options=dict(_option(name, value) for name, value in options.items()),
         sources=NOTHING if root is None else Sources(root=root),
     )
+
+
+def _allow(text: str, known_rules: Sequence[str], where: str) -> Allow:
+    """An allow that accepts something in particular.
+
+    Raises:
+        NotationError: It cannot be read, or accepts whatever is found.
+    """
+    found = parse_allow(text, known_rules=known_rules, where=where)
+    if found.rule is None and found.selector.is_everything:
+        fix = "name a rule or a kind of collective, such as 'all-gather@X: weights of FSDP'"
+        raise NotationError(f"{where} {text!r} accepts whatever is found, so nothing could fail", fix=fix)
+    return found
 
 
 def judged(facts: Facts, selection: RuleSelection = DEFAULT_SELECTION) -> Analysis:

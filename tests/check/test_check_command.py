@@ -69,7 +69,7 @@ def test_the_bad_commit_fails_with_an_annotation_on_the_line(bad):
     )
     assert annotations[1].startswith(
         f"::error file=model.py,line={line},title=baseline-changed (block)::worse: an all-gather over model is new, "
-        "16.8 MB sent per step; the matmuls do more: "
+        "16.8 MB sent per step; the matmuls in block do more: "
     )
     assert done.stdout.endswith("hloscope check: 1 passed, 1 failed\n")
 
@@ -259,9 +259,7 @@ def test_a_damaged_baseline_and_one_of_no_target(says, good):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["check", "blok"], "'blok'"),
         (["accept", "blok"], "'blok'"),
-        (["check", "--config", "x.toml"], "x.toml"),
         (["diff", "block"], "1 program"),
         (["diff", "blok", "block"], "'blok'"),
     ],

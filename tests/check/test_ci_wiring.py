@@ -97,6 +97,9 @@ REFUSED = [
     {"TARGETS": "--help"},
     {"TARGETS": " \n "},
     {"TARGETS": "loss --no-strict"},
+    {"TARGETS": "*"},
+    {"TARGETS": "# loss"},
+    {"CONFIG": "no-such.toml"},
     {"STRICT": "no"},
     {"STRICT": ""},
     {"REPORTS": "no-such-*.json"},
@@ -117,7 +120,7 @@ def test_inputs_of_the_action_that_would_check_less_fail_it(action, inputs):
     assert "last run" not in (action.summary.read_text() if action.summary.exists() else "")
 
 
-@pytest.mark.parametrize("shard", ["3/2", "x", "0/2"])
+@pytest.mark.parametrize("shard", ["3/2", "x", "0/2", "1/3"])
 def test_a_shard_that_is_none_fails_the_action(action, shard):
     action.run("check", SHARD=shard)
     assert action.status() == 2

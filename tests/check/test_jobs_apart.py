@@ -6,6 +6,7 @@ import re
 import signal
 import time
 from concurrent.futures import Future
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,59 @@ def test_processes_of_a_check_share_what_they_find_of_a_shared_cache(tmp_path, m
     monkeypatch.setattr(remote_store, "_opened_address", lambda _: 1 / 0)
     with jobs_apart._environment(cached=True) as environment:
         assert "HLOSCOPE_REMOTE_CACHE" not in environment
+
+
+COUNTED = """\
+import os, pathlib, time
+pathlib.Path("imports").open("a").write(__name__ + "\\n")
+
+
+def f(x):
+    return x * 2
+
+
+def dies(x):
+    os.abort()
+
+
+def hangs(x):
+    time.sleep(3600)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.tpu_compiler
+def test_a_module_is_imported_once_and_what_dies_or_hangs_costs_only_itself(tmp_path):
+    table = '[targets.{0}]\nfunction = "{1}.py:{2}"\ncontract = "all-gather@X"\nbaseline = false\n{3}'
+    targets = [(f"{module}{number}", module, "f", "") for number in range(3) for module in ("one", "two")]
+    targets[1:1] = [("dies", "one", "dies", ""), ("hangs", "one", "hangs", "timeout = 4\n")]
+    project(tmp_path, "".join(table.format(*target) for target in targets))
+    for module in ("one", "two"):
+        (tmp_path / f"{module}.py").write_text(COUNTED)
+    code, found = Repository(tmp_path, tmp_path / "cache").document("check", "--jobs", 1)
+    assert code == 2
+    assert {name for name, check in found.items() if not check["passed"]} == {"dies", "hangs"}
+    imports = (tmp_path / "imports").read_text().split()
+    # Again in the process that takes the place of one that died, and of one that was ended.
+    assert {module: imports.count(module) for module in ("one", "two")} == {"one": 3, "two": 1}
+
+
+def test_targets_of_one_module_share_a_process(tmp_path, monkeypatch):
+    modules = ("one", "two", "three")
+    table = '[targets.{0}-{1}]\nfunction = "{0}.py:f"\n'
+    targets = [table.format(module, number) for number in range(4) for module in modules]
+    imported: dict[WorkerPool, list[str]] = {}
+
+    def submitted(pool, _environment, _limit, _run, _start, job, **_kwargs):
+        imported.setdefault(pool, []).append(job.target.function)
+        future = Future()
+        future.set_result(Outcome(job=job, error="its own"))
+        return future
+
+    monkeypatch.setattr(WorkerPool, "submit_in", submitted)
+    jobs = jobs_of(read_project(project(tmp_path, "".join(targets))), ())
+    assert [outcome.job for outcome in run_jobs(jobs, workers=2)] == list(jobs)
+    assert len(imported) == 2
+    changes = sum(len(list(groupby(functions))) for functions in imported.values())
+    assert changes <= 4  # three modules, of which both processes may share the last
+    assert max(map(len, imported.values())) <= 8

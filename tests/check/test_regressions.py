@@ -54,7 +54,7 @@ CASES = {
             ),
         ),
         "better",
-        "the matmuls do less",
+        "the matmuls in embedded do less",
         None,
     ),
     "a comment": Case((("def embedded(", "# a comment\n\n\ndef embedded("),), "same", "", None),
@@ -71,7 +71,7 @@ CASES = {
     "a constraint dropped": Case(
         (('    gates = jax.lax.with_sharding_constraint(gates, P("data", None, "model"))\n', ""),),
         "worse",
-        "the matmuls do more",
+        "the matmuls in gated do more",
         "gates = x @ gate",
         "gates",
     ),
@@ -101,13 +101,13 @@ CASES = {
             ),
         ),
         "worse",
-        "the matmuls do more",
+        "the matmuls in adapted do more",
         'params["narrow"]',
     ),
     "the vocabulary over another axis": Case(
         (('embed = "f32[4096@model,512]"', 'embed = "f32[4096@data,512]"'),), "worse", "over data", None
     ),
-    "eight more matmuls": Case((("range(1)", "range(9)"),), "worse", "the matmuls do more", "x @ mix"),
+    "eight more matmuls": Case((("range(1)", "range(9)"),), "worse", "the matmuls in mixed do more", "x @ mix"),
 }
 
 

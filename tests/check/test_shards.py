@@ -84,6 +84,7 @@ def sharded(tmp_path_factory):
 
 def without_times(path):
     document = json.loads(path.read_text())
+    del document["seal"]
     for check in document["checks"]:
         del check["seconds"], check["compile_from"]
     return document
@@ -106,31 +107,3 @@ def test_what_is_in_no_report_has_not_passed(sharded, says):
     done = sharded.run("merge-reports", "shard-1.json", "shard-3.json", "--format", "junit")
     assert done.returncode == 2
     says(sharded.run("merge-reports", "shard-1.json", "shard-3.json").stdout.partition("ok ")[0])
-
-
-@pytest.mark.tpu_compiler
-@pytest.mark.parametrize(
-    ("files", "text"),
-    [
-        (("shard-1.json", "whole.json"), None),
-        (("text.json",), "no JSON"),
-        (("other.json",), '{"schema": 2, "collectives": []}'),
-        (("nowhere.json",), None),
-    ],
-)
-def test_what_is_no_set_of_reports_is_refused(sharded, says, files, text):
-    if text is not None:
-        (sharded.folder / files[0]).write_text(text)
-    done = sharded.run("merge-reports", *files)
-    assert done.returncode == 2
-    says(done.stderr)
-
-
-@pytest.mark.tpu_compiler
-def test_a_report_of_another_state_is_refused(sharded, says):
-    document = json.loads((sharded.folder / "shard-1.json").read_text())
-    document["checks"][0]["name"] = "renamed"
-    (sharded.folder / "older.json").write_text(json.dumps(document))
-    done = sharded.run("merge-reports", "older.json")
-    assert done.returncode == 2
-    says(done.stderr.replace(str(sharded.folder), "FOLDER"))

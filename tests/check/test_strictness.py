@@ -10,7 +10,6 @@ from click.testing import CliRunner
 import hloscope
 from hloscope.ci import is_ci
 from hloscope.cli import group
-from hloscope.contracts.notation import read_contract
 
 HLO = """\
 HloModule m, num_partitions=8
@@ -130,10 +129,3 @@ def test_the_same_in_python(says, repository, monkeypatch):
         hloscope.accept()
     says(str(caught.value))
     assert hloscope.accept(in_ci=True)[0].state == "written"
-
-
-@pytest.mark.parametrize("limit", ["exposed <= 100%", "exposed <= 250 %"])
-def test_what_cannot_fail_is_refused(says, limit):
-    with pytest.raises(hloscope.NotationError) as caught:
-        read_contract(limit)
-    says(str(caught.value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import io
 import re
 from dataclasses import replace
@@ -142,7 +143,8 @@ def test_another_mesh_slice_or_less_understood(says):
     (other,) = changes(BOTH, program(*BOTH.collectives, mesh=("X=2", "Y=4"), memory=MEMORY))
     unread = replace(BOTH, unmodelled=(Unmodelled(what="a", effect="b"),))
     (less,) = changes(BOTH, unread)
-    assert changes(unread, BOTH) == []
+    assert [cause.judgement for cause in judged(unread, BOTH).causes] == ["better"]  # as an edited baseline would be
+    assert changes(replace(unread, versions={**VERSIONS, "hloscope": "0.0.9"}), BOTH) == []  # which understood less
     says([other, less])
 
 
@@ -230,7 +232,6 @@ def test_a_changed_digit_in_a_file_of_the_first_version_is_refused(position, dig
     ("old", "new", "line", "column"),
     [
         ("hloscope baseline 2", "hloscope baseline 3", 1, 1),
-        ("hloscope baseline 2\n", "hloscope baseline 2\r\n", 1, 1),
         ("25,165,824 B payload", "25,165,82x B payload", 8, 43),
         ("all-gather@X ", "all-gahter@X ", 8, 1),
         ("mesh: X=4,Y=2", "mesh: X=4,Y=two", 5, 7),
@@ -254,10 +255,38 @@ def test_files(says, tmp_path):
     assert path.read_text() == TEXT
     assert read_baselines(path)[0].rows == baseline_of(BOTH, root=ROOT).rows
     assert [file.name for file in path.parent.iterdir()] == ["step.txt"]
+    path.write_bytes(TEXT.replace("\n", "\r\n").encode())  # as git on Windows makes them
+    assert read_baselines(path)[0] == baseline_of(BOTH, root=ROOT)
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(HloscopeError) as caught:
         read_baselines(path)
     says(caught)
+
+
+def test_a_full_disk_is_named_and_costs_no_baseline(says, tmp_path, monkeypatch):
+    path = tmp_path / "step.txt"
+    path.write_text(TEXT)
+
+    def full(file, *_args, **_kwargs):
+        file.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(HloscopeError) as caught:
+        write_baselines(path, [baseline_of(BOTH)])
+    says(caught)
+    assert path.read_text() == TEXT
+    assert [file.name for file in tmp_path.iterdir()] == ["step.txt"]
+
+
+def test_what_a_baseline_does_not_say_is_named(says):
+    """As somebody would leave it out who wants to be judged by less."""
+    then = baseline_of(BOTH)
+    compared = judge(
+        replace(then, memory=replace(then.memory, peak_bytes=None, generated_code_bytes=None)), BOTH
+    ).judged
+    assert compared.judgement is Judgement.BETTER
+    says([cause.message for cause in compared.causes])
 
 
 def test_a_baseline_of_what_cannot_move_is_told(says, tmp_path):

@@ -193,6 +193,7 @@ ARRAY = "   = fix: write, for example, bf16[8@X,2048]"
         ("f32[8]{Q:X}", 8, ['"Q"']),
         ("f32[8]{U:X,U:Y}", 12, ['"U"', "twice", "{U:(X,Y)}"]),
         ("f32<vmem>[8]", 5, ['"vmem"', "<host>"]),
+        ("{'w': f32[8@X]}", 1, ["pytree", "itself"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -9,21 +9,8 @@ import sys
 from itertools import takewhile
 
 import pytest
+from plugin_examples import HLO
 
-HLO = """\
-HloModule m, num_partitions=8
-
-sum {
-  x = f32[] parameter(0)
-  y = f32[] parameter(1)
-  ROOT add = f32[] add(x, y)
-}
-
-ENTRY main {
-  p = f32[16,128] parameter(0)
-  ROOT r = f32[16,128] all-reduce(p), channel_id=1, replica_groups=[2,4]<=[8], use_global_device_ids=true, to_apply=sum
-}
-"""
 PREAMBLE = """
 import pytest
 from hloscope.contracts import all_gather, all_reduce, none, only
@@ -515,16 +502,13 @@ class TestJudged:
 """
 
 
-def test_a_test_that_asserts_nothing_fails_in_ci(says, hlo_suite, monkeypatch):
+def test_a_test_that_asserts_nothing_is_noted_on_a_desk(says, hlo_suite, monkeypatch):
     alone = hlo_suite(IDLE)
     alone.assert_outcomes(passed=4)
     lines = [line for line in alone.stdout.lines if "(fails in CI)" in line]
     assert len(lines) == 4
+    says("\n".join(lines))
     monkeypatch.setenv("CI", "true")
-    guarded = hlo_suite(IDLE, "--no-header")
-    guarded.assert_outcomes(failed=4)
-    said = [line for line in guarded.stdout.lines if line.startswith(("nothing of", "the fixture"))]
-    says("\n".join(said))
     hlo_suite(IDLE, "--no-hloscope-strict").assert_outcomes(passed=4)
 
 
@@ -535,31 +519,9 @@ def test_a_test_that_asserts_something_passes_in_ci(hlo_suite, monkeypatch):
     assert not [line for line in result.stdout.lines if "CI" in line]
 
 
-def test_an_expectation_over_an_axis_that_is_not_there_is_a_mistake(says, hlo_suite):
-    result = hlo_suite(
-        """
-@pytest.mark.hloscope(mesh=MESH)
-class TestMistakes:
-    def test_unequal(self, hlo):
-        assert hlo.analyze("step.hlo") != only(all_reduce("nosuchaxis"))
-
-    def test_not_in(self, hlo):
-        assert all_gather("Fsdp") not in hlo.analyze("step.hlo").collectives
-
-    def test_no_member(self, hlo):
-        assert none() not in hlo.analyze("step.hlo").collectives
-"""
-    )
-    result.assert_outcomes(failed=3)
-    says("\n".join(line for line in result.stdout.lines if re.match(r"E +(hloscope\.\S*Error|= fix|error)", line)))
-
-
-def test_ci_writes_no_baselines_and_leaves_none_behind(says, hlo_suite, suite, pytester, monkeypatch):
+def test_ci_writes_baselines_when_told_and_leaves_none_behind(hlo_suite, suite, pytester, monkeypatch):
     hlo_suite(BASELINE, "--hloscope-update").assert_outcomes(passed=2)
     monkeypatch.setenv("CI", "true")
-    refused = suite("--hloscope-update")
-    assert refused.ret == pytest.ExitCode.USAGE_ERROR
-    says("\n".join(refused.stderr.lines))
     suite("--hloscope-update", "--accept-in-ci").assert_outcomes(passed=2)
     assert suite().ret == 0
     (pytester.path / "hloscope_baselines" / "test_model" / "test_gone.txt").write_text("")

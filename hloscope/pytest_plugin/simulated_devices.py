@@ -1,0 +1,66 @@
+"""The simulated devices that a session needs, arranged before JAX starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from math import prod
+
+import pytest
+
+from hloscope.errors import HloscopeError
+
+_LEAST_DEVICES = 8
+
+
+def arrange_devices(items: Iterable[pytest.Item], config: pytest.Config) -> None:
+    """Sets the number of CPU devices that JAX is started with, and keeps libtpu quiet and shareable.
+
+    JAX that was started already, by a conftest.py for example, keeps what it has.
+    """
+    from hloscope.program.environment import prepare_environment
+
+    prepare_environment(0, attached=True)
+    count = _asked(config) or max([_LEAST_DEVICES, *map(_marked, items)])
+    if "jax" not in sys.modules:
+        os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(count))
+        return
+    import jax
+
+    from hloscope.compiler.jax_internals import backends_are_initialised
+
+    if not backends_are_initialised():
+        jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
+
+
+def _asked(config: pytest.Config) -> int:
+    text = str(config.getini("hloscope_devices")).strip()
+    if text and not text.isdigit():
+        raise pytest.UsageError(f"hloscope_devices is {text!r} and should be a number")
+    return int(text or 0)
+
+
+def _marked(item: pytest.Item) -> int:
+    """Devices in the mesh of a test's marker; 0 where it names none, or one that the test itself will refuse."""
+    from hloscope.program.environment import most_devices
+
+    count = _in_mesh_of(item)
+    return count if count <= most_devices() else 0
+
+
+def _in_mesh_of(item: pytest.Item) -> int:
+    for marker in item.iter_markers("hloscope"):
+        mesh = marker.kwargs.get("mesh")
+        try:
+            if isinstance(mesh, str):
+                from hloscope.program.notation import parse_mesh
+
+                mesh = parse_mesh(mesh)
+            if isinstance(mesh, Mapping):
+                return prod(mesh.values())
+            if mesh is not None:
+                return int(mesh.size)
+        except (HloscopeError, AttributeError, TypeError, ValueError):
+            return 0  # the test itself will say what is wrong
+    return 0
