@@ -51,7 +51,7 @@ def analyze(
 
     Args:
         target: A function (plain, jitted or shard_mapped; a partial, a method, a Flax NNX module, a factory), its name
-            as `module:fn` or `file.py:fn`; what JAX hands out: `jax.stages.Traced`, `Lowered` or `Compiled`, or
+            as `module:fn` or `file.py:fn`; what JAX returns: `jax.stages.Traced`, `Lowered` or `Compiled`, or
             `jax.export.Exported`; or the path of a file of HLO, which may be compressed or serialized, or of a folder
             that XLA dumped into, of which the largest module is taken.
         args: One entry per positional argument: a notation (`bf16[8@X,2048@Y]`), a pytree of notations,

@@ -76,7 +76,7 @@ def check(
             `dask://HOST:PORT`. By default in processes of this machine.
         shard: Of names: the part of them that is checked, `1/4` to `4/4`; `merge_reports` joins the reports.
         strict: Whether what loosens the check fails it: a baseline file that is missing or belongs to no target, an
-            allowance of which nothing is found. By default where `CI` is set.
+            `allow` that matches nothing. By default where `CI` is set.
         changes: Which changes of baselines fail: `increase` for those that are worse or lose something, or `any`.
         {options}
 

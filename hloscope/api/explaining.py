@@ -69,9 +69,9 @@ def explain(
         >>> hloscope.explain("model.py:step", collective="all-gather.8", try_s=300)[0].trials
 
     Args:
-        target: As for `analyze`; or what that found, of which nothing is compiled, so that no change is tried.
+        target: As for `analyze`; or what that found: then nothing is compiled, and no change is tried.
         args: One entry per positional argument, as for `analyze`.
-        collective: Which to tell: the name of one, such as `all-gather.8`; the number in front of its row in the
+        collective: Which to explain: the name of one, such as `all-gather.8`; the number in front of its row in the
             report, where `found.collectives[0]` is 1; one of `found.collectives`; a selector such as
             `all-gather@fsdp`, as `found[…]` takes it, for all that it speaks of; or `all`. A name goes before a
             selector. By default changes are tried against the one that moves most.

@@ -459,14 +459,7 @@ def _outcome(future: Future[Outcome], job: Job) -> Outcome:
 
 @cache
 def _prepare(root: Path, attached: bool, checkout: Checkout | None, search_path: tuple[str, ...]) -> None:
-    """Prepares a process before JAX is imported.
-
-    Args:
-        root: The project's folder.
-        attached: Whether it keeps JAX's real devices.
-        checkout: The older state of the repository that its targets are of; None for the working tree.
-        search_path: `sys.path` of the process that asks.
-    """
+    """Prepares a process for jobs of a `_Kind` before JAX is imported."""
     from hloscope.program.environment import DEFAULT_DEVICES, prepare_environment
 
     os.chdir(root)

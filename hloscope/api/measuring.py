@@ -56,7 +56,7 @@ def measure(
     Args:
         target: A function that another process can import, or its name: `module:fn`, `file.py:fn`.
         args: One entry per positional argument, as for `analyze`.
-        on: `tpu` for what is attached; `cpu` for simulated devices, of which nothing is predicted.
+        on: `tpu` for what is attached; `cpu` for simulated devices, without a prediction.
         runs: Runs that are profiled.
         keep: The folder in which the profile is kept; by default it is not.
         {options}
@@ -94,7 +94,7 @@ def measure_function(
     Args:
         target: `module:fn` or `file.py:fn`.
         facts: How to call it.
-        on: `tpu` for what is attached; `cpu` for simulated devices, of which nothing is predicted.
+        on: `tpu` for what is attached; `cpu` for simulated devices, without a prediction.
         runs: Runs that are profiled.
         folder: Where the profile is kept; None keeps none.
         stage: Called with what is happening.

@@ -305,7 +305,7 @@ def write_formatted(subject: str, format_name: str, found: object, output: str |
 def _check_output(format_name: str, output: str | None) -> None:
     check_output(output, OF_FILES.get(format_name, "file"))
     if format_name in OF_FILES and output in (None, "-") and sys.stdout.isatty():
-        raise HloscopeError("this format is no text for a terminal", fix="name a file: -o FILE")
+        raise HloscopeError("this format is binary", fix="name a file: -o FILE")
 
 
 def _write_files(files: Files, output: str | None) -> None:

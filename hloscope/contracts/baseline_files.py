@@ -149,7 +149,7 @@ class _Reader:
         if self._lines[0] == FIRST_TITLE:
             return (self._first(),)
         if self._lines[0] != TITLE:
-            what = "this is no baseline that this version of hloscope reads"
+            what = "this is not a baseline that this version of hloscope reads"
             self._refuse(what if any(self._lines) else "the baseline is empty", f"the first line should be: {TITLE}")
         found: list[Baseline] = []
         section = _Section()

@@ -199,7 +199,7 @@ def _axes(axes: Axes) -> tuple[str, ...] | None:
 
 def _place(source: object) -> str:
     if not isinstance(source, str) or not source.strip() or "\n" in source or {'"', "'"} <= set(source):
-        raise NotationError(f"{source!r} is no place in the code", fix='write "model/attention.py" or "moe.py:40"')
+        raise NotationError(f"{source!r} is not a place in the code", fix='write "model/attention.py" or "moe.py:40"')
     return source
 
 

@@ -80,7 +80,7 @@ PAGES: tuple[RuleDoc, ...] = (
     page_of_finding(
         NOTHING_EXPECTED,
         "A target has neither a contract nor a baseline.",
-        "fails targets of which nothing is expected.",
+        "fails targets without any expectation.",
         "their check could not fail.",
         "[tool.hloscope.targets.step] with a function and no contract, before `hloscope accept`.",
         "a contract, or a baseline.",

@@ -269,7 +269,7 @@ def _banned(ban: Ban, moving: Sequence[Collective], at_least_ok: bool) -> Iterat
     perhaps = [collective for collective, fit in fits if fit is Fit.MAYBE]
     if perhaps and not at_least_ok:
         found = found_words(perhaps)
-        message = f"{found} may be what {format_clause(ban)} forbids, and the text does not tell"
+        message = f"{found} may be what {format_clause(ban)} forbids, but the text does not say"
         yield doubtful(message, format_clause(ban), found, perhaps)
 
 
@@ -384,7 +384,7 @@ def _found(limit: Limit, analysis: Analysis) -> tuple[int | None, str]:
     time = analysis.time
     if limit.quantity is Quantity.HBM:
         peak = analysis.memory.peak_bytes
-        return peak, "HLO text does not tell what the compiler allocates" if peak is None else format_capacity(peak)
+        return peak, "HLO text does not say what the compiler allocates" if peak is None else format_capacity(peak)
     if time is None or (limit.share and not time.step_us):
         return None, _NOT_PRICED
     if limit.share:

@@ -218,7 +218,7 @@ def _repeated(clause: Expectation | Trips) -> NotationError:
     return NotationError(
         f"{format_selector(clause.selector)} is expected twice",
         why="each collective is held against one expectation",
-        fix='join the two, or tell them apart by their place: in "file.py:12"',
+        fix='join the two, or distinguish them by their place: in "file.py:12"',
     )
 
 

@@ -86,7 +86,9 @@ def read_contract(value: object, *, where: str = "contract") -> Contract:
     joined = Contract()
     for index, line in enumerate(value, start=1):
         if not isinstance(line, str):
-            raise NotationError(f"{line!r} is no line of a contract", where=where, fix='write "all-reduce@Y <= 32KiB"')
+            raise NotationError(
+                f"{line!r} is not a line of a contract", where=where, fix='write "all-reduce@Y <= 32KiB"'
+            )
         entry = f"{where}, entry {index}"
         try:
             joined &= parse_contract(line, where=entry)
@@ -266,7 +268,7 @@ class _ContractSource(QuotedText):
     def _refuse(self, error: UnexpectedInput, start: str) -> NoReturn:
         position, found = self._found(error)
         raise self.error(
-            "this is no contract" if start == "contract" else "this names no collectives",
+            "this is not a contract" if start == "contract" else "this names no collectives",
             position,
             why=found + expected_by(error, _WORDS),
             fix=self._suggestion(position) or f"write, for example, {_EXAMPLES[start]}",

@@ -44,7 +44,7 @@ def parse_amount(text: str, units: Units, *, where: str, column: int = 1, line: 
     example = " or ".join(_EXAMPLES[unit] for unit in units if unit in _EXAMPLES)
     found = _AMOUNT.fullmatch(text)
     if found is None:
-        raise error(f"{text.strip()!r} is no amount", 0, f"write, for example, {example}")
+        raise error(f"{text.strip()!r} is not an amount", 0, f"write, for example, {example}")
     unit = _OTHER_NAMES.get(found["unit"], found["unit"])
     if not unit:
         raise error(f"the amount {text.strip()} has no unit", found.end("number"), f"write, for example, {example}")
@@ -55,7 +55,9 @@ def parse_amount(text: str, units: Units, *, where: str, column: int = 1, line: 
     amount = Decimal(found["number"].replace("_", "")) * units[unit]
     if amount != int(amount):
         least = min(units, key=lambda name: units[name])
-        raise error(f"{text.strip()} is no whole number of {least}", 0, f"give it in {least}: {int(amount) + 1}{least}")
+        raise error(
+            f"{text.strip()} is not a whole number of {least}", 0, f"give it in {least}: {int(amount) + 1}{least}"
+        )
     return int(amount)
 
 

@@ -153,7 +153,7 @@ def _not_understood(analysis: Analysis) -> Iterator[Breach]:
     if unread:
         return
     if any(collective.kind is Kind.OPAQUE for collective in analysis.collectives):
-        message = "a kernel communicates by itself, and the text does not tell what it sends"
+        message = "a kernel communicates by itself, but the text does not say what it sends"
         yield doubtful(message, expected, "opaque communication")
     elif (bound := analysis.totals.bound) in (Bound.AT_LEAST, Bound.UNKNOWN):
         yield doubtful("what moves is not known exactly", expected, f"totals that are a bound: {bound}")

@@ -89,7 +89,7 @@ def placed_mesh(
     if traffic is None:
         notes = (*notes, "what crosses the links is not known")
     elif traffic.unpriced:
-        notes = (*notes, f"not counted, because nothing tells their way: {', '.join(traffic.unpriced)}")
+        notes = (*notes, f"not counted, because their route is unknown: {', '.join(traffic.unpriced)}")
     return PlacedMesh(
         slice=chosen,
         torus=Torus.of(chosen),

@@ -74,7 +74,7 @@ def parse_array(text: str, dims: Mapping[str, int] = _NO_DIMS) -> ArraySpec:
     source = Source(text, "array type", "bf16[8@X,2048]")
     if text.lstrip().startswith(("{", "(", "[")):
         fix = 'write the pytree itself, its arrays as text: { w = "bf16[8@X,2048]" } in TOML, {"w": …} in Python'
-        raise source.error("a pytree as text is no array type", 0, fix=fix)
+        raise source.error("a pytree as text is not an array type", 0, fix=fix)
     tree = source.parse("array")
     dimensions = subtrees_of(tree, "dimension")
     sizes = [tokens_of(dimension, "size") for dimension in dimensions]

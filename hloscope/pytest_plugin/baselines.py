@@ -47,7 +47,7 @@ def against_test(
     root, path = node.config.rootpath, baseline_path(node.path, node.nodeid, name)
     shown = _shown(path, node.config)
     if path in used:
-        fix = 'tell them apart: baseline(…, name="forward")'
+        fix = 'distinguish them: baseline(…, name="forward")'
         return f"the baseline {shown} is used twice by one test\n   = fix: {fix}"
     used.add(path)
     node.user_properties.append((PROPERTY, str(path)))

@@ -106,7 +106,7 @@ def against_source(
     """
     if not isinstance(expected, str):
         fix = f"{_LITERAL}; any other contract goes with hlo.expect(report, …)"
-        raise NotationError(f"the expectation is no text: {expected!r}", fix=fix)
+        raise NotationError(f"the expectation is not text: {expected!r}", fix=fix)
     root = node.config.rootpath
     old = _NOTHING if _is_empty(expected) else parse_contract(expected, where="expectation")
     verdict = evaluate(old, analysis, root=root)
@@ -223,7 +223,7 @@ def _check_text(call: ast.Call, expected: str) -> None:
     if stands != expected:
         what = f"it is {ast.unparse(given)}" if given is not None else "it is among * or ** arguments"
         raise HloscopeError(
-            "the expectation cannot be written: its text is no string in quotes", why=what, fix=_LITERAL
+            "the expectation cannot be written: its text is not a string literal", why=what, fix=_LITERAL
         )
 
 

@@ -228,7 +228,7 @@ class Failure:
         breaches = self.verdict.breaches
         messages = [f"{breach.kind}: {breach.message}" for breach in breaches[:_BREACHES_SHOWN]]
         hidden = len(breaches) - len(messages)
-        return [self.expectation, *messages, *([f"and {hidden} more"] if hidden else []), "told in full below"]
+        return [self.expectation, *messages, *([f"and {hidden} more"] if hidden else []), "reported in full below"]
 
 
 def failure_of(left: object, right: object) -> Failure | None:

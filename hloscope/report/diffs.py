@@ -165,7 +165,7 @@ class DiffDocument(Shown, Compared):
 
     @front_door
     def fails(self, fail_on: str = "increase", *, at_least_ok: bool = False) -> bool:
-        """Whether there is such a change, or not everything is known, so that nobody can tell.
+        """Whether there is such a change, or not everything is known, so that the answer is unknown.
 
         Args:
             fail_on: As for `broken`.

@@ -154,7 +154,7 @@ def report_of(found: Shown, format_name: str, **how: Any) -> str:
     _check_known(found, "grouping", how["group_by"], (None, *GROUPINGS))
     if format_name in OF_FILES:
         raise NotationError(
-            f"the format {format_name!r} is no text",
+            f"the format {format_name!r} is not text",
             fix=f"write it to a {OF_FILES[format_name]}: save(path, {format_name!r})",
         )
     text = render(found._subject(), format_name, found._rendered(), Canvas(**how))

@@ -54,5 +54,6 @@ class CollectiveOnCriticalPath(BuiltinRule, name="collective-on-critical-path", 
                     collective,
                     f"{over_axes(collective)} takes {format_time(time_us)} of a critical path of at least "
                     f"{format_time(path.time_us)}, which no reordering of the same instructions shortens",
-                    fix="take it off the path: another sharding, a collective matmul, or data that is ready earlier",
+                    fix="move it off the critical path: another sharding, a collective matmul, or data that is ready "
+                    "earlier",
                 )

@@ -23,7 +23,7 @@ class Facts:
 
     Attributes:
         analysis: What reports show.
-        module: The parsed HLO; None where only an analysis is at hand.
+        module: The parsed HLO; None where there is only an analysis.
         slice: The slice that the program runs on, with its chip; None where none is named.
         kernel_costs: What the user says that kernels cost, in operations and bytes, by their names.
     """

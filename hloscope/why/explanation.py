@@ -98,7 +98,7 @@ class Explanations(tuple[Explanation, ...], Shown):
     """The explanations of several collectives, most bytes per step first.
 
     Attributes:
-        everything: Whether the report tells all in full, and not the first with a list of the others.
+        everything: Whether the report shows all in full, and not the first with a list of the others.
     """
 
     everything: bool

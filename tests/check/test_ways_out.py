@@ -146,7 +146,7 @@ TARGETS_FILE = {
     ),
     "a table that is misspelt": Try("unknown key 'target'", config("targets.twin", "target.twin")),
     "a key that is misspelt": Try("unknown key 'contrakt'", config(CONTRACT, CONTRACT.replace("contract", "contrakt"))),
-    "a key twice": Try("is no TOML", key('contract = "*"')),
+    "a key twice": Try("is not valid TOML", key('contract = "*"')),
     "a target taken out": Try("step.txt is the baseline of no target", written("pyproject.toml", TWIN)),
     "a target renamed": Try("has no baseline file", config("targets.step", "targets.stop"), errors=2),
     "a target skipped": Try("unknown key 'skip'", key("skip = true")),
@@ -214,12 +214,12 @@ ALLOWANCES = {
         "all-reduce@Y:   ": "does not say what is allowed and why",
         ": because": "does not say what is allowed and why",
         "": "does not say what is allowed and why",
-        "small-colectives: later": "no rule and no kind of collective",
-        "small-collectives@typo: later": "nothing of it was found",
-        "small-collectives: later": "nothing of it was found",
+        "small-colectives: later": "neither a rule nor a kind of collective",
+        "small-collectives@typo: later": "it matches nothing",
+        "small-collectives: later": "it matches nothing",
     }.items()
 } | {
-    "allow without fail-on": Try("nothing that they find fails this check", key('allow = ["all-reduce@Y: sums"]')),
+    "allow without fail-on": Try("no finding of a rule fails this check", key('allow = ["all-reduce@Y: sums"]')),
 }
 
 BASELINES = {
@@ -298,15 +298,15 @@ COMMAND_LINE = {
     "another targets file": Try(
         "baseline of no target", written("other.toml", OTHER), ("check", "--config", "other.toml")
     ),
-    "shard 0/0": Try("'0/0' is no shard", arguments=("check", "--shard", "0/0")),
-    "shard 5/4": Try("'5/4' is no shard", arguments=("check", "--shard", "5/4")),
+    "shard 0/0": Try("'0/0' is not a shard", arguments=("check", "--shard", "0/0")),
+    "shard 5/4": Try("'5/4' is not a shard", arguments=("check", "--shard", "5/4")),
     "a shard of nothing": Try("3 shards of 2 targets", arguments=("check", "--shard", "1/3")),
-    "no shard": Try("'' is no shard", arguments=("check", "--shard", "")),
+    "no shard": Try("'' is not a shard", arguments=("check", "--shard", "")),
     "no jobs": Try("--jobs", arguments=("check", "--jobs", "0")),
     "changes that are none": Try("--fail-on", arguments=("check", "--fail-on", "never")),
     "rules on the command line": Try("--select", arguments=("check", "--select", "none")),
     "a format that is none": Try("--format", arguments=("check", "--format", "green")),
-    "a report in no folder": Try("no folder that exists", arguments=("check", "--write", "junit=gone/x.xml")),
+    "a report in no folder": Try("does not exist", arguments=("check", "--write", "junit=gone/x.xml")),
     "accepting in CI": Try("not written in continuous integration", arguments=("accept", "--all")),
     "accepting one change in CI": Try("not written in continuous", arguments=("accept", "--only", "step")),
 }
@@ -318,24 +318,24 @@ MERGED = {
     ),
     "no report": Try("REPORT.json", arguments=("merge-reports",)),
     "a report that is not there": Try("cannot be read", arguments=(*MERGE, "3.json")),
-    "a report without text": Try("is no JSON", written("2.json", ""), MERGE),
-    "an empty report": Try("is no report of hloscope", written("2.json", "{}"), MERGE),
+    "a report without text": Try("is not valid JSON", written("2.json", ""), MERGE),
+    "an empty report": Try("is not a report of hloscope", written("2.json", "{}"), MERGE),
     "a report that says that it passed": Try(
-        "its seal", report(lambda found: found.update(passed=True, checks=[])), MERGE
+        "the seal", report(lambda found: found.update(passed=True, checks=[])), MERGE
     ),
     "a report without a collective": Try(
-        "its seal", report(lambda found: program_of(found).update(collectives=[])), MERGE
+        "the seal", report(lambda found: program_of(found).update(collectives=[])), MERGE
     ),
-    "a report without its time": Try("its seal", report(lambda found: program_of(found).update(time=None)), MERGE),
-    "a report without a seal": Try("its seal", report(lambda found: found.pop("seal")), MERGE),
-    "a report of fewer shards": Try("its seal", report(lambda found: found.update(shard=None)), MERGE),
+    "a report without its time": Try("the seal", report(lambda found: program_of(found).update(time=None)), MERGE),
+    "a report without a seal": Try("the seal", report(lambda found: found.pop("seal")), MERGE),
+    "a report of fewer shards": Try("the seal", report(lambda found: found.update(shard=None)), MERGE),
     "a report without its analysis": Try(
         "step was not checked",
         report(lambda found: found["checks"][0].update(analysis=None, error=None), sealed=True),
         MERGE,
     ),
     "a report of another target": Try(
-        "has the target 'renamed'",
+        "has the unknown target 'renamed'",
         report(lambda found: found["checks"][0].update(name="renamed"), sealed=True),
         MERGE,
     ),

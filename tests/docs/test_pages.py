@@ -22,9 +22,9 @@ LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]*)\)")
 TOCTREE = re.compile(r"(?ms)^```\{toctree\}\n(.*?)^```$")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z_-]+")
 OPTIONS_OF_OTHERS = set(
-    "--port --fit --nthreads --no-deps --steps --config --xla_dump_to --xla_dump_hlo_pass_re --help".split()
+    "--logdir --port --fit --nthreads --no-deps --steps --config --xla_dump_to --xla_dump_hlo_pass_re --help".split()
 )
-"""Options of pip, dask, git and users' scripts."""
+"""Options of XProf, pip, dask, git and users' scripts."""
 
 
 def slug(heading: str) -> str:

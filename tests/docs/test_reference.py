@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 SOURCES = sorted((ROOT / "hloscope").rglob("*.py"))
 PAGES = reference_pages.pages()
 COMMANDS = dict(reference_pages.commands_by_name())
-INTERNAL = {"HLOSCOPE_WORKER_FOR", "HLOSCOPE_"}
+INTERNAL = {"HLOSCOPE_REMOTE_CACHE_NOTES", "HLOSCOPE_WORKER_FOR", "HLOSCOPE_"}
 """Variables that hloscope sets for its own processes, and the prefix of all."""
 
 

@@ -197,7 +197,7 @@ def test_hostile_text_is_text(tmp_path):
 def test_it_is_the_same_each_time_and_no_text():
     found = timeline_of(CHOSEN[0])
     assert trace.files(found) == trace.files(found)
-    with pytest.raises(NotationError, match="the format 'trace' is no text"):
+    with pytest.raises(NotationError, match="the format 'trace' is not text"):
         found.report("trace")
 
 

@@ -54,7 +54,7 @@ class Analysis(Shown, Evident):
         totals: Sums per step on one device.
         arguments: The program's arguments, in order.
         outputs: The program's outputs, in order.
-        intermediates: The largest arrays that it makes on the way, largest first.
+        intermediates: The largest intermediate arrays, largest first.
         matmuls: What is multiplied on each line of source, most operations first.
         kernels: Pallas kernels and others for TPUs that the program brings along, in the order of the text.
         memory: Bytes on one device.

@@ -176,7 +176,7 @@ class Collective(Helpful):
         payload_bytes_at_least: Bytes that the payload cannot be smaller than; the payload itself where it is exact.
         wire_bytes_at_least: What the wire bytes cannot be smaller than.
         padded_bytes: Bytes that the payload takes in memory with its tiles; None where the text gives no layout.
-        permute: How far and along which axes a permute shifts; None where it is no uniform shift, and for all others.
+        permute: How far and along which axes a permute shifts; None where the shift is not uniform, and for all others.
         result_slices: Shapes of the slices, at offsets that only the device decides, that are all that is ever read
             of an all-reduce's result; empty where more of it is read.
         undone_by: For an all-gather of which each device only ever reads the part again that it has put in: the HLO

@@ -134,7 +134,7 @@ class Recording(Shown):
         schema: Version of this document's shape.
         command: What was run.
         slice_name: The slice that the script saw.
-        asked: The functions that were asked for by name, whose programs a report tells in full; empty for all.
+        asked: The functions that were asked for by name, whose programs a report shows in full; empty for all.
         ended: How the script ended: `ended`, `stopped` (its programs were known), `raised`, `interrupted`.
         exit_status: The script's own; None where it did not get so far.
         said: How it ended, in a sentence.

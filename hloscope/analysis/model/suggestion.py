@@ -58,7 +58,7 @@ class Suggestion(Brief):
         fits: Whether it fits in the memory of the slice's devices.
         figures: What the step costs.
         gain: The part of the program's own step that it saves; negative where it is slower, None where not known.
-        is_tie: Whether the prices do not tell its step from that of the program as it is written.
+        is_tie: Whether its step is indistinguishable from that of the program as it is written.
         is_worth_it: Whether the step is faster by more than 5% and no tie, or takes a tenth less memory and is not
             slower; where the program does not fit in memory, whether this one does.
         specs: Every argument and freed result that was searched, changed or not.
