@@ -13,7 +13,7 @@ import pytest
 from test_plugin import HLO, errors_told
 
 import hloscope
-from hloscope.pytest_plugin import hlo_fixture
+from hloscope.pytest_plugin import simulated_devices
 
 PREAMBLE = """
 import pytest
@@ -36,7 +36,7 @@ def inline_suite(pytester, monkeypatch):
     """Runs a suite whose tests find `step.hlo`; a text is what `test_model.py` becomes."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.delenv("CI", raising=False)
-    monkeypatch.setattr(hlo_fixture, "arrange_devices", lambda *_: None)
+    monkeypatch.setattr(simulated_devices, "arrange_devices", lambda *_: None)
     (pytester.path / "step.hlo").write_text(HLO)
 
     def run(tests=None, *arguments):

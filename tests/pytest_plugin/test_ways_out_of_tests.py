@@ -252,7 +252,7 @@ SESSIONS = {
     ),
     "the plugin is switched off": (BROKEN, ("-p", SWITCHED_OFF), "", {}, 1, "fixture 'hlo' not found"),
     "CI=false": (IDLE_TEST, ("--hloscope-strict",), "", {"CI": "false"}, 1, IDLE),
-    "an update in CI": (BROKEN, ("--hloscope-update",), "", {}, 4, "writes no baselines where CI is set"),
+    "an update in CI": (BROKEN, ("--hloscope-update",), "", {}, 4, "writes nothing where CI is set"),
     "no test is chosen": (BROKEN, ("-k", "nosuch"), "", {}, 5, "1 deselected"),
 }
 
