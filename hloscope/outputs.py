@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +47,28 @@ def check_report_file(path: str | Path | None) -> None:
         raise TargetError(
             f"{path} is {kind}, which the report would replace", fix="name another file for the report, or delete it"
         )
+
+
+def check_is_no_input(path: str | None, given: Iterable[object]) -> None:
+    """Checks, before anything is done, that a report does not replace a file that the command reads.
+
+    Args:
+        path: The file; None and `-` for standard output.
+        given: Values of the command's arguments and options, some of which name files.
+
+    Raises:
+        TargetError: It is one of these files.
+    """
+    if path is None or path == "-":
+        return
+    texts = (text for value in given for text in (value if isinstance(value, tuple) else (value,)))
+    for text in texts:
+        with suppress(OSError, ValueError):
+            if isinstance(text, str) and Path(path).samefile(text.partition("#")[0]):
+                raise TargetError(
+                    f"{path} is read by this command, and the report would replace it",
+                    fix="name another file for the report",
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

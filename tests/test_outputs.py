@@ -10,7 +10,7 @@ import pytest
 
 import hloscope
 from hloscope.errors import HloscopeError, TargetError
-from hloscope.outputs import Files, check_hlo_file, check_output, check_report_file, write_files
+from hloscope.outputs import Files, check_hlo_file, check_is_no_input, check_output, check_report_file, write_files
 
 SOURCE = "def step(x):\n    return x * 2\n"
 ARGS, SLICE = ("f32[8]",), "cpu:1"
@@ -125,3 +125,15 @@ def test_every_result_is_saved_in_its_formats(tmp_path):
         found.save(tmp_path / "step.sarif", "sarif")
     with pytest.raises(TargetError, match="is a file"):
         found.save(tmp_path / "step.txt", "xplane")
+
+
+def test_a_report_replaces_nothing_that_its_command_reads(tmp_path):
+    text, chip = tmp_path / "step.hlo.gz", tmp_path / "chip.toml"
+    for path in (text, chip):
+        path.write_text("mine")
+    (tmp_path / "same.gz").symlink_to(text)
+    for output, given in ((text, f"{text}#step"), (chip, ("hbm_gib=1", str(chip))), (tmp_path / "same.gz", str(text))):
+        with pytest.raises(TargetError, match="the report would replace it"):
+            check_is_no_input(str(output), [None, 3, given])
+    check_is_no_input(str(tmp_path / "new.html"), [str(text), "model.py:step", "\0"])
+    check_is_no_input("-", ["-"])

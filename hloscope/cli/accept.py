@@ -89,9 +89,12 @@ class _Asking:
     def _answer(change: Change) -> str:
         while True:
             click.echo("  [a]ccept, [r]eject, [s]how, accept [t]he rest of this target, [q]uit: ", err=True, nl=False)
-            answer = click.getchar().lower()
+            try:
+                answer = click.getchar().lower()
+            except EOFError:  # Ctrl-D
+                raise KeyboardInterrupt from None
             click.echo(answer if answer.isprintable() else "", err=True)
-            if answer in ("\x03", "\x04"):
+            if answer == "\x03":
                 raise KeyboardInterrupt
             if answer in "artq":
                 return answer

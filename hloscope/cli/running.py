@@ -18,7 +18,7 @@ import click
 
 from hloscope.cli.options import LISTING, Decorator, report_options
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED, EXIT_OK, HloscopeError
-from hloscope.outputs import Files, check_output, write_files, write_text
+from hloscope.outputs import Files, check_is_no_input, check_output, write_files, write_text
 from hloscope.progress import Stages, progress
 from hloscope.report.formats import OF_FILES
 
@@ -51,6 +51,7 @@ def reports(
         def command(format_name: str, output: str | None, debug: bool, **options: Any) -> None:
             check_streams()
             guarded(lambda: _check_output(format_name, output), debug=debug)
+            guarded(lambda: check_is_no_input(output, options.values()), debug=debug)
             listing = {name: options[name] for name in LISTING if name in options}
             found = guarded(lambda: find(**options), debug=debug)
             shown = subject if shown_as is None else shown_as(options)

@@ -17,8 +17,11 @@ Examples
   hloscope timeline model.py:step --mesh X=8 --arg 'f32[S@X,D]' \\
       --dim S=4096,D=512 --slice v5e:2x4
   hloscope timeline step.hlo --slice v6e:2x4 --format json -o step.json
-  hloscope timeline step.hlo --slice v6e:2x4 --format trace -o step.json.gz   for https://ui.perfetto.dev
-  hloscope timeline step.hlo --slice v6e:2x4 --format xplane -o logs          for XProf and TensorBoard
+  hloscope timeline step.hlo --slice v6e:2x4 --format trace -o step.json.gz
+  hloscope timeline step.hlo --slice v6e:2x4 --format xplane -o logs
+
+\b
+https://ui.perfetto.dev opens the trace, XProf and TensorBoard the folder.
 """
 
 

@@ -78,6 +78,7 @@ TAKEN = {
     "--source-root": "DIR",
     "--static": "NAME=VALUE…",
     "--stop-after": "N",
+    "--source --no-source": "",
     "--strict --no-strict": "",
     "--test": "",
     "--timeout": "SECONDS",
