@@ -203,7 +203,7 @@ def mesh_words(placed: PlacedMesh) -> Iterator[str]:
 
 
 def _axis_words(placed: PlacedMesh, axis: PlacedAxis) -> str:
-    """`X=4: along y, neighbours 1 link apart, open ends`."""
+    """`X=8: along x and y in rings whose neighbours are 1 link apart`, in the order of a ring and not of the axis."""
     said = []
     if axis.slices > 1:
         said.append(f"over DCN between {axis.slices} slices")
@@ -215,7 +215,7 @@ def _axis_words(placed: PlacedMesh, axis: PlacedAxis) -> str:
         if max(map(len, axis.links.rings)) == 2:
             ring = "in pairs"
         apart = f"{'up to ' * (axis.links.hops > 1)}{plural(axis.links.hops, 'link')} apart"
-        said.append(f"along {along} {ring}, neighbours {apart}")
+        said.append(f"along {along} {ring} whose neighbours are {apart}")
     return f"{axis.name}={axis.size}: {'; '.join(said)}"
 
 
