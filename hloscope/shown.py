@@ -159,7 +159,7 @@ class Shown(Fixed, Helpful):
         return shown
 
     @front_door
-    def save(self, path: str | PathLike[str], format: Format = "json") -> tuple[str, ...]:
+    def save(self, path: str | PathLike[str], format: Format | None = None) -> tuple[str, ...]:
         """Writes the report to a file, or into a folder where its format is one of several files.
 
         Example:
@@ -167,7 +167,8 @@ class Shown(Fixed, Helpful):
 
         Args:
             path: The file or the folder.
-            format: As for `report`, or of a timeline `trace` (a file for Perfetto) or `xplane` (a folder for XProf).
+            format: As for `report`, or of a timeline `trace` (a file for Perfetto) or `xplane` (a folder for XProf); by
+                default what the file's name ends with, such as `.html` or `.svg`, and JSON for other names.
 
         Returns:
             What is to be said of what was written, one sentence each.

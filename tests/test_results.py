@@ -365,3 +365,14 @@ def test_an_analysis_remembers_its_program_where_it_was_made():
         assert elsewhere == found
         with pytest.raises(HloscopeError, match="not available here"):
             elsewhere.timeline()
+
+
+def test_the_ending_of_a_file_says_the_format(tmp_path):
+    found = hloscope.analyze(GATHER, mesh=MESH, slice="v5e:4x2")
+    for name, begins in (("a.html", "<!doctype html>"), ("a.txt", str(found)[:40]), ("a", "{"), ("a.json", "{")):
+        found.save(tmp_path / name)
+        assert (tmp_path / name).read_text(encoding="utf-8").lower().startswith(begins.lower())
+    found.timeline().save(tmp_path / "a.json.gz")
+    assert (tmp_path / "a.json.gz").read_bytes().startswith(b"\x1f\x8b")
+    with pytest.raises(HloscopeError, match="Analysis has no format 'svg'"):
+        found.save(tmp_path / "a.svg")

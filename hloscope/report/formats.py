@@ -170,12 +170,23 @@ def _check_known(found: Shown, what: str, name: object, names: tuple[str | None,
         )
 
 
-def save(found: Shown, path: str, format_name: str) -> tuple[str, ...]:
-    """Writes a result in one of its formats, for `Shown.save`.
+_BY_ENDING = {
+    ".json.gz": "trace",
+    ".md": "markdown",
+    ".txt": "text",
+    **{f".{name}": name for name in ("json", "html", "svg", "dot", "graphml", "sarif")},
+}
+"""The format that the ending of a file stands for."""
+
+
+def save(found: Shown, path: str, format_name: str | None) -> tuple[str, ...]:
+    """Writes a result in one of its formats, by default that of the file's ending, for `Shown.save`.
 
     Raises:
         HloscopeError: There is no such format of it, or it cannot be written there.
     """
+    if format_name is None:
+        format_name = next((name for ending, name in _BY_ENDING.items() if path.endswith(ending)), "json")
     _check_known(found, "format", format_name, (*FORMATS[found._subject()],))
     check_output(path, OF_FILES.get(format_name, "file"))
     if format_name in OF_FILES:
