@@ -83,17 +83,24 @@ function stepSplit(side) {
       { class: written(time.step_us, "time").length > 8 ? "big long" : "big" },
       figure(side, "analysis.time.step_us", "time", time),
       el("small", {}, "predicted for one step"),
-      el(
-        "small",
-        {},
-        figure(side, "analysis.time.least_us", "time"),
-        " to ",
-        figure(side, "analysis.time.most_us", "time"),
-        ", by how far its rules may be off",
-      ),
+      el("small", {}, ...stepRange(side)),
     ),
     el("div", { class: "where" }, bar, hiddenBar(side), el("ul", { class: "legend" }, rows), stepRemarks(side)),
   );
+}
+
+/** The range of the step, where there is one: the cost of a kernel may be unknown, and its error with it. */
+function stepRange(side) {
+  const { time } = side.found;
+  const kernels = time.unpriced_kernels ?? [];
+  if (kernels.length) return [`of unknown accuracy: the cost of ${kernels.join(" and ")} is unknown`];
+  if (time.least_us === time.most_us) return [];
+  return [
+    figure(side, "analysis.time.least_us", "time"),
+    " to ",
+    figure(side, "analysis.time.most_us", "time"),
+    ", within the error of the cost model",
+  ];
 }
 
 function segment(kind, part) {
