@@ -442,7 +442,7 @@ function collectivesSection(sides) {
     ["Collectives"],
     ...sides.map((side) => {
       side.table = new CollectiveTable(side);
-      if (!side.rows.length) return note("There are none.");
+      if (!side.rows.length) return note(noneOf(side, "There are none", "none was found"));
       return el("div", {}, side.name ? el("h3", {}, nameOf(side.name)) : null, side.table.element());
     }),
   );

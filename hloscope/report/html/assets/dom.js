@@ -145,6 +145,12 @@ function note(...children) {
   return el("p", { class: "note" }, ...children);
 }
 
+/** That there is none of something, unless not everything of the program was understood. */
+function noneOf(side, known, found) {
+  const isWhole = side.found.totals.bound === "exact";
+  return isWhole ? `${known}.` : `Not everything was understood: ${found}, and there may be more.`;
+}
+
 function say(text) {
   document.getElementById("live").textContent = text;
 }

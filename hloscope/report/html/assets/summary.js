@@ -162,7 +162,7 @@ function axisTile(side) {
     "div",
     { class: "tile" },
     el("h3", {}, "Bytes one device sends per step, by mesh axis"),
-    rows.length ? el("ul", { class: "bars" }, rows) : note("Nothing is sent."),
+    rows.length ? el("ul", { class: "bars" }, rows) : note(noneOf(side, "Nothing is sent", "nothing that is sent was found")),
     several
       ? [
           el("h3", {}, "By network"),
