@@ -115,7 +115,7 @@ OF_FILES = {"trace": "file", "xplane": "folder"}
 
 
 def files_of(subject: str, format_name: str, found: object) -> Files:
-    """What was found, in one of the formats of its subject that are in `OF_FILES`; else as for `render`."""
+    """What was found, in a format of its subject that is in `OF_FILES`. Arguments are those of `render`."""
     made: Files = _function(FORMATS[subject][format_name])(found)
     return made
 
