@@ -13,7 +13,8 @@ from hloscope.analysis.model import Analysis
 from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
 from hloscope.api.git import commit_of
-from hloscope.api.jobs import HowToRun, Job, Outcome, Shard, jobs_of, jobs_of_part, run_jobs
+from hloscope.api.job_processes import HowToRun, run_jobs
+from hloscope.api.jobs import Job, Outcome, Shard, jobs_of, jobs_of_part
 from hloscope.api.texts import meant, read_report, refuse_beside_analysis
 from hloscope.ci import is_strict
 from hloscope.compiler.elsewhere import compiling_on
