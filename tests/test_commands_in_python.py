@@ -191,13 +191,13 @@ COMMANDS = {
             "target": "compare(target)",
             "profile": "compare(profile)",
             "only": "compare(only)",
-            "write": "compare(write)",
+            "save": "compare(save)",
         },
     ),
     "measure": (
         hloscope.measure,
         CompareDocument,
-        {"target": "measure(target)", "on": "measure(on)", "runs": "measure(runs)", "keep": "measure(keep)"},
+        {"target": "measure(target)", "on": "measure(on)", "runs": "measure(runs)", "save": "measure(save)"},
     ),
     "accept": (
         hloscope.accept,

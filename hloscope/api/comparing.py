@@ -52,7 +52,7 @@ def compare(
     *,
     profile: str | Path,
     only: str | None = None,
-    write: str | Path | None = None,
+    save: str | Path | None = None,
     **options: Unpack[TargetOptions],
 ) -> CompareDocument:
     """Compares a TPU profile with the prediction: the step, each operation and each collective.
@@ -66,7 +66,7 @@ def compare(
         args: One entry per positional argument, as for `analyze`.
         profile: The folder that `jax.profiler.start_trace` was given, a run's folder in it, or an `xplane.pb`.
         only: Of the profile's programs only those of this name, such as `jit_step`.
-        write: A file for the figures of the chip that the profile settles, for `chip_overrides`.
+        save: A file for the figures of the chip that the profile settles, for `chip_overrides`.
         {options}
 
     Returns:
@@ -77,7 +77,7 @@ def compare(
     """
     folder = given.path("profile", profile, example='profile="/tmp/trace"') or Path()
     name = None if only is None else given.text("only", only, example='only="jit_step"')
-    file = given.path("write", write, example='write="calibration.toml"')
+    file = given.path("save", save, example='save="calibration.toml"')
     check_report_file(file)
     found = _compared(None if target is None else meant(target), folder, {"args": args, **options}, name)
     if file is not None:

@@ -45,7 +45,7 @@ def measure(
     *,
     on: str = "tpu",
     runs: int = 10,
-    keep: str | Path | None = None,
+    save: str | Path | None = None,
     **options: Unpack[TargetOptions],
 ) -> CompareDocument:
     """Runs a function on random arguments under JAX's profiler, and compares the measured times with the prediction.
@@ -58,7 +58,7 @@ def measure(
         args: One entry per positional argument, as for `analyze`.
         on: `tpu` for what is attached; `cpu` for simulated devices, without a prediction.
         runs: Runs that are profiled.
-        keep: The folder in which the profile is kept; by default it is not.
+        save: A folder for the profile; by default it is not kept.
         {options}
 
     Returns:
@@ -74,7 +74,7 @@ def measure(
     named = by_name(target)
     if not isinstance(named, str):
         raise TargetError(f"{name_of(target)} cannot be imported in the process that runs it", fix="put it in a module")
-    facts, folder = make_facts(args=args, **options), given.path("keep", keep, example='keep="profile"')
+    facts, folder = make_facts(args=args, **options), given.path("save", save, example='save="profile"')
     with waiting() as stage:
         return measure_function(named, facts, on=on, runs=times, folder=folder, stage=stage, store=default_store())
 

@@ -21,19 +21,19 @@ Examples
   hloscope compare model.py:step --mesh X=8 --arg 'f32[S@X,D]' \\
       --dim S=4096,D=512 --profile /tmp/trace
   hloscope compare step.hlo --mesh data=4,model=2 --profile /tmp/trace \\
-      --write calibration.toml
+      --save calibration.toml
 """
 
 
 def _write(found: CompareDocument, options: dict[str, Any]) -> None:
     """What the profile says of the chip, where that is asked for."""
-    if options["write"] is None:
+    if options["save"] is None:
         return
     from hloscope.hardware.overrides import is_figure
     from hloscope.measured.fitting import calibration_file
 
-    running.write_report(calibration_file(found, is_figure), options["write"])
-    running.say(f"wrote {options['write']}: use it with --chip-override {options['write']}")
+    running.write_report(calibration_file(found, is_figure), options["save"])
+    running.say(f"wrote {options['save']}: use it with --chip-override {options['save']}")
 
 
 @click.command(epilog=_EPILOG)
@@ -46,17 +46,17 @@ def _write(found: CompareDocument, options: dict[str, Any]) -> None:
     help="Output of jax.profiler: its folder, the folder of one run in it, or an xplane.pb.",
 )
 @click.option("--only", metavar="NAME", help="Compare only this program of the profile, such as jit_step.")
-@click.option("--write", metavar="FILE", help="Write the chip figures that the profile measures, for --chip-override.")
+@click.option("--save", metavar="FILE", help="Save the chip figures that the profile measures, for --chip-override.")
 @target_options()
 @running.reports("comparison", then=_write)
-def command(target: str | None, profile: Path, only: str | None, write: str | None, **options: Any) -> CompareDocument:
+def command(target: str | None, profile: Path, only: str | None, save: str | None, **options: Any) -> CompareDocument:
     """Compare a profile's measured times with the prediction: of the step, each operation and each collective.
 
     Without TARGET, the programs stored in the profile itself are priced.
     """
     from hloscope.api.comparing import OWN, compare_function, compare_own, compare_text
 
-    check_report_file(write)
+    check_report_file(save)
     if target is None:
         targets.refuse_options_of_functions(OWN, options)
         with running.stdout_kept_for_the_report():

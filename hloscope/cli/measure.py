@@ -33,11 +33,18 @@ Examples
     show_default=True,
     help="The attached TPU, or simulated CPU devices, for which no times are predicted.",
 )
-@click.option("--runs", type=click.IntRange(1, 1000), default=10, show_default=True, help="Number of runs to profile.")
-@click.option("--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep the profile in DIR.")
+@click.option(
+    "--runs",
+    type=click.IntRange(1, 1000),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Number of runs to profile.",
+)
+@click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save the profile to DIR.")
 @target_options()
 @running.reports("comparison")
-def command(target: str, on: str, runs: int, keep: Path | None, **options: Any) -> CompareDocument:
+def command(target: str, on: str, runs: int, save: Path | None, **options: Any) -> CompareDocument:
     """Run TARGET on random arguments under JAX's profiler, and compare the measured times with the prediction."""
     from hloscope.api.measuring import measure_function
     from hloscope.store import default_store
@@ -46,4 +53,4 @@ def command(target: str, on: str, runs: int, keep: Path | None, **options: Any) 
         raise TargetError(f"{target} cannot be run", why="it is HLO text", fix="name the function: module:fn")
     facts = targets.prepared_facts(options)
     with running.stdout_kept_for_the_report(), progress() as stage:
-        return measure_function(target, facts, on=on, runs=runs, folder=keep, stage=stage, store=default_store())
+        return measure_function(target, facts, on=on, runs=runs, folder=save, stage=stage, store=default_store())

@@ -71,7 +71,12 @@ def _bytes(_context: object, _option: object, text: str) -> int:
     "--only", multiple=True, metavar="NAME", help="Analyze these functions, in full: train_step, 'eval_*'. Repeats."
 )
 @click.option(
-    "--top", type=click.IntRange(1), default=12, show_default=True, help="Analyze this many of the costliest programs."
+    "--top",
+    type=click.IntRange(1),
+    default=12,
+    show_default=True,
+    metavar="N",
+    help="Analyze this many of the costliest programs.",
 )
 @click.option(
     "--run-below",

@@ -51,7 +51,9 @@ def _exit_code(found: Verification, options: dict[str, Any]) -> int:
     metavar="B=0:8",
     help="Range of an argument's values; the upper end is excluded. Repeats.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random inputs.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="Seed of the random inputs."
+)
 @click.option("--grad", is_flag=True, help="Compare gradients as well.")
 @click.option("--against-single-device", is_flag=True, help="Also compare both with a run on a single device.")
 @click.option(
@@ -69,8 +71,12 @@ def _exit_code(found: Verification, options: dict[str, Any]) -> int:
     metavar="SECONDS",
     help="Stop the run after this long.",
 )
-@click.option("--rtol", type=click.FloatRange(min=0), help="Relative tolerance. [default: from rounding]")
-@click.option("--atol", type=click.FloatRange(min=0), help="Absolute tolerance. [default: from rounding]")
+@click.option(
+    "--rtol", type=click.FloatRange(min=0), metavar="FLOAT", help="Relative tolerance. [default: from rounding]"
+)
+@click.option(
+    "--atol", type=click.FloatRange(min=0), metavar="FLOAT", help="Absolute tolerance. [default: from rounding]"
+)
 @click.option("--ignore", multiple=True, metavar="RULE", help="Leave out this finding. Repeats.")
 @click.option("--strict", is_flag=True, help="Exit 1 when a verdict has exceptions, such as untested inputs.")
 @fail_on_option(default="error")

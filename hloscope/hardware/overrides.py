@@ -14,7 +14,7 @@ from hloscope.hardware.chips import chip as find_chip
 from hloscope.hardware.slices import Slice
 
 _CONSTANTS, _FITTED_TO = "measured", "fitted_to"
-"""Tables of a generation in the file that `hloscope compare --write` writes."""
+"""Tables of a generation in the file that `hloscope compare --save` writes."""
 
 _LARGEST_CONSTANT = 1000.0
 
@@ -97,7 +97,7 @@ def _from_file(path: Path, chip: Chip) -> tuple[dict[str, float], Calibration | 
 def _calibration(
     path: Path, name: str, table: Mapping[str, object], figures: Mapping[str, float]
 ) -> Calibration | None:
-    """What `hloscope compare --write` has written beside the figures; None in files that people write."""
+    """What `hloscope compare --save` has written beside the figures; None in files that people write."""
     fitted, constants = table.get(_FITTED_TO), table.get(_CONSTANTS, {})
     if fitted is None and not constants:
         return None

@@ -214,7 +214,7 @@ def calibration_file(document: CompareDocument, of_chip: Callable[[str], bool]) 
             why=_why_none(document),
             fix="take a profile of the compared program, of a step with large matmuls or collectives",
         )
-    lines = ["# Written by hloscope compare --write, for --chip-override.", f"[{document.chip}]"]
+    lines = ["# Written by hloscope compare --save, for --chip-override.", f"[{document.chip}]"]
     lines += [_line(figure) for figure in settled if of_chip(figure.name)]
     lines += ["", f"[{document.chip}.measured]"]
     lines += [_line(figure) for figure in settled if not of_chip(figure.name)]

@@ -210,7 +210,7 @@ def test_a_module_is_imported_once_and_what_dies_or_hangs_costs_only_itself(tmp_
     assert code == 2
     assert {name for name, check in found.items() if not check["passed"]} == {"dies", "hangs"}
     imports = (tmp_path / "imports").read_text().split()
-    # Again in the process that takes the place of the one that died; what hung was interrupted and left its process alive.
+    # Again in the process after the one that died; what hung was interrupted, and its process lives on.
     assert {module: imports.count(module) for module in ("one", "two")} == {"one": 2, "two": 1}
 
 

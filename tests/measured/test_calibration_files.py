@@ -128,7 +128,7 @@ def ran(*command, cwd) -> subprocess.CompletedProcess[str]:
 
 def test_on_the_command_line(tmp_path):
     written(slowed(profile_of(TEXT), FACTORS), tmp_path / "trace")
-    done = ran("compare", "--profile", "trace", "--slice", "v5e:2x4", "--write", "c.toml", cwd=tmp_path)
+    done = ran("compare", "--profile", "trace", "--slice", "v5e:2x4", "--save", "c.toml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "): 1 run on 1 device" in done.stdout
     assert "--chip-override c.toml" in done.stderr

@@ -25,7 +25,7 @@ def ran(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("measure")
-    done = ran(f"{STEPS}:step", *ARGS, "--on", "cpu", "--runs", "3", "--keep", "kept", "--format", "json", cwd=folder)
+    done = ran(f"{STEPS}:step", *ARGS, "--on", "cpu", "--runs", "3", "--save", "kept", "--format", "json", cwd=folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), folder
 
