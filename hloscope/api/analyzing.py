@@ -17,6 +17,7 @@ from hloscope.analysis.model.evidence import Evidence, with_evidence
 from hloscope.analysis.places import CAPTURED
 from hloscope.api.texts import Text, capture_of_text, with_dump, with_guesses
 from hloscope.compiler.client import start_ahead
+from hloscope.compiler.jax_support import untested
 from hloscope.cost.captures import price_capture
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
@@ -345,6 +346,7 @@ def _with_compiler_facts(found: Analysis, module: HloModule, program: Capture) -
     """The analysis with its slice, memory, names, shardings, notes and versions; of HLO text what is known of them."""
     refused = "the compiler rejects the program: {}. It was compiled again without that limit"
     known = {warning.text for warning in found.rematerializations}
+    not_tested = untested(program.versions["jax"]) if "jax" in program.versions else None
     return replace(
         found,
         slice=slice_fact(program),
@@ -353,6 +355,7 @@ def _with_compiler_facts(found: Analysis, module: HloModule, program: Capture) -
         memory=memory_of(program),
         memory_peak=memory_peak(program, module, found.collectives),
         notes=(
+            *([] if not_tested is None else [not_tested]),
             *program.notes,
             *([] if program.compiled.too_large is None else [refused.format(program.compiled.too_large)]),
             *(text for text in program.compiled.diagnostics if text not in known),

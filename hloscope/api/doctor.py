@@ -53,9 +53,8 @@ def _of_jax() -> tuple[Checkup, ...]:
             words = f"JAX lacks {', '.join(part.replace(':', '.') for part in missing)}"
         fix = jax_support.TO_INSTALL if missing else None
         found.append(Checkup(name=purpose, found=words, works=not missing, fix=fix))
-    tested = ", ".join(f"{version}.*" for version in jax_support.TESTED)
-    is_tested = metadata.version("jax").startswith(tuple(f"{version}." for version in jax_support.TESTED))
-    known = f"hloscope's tests run with JAX {tested}" + ("" if is_tested else ": not with the installed version")
+    tested = f"hloscope is tested with JAX {' and '.join(jax_support.TESTED)}"
+    known = jax_support.untested(metadata.version("jax")) or tested
     return (Checkup(name="tested versions", found=known), *found, _compiler(), _workers())
 
 

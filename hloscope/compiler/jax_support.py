@@ -82,6 +82,13 @@ def _is_there(part: str) -> bool:
     return True
 
 
+def untested(version: str) -> str | None:
+    """What to say of a version of JAX that hloscope's tests do not run with; None for one that they do."""
+    if version.startswith(tuple(f"{tested}." for tested in TESTED)):
+        return None
+    return f"JAX {version} has not been tested with hloscope, which is tested with JAX {' and '.join(TESTED)}"
+
+
 def check_supported(*purposes: str) -> None:
     """Checks that the installed JAX has what is needed of it, before anything is compiled; imports JAX.
 

@@ -104,3 +104,15 @@ def test_a_compiler_that_fails_is_told_and_the_rest_goes_on(monkeypatch):
     assert done.exit_code == 2
     assert (found["TPU compiler"]["works"], found["HLO text"]["works"]) == (False, True)
     assert "ValueError: " in found["TPU compiler"]["found"]
+
+
+def test_a_jax_that_is_not_tested_is_a_note_of_every_report(monkeypatch):
+    def analyzed():
+        return hloscope.analyze(lambda x: x.sum(), ("f32[8@X]",), mesh={"X": 2}, slice="cpu:2")
+
+    assert not [note for note in analyzed().notes if "tested" in note]
+    monkeypatch.setattr("hloscope.compiler.jax_support.TESTED", ("0.1",))
+    (note,) = [note for note in analyzed().notes if "tested" in note]
+    assert note == f"JAX {jax.__version__} has not been tested with hloscope, which is tested with JAX 0.1"
+    assert note in str(analyzed())
+    assert note in str(hloscope.doctor())
