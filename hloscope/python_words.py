@@ -148,6 +148,7 @@ _WORDS: dict[str, tuple[_Word, ...]] = {
     "computation": (_Word("computation", _WORD, _quoted),),
     "around": (_Word("around", _WORD, _quoted),),
     "hops": (_Word("hops", _COUNT),),
+    "write": (_Word("write"),),
     "profile": (_Word("profile"),),
     "keep": (_Word("keep"),),
     "runs": (_Word("runs", _COUNT),),
