@@ -81,11 +81,11 @@ def front_columns(found: Suggestions) -> list[Column]:
             rows, "", lambda row: "as written" if row.is_own else "better" if row.is_worth_it else "tie" * row.is_tie
         ),
         column(rows, "sharding", name_of),
-        column(rows, "mesh", _mesh, given_up=3),
+        column(rows, "mesh", _mesh, given_up=3, below="mesh {}"),
         column(rows, "step", _step, right=True),
-        column(rows, "range", _range, right=True, given_up=2),
+        column(rows, "range", _range, right=True, given_up=2, below="{}"),
         column(rows, "HBM", _hbm, right=True),
-        column(rows, "sent per step", _sent, right=True, given_up=1),
+        column(rows, "sent per step", _sent, right=True, given_up=1, below="sends {} per step"),
     ]
 
 
@@ -182,4 +182,7 @@ def effort_of(found: Suggestions) -> Iterator[str]:
             share = format_share(found.freed_gain)
             yield f"kept as the program requests: {named}; --free {found.freed[0]} would save {share} more"
         else:
-            yield f"kept as the program requests: {named}; freeing it does not make the step faster"
+            yield (
+                f"kept as the program requests: {named}; leaving it open does not make the best sharding faster; "
+                f"--free {found.freed[0]} searches it too"
+            )
