@@ -36,8 +36,8 @@ def lines(found: Timeline, width: int) -> Iterator[Text]:
     inner = width - INDENT
     shown = found.bound.marked(format_time(found.step_us))
     yield from fold(Text(f"{found.target} on {found.slice}: {shown} a step", style="bold"), width)
-    yield from section("Where it goes", _table(_parts(found), found, inner), inner)
-    yield from section("What works meanwhile", _table(_units(found), found, inner), inner)
+    yield from section("Where the time goes", _table(_parts(found), found, inner), inner)
+    yield from section("Busy time of each resource", _table(_units(found), found, inner), inner)
     waits = _longest_waits(found)
     if waits:
         yield from section("Longest waits", _table(waits, found, inner), inner)
