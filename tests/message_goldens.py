@@ -19,6 +19,7 @@ import fcntl
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,9 @@ def says(request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
     yield kept
     if not request.node.stash.get(_CALL_PASSED, False):
         return  # a test that failed or was skipped has not said all
+    chosen = request.node.get_closest_marker("words_of_jax")
+    if chosen is not None and not version("jax").startswith(chosen.args):
+        return  # facts were asserted; another compiler's sentences are in no golden
     if request.config.getoption("--update-goldens"):
         kept.update()
         return

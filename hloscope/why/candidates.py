@@ -86,9 +86,12 @@ class Candidates:
         self.matcher = Matcher(tuple(reshards_of(program.graph)), dict(module.mesh), self._argument_of)
         self._gone: list[ShardyOp] | None = None
         self._by_number: dict[int, list[ShardyOp]] = defaultdict(list)
+        self._moves: dict[int, list[ShardyOp]] = defaultdict(list)
         for op in module.ops:
-            if _may_move(op) or op.kind in BARRIERS:
-                for number in op.numbers:
+            for number in op.numbers:
+                if op.kind in MOVES:
+                    self._moves[number].append(op)
+                elif _may_move(op) or op.kind in BARRIERS:
                     self._by_number[number].append(op)
 
     def reason_of(self, match: Match) -> Reason:
@@ -121,13 +124,17 @@ class Candidates:
         reasons = (reason_of_differentiation(self.program, op, axes) for op in found)
         return next((reason for reason in reasons if reason is not None), None)
 
-    def at_operand(self, clues: Clues) -> AtOperand | None:
+    def at_operand(self, clues: Clues, *, is_nothing_else: bool = False) -> AtOperand | None:
         """A reason at an operand that Shardy moves nowhere: a halo, an operation without a rule, the partitioner's way.
 
         Of several operands one that must move comes first, then one with the collective's shape, then one at the
         collective's own operation. JAX 0.12's compiler names the operation that made the operand.
+
+        Args:
+            clues: What is known of a collective.
+            is_nothing_else: Whether no reshard is one that it could carry out.
         """
-        near = tuple(dict.fromkeys(self._near(clues)))
+        near = tuple(dict.fromkeys(self._near(clues, is_nothing_else=is_nothing_else)))
         added_up = self._added_up(clues, near) if clues.kind in SUMS else None
         if added_up is not None:
             return added_up
@@ -135,10 +142,13 @@ class Candidates:
         for op in near:
             for number in range(len(op.operands)):
                 value = self.program.graph.value(op.operands[number])
-                place = OWN * (clues.are_of([op, *self.program.graph.makers(value)]) or self._brings(clues, value, op))
+                brought = self._brings(clues, value, op, is_nothing_else=is_nothing_else)
+                place = OWN * (brought or clues.are_of([op, *self.program.graph.makers(value)]))
                 fit = self._fit(clues, value)
                 kind = kind_at(self.program, op, number, clues.axes) if place + fit > 1 else None
                 if kind is None or (clues.kind in SUMS and kind in _NO_SUMS):
+                    continue
+                if brought and kind is ReasonKind.HALO and clues.kind is Kind.ALL_GATHER:
                     continue
                 is_edge = kind is ReasonKind.HALO and clues.kind is Kind.COLLECTIVE_PERMUTE
                 own = _FITS * (is_edge and (clues.is_edge or clues.are_of([op])))
@@ -225,9 +235,11 @@ class Candidates:
             fit, int(any(len(significant(value.shape)) == len(significant(operand)) for operand in clues.operands))
         )
 
-    def _brings(self, clues: Clues, value: ShardyValue, op: ShardyOp) -> bool:
-        """Whether a permute without a name takes an argument to an operation, whose operand it is, and to no other."""
-        if clues.kind is not Kind.COLLECTIVE_PERMUTE or clues.numbers or clues.argument is None:
+    def _brings(self, clues: Clues, value: ShardyValue, op: ShardyOp, *, is_nothing_else: bool) -> bool:
+        """Whether a transfer without a number takes an argument to one operation, whose operand it is."""
+        if clues.numbers or clues.argument is None:
+            return False
+        if clues.kind is not Kind.COLLECTIVE_PERMUTE and not (clues.kind is Kind.ALL_GATHER and is_nothing_else):
             return False
         users = clues.between.users
         return bool(users) and {*users} <= {*op.numbers} and self._argument_of(value) == clues.argument
@@ -237,14 +249,15 @@ class Candidates:
         wanted = prod(local_shape(value.shape, sharding_known(value), dict(self.program.graph.module.mesh)))
         return all(prod(operand) != wanted for operand in clues.operands)
 
-    def _near(self, clues: Clues) -> Iterator[ShardyOp]:
+    def _near(self, clues: Clues, *, is_nothing_else: bool) -> Iterator[ShardyOp]:
         """The operations that a collective was compiled from, or lies at, and those that use their results."""
         graph, around = self.program.graph, clues.between
         numbers = sorted(clues.numbers or around.makers | around.users)
-        for op in (op for number in numbers for op in self._by_number.get(number, ())):
-            if op.kind not in BARRIERS:
-                yield op
-            for result in op.results:
+        for number in numbers:
+            made = list(self.of_number(number))
+            yield from (op for op in made if op.kind not in BARRIERS)
+            made += self._moves.get(number, ()) if is_nothing_else else ()
+            for result in (result for op in made for result in op.results):
                 yield from (user for user, _ in graph.real_users(graph.value(result)) if _may_move(user))
 
     def _argument_of(self, value: ShardyValue) -> str | None:

@@ -194,6 +194,8 @@ class Matcher:
         place, shape = _place(clues, chosen), self._shape(clues, chosen)
         suits = _kind(clues, chosen) >= SUITS
         is_there = place == OWN if clues.numbers else all(self._sides(clues, chosen))
+        if place == PASSED and clues.numbers:  # JAX 0.12's compiler names what made the array
+            is_there = len(scored) == 1 and shape == _BOTH and {*clues.axes} == {*chosen.axes}
         is_certain = is_there and (shape > 0 if suits else shape >= SUITS)
         return Match(chosen, _key(chosen, clues), place, shape, is_certain, suits, left or (chosen,))
 
@@ -218,9 +220,11 @@ class Matcher:
         argument = self._argument_of(reshard.value) if reshard.producer is None else None
         makers = frozenset(() if reshard.producer is None else reshard.producer.numbers)
         users = frozenset(number for consumer, _ in reshard.consumers for number in consumer.numbers)
-        comes_from_there = around.makers == makers and around.arguments == frozenset(filter(None, (argument,)))
-        goes_there = around.users == users and bool(around.outputs) == reshard.is_returned
-        return comes_from_there and bool(makers or argument), goes_there and bool(users or around.outputs)
+        arguments = around.arguments or (frozenset() if around.makers else frozenset(filter(None, (clues.argument,))))
+        comes_from_there = around.makers == makers and arguments == frozenset(filter(None, (argument,)))
+        at_itself = frozenset(reshard.op.numbers)  # JAX 0.12 leaves a constraint behind that is reached
+        goes_there = around.users in (users, at_itself) and bool(around.outputs) == reshard.is_returned
+        return comes_from_there and bool(makers or argument), goes_there and bool(around.users or around.outputs)
 
     def _is_another_argument(self, clues: Clues, reshard: Reshard) -> bool:
         argument = None if clues.argument is None or reshard.is_sum else self._argument_of(reshard.value)

@@ -27,6 +27,7 @@ from hloscope.analysis.provenance import KIND_OF_PRIMITIVE, source_frames
 from hloscope.analysis.vocabulary import SUMS, Kind, Link, Origin
 from hloscope.compiler.shardy_model import Identities
 from hloscope.hlo import HloInstruction, HloModule
+from hloscope.shardy.reshards import is_float
 from hloscope.units import array_bytes
 
 _CHANNEL_DEPTH = 3
@@ -253,14 +254,26 @@ def only_of_size(part: Collective, earlier: Partitioned) -> Collective | None:
 
 
 def are_of_one_size(collective: Collective, other: Collective) -> bool:
-    """Whether two collectives move as many elements of the same types, in the same way over the same axes."""
-    return _size(collective) == _size(other)
+    """Whether two collectives move as many elements, in the same way over the same axes.
+
+    Their types are the same, but for the width of floats, which the compiler changes.
+    """
+    types, others = _types(collective), _types(other)
+    is_close = len(types) == len(others) and all(map(is_float, (*types, *others)))
+    return _elements(collective) == _elements(other) and (types == others or is_close)
 
 
 def _size(collective: Collective) -> object:
+    return _elements(collective), _types(collective)
+
+
+def _elements(collective: Collective) -> object:
     elements = tuple(sorted(prod(dimensions) for dimensions in dimensions_of(collective.operand_shapes)))
-    types = tuple(sorted(shape.dtype for shape in collective.operand_shapes))
-    return collective.kind, collective.axes, elements, types
+    return collective.kind, collective.axes, elements
+
+
+def _types(collective: Collective) -> tuple[str, ...]:
+    return tuple(sorted(shape.dtype for shape in collective.operand_shapes))
 
 
 def is_authored(earlier: Collective) -> bool:

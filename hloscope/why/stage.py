@@ -365,6 +365,8 @@ class _Explainer:
         if earlier is not None and self._earlier is not None:
             around = between(self._earlier, earlier)
             argument = partitioned.argument_of(self._earlier, earlier)
+            if argument is None and not around.makers and len(around.arguments) == 1:
+                (argument,) = around.arguments
         elif not numbers and final.source_of is not None:
             around = Between(makers=partitioned.numbers_of(final.source_of, self._identities))
         argument = argument or partitioned.argument_at(self._module, final)
@@ -375,7 +377,8 @@ class _Explainer:
     def _matched(self, clues: Clues, candidates: Candidates) -> Reason | None:
         """The reason at the reshard that a collective carries out, or at the operand that it moves."""
         match = candidates.matcher.best(clues, self._taken)
-        at_operand = None if match is not None and match.suits and not clues.is_edge else candidates.at_operand(clues)
+        suits = match is not None and match.suits
+        at_operand = None if suits and not clues.is_edge else candidates.at_operand(clues, is_nothing_else=not suits)
         is_edge = clues.is_edge and at_operand is not None and at_operand.reason.kind is ReasonKind.HALO
         if at_operand is not None and (at_operand.reason.certain or is_edge):
             return at_operand.reason

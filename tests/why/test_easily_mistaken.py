@@ -127,6 +127,7 @@ def test_a_variable_with_the_name_of_an_argument_is_not_that_argument_and_a_dict
     assert {one.name for each in found for one in each.reason.operands} <= {"x", "w", "v", "result of sin"}
 
 
+@pytest.mark.words_of_jax("0.10.")
 def test_a_part_that_an_operation_asks_for_needs_no_doubt(says, explained):
     (one,) = explained("easily_mistaken.py:best_of_all").collectives
     assert one.reason.certain
@@ -175,6 +176,7 @@ def test_a_step_of_a_sum_over_slices_is_no_gather_of_elements_and_zeros(explaine
     assert not any("zeros from" in one.why for one in found)
 
 
+@pytest.mark.words_of_jax("0.10.")
 def test_who_asks_for_another_sharding_is_not_told_as_who_made_the_array_so(says, explained):
     found = explained("easily_mistaken.py:constrained_otherwise").collectives
     asked = [one for one in found if one.reason.kind is ReasonKind.CONSTRAINT]

@@ -60,6 +60,7 @@ def test_inside_shard_map_there_is_nothing_to_propagate(table):
     assert not any(one.is_moved for one in found.arrays)
 
 
+@pytest.mark.words_of_jax("0.10.")
 def test_an_argument_that_comes_as_a_sum_in_parts_is_told_as_that_before_and_after_the_compile(says, table, explained):
     (argument,) = [
         one
