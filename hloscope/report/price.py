@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis, Collective, SliceFact, StepTime
+from hloscope.analysis.model import Analysis, Collective, Memory, SliceFact, StepTime
 from hloscope.analysis.model.step_time import is_tie
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import HloscopeError
@@ -68,12 +68,14 @@ class PricedSlice:
     Attributes:
         slice: The slice.
         time: Where the step's time goes; None when it was not priced.
+        memory: Bytes on one device, and whether the program fits.
         collectives: By wire bytes per step, largest first; unknown bytes before all others.
         notes: Choices made for the user and compiler diagnostics, one sentence each.
     """
 
     slice: SliceFact | None
     time: StepTime | None
+    memory: Memory
     collectives: tuple[Collective, ...]
     notes: tuple[str, ...]
 
