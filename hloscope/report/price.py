@@ -132,7 +132,7 @@ def lines(priced: Priced, width: int) -> Iterator[Text]:
     if failed:
         errors = [line for found in failed for line in _error_lines(found, inner)]
         yield from section("Slices that the program could not be compiled for", errors, inner)
-    notes = dict.fromkeys(note for found in _analyses(priced) for note in (*found.notes, *_notes(found)))
+    notes = dict.fromkeys(note for found in _analyses(priced) for note in (*found.notes, *notes_of(found)))
     yield from notes_section(notes, inner)
 
 
@@ -210,7 +210,8 @@ def _accuracy(time: StepTime) -> str:
     return "not measured" if time.spread is None else f"×{time.spread.worst:.2f}"
 
 
-def _notes(found: Analysis) -> Iterator[str]:
+def notes_of(found: Analysis) -> Iterator[str]:
+    """What a price rests on, one sentence each."""
     if found.time is None or found.slice is None:
         return
     if found.time.basis == "roofline":

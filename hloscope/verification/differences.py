@@ -100,9 +100,7 @@ def error_map_of(errors: Any) -> ErrorMap:
         errors: That of each element, as a multiple of what is allowed.
     """
     flat = errors.reshape(-1, errors.shape[-1] if errors.ndim else 1)
-    rows, columns = (
-        np.arange(min(size, ErrorMap.MOST)) * size // min(size, ErrorMap.MOST) for size in flat.shape
-    )
+    rows, columns = (np.arange(min(size, ErrorMap.MOST)) * size // min(size, ErrorMap.MOST) for size in flat.shape)
     largest = np.maximum.reduceat(np.maximum.reduceat(flat, rows, axis=0), columns, axis=1)
     return ErrorMap(
         shape=tuple(map(int, errors.shape)),

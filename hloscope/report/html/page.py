@@ -40,7 +40,9 @@ def render(found: Analysis, *, with_source: bool = True) -> str:
         with_source: Whether it holds lines of the user's code.
     """
     sides = [side_of(found, with_source=with_source)]
-    return framed(found.target, {"sides": sides, "names": [], "rules": rules_of(found.findings), "diff": None}, _SCRIPTS)
+    return framed(
+        found.target, {"sides": sides, "names": [], "rules": rules_of(found.findings), "diff": None}, _SCRIPTS
+    )
 
 
 def render_difference(found: DiffDocument, *, with_source: bool = True) -> str:

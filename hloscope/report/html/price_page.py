@@ -1,0 +1,136 @@
+"""The page of a program on several slices: the step by slice and by chips, and what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.step_time import is_tie
+from hloscope.report.html.pieces import Content, Element, Page, add, badge, made, note, verdict
+from hloscope.report.pictures.plots import chips_plot, prices_plot
+from hloscope.report.price import Prices, Unpriced, as_document, notes_of
+from hloscope.units import plural
+
+_HEADS = (
+    "slice",
+    "memory",
+    ">chips",
+    ">step",
+    ">of the first",
+    ">chip time",
+    ">compute",
+    ">exposed",
+    ">hidden",
+    ">of peak",
+    ">HBM at its peak",
+    ">error factor",
+)
+
+
+def render(found: Sequence[Analysis | Unpriced]) -> str:
+    """The page of a program on several slices."""
+    page = Page.of(as_document(found))
+    target = page.document["target"]
+    page.heading(target, f"a step on {plural(len(found), 'slice')}")
+    known = [one for one in found if isinstance(one, Analysis)]
+    slices = page.section("slices", "Slices", "The predicted step, slice by slice")
+    _verdict(page, slices, found)
+    page.table(slices, "Slices", _HEADS, [*_priced(page, known), *_refused(page)])
+    if len(known) > 1:
+        plot = page.section("chips", "By chips", "Step time against chips")
+        page.plot(plot, chips_plot(Prices(known)), "The step by the number of chips")
+        note(plot, "On the dashed line a step costs as much chip time as on the fewest chips.")
+        note(plot, "A cross marks what does not fit in HBM. Slices without a price are not drawn.")
+    split = page.section("split", "Split", "What of the step is computed and what is waited for")
+    page.plot(split, prices_plot(found), "The step on each slice, split")
+    _unpriced(page)
+    page.notes(note for one in known for note in (*one.notes, *notes_of(one)))
+    versions = known[0].versions if known else {}
+    return page.finished(
+        f"{target}: {plural(len(found), 'slice')}", versions=versions, basis="Predicted, not measured."
+    )
+
+
+def _verdict(page: Page, parent: Element, found: Sequence[Analysis | Unpriced]) -> None:
+    """Which slice is the fastest of those that it fits on."""
+    of = [
+        (one.time.step_us, number)
+        for number, one in enumerate(one for one in found if isinstance(one, Analysis))
+        if one.time is not None and one.memory.fits is not False
+    ]
+    if not of:
+        verdict(parent, "bad", "No slice has a price on which the program fits.")
+        return
+    _, fastest = min(of)
+    path = ("prices", fastest)
+    bound = page.at((*path, "time", "bound"))
+    step = page.figure((*path, "time", "step_us"), "time", bound=bound)
+    name = page.name(page.at((*path, "slice", "name")) or "no slice")
+    verdict(parent, "info", "The shortest predicted step is ", step, " on ", name, ".")
+
+
+def _priced(page: Page, found: Sequence[Analysis]) -> Iterator[list[Content]]:
+    first = next((number for number, one in enumerate(found) if one.time is not None and one.time.step_us > 0), None)
+    for number, one in enumerate(found):
+        path = ("prices", number)
+        time, step_us = (*path, "time"), (*path, "time", "step_us")
+        ranged = one.time is not None and not one.time.unpriced_kernels
+        spread = page.range((*time, "least_us"), (*time, "most_us")) if ranged else []
+        bound = "exact" if one.time is None else one.time.bound
+        step = page.figure(step_us, "time", bound=bound)
+        over = None if first is None else ("prices", first, "time", "step_us")
+        yield [
+            page.name(one.slice.name if one.slice is not None else "no slice"),
+            _fits(one),
+            page.figure((*path, "slice", "chips"), "count"),
+            [step, made("small", *spread) if spread else None],
+            [page.figure(step_us, "factor", over=over), _tie(found, number, first)] if over is not None else "",
+            page.figure(step_us, "time", times=(*path, "slice", "chips"), bound=bound),
+            *(page.figure((*time, field), "time") for field in ("compute_us", "exposed_us", "hidden_us")),
+            page.figure((*time, "peak_flops_share"), "share"),
+            _hbm(page, one, number),
+            _error(page, one, number),
+        ]
+
+
+def _fits(one: Analysis) -> Element:
+    if one.memory.fits is None:
+        return made("span", "unknown", class_="unknown")
+    return badge("fits", "good") if one.memory.fits else badge("does not fit", "bad")
+
+
+def _tie(found: Sequence[Analysis], number: int, first: int | None) -> Element | None:
+    if first is None or number == first:
+        return None
+    one, other = found[number], found[first]
+    if one.time is None or other.time is None:
+        return None
+    alike = (one.slice and one.slice.chip) == (other.slice and other.slice.chip)
+    return made("small", "a tie") if is_tie(one.time, other.time, same_generation=alike) else None
+
+
+def _hbm(page: Page, one: Analysis, number: int) -> list[Content]:
+    memory = ("prices", number, "memory")
+    of = made("small", "of ", page.figure((*memory, "hbm_bytes"), "capacity")) if one.memory.hbm_bytes else None
+    return [page.figure((*memory, "peak_bytes"), "bytes"), of]
+
+
+def _error(page: Page, one: Analysis, number: int) -> Element:
+    """How far predictions for the generation were off where it was measured, at worst."""
+    if one.time is None or one.time.unpriced_kernels:
+        return made("span", "unknown", class_="unknown")
+    return page.figure(("prices", number, "time", "spread", "worst"), "factor", unknown="not measured")
+
+
+def _refused(page: Page) -> Iterator[list[Content]]:
+    for one in page.document["unpriced"]:
+        unknown = [made("span", "unknown", class_="unknown") for _ in _HEADS[2:]]
+        yield [page.name(one["slice"]), badge("not compiled", "bad"), *unknown]
+
+
+def _unpriced(page: Page) -> None:
+    if page.document["unpriced"]:
+        section = page.section("refused", "Not compiled", "Slices that the program could not be compiled for")
+        for one in page.document["unpriced"]:
+            add(section, "h3", page.name(one["slice"]))
+            page.code(section, one["error"].splitlines(), f"Why not {one['slice']}")
