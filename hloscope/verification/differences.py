@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, inf, isfinite, log10, prod, sqrt
+from math import inf, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -104,16 +104,14 @@ def error_map_of(errors: Any) -> ErrorMap:
     largest = np.maximum.reduceat(np.maximum.reduceat(flat, rows, axis=0), columns, axis=1)
     return ErrorMap(
         shape=tuple(map(int, errors.shape)),
-        errors=tuple(tuple(_rounded_up(float(error)) for error in row) for row in largest),
+        errors=tuple(tuple(_rounded(float(error)) for error in row) for row in largest),
     )
 
 
-def _rounded_up(error: float) -> float:
-    """In three digits, so that what is beyond 1 stays beyond it."""
-    if not error or not isfinite(error):
-        return error
-    unit = floor(log10(error)) - 2
-    return float(f"{ceil(error / 10**unit)}e{unit}")
+def _rounded(error: float) -> float:
+    """In three digits; what is beyond 1 stays beyond it."""
+    digits = float(f"{error:.3g}")
+    return 1.01 if error > 1 >= digits else digits
 
 
 def region_of(shard: Shard) -> tuple[slice, ...]:

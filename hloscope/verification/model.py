@@ -130,8 +130,8 @@ class ErrorMap(Brief):
 
     Attributes:
         shape: Of the output.
-        errors: For each row of blocks those of its columns, as a multiple of what is allowed, rounded up to three
-            digits; infinite where none is allowed.
+        errors: For each row of blocks those of its columns, as a multiple of what is allowed, in three digits;
+            infinite where none is allowed.
     """
 
     MOST: ClassVar[int] = 64
@@ -140,14 +140,18 @@ class ErrorMap(Brief):
     shape: tuple[int, ...]
     errors: tuple[tuple[float, ...], ...]
 
-    def range_of(self, row: int, column: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The indices of the first and the last element of a block."""
-        across = self.shape[-1] if self.shape else 1
-        down = prod(self.shape[:-1])
-        rows, columns = len(self.errors), len(self.errors[0])
-        first = (row * down // rows, column * across // columns)
-        last = ((row + 1) * down // rows - 1, (column + 1) * across // columns - 1)
-        return self._index(*first), self._index(*last)
+    def first(self, row: int, column: int) -> tuple[int, ...]:
+        """The index of the first element of a block."""
+        return self._index(self._begin(row, 0), self._begin(column, 1))
+
+    def last(self, row: int, column: int) -> tuple[int, ...]:
+        """The index of its last element."""
+        return self._index(self._begin(row + 1, 0) - 1, self._begin(column + 1, 1) - 1)
+
+    def _begin(self, block: int, side: int) -> int:
+        """Where a block begins, down or across."""
+        size = (prod(self.shape[:-1]), self.shape[-1] if self.shape else 1)[side]
+        return block * size // (len(self.errors), len(self.errors[0]))[side]
 
     def _index(self, row: int, column: int) -> tuple[int, ...]:
         """The index of an element, of its place down and across."""

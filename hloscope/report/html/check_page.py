@@ -49,7 +49,7 @@ def render(found: CheckReport) -> str:
     if found.unused_baselines:
         page.notes(f"{path} is the baseline of no target" for path in page.document["unused_baselines"])
     versions = next((one.analysis.versions for one in found.checks if one.analysis is not None), {})
-    return page.finished(f"{title}: {found.headline}", versions=versions, basis="Predicted, not measured.")
+    return page.finished(f"({found.headline})", versions=versions, basis="Predicted, not measured.")
 
 
 def _kind(checked: Checked) -> str:

@@ -27,7 +27,8 @@ def render(found: CompareDocument) -> str:
     _uncompared(page, found)
     _calibration(page)
     page.notes(found.notes)
-    return page.finished(headline_of(found), basis="Measured in the profile; predictions have no measurement in them.")
+    basis = "Measured in the profile; predictions have no measurement in them."
+    return page.finished("measured and predicted", basis=basis)
 
 
 def _times(page: Page, path: Path) -> _Row:
@@ -84,6 +85,8 @@ def _step(page: Page, section: Element, path: Path, program: MeasuredProgram) ->
         " of their time",
     ]
     slice_words = None if program.slice is None else page.name(f"{program.slice} (by {program.slice_chosen_by})")
+    if not program.measured_operations:
+        matched = "the profile has no operations of it"
     known: list[tuple[str, Content]] = [
         ("runs", [runs, " in all, on ", devices, " devices"]),
         ("priced on", slice_words),
@@ -100,7 +103,7 @@ def _lost(page: Page, program: MeasuredProgram) -> Content:
     """The operations of the profile that the compiled module does not have, and what was predicted and not measured."""
     lost = [one.name for one in program.operations if one.activity is None]
     if not lost and program.matched_operations == program.measured_operations:
-        return "every operation of the profile is in the compiled module"
+        return "nothing" if program.measured_operations else None
     more = f" and {plural(len(lost) - 12, 'more operation')}" if len(lost) > 12 else ""
     return page.name(", ".join(lost[:12]) + more, 400)
 
@@ -160,9 +163,11 @@ def _transfers(page: Page, section: Element, path: Path, program: MeasuredProgra
 
 def _operations(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
     """The plot of all, and a table of those that are furthest off."""
-    if any(one.predicted_us for one in program.operations):
+    if any(one.predicted_us and one.measured_us > 0 for one in program.operations):
         add(section, "h3", "Operations, measured against predicted")
         page.plot(section, measured_plot(program.operations), "Operations by predicted and measured time")
+        words = "On the line both agree; on the dashed ones what is measured is twice, and half, of what is predicted."
+        note(section, f"{words} Squares communicate or copy. Operations without a prediction are in the table alone.")
     rows: list[_Row] = []
     for number, one in enumerate(program.operations[:_MOST]):
         of: Path = (*path, "operations", number)

@@ -41,6 +41,7 @@ _UNITS: Mapping[str, Callable[[float], str]] = {
     "digits": lambda value: format_digits(value, 3) if value else "0",
     "factor": lambda value: f"×{value:.2f}",
     "flops": format_flops,
+    "gain": lambda value: f"{format_share(abs(value))} {'less' if value >= 0 else 'more'} time",
     "share": format_share,
     "time": format_time,
 }
@@ -105,7 +106,7 @@ def unfolding(parent: Element, *summary: Content, is_open: bool = False) -> Elem
 
 def labelled(parent: Element, rows: Iterable[tuple[str, Content]]) -> None:
     """Labels with what they are of, those without anything left out."""
-    known = [(label, content) for label, content in rows if content]
+    known = [(label, content) for label, content in rows if content is not None and content != ""]
     if known:
         of = add(parent, "dl")
         for label, content in known:
@@ -124,6 +125,7 @@ class Page:
 
     document: dict[str, Any]
     privacy: Privacy
+    _title: str = ""
     _main: Element = field(default_factory=lambda: Element("div"))
     _sections: list[tuple[str, str]] = field(default_factory=list)
 
@@ -147,6 +149,7 @@ class Page:
         head = add(self._main, "div", class_="title")
         add(head, "h1", self.name(title, 110))
         add(head, "p", *words)
+        self._title = self.privacy.text(title)
 
     def section(self, name: str, short: str, title: str | None = None) -> Element:
         """A section of the page; the navigation has its short heading."""
@@ -263,23 +266,24 @@ class Page:
             for words in said:
                 add(rows, "li", self.prose(words))
 
-    def finished(self, title: str, *, versions: Mapping[str, str] | None = None, basis: str) -> str:
+    def finished(self, words: str = "", *, versions: Mapping[str, str] | None = None, basis: str) -> str:
         """The file.
 
         Args:
-            title: What the page is about.
+            words: What the title of its window says besides.
             versions: Versions of what took part.
             basis: What its figures rest on, a sentence.
         """
         nav = [made("a", short, href=f"#{name}") for name, short in self._sections]
         known = ", ".join(f"{name} {version}" for name, version in (versions or {}).items())
         save = made("button", "Save the figures as JSON", type="button", class_="quiet", id="save", hidden="")
-        words = f"{known}. " if known else ""
-        foot = filled(Element("p"), f"{words}{basis} Every figure is one of the JSON that --format json writes. ", save)
+        said = [f"{known}." if known else "", basis, "Every figure is one of the JSON that --format json writes. "]
+        foot = filled(Element("p"), " ".join(filter(None, said)), save)
         return framed(
-            self.privacy.text(title),
+            " ".join(filter(None, (self._title, self.privacy.text(words)))),
             {"document": self.document},
             _SCRIPTS,
+            target=self._title,
             main="".join(map(self._written, self._main)),
             nav="".join(map(self._written, nav)),
             foot=self._written(foot),

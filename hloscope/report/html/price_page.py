@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.step_time import is_tie
+from hloscope.analysis.vocabulary import Bound
+from hloscope.report.comparing import turned
 from hloscope.report.html.pieces import Content, Element, Page, add, badge, made, note, verdict
 from hloscope.report.pictures.plots import chips_plot, prices_plot
 from hloscope.report.price import Prices, Unpriced, as_document, notes_of
@@ -13,7 +15,6 @@ from hloscope.units import plural
 
 _HEADS = (
     "slice",
-    "memory",
     ">chips",
     ">step",
     ">of the first",
@@ -26,6 +27,9 @@ _HEADS = (
     ">error factor",
 )
 
+_KNOWN = (Bound.EXACT, Bound.AT_MOST)
+"""Bounds of a step that can be said to be short."""
+
 
 def render(found: Sequence[Analysis | Unpriced]) -> str:
     """The page of a program on several slices."""
@@ -34,39 +38,51 @@ def render(found: Sequence[Analysis | Unpriced]) -> str:
     page.heading(target, f"a step on {plural(len(found), 'slice')}")
     known = [one for one in found if isinstance(one, Analysis)]
     slices = page.section("slices", "Slices", "The predicted step, slice by slice")
-    _verdict(page, slices, found)
+    _verdict(page, slices, known)
     page.table(slices, "Slices", _HEADS, [*_priced(page, known), *_refused(page)])
     if len(known) > 1:
         plot = page.section("chips", "By chips", "Step time against chips")
         page.plot(plot, chips_plot(Prices(known)), "The step by the number of chips")
-        note(plot, "On the dashed line a step costs as much chip time as on the fewest chips.")
+        note(plot, "On a dashed line a step costs as much chip time as on the fewest chips of the same generation.")
         note(plot, "A cross marks what does not fit in HBM. Slices without a price are not drawn.")
     split = page.section("split", "Split", "What of the step is computed and what is waited for")
     page.plot(split, prices_plot(found), "The step on each slice, split")
     _unpriced(page)
     page.notes(note for one in known for note in (*one.notes, *notes_of(one)))
     versions = known[0].versions if known else {}
-    return page.finished(
-        f"{target}: {plural(len(found), 'slice')}", versions=versions, basis="Predicted, not measured."
-    )
+    return page.finished(f"on {plural(len(found), 'slice')}", versions=versions, basis="Predicted, not measured.")
 
 
-def _verdict(page: Page, parent: Element, found: Sequence[Analysis | Unpriced]) -> None:
-    """Which slice is the fastest of those that it fits on."""
+def _verdict(page: Page, parent: Element, found: Sequence[Analysis]) -> None:
+    """Which slice is the fastest of those that it fits on, as far as that is known."""
     of = [
         (one.time.step_us, number)
-        for number, one in enumerate(one for one in found if isinstance(one, Analysis))
-        if one.time is not None and one.memory.fits is not False
+        for number, one in enumerate(found)
+        if one.time is not None and one.time.bound in _KNOWN and one.memory.fits is not False
     ]
     if not of:
-        verdict(parent, "bad", "No slice has a price on which the program fits.")
+        verdict(parent, "warn", "There is no slice that the program fits on and whose step is known.")
         return
     _, fastest = min(of)
     path = ("prices", fastest)
-    bound = page.at((*path, "time", "bound"))
-    step = page.figure((*path, "time", "step_us"), "time", bound=bound)
-    name = page.name(page.at((*path, "slice", "name")) or "no slice")
-    verdict(parent, "info", "The shortest predicted step is ", step, " on ", name, ".")
+    step = page.figure((*path, "time", "step_us"), "time", bound=page.at((*path, "time", "bound")))
+    ties = [page.privacy.text(_name(found[number])) for _, number in of if _is_tie(found[number], found[fastest])]
+    tied = f", a tie with {', '.join(ties)}" if ties else ""
+    open_ones = [one for one in found if one.memory.fits is None and one.time is not None]
+    unsure = " Whether it fits is not known everywhere." if open_ones else ""
+    words = "The shortest step that is known is "
+    verdict(parent, "info", words, step, " on ", page.name(_name(found[fastest])), f"{tied}.{unsure}")
+
+
+def _name(one: Analysis) -> str:
+    return "no slice" if one.slice is None else one.slice.name
+
+
+def _is_tie(one: Analysis, other: Analysis) -> bool:
+    if one is other or one.time is None or other.time is None:
+        return False
+    alike = (one.slice and one.slice.chip) == (other.slice and other.slice.chip)
+    return is_tie(one.time, other.time, same_generation=alike)
 
 
 def _priced(page: Page, found: Sequence[Analysis]) -> Iterator[list[Content]]:
@@ -78,13 +94,11 @@ def _priced(page: Page, found: Sequence[Analysis]) -> Iterator[list[Content]]:
         spread = page.range((*time, "least_us"), (*time, "most_us")) if ranged else []
         bound = "exact" if one.time is None else one.time.bound
         step = page.figure(step_us, "time", bound=bound)
-        over = None if first is None else ("prices", first, "time", "step_us")
         yield [
-            page.name(one.slice.name if one.slice is not None else "no slice"),
-            _fits(one),
+            page.name(_name(one)),
             page.figure((*path, "slice", "chips"), "count"),
             [step, made("small", *spread) if spread else None],
-            [page.figure(step_us, "factor", over=over), _tie(found, number, first)] if over is not None else "",
+            "" if first is None else _of_first(page, found, number, first),
             page.figure(step_us, "time", times=(*path, "slice", "chips"), bound=bound),
             *(page.figure((*time, field), "time") for field in ("compute_us", "exposed_us", "hidden_us")),
             page.figure((*time, "peak_flops_share"), "share"),
@@ -95,24 +109,23 @@ def _priced(page: Page, found: Sequence[Analysis]) -> Iterator[list[Content]]:
 
 def _fits(one: Analysis) -> Element:
     if one.memory.fits is None:
-        return made("span", "unknown", class_="unknown")
+        return made("span", "not known whether it fits", class_="unknown")
     return badge("fits", "good") if one.memory.fits else badge("does not fit", "bad")
 
 
-def _tie(found: Sequence[Analysis], number: int, first: int | None) -> Element | None:
-    if first is None or number == first:
-        return None
-    one, other = found[number], found[first]
-    if one.time is None or other.time is None:
-        return None
-    alike = (one.slice and one.slice.chip) == (other.slice and other.slice.chip)
-    return made("small", "a tie") if is_tie(one.time, other.time, same_generation=alike) else None
+def _of_first(page: Page, found: Sequence[Analysis], number: int, first: int) -> list[Content]:
+    """How many times as long as on the first slice."""
+    step_us, over = (("prices", each, "time", "step_us") for each in (number, first))
+    times = [one.time for one in (found[number], found[first])]
+    bounds = [Bound.EXACT if time is None or number == first else time.bound for time in times]
+    tied = made("small", "a tie") if _is_tie(found[number], found[first]) else None
+    return [page.figure(step_us, "factor", over=over, bound=bounds[0] + turned(bounds[1])), tied]
 
 
 def _hbm(page: Page, one: Analysis, number: int) -> list[Content]:
     memory = ("prices", number, "memory")
     of = made("small", "of ", page.figure((*memory, "hbm_bytes"), "capacity")) if one.memory.hbm_bytes else None
-    return [page.figure((*memory, "peak_bytes"), "bytes"), of]
+    return [page.figure((*memory, "peak_bytes"), "bytes"), of, made("small", _fits(one))]
 
 
 def _error(page: Page, one: Analysis, number: int) -> Element:
@@ -124,8 +137,8 @@ def _error(page: Page, one: Analysis, number: int) -> Element:
 
 def _refused(page: Page) -> Iterator[list[Content]]:
     for one in page.document["unpriced"]:
-        unknown = [made("span", "unknown", class_="unknown") for _ in _HEADS[2:]]
-        yield [page.name(one["slice"]), badge("not compiled", "bad"), *unknown]
+        unknown = [made("span", "unknown", class_="unknown") for _ in _HEADS[1:]]
+        yield [[page.name(one["slice"]), made("small", badge("not compiled", "bad"))], *unknown]
 
 
 def _unpriced(page: Page) -> None:

@@ -30,6 +30,7 @@ def framed(
     data: Mapping[str, Any],
     scripts: Sequence[str],
     *,
+    target: str = "",
     main: str | None = None,
     nav: str = "",
     foot: str = "",
@@ -40,6 +41,7 @@ def framed(
         title: What it is about, as text.
         data: What the page unpacks; nothing in it can be markup.
         scripts: The parts of its one script, in their order.
+        target: What stands in the bar, as text; empty where the page's script says it.
         main: The page itself, as markup; None where its script makes it.
         nav: The links to its sections, as markup.
         foot: What it rests on, as markup.
@@ -50,13 +52,12 @@ def framed(
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    shown = escape(without_commands(plain_line(without_people(title))))
     parts = {
         "policy": policy,
         "version": escape(__version__),
-        "title": shown,
+        "title": _line(title),
         "style": style,
-        "target": "" if main is None else f"<bdi>{shown}</bdi>",
+        "target": target and f"<bdi>{_line(target)}</bdi>",
         "nav": nav,
         "main": _LOADING if main is None else main,
         "foot": foot,
@@ -68,6 +69,10 @@ def framed(
         before, _, after = page.partition(f"<!--{name}-->")
         page = before + text + after
     return page
+
+
+def _line(text: str) -> str:
+    return escape(without_commands(plain_line(without_people(text))))
 
 
 def _asset(name: str) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hloscope.analysis.model.suggestion import Suggestion, Suggestions
+from hloscope.analysis.vocabulary import Bound
+from hloscope.report.comparing import turned
 from hloscope.report.html.pieces import (
     Content,
     Element,
@@ -23,7 +25,7 @@ from hloscope.report.pictures.plots import front_plot
 from hloscope.report.suggestions import effort_of, headline, in_full, name_of
 from hloscope.units import plural
 
-_HEADS = ("#", "sharding", "", "mesh", ">step", ">of the step", ">HBM", ">sent per step")
+_HEADS = ("sharding", "state", "mesh", ">step", ">of the step", ">HBM", ">sent per step")
 _SEARCHED = (
     ("ways to shard the program", "space"),
     ("ranked with Shardy", "ranked"),
@@ -47,7 +49,7 @@ def render(found: Suggestions) -> str:
     _tried(page, found)
     page.notes(found.notes)
     basis = f"Predicted, not measured: each way was compiled for {found.slice} at full size, and none was run."
-    return page.finished(f"{found.target} on {found.slice}", basis=basis)
+    return page.finished(f"on {found.slice}", basis=basis)
 
 
 def _named(page: Page, found: Suggestions) -> Suggestions:
@@ -60,13 +62,14 @@ def _row(page: Page, number: int, way: Suggestion, path: Path) -> list[Content]:
     step = page.figure((*figures, "step_us"), "time", bound=way.figures.step_bound)
     spread = page.range((*figures, "step_us_range", 0), (*figures, "step_us_range", 1))
     over: Path = ("own", "figures", "step_us")
+    own_bound = turned(Bound(page.at(("own", "figures", "step_bound"))))
+    bound = Bound.EXACT if way.is_own else way.figures.step_bound + own_bound
     return [
-        str(number),
-        page.name(name_of(way), 80),
+        [f"{number}  ", page.name(name_of(way), 80)],
         _state(way),
         page.name(_mesh(way), 40),
         [step, made("small", *spread) if spread else None],
-        page.figure((*figures, "step_us"), "share", over=over),
+        page.figure((*figures, "step_us"), "share", over=over, bound=bound),
         page.figure((*figures, "hbm_bytes"), "bytes"),
         page.figure((*figures, "wire_bytes"), "bytes", bound=way.figures.wire_bound),
     ]
@@ -116,11 +119,10 @@ def _about(page: Page, way: Suggestion) -> Iterator[tuple[str, Content]]:
 
 
 def _gain(page: Page, way: Suggestion, path: Path) -> Element | None:
-    """`18.9% less time`."""
     if way.gain is None:
         return None
-    words = " of the step saved" if way.gain >= 0 else " of the step (more time)"
-    return made("span", page.figure((*path, "gain"), "share"), words, class_="of")
+    bound = turned(way.figures.step_bound)
+    return made("span", page.figure((*path, "gain"), "gain", bound=bound), class_="of")
 
 
 def _proven(way: Suggestion) -> str:
@@ -151,7 +153,7 @@ def _tried(page: Page, found: Suggestions) -> None:
     """How it was searched, what each kind of way takes at best, and what was refused."""
     tried = page.section("tried", "Tried", "What was tried, and what was refused and why")
     rows: list[list[Content]] = [[words, page.figure((field,), "count")] for words, field in _SEARCHED]
-    page.table(tried, "How many ways were searched", ["", ">ways"], rows, sorts=False)
+    page.table(tried, "How many ways were searched", ["what became of them", ">ways"], rows, sorts=False)
     kept = [words for words in effort_of(found) if not words.startswith("recipes: ")]
     of = add(tried, "ul", class_="said")
     for words in kept[1:]:

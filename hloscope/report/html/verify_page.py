@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hloscope.report.html.finding_cards import cards
 from hloscope.report.html.pieces import Content, Element, Page, Path, add, badge, labelled, made, note, verdict
-from hloscope.report.pictures.heat import errors_plot
+from hloscope.report.pictures.heat import errors_plot, regions_of
 from hloscope.report.verification import traffic_verdict, verdict_of
 from hloscope.units import plural
 from hloscope.verification.model import (
@@ -20,7 +20,7 @@ from hloscope.verification.model import (
     traffic_rows,
 )
 
-_OUTPUTS = ("output", "", "compared with", ">elements", ">wrong", ">allowed", ">largest error", ">shards")
+_OUTPUTS = ("output", "verdict", "compared with", ">elements", ">wrong", ">allowed", ">largest error", ">shards")
 _MOST_DRAWN, _MOST_BLOCKS, _MOST_SHARDS = 24, 12, 24
 
 
@@ -39,8 +39,8 @@ def render(found: Verification) -> str:
     _traffic(page, found)
     _memory(page)
     page.notes((*found.numerics.notes, *found.target.notes))
-    title = f"{found.target.target} against {found.reference.target}"
-    return page.finished(title, versions=found.target.versions, basis="Times are predicted, numbers are of a run.")
+    basis = "Times are predicted, numbers are of a run."
+    return page.finished(f"against {found.reference.target}", versions=found.target.versions, basis=basis)
 
 
 def _numbers(page: Page, parent: Element, found: Verification) -> None:
@@ -131,7 +131,7 @@ def _about(page: Page, output: OutputComparison) -> Iterator[tuple[str, Content]
     if output.wrong_shards:
         shown, rest = output.wrong_shards[:_MOST_SHARDS], len(output.wrong_shards) - _MOST_SHARDS
         more = f" and {plural(rest, 'more device')}" if rest > 0 else ""
-        yield "devices that hold wrong elements", page.name("; ".join(shown) + more, 800)
+        yield "wrong on", page.name("; ".join(shown) + more, 800)
     yield "exchanged", page.prose("; ".join(output.exchanged))
     yield "leaning", page.prose(_bias(output.bias))
     yield "roughness", page.prose(_rough(output.roughness))
@@ -155,17 +155,24 @@ def _rough(rough: Roughness | None) -> str | None:
 
 
 def _blocks(page: Page, parent: Element, number: int, found: ErrorMap, name: str) -> None:
-    """The blocks of the map that are furthest off, with their elements: what the map shows, in words."""
-    off = [(error, row, column) for row, line in enumerate(found.errors) for column, error in enumerate(line) if error]
-    off = sorted(off, key=lambda each: -each[0])[:_MOST_BLOCKS]
+    """What the map shows, in words: its rectangles with their elements, those furthest off first."""
+    regions = regions_of(found)
     path: Path = ("numerics", "comparisons", number, "error_map", "errors")
     rows: list[list[Content]] = []
-    for _, row, column in off:
-        first, last = found.range_of(row, column)
-        error = page.figure((*path, row, column), "digits")
-        rows.append([f"{list(first)} to {list(last)}", error])
-    label = f"Blocks of {page.privacy.text(name)} that are furthest off"
-    page.table(parent, label, ["from and to", ">times what is allowed"], rows)
+    for region in regions[:_MOST_BLOCKS]:
+        error = page.figure((*path, *region.worst), "digits")
+        rows.append([_elements(found.first(*region.first), found.last(*region.last)), error])
+    label = f"Where {page.privacy.text(name)} is furthest off"
+    page.table(parent, label, ["elements", ">times what is allowed"], rows)
+    if len(regions) > _MOST_BLOCKS:
+        note(parent, f"{plural(len(regions) - _MOST_BLOCKS, 'smaller region')} are on the map and in the JSON.")
+
+
+def _elements(first: tuple[int, ...], last: tuple[int, ...]) -> str:
+    """`[12:24, 0:8]`; of more dimensions, which lie in a row on the map, the first and the last."""
+    if len(first) > 2:
+        return f"{list(first)} to {list(last)}"
+    return f"[{', '.join(f'{begin}:{end + 1}' for begin, end in zip(first, last, strict=True))}]"
 
 
 def _traffic(page: Page, found: Verification) -> None:
@@ -201,7 +208,8 @@ def _memory(page: Page) -> None:
         [words, *(page.figure(("memory", side, field), "bytes") for field in _MEMORY), _hbm(page, side)]
         for words, side in (("this program", "target"), ("reference", "reference"))
     ]
-    page.table(section, "Memory of both programs", ["", *(f">{words}" for words in _MEMORY.values()), ">HBM"], rows)
+    heads = ["program", *(f">{words}" for words in _MEMORY.values()), ">HBM"]
+    page.table(section, "Memory of both programs", heads, rows)
 
 
 _MEMORY = {

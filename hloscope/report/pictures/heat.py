@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf, prod
 
 from hloscope.report.pictures import svg
@@ -24,6 +25,42 @@ _FIRST_WRONG = 3
 def level_of(error: float) -> int:
     """The level of an error."""
     return next(number for number, (most, _, _) in enumerate(_LEVELS) if error <= most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """A rectangle of blocks whose errors are of one level.
+
+    Attributes:
+        first: Row and column of its first block.
+        last: Those of its last one.
+        worst: Those of the one that is furthest off.
+    """
+
+    first: tuple[int, int]
+    last: tuple[int, int]
+    worst: tuple[int, int]
+
+
+def regions_of(found: ErrorMap) -> list[Region]:
+    """What is wrong, in rectangles, the furthest off first; where nothing is, what is off at all."""
+    levels = [[level_of(error) for error in row] for row in found.errors]
+    wrong = [level for row in levels for level in row if level >= _FIRST_WRONG]
+    least = _FIRST_WRONG if wrong else 1
+    rows = [{(level, *run) for level in range(least, len(_LEVELS)) for run in _runs(line, level)} for line in levels]
+    known: list[tuple[int, int, int, int]] = []
+    begun: dict[tuple[int, int, int], int] = {}
+    for number, (runs, below) in enumerate(zip(rows, [*rows[1:], set()], strict=True)):
+        begun = {run: begun.get(run, number) for run in runs}
+        known += [(begun[run], number, *run[1:]) for run in sorted(runs - below)]
+    made = [_region(found, *place) for place in known]
+    return sorted(made, key=lambda region: -found.errors[region.worst[0]][region.worst[1]])
+
+
+def _region(found: ErrorMap, top: int, bottom: int, begin: int, end: int) -> Region:
+    blocks = [(row, column) for row in range(top, bottom + 1) for column in range(begin, end)]
+    worst = max(blocks, key=lambda block: found.errors[block[0]][block[1]])
+    return Region(first=(top, begin), last=(bottom, end - 1), worst=worst)
 
 
 def errors_plot(found: ErrorMap, name: str) -> svg.Element:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor, log10
 
-from hloscope.analysis.model import Analysis, StepTime
+from hloscope.analysis.model import Analysis, SliceFact, StepTime
 from hloscope.analysis.model.suggestion import Suggestion, Suggestions
+from hloscope.analysis.vocabulary import Bound
 from hloscope.measured.model import MeasuredOperation, StepPart
 from hloscope.report.pictures import svg
 from hloscope.report.price import Priced, Unpriced
@@ -22,6 +23,8 @@ _TOP = _MARGIN + 2 * _LINE_HEIGHT
 _BOTTOM = _TOP + _PLOT
 _PART = 190.0
 _MOST_POINTS = 400
+_ASIDE = 30.0
+"""Between slices of as many chips."""
 _NOT_KNOWN = "not drawn: a figure is not known"
 
 
@@ -35,6 +38,7 @@ class _Scale:
         begin: Where it begins.
         end: Where it ends.
         powers: Whether each power of ten has as much of it as the next.
+        marks: The numbers that are written beside it; round ones where there are none.
     """
 
     least: float
@@ -42,6 +46,7 @@ class _Scale:
     begin: float
     end: float
     powers: bool = False
+    marks: tuple[float, ...] = ()
 
     def at(self, value: float) -> float:
         """Where a number stands."""
@@ -50,9 +55,15 @@ class _Scale:
         return self.begin + share * (self.end - self.begin)
 
     def ticks(self) -> Iterator[float]:
-        """Round numbers on it, some five; of powers those of ten."""
+        """Round numbers on it, some five; of powers those of ten, and what lies between where these are few."""
+        if self.marks:
+            yield from self.marks
+            return
         if self.powers:
-            yield from (10.0**power for power in range(ceil(log10(self.least)), floor(log10(self.most)) + 1))
+            powers = range(floor(log10(self.least)), floor(log10(self.most)) + 1)
+            steps = (1, 2, 5) if len(powers) < _TICKS else (1,)
+            numbers = (step * 10.0**power for power in powers for step in steps)
+            yield from (number for number in numbers if self.least <= number <= self.most)
             return
         rough = (self.most - self.least) / _TICKS or 1.0
         power = 10 ** floor(log10(rough))
@@ -107,7 +118,8 @@ def _way_words(way: Suggestion) -> str:
         gain = f", {format_share(abs(way.gain))} {'less' if way.gain >= 0 else 'more'}"
     kind = "as written" if way.is_own else f"{'better: ' if way.is_worth_it else ''}{name_of(way)}"
     fits = "" if way.fits else ", does not fit"
-    return f"{kind}: {format_time(figures.step_us)}{gain}, {format_bytes(figures.hbm_bytes)} of HBM{fits}"
+    step = figures.step_bound.marked(format_time(figures.step_us))
+    return f"{kind}: {step}{gain}, {format_bytes(figures.hbm_bytes)} of HBM{fits}"
 
 
 def _draw_axes(
@@ -216,30 +228,33 @@ def _draw_price(root: svg.Element, one: Analysis | Unpriced, y: float, at: Calla
 def chips_plot(priced: Priced) -> svg.Element:
     """One program on several slices: the step by chips, beside what the first would take if chips were all it needs."""
     known = [
-        (number, one, one.slice, one.time)
-        for number, one in enumerate(priced, start=1)
+        (one, one.slice, one.time)
+        for one in priced
         if isinstance(one, Analysis) and one.slice is not None and one.time is not None and one.time.step_us > 0
     ]
     title = "A step by the number of chips"
     root = svg.picture(_WIDTH, _BOTTOM + 2.6 * _LINE_HEIGHT, title, "; ".join(map(_price_words, priced)))
     if not known:
         return root
-    across = _spread([float(where.chips) for _, _, where, _ in known], _LEFT, _WIDTH - 2 * _MARGIN)
-    spans = [each for _, _, _, time in known for each in _span_of(time)]
-    down = _spread(spans, _BOTTOM, _TOP)
-    chips = sorted({where.chips for _, _, where, _ in known})
+    chips, spans = [where.chips for _, where, _ in known], [each for *_, time in known for each in _span_of(time)]
+    across = _powers([float(count) for count in chips], _LEFT, _WIDTH - 2 * _MARGIN)
+    across = replace(across, marks=tuple(map(float, sorted(set(chips)))))
+    down = _powers(spans, _BOTTOM, _TOP)
     _draw_axes(root, across, down, (lambda value: f"{value:g}", format_time), ("chips →", "↑ a step takes"))
-    fewest_us = min(time.step_us for _, _, where, time in known if where.chips == chips[0])
-    _draw_ideal(root, chips[0] * fewest_us, across, down)
-    for number, one, where, time in known:
-        x, y = across.at(where.chips), down.at(time.step_us)
+    for generation in dict.fromkeys(where.chip for _, where, _ in known):
+        _draw_ideal(root, [(where, time) for _, where, time in known if where.chip == generation], across, down)
+    for number, (one, where, _) in enumerate(known):
+        beside = [place for place, (_, other, _) in enumerate(known) if other.chips == where.chips]
+        aside = beside.index(number) - (len(beside) - 1) / 2
         group = svg.add(root, "g")
-        svg.add(group, "title", text=f"{number}: {_price_words(one)}")
-        least, most = _span_of(time)
-        svg.add(group, "path", text=None, d=_upright(x, down.at(least), down.at(most)), stroke=svg.LINE, fill="none")
-        _draw_slice(group, x, y, fits=one.memory.fits is not False)
-        svg.label(group, x + 10, y - 6, where.name, size=11)
+        svg.add(group, "title", text=_price_words(one))
+        _draw_slice(group, one, across.at(where.chips) + _ASIDE * aside, down, is_left=aside < 0)
     return root
+
+
+def _powers(values: Sequence[float], begin: float, end: float) -> _Scale:
+    """A line on which some numbers stand, each power of ten with as much room, and some on both sides."""
+    return _Scale(least=min(values) / 1.25, most=max(values) * 1.25, begin=begin, end=end, powers=True)
 
 
 def _span_of(time: StepTime) -> tuple[float, float]:
@@ -253,27 +268,34 @@ def _upright(x: float, begin: float, end: float) -> str:
     return f"M{left} {low}h8M{left} {high}h8M{svg.number(x)} {low}V{high}"
 
 
-def _draw_slice(root: svg.Element, x: float, y: float, *, fits: bool) -> None:
-    """A round point; a cross where the program does not fit."""
-    if fits:
+def _draw_slice(root: svg.Element, one: Analysis, x: float, down: _Scale, *, is_left: bool) -> None:
+    """A round point with the range of its time; a cross where the program does not fit."""
+    assert one.time is not None
+    y, (least, most) = down.at(one.time.step_us), _span_of(one.time)
+    svg.add(root, "path", text=None, d=_upright(x, down.at(least), down.at(most)), stroke=svg.LINE, fill="none")
+    said = [_slice_name(one), *([] if one.time.bound is Bound.EXACT else [str(one.time.bound)])]
+    if one.memory.fits is False:
+        svg.add(root, "path", text=None, d=f"M{svg.number(x - 6)} {svg.number(y - 6)}l12 12m0 -12l-12 12", **_CROSS)
+        said.append("does not fit")
+    else:
         svg.add(root, "circle", text=None, cx=x, cy=y, r=6.0, fill=svg.TINT, stroke=svg.LINE)
-        return
-    svg.add(root, "path", text=None, d=f"M{svg.number(x - 6)} {svg.number(y - 6)}l12 12m0 -12l-12 12", **_CROSS)
+    away, anchor = (-10, "end") if is_left or x > _WIDTH - 130 else (10, "start")
+    svg.label(root, x + away, y - 6, ", ".join(said), anchor=anchor, size=11)
 
 
 _CROSS: dict[str, str | float] = {"stroke": svg.LINE, "stroke_width": 2.5, "fill": "none"}
 
 
-def _draw_ideal(root: svg.Element, chip_time_us: float, across: _Scale, down: _Scale) -> None:
-    """The steps that cost as much of all chips together."""
-    steps = 60
-    places = [across.least + (across.most - across.least) * step / steps for step in range(1, steps + 1)]
-    inside = [(at, chip_time_us / at) for at in places if down.least <= chip_time_us / at <= down.most]
-    if len(inside) > 1:
-        points = " ".join(f"{svg.number(across.at(chips))},{svg.number(down.at(us))}" for chips, us in inside)
-        line = svg.add(root, "polyline", text=None, points=points, stroke=svg.LINE, fill="none", stroke_dasharray="4 4")
-        line.set("stroke-opacity", "0.55")
-        svg.add(line, "title", text="the same chip time")
+def _draw_ideal(root: svg.Element, known: Sequence[tuple[SliceFact, StepTime]], across: _Scale, down: _Scale) -> None:
+    """From the fewest chips of a generation on, the steps that cost as much of all chips together."""
+    fewest, time = min(known, key=lambda one: (one[0].chips, one[1].step_us))
+    most = max(where.chips for where, _ in known)
+    last = min(float(most), fewest.chips * time.step_us / down.least)
+    if last > fewest.chips:
+        x1, y1 = across.at(fewest.chips), down.at(time.step_us)
+        x2, y2 = across.at(last), down.at(time.step_us * fewest.chips / last)
+        style: dict[str, str | float] = {"stroke": svg.LINE, "stroke_opacity": 0.55, "stroke_dasharray": "5 5"}
+        svg.add(root, "line", text=None, x1=x1, y1=y1, x2=x2, y2=y2, **style)
 
 
 def parts_plot(parts: Sequence[StepPart]) -> svg.Element:
@@ -309,11 +331,9 @@ def measured_plot(operations: Sequence[MeasuredOperation]) -> svg.Element:
     if not drawn:
         return root
     times = [time for one in drawn for time in (one.measured_us, one.predicted_us or 0.0)]
-    least, most = min(times) / 1.5, max(times) * 1.5
-    across = _Scale(least=least, most=most, begin=_LEFT, end=_WIDTH - 2 * _MARGIN, powers=True)
-    down = _Scale(least=least, most=most, begin=_BOTTOM, end=_TOP, powers=True)
+    across, down = _powers(times, _LEFT, _WIDTH - 2 * _MARGIN), _powers(times, _BOTTOM, _TOP)
     _draw_axes(root, across, down, (format_time, format_time), ("predicted →", "↑ measured"))
-    for factor, dashes in ((1.0, "none"), (2.0, "4 4"), (0.5, "4 4")):
+    for factor, dashes in ((1.0, "none"), (2.0, "5 5"), (0.5, "5 5")):
         _draw_factor(root, factor, dashes, across, down)
     for one in drawn:
         _draw_operation(root, one, across, down)
@@ -327,8 +347,6 @@ def _draw_factor(root: svg.Element, factor: float, dashes: str, across: _Scale, 
     y1, y2 = (down.at(end * factor) for end in ends)
     place = {"x1": x1, "y1": y1, "x2": x2, "y2": y2}
     svg.add(root, "line", text=None, stroke=svg.LINE, stroke_opacity=0.5, stroke_dasharray=dashes, **place)
-    words = "as predicted" if factor == 1 else f"measured {factor:g} times"
-    svg.label(root, x2 - 4, y2 + 14, words, anchor="end", size=9.5, opacity=0.8)
 
 
 def _draw_operation(root: svg.Element, one: MeasuredOperation, across: _Scale, down: _Scale) -> None:
