@@ -113,7 +113,7 @@ def _figures(page: Page, card: Element, checked: Checked, number: int) -> None:
         heads = ["per device", ">now"]
     else:
         return
-    page.table(card, f"Figures of {page.privacy.text(checked.name)}", heads, rows, sorts=False)
+    page.table(card, f"Figures of {checked.name}", heads, rows, sorts=False)
 
 
 def _before_and_after(page: Page, checked: Checked, number: int) -> Iterator[list[Content]]:
@@ -152,9 +152,9 @@ def _now(page: Page, analysis: Analysis, path: Path) -> Iterator[list[Content]]:
         step = page.figure((*time, "step_us"), "time", bound=analysis.time.bound)
         spread = [] if analysis.time.unpriced_kernels else page.range((*time, "least_us"), (*time, "most_us"))
         yield ["predicted step", [step, made("small", *spread) if spread else None]]
-    for axes, total in analysis.totals.by_axis.items():
+    for axes, total in page.at((*path, "totals", "by_axis")).items():
         words = "unknown axes" if axes == "?" else axes or "no axis"
-        sent = page.figure((*path, "totals", "by_axis", axes, "wire_bytes"), "bytes", bound=total.bound)
+        sent = page.figure((*path, "totals", "by_axis", axes, "wire_bytes"), "bytes", bound=total["bound"])
         yield [page.name(f"sent over {words}", 60), sent]
     if not analysis.totals.by_axis:
         yield ["sent per step", page.figure((*path, "totals", "wire_bytes"), "bytes", bound=analysis.totals.bound)]

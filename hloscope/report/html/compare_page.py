@@ -52,13 +52,7 @@ def _program(page: Page, number: int, program: MeasuredProgram, *, alone: bool) 
     _axes(page, section, path, program)
     _transfers(page, section, path, program)
     _operations(page, section, path, program)
-    rules: list[_Row] = [
-        [rule.rule, page.figure((*path, "rules", at, "operations"), "count"), *_times(page, (*path, "rules", at))]
-        for at, rule in enumerate(program.rules)
-    ]
-    if rules:
-        add(section, "h3", "By cost rule, per step")
-        page.table(section, "Cost rules", ["rule", ">operations", *_TIMES], rules)
+    _rules(page, section, path, program)
     for words in dict.fromkeys(program.notes):
         note(section, page.prose(words))
 
@@ -151,7 +145,7 @@ def _transfers(page: Page, section: Element, path: Path, program: MeasuredProgra
                 page.figure((*of, "measured_exposed_us"), "time"),
                 page.figure((*of, "predicted_exposed_us"), "time"),
                 _rate(page, (*of, "measured_bytes_per_s"), turned(one.measured_bound)),
-                _rule(one.rule, one.calibrated),
+                _rule(page, one.rule, one.calibrated),
             ]
         )
     if rows:
@@ -178,7 +172,7 @@ def _operations(page: Page, section: Element, path: Path, program: MeasuredProgr
                 page.name(one.opcode, 40),
                 page.figure((*of, "executions"), "digits"),
                 *_times(page, of),
-                _rule(one.rule, one.calibrated),
+                _rule(page, one.rule, one.calibrated),
             ]
         )
     if rows:
@@ -187,10 +181,21 @@ def _operations(page: Page, section: Element, path: Path, program: MeasuredProgr
         _more(folded, len(program.operations))
 
 
-def _rule(rule: str | None, calibrated: bool) -> Element | str:
+def _rules(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
+    rows: list[_Row] = []
+    for number, rule in enumerate(program.rules):
+        of: Path = (*path, "rules", number)
+        count = page.figure((*of, "operations"), "count")
+        rows.append([_rule(page, rule.rule, rule.calibrated), count, *_times(page, of)])
+    if rows:
+        add(section, "h3", "By cost rule, per step")
+        page.table(section, "Cost rules", ["rule", ">operations", *_TIMES], rows)
+
+
+def _rule(page: Page, rule: str | None, calibrated: bool) -> Element:
     if rule is None:
         return made("span", "not predicted", class_="unknown")
-    return rule if calibrated else f"{rule}, uncalibrated"
+    return page.name(rule if calibrated else f"{rule}, uncalibrated", 60)
 
 
 def _more(parent: Element, count: int) -> None:

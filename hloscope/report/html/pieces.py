@@ -6,6 +6,7 @@ All of it can be read without a script. A figure is taken from the document by i
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -33,7 +34,7 @@ Path = Sequence[str | int]
 """Where a value stands in the document: names and numbers."""
 
 _SCRIPTS = ("shell.js", "format.js", "results.js")
-_MOST_NAME, _MOST_PROSE = 96, 2000
+_MOST_NAME, _MOST_LABEL, _MOST_PROSE = 96, 160, 2000
 _UNITS: Mapping[str, Callable[[float], str]] = {
     "bytes": format_bytes,
     "capacity": lambda value: format_capacity(int(value)),
@@ -104,7 +105,7 @@ def unfolding(parent: Element, *summary: Content, is_open: bool = False) -> Elem
     return details
 
 
-def labelled(parent: Element, rows: Iterable[tuple[str, Content]]) -> None:
+def labelled(parent: Element, rows: Iterable[tuple[Content, Content]]) -> None:
     """Labels with what they are of, those without anything left out."""
     known = [(label, content) for label, content in rows if content is not None and content != ""]
     if known:
@@ -126,6 +127,7 @@ class Page:
     document: dict[str, Any]
     privacy: Privacy
     _title: str = ""
+    _labels: Counter[str] = field(default_factory=Counter)
     _main: Element = field(default_factory=lambda: Element("div"))
     _sections: list[tuple[str, str]] = field(default_factory=list)
 
@@ -148,8 +150,9 @@ class Page:
         """What stands above all sections."""
         head = add(self._main, "div", class_="title")
         add(head, "h1", self.name(title, 110))
-        add(head, "p", *words)
-        self._title = self.privacy.text(title)
+        if any(words):
+            add(head, "p", *words)
+        self._title = self._label(title)
 
     def section(self, name: str, short: str, title: str | None = None) -> Element:
         """A section of the page; the navigation has its short heading."""
@@ -163,6 +166,15 @@ class Page:
         whole = self.privacy.text(text or "")
         shown = clipped(whole, most)
         return made(tag, shown, class_=class_, title=None if shown == whole else whole[:2000])
+
+    def _label(self, text: str) -> str:
+        """Words that stand where no element can."""
+        return clipped(self.privacy.text(text), _MOST_LABEL)
+
+    def _unique(self, label: str) -> str:
+        """The label; with its number where others are called so too, as those of several programs are."""
+        self._labels[label] += 1
+        return label if self._labels[label] == 1 else f"{label}, {self._labels[label]}"
 
     def prose(self, text: str | None) -> Element | None:
         """Sentences of hloscope, in which names of the program stand in backticks."""
@@ -178,7 +190,7 @@ class Page:
     def code(self, parent: Element, lines: Sequence[str], label: str) -> None:
         """Lines to copy."""
         text = "\n".join(clipped(self.privacy.text(line), 400) for line in lines)
-        add(parent, "pre", text, class_="code", tabindex="0", role="group", aria_label=label)
+        add(parent, "pre", text, class_="code", tabindex="0", role="group", aria_label=self._label(label))
 
     def figure(
         self,
@@ -227,9 +239,10 @@ class Page:
         sorts: bool = True,
     ) -> Element:
         """A table, sorted by its headings; of a head such as `>bytes` the column is aligned to the right."""
-        around = add(parent, "div", class_="scroll", tabindex="0", role="region", aria_label=label)
+        said = self._unique(self._label(label))
+        around = add(parent, "div", class_="scroll", tabindex="0", role="region", aria_label=f"Table: {said}")
         table = add(around, "table", class_="sorts" if sorts else None)
-        add(table, "caption", label, class_="unseen")
+        add(table, "caption", said, class_="unseen")
         sides = ["right" if head.startswith(">") else None for head in heads]
         top = add(add(table, "thead"), "tr")
         for head, side in zip(heads, sides, strict=True):
@@ -245,7 +258,7 @@ class Page:
     def plot(self, parent: Element, picture: Element, label: str) -> None:
         """A picture, which is moved sideways by itself where it is wider than the screen."""
         picture.attrib.pop("style", None)  # which the policy does not allow, and the page's says as much
-        add(parent, "figure", picture, class_="picture plot", tabindex="0", aria_label=label)
+        add(parent, "figure", picture, class_="picture plot", tabindex="0", aria_label=self._label(label))
 
     def tools(self, parent: Element, noun: str, kinds: Mapping[str, str]) -> None:
         """What filters the cards of a section: by words, and by kind where there are several. The script shows it."""
@@ -280,9 +293,10 @@ class Page:
         said = [f"{known}." if known else "", basis, "Every figure is one of the JSON that --format json writes. "]
         foot = filled(Element("p"), " ".join(filter(None, said)), save)
         return framed(
-            " ".join(filter(None, (self._title, self.privacy.text(words)))),
+            " ".join(filter(None, (self._title, self._label(words)))),
             {"document": self.document},
             _SCRIPTS,
+            styles=("results.css",),
             target=self._title,
             main="".join(map(self._written, self._main)),
             nav="".join(map(self._written, nav)),

@@ -48,7 +48,7 @@ def render(found: Sequence[Analysis | Unpriced]) -> str:
     split = page.section("split", "Split", "What of the step is computed and what is waited for")
     page.plot(split, prices_plot(found), "The step on each slice, split")
     _unpriced(page)
-    page.notes(note for one in known for note in (*one.notes, *notes_of(one)))
+    page.notes(words for one in known for words in (*one.notes, *notes_of(one)))
     versions = known[0].versions if known else {}
     return page.finished(f"on {plural(len(found), 'slice')}", versions=versions, basis="Predicted, not measured.")
 

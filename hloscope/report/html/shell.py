@@ -22,7 +22,7 @@ _LOADING = (
 )
 """What stands in the place of a page that its script makes."""
 
-_STYLES = ("page.css", "sections.css", "results.css", "media.css")
+_STYLES, _MEDIA = ("page.css", "sections.css"), "media.css"
 
 
 def framed(
@@ -30,6 +30,7 @@ def framed(
     data: Mapping[str, Any],
     scripts: Sequence[str],
     *,
+    styles: Sequence[str] = (),
     target: str = "",
     main: str | None = None,
     nav: str = "",
@@ -41,12 +42,13 @@ def framed(
         title: What it is about, as text.
         data: What the page unpacks; nothing in it can be markup.
         scripts: The parts of its one script, in their order.
+        styles: The parts of its style that other pages do not have.
         target: What stands in the bar, as text; empty where the page's script says it.
         main: The page itself, as markup; None where its script makes it.
         nav: The links to its sections, as markup.
         foot: What it rests on, as markup.
     """
-    style = "\n".join(map(_asset, _STYLES))
+    style = "\n".join(map(_asset, (*_STYLES, *styles, _MEDIA)))
     script = '"use strict";\n(() => {\n' + "\n".join(map(_asset, scripts)) + "\n})();\n"
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "

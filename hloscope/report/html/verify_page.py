@@ -57,10 +57,10 @@ def _numbers(page: Page, parent: Element, found: Verification) -> None:
     page.table(parent, "Outputs", _OUTPUTS, rows)
     if not rows:
         verdict(parent, "warn", "No output was compared.")
-    left = [(name, page.prose(why)) for name, why in numerics.not_compared.items()]
+    left = [(page.name(name), page.prose(why)) for name, why in numerics.not_compared.items()]
     if left:
         add(parent, "h3", "Not compared")
-        labelled(parent, [(page.privacy.text(name), why) for name, why in left])
+        labelled(parent, left)
     if numerics.inputs:
         add(parent, "h3", "Inputs")
         of = add(parent, "ul", class_="said mono")
@@ -107,7 +107,7 @@ def _maps(page: Page, found: Verification) -> None:
         about = add(section, "div", class_="where")
         if output.error_map is not None:
             name = page.privacy.text(output.name)
-            page.plot(about, errors_plot(output.error_map, name), f"Where {name} differs, as a map")
+            page.plot(about, errors_plot(output.error_map, name), f"Where {output.name} differs, as a map")
         side = add(about, "div")
         labelled(side, _about(page, output))
         if output.error_map is not None:
@@ -162,7 +162,7 @@ def _blocks(page: Page, parent: Element, number: int, found: ErrorMap, name: str
     for region in regions[:_MOST_BLOCKS]:
         error = page.figure((*path, *region.worst), "digits")
         rows.append([_elements(found.first(*region.first), found.last(*region.last)), error])
-    label = f"Where {page.privacy.text(name)} is furthest off"
+    label = f"Where {name} is furthest off"
     page.table(parent, label, ["elements", ">times what is allowed"], rows)
     if len(regions) > _MOST_BLOCKS:
         note(parent, f"{plural(len(regions) - _MOST_BLOCKS, 'smaller region')} are on the map and in the JSON.")

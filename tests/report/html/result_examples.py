@@ -31,6 +31,7 @@ from hloscope.measured.model import (
 )
 from hloscope.report.checks import CheckReport
 from hloscope.report.price import Prices, Unpriced
+from hloscope.shown import Shown
 from hloscope.verification.differences import Shard, compare_shards
 from hloscope.verification.judging import judged
 from hloscope.verification.model import Bias, Numerics, NumericsStatus, Tolerance, Verification
@@ -70,7 +71,13 @@ def program(*collectives: Collective, name: str = "v5e:2x4", chips: int = 8, ste
         target="model.py:step",
         module="jit_step",
         slice=SliceFact(
-            name=name, chip=name.split(":")[0], chips=chips, devices=chips, slices=1, used_devices=chips, chosen_by="user"
+            name=name,
+            chip=name.split(":", maxsplit=1)[0],
+            chips=chips,
+            devices=chips,
+            slices=1,
+            used_devices=chips,
+            chosen_by="user",
         ),
         mesh=Mesh(axis_names=("X", "Y"), axis_sizes=(4, 2)),
         num_partitions=8,
@@ -104,11 +111,13 @@ def check(folder: Path) -> CheckReport:
 
 
 def prices() -> Prices:
-    """Slices that are faster and slower, that it does not fit on, that have no price and that it is not compiled for."""
+    """Slices that are faster and slower, that it does not fit on, without a price, and that it is not compiled for."""
     of = [("v5e:2x4", 8, 1.0), ("v5e:4x4", 16, 0.56), ("v5e:4x8", 32, 0.4), ("v6e:2x4", 8, 0.45)]
     known = [program(GATHER, name=name, chips=chips, step=step) for name, chips, step in of]
     known[0] = replace(known[0], memory=replace(FITS, peak_bytes=17 * 2**30, fits=False))
-    unpriced = replace(program(GATHER, name="v4:2x2x2"), time=None, memory=Memory(), notes=("not priced: no chip table",))
+    unpriced = replace(
+        program(GATHER, name="v4:2x2x2"), time=None, memory=Memory(), notes=("not priced: no chip table",)
+    )
     floor = replace(known[2].time, bound=Bound.AT_LEAST, unpriced_kernels=("ring",))
     error = HloscopeError("the compiler died", why="its process was ended")
     refused = Unpriced(target="model.py:step", slice_name="v5p:2x2x1", error=error)
@@ -128,7 +137,9 @@ def suggestions() -> Suggestions:
         collectives=3,
     )
     own = Suggestion(recipe=None, mesh={"X": 4, "Y": 2}, is_own=True, figures=figures)
-    weight = SuggestedSpec(name="params['w']", count=12, before="P(None, 'X')", after="P('X', None)", notation="f32[8@X,8]")
+    weight = SuggestedSpec(
+        name="params['w']", count=12, before="P(None, 'X')", after="P('X', None)", notation="f32[8@X,8]"
+    )
     free = SuggestedSpec(name="result", is_result=True, before="P('X')", after=None)
     kept = SuggestedSpec(name="x", before="P('X')", after="P('X')")
 
@@ -177,7 +188,9 @@ def suggestions() -> Suggestions:
 def verification() -> Verification:
     """Outputs that agree, that are wrong on one device's shard, and that lean."""
     expected = np.linspace(1, 2, 48 * 96).reshape(48, 96)
-    shards = [Shard(place=f"X={row}", start=(12 * row, 0), values=expected[12 * row : 12 * row + 12]) for row in range(4)]
+    shards = [
+        Shard(place=f"X={row}", start=(12 * row, 0), values=expected[12 * row : 12 * row + 12]) for row in range(4)
+    ]
     off = shards[1].values + np.where(np.arange(96) % 24 < 8, 0.02, 0.0)
     wrong = [shards[0], replace(shards[1], values=off), *shards[2:]]
     words = {"subject": "target", "against": "reference"}
@@ -195,7 +208,9 @@ def verification() -> Verification:
         name="indices",
         **words,
     )
-    lean = replace(good, name="gradient of w", bias=Bias(ratio=4.0, constant=True, one_way=1.0, shards=(), meaning="the size of X"))
+    lean = replace(
+        good, name="gradient of w", bias=Bias(ratio=4.0, constant=True, one_way=1.0, shards=(), meaning="the size of X")
+    )
     numerics = Numerics(
         status=NumericsStatus.RAN,
         ran_on="8 simulated CPU devices",
@@ -227,7 +242,9 @@ def comparison() -> CompareDocument:
         )
         for name, measured_us, predicted_us in names
     ]
-    strange = replace(operations[0], name="custom-call.9", activity=None, computation=None, predicted_us=None, rule=None)
+    strange = replace(
+        operations[0], name="custom-call.9", activity=None, computation=None, predicted_us=None, rule=None
+    )
     gather = MeasuredTransfer(
         kind="all-gather",
         name="all-gather.8",
@@ -289,7 +306,20 @@ def comparison() -> CompareDocument:
         device_kind="TPU v5 lite",
         devices=8,
         programs=(of,),
-        uncompared=(UncomparedProgram(program="jit_init(3)", runs=1, measured_us=41.0, why="nothing is compiled of it"),),
+        uncompared=(
+            UncomparedProgram(program="jit_init(3)", runs=1, measured_us=41.0, why="nothing is compiled of it"),
+        ),
         calibration=(CalibratedFigure(name="ici_bytes_per_s", value=4.1e10, before=4.5e10, rests_on=12),),
         notes=("the slice is that of the profile",),
     )
+
+
+def all_of(folder: Path) -> dict[str, Shown]:
+    """One result of each subject that has such a page."""
+    return {
+        "check": check(folder),
+        "comparison": comparison(),
+        "prices": prices(),
+        "suggestions": suggestions(),
+        "verification": verification(),
+    }
