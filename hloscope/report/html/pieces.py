@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 from hloscope.analysis.vocabulary import Bound
 from hloscope.documents import plain
+from hloscope.report.escaping import without_commands
 from hloscope.report.html.privacy import Privacy, files_of
 from hloscope.report.html.shell import framed
 from hloscope.units import (
@@ -80,6 +81,11 @@ def filled(parent: Element, *content: Content) -> Element:
 def clipped(text: str, most: int) -> str:
     """Long text cut in its middle, where a name says least."""
     return text if len(text) <= most else f"{text[: most * 3 // 5]}…{text[-(most * 7 // 20) :]}"
+
+
+def _written_path(path: Path) -> str:
+    """A path as JSON, in which no runner finds a command."""
+    return json.dumps(list(path)).replace("##", "\\u0023#")
 
 
 def note(parent: Element, *content: Content) -> Element:
@@ -219,7 +225,7 @@ class Page:
         value = value / self.at(over) if over is not None else value
         value = value * self.at(times) if times is not None else value
         places = {"keys": path, "over": over, "times": times}
-        said = {f"data_{name}": json.dumps(list(place)) for name, place in places.items() if place is not None}
+        said = {f"data_{name}": _written_path(place) for name, place in places.items() if place is not None}
         words = Bound(bound).marked(_UNITS[unit](value) if isfinite(value) else "∞")
         return made("data", words, value=repr(value), data_unit=unit, **said)
 
@@ -303,12 +309,15 @@ class Page:
             foot=self._written(foot),
         )
 
+    def _harmless(self, text: str) -> str:
+        return without_commands(self.privacy.text(text))
+
     def _written(self, root: Element) -> str:
-        """Markup, through the one door: no letter of it is hidden, and no name of somebody's is left."""
+        """Markup, through the one door: no hidden letter, no command to a runner, and no name of somebody's."""
         for element in root.iter():
-            element.text = element.text and self.privacy.text(element.text)
-            element.tail = element.tail and self.privacy.text(element.tail)
+            element.text = element.text and self._harmless(element.text)
+            element.tail = element.tail and self._harmless(element.tail)
             for name, value in element.attrib.items():
                 if not name.startswith("data-"):
-                    element.set(name, self.privacy.text(value))
+                    element.set(name, self._harmless(value))
         return ElementTree.tostring(root, encoding="unicode", method="html")

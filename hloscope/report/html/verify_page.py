@@ -8,7 +8,7 @@ from hloscope.report.html.finding_cards import cards
 from hloscope.report.html.pieces import Content, Element, Page, Path, add, badge, labelled, made, note, verdict
 from hloscope.report.pictures.heat import errors_plot, regions_of
 from hloscope.report.verification import traffic_verdict, verdict_of
-from hloscope.units import plural
+from hloscope.units import format_digits, plural
 from hloscope.verification.model import (
     Bias,
     ErrorMap,
@@ -151,7 +151,8 @@ def _bias(bias: Bias | None) -> str | None:
 def _rough(rough: Roughness | None) -> str | None:
     if rough is None:
         return None
-    return f"errors are {rough.times:.3g} times as large as rounding makes them{': ' * bool(rough.words)}{rough.words}"
+    times = f"errors are {format_digits(rough.times)} times as large as rounding makes them"
+    return f"{times}: {rough.words}" if rough.words else times
 
 
 def _blocks(page: Page, parent: Element, number: int, found: ErrorMap, name: str) -> None:

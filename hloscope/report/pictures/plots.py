@@ -279,8 +279,11 @@ def _draw_slice(root: svg.Element, one: Analysis, x: float, down: _Scale, *, is_
         said.append("does not fit")
     else:
         svg.add(root, "circle", text=None, cx=x, cy=y, r=6.0, fill=svg.TINT, stroke=svg.LINE)
-    away, anchor = (-10, "end") if is_left or x > _WIDTH - 130 else (10, "start")
-    svg.label(root, x + away, y - 6, ", ".join(said), anchor=anchor, size=11)
+    words = ", ".join(said)
+    room = x - 10 - _LEFT if is_left else _WIDTH - x - 10
+    goes_left = is_left if svg.fits(words, room, 11) else not is_left
+    away, anchor = (-10, "end") if goes_left else (10, "start")
+    svg.label(root, x + away, y - 6, words, anchor=anchor, size=11)
 
 
 _CROSS: dict[str, str | float] = {"stroke": svg.LINE, "stroke_width": 2.5, "fill": "none"}
