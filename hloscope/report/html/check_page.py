@@ -8,7 +8,7 @@ from hloscope.analysis.model import Analysis
 from hloscope.contracts.checked import Checked
 from hloscope.contracts.judged import Figure
 from hloscope.report.checks import CheckReport, as_document, is_other, judgement_words, unknown_words
-from hloscope.report.html.finding_cards import cards
+from hloscope.report.html.finding_cards import cards, rules
 from hloscope.report.html.pieces import (
     Content,
     Element,
@@ -46,6 +46,7 @@ def render(found: CheckReport) -> str:
     around = add(targets, "div", class_="cards")
     for number in sorted(range(len(sorts)), key=lambda number: list(_VERDICTS).index(sorts[number])):
         _card(page, around, found, number)
+    rules(page, (finding for checked in found.checks for finding in checked.findings))
     if found.unused_baselines:
         page.notes(f"{path} is the baseline of no target" for path in page.document["unused_baselines"])
     versions = next((one.analysis.versions for one in found.checks if one.analysis is not None), {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hloscope.report.html.finding_cards import cards
+from hloscope.report.html.finding_cards import cards, rules
 from hloscope.report.html.pieces import Content, Element, Page, Path, add, badge, labelled, made, note, verdict
 from hloscope.report.pictures.heat import errors_plot, regions_of
 from hloscope.report.verification import traffic_verdict, verdict_of
@@ -38,6 +38,7 @@ def render(found: Verification) -> str:
         cards(page, page.section("findings", "Findings"), found.findings)
     _traffic(page, found)
     _memory(page)
+    rules(page, found.findings)
     page.notes((*found.numerics.notes, *found.target.notes))
     basis = "Times are predicted, numbers are of a run."
     return page.finished(f"against {found.reference.target}", versions=found.target.versions, basis=basis)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import report_examples
 
 from hloscope.analysis.model import Analysis, ArrayFact, Collective, Memory, Mesh, SliceFact, SourceFrame, StepTime
 from hloscope.analysis.model.step_time import RuleUse
@@ -38,22 +39,14 @@ from hloscope.verification.model import Bias, Numerics, NumericsStatus, Toleranc
 
 ROOT = Path("/home/me/project")
 RULE = RuleUse(rule="cycles", time_us=90.0, error=0.1, less_us=9.0, more_us=12.0, calibrated=True)
-GATHER = Collective(
-    kind=Kind.ALL_GATHER,
-    name="all-gather.8",
-    computation="body",
+GATHER = replace(
+    report_examples.GATHER,
     line=20,
-    axes=("X",),
-    groups=((0, 1, 2, 3), (4, 5, 6, 7)),
-    group_size=4,
-    link=Link.ICI,
-    operand_shapes=(),
-    result_shapes=(),
     payload_bytes=2_097_152,
     wire_bytes=1_572_864,
     executions=6,
-    executions_bound=Bound.EXACT,
     source=(SourceFrame(file="/home/me/project/moe.py", line=91, function="expert"),),
+    source_of=None,
     why="`W` is sharded over X, and every device needs all of it",
 )
 REDUCE = replace(GATHER, kind=Kind.ALL_REDUCE, name="all-reduce.1", axes=("Y",), executions=1)

@@ -83,6 +83,12 @@ function walking(event) {
   next.focus();
 }
 
+/** What a link leads to is unfolded. */
+function unfolded() {
+  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (target && target.matches("details")) target.open = true;
+}
+
 /** Paper cannot be unfolded. */
 let folded = [];
 function forPaper(begins) {
@@ -103,6 +109,7 @@ startShell();
 document.querySelectorAll("table.sorts").forEach(sorting);
 document.querySelectorAll("[data-tools]").forEach(filtering);
 document.addEventListener("keydown", walking);
+addEventListener("hashchange", unfolded);
 addEventListener("beforeprint", () => forPaper(true));
 addEventListener("afterprint", () => forPaper(false));
 watchSections();

@@ -9,9 +9,11 @@ from html.parser import HTMLParser
 
 import pytest
 import result_examples
+from click.testing import CliRunner
 from pages import data_of
 from test_hostile_strings import EVIL, UNSEEN
 
+from hloscope.cli import group
 from hloscope.report.checks import CheckReport
 from hloscope.report.formats import FORMATS, Canvas, render
 from hloscope.report.html.privacy import Privacy, files_of
@@ -139,7 +141,7 @@ def test_it_is_written_by_save(found, subject, tmp_path):
 
 
 def test_failures_come_first_and_passes_are_folded(pages):
-    cards = [attributes for tag, attributes in Reader(pages["check"]).tags if tag == "details"]
+    cards = [attributes for _, attributes in Reader(pages["check"]).tags if "data-kind" in attributes]
     assert [(card["data-kind"], "open" in card) for card in cards] == [
         ("error", True),
         *[("failed", True)] * 3,
@@ -290,6 +292,19 @@ def test_hostile_strings_are_text(found, subject):
     assert not {"img", "iframe"} & {tag for tag, _ in read.tags}
     longest = max(map(len, re.findall("x{3,}", " ".join(read.letters))), default=0)
     assert 20 < longest <= 2000
+
+
+def test_a_command_writes_it(root, tmp_path):
+    text = root / "fixtures/captured/mixture_of_experts.mixture_of_experts.jax-0.10.hlo"
+    slices = ["--slice", "v5e:2x4", "--slice", "v6e:2x4"]
+    page = tmp_path / "page.html"
+    done = CliRunner().invoke(
+        group, ["price", str(text), "--mesh", "X=8", *slices, "--format", "html", "-o", str(page)]
+    )
+    assert done.exit_code == 0, done.output
+    read = Reader(page.read_text(encoding="utf-8"))
+    assert "The shortest step that is known is" in read.text
+    assert "Whether it fits is not known everywhere." in read.text  # which text does not tell
 
 
 def test_every_command_that_has_such_a_page_lists_it():

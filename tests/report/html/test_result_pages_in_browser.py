@@ -107,6 +107,13 @@ def test_with_keys_alone(shown, pages):
     assert page.evaluate("document.activeElement.textContent").startswith("1 FSDP over X")
 
 
+def test_a_rule_leads_to_its_page(shown, pages):
+    page = shown(pages["check"])
+    assert not page.locator("#rule-contract-undecided p").first.is_visible()
+    page.locator("#targets a", has_text="contract-undecided").first.click()
+    assert page.locator("#rule-contract-undecided p").first.is_visible()
+
+
 def test_the_figures_are_saved_as_json(shown, pages):
     page = shown(pages["comparison"])
     with page.expect_download() as download:
