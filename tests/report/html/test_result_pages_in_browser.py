@@ -107,6 +107,17 @@ def test_with_keys_alone(shown, pages):
     assert page.evaluate("document.activeElement.textContent").startswith("1 FSDP over X")
 
 
+def test_on_paper_everything_is_unfolded(shown, pages):
+    page = shown(pages["check"])
+    folded = "document.querySelectorAll('details:not([open])').length"
+    before = page.evaluate(folded)
+    assert before > 4
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(folded) == 0
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(folded) == before
+
+
 def test_a_rule_leads_to_its_page(shown, pages):
     page = shown(pages["check"])
     assert not page.locator("#rule-contract-undecided p").first.is_visible()

@@ -63,7 +63,7 @@ function build() {
 }
 
 async function start() {
-  startShell(redraw);
+  startShell({ redrawn: redraw });
   DATA = await unpacked();
   build();
   document.documentElement.dataset.ready = String(Math.round(performance.now()));

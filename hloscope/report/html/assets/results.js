@@ -105,13 +105,11 @@ async function saved() {
   URL.revokeObjectURL(link.href);
 }
 
-startShell();
+startShell({ printed: forPaper });
 document.querySelectorAll("table.sorts").forEach(sorting);
 document.querySelectorAll("[data-tools]").forEach(filtering);
 document.addEventListener("keydown", walking);
 addEventListener("hashchange", unfolded);
-addEventListener("beforeprint", () => forPaper(true));
-addEventListener("afterprint", () => forPaper(false));
 watchSections();
 const data = unpacked();
 const save = document.getElementById("save");

@@ -28,6 +28,7 @@ function printing(begins) {
   if (begins) root.dataset.theme = "light";
   else if (beforePrint) root.dataset.theme = beforePrint;
   else delete root.dataset.theme;
+  printed(begins);
   redrawn();
 }
 
@@ -48,8 +49,9 @@ function remembered() {
   }
 }
 
-/** What a page draws again where colours change. */
+/** What a page draws again where colours change, and what it changes for paper. */
 let redrawn = () => {};
+let printed = () => {};
 
 /** Marks the link to the section that is read. */
 function watchSections() {
@@ -69,8 +71,9 @@ function watchSections() {
   links.forEach((_, id) => watch.observe(document.getElementById(id)));
 }
 
-function startShell(redraw = () => {}) {
-  redrawn = redraw;
+function startShell(hooks) {
+  redrawn = hooks.redrawn ?? redrawn;
+  printed = hooks.printed ?? printed;
   const theme = remembered();
   if (THEMES.includes(theme) && theme !== "system") setTheme(theme);
   document
