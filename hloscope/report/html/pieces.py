@@ -111,9 +111,14 @@ def unfolding(parent: Element, *summary: Content, is_open: bool = False) -> Elem
     return details
 
 
+def _says_something(content: Content) -> bool:
+    """Whether there is anything in it; an element without others in it is something, whatever its truth value says."""
+    return isinstance(content, Element) or bool(content)
+
+
 def labelled(parent: Element, rows: Iterable[tuple[Content, Content]]) -> None:
     """Labels with what they are of, those without anything left out."""
-    known = [(label, content) for label, content in rows if content is not None and content != ""]
+    known = [(label, content) for label, content in rows if _says_something(content)]
     if known:
         of = add(parent, "dl")
         for label, content in known:
@@ -156,7 +161,7 @@ class Page:
         """What stands above all sections."""
         head = add(self._main, "div", class_="title")
         add(head, "h1", self.name(title, 110))
-        if any(words):
+        if any(map(_says_something, words)):
             add(head, "p", *words)
         self._title = self._label(title)
 

@@ -231,6 +231,18 @@ def test_what_had_no_match_is_said(pages):
     assert "not predicted" in text
 
 
+def test_it_says_what_it_is_about(pages):
+    heads = {
+        "check": "Check of 8 targets commit aaaaaaaaaaaa",
+        "comparison": "model.py:step ~/logs compared with model.py:step: 8 devices, TPU v5 lite",
+        "prices": "model.py:step a step on 6 slices",
+        "suggestions": "~/project/model.py:step ways to shard it on v5e:2x4",
+        "verification": "model.py:step compared with model.py:step on v5e:2x4",
+    }
+    for subject, head in heads.items():
+        assert head in Reader(pages[subject]).text
+
+
 def test_nothing_to_compare_is_said():
     found = replace(result_examples.comparison(), programs=())
     assert "No program of the profile could be compared." in Reader(found.report("html")).text
