@@ -368,6 +368,13 @@ class DumpedModulesDict(TypedDict):
     askers: list[AskedByDict]
 
 
+class ErrorMapDict(TypedDict):
+    """Where an output's errors are."""
+
+    shape: list[int]
+    errors: list[list[float]]
+
+
 class ExplainDict(TypedDict):
     """Why collectives are there."""
 
@@ -779,6 +786,7 @@ class OutputComparisonDict(TypedDict):
     roughness: RoughnessDict | None
     unstable: int
     exchanged: list[str]
+    error_map: ErrorMapDict | None
 
 
 class OverlapDict(TypedDict):
@@ -834,6 +842,7 @@ class PricedSliceDict(TypedDict):
 
     slice: SliceFactDict | None
     time: StepTimeDict | None
+    memory: MemoryDict
     collectives: list[CollectiveDict]
     notes: list[str]
 

@@ -38,7 +38,7 @@ _Table = tuple[str, tuple[str, ...], list[_Row]]
 def lines(found: CompareDocument, width: int) -> Iterator[Text]:
     """For each program the step, then where measurement and prediction disagree."""
     inner = width - INDENT
-    yield from fold(Text(_headline(found), style="bold"), width)
+    yield from fold(Text(headline_of(found), style="bold"), width)
     for program in found.programs:
         yield from _program_lines(program, width)
     if found.calibration:
@@ -64,7 +64,7 @@ def _program_lines(program: MeasuredProgram, width: int) -> Iterator[Text]:
 
 def render_markdown(found: CompareDocument) -> str:
     """The same as a comment or a page."""
-    parts = [f"### hloscope compare: {prose(_headline(found))}"]
+    parts = [f"### hloscope compare: {prose(headline_of(found))}"]
     for program in found.programs:
         parts += [
             "",
@@ -111,7 +111,8 @@ def _table_lines(table: _Table, width: int) -> list[Text]:
 # ---- sentences
 
 
-def _headline(found: CompareDocument) -> str:
+def headline_of(found: CompareDocument) -> str:
+    """What is compared with what, and where it ran."""
     of = "the profile's own programs" if found.target is None else found.target
     where = found.device_kind or "unknown devices"
     return f"{found.profile} compared with {of}: {plural(found.devices, 'device')}, {where}"
@@ -157,10 +158,10 @@ def _factor(measured_us: float | None, predicted_us: float | None) -> str:
 def _rate(bytes_per_s: float | None, bound: Bound = Bound.EXACT) -> str:
     if bytes_per_s is None:
         return "unknown"
-    return _turned(bound).marked(f"{format_bytes(bytes_per_s)}/s")
+    return turned(bound).marked(f"{format_bytes(bytes_per_s)}/s")
 
 
-def _turned(bound: Bound) -> Bound:
+def turned(bound: Bound) -> Bound:
     """The bound of what is divided by something with a bound."""
     return {Bound.AT_MOST: Bound.AT_LEAST, Bound.AT_LEAST: Bound.AT_MOST}.get(bound, bound)
 
@@ -215,7 +216,7 @@ def _axes(axes: Sequence[MeasuredAxis]) -> _Table:
             format_bytes(axis.wire_bytes),
             format_time(axis.measured_exposed_us),
             format_time(axis.predicted_exposed_us),
-            _rate(axis.measured_bytes_per_s, _turned(axis.measured_bound)),
+            _rate(axis.measured_bytes_per_s, turned(axis.measured_bound)),
             _rate(axis.predicted_bytes_per_s),
         )
         for axis in axes

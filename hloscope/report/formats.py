@@ -62,9 +62,15 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
         **_OF_FINDINGS,
         "markdown": "markdown:render",
         "junit": "junit:render",
+        "html": "html.check_page:render",
     },
     "checkups": {"text": "checkups:lines", "json": "checkups:as_document"},
-    "comparison": {"text": "comparing:lines", "json": "formats:itself", "markdown": "comparing:render_markdown"},
+    "comparison": {
+        "text": "comparing:lines",
+        "json": "formats:itself",
+        "markdown": "comparing:render_markdown",
+        "html": "html.compare_page:render",
+    },
     "difference": {
         "text": "diffs:lines",
         "json": "formats:itself",
@@ -91,7 +97,7 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
         "json": "explanation:as_document",
         "markdown": "explanation:render_markdown",
     },
-    "prices": {"text": "price:lines", "json": "price:as_document"},
+    "prices": {"text": "price:lines", "json": "price:as_document", "html": "html.price_page:render"},
     "recording": {"text": "recording:lines", "json": "formats:itself"},
     "shardings": {"text": "shardings:lines", "json": "formats:itself"},
     "drawn_shardings": {"text": "shardings:drawn_lines", "json": "formats:itself"},
@@ -99,6 +105,7 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
         "text": "suggestions:lines",
         "json": "formats:itself",
         "markdown": "suggestions:render_markdown",
+        "html": "html.suggest_page:render",
     },
     "timeline": {
         "text": "timeline:lines",
@@ -106,9 +113,16 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
         "trace": "trace:files",
         "xplane": "xplane:files",
     },
-    "verification": {"text": "verification:lines", "json": "verification:as_document"},
+    "verification": {
+        "text": "verification:lines",
+        "json": "verification:as_document",
+        "html": "html.verify_page:render",
+    },
 }
 
+
+_WITH_SOURCE = ("analysis", "difference")
+"""What has lines of the user's code on its page."""
 
 OF_FILES = {"trace": "file", "xplane": "folder"}
 """Formats that are no text, and what each has to be given to write."""
@@ -139,7 +153,7 @@ def render(subject: str, format_name: str, found: object, canvas: Canvas) -> str
     if format_name == "text":
         how = {"listing": Listing(by=canvas.group_by, everything=canvas.everything)} if subject == "analysis" else {}
         return drawn(write(found, max(canvas.width, LEAST_WIDTH), **how), canvas.width, canvas.colour)
-    if format_name == "html":
+    if format_name == "html" and subject in _WITH_SOURCE:
         return str(write(found, with_source=canvas.source))
     return dumped(write(found)) if format_name == "json" else str(write(found))
 

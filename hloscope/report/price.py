@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis, Collective, SliceFact, StepTime
+from hloscope.analysis.model import Analysis, Collective, Memory, SliceFact, StepTime
 from hloscope.analysis.model.step_time import is_tie
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import HloscopeError
@@ -68,12 +68,14 @@ class PricedSlice:
     Attributes:
         slice: The slice.
         time: Where the step's time goes; None when it was not priced.
+        memory: Bytes on one device, and whether the program fits.
         collectives: By wire bytes per step, largest first; unknown bytes before all others.
         notes: Choices made for the user and compiler diagnostics, one sentence each.
     """
 
     slice: SliceFact | None
     time: StepTime | None
+    memory: Memory
     collectives: tuple[Collective, ...]
     notes: tuple[str, ...]
 
@@ -130,7 +132,7 @@ def lines(priced: Priced, width: int) -> Iterator[Text]:
     if failed:
         errors = [line for found in failed for line in _error_lines(found, inner)]
         yield from section("Slices that the program could not be compiled for", errors, inner)
-    notes = dict.fromkeys(note for found in _analyses(priced) for note in (*found.notes, *_notes(found)))
+    notes = dict.fromkeys(note for found in _analyses(priced) for note in (*found.notes, *notes_of(found)))
     yield from notes_section(notes, inner)
 
 
@@ -208,7 +210,8 @@ def _accuracy(time: StepTime) -> str:
     return "not measured" if time.spread is None else f"×{time.spread.worst:.2f}"
 
 
-def _notes(found: Analysis) -> Iterator[str]:
+def notes_of(found: Analysis) -> Iterator[str]:
+    """What a price rests on, one sentence each."""
     if found.time is None or found.slice is None:
         return
     if found.time.basis == "roofline":

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hloscope.verification.model import OutputComparison, Tolerance, ToleranceSource, Worst
+from hloscope.verification.model import ErrorMap, OutputComparison, Tolerance, ToleranceSource, Worst
 
 _SHARDS_EXCHANGED = 64
 """Shards of an output up to which a wrong one is looked for among the others."""
@@ -56,7 +56,7 @@ def compare_shards(
         against: Whose output is expected.
         unstable: Elements that are not judged.
     """
-    is_wrong, largest, worst, is_informative = np.zeros(expected.shape, bool), 0.0, None, False
+    errors, largest, worst, is_informative = np.zeros(expected.shape), 0.0, None, False
     unstable = np.broadcast_to(unstable, expected.shape)
     wrong_shards: list[str] = []
     blind_shards: list[str] = []
@@ -65,7 +65,7 @@ def compare_shards(
         part, limits = expected[place], allowed[place]
         ratios = np.where(unstable[place], 0.0, error_ratios(shard.values, part, limits))
         says_something = telling(part, limits) & ~unstable[place]
-        is_wrong[place] |= ratios > 1
+        errors[place] = np.maximum(errors[place], ratios)
         wrong_shards += [shard.place] if np.any(ratios > 1) else []
         is_informative |= bool(np.any(says_something))
         # true zeros aside, most of it could be something else and count as right
@@ -81,7 +81,7 @@ def compare_shards(
         subject=subject,
         elements=int(expected.size),
         copies=held // expected.size if expected.size else 1,
-        wrong=int(np.count_nonzero(is_wrong)),
+        wrong=int(np.count_nonzero(errors > 1)),
         shards=len(shards),
         wrong_shards=tuple(wrong_shards),
         worst=worst,
@@ -89,7 +89,29 @@ def compare_shards(
         informative=is_informative,
         blind_shards=tuple(blind_shards),
         unstable=int(np.count_nonzero(unstable)),
+        error_map=error_map_of(errors) if largest else None,
     )
+
+
+def error_map_of(errors: Any) -> ErrorMap:
+    """Where an output's errors are, coarsely.
+
+    Args:
+        errors: That of each element, as a multiple of what is allowed.
+    """
+    flat = errors.reshape(-1, errors.shape[-1] if errors.ndim else 1)
+    rows, columns = (np.arange(min(size, ErrorMap.MOST)) * size // min(size, ErrorMap.MOST) for size in flat.shape)
+    largest = np.maximum.reduceat(np.maximum.reduceat(flat, rows, axis=0), columns, axis=1)
+    return ErrorMap(
+        shape=tuple(map(int, errors.shape)),
+        errors=tuple(tuple(_rounded(float(error)) for error in row) for row in largest),
+    )
+
+
+def _rounded(error: float) -> float:
+    """In three digits; what is beyond 1 stays beyond it."""
+    digits = float(f"{error:.3g}")
+    return 1.01 if error > 1 >= digits else digits
 
 
 def region_of(shard: Shard) -> tuple[slice, ...]:

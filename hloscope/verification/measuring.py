@@ -42,7 +42,7 @@ _FEW_UNSEEN = 2
 """And so many more where six runs tipped as many, since few say little of a share."""
 
 _NAMES = {2.0**-7: "bfloat16", 2.0**-10: "float16", 2.0**-23: "float32", 2.0**-52: "float64"}
-_BYTES_AN_ELEMENT = 8 * (2 * len(_RUNS) + 6)
+_BYTES_AN_ELEMENT = 8 * (2 * len(_RUNS) + 7)
 """What measuring keeps of each element of an output: every run, its errors, and what is found, as doubles."""
 
 _MOST_OF_A_SPLIT = 4.0

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
-from typing import TYPE_CHECKING, Literal
+from math import prod
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hloscope.analysis.model import Analysis, Collective, Memory, SliceFact, Total
 from hloscope.analysis.totals import axes_key
@@ -121,6 +122,47 @@ class Worst:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ErrorMap(Brief):
+    """Where an output's errors are: the largest of each block of it.
+
+    The last dimension lies across, all others together down, in the order of memory. Block `i` of `n` along a side of
+    `size` elements goes from element `i * size // n` to before `(i + 1) * size // n`.
+
+    Attributes:
+        shape: Of the output.
+        errors: For each row of blocks those of its columns, as a multiple of what is allowed, in three digits;
+            infinite where none is allowed.
+    """
+
+    MOST: ClassVar[int] = 64
+    """Blocks along each side."""
+
+    shape: tuple[int, ...]
+    errors: tuple[tuple[float, ...], ...]
+
+    def first(self, row: int, column: int) -> tuple[int, ...]:
+        """The index of the first element of a block."""
+        return self._index(self._begin(row, 0), self._begin(column, 1))
+
+    def last(self, row: int, column: int) -> tuple[int, ...]:
+        """The index of its last element."""
+        return self._index(self._begin(row + 1, 0) - 1, self._begin(column + 1, 1) - 1)
+
+    def _begin(self, block: int, side: int) -> int:
+        """Where a block begins, down or across."""
+        size = (prod(self.shape[:-1]), self.shape[-1] if self.shape else 1)[side]
+        return block * size // (len(self.errors), len(self.errors[0]))[side]
+
+    def _index(self, row: int, column: int) -> tuple[int, ...]:
+        """The index of an element, of its place down and across."""
+        found = [column] if self.shape else []
+        for size in reversed(self.shape[:-1]):
+            row, at = divmod(row, size)
+            found.insert(0, at)
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class OutputComparison(Brief):
     """One output of two runs, compared shard by shard: an element is wrong when one device's copy of it is.
 
@@ -144,6 +186,7 @@ class OutputComparison(Brief):
         roughness: Errors that are too large all in all; None where they are not.
         unstable: Elements that hang on a decision that rounding can tip, such as an index: those are not judged.
         exchanged: For wrong shards that hold what another should: `X=2 holds what the reference has at X=5`.
+        error_map: Where its errors are, coarsely; None of an output that agrees.
     """
 
     name: str
@@ -163,6 +206,7 @@ class OutputComparison(Brief):
     roughness: Roughness | None = None
     unstable: int = 0
     exchanged: tuple[str, ...] = ()
+    error_map: ErrorMap | None = None
 
     @property
     def agrees(self) -> bool:

@@ -188,9 +188,10 @@ def compared(
             asked = job.settings
             tolerance = tolerance_at(measured.relative, root_mean_square(expected), rtol=asked.rtol, atol=asked.atol)
             output = compare_shards(found, expected, allowed_by(tolerance, expected), **words)
-            yield replace(output, tolerance=tolerance)
+            output = replace(output, tolerance=tolerance)
         else:
-            yield judged_by_spread(found, expected, spread.around(expected), sizes=sizes, **words)
+            output = judged_by_spread(found, expected, spread.around(expected), sizes=sizes, **words)
+        yield replace(output, error_map=None) if output.agrees else output
 
 
 def _left_out(mine: Run, theirs: Run) -> dict[str, str]:

@@ -24,10 +24,11 @@ def check(tmp_path, monkeypatch):
 
 
 def test_each_is_written(check, tmp_path):
-    done = check("sarif=found.sarif", "junit=found.xml")
+    done = check("sarif=found.sarif", "junit=found.xml", "html=found.html")
     assert "step" in done.output
     assert json.loads((tmp_path / "found.sarif").read_text())["runs"]
     assert (tmp_path / "found.xml").read_text().startswith("<?xml")
+    assert (tmp_path / "found.html").read_text().startswith("<!doctype html>")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from hloscope.verification.differences import (
     Shard,
     allowed_by,
     compare_shards,
+    error_map_of,
     error_ratios,
     relative_tolerance,
     root_mean_square,
@@ -218,3 +219,35 @@ def test_a_device_that_holds_small_numbers_only_is_told():
     expected = np.array([1000.0, 1000.0, 0.5, 0.5, 0.0, 0.0])
     one = compared(split(expected, 3), expected, Tolerance(absolute=1.0))
     assert (one.wrong, one.informative, one.blind_shards) == (0, True, ("X=1",))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (200,), (5, 3), (3, 130), (70, 2, 65), (2, 3, 2, 4)])
+def test_a_map_has_the_largest_error_of_each_block(shape):
+    errors = np.random.default_rng(0).choice([0.0, 0.3, 1.0, 1.004, 7.0, inf], shape)
+    found = error_map_of(errors)
+    rows = np.asarray(errors).reshape(-1, shape[-1] if shape else 1)
+    seen = np.zeros(rows.shape, int)
+    for row, line in enumerate(found.errors):
+        for column, error in enumerate(line):
+            first, last = (_place(at(row, column), shape) for at in (found.first, found.last))
+            block = (slice(first[0], last[0] + 1), slice(first[1], last[1] + 1))
+            seen[block] += 1
+            assert error == pytest.approx(rows[block].max(), rel=0.01)
+            assert (error > 1) == (rows[block].max() > 1)
+    assert (seen == 1).all()
+    assert max(len(found.errors), len(found.errors[0])) <= found.MOST
+
+
+def _place(index, shape):
+    """Where an element is down and across a map."""
+    return divmod(int(np.ravel_multi_index(index, shape)) if shape else 0, shape[-1] if shape else 1)
+
+
+def test_a_comparison_has_a_map_of_what_differs():
+    expected = np.ones((8, 3), np.float32)
+    found = expected.copy()
+    found[5, 1] = 2
+    one = compared(split(found, 4), expected)
+    assert one.error_map.shape == (8, 3)
+    assert [place for place, error in np.ndenumerate(np.array(one.error_map.errors)) if error] == [(5, 1)]
+    assert compared(split(expected, 4), expected).error_map is None

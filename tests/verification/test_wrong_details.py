@@ -40,6 +40,11 @@ def test_one_wrong_element_is_named(says):
     numerics = run_job(job("wrong_details", "wrong_at_one_index", "block"))
     worst = numerics.comparisons[0].worst
     assert (worst.index, worst.local_index, worst.shard) == ((3, 6), (3, 2), "X=0, Y=1")
+    errors = numerics.comparisons[0].error_map.errors
+    assert [(row, column) for row, line in enumerate(errors) for column, error in enumerate(line) if error > 1] == [
+        (3, 6)
+    ]
+    assert {one.error_map for one in numerics.comparisons if one.agrees} == {None}
     (finding,) = judge_numerics(numerics)
     assert finding.rule == "wrong-result"
     assert re.findall(r"result\[\d\]|\d+ of \d+|X=.*(?=\))", finding.message) == [

@@ -57,12 +57,12 @@ def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
     return {**privacy.data(found), "lines": privacy.data(lines)}
 
 
-def rules_of(findings: Iterable[Finding]) -> dict[str, dict[str, object]]:
+def rules_of(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
     """The pages of the rules that have found something, by name."""
     return {name: page for name in dict.fromkeys(finding.rule for finding in findings) if (page := _page(name))}
 
 
-def _page(name: str) -> dict[str, object] | None:
+def _page(name: str) -> dict[str, Any] | None:
     try:
         page = page_named(name)
     except NotationError:  # of a plug-in that this process does not have

@@ -1,13 +1,15 @@
-"""Plots of predicted times, as SVG: ways to shard a program by time and memory, and one program on several slices."""
+"""Plots of times, as SVG: ways to shard a program by time and memory, slices, and what was measured beside these."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor, log10
 
-from hloscope.analysis.model import Analysis
+from hloscope.analysis.model import Analysis, SliceFact, StepTime
 from hloscope.analysis.model.suggestion import Suggestion, Suggestions
+from hloscope.analysis.vocabulary import Bound
+from hloscope.measured.model import MeasuredOperation, StepPart
 from hloscope.report.pictures import svg
 from hloscope.report.price import Priced, Unpriced
 from hloscope.report.suggestions import name_of
@@ -17,6 +19,12 @@ _WIDTH, _MARGIN, _LINE_HEIGHT = 720.0, 14.0, 17.0
 _LEFT, _PLOT = 84.0, 260.0
 _TICKS = 5
 _BAR, _BAR_GAP, _NAME = 22.0, 12.0, 150.0
+_TOP = _MARGIN + _LINE_HEIGHT
+_BOTTOM = _TOP + _PLOT
+_PART = 190.0
+_MOST_POINTS = 400
+_ASIDE = 30.0
+"""Between slices of as many chips."""
 _NOT_KNOWN = "not drawn: a figure is not known"
 
 
@@ -29,20 +37,34 @@ class _Scale:
         most: The number at its end.
         begin: Where it begins.
         end: Where it ends.
+        powers: Whether each power of ten has as much of it as the next.
+        marks: The numbers that are written beside it; round ones where there are none.
     """
 
     least: float
     most: float
     begin: float
     end: float
+    powers: bool = False
+    marks: tuple[float, ...] = ()
 
     def at(self, value: float) -> float:
         """Where a number stands."""
-        share = (value - self.least) / (self.most - self.least) if self.most > self.least else 0.5
+        least, most, here = (log10(each) if self.powers else each for each in (self.least, self.most, value))
+        share = (here - least) / (most - least) if most > least else 0.5
         return self.begin + share * (self.end - self.begin)
 
     def ticks(self) -> Iterator[float]:
-        """Round numbers on it, some five."""
+        """Round numbers on it, some five; of powers those of ten, and what lies between where these are few."""
+        if self.marks:
+            yield from self.marks
+            return
+        if self.powers:
+            powers = range(floor(log10(self.least)), floor(log10(self.most)) + 1)
+            steps = (1, 2, 5) if len(powers) < _TICKS else (1,)
+            numbers = (step * 10.0**power for power in powers for step in steps)
+            yield from (number for number in numbers if self.least <= number <= self.most)
+            return
         rough = (self.most - self.least) / _TICKS or 1.0
         power = 10 ** floor(log10(rough))
         step = next(step * power for step in (1, 2, 5, 10) if step * power >= rough)
@@ -70,7 +92,7 @@ def front_plot(found: Suggestions) -> svg.Element:
         sizes = [float(way.figures.hbm_bytes or 0) for way in drawn]
         across = _spread(times, _LEFT, _WIDTH - 2 * _MARGIN)
         down = _spread(sizes, bottom, _MARGIN + 2 * _LINE_HEIGHT)
-        _draw_axes(root, across, down)
+        _draw_axes(root, across, down, (format_time, format_bytes), ("a step takes →", "↑ memory of a device"))
         for number, way in enumerate(ways):
             if way in drawn:
                 _draw_way(root, way, number, across, down)
@@ -96,20 +118,28 @@ def _way_words(way: Suggestion) -> str:
         gain = f", {format_share(abs(way.gain))} {'less' if way.gain >= 0 else 'more'}"
     kind = "as written" if way.is_own else f"{'better: ' if way.is_worth_it else ''}{name_of(way)}"
     fits = "" if way.fits else ", does not fit"
-    return f"{kind}: {format_time(figures.step_us)}{gain}, {format_bytes(figures.hbm_bytes)} of HBM{fits}"
+    step = figures.step_bound.marked(format_time(figures.step_us))
+    return f"{kind}: {step}{gain}, {format_bytes(figures.hbm_bytes)} of HBM{fits}"
 
 
-def _draw_axes(root: svg.Element, across: _Scale, down: _Scale) -> None:
+def _draw_axes(
+    root: svg.Element,
+    across: _Scale,
+    down: _Scale,
+    shown: tuple[Callable[[float], str], Callable[[float], str]],
+    words: tuple[str, str],
+) -> None:
+    """Round numbers across and down as they are shown, each with a line, and what they are of."""
     for value in across.ticks():
         x = across.at(value)
         _rule(root, (x, down.begin), (x, down.end))
-        svg.label(root, x, down.begin + 14, format_time(value), anchor="middle", size=10, opacity=0.8)
+        svg.label(root, x, down.begin + 14, shown[0](value), anchor="middle", size=10, opacity=0.8)
     for value in down.ticks():
         y = down.at(value)
         _rule(root, (across.begin, y), (across.end, y))
-        svg.label(root, across.begin - 6, y + 3, format_bytes(value), anchor="end", size=10, opacity=0.8)
-    svg.label(root, across.end, down.begin + 28, "a step takes →", anchor="end", size=10.5)
-    svg.label(root, _MARGIN, down.end - 6, "↑ memory of a device", size=10.5)
+        svg.label(root, across.begin - 6, y + 3, shown[1](value), anchor="end", size=10, opacity=0.8)
+    svg.label(root, across.end, down.begin + 28, words[0], anchor="end", size=10.5)
+    svg.label(root, _MARGIN, down.end - 6, words[1], size=10.5)
 
 
 def _rule(root: svg.Element, begin: tuple[float, float], end: tuple[float, float]) -> None:
@@ -193,6 +223,145 @@ def _draw_price(root: svg.Element, one: Analysis | Unpriced, y: float, at: Calla
         _draw_range(group, at(time.least_us), most, y + _BAR + 4)
     words = f"{time.bound.marked(format_time(time.step_us))}, {format_time(time.exposed_us)} exposed"
     svg.label(group, max(end, most) + 8, y + _BAR * 0.68, words, size=11)
+
+
+def chips_plot(priced: Priced) -> svg.Element:
+    """One program on several slices: the step by chips, beside what the first would take if chips were all it needs."""
+    known = [
+        (one, one.slice, one.time)
+        for one in priced
+        if isinstance(one, Analysis) and one.slice is not None and one.time is not None and one.time.step_us > 0
+    ]
+    title = "A step by the number of chips"
+    root = svg.picture(_WIDTH, _BOTTOM + 2.6 * _LINE_HEIGHT, title, "; ".join(map(_price_words, priced)))
+    if not known:
+        return root
+    chips, spans = [where.chips for _, where, _ in known], [each for *_, time in known for each in _span_of(time)]
+    across = _powers([float(count) for count in chips], _LEFT, _WIDTH - 2 * _MARGIN)
+    across = replace(across, marks=tuple(map(float, sorted(set(chips)))))
+    down = _powers(spans, _BOTTOM, _TOP)
+    _draw_axes(root, across, down, (lambda value: f"{value:g}", format_time), ("chips →", "↑ a step takes"))
+    for generation in dict.fromkeys(where.chip for _, where, _ in known):
+        _draw_ideal(root, [(where, time) for _, where, time in known if where.chip == generation], across, down)
+    for number, (one, where, _) in enumerate(known):
+        beside = [place for place, (_, other, _) in enumerate(known) if other.chips == where.chips]
+        aside = beside.index(number) - (len(beside) - 1) / 2
+        group = svg.add(root, "g")
+        svg.add(group, "title", text=_price_words(one))
+        _draw_slice(group, one, across.at(where.chips) + _ASIDE * aside, down, is_left=aside < 0)
+    return root
+
+
+def _powers(values: Sequence[float], begin: float, end: float) -> _Scale:
+    """A line on which some numbers stand, each power of ten with as much room, and some on both sides."""
+    return _Scale(least=min(values) / 1.25, most=max(values) * 1.25, begin=begin, end=end, powers=True)
+
+
+def _span_of(time: StepTime) -> tuple[float, float]:
+    """The range of a step; the step itself where nothing is known of that."""
+    return (time.step_us, time.step_us) if time.unpriced_kernels else (time.least_us, time.most_us)
+
+
+def _upright(x: float, begin: float, end: float) -> str:
+    """A line with ends, from one height to another."""
+    left, low, high = svg.number(x - 4), svg.number(begin), svg.number(end)
+    return f"M{left} {low}h8M{left} {high}h8M{svg.number(x)} {low}V{high}"
+
+
+def _draw_slice(root: svg.Element, one: Analysis, x: float, down: _Scale, *, is_left: bool) -> None:
+    """A round point with the range of its time; a cross where the program does not fit."""
+    assert one.time is not None
+    y, (least, most) = down.at(one.time.step_us), _span_of(one.time)
+    svg.add(root, "path", text=None, d=_upright(x, down.at(least), down.at(most)), stroke=svg.LINE, fill="none")
+    said = [_slice_name(one), *([] if one.time.bound is Bound.EXACT else [str(one.time.bound)])]
+    if one.memory.fits is False:
+        svg.add(root, "path", text=None, d=f"M{svg.number(x - 6)} {svg.number(y - 6)}l12 12m0 -12l-12 12", **_CROSS)
+        said.append("does not fit")
+    else:
+        svg.add(root, "circle", text=None, cx=x, cy=y, r=6.0, fill=svg.TINT, stroke=svg.LINE)
+    words = ", ".join(said)
+    room = x - 10 - _LEFT if is_left else _WIDTH - x - 10
+    goes_left = is_left if svg.fits(words, room, 11) else not is_left
+    away, anchor = (-10, "end") if goes_left else (10, "start")
+    svg.label(root, x + away, y - 6, words, anchor=anchor, size=11)
+
+
+_CROSS: dict[str, str | float] = {"stroke": svg.LINE, "stroke_width": 2.5, "fill": "none"}
+
+
+def _draw_ideal(root: svg.Element, known: Sequence[tuple[SliceFact, StepTime]], across: _Scale, down: _Scale) -> None:
+    """From the fewest chips of a generation on, the steps that cost as much of all chips together."""
+    fewest, time = min(known, key=lambda one: (one[0].chips, one[1].step_us))
+    most = max(where.chips for where, _ in known)
+    last = min(float(most), fewest.chips * time.step_us / down.least)
+    if last > fewest.chips:
+        x1, y1 = across.at(fewest.chips), down.at(time.step_us)
+        x2, y2 = across.at(last), down.at(time.step_us * fewest.chips / last)
+        style: dict[str, str | float] = {"stroke": svg.LINE, "stroke_opacity": 0.55, "stroke_dasharray": "5 5"}
+        svg.add(root, "line", text=None, x1=x1, y1=y1, x2=x2, y2=y2, **style)
+
+
+def parts_plot(parts: Sequence[StepPart]) -> svg.Element:
+    """Where a step's time goes, each part as measured and, below it, as predicted."""
+    title = "Where the step's time goes, measured and predicted"
+    said = "; ".join(
+        f"{part.part}: {format_time(part.measured_us)} measured, {format_time(part.predicted_us)} predicted"
+        for part in parts
+    )
+    row = _BAR + _BAR_GAP
+    root = svg.picture(_WIDTH, 2 * _MARGIN + len(parts) * row + _LINE_HEIGHT, title, said)
+    longest = max((max(part.measured_us, part.predicted_us or 0.0) for part in parts), default=1.0) or 1.0
+    scale = _Scale(least=0.0, most=longest, begin=_MARGIN + _PART, end=_WIDTH - _MARGIN - 90)
+    for number, part in enumerate(parts):
+        y = _MARGIN + number * row
+        svg.label(root, _MARGIN, y + _BAR * 0.68, svg.cut_to(part.part, _PART - 8))
+        for value, below, solid in ((part.measured_us, 0.0, 0.8), (part.predicted_us, _BAR / 2, 0.15)):
+            begin, end = scale.at(0.0), scale.at(value or 0.0)
+            svg.box(root, (begin, y + below), (end - begin, _BAR / 2), fill=svg.TINT, fill_opacity=solid)
+            svg.label(root, end + 6, y + below + 9, format_time(value), size=10)
+    svg.label(
+        root, _MARGIN, _MARGIN + len(parts) * row + 8, "Filled: measured. Pale: predicted.", size=10.5, opacity=0.8
+    )
+    return root
+
+
+def measured_plot(operations: Sequence[MeasuredOperation]) -> svg.Element:
+    """Operations by what they should have taken and took; on the line both agree."""
+    title = "Operations: predicted and measured time per step"
+    drawn = [one for one in operations if one.measured_us > 0 and one.predicted_us]
+    drawn = sorted(drawn, key=lambda one: one.measured_us, reverse=True)[:_MOST_POINTS]
+    root = svg.picture(_WIDTH, _BOTTOM + 2.6 * _LINE_HEIGHT, title, f"{len(drawn)} operations, all in the table below")
+    if not drawn:
+        return root
+    times = [time for one in drawn for time in (one.measured_us, one.predicted_us or 0.0)]
+    across, down = _powers(times, _LEFT, _WIDTH - 2 * _MARGIN), _powers(times, _BOTTOM, _TOP)
+    _draw_axes(root, across, down, (format_time, format_time), ("predicted →", "↑ measured"))
+    for factor, dashes in ((1.0, "none"), (2.0, "5 5"), (0.5, "5 5")):
+        _draw_factor(root, factor, dashes, across, down)
+    for one in drawn:
+        _draw_operation(root, one, across, down)
+    return root
+
+
+def _draw_factor(root: svg.Element, factor: float, dashes: str, across: _Scale, down: _Scale) -> None:
+    """The line on which what is measured is so many times what is predicted."""
+    ends = (max(across.least, down.least / factor), min(across.most, down.most / factor))
+    x1, x2 = (across.at(end) for end in ends)
+    y1, y2 = (down.at(end * factor) for end in ends)
+    place = {"x1": x1, "y1": y1, "x2": x2, "y2": y2}
+    svg.add(root, "line", text=None, stroke=svg.LINE, stroke_opacity=0.5, stroke_dasharray=dashes, **place)
+
+
+def _draw_operation(root: svg.Element, one: MeasuredOperation, across: _Scale, down: _Scale) -> None:
+    """A point: round, a square for communication."""
+    x, y = across.at(one.predicted_us or 0.0), down.at(one.measured_us)
+    words = f"{one.name}: {format_time(one.measured_us)} measured, {format_time(one.predicted_us)} predicted"
+    style: dict[str, str | float] = {"fill": svg.TINT, "fill_opacity": 0.5, "stroke": svg.LINE, "stroke_opacity": 0.7}
+    if one.activity == "computing":
+        point = svg.add(root, "circle", text=None, cx=x, cy=y, r=4.0, **style)
+    else:
+        point = svg.add(root, "rect", text=None, x=x - 4, y=y - 4, width=8.0, height=8.0, **style)
+    svg.add(point, "title", text=words)
 
 
 def _draw_range(root: svg.Element, least: float, most: float, y: float) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from pages import CHROMIUM, UNFOLD_ALL, Shown, chromium
 from report_examples import DOUBTFUL, FULL
+from result_examples import all_of
 
 import hloscope
 from hloscope.api.analyzing import analyze_hlo
@@ -34,18 +35,22 @@ def axe(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pages_of(found, captured):
-    """A page of a loop with a timeline and findings, of what is half known, and of a difference."""
+def pages_of(found, captured, tmp_path_factory):
+    """A page of a loop with a timeline and findings, of what is half known, of a difference, and of other results."""
     other = analyze_hlo(captured("mixture_of_experts_shard_map"), name="other.hlo", mesh={"X": 8}, slice="v5e:2x4")
     return {
         "loop": found.report("html"),
         "full": render("analysis", "html", FULL, Canvas()),
         "doubtful": render("analysis", "html", DOUBTFUL, Canvas()),
         "difference": hloscope.diff(found, other).report("html"),
+        **{name: shown.report("html") for name, shown in all_of(tmp_path_factory.mktemp("check")).items()},
     }
 
 
-@pytest.mark.parametrize("name", ["loop", "full", "doubtful", "difference"])
+RESULTS = ("check", "comparison", "prices", "suggestions", "verification")
+
+
+@pytest.mark.parametrize("name", ["loop", "full", "doubtful", "difference", *RESULTS])
 def test_axe_finds_nothing(pages_of, axe, tmp_path, name):
     with chromium() as browser:
         for scheme, width in (("light", 1280), ("dark", 1280), ("light", 420)):

@@ -1,16 +1,8 @@
-// The data: unpacked once, read by path. A path names a value of the JSON that `--format json` writes.
+// The data, read by path. A path names a value of the JSON that `--format json` writes.
 
 let DATA = null;
 /** The programs on the page: one, or two that are compared. */
 let sides = [];
-
-async function unpacked() {
-  const packed = document.getElementById("data");
-  const bytes = Uint8Array.from(atob(packed.textContent.trim()), (letter) => letter.charCodeAt(0));
-  packed.remove();
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(stream).text());
-}
 
 /** The value at a path such as `collectives.3.time_us` of a document; undefined where there is none. */
 function at(data, path) {

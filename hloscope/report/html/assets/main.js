@@ -1,44 +1,5 @@
 // Puts the page together.
 
-const THEMES = ["system", "light", "dark"];
-
-function setTheme(theme) {
-  if (theme === "system") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
-  document.getElementById("theme").textContent = `Theme: ${theme}`;
-  remember(theme);
-  redraw();
-}
-
-let beforePrint = null;
-
-/** Paper is light, whatever the screen is; a canvas has to be drawn again for it. */
-function printing(begins) {
-  const root = document.documentElement;
-  if (begins) beforePrint = root.dataset.theme ?? null;
-  if (begins) root.dataset.theme = "light";
-  else if (beforePrint) root.dataset.theme = beforePrint;
-  else delete root.dataset.theme;
-  redraw();
-}
-
-/** Keeps the theme for the next page, where the browser allows that of a file. */
-function remember(theme) {
-  try {
-    localStorage.setItem("hloscope-theme", theme);
-  } catch {
-    /* it does not */
-  }
-}
-
-function remembered() {
-  try {
-    return localStorage.getItem("hloscope-theme");
-  } catch {
-    return null;
-  }
-}
-
 function redraw() {
   hatches.clear();
   for (const side of sides) side.view?.resize();
@@ -66,20 +27,7 @@ function headingOf(side) {
 
 function navigation() {
   document.getElementById("nav").append(...sections.map(([id, title]) => el("a", { href: `#${id}` }, title)));
-  const links = new Map(sections.map(([id]) => [id, document.querySelector(`#nav a[href="#${id}"]`)]));
-  const watch = new IntersectionObserver(
-    (entries) =>
-      entries.forEach(
-        (entry) =>
-          entry.isIntersecting &&
-          links.forEach((link, id) => {
-            if (id === entry.target.id) link.setAttribute("aria-current", "true");
-            else link.removeAttribute("aria-current");
-          }),
-      ),
-    { rootMargin: "-20% 0px -70% 0px" },
-  );
-  sections.forEach(([id]) => watch.observe(document.getElementById(id)));
+  watchSections();
 }
 
 const SECTIONS = [
@@ -115,29 +63,10 @@ function build() {
 }
 
 async function start() {
-  const theme = remembered();
-  if (THEMES.includes(theme) && theme !== "system") setTheme(theme);
-  document
-    .getElementById("theme")
-    .addEventListener("click", () =>
-      setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme ?? "system") + 1) % 3]),
-    );
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  addEventListener("beforeprint", () => printing(true));
-  addEventListener("afterprint", () => printing(false));
-  document.addEventListener("keydown", (event) => {
-    if (event.key !== "/" || event.target.closest("input, select, textarea")) return;
-    event.preventDefault();
-    document.querySelector("[id^=search-]")?.focus();
-  });
+  startShell({ redrawn: redraw });
   DATA = await unpacked();
   build();
   document.documentElement.dataset.ready = String(Math.round(performance.now()));
 }
 
-start().catch((error) => {
-  document
-    .getElementById("loading")
-    ?.replaceChildren(`The page cannot be shown: ${error.message}. It needs a browser of 2024 or later.`);
-  throw error;
-});
+start().catch(saidWhyNot);

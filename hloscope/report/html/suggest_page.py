@@ -1,0 +1,170 @@
+"""The page of a search for better shardings: the front as a plot, each way with its changes, and what was tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from hloscope.analysis.model.suggestion import Suggestion, Suggestions
+from hloscope.analysis.vocabulary import Bound
+from hloscope.report.comparing import turned
+from hloscope.report.html.pieces import (
+    Content,
+    Element,
+    Page,
+    Path,
+    add,
+    badge,
+    labelled,
+    made,
+    note,
+    unfolding,
+    verdict,
+)
+from hloscope.report.pictures.plots import front_plot
+from hloscope.report.suggestions import effort_of, headline, in_full, name_of
+from hloscope.units import plural
+
+_HEADS = ("sharding", "state", "mesh", ">step", ">of the step", ">HBM", ">sent per step")
+_SEARCHED = (
+    ("ways to shard the program", "space"),
+    ("ranked with Shardy", "ranked"),
+    ("compiled", "compiled"),
+    ("compiles that failed", "failed"),
+    ("left out, because their price is below what the chips can do", "refused"),
+)
+
+
+def render(found: Suggestions) -> str:
+    """The page of a search."""
+    page = Page.of(found)
+    page.heading(found.target, f"ways to shard it on {found.slice}")
+    ways = page.section("ways", "Ways", "What nothing beats in both time and memory")
+    verdict(ways, "info" if in_full(found) is None else "good", headline(found), ".")
+    page.plot(ways, front_plot(_named(page, found)), "Ways to shard the program by time and memory")
+    numbered: list[tuple[int, Suggestion, Path]] = [(0, found.own, ("own",))]
+    numbered += [(number + 1, way, ("front", number)) for number, way in enumerate(found.front)]
+    page.table(ways, "Ways to shard the program", _HEADS, [_row(page, *each) for each in numbered])
+    _recipes(page, found, numbered)
+    _tried(page, found)
+    page.notes(found.notes)
+    basis = f"Predicted, not measured: each way was compiled for {found.slice} at full size, and none was run."
+    return page.finished(f"on {found.slice}", basis=basis)
+
+
+def _named(page: Page, found: Suggestions) -> Suggestions:
+    """The same with a name that may be handed on."""
+    return replace(found, target=page.privacy.text(found.target))
+
+
+def _row(page: Page, number: int, way: Suggestion, path: Path) -> list[Content]:
+    figures: Path = (*path, "figures")
+    step = page.figure((*figures, "step_us"), "time", bound=way.figures.step_bound)
+    spread = page.range((*figures, "step_us_range", 0), (*figures, "step_us_range", 1))
+    over: Path = ("own", "figures", "step_us")
+    own_bound = turned(Bound(page.at(("own", "figures", "step_bound"))))
+    bound = Bound.EXACT if way.is_own else way.figures.step_bound + own_bound
+    return [
+        [f"{number}  ", page.name(name_of(way), 80)],
+        _state(way),
+        page.name(_mesh(way), 40),
+        [step, made("small", *spread) if spread else None],
+        page.figure((*figures, "step_us"), "share", over=over, bound=bound),
+        page.figure((*figures, "hbm_bytes"), "bytes"),
+        page.figure((*figures, "wire_bytes"), "bytes", bound=way.figures.wire_bound),
+    ]
+
+
+def _state(way: Suggestion) -> list[Content]:
+    found = [badge("as written", "info")] if way.is_own else []
+    found += [badge("better", "good")] if way.is_worth_it else []
+    found += [badge("a tie", "info")] if way.is_tie else []
+    found += [] if way.fits else [badge("does not fit", "bad")]
+    return list(found)
+
+
+def _mesh(way: Suggestion) -> str:
+    return ",".join(f"{axis}={size}" for axis, size in way.mesh.items())
+
+
+def _recipes(page: Page, found: Suggestions, numbered: Sequence[tuple[int, Suggestion, Path]]) -> None:
+    """Each way with what it changes, the one to take unfolded."""
+    recipes = page.section("recipes", "Changes", "What each way changes, and the code for it")
+    shown = in_full(found)
+    if len(numbered) == 1:
+        note(recipes, "Nothing was found that the program as it is written does not beat.")
+    for number, way, path in numbered:
+        if way.is_own:
+            continue
+        gain = _gain(page, way, path)
+        line: list[Content] = [f"{number} ", page.name(name_of(way), 100), " ", _state(way), gain]
+        card = unfolding(recipes, line, is_open=way is shown)
+        card.set("class", "target-card")
+        heads = ["array", "as written", "then"]
+        page.table(card, f"What way {number} changes", heads, _changes(page, way), sorts=False)
+        kept = sum(not spec.is_changed for spec in way.specs)
+        if kept:
+            note(card, f"{plural(kept, 'other array')} {'is' if kept == 1 else 'are'} unchanged.")
+        labelled(card, _about(page, way))
+        if way.code:
+            page.code(card, way.code, f"Code for way {number}")
+
+
+def _about(page: Page, way: Suggestion) -> Iterator[tuple[str, Content]]:
+    yield "constraints", page.prose("; ".join(way.constraints))
+    yield "why", page.prose("; ".join(way.because))
+    yield "mesh", page.name(_mesh(way))
+    yield "devices", None if way.device_order is None else page.name(", ".join(map(str, way.device_order)), 200)
+    yield "proven", _proven(way)
+
+
+def _gain(page: Page, way: Suggestion, path: Path) -> Element | None:
+    if way.gain is None:
+        return None
+    bound = turned(way.figures.step_bound)
+    return made("span", page.figure((*path, "gain"), "gain", bound=bound), class_="of")
+
+
+def _proven(way: Suggestion) -> str:
+    """What is certain of it, and what is not."""
+    priced = "compiled at full size" + ("" if way.figures.step_us is None else " and priced")
+    if not way.fits:
+        return f"{priced}; it does not fit in memory"
+    if way.figures.unknown:
+        return f"{priced}; not everything of it is known: {', '.join(way.figures.unknown)}"
+    if way.is_tie:
+        return f"{priced}; within the error of the prices it is as fast as the program as written"
+    return f"{priced}; its numbers were not compared with the program's"
+
+
+def _changes(page: Page, way: Suggestion) -> Iterator[list[Content]]:
+    for spec in way.specs:
+        if spec.is_changed:
+            many = made("small", f"{spec.count} of them") if spec.count > 1 else None
+            noun = made("small", "result") if spec.is_result and not spec.name.startswith("result") else None
+            yield [[page.name(spec.name, 80), many, noun], *(_spec(page, text) for text in (spec.before, spec.after))]
+
+
+def _spec(page: Page, text: str | None) -> Element:
+    return made("span", "left open", class_="unknown") if text is None else page.name(text, 80, tag="code")
+
+
+def _tried(page: Page, found: Suggestions) -> None:
+    """How it was searched, what each kind of way takes at best, and what was refused."""
+    tried = page.section("tried", "Tried", "What was tried, and what was refused and why")
+    rows: list[list[Content]] = [[words, page.figure((field,), "count")] for words, field in _SEARCHED]
+    page.table(tried, "How many ways were searched", ["what became of them", ">ways"], rows, sorts=False)
+    kept = [words for words in effort_of(found) if not words.startswith("recipes: ")]
+    of = add(tried, "ul", class_="said")
+    for words in kept[1:]:
+        add(of, "li", page.prose(words))
+    if not kept[1:]:
+        tried.remove(of)
+    if found.recipes:
+        own: Path = ("own", "figures", "step_us")
+        best: list[list[Content]] = [
+            [page.name(name), page.figure(path, "time"), page.figure(path, "share", over=own)]
+            for name, path in ((name, ("recipes", name)) for name in page.document["recipes"])
+        ]
+        add(tried, "h3", "The best way of each kind")
+        page.table(tried, "The best way of each kind", ["kind", ">step", ">of the step"], best)
