@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 
 import numpy as np
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.collective import transfers_in
 from hloscope.analysis.model.timeline import Interval, TimedComputation, Timeline, Unit, WaitCause, Waits
+from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.operations import Basis
 from hloscope.cost.records import Key, Schedule, Stretch, Sums
 from hloscope.cost.walk import Walk
@@ -67,12 +69,13 @@ class _Writer:
         self._walk = walk
         transfers = transfers_in(analysis.collectives).items()
         self._wire_bytes = {key: each.wire_bytes for key, (_, each) in transfers}
+        self._bounds = {key: whole.bytes_bound for key, (whole, _) in transfers}
         self._dimensions = walk.operations.chip.torus_dimensions
         self._links: dict[int, tuple[str, ...]] = {}
 
     def computations(self) -> Iterator[TimedComputation]:
         """Those that were walked, in the order of the text."""
-        executions = self._walk.executions()
+        executions, bounds = self._walk.executions(), self._walk.execution_bounds()
         for computation in self._walk.graph.module.computations:
             schedule = self._walk.schedules.get(computation.name)
             if schedule is not None:
@@ -81,7 +84,9 @@ class _Writer:
                     name=computation.name,
                     executions=runners[Unit.CORE],
                     executions_beside=runners[Unit.THREAD],
+                    executions_bound=bounds[computation.name],
                     time_us=schedule.sums.total_us,
+                    bound=schedule.sums.bound,
                     intervals=tuple(sorted(self._intervals(schedule), key=lambda one: (one.begin_us, one.end_us))),
                 )
 
@@ -111,7 +116,15 @@ class _Writer:
             done_us=stretch.done_us,
             flops=_flops(stretch),
             moved_bytes=self._moved_bytes(stretch),
+            bound=self._bound(stretch),
         )
+
+    def _bound(self, stretch: Stretch) -> Bound:
+        if stretch.key is not None:
+            return Bound.AT_LEAST if stretch.transfer is None else self._bounds.get("/".join(stretch.key), Bound.EXACT)
+        of_runs = (sums.bound + run.bound for sums, run in stretch.runs)
+        own = Bound.EXACT if stretch.cost is None else stretch.cost.bound
+        return reduce(lambda bound, other: bound + other, of_runs, own)
 
     def _moved_bytes(self, stretch: Stretch) -> int | None:
         if stretch.is_collective:
@@ -138,6 +151,7 @@ class _Writer:
                     waits_for=None if stretch.of is None else stretch.of.name,
                     collective=_words(key),
                     rule=rule,
+                    bound=beside.bound,
                 )
                 begin_us = end_us
 

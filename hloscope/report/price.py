@@ -11,6 +11,7 @@ from rich.text import Text
 
 from hloscope.analysis.model import Analysis, Collective, SliceFact, StepTime
 from hloscope.analysis.model.step_time import is_tie
+from hloscope.analysis.vocabulary import Bound
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import HloscopeError
 from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, message_line, section, table_lines
@@ -185,9 +186,16 @@ def _known(show: _Show[StepTime], otherwise: str = "unknown") -> _Show[StepTime 
 
 def _range(time: StepTime) -> str:
     """From and to; nothing of a time that nothing is known of but a part, or that no rule has priced."""
-    if time.unpriced_kernels or time.least_us == time.most_us:
-        return ""
-    return format_time_range(time.least_us, time.most_us)
+    return format_time_range(time.least_us, time.most_us) if time.has_range else ""
+
+
+def unknown_accuracy(time: StepTime) -> str | None:
+    """Why a step has no range; None where it has one, or takes no time."""
+    kernels = time.unpriced_kernels
+    if kernels:
+        several = "s" if len(kernels) > 1 else ""
+        return f"of unknown accuracy: the cost of the kernel{several} {' and '.join(kernels)} is unknown"
+    return _INACCURATE.get(time.bound)
 
 
 def _of_peak(time: StepTime) -> str:
@@ -225,6 +233,10 @@ _MARKS = (("█", "green"), ("▓", "cyan"), ("░", "red"))
 """Computing alone, computing with overlapped communication, exposed communication."""
 
 _LOWER_BOUND = "a lower bound"
+_INACCURATE = {
+    Bound.UNKNOWN: "of unknown accuracy: how often parts of the step run is unknown",
+    Bound.AT_LEAST: "of unknown accuracy: a part of the step could not be counted",
+}
 _BASES = {
     "cycles": "from the compiler's cycle estimates",
     "roofline": f"a roofline of FLOPs and bytes, {_LOWER_BOUND}",
@@ -303,14 +315,12 @@ def _remarks(time: StepTime) -> Iterator[str]:
 
 
 def _trust(time: StepTime, *, brief: bool = False) -> str:
-    basis = _BASES.get(time.basis, time.basis)
-    if time.unpriced_kernels:
-        least = "" if _LOWER_BOUND in basis else f"{_LOWER_BOUND} "
-        return (
-            f"{basis}; {least}of unknown accuracy: the cost of the kernel"
-            f"{'s' if len(time.unpriced_kernels) > 1 else ''} {' and '.join(time.unpriced_kernels)} is unknown; "
-            f"give --kernel-cost {time.unpriced_kernels[0]}=FLOPS,BYTES, or a cost_estimate in its pallas_call"
-        )
+    basis, inaccurate = _BASES.get(time.basis, time.basis), unknown_accuracy(time)
+    if inaccurate is not None:
+        least = "" if _LOWER_BOUND in basis or time.bound is not Bound.AT_LEAST else f"{_LOWER_BOUND} "
+        kernel = next(iter(time.unpriced_kernels), None)
+        fix = f"give --kernel-cost {kernel}=FLOPS,BYTES, or a cost_estimate in its pallas_call"
+        return f"{basis}; {least}{inaccurate}" + ("" if kernel is None else f"; {fix}")
     if time.spread is None:
         return f"{basis}; no measurements of this generation to compare with"
     spread = time.spread

@@ -51,7 +51,7 @@ def leaves_ici(collectives: Iterable[Collective]) -> bool:
 
 def legend(lines: Iterable[Text]) -> Text | None:
     """What the marks in these lines mean; None when there are none."""
-    marks = {mark for line in lines for mark in re.findall(r"[≥≤~](?=\d)", line.plain)}
+    marks = {mark for line in lines for mark in re.findall(r"[≥≤~](?=[+−]?\d)", line.plain)}
     return Text(" · ".join(_LEGEND[mark] for mark in _LEGEND if mark in marks), style="dim") if marks else None
 
 

@@ -92,8 +92,7 @@ function stepSplit(side) {
 /** The range of the step, where there is one: the cost of a kernel may be unknown, and its error with it. */
 function stepRange(side) {
   const { time } = side.found;
-  const kernels = time.unpriced_kernels ?? [];
-  if (kernels.length) return [`of unknown accuracy: the cost of ${kernels.join(" and ")} is unknown`];
+  if (side.data.inaccurate) return [side.data.inaccurate];
   if (time.least_us === time.most_us) return [];
   return [
     figure(side, "analysis.time.least_us", "time"),
