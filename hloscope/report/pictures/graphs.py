@@ -10,12 +10,14 @@ from hloscope.errors import NotationError
 from hloscope.report.escaping import plain_line
 from hloscope.report.pictures import svg
 from hloscope.report.pictures.layers import Layers, laid_out
+from hloscope.report.words import BOUNDS_WORDS
 from hloscope.units import format_bytes, format_time, plural
 
 MOST_NODES = 400
 _BOX, _GAP = (178.0, 46.0), (16.0, 40.0)
 _MARGIN, _LINE_HEIGHT = 14.0, 17.0
 _LEAST_WIDTH = 560.0
+_LEGEND = "Filled: collectives. Thick: the critical path. Dashed: into and out of computations that are called."
 
 
 def graph_svg(found: ProgramGraph) -> str:
@@ -49,7 +51,10 @@ def graph_picture(found: ProgramGraph) -> svg.Element:
     left = min((x - reach(each) for each, x in layers.x.items()), default=0.0) - _MARGIN
     right = max((x + reach(each) for each, x in layers.x.items()), default=0.0) + _MARGIN
     width, top = max(right - left, _LEAST_WIDTH), _MARGIN + 3 * _LINE_HEIGHT
-    height = top + len(layers.rows) * (_BOX[1] + _GAP[1]) - _GAP[1] + 2 * _LINE_HEIGHT + _MARGIN
+    bounds = {bound for node in found.nodes for bound in (node.bound, node.executions_bound)}
+    legend = [_LEGEND, *(words for bound, words in BOUNDS_WORDS.items() if bound in bounds)]
+    rows_end = top + len(layers.rows) * (_BOX[1] + _GAP[1]) - _GAP[1]
+    height = rows_end + (1 + len(legend)) * _LINE_HEIGHT + _MARGIN
     title, said = f"{found.target}, {found.part}", _said(found)
     root = svg.picture(width, height, title, said)
     svg.label(root, _MARGIN, _MARGIN + 6, svg.cut_to(title, width - 2 * _MARGIN, 14), size=14, font_weight="bold")
@@ -62,10 +67,9 @@ def graph_picture(found: ProgramGraph) -> svg.Element:
     _draw_edges(root, found, layers, places)
     for node in found.nodes:
         _draw_node(root, node, places[node.id])
-    legend = "Filled: collectives. Thick: the critical path. Dashed: into and out of computations that are called."
-    if any(node.bound is not Bound.EXACT or node.executions_bound is not Bound.EXACT for node in found.nodes):
-        legend += " ≥ at least, ≤ at most, ~ as counted."
-    svg.label(root, _MARGIN, height - _MARGIN, svg.cut_to(legend, width - 2 * _MARGIN), opacity=0.8)
+    for index, words in enumerate(legend):
+        y = rows_end + _LINE_HEIGHT * (index + 2)
+        svg.label(root, _MARGIN, y, svg.cut_to(words, width - 2 * _MARGIN), opacity=0.8)
     return root
 
 

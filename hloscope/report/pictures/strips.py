@@ -105,13 +105,15 @@ def _strips(found: Timeline) -> Iterator[tuple[TimedComputation, str]]:
     named = {computation.name: computation for computation in found.computations}
     if found.entry not in named:
         return
-    yield named[found.entry], f"one step, {format_time(found.step_us)}"
+    yield named[found.entry], f"one step, {found.bound.marked(format_time(found.step_us))}"
     inner = [computation for computation in found.computations if computation.name != found.entry]
     inner.sort(key=lambda computation: -computation.executions * computation.time_us)
     for computation in inner[:_MOST_LOOPS]:
         if computation.executions * computation.time_us > _LEAST_LOOP * found.step_us:
-            times = "once" if computation.executions == 1 else f"one of {computation.executions:,} times"
-            yield computation, plain_line(f"%{computation.name}, {times}, {format_time(computation.time_us)}")
+            count = computation.executions_bound.marked(f"{computation.executions:,}")
+            times = "once" if count == "1" else f"one of {count} times"
+            time = computation.bound.marked(format_time(computation.time_us))
+            yield computation, plain_line(f"%{computation.name}, {times}, {time}")
 
 
 def _lanes(computation: TimedComputation) -> list[Unit]:

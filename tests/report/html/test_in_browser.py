@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from bounded_examples import BRANCH, LOOP, ONCE, analysis_of
 from pages import CHROMIUM, UNFOLD_ALL, Shown, chromium
 from report_examples import FULL, GATHER
 
@@ -128,6 +129,43 @@ def test_figures_that_are_not_exact_say_so(shown):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("text", "mark", "parts"), [(LOOP, "~", "~"), (BRANCH, "≤", "~"), (ONCE, "", "")])
+def test_bounds_are_marked_wherever_they_are_shown(shown, text, mark, parts):
+    found = analysis_of(text)
+    page = shown(found)
+    figures = check_figures(page, documents_of(found), least=20)
+    sums = {one["field"]: one["text"] for one in figures if "sum" in one}
+    assert sums["wire_bytes_per_step"] == f"{mark}6.14 kB"
+    assert sums["time_us"] == sums["exposed_us"] == f"{mark}6.52 us"
+    told = {one["of"]: one["text"] for one in figures if "of" in one}
+    assert told["0.timeline.waits.collective_us"] == f"{parts}6.52 us"
+    assert f"{mark}6.52 us exposed" in page.inner_text(".first")
+    assert f"{mark}6.52 us" in page.inner_text("details:has([aria-label^='The longest waits'])")
+    assert f"busiest links each step: x+ {mark}3.07 kB" in page.text_content("#mesh")
+    assert ("within the error of the cost model" in page.inner_text("#summary")) is (mark != "~")
+    assert ("of unknown accuracy" in page.inner_text("#summary")) is (mark == "~")
+
+
+def test_a_computation_of_the_timeline_says_how_often_it_runs(shown):
+    page = shown(analysis_of(LOOP))
+    page.click("text=Open %w")
+    assert page.inner_text(".crumbs") == "the step › body, ~1 time"
+
+
+def test_changes_keep_their_bounds_and_large_ones_are_factors(shown):
+    once = analysis_of(ONCE)
+
+    def changes_to(text):
+        page = shown(hloscope.diff(once, analysis_of(text)))
+        return [row.inner_text().split("\t")[-1] for row in page.query_selector_all("table.measured tbody tr")]
+
+    sent, *_, step = changes_to(LOOP)
+    assert (sent, step) == ("unknown", "unknown")
+    assert changes_to(BRANCH.replace("1024", "2048"))[0] == "▲ ≤+6.14 kB"
+    assert changes_to(ONCE.replace("1024", "2048"))[0] == "▲ +6.14 kB (+100.0%)"
+    assert changes_to(ONCE.replace("1024", "1073741824"))[0] == "▲ +6.44 GB (×1,048,576)"
+
+
 def test_both_sides_of_a_difference(shown, found, captured):
     text = captured("mixture_of_experts_shard_map")
     other = analyze_hlo(text, name="other.hlo", mesh={"X": 8}, slice="v5e:2x4")

@@ -53,7 +53,10 @@ const COLUMNS = [
 ];
 
 function perStep(row, field) {
-  return sumFigure(row.side, "analysis.collectives", [row.index], field, "time", { times: "executions" });
+  return sumFigure(row.side, "analysis.collectives", [row.index], field, "time", {
+    times: "executions",
+    bound: row.bound,
+  });
 }
 
 function kindCell(row) {
@@ -350,7 +353,10 @@ class CollectiveTable {
         sumFigure(this.side, "analysis.collectives", indexes, "wire_bytes_per_step", "bytes", {
           bound: boundOf(this.side, indexes),
         }),
-      runs: () => sumFigure(this.side, "analysis.collectives", indexes, "executions", "count"),
+      runs: () =>
+        sumFigure(this.side, "analysis.collectives", indexes, "executions", "count", {
+          bound: boundOf(this.side, indexes, (row) => row.of.executions_bound),
+        }),
       time: () => this.sumTime(indexes, "time_us"),
       exposed: () => [this.sumTime(indexes, "exposed_us"), exposedBar(this.side, members)],
     };
@@ -377,6 +383,7 @@ class CollectiveTable {
     return sumFigure(this.side, "analysis.collectives", indexes, field, "time", {
       times: "executions",
       needsAll: true,
+      bound: boundOf(this.side, indexes),
     });
   }
 

@@ -165,7 +165,7 @@ class TimelineCanvas {
     pen.font = this.inks.small;
     pen.textAlign = "left";
     const longest = this.longestRun(one);
-    const name = (longest ? `↻ ${longest.times}× ` : "") + intervalName(one).slice(0, 80);
+    const name = (longest ? `↻ ${MARKS[longest.bound]}${longest.times}× ` : "") + intervalName(one).slice(0, 80);
     const most = Math.max(Math.floor((width - 10) / 6.4), 4);
     const text = name.length > most ? `${name.slice(0, most - 1)}…` : name;
     if (this.inks.hatch[kind]) {

@@ -105,6 +105,16 @@ function intervalName(one) {
   return one.wait ? `%${one.waits_for ?? one.name}` : `%${one.name ?? "?"}`;
 }
 
+/** How long an interval is, with its bound. */
+function intervalTime(one) {
+  return MARKS[one.bound] + WRITTEN.time(one.end_us - one.begin_us);
+}
+
+/** The bound of an interval's bytes: a copy's are known, those of a collective relate as its time does. */
+function bytesBound(one) {
+  return one.collective || one.unit === "core" ? one.bound : "exact";
+}
+
 /** What an interval is, in a few words. */
 function intervalWords(one) {
   if (one.wait)
