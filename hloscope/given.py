@@ -167,6 +167,15 @@ def path(name: str, value: object, *, example: str) -> Path | None:
     return Path(named) if isinstance(named, str) else refuse(name, "a path", value, example)
 
 
+def named_path(name: str, value: object, *, example: str) -> Path:
+    """A path.
+
+    Raises:
+        NotationError: It is none.
+    """
+    return path(name, value, example=example) or refuse(name, "a path", value, example)
+
+
 def choice(name: str, value: object, known: Iterable[str]) -> str:
     """One of some words.
 
