@@ -62,16 +62,11 @@ def _table(rows: list[_Line], found: Timeline, width: int) -> list[Text]:
     )
 
 
-def _of_part(whole: Bound) -> Bound:
-    """The bound of a part: where another branch may be taken, or something take longer, it can be more or less."""
-    return Bound.EXACT if whole is Bound.EXACT else Bound.UNKNOWN
-
-
 def _parts(found: Timeline) -> list[_Line]:
     waits = found.waits
     times = (waits.collective_us, waits.hbm_us, waits.host_us, waits.kernel_us, waits.limit_us)
     named = (("computing", found.computing_us), *zip(_WAITS.values(), times, strict=True))
-    rows = [_Line(name=name, time_us=time_us, bound=_of_part(found.bound)) for name, time_us in named]
+    rows = [_Line(name=name, time_us=time_us, bound=found.bound_of_parts) for name, time_us in named]
     return [rows[0], *(row for row in rows[1:] if row.time_us > 0)]
 
 
@@ -85,7 +80,7 @@ def _units(found: Timeline) -> list[_Line]:
                 beside = 0 if interval.unit is Unit.CORE else computation.executions_beside
                 executions = computation.executions + beside
                 times[name] = times.get(name, 0.0) + executions * interval.time_us
-    bound = _of_part(found.bound)
+    bound = found.bound_of_parts
     return [_Line(name=name, time_us=time_us, bound=bound) for name, time_us in times.items() if time_us > 0]
 
 
