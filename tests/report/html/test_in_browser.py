@@ -299,6 +299,24 @@ EVIL = (
 HUGE = "x" * 10_000
 
 
+def test_paper_shows_what_is_folded(shown, many):
+    page = shown(many)
+    rows = "document.querySelectorAll('#collectives tbody tr[data-row]').length"
+    assert page.evaluate(rows) == 0
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    groups = page.evaluate("document.querySelectorAll('#collectives tbody tr.group').length")
+    assert 0 < page.evaluate(rows) <= 25 * groups
+    assert "more, which the page lists" in page.inner_text("#collectives")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(rows) == 0
+
+
+def test_a_name_is_not_written_as_the_beginning_of_a_sentence(shown, captured):
+    page = shown(analyze_hlo(captured("mixture_of_experts"), name="cut.hlo"))
+    assert "cut.hlo is not placed on a slice" in page.inner_text("#mesh")
+    assert "Cut.hlo" not in page.inner_text("main")
+
+
 def hostile_text() -> str:
     """HLO text whose every string would like to be more than text."""
 

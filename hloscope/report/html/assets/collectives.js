@@ -2,6 +2,8 @@
 
 const PAGE_ROWS = 100;
 const FEW_ROWS = 40;
+/** Rows of a group that are printed. */
+const PAPER_ROWS = 25;
 
 const GROUPINGS = {
   none: ["one by one", null],
@@ -300,13 +302,23 @@ class CollectiveTable {
     const sorted = [...groups].sort(([, one], [, other]) => cost(other) - cost(one));
     return sorted.flatMap(([key, members]) => [
       this.groupRow(key, members),
-      ...(this.openGroups.has(key) ? this.drawMembers(members) : []),
+      ...(this.isOpen(key) ? this.drawMembers(members) : []),
     ]);
   }
 
+  isOpen(key) {
+    return this.isOnPaper || this.openGroups.has(key);
+  }
+
   drawMembers(members) {
-    const shown = this.drawRows(members.slice(0, this.shown));
-    const left = members.length - this.shown;
+    const most = this.isOnPaper ? Math.min(this.shown, PAPER_ROWS) : this.shown;
+    const shown = this.drawRows(members.slice(0, most));
+    const left = members.length - most;
+    if (left > 0 && this.isOnPaper) {
+      const words = `and ${WRITTEN.count(left)} more, which the page lists`;
+      shown.push(el("tr", {}, el("td", { colspan: String(this.columns.length), class: "note" }, words)));
+      return shown;
+    }
     if (left > 0)
       shown.push(
         el(
@@ -334,7 +346,7 @@ class CollectiveTable {
   }
 
   groupRow(key, members) {
-    const open = this.openGroups.has(key);
+    const open = this.isOpen(key);
     const name =
       this.by === "module" && members[0].part.module
         ? withLayers(
@@ -426,6 +438,12 @@ class CollectiveTable {
       ),
     );
     return el("tr", { "data-row": String(row.index), class: open ? "open" : null }, cells);
+  }
+
+  /** Unfolds all groups for paper, on which nothing can be clicked, and folds them again. */
+  print(begins) {
+    this.isOnPaper = begins;
+    this.draw();
   }
 
   focusOn(selector) {

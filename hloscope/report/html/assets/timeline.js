@@ -332,7 +332,7 @@ const TIMELINE_LEGEND = [
 
 function timelineSection(sides) {
   const parts = sides.map((side) =>
-    side.timeline ? timelineOf(side) : note(side.name ? `${side.name}: ` : "", sentence(side.data.no_timeline)),
+    side.timeline ? timelineOf(side) : note(side.name ? `${side.name}: ` : "", sentence(side, side.data.no_timeline)),
   );
   return section("timeline", ["Timeline", "Timeline of one step"], ...parts);
 }
