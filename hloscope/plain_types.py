@@ -528,6 +528,7 @@ class IntervalDict(TypedDict):
     flops: int | None
     moved_bytes: int | None
     bound: BoundText
+    live_bytes: int | None
 
 
 class JudgedDict(TypedDict):

@@ -11,11 +11,12 @@ lie in HBM; where more of them lie in the vector memory on the chip, that figure
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
+
+import numpy as np
 
 _MOST_CHARS = 1 << 28
 _MOST_BUFFERS = 512
@@ -65,6 +66,7 @@ class HbmPeak:
         live_bytes: All buffers together.
         heap_bytes: What the compiler takes for temporaries; what of it is not taken then is lost to fragmentation.
         temporary_bytes: Buffers of the heap together.
+        live_bytes_at: All buffers together while each instruction runs, by its name.
     """
 
     at: str
@@ -73,6 +75,7 @@ class HbmPeak:
     live_bytes: int
     heap_bytes: int
     temporary_bytes: int
+    live_bytes_at: Mapping[str, int] = field(default_factory=dict, repr=False)
 
 
 class _Placed(NamedTuple):
@@ -101,7 +104,8 @@ def peak_of(assignment: str, live_ranges: str) -> HbmPeak | None:
     if not names or any(value not in ranges for value, _, _ in heap):
         return None
     placed = [_Placed(offset, offset + size, *ranges[value], value) for value, size, offset in heap]
-    when = _fullest(placed)
+    taken = _taken(placed)
+    when = max(taken, key=lambda time: (taken[time], -time), default=0)
     temporaries = list(_buffers_at(placed, when))
     found = sorted([*always, *temporaries], key=lambda buffer: -buffer.bytes)
     temporary_bytes = sum(buffer.bytes for buffer in temporaries)
@@ -112,6 +116,7 @@ def peak_of(assignment: str, live_ranges: str) -> HbmPeak | None:
         live_bytes=sum(buffer.bytes for buffer in found),
         heap_bytes=heap_bytes,
         temporary_bytes=temporary_bytes,
+        live_bytes_at=dict(_over_time(names, taken, sum(buffer.bytes for buffer in always))),
     )
 
 
@@ -156,45 +161,32 @@ def _value(line: re.Match[str]) -> Value:
     return line["name"], _numbers(line["element"])
 
 
-def _fullest(placed: Iterable[_Placed]) -> int:
-    """When most of the heap is taken, places that several values share counted once.
-
-    The sum of the sizes of all places, each from the first value there to the last without a gap between them, is at
-    least what is taken; so only the times of the highest sums have to be looked at.
-    """
-    placed = list(placed)
-    changes: dict[int, int] = defaultdict(int)
-    spans: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    for buffer in placed:
-        spans[buffer.start, buffer.end].append((buffer.first, buffer.last))
-    for (start, end), times in spans.items():
-        for first, last in _merged(times):
-            changes[first] += end - start
-            changes[last + 1] -= end - start
-    times_of = sorted(changes)
-    sums = list(accumulate(changes[time] for time in times_of))
-    best, most = 0, -1
-    for bound, time in sorted(zip(sums, times_of, strict=True), key=lambda pair: (-pair[0], pair[1])):
-        if bound <= most:
-            break
-        taken = sum(end - start for start, end in _merged((buffer.start, buffer.end) for buffer in _at(placed, time)))
-        if taken > most:
-            best, most = time, taken
-    return best
+def _taken(placed: Sequence[_Placed]) -> dict[int, int]:
+    """What is taken of the heap from each time on at which that changes; what several values share counts once."""
+    edges = sorted({edge for buffer in placed for edge in (buffer.start, buffer.end)})
+    number = {edge: index for index, edge in enumerate(edges)}
+    sizes = np.array([end - start for start, end in pairwise(edges)], dtype=np.int64)
+    holders = np.zeros(len(sizes), dtype=np.int32)
+    changes = [(buffer.first, 1, buffer) for buffer in placed] + [(buffer.last + 1, -1, buffer) for buffer in placed]
+    found: dict[int, int] = {}
+    taken = 0
+    for time, change, buffer in sorted(changes, key=lambda each: each[:2]):
+        place = slice(number[buffer.start], number[buffer.end])
+        held = holders[place]
+        before = int(sizes[place] @ (held > 0))
+        held += change
+        taken += int(sizes[place] @ (held > 0)) - before
+        found[time] = taken
+    return found
 
 
-def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Spans in order, those that overlap as one."""
-    begun: tuple[int, int] | None = None
-    for first, last in sorted(spans):
-        if begun is not None and first <= begun[1]:
-            begun = begun[0], max(begun[1], last)
-            continue
-        if begun is not None:
-            yield begun
-        begun = first, last
-    if begun is not None:
-        yield begun
+def _over_time(names: Mapping[int, str], taken: Mapping[int, int], always_bytes: int) -> Iterator[tuple[str, int]]:
+    """All that is there while each instruction runs."""
+    there = 0
+    for time in sorted({*names, *taken}):
+        there = taken.get(time, there)
+        if time in names:
+            yield names[time], always_bytes + there
 
 
 def _at(placed: Iterable[_Placed], when: int) -> Iterator[_Placed]:

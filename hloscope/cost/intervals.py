@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import reduce
+from types import MappingProxyType
 
 import numpy as np
 
@@ -18,17 +19,20 @@ from hloscope.cost.walk import Walk
 _AXES = "xyz"
 
 
-def timeline_of(walk: Walk, analysis: Analysis, slice_name: str) -> Timeline | None:
+def timeline_of(
+    walk: Walk, analysis: Analysis, slice_name: str, live_bytes_at: Mapping[str, int] = MappingProxyType({})
+) -> Timeline | None:
     """The intervals of a step; None where it is not priced.
 
     Args:
         walk: The walk that priced it.
         analysis: What was made of that, with times.
         slice_name: Where it was priced.
+        live_bytes_at: What buffers take of HBM while an instruction runs, by its name, as far as that is known.
     """
     if analysis.time is None:
         return None
-    entry, writer = walk.graph.module.entry.name, _Writer(walk, analysis)
+    entry, writer = walk.graph.module.entry.name, _Writer(walk, analysis, live_bytes_at)
     step = walk.schedules[entry].sums
     return Timeline(
         target=analysis.target,
@@ -63,10 +67,12 @@ class _Writer:
     Args:
         walk: The walk.
         analysis: What the collectives move.
+        live_bytes_at: As for `timeline_of`.
     """
 
-    def __init__(self, walk: Walk, analysis: Analysis) -> None:
+    def __init__(self, walk: Walk, analysis: Analysis, live_bytes_at: Mapping[str, int]) -> None:
         self._walk = walk
+        self._live_bytes_at = live_bytes_at
         transfers = transfers_in(analysis.collectives).items()
         self._wire_bytes = {key: each.wire_bytes for key, (_, each) in transfers}
         self._bounds = {key: whole.bytes_bound for key, (whole, _) in transfers}
@@ -117,7 +123,13 @@ class _Writer:
             flops=_flops(stretch),
             moved_bytes=self._moved_bytes(stretch),
             bound=self._bound(stretch),
+            live_bytes=self._live_bytes(stretch),
         )
+
+    def _live_bytes(self, stretch: Stretch) -> int | None:
+        if stretch.unit is not Unit.CORE or stretch.runs or stretch.instruction is None:
+            return None
+        return self._live_bytes_at.get(stretch.instruction.name)
 
     def _bound(self, stretch: Stretch) -> Bound:
         if stretch.key is not None:
@@ -152,6 +164,7 @@ class _Writer:
                     collective=_words(key),
                     rule=rule,
                     bound=beside.bound,
+                    live_bytes=self._live_bytes(stretch),
                 )
                 begin_us = end_us
 

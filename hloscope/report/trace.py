@@ -19,7 +19,7 @@ from hloscope.analysis.model.evidence import evidence_if_known
 from hloscope.analysis.model.timeline import Interval, Timeline, Unit, WaitCause
 from hloscope.analysis.provenance import source_frames
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.counters import counts
+from hloscope.cost.counters import counts, hbm_in_use
 from hloscope.cost.unrolled import Placed, Role, Unrolled, iterations_of, times_bound
 from hloscope.measured.as_profile import hlo_line, instruction_of
 from hloscope.outputs import Files
@@ -89,7 +89,7 @@ def _events(unrolled: Unrolled) -> Iterator[Event]:
         yield _named("thread_sort_index", number, sort_index=number)
     for one in slices:
         yield one.event(numbers[one.track])
-    for count in counts(unrolled, words.axes):
+    for count in (*counts(unrolled, words.axes), *hbm_in_use(unrolled)):
         at, args = _us(_ns(count.at_us)), {count.unit: count.value}
         yield {"ph": "C", "pid": _PROCESS, "name": count.name, "ts": at, "args": args}
 
@@ -317,6 +317,7 @@ class _Words:
             "rule": interval.rule,
             "flops": interval.flops,
             "bytes": interval.moved_bytes,
+            "HBM bytes in use": interval.live_bytes,
             "time is": _unless_exact(interval.bound),
             "queued us": None if interval.issued_us is None else interval.begin_us - interval.issued_us,
             "begun by the step before": interval.is_prefetch or None,

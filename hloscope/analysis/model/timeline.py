@@ -94,6 +94,8 @@ class Interval(Brief):
             one device sends in a collective. None of waits, and where nothing tells.
         bound: How its time relates to the truth, apart from the error of the model, and with it the bytes of a
             collective: `unknown` of an operation that is priced without knowing what it does.
+        live_bytes: Bytes of HBM that buffers take while the core is at it, arguments, outputs and constants included;
+            None of what runs beside the core or runs other computations, and where no buffer assignment is known.
     """
 
     name: str | None
@@ -113,6 +115,7 @@ class Interval(Brief):
     flops: int | None = None
     moved_bytes: int | None = None
     bound: Bound = Bound.EXACT
+    live_bytes: int | None = None
 
     @property
     def time_us(self) -> float:
