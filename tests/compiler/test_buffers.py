@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from hloscope.compiler.buffers import LiveBuffer, peak_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hloscope.compiler.buffers import LiveBuffer, _Placed, _taken, peak_of
 
 ASSIGNMENT = """BufferAssignment:
 allocation 0: size 512, thread-local:
@@ -76,3 +79,24 @@ def test_where_it_is_not_said_of_a_value_when_it_is_there_nothing_is_known():
     assert peak_of(ASSIGNMENT, RANGES.replace("    c{}:7-9\n", "")) is None
     assert peak_of(ASSIGNMENT, "") is None
     assert peak_of("", RANGES) is None
+
+
+def test_what_is_taken_over_time():
+    always = 4096 + 2048 + 64
+    taken = {"p.0": 0, "p.1": 0, "a": 3000, "b": 5000, "body": 5000, "loop": 3000, "v": 3000}
+    taken |= {"c": 7000, "d": 7100, "sub.1": 4000}
+    found = peak_of(ASSIGNMENT, RANGES)
+    assert found.live_bytes_at == {name: always + count for name, count in taken.items()}
+    assert max(found.live_bytes_at.values()) == found.live_bytes == found.live_bytes_at[found.at]
+    in_place = peak_of(ASSIGNMENT, RANGES.replace("a{}:2-4", "a{}:2-8"))
+    assert in_place.live_bytes_at["d"] == found.live_bytes_at["d"]
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 12)] * 4), max_size=12))
+def test_what_overlaps_counts_once(values):
+    placed = [_Placed(start, start + size + 1, first, first + time, ("x", ())) for start, size, first, time in values]
+    there, taken = 0, _taken(placed)
+    for time in range(26):
+        there = taken.get(time, there)
+        alive = [one for one in placed if one.first <= time <= one.last]
+        assert there == len({byte for one in alive for byte in range(one.start, one.end)})

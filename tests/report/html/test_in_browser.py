@@ -11,6 +11,7 @@ import pytest
 from bounded_examples import BRANCH, LOOP, ONCE, analysis_of
 from pages import CHROMIUM, UNFOLD_ALL, Shown, chromium
 from report_examples import FULL, GATHER
+from timeline_examples import with_buffers
 
 import hloscope
 from hloscope.analysis.model import Mesh
@@ -244,6 +245,25 @@ def test_with_keys_alone(shown, found):
     page.keyboard.press("w")
     assert "all-gather" in page.inner_text("#timeline .chosen")
     assert "8 times" in page.inner_text("#timeline .crumbs")
+
+
+def test_the_timeline_shows_what_is_taken_of_hbm(shown, found):
+    known = with_buffers(found)
+    page = shown(known)
+    assert "HBM in use, full height at its most" in page.inner_text("#timeline")
+    levels = "document.querySelector('#timeline canvas:not(.overview)').timeline.lanes.find((lane) => lane.level)"
+    drawn = page.evaluate(f"[...{levels}.level]")
+    (entry,) = [each for each in known.timeline().computations if each.name == known.timeline().entry]
+    core = [one for one in entry.intervals if one.unit == "core" and one.time_us > 0]
+    inside = max(one.live_bytes or 0 for each in known.timeline().computations for one in each.intervals)
+    assert [one.live_bytes for one in core if not one.runs] == [
+        each for each in drawn if each in (one.live_bytes for one in core)
+    ]
+    assert max(drawn) == inside
+    page.focus("#timeline canvas:not(.overview)")
+    page.keyboard.press("w")
+    assert "of HBM in use" in page.inner_text("#timeline .chosen")
+    assert "HBM in use" not in shown(found).inner_text("#timeline")
 
 
 def test_zoom_and_pan(shown, found):

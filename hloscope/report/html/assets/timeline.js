@@ -30,7 +30,7 @@ class TimelineView extends TimelineCanvas {
     this.path = known < 0 ? [...this.path, { name, times, bound }] : this.path.slice(0, known + 1);
     this.computation = computation;
     this.index = this.side.timeline.computations.indexOf(computation);
-    this.lanes = lanesOf(computation);
+    this.lanes = lanesOf(computation, (each) => this.liveIn(each));
     const others = name === this.side.timeline.entry ? sides.map((side) => side.timeline?.step_us ?? 0) : []; // of two programs on one scale
     this.whole = [0, Math.max(computation.time_us, ...others, 1e-9)];
     this.view = [...this.whole];
@@ -198,6 +198,7 @@ class TimelineView extends TimelineCanvas {
         one.is_prefetch ? ", begun by the step before" : "",
         one.moved_bytes ? [", ", figure(this.side, `${place}.moved_bytes`, "bytes", { bound: bytesBound(one) })] : "",
         one.flops ? [", ", figure(this.side, `${place}.flops`, "flops")] : "",
+        one.live_bytes === null ? "" : [", ", figure(this.side, `${place}.live_bytes`, "bytes"), " of HBM in use"],
         one.rule ? `; priced as ${one.rule}` : "",
       ),
       el(
@@ -328,6 +329,7 @@ const TIMELINE_LEGEND = [
   ["copies", "waits for a copy (hatched)"],
   ["hidden", "a collective on its way, hidden"],
   ["moving", "other data on their way"],
+  ["level", "HBM in use, full height at its most"],
 ];
 
 function timelineSection(sides) {
@@ -364,7 +366,7 @@ function timelineOf(side) {
     el(
       "ul",
       { class: "legend row" },
-      TIMELINE_LEGEND.map(([kind, words]) =>
+      TIMELINE_LEGEND.filter(([kind]) => kind !== "level" || view.liveIn(side.timeline.entry) !== null).map(([kind, words]) =>
         el("li", {}, el("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), words),
       ),
     ),
