@@ -9,7 +9,7 @@ import re
 from hloscope.analysis.model.evidence import evidence_if_known
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.compiler import client
-from hloscope.compiler.assignments import assignment_of
+from hloscope.compiler.buffers import assignment_of
 from hloscope.compiler.hlo_protos import hlo_proto
 from hloscope.documents import written
 from hloscope.errors import TargetError
