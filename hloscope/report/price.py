@@ -170,8 +170,8 @@ def price_columns(priced: Priced) -> list[Column]:
         of_time("step", _known(step), right=True),
         of_time("range", _known(_range), right=True, given_up=5),
         of_time("split", _known(time_bar, otherwise=""), given_up=1),
-        of_time("compute", _known(lambda time: format_time(time.compute_us)), right=True),
-        of_time("exposed", _known(lambda time: format_time(time.exposed_us)), right=True),
+        of_time("compute", _known(lambda time: part_of(time, time.compute_us)), right=True),
+        of_time("exposed", _known(lambda time: part_of(time, time.exposed_us)), right=True),
         of_time("hidden", _known(lambda time: format_time(time.hidden_us)), right=True),
         of_time("of peak", _known(_of_peak), right=True, given_up=3),
         column(priced, "chip time", _chip_time, right=True, given_up=2, below="{} of chip time"),
@@ -182,6 +182,11 @@ def price_columns(priced: Priced) -> list[Column]:
 def _known(show: _Show[StepTime], otherwise: str = "unknown") -> _Show[StepTime | None]:
     """What is shown of a time, also where there is none."""
     return lambda time: otherwise if time is None else show(time)
+
+
+def part_of(time: StepTime, part_us: float) -> str:
+    """How long a part of a step takes, with its bound."""
+    return time.bound.of_part.marked(format_time(part_us))
 
 
 def _range(time: StepTime) -> str:
@@ -294,11 +299,8 @@ def _split_lines(time: StepTime, width: int, below: Text | None, *, brief: bool)
 def time_line(time: StepTime, width: int) -> Text:
     """The step's time, its bar, and the split in figures, on one line where it fits."""
     share = f" ({100 * time.exposed_us / time.step_us:.0f}%)" if time.step_us > 0 and time.exposed_us > 0 else ""
-    exposed = f"{format_time(time.exposed_us)} exposed{share}"
-    figures = (
-        f"compute {format_time(time.compute_us)}",
-        f"communication {exposed}, {format_time(time.hidden_us)} hidden",
-    )
+    exposed, hidden = part_of(time, time.exposed_us), part_of(time, time.hidden_us)
+    figures = (f"compute {part_of(time, time.compute_us)}", f"communication {exposed} exposed{share}, {hidden} hidden")
     line = Text.assemble((time.bound.marked(format_time(time.step_us)), "bold"))
     line.append(f" ({_range(time)})  " if _range(time) else "  ")
     if width >= 3 * _BAR_COLUMNS:
@@ -309,9 +311,9 @@ def time_line(time: StepTime, width: int) -> Text:
 def _remarks(time: StepTime) -> Iterator[str]:
     if time.peak_flops_share is not None:
         yield f"{format_share(time.peak_flops_share)} of peak FLOP/s"
-    yield f"memory-bound {format_time(time.hbm_us)}"
+    yield f"memory-bound {part_of(time, time.hbm_us)}"
     if time.first_step_us > 1.01 * time.step_us:
-        yield f"first step {format_time(time.first_step_us)}"
+        yield f"first step {time.bound.marked(format_time(time.first_step_us))}"
 
 
 def _trust(time: StepTime, *, brief: bool = False) -> str:

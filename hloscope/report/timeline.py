@@ -66,7 +66,7 @@ def _parts(found: Timeline) -> list[_Line]:
     waits = found.waits
     times = (waits.collective_us, waits.hbm_us, waits.host_us, waits.kernel_us, waits.limit_us)
     named = (("computing", found.computing_us), *zip(_WAITS.values(), times, strict=True))
-    rows = [_Line(name=name, time_us=time_us, bound=found.bound_of_parts) for name, time_us in named]
+    rows = [_Line(name=name, time_us=time_us, bound=found.bound.of_part) for name, time_us in named]
     return [rows[0], *(row for row in rows[1:] if row.time_us > 0)]
 
 
@@ -80,7 +80,7 @@ def _units(found: Timeline) -> list[_Line]:
                 beside = 0 if interval.unit is Unit.CORE else computation.executions_beside
                 executions = computation.executions + beside
                 times[name] = times.get(name, 0.0) + executions * interval.time_us
-    bound = found.bound_of_parts
+    bound = found.bound.of_part
     return [_Line(name=name, time_us=time_us, bound=bound) for name, time_us in times.items() if time_us > 0]
 
 

@@ -146,3 +146,16 @@ def test_a_step_of_which_a_part_is_unknown_has_no_range():
         report = found.report("text")
         assert ("(4.24 to 8.81 us)" in report) is has_range
         assert ("of unknown accuracy" in report) is not has_range
+
+
+@pytest.mark.parametrize(("text", "mark", "parts"), [(LOOP, "~", "~"), (BRANCH, "≤", "~"), (ONCE, "", "")])
+def test_times_in_text_are_marked_as_bytes_are(text, mark, parts):
+    found = analysis_of(text)
+    report = found.report("text")
+    row = next(line for line in report.splitlines() if "all-reduce" in line and "f32[1024]" in line)
+    assert f" {mark}6.14 kB " in row
+    assert f" {mark}6.52 us " in row
+    assert f"communication {parts}6.52 us exposed" in report
+    grouped = found.report("text", group_by="kind")
+    assert f"{mark}6.52 us" in next(line for line in grouped.splitlines() if line.strip().startswith("all-reduce"))
+    assert f"{parts}6.52 us exposed" in found._repr_html_()

@@ -218,11 +218,6 @@ class Timeline(Shown, Evident):
             f"{format_time(self.step_us)} a step, {waits}>"
         )
 
-    @property
-    def bound_of_parts(self) -> Bound:
-        """How its parts relate to the truth: where another branch may be taken, each can be more or less."""
-        return Bound.EXACT if self.bound is Bound.EXACT else Bound.UNKNOWN
-
     def computation(self, name: str) -> TimedComputation:
         """The computation of a name.
 

@@ -94,11 +94,11 @@ def _said(found: Timeline) -> Iterator[str]:
     shown = (f"{words} {_share(time_us, found)}" for words, time_us in parts if time_us > 0)
     yield ", ".join(shown)
     if found.hidden_us > 0:
-        yield f"collectives hidden behind other work: {found.bound_of_parts.marked(format_time(found.hidden_us))}"
+        yield f"collectives hidden behind other work: {found.bound.of_part.marked(format_time(found.hidden_us))}"
 
 
 def _share(time_us: float, found: Timeline) -> str:
-    time = found.bound_of_parts.marked(format_time(time_us))
+    time = found.bound.of_part.marked(format_time(time_us))
     return f"{time} ({format_share(time_us / found.step_us)})" if found.step_us > 0 else "0 us"
 
 
