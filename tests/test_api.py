@@ -207,6 +207,14 @@ def test_devices_of_one_of_several_slices_are_told_apart_from_all(says):
     says(caught)
 
 
+@pytest.mark.parametrize("take", [hloscope.analyze, hloscope.timeline])
+def test_text_in_place_of_its_name_is_refused(take):
+    text = "HloModule m\n" + "// a long comment\n" * 1000
+    with pytest.raises(hloscope.TargetError, match="is HLO text itself") as caught:
+        take(text, slice="v5e:2x4")
+    assert "analyze_text" in caught.value.fix
+
+
 def test_an_axis_has_a_name():
     for name in ("", " "):
         with pytest.raises(hloscope.HloscopeError, match="is not a name"):

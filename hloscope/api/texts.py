@@ -61,6 +61,11 @@ def meant(target: Any, name: str = "target") -> Any:
         path = os.fspath(target)
         if isinstance(path, str):
             return Path(path)
+    elif isinstance(target, str) and target.lstrip().startswith("HloModule") and "\n" in target:
+        raise TargetError(
+            f"{name} must be a name or a file, and is HLO text itself",
+            fix="write hloscope.analyze_text(text), or save it",
+        )
     elif callable(target) or isinstance(target, str) or _is_handed_out(target):
         return target
     raise TargetError(
