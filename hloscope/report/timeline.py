@@ -39,8 +39,8 @@ def lines(found: Timeline, width: int) -> Iterator[Text]:
     shown = found.bound.marked(format_time(found.step_us))
     yield from fold(Text(f"{found.target} on {found.slice}: {shown} a step", style="bold"), width)
     parts, units, waits = (_table(rows, found, inner) for rows in (_parts(found), _units(found), _longest_waits(found)))
-    yield from section("Where it goes", parts, inner)
-    yield from section("What works meanwhile", units, inner)
+    yield from section("Where the time goes", parts, inner)
+    yield from section("Busy time of each resource", units, inner)
     if waits:
         yield from section("Longest waits", waits, inner)
     yield from folded((legend([*parts, *units, *waits]),), width)

@@ -163,6 +163,8 @@ class CollectiveTable {
     );
     this.grouping.value = this.by;
     this.scope = el("p", { class: "scope", hidden: true });
+    addEventListener("beforeprint", () => this.print(true));
+    addEventListener("afterprint", () => this.print(false));
     this.draw();
   }
 

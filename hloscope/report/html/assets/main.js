@@ -19,7 +19,6 @@ function printing(begins) {
   if (begins) root.dataset.theme = "light";
   else if (beforePrint) root.dataset.theme = beforePrint;
   else delete root.dataset.theme;
-  for (const side of sides) side.table?.print(begins);
   redraw();
 }
 
