@@ -167,6 +167,15 @@ def path(name: str, value: object, *, example: str) -> Path | None:
     return Path(named) if isinstance(named, str) else refuse(name, "a path", value, example)
 
 
+def named_path(name: str, value: object, *, example: str) -> Path:
+    """A path.
+
+    Raises:
+        NotationError: It is none.
+    """
+    return path(name, value, example=example) or refuse(name, "a path", value, example)
+
+
 def choice(name: str, value: object, known: Iterable[str]) -> str:
     """One of some words.
 
@@ -212,14 +221,13 @@ def counts(name: str, value: object, *, least: int, what: str, example: str) -> 
     found: dict[str, int] = {}
     for key, each in value.items():
         size = integer(each)
-        if not isinstance(key, str) or size is None or size < least:
-            entry = (
-                f"the size of {shown(key)} is {shown(each)}" if isinstance(key, str) else f"{shown(key)} is not a name"
-            )
+        is_name = isinstance(key, str) and bool(key.strip())
+        if not is_name or size is None or size < least:
+            entry = f"the size of {shown(key)} is {shown(each)}" if is_name else f"{shown(key)} is not a name"
             raise NotationError(
                 f"{name} must map {what}, but {entry}",
-                why=f"a name is text, and a size is a whole number of {least} or more",
+                why=f"a name is text that is not empty, and a size is a whole number of {least} or more",
                 fix=f"write {example}",
             )
-        found[key] = size
+        found[str(key)] = size
     return found

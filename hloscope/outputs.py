@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +11,16 @@ from pathlib import Path
 from hloscope.errors import HloscopeError, TargetError
 
 _SOURCES = (".py", ".pyi", ".ipynb")
+_REPORTS = (
+    *("", ".json", ".html", ".htm", ".md", ".txt", ".svg", ".dot", ".gv", ".graphml", ".sarif", ".xml", ".gz"),
+    *(".log", ".out", ".report"),
+)
+"""What the names of files end with that are reports, or may be."""
+_OWN = b"# Written by hloscope"
+"""What a file of figures begins with, which is no report, and which a new one may replace."""
+_BASELINE = b"hloscope baseline"
 _MODULE = b"HloModule"
+_GZIP = b"\x1f\x8b"
 _HEAD_BYTES = 4096
 
 
@@ -30,23 +40,37 @@ def check_hlo_file(path: str | Path) -> None:
 
 
 def check_report_file(path: str | Path | None) -> None:
-    """Checks, before anything is done, that a report may be written to a file.
+    """Checks, before anything is done, that a report may be written to a file, and through a link to what that names.
 
     Args:
         path: The file; None and `-` for standard output.
 
     Raises:
-        TargetError: The file exists, and is a source or HLO text.
+        TargetError: The file exists, and is a source, HLO text, a baseline or of another kind than reports are.
     """
     if path is None or path == "-":
         return
     head = _head(Path(path))
-    is_hlo = head.lstrip().startswith(_MODULE)
-    if head and (is_hlo or Path(path).suffix in _SOURCES):
-        kind = "HLO text" if is_hlo else "Python source"
+    kind = _kind_of(Path(path), head) if head else None
+    if kind is not None:
         raise TargetError(
             f"{path} is {kind}, which the report would replace", fix="name another file for the report, or delete it"
         )
+
+
+def _kind_of(path: Path, head: bytes) -> str | None:
+    """What a file is that no report may replace; None of what may be one."""
+    if head.lstrip().startswith(_MODULE):
+        return "HLO text"
+    if head.startswith(_BASELINE):
+        return "a baseline"
+    for named in dict.fromkeys((path, path.resolve())):
+        suffix = named.suffix.lower()
+        if suffix in _SOURCES:
+            return "Python source"
+        if suffix not in _REPORTS and not head.startswith(_OWN):
+            return f"a {suffix} file" if named == path else f"a link to {named.name}"
+    return None
 
 
 def check_is_no_input(path: str | None, given: Iterable[object]) -> None:
@@ -106,17 +130,17 @@ def check_output(path: str | Path | None, kind: str) -> None:
         raise TargetError(f"{path} is a file, and this format writes a folder", fix="name another place")
 
 
-def write_text(text: str, path: str | Path) -> None:
-    """Writes a report to a file.
+def write_text(text: str, path: str | Path, what: str = "the report") -> None:
+    """Writes a report, or whatever is named, to a file.
 
     Raises:
         HloscopeError: It cannot be written.
     """
-    _write(Path(path), (text if text.endswith("\n") else text + "\n").encode("utf-8"))
+    _write(Path(path), (text if text.endswith("\n") else text + "\n").encode("utf-8"), what)
 
 
 def write_files(files: Files, path: str | Path) -> tuple[str, ...]:
-    """Writes what is no text to a file or into a folder.
+    """Writes what is no text to a file or into a folder; what is compressed is not where its name ends with `.json`.
 
     Returns:
         What is to be said of it: how it is opened, and its notes.
@@ -128,7 +152,8 @@ def write_files(files: Files, path: str | Path) -> tuple[str, ...]:
         file = Path(path, below)
         if below:
             _clear(file.parent, files.stale)
-        _write(file, content)
+        is_plain = file.suffix == ".json" and content.startswith(_GZIP)
+        _write(file, gzip.decompress(content) if is_plain else content)
     return (f"{path} is written: {files.opened_by} opens it", *files.notes)
 
 
@@ -143,11 +168,18 @@ def _clear(folder: Path, stale: tuple[str, ...]) -> None:
         raise HloscopeError(f"the report cannot be written to {folder}", why=error.strerror) from error
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes, what: str = "the report") -> None:
     try:
         path.write_bytes(content)
     except OSError as error:
-        raise HloscopeError(f"the report cannot be written to {path}", why=error.strerror) from error
+        fix = "name another file"
+        if not path.parent.is_dir():
+            fix = f"create the folder {path.parent} first, or {fix}"
+        raise HloscopeError(f"{what} cannot be written to {path}", why=error.strerror, fix=fix) from error
+    except ValueError as error:  # a name with a null byte
+        raise HloscopeError(
+            f"{what} cannot be written to {str(path)!r}", why=str(error), fix="name another file"
+        ) from error
 
 
 def _head(path: Path) -> bytes:

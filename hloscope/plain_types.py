@@ -168,6 +168,7 @@ class ChangedCollectiveDict(TypedDict):
     axes: list[str] | None
     payload_bytes: int | None
     wire_bytes: int | None
+    bytes_bound: BoundText
     executions: int
     executions_bound: BoundText
     source: str | None
@@ -327,6 +328,7 @@ class DiffDict(TypedDict):
     tallies: list[TallyDict]
     peak_bytes: list[int | None]
     step_us: list[float | None]
+    step_bounds: list[BoundText | None]
 
 
 class DoctorDict(TypedDict):
@@ -486,7 +488,9 @@ class GraphNodeDict(TypedDict):
     axes: list[str] | None
     wire_bytes: int | None
     time_us: float | None
+    bound: BoundText
     executions: int | None
+    executions_bound: BoundText
     is_critical: bool
     op_name: str | None
     source: str | None
@@ -530,6 +534,8 @@ class IntervalDict(TypedDict):
     done_us: float | None
     flops: int | None
     moved_bytes: int | None
+    bound: BoundText
+    live_bytes: int | None
 
 
 class JudgedDict(TypedDict):
@@ -577,6 +583,7 @@ class ListedChangeDict(TypedDict):
     kind: ChangeKindText
     increase: bool
     wire_bytes_per_step: int | None
+    bound: BoundText
     text: str
     old: list[ChangedCollectiveDict]
     new: list[ChangedCollectiveDict]
@@ -858,6 +865,7 @@ class ProgramGraphDict(TypedDict):
     nodes: list[GraphNodeDict]
     edges: list[GraphEdgeDict]
     critical_path_us: float | None
+    bound: BoundText
     notes: list[str]
 
 
@@ -1167,7 +1175,9 @@ class TimedComputationDict(TypedDict):
     name: str
     executions: int
     executions_beside: int
+    executions_bound: BoundText
     time_us: float
+    bound: BoundText
     intervals: list[IntervalDict]
 
 

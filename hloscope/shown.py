@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, fields
 from enum import Enum
 from importlib import import_module
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any, Literal, NoReturn
 
 from hloscope.errors import Helpful
-from hloscope.given import whole
+from hloscope.given import named_path, whole
 from hloscope.python_words import front_door
 
 Format = Literal[
@@ -176,7 +176,8 @@ class Shown(Fixed, Helpful):
         Raises:
             HloscopeError: There is no such format of this result, or it cannot be written there.
         """
-        said: tuple[str, ...] = import_module("hloscope.report.formats").save(self, fspath(path), format)
+        file = named_path("path", path, example='path="report.html"')
+        said: tuple[str, ...] = import_module("hloscope.report.formats").save(self, str(file), format)
         return said
 
     def to_dict(self) -> Mapping[str, Any]:

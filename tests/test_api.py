@@ -199,6 +199,28 @@ def test_a_mesh_that_does_not_fit_hlo_text(says):
     assert hloscope.analyze_text(text, mesh={"X": 8}).mesh.device_count == 8
 
 
+def test_devices_of_one_of_several_slices_are_told_apart_from_all(says):
+    text = "HloModule m, num_partitions=16\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
+    with pytest.raises(hloscope.HloscopeError) as caught:
+        hloscope.analyze_text(text, name="m.hlo", mesh={"X": 16}, slice="2*v5e:4x4")
+    assert "one of 2 slices" in caught.value.why
+    says(caught)
+
+
+@pytest.mark.parametrize("take", [hloscope.analyze, hloscope.timeline])
+def test_text_in_place_of_its_name_is_refused(take):
+    text = "HloModule m\n" + "// a long comment\n" * 1000
+    with pytest.raises(hloscope.TargetError, match="is HLO text itself") as caught:
+        take(text, slice="v5e:2x4")
+    assert "analyze_text" in caught.value.fix
+
+
+def test_an_axis_has_a_name():
+    for name in ("", " "):
+        with pytest.raises(hloscope.HloscopeError, match="is not a name"):
+            hloscope.analyze_text("HloModule m\n", mesh={name: 4})
+
+
 def test_a_slice_that_is_too_small_for_hlo_text(says):
     text = "HloModule m, num_partitions=8\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
     with pytest.raises(hloscope.HloscopeError) as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import hloscope
-from hloscope.errors import HloscopeError, TargetError
+from hloscope.contracts.baselines import TITLE
+from hloscope.errors import HloscopeError, NotationError, TargetError
 from hloscope.outputs import Files, check_hlo_file, check_is_no_input, check_output, check_report_file, write_files
 
 SOURCE = "def step(x):\n    return x * 2\n"
@@ -125,6 +127,57 @@ def test_every_result_is_saved_in_its_formats(tmp_path):
         found.save(tmp_path / "step.sarif", "sarif")
     with pytest.raises(TargetError, match="is a file"):
         found.save(tmp_path / "step.txt", "xplane")
+
+
+@pytest.mark.parametrize("ending", [".toml", ".sh", ".csv", ".yaml", ".pb", ".npz", ".hlo", ".ipynb", ".TOML"])
+def test_a_report_replaces_no_file_of_another_kind(tmp_path, ending):
+    file, link = tmp_path / f"mine{ending}", tmp_path / "link.txt"
+    check_report_file(file)
+    file.write_text("mine")
+    link.symlink_to(file)
+    for path in (file, link):
+        with pytest.raises(TargetError, match="which the report would replace"):
+            check_report_file(path)
+    figures = tmp_path / "chip.toml"
+    figures.write_text("# Written by hloscope compare --write, for --chip-override.\n")
+    check_report_file(figures)
+
+
+def test_a_report_replaces_no_baseline(tmp_path):
+    file = tmp_path / "step.txt"
+    file.write_text(f"{TITLE}\n")
+    with pytest.raises(TargetError, match="is a baseline"):
+        check_report_file(file)
+
+
+@pytest.mark.parametrize("path", [None, b"step.json", 3])
+def test_a_result_is_saved_to_a_path(tmp_path, path):
+    found = hloscope.analyze(step_at(tmp_path), slice="v5e:1x1")
+    with pytest.raises(NotationError, match="path must be a path, not ") as caught:
+        found.save(path)
+    assert 'write path="report.html"' in str(caught.value)
+    with pytest.raises(NotationError, match="path must be a path"):
+        found.mesh_picture().save(path)
+
+
+@pytest.mark.parametrize("place", ["missing/step.json", "."])
+def test_where_nothing_can_be_written_a_fix_is_named(says, tmp_path, monkeypatch, place):
+    monkeypatch.chdir(tmp_path)
+    found = hloscope.timeline(step_at(tmp_path), slice="v5e:1x1")
+    with pytest.raises(HloscopeError) as caught:
+        found.save(place)
+    says(caught)
+    with pytest.raises(HloscopeError, match="cannot be written"):
+        found.save("a\0b.json")
+
+
+def test_a_trace_is_compressed_as_its_name_says(tmp_path):
+    found = hloscope.timeline(step_at(tmp_path), slice="v5e:1x1")
+    plain, packed = tmp_path / "step.json", tmp_path / "step.json.gz"
+    for path in (plain, packed):
+        found.save(path, "trace")
+    assert plain.read_bytes() == gzip.decompress(packed.read_bytes())
+    assert json.loads(plain.read_text())["traceEvents"]
 
 
 def test_a_report_replaces_nothing_that_its_command_reads(tmp_path):

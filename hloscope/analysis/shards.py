@@ -126,10 +126,10 @@ class Shards:
         """An axis with its size, `X=4`; a part of one says its own."""
         return f"{axis}={self.axis_sizes[axis]}" if axis in self.axis_sizes else axis
 
-    def is_padded_at(self, grid: Grid, row: int, column: int) -> bool:
-        """Whether there is padding at a place of a grid."""
+    def padded_share_at(self, grid: Grid, row: int, column: int) -> float:
+        """The share of a place of a grid that is padding."""
         shown = ((grid.rows, row), (grid.columns, column))
-        return any(number is not None and self.cuts[number].padding(piece) > 0 for number, piece in shown)
+        return 1 - prod(1 - self.cuts[number].padded_share(piece) for number, piece in shown if number is not None)
 
     def shown_dimensions(self) -> tuple[int, ...]:
         """The two dimensions to look at: those that are cut most, else the largest; in their order."""

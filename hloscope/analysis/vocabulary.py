@@ -19,6 +19,15 @@ class Bound(StrEnum):
             return self
         return Bound(other) if self is Bound.EXACT else Bound.UNKNOWN
 
+    def __neg__(self) -> Bound:
+        """The bound of what is subtracted: at most becomes at least, so that `after + -before` is a difference's."""
+        return {Bound.AT_MOST: Bound.AT_LEAST, Bound.AT_LEAST: Bound.AT_MOST}.get(self, self)
+
+    @property
+    def of_part(self) -> Bound:
+        """The bound of a part of what has this one: where another branch may be taken, it can be more or less."""
+        return Bound.EXACT if self is Bound.EXACT else Bound.UNKNOWN
+
     def marked(self, text: str) -> str:
         """`≥3 MB`: a quantity with its bound."""
         return _MARKS[self] + text

@@ -13,8 +13,8 @@ from hloscope.api.analyzing import KernelCosts, analysis_of_text, analyze_functi
 from hloscope.api.dumps import HowToAnalyze, analyze_dumped
 from hloscope.api.dumps import analyze_all as analyze_modules
 from hloscope.api.texts import beside_text, meant, refuse_beside_text, refuse_source_root, text_of
-from hloscope.errors import HloscopeError, TargetError
-from hloscope.outputs import check_hlo_file
+from hloscope.errors import TargetError
+from hloscope.outputs import check_hlo_file, write_text
 from hloscope.program.capture import Capture
 from hloscope.program.dumps import is_folder, read_dump
 from hloscope.program.target import TargetOptions, make_facts, with_options
@@ -97,7 +97,7 @@ def analyze(
             )
         finally:
             if file is not None and captured:
-                _write(file, captured[0].compiled.text)
+                write_text(captured[0].compiled.text, file, "the HLO")
 
 
 @front_door
@@ -235,10 +235,3 @@ def _of_folder(folder: str | Path, only: object, how: HowToAnalyze) -> Analysis:
     with waiting() as stage:
         stage(f"analyzing {module.file}")
         return analyze_dumped(module, how)
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise HloscopeError(f"the HLO cannot be written to {file}", why=error.strerror) from error

@@ -25,7 +25,7 @@ from hloscope.measured.joined import Joined
 from hloscope.measured.joining import compared
 from hloscope.measured.model import CompareDocument, UncomparedProgram
 from hloscope.measured.observed import Observed, observed_programs
-from hloscope.outputs import check_report_file
+from hloscope.outputs import check_report_file, write_text
 from hloscope.profiles.model import Profile
 from hloscope.profiles.reading import profile_files, read_profile
 from hloscope.program.capture import Capture
@@ -81,7 +81,7 @@ def compare(
     check_report_file(file)
     found = _compared(None if target is None else meant(target), folder, {"args": args, **options}, name)
     if file is not None:
-        _write(file, calibration_file(found, is_figure))
+        write_text(calibration_file(found, is_figure), file, "the file of figures")
     return found
 
 
@@ -97,13 +97,6 @@ def _compared(
     assert not isinstance(target, Path)  # which is text, or refused
     with waiting() as stage:
         return compare_function(target, profile, make_facts(**described), only=only, stage=stage, store=default_store())
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise HloscopeError(f"the figures cannot be written to {file}", why=error.strerror) from error
 
 
 def opened(path: Path) -> Profile:

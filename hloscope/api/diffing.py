@@ -14,6 +14,7 @@ from hloscope.analysis.guesses import without_guesses
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.evidence import with_evidence
 from hloscope.analysis.namesakes import told_apart
+from hloscope.analysis.vocabulary import Bound
 from hloscope.api.analyses import analyze
 from hloscope.api.analyzing import analyze_hlo
 from hloscope.api.checking import Target
@@ -57,6 +58,11 @@ class Side:
     def step_us(self) -> float | None:
         """The predicted time of a step; None when it is not known."""
         return None if self.analysis is None or self.analysis.time is None else self.analysis.time.step_us
+
+    @property
+    def step_bound(self) -> Bound | None:
+        """How that relates to the truth; None when it is not known."""
+        return None if self.analysis is None or self.analysis.time is None else self.analysis.time.bound
 
 
 @front_door
@@ -213,6 +219,7 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
         tallies=compared.tallies,
         peak_bytes=(old.baseline.memory.peak_bytes, new.baseline.memory.peak_bytes),
         step_us=(old.step_us, new.step_us),
+        step_bounds=(old.step_bound, new.step_bound),
     )
     return with_sides(found, (old.analysis, new.analysis))
 

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Unpack
 
+from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.program_graph import ProgramGraph
 from hloscope.api.analyses import analyze
 from hloscope.cost.program_graph import Wanted
-from hloscope.cost.program_graph import program_graph as graph_of
-from hloscope.given import whole
+from hloscope.cost.program_graph import program_graph as graph_of_part
+from hloscope.errors import NotationError
 from hloscope.program.target import TargetOptions, with_options
 from hloscope.python_words import front_door
 
@@ -24,7 +25,7 @@ def program_graph(
     *,
     computation: str | None = None,
     around: str | None = None,
-    hops: int = 3,
+    hops: int | None = None,
     **options: Unpack[TargetOptions],
 ) -> ProgramGraph:
     """Shows a compiled program as a graph: what needs what, how long it takes, and what is on the critical path.
@@ -38,30 +39,49 @@ def program_graph(
         args: One entry per positional argument, as for `analyze`.
         computation: One HLO computation; by default all that run in a step, but not what stays inside fusions.
         around: An instruction's name: only what is near it.
-        hops: How many edges away from there.
+        hops: How many edges away from there; 3 by default.
         {options}
 
     Raises:
         HloscopeError: As for `analyze`, and where there is no such computation or instruction.
     """
-    found = analyze(target, args, **options)
-    return graph_of_analysis(found, computation=computation, around=around, hops=hops)
+    wanted = part_of_graph(computation, around, hops)
+    return graph_of(analyze(target, args, **options), wanted)
 
 
-def graph_of_analysis(
-    found: Analysis, *, computation: str | None = None, around: str | None = None, hops: int = 3
-) -> ProgramGraph:
+def part_of_graph(computation: str | None, around: str | None, hops: int | None) -> Wanted:
+    """The part of a program that is asked for.
+
+    Raises:
+        NotationError: There can be no such part.
+    """
+    if hops is None:
+        return Wanted(computation=computation, around=around)
+    if around is None:
+        raise NotationError(
+            f"--hops {given.shown(hops)} counts from an instruction, and none is named",
+            fix="name one: --around all-gather.8",
+        )
+    count = given.whole("hops", hops, least=0, example="hops=3")
+    return Wanted(computation=computation, around=around, hops=count)
+
+
+def graph_of(found: Analysis, wanted: Wanted) -> ProgramGraph:
     """The graph of a program that was analysed in this process.
 
     Args:
         found: Its analysis.
-        computation: As for `program_graph`.
-        around: As for `program_graph`.
-        hops: As for `program_graph`.
+        wanted: The part that is asked for.
 
     Raises:
         HloscopeError: It was not, or there is no such computation or instruction.
     """
     evidence = found.evidence
-    wanted = Wanted(computation=computation, around=around, hops=whole("hops", hops, least=0, example="hops=3"))
-    return graph_of(evidence.program, evidence.module(), found, wanted)
+    return graph_of_part(evidence.program, evidence.module(), found, wanted)
+
+
+def graph_of_analysis(
+    found: Analysis, *, computation: str | None = None, around: str | None = None, hops: int | None = None
+) -> ProgramGraph:
+    """`Analysis.graph`, whose arguments these are."""
+    return graph_of(found, part_of_graph(computation, around, hops))

@@ -61,6 +61,11 @@ def meant(target: Any, name: str = "target") -> Any:
         path = os.fspath(target)
         if isinstance(path, str):
             return Path(path)
+    elif isinstance(target, str) and target.lstrip().startswith("HloModule") and "\n" in target:
+        raise TargetError(
+            f"{name} must be a name or a file, and is HLO text itself",
+            fix="write hloscope.analyze_text(text), or save it",
+        )
     elif callable(target) or isinstance(target, str) or _is_handed_out(target):
         return target
     raise TargetError(
@@ -127,7 +132,7 @@ def capture_of_text(text: str, module: HloModule, facts: TargetFacts, chosen: Sl
     mesh = Mesh(axis_names=tuple(sizes), axis_sizes=tuple(sizes.values())) if sizes else None
     per_slice = module.device_count
     slices = _slice_count(text, per_slice, mesh, chosen)
-    _check_devices(name, per_slice * slices, module, mesh, chosen)
+    _check_devices(name, slices, module, mesh, chosen)
     return Capture(
         compiled=Compiled(text=text, memory_bytes={}, slice_of_partition=_slice_of_partition(facts, slices)),
         slice=chosen,
@@ -348,7 +353,7 @@ def _slice_count(text: str, per_slice: int, mesh: Mesh | None, chosen: Slice | N
     return 1
 
 
-def _check_devices(name: str, devices: int, module: HloModule, mesh: Mesh | None, chosen: Slice | None) -> None:
+def _check_devices(name: str, slices: int, module: HloModule, mesh: Mesh | None, chosen: Slice | None) -> None:
     """Checks a mesh and a slice against what a text says of itself.
 
     Raises:
@@ -356,7 +361,9 @@ def _check_devices(name: str, devices: int, module: HloModule, mesh: Mesh | None
         MeshError: The mesh does not have as many devices as the program.
         SliceError: The slice has fewer devices than the program.
     """
+    devices = module.device_count * slices
     why = f"its header says num_partitions={module.num_partitions}, replica_count={module.replica_count}"
+    why += f", which are those of one of {slices} slices" if slices > 1 else ""
     if not 0 < devices <= _MAX_DEVICES:
         raise HloscopeError(f"{name} claims to be a program for {devices} devices", why=why, fix="check its header")
     says = devices > 1 or "num_partitions" in module.header

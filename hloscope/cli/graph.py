@@ -29,16 +29,15 @@ Examples
 @click.option(
     "--hops",
     type=click.IntRange(0),
-    default=3,
-    show_default=True,
     metavar="N",
-    help="How many edges away from --around.",
+    help="How many edges away from --around. [default: 3]",
 )
 @running.reports("graph")
-def command(target: str, computation: str | None, around: str | None, hops: int, **options: Any) -> ProgramGraph:
+def command(target: str, computation: str | None, around: str | None, hops: int | None, **options: Any) -> ProgramGraph:
     """Write TARGET's instructions as a graph, with times, bytes and axes, and the critical path marked."""
-    from hloscope.api.graphs import graph_of_analysis
+    from hloscope.api.graphs import graph_of, part_of_graph
 
+    wanted = part_of_graph(computation, around, hops)
     target = targets.begun(target, options)
     found = targets.analysis_of_target(target, options)
-    return graph_of_analysis(found, computation=computation, around=around, hops=hops)
+    return graph_of(found, wanted)

@@ -1,4 +1,4 @@
-"""What lies in HBM when most of it is taken, from the buffer assignment and the live ranges that a compile writes down.
+"""What lies in HBM over a step and when most of it is taken, from what a compile writes down; and as XProf reads it.
 
 Source: `BufferAssignment::ToString`, `BufferAllocation::ToString` and `HloLiveRange::ToString` of xla/service.
 Temporaries lie at offsets of one allocation, the heap; a value is there from the instruction that defines it to the
@@ -11,11 +11,15 @@ lie in HBM; where more of them lie in the vector memory on the chip, that figure
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple
+
+import numpy as np
+
+from hloscope.protobuf import Value as WireValue
+from hloscope.protobuf import fields, message
 
 _MOST_CHARS = 1 << 28
 _MOST_BUFFERS = 512
@@ -65,6 +69,7 @@ class HbmPeak:
         live_bytes: All buffers together.
         heap_bytes: What the compiler takes for temporaries; what of it is not taken then is lost to fragmentation.
         temporary_bytes: Buffers of the heap together.
+        live_bytes_at: All buffers together while each instruction runs, by its name.
     """
 
     at: str
@@ -73,6 +78,7 @@ class HbmPeak:
     live_bytes: int
     heap_bytes: int
     temporary_bytes: int
+    live_bytes_at: Mapping[str, int] = field(default_factory=dict, repr=False)
 
 
 class _Placed(NamedTuple):
@@ -101,7 +107,8 @@ def peak_of(assignment: str, live_ranges: str) -> HbmPeak | None:
     if not names or any(value not in ranges for value, _, _ in heap):
         return None
     placed = [_Placed(offset, offset + size, *ranges[value], value) for value, size, offset in heap]
-    when = _fullest(placed)
+    taken = _taken(placed)
+    when = max(taken, key=lambda time: (taken[time], -time), default=0)
     temporaries = list(_buffers_at(placed, when))
     found = sorted([*always, *temporaries], key=lambda buffer: -buffer.bytes)
     temporary_bytes = sum(buffer.bytes for buffer in temporaries)
@@ -112,6 +119,7 @@ def peak_of(assignment: str, live_ranges: str) -> HbmPeak | None:
         live_bytes=sum(buffer.bytes for buffer in found),
         heap_bytes=heap_bytes,
         temporary_bytes=temporary_bytes,
+        live_bytes_at=dict(_over_time(names, taken, sum(buffer.bytes for buffer in always))),
     )
 
 
@@ -156,45 +164,32 @@ def _value(line: re.Match[str]) -> Value:
     return line["name"], _numbers(line["element"])
 
 
-def _fullest(placed: Iterable[_Placed]) -> int:
-    """When most of the heap is taken, places that several values share counted once.
-
-    The sum of the sizes of all places, each from the first value there to the last without a gap between them, is at
-    least what is taken; so only the times of the highest sums have to be looked at.
-    """
-    placed = list(placed)
-    changes: dict[int, int] = defaultdict(int)
-    spans: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    for buffer in placed:
-        spans[buffer.start, buffer.end].append((buffer.first, buffer.last))
-    for (start, end), times in spans.items():
-        for first, last in _merged(times):
-            changes[first] += end - start
-            changes[last + 1] -= end - start
-    times_of = sorted(changes)
-    sums = list(accumulate(changes[time] for time in times_of))
-    best, most = 0, -1
-    for bound, time in sorted(zip(sums, times_of, strict=True), key=lambda pair: (-pair[0], pair[1])):
-        if bound <= most:
-            break
-        taken = sum(end - start for start, end in _merged((buffer.start, buffer.end) for buffer in _at(placed, time)))
-        if taken > most:
-            best, most = time, taken
-    return best
+def _taken(placed: Sequence[_Placed]) -> dict[int, int]:
+    """What is taken of the heap from each time on at which that changes; what several values share counts once."""
+    edges = sorted({edge for buffer in placed for edge in (buffer.start, buffer.end)})
+    number = {edge: index for index, edge in enumerate(edges)}
+    sizes = np.array([end - start for start, end in pairwise(edges)], dtype=np.int64)
+    holders = np.zeros(len(sizes), dtype=np.int32)
+    changes = [(buffer.first, 1, buffer) for buffer in placed] + [(buffer.last + 1, -1, buffer) for buffer in placed]
+    found: dict[int, int] = {}
+    taken = 0
+    for time, change, buffer in sorted(changes, key=lambda each: each[:2]):
+        place = slice(number[buffer.start], number[buffer.end])
+        held = holders[place]
+        before = int(sizes[place] @ (held > 0))
+        held += change
+        taken += int(sizes[place] @ (held > 0)) - before
+        found[time] = taken
+    return found
 
 
-def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Spans in order, those that overlap as one."""
-    begun: tuple[int, int] | None = None
-    for first, last in sorted(spans):
-        if begun is not None and first <= begun[1]:
-            begun = begun[0], max(begun[1], last)
-            continue
-        if begun is not None:
-            yield begun
-        begun = first, last
-    if begun is not None:
-        yield begun
+def _over_time(names: Mapping[int, str], taken: Mapping[int, int], always_bytes: int) -> Iterator[tuple[str, int]]:
+    """All that is there while each instruction runs."""
+    there = 0
+    for time in sorted({*names, *taken}):
+        there = taken.get(time, there)
+        if time in names:
+            yield names[time], always_bytes + there
 
 
 def _at(placed: Iterable[_Placed], when: int) -> Iterator[_Placed]:
@@ -214,3 +209,90 @@ def _buffers_at(placed: Iterable[_Placed], when: int) -> Iterator[LiveBuffer]:
         values.append(buffer.value)
     if values:
         yield LiveBuffer(bytes=end - start, values=tuple(values), is_temporary=True)
+
+
+# ---- what is read of it by others: XProf's memory viewer
+
+_LOGICAL_BUFFERS, _ALLOCATIONS, _TRACES = 1, 3, 4
+_COMPUTATIONS, _INSTRUCTIONS, _NAME, _ID_OF_INSTRUCTION = 3, 2, 1, 35
+_ALLOCATED, _FREED = 0, 1
+
+"""Fields and values of `BufferAssignmentProto` in xla/service/hlo.proto, as libtpu 0.0.42.1 writes them."""
+
+_Field = tuple[int, int | bytes]
+
+
+def assignment_of(peak: HbmPeak, module: bytes) -> bytes:
+    """The peak of HBM as a serialized `BufferAssignmentProto`.
+
+    Only what is there at the peak is told: every temporary is allocated before the first one is freed.
+
+    Args:
+        peak: What is in HBM at the peak.
+        module: The serialized module, whose numbers of instructions it uses.
+    """
+    ids = _ids(module, {name for buffer in peak.buffers for name, _ in buffer.values} | {peak.at})
+    told = [buffer for buffer in peak.buffers if _defined(buffer, ids) is not None]
+    other_bytes = peak.live_bytes - sum(buffer.bytes for buffer in told)
+    if other_bytes > 0 and peak.at in ids:  # what is too small to be told by itself
+        told.append(LiveBuffer(bytes=other_bytes, values=((peak.at, ()),), is_temporary=True))
+    numbered = list(enumerate(told))
+    lasting = [pair for pair in numbered if not pair[1].is_temporary]
+    temporary = [pair for pair in numbered if pair[1].is_temporary]
+    found: list[_Field] = [(_LOGICAL_BUFFERS, _logical(number, buffer, ids)) for number, buffer in numbered]
+    for index, (number, buffer) in enumerate(lasting):
+        found.append((_ALLOCATIONS, message([*_allocation(index, buffer), (9, _assigned(number, 0, buffer))])))
+    offsets = accumulate((buffer.bytes for _, buffer in temporary), initial=0)
+    places = [(9, _assigned(number, at, buffer)) for (number, buffer), at in zip(temporary, offsets, strict=False)]
+    heap = sum(buffer.bytes for _, buffer in temporary)
+    found.append((_ALLOCATIONS, message([(1, len(lasting)), (2, heap), *places])))
+    events = [(1, message([(1, kind), (2, number)])) for kind in (_ALLOCATED, _FREED) for number, _ in temporary]
+    found.append((_TRACES, message([*events, (2, 1), (3, len(lasting))])))
+    return message(found)
+
+
+def _logical(number: int, buffer: LiveBuffer, ids: dict[str, int]) -> bytes:
+    """A buffer by the first of the values that it holds."""
+    name, path = buffer.values[0]
+    place = message([*((3, index) for index in path), (4, ids[name])])
+    return message([(1, number), (2, buffer.bytes), (3, place)])
+
+
+def _allocation(index: int, buffer: LiveBuffer) -> Iterator[_Field]:
+    """What lies there for the whole program: an argument, an output or a constant."""
+    yield from ((1, index), (2, buffer.bytes))
+    if buffer.parameter is not None:
+        yield from ((5, 1), (6, buffer.parameter))
+    if buffer.is_output:
+        yield 7, 1
+    if buffer.parameter is None and not buffer.is_output:
+        yield 12, 1
+
+
+def _assigned(number: int, offset: int, buffer: LiveBuffer) -> bytes:
+    return message([(1, number), (2, offset), (3, buffer.bytes)])
+
+
+def _defined(buffer: LiveBuffer, ids: dict[str, int]) -> int | None:
+    return ids.get(buffer.values[0][0]) if buffer.values else None
+
+
+def _ids(module: bytes, wanted: Collection[str]) -> dict[str, int]:
+    """The numbers of instructions, by name."""
+    found: dict[str, int] = {}
+    for number, computation in fields(module):
+        if number == _COMPUTATIONS and isinstance(computation, bytes):
+            for kind, instruction in fields(computation):
+                if kind == _INSTRUCTIONS and isinstance(instruction, bytes):
+                    name, own = _name_and_id(instruction)
+                    if name in wanted:
+                        found[name] = own
+    return found
+
+
+def _name_and_id(instruction: bytes) -> tuple[str, int]:
+    values: dict[int, WireValue] = {}
+    for number, value in fields(instruction):
+        values[number] = value
+    name, own = values.get(_NAME, b""), values.get(_ID_OF_INSTRUCTION, 0)
+    return (name.decode("utf-8", "replace") if isinstance(name, bytes) else ""), own if isinstance(own, int) else 0

@@ -28,8 +28,9 @@ from hloscope.version import __version__
 
 T = TypeVar("T")
 
-_FORMAT = 4
-"""What an entry holds: numbers of operations since 2, how long the compile took since 3, HBM at its peak since 4."""
+_FORMAT = 5
+"""What an entry holds: numbers of operations since 2, how long the compile took since 3, HBM at its peak since 4, and
+over time since 5."""
 _HINT = "target"
 
 

@@ -43,7 +43,9 @@ def timeline_of_capture(
     priced = priced_walk(found, module, program.slice, device_ids=device_ids, kernel_costs=program.kernel_costs)
     if priced is None or program.slice is None:
         return None
-    timeline = timeline_of(priced.walk, explained(priced.analysis), program.slice.name)
+    peak = program.compiled.hbm_peak
+    live = {} if peak is None else peak.live_bytes_at
+    timeline = timeline_of(priced.walk, explained(priced.analysis), program.slice.name, live)
     return None if timeline is None else with_evidence(timeline, Evidence(program=program, name=target))
 
 

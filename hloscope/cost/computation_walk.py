@@ -131,10 +131,10 @@ class ComputationWalk:
         return cost
 
     def _note_unknown(self, cost: OperationTime, label: str) -> None:
-        """Notes what is priced without knowing what it does; the host and kernels take at least what they are given."""
+        """Notes what is priced without knowing what it does; it makes the step doubtful only as a lower bound."""
         if cost.basis is Basis.UNKNOWN:
             self._sums.add_unknown(label, cost.time_us, cost.moved_bytes)
-            self._sums.bound += Bound.AT_LEAST if cost.is_over_host or cost.kernel else Bound.EXACT
+            self._sums.bound += cost.bound if cost.bound is Bound.AT_LEAST else Bound.EXACT
             self._sums.kernels |= {cost.kernel} if cost.kernel else set()
 
     def _call(self, instruction: HloInstruction) -> None:

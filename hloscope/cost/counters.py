@@ -1,10 +1,12 @@
-"""What is on its way at any time of a step: bytes over each mesh axis, and HBM's traffic."""
+"""What there is at any time of a step: bytes in flight over each mesh axis, HBM's traffic, and what is taken of HBM."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from functools import partial
+from itertools import groupby, takewhile
+from operator import itemgetter
 from typing import NamedTuple
 
 from hloscope.analysis.model.timeline import Unit
@@ -54,6 +56,33 @@ def counts(placed: Iterable[Placed], axes: Mapping[str, str]) -> Iterator[Count]
     for name, unit in sorted(spans):
         for at_us, value in _summed(spans[name, unit]):
             yield Count(name, unit, at_us, value)
+
+
+def hbm_in_use(placed: Iterable[Placed]) -> Iterator[Count]:
+    """What buffers take of HBM, whenever that changes; of iterations that are left out, the most of those before.
+
+    Where several instructions take no time, it is the most of theirs.
+    """
+    loops_us: dict[tuple[int, str | None], float] = {}
+    live: list[tuple[float, int]] = []
+    for one in placed:
+        if one.role is Role.LEFT_OUT:
+            inside = takewhile(partial(_since, loops_us[one.run, one.name]), reversed(live))
+            live += [(one.begin_us, most) for most in sorted(count for _, count in inside)[-1:]]
+        elif one.role is Role.WHOLE and one.interval.runs:
+            loops_us[one.run, one.name] = one.begin_us
+        elif one.is_on_core and one.role is Role.WHOLE and one.interval.live_bytes is not None:
+            live.append((one.begin_us, one.interval.live_bytes))
+    before = None
+    for at_us, there in groupby(live, key=itemgetter(0)):
+        most = max(count for _, count in there)
+        if most != before:
+            yield Count("HBM in use", "bytes", at_us, float(most))
+        before = most
+
+
+def _since(begin_us: float, one: tuple[float, int]) -> bool:
+    return one[0] >= begin_us
 
 
 class _Span(NamedTuple):

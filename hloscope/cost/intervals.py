@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from types import MappingProxyType
 
 import numpy as np
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.collective import transfers_in
 from hloscope.analysis.model.timeline import Interval, TimedComputation, Timeline, Unit, WaitCause, Waits
+from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.operations import Basis
 from hloscope.cost.records import Key, Schedule, Stretch, Sums
 from hloscope.cost.walk import Walk
@@ -16,17 +19,20 @@ from hloscope.cost.walk import Walk
 _AXES = "xyz"
 
 
-def timeline_of(walk: Walk, analysis: Analysis, slice_name: str) -> Timeline | None:
+def timeline_of(
+    walk: Walk, analysis: Analysis, slice_name: str, live_bytes_at: Mapping[str, int] = MappingProxyType({})
+) -> Timeline | None:
     """The intervals of a step; None where it is not priced.
 
     Args:
         walk: The walk that priced it.
         analysis: What was made of that, with times.
         slice_name: Where it was priced.
+        live_bytes_at: What buffers take of HBM while an instruction runs, by its name, as far as that is known.
     """
     if analysis.time is None:
         return None
-    entry, writer = walk.graph.module.entry.name, _Writer(walk, analysis)
+    entry, writer = walk.graph.module.entry.name, _Writer(walk, analysis, live_bytes_at)
     step = walk.schedules[entry].sums
     return Timeline(
         target=analysis.target,
@@ -61,18 +67,21 @@ class _Writer:
     Args:
         walk: The walk.
         analysis: What the collectives move.
+        live_bytes_at: As for `timeline_of`.
     """
 
-    def __init__(self, walk: Walk, analysis: Analysis) -> None:
+    def __init__(self, walk: Walk, analysis: Analysis, live_bytes_at: Mapping[str, int]) -> None:
         self._walk = walk
+        self._live_bytes_at = live_bytes_at
         transfers = transfers_in(analysis.collectives).items()
         self._wire_bytes = {key: each.wire_bytes for key, (_, each) in transfers}
+        self._bounds = {key: whole.bytes_bound for key, (whole, _) in transfers}
         self._dimensions = walk.operations.chip.torus_dimensions
         self._links: dict[int, tuple[str, ...]] = {}
 
     def computations(self) -> Iterator[TimedComputation]:
         """Those that were walked, in the order of the text."""
-        executions = self._walk.executions()
+        executions, bounds = self._walk.executions(), self._walk.execution_bounds()
         for computation in self._walk.graph.module.computations:
             schedule = self._walk.schedules.get(computation.name)
             if schedule is not None:
@@ -81,7 +90,9 @@ class _Writer:
                     name=computation.name,
                     executions=runners[Unit.CORE],
                     executions_beside=runners[Unit.THREAD],
+                    executions_bound=bounds[computation.name],
                     time_us=schedule.sums.total_us,
+                    bound=schedule.sums.bound,
                     intervals=tuple(sorted(self._intervals(schedule), key=lambda one: (one.begin_us, one.end_us))),
                 )
 
@@ -111,7 +122,21 @@ class _Writer:
             done_us=stretch.done_us,
             flops=_flops(stretch),
             moved_bytes=self._moved_bytes(stretch),
+            bound=self._bound(stretch),
+            live_bytes=self._live_bytes(stretch),
         )
+
+    def _live_bytes(self, stretch: Stretch) -> int | None:
+        if stretch.unit is not Unit.CORE or stretch.runs or stretch.instruction is None:
+            return None
+        return self._live_bytes_at.get(stretch.instruction.name)
+
+    def _bound(self, stretch: Stretch) -> Bound:
+        if stretch.key is not None:
+            return Bound.AT_LEAST if stretch.transfer is None else self._bounds.get("/".join(stretch.key), Bound.EXACT)
+        of_runs = (sums.bound + run.bound for sums, run in stretch.runs)
+        own = Bound.EXACT if stretch.cost is None else stretch.cost.bound
+        return reduce(lambda bound, other: bound + other, of_runs, own)
 
     def _moved_bytes(self, stretch: Stretch) -> int | None:
         if stretch.is_collective:
@@ -138,6 +163,8 @@ class _Writer:
                     waits_for=None if stretch.of is None else stretch.of.name,
                     collective=_words(key),
                     rule=rule,
+                    bound=beside.bound,
+                    live_bytes=self._live_bytes(stretch),
                 )
                 begin_us = end_us
 

@@ -15,6 +15,7 @@ from hloscope.cost.price import walk_of_program
 from hloscope.hardware.torus import Torus
 from hloscope.hlo import HloModule
 from hloscope.program.capture import Capture
+from hloscope.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,6 +41,10 @@ class LinkTraffic:
     def busiest_bytes(self, axis: int, direction: int) -> float:
         """What the busiest link along an axis carries in a direction."""
         return float(self.link_bytes[:, axis, direction].max(initial=0.0))
+
+    def words(self, count: float) -> str:
+        """Bytes over a link, with their bound: `≥12.6 MB`."""
+        return self.bound.marked(format_bytes(count))
 
     def bytes_between(self, chip: int, axis: int) -> tuple[float, float]:
         """What crosses the link from a chip to the next one along an axis, upwards and downwards."""

@@ -11,6 +11,7 @@ from hloscope.analysis.kernels import cost_estimate, kernel_names
 from hloscope.analysis.matmuls import MATMULS
 from hloscope.analysis.megacore import MARK, Branches, branches_of
 from hloscope.analysis.spellings import PALLAS
+from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.constants import CONSTANTS, Constants
 from hloscope.cost.work import COLLECTIVES, HOST, Moved, Traffic, Work, space_of, work_by_computation, work_of
 from hloscope.graph import HloGraph
@@ -116,6 +117,13 @@ class OperationTime:
     is_over_host: bool = False
     is_to_host: bool = False
     kernel: str | None = None
+
+    @property
+    def bound(self) -> Bound:
+        """How the time relates to the truth; the host and kernels take at least what they are given."""
+        if self.basis is not Basis.UNKNOWN:
+            return Bound.EXACT
+        return Bound.AT_LEAST if self.is_over_host or self.kernel else Bound.UNKNOWN
 
     @property
     def is_paced_by_memory(self) -> bool:

@@ -12,10 +12,12 @@ from hloscope.analysis.placement import DEVICES_PER_SLICE_ID
 from hloscope.cost.collectives import devices_of_partitions
 from hloscope.cost.link_traffic import LinkTraffic
 from hloscope.errors import SliceError
-from hloscope.hardware.axis_links import AxisLinks, axis_links
 from hloscope.hardware.devices import SliceDevice, slice_devices
 from hloscope.hardware.slices import Slice, parse_slice
-from hloscope.hardware.torus import Torus
+from hloscope.hardware.torus import AxisLinks, Torus, axis_links
+from hloscope.units import plural
+
+_MOST_NAMES, _LONGEST_NAME = 8, 60
 
 Home = tuple[int, int]
 """The slice, from 0, and the device in it."""
@@ -89,7 +91,7 @@ def placed_mesh(
     if traffic is None:
         notes = (*notes, "what crosses the links is not known")
     elif traffic.unpriced:
-        notes = (*notes, f"not counted, because their route is unknown: {', '.join(traffic.unpriced)}")
+        notes = (*notes, f"not counted, because their route is unknown: {_some(traffic.unpriced)}")
     return PlacedMesh(
         slice=chosen,
         torus=Torus.of(chosen),
@@ -100,6 +102,13 @@ def placed_mesh(
         traffic=traffic,
         notes=notes,
     )
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, of which long ones are cut."""
+    shown = [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name in names[:_MOST_NAMES]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {plural(more, 'other')}" if more else "")
 
 
 def _slice_of(found: Analysis) -> Slice:

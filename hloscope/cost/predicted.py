@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.timeline import TimedRun, Unit
+from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.computation_walk import LOCAL_STARTS, ends_chain, unit_of_copy
 from hloscope.cost.constants import is_calibrated
 from hloscope.cost.operations import Basis
@@ -46,6 +47,7 @@ class Predicted:
         activity: What the device does meanwhile.
         executions: How often it comes to it in one step.
         time_us: How long it is at it, each time; of what runs beside other things that is the start or the wait alone.
+        bound: How that relates to the truth, apart from the error of the model.
         rule: What priced it.
         waits_for: The start of what it waits for; None for all else.
         transfer_us: Of a transfer, how long that takes once it has begun; None for all else, and where nothing tells.
@@ -62,6 +64,7 @@ class Predicted:
     activity: Activity
     executions: int
     time_us: float
+    bound: Bound
     rule: str
     waits_for: str | None = None
     transfer_us: float | None = None
@@ -167,6 +170,7 @@ def _predicted(walk: Walk, span: Span, executions: int, started: HloInstruction 
         activity=activity,
         executions=executions,
         time_us=span.end_us - span.begin_us,
+        bound=_bound(walk, instruction if started is None else started, activity, rule),
         rule=rule,
         waits_for=None if started is None else started.name,
         transfer_us=transfer_us,
@@ -178,6 +182,16 @@ def _predicted(walk: Walk, span: Span, executions: int, started: HloInstruction 
         link_axes=None if transfer is None else _link_axes(transfer, walk.operations.chip),
         queue=None if copy is None else _QUEUES[unit_of_copy(copy)],
     )
+
+
+def _bound(walk: Walk, instruction: HloInstruction, activity: Activity, rule: str) -> Bound:
+    """How the time of an operation relates to the truth."""
+    if activity is Activity.COMMUNICATION:
+        return Bound.AT_LEAST if rule == _UNPRICED else Bound.EXACT
+    if rule == _ON_ANOTHER_THREAD:
+        return Bound.EXACT
+    is_copy, operations = instruction.opcode in LOCAL_STARTS, walk.operations
+    return (operations.copy_time(instruction) if is_copy else operations.time_of(instruction)).bound
 
 
 def _link_axes(transfer: NetworkTime, chip: Chip) -> int | None:

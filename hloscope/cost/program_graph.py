@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from typing import Any
 
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
 from hloscope.analysis.places import short_source
 from hloscope.analysis.provenance import source_frames
+from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.critical_path import CriticalPath, dataflow, find_critical_path
 from hloscope.cost.predicted import Prediction, predicted_step
 from hloscope.cost.records import Key
@@ -74,6 +76,7 @@ def program_graph(program: Capture, module: HloModule, found: Analysis, wanted: 
         nodes=tuple(map(details.node, instructions)),
         edges=edges,
         critical_path_us=details.path.time_us if is_priced else None,
+        bound=Bound.EXACT if found.time is None else found.time.bound,
         notes=() if is_priced else (_UNPRICED,),
     )
 
@@ -107,6 +110,7 @@ class _Details:
     collectives: Mapping[Key, Collective]
     prediction: Prediction | None = None
     executions: Mapping[str, int] = field(default_factory=dict)
+    execution_bounds: Mapping[str, Bound] = field(default_factory=dict)
     path: CriticalPath = field(default_factory=CriticalPath)
 
     def node(self, instruction: HloInstruction) -> GraphNode:
@@ -125,18 +129,21 @@ class _Details:
             collective=None if moved is None else str(moved.kind),
             axes=None if moved is None else moved.axes,
             wire_bytes=None if moved is None else moved.wire_bytes,
-            time_us=self._time_us(key, moved),
-            executions=self.executions.get(key[0]) if moved is None else moved.executions,
+            **self._priced(key, moved),
             is_critical=key in self.path.executions,
             op_name=instruction.op_name,
             source=short_source(frames),
         )
 
-    def _time_us(self, key: Key, moved: Collective | None) -> float | None:
+    def _priced(self, key: Key, moved: Collective | None) -> dict[str, Any]:
+        """How long it takes and how often it runs, with their bounds."""
         if moved is not None:
-            return moved.time_us
+            bounds = {"bound": moved.bytes_bound, "executions_bound": moved.executions_bound}
+            return {"time_us": moved.time_us, "executions": moved.executions, **bounds}
         predicted = None if self.prediction is None else self.prediction.operations.get(key)
-        return None if predicted is None else predicted.time_us
+        priced = {} if predicted is None else {"time_us": predicted.time_us, "bound": predicted.bound}
+        bound = self.execution_bounds.get(key[0], Bound.EXACT)
+        return {"executions": self.executions.get(key[0]), "executions_bound": bound, **priced}
 
 
 def _details(program: Capture, module: HloModule, found: Analysis) -> _Details:
@@ -153,7 +160,13 @@ def _details(program: Capture, module: HloModule, found: Analysis) -> _Details:
 
     executions = {name: sum(counts.values()) for name, counts in prediction.walk.executions().items()}
     path = find_critical_path(prediction.walk.operations, found.collectives, flow_of)
-    return _Details(collectives=collectives, prediction=prediction, executions=executions, path=path)
+    return _Details(
+        collectives=collectives,
+        prediction=prediction,
+        executions=executions,
+        execution_bounds=prediction.walk.execution_bounds(),
+        path=path,
+    )
 
 
 def _edges(module: HloModule, computation: HloComputation, shown: Sequence[HloComputation]) -> Iterator[GraphEdge]:
@@ -230,7 +243,7 @@ def _attributes(row: GraphNode | GraphEdge, *, without: tuple[str, ...]) -> dict
     """What is known of a node or an edge: numbers, truths and texts; axes joined by commas."""
     found = {each.name: getattr(row, each.name) for each in fields(row) if each.name not in without}
     return {
-        name: ",".join(value) if isinstance(value, tuple) else str(value) if isinstance(value, EdgeKind) else value
+        name: ",".join(value) if isinstance(value, tuple) else str(value) if isinstance(value, StrEnum) else value
         for name, value in found.items()
         if value is not None
     }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import reduce
 from itertools import count
 from typing import NamedTuple
 
 from hloscope.analysis.model.timeline import Interval, TimedComputation, Timeline, Unit
+from hloscope.analysis.vocabulary import Bound
 
 MOST_EVENTS = 200_000
 """What viewers still open; of a step that holds more, loops are told with fewer iterations."""
@@ -185,6 +187,11 @@ class Unrolled:
 def iterations_of(interval: Interval) -> int:
     """How often what an interval runs comes: of a loop its body, whose condition comes once more."""
     return min((run.times for run in interval.runs if run.times), default=0)
+
+
+def times_bound(interval: Interval) -> Bound:
+    """How the iterations relate to the truth."""
+    return reduce(lambda bound, run: bound + run.bound, interval.runs, Bound.EXACT)
 
 
 def _items(computation: TimedComputation) -> Iterator[_Item]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from math import isfinite
 
 from hloscope.analysis.model.timeline import Unit, WaitCause
+from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.computation_walk import ComputationWalk
 from hloscope.cost.operations import Basis, Operations, OperationTime
 from hloscope.cost.records import Priced, Schedule, Span, Stretch, Sums
@@ -69,6 +70,15 @@ class Walk:
                     for unit, times in here.items():
                         runner = unit if stretch.unit is Unit.CORE else Unit.THREAD
                         found[run.computation][runner] += times * run.times
+        return found
+
+    def execution_bounds(self) -> dict[str, Bound]:
+        """How the executions of each computation relate to the truth."""
+        found = defaultdict[str, Bound](lambda: Bound.EXACT)
+        for computation in self.graph.reachable:
+            for stretch in self._stretches(computation.name):
+                for _, run in stretch.runs if stretch.cause is None else ():
+                    found[run.computation] += found[computation.name] + run.bound
         return found
 
     def _stretches(self, name: str) -> list[Stretch]:

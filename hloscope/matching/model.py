@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import reduce
 
 from hloscope.analysis.model import Collective, Total, Totals
 from hloscope.analysis.places import short_source
-from hloscope.analysis.totals import axes_key
+from hloscope.analysis.totals import axes_key, bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.shown import Brief
 from hloscope.units import format_bytes, format_time, known_sum
@@ -58,6 +59,14 @@ class Change(Brief):
         """Wire bytes per step more (or, negative, fewer) than before; None when a side is not known."""
         after, before = (known_sum(part.wire_bytes_per_step for part in side) for side in (self.new, self.old))
         return None if after is None or before is None else after - before
+
+    @property
+    def bound(self) -> Bound:
+        """How `wire_bytes_per_step` relates to the truth: of two lower bounds the difference is unknown."""
+        after, before = (
+            reduce(lambda bound, part: bound + bytes_bound(part), side, Bound.EXACT) for side in (self.new, self.old)
+        )
+        return after + -before
 
     @property
     def is_increase(self) -> bool:
@@ -125,6 +134,7 @@ class Comparison(Brief):
 
 AmountWords = Callable[[Collective], str]
 
+_BOUNDS = {Bound.EXACT: "", Bound.AT_MOST: "at most ", Bound.AT_LEAST: "at least ", Bound.UNKNOWN: "~"}
 _SIGNS = {ChangeKind.ADDED: "+", ChangeKind.REMOVED: "-"}
 
 
@@ -159,6 +169,8 @@ def _several(side: Sequence[Collective]) -> str:
 
 def amount(collective: Collective) -> str:
     """`6 x 2.10 MB payload`: executions per step, where they are several, and payload bytes of each."""
-    bound = "" if collective.executions_bound == "exact" else f"{collective.executions_bound} "
+    bound = _BOUNDS[collective.executions_bound]
     count = "" if collective.executions == 1 else f"{collective.executions:,} x "
-    return f"{bound}{count}{format_bytes(collective.payload_bytes)} payload"
+    payload = format_bytes(collective.payload_bytes)
+    known = payload if collective.payload_bytes is None else collective.bytes_bound.marked(payload)
+    return f"{bound}{count}{known} payload"

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from hloscope.analysis.model import Collective, CollectivePart
 from hloscope.analysis.model.collective import transfers_in
 from hloscope.analysis.model.timeline import Interval, Timeline, Unit, WaitCause
 from hloscope.analysis.provenance import source_frames
-from hloscope.cost.unrolled import MOST_EVENTS, Role, Unrolled
+from hloscope.analysis.vocabulary import Bound
+from hloscope.cost.counters import Count, hbm_in_use
+from hloscope.cost.unrolled import MOST_EVENTS, Placed, Role, Unrolled, times_bound
 from hloscope.errors import ProfileError
 from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloInstruction, HloModule
@@ -66,11 +69,16 @@ def predicted_profile(
     unrolled = Unrolled(timeline, most_events)
     step = _events(unrolled, _Operations(timeline, module, program.compiled.text))
     begins = [number * (timeline.step_us + _BETWEEN_RUNS_US) for number in range(runs)]
-    every = tuple(_run(name, timeline.step_us, step, begin_us) for begin_us in begins)
+    counters = list(hbm_in_use(unrolled))
+    every = tuple(
+        replace(_run(name, timeline.step_us, step, begin_us), counters=tuple(_counted(counters, begin_us)))
+        for begin_us in begins
+    )
     notes = () if unrolled.left_out is None else (unrolled.left_out,)
     said: Stats = (
         ("predicted_by", f"hloscope {__version__}: nothing here was measured"),
         ("slice", timeline.slice),
+        ("step_bound", str(timeline.bound)),
         *(("left_out", note) for note in notes),
     )
     found = (
@@ -138,6 +146,8 @@ class _Operations:
         self._made: dict[tuple[str, str], ProfiledOperation] = {}
         self._counts: dict[tuple[str, str], tuple[int | None, int | None]] = {}
         self._waits_for: dict[tuple[str, str], str] = {}
+        self._bounds: dict[tuple[str, str], Bound] = {}
+        self._live_bytes: dict[tuple[str, str], int] = {}
         self._collectives: dict[tuple[str, str], tuple[Collective, Collective | CollectivePart]] = {}
         transfers = transfers_in(timeline.collectives)
         for computation in timeline.computations:
@@ -152,6 +162,9 @@ class _Operations:
         transfer: tuple[Collective, Collective | CollectivePart] | None,
     ) -> None:
         """Notes what an interval says of its instruction, of which there may be several."""
+        self._bounds[key] = self._bounds.get(key, Bound.EXACT) + interval.bound
+        if interval.live_bytes is not None:
+            self._live_bytes[key] = interval.live_bytes
         if transfer is not None:
             self._collectives[key] = transfer
         if interval.wait is None and interval.unit is Unit.CORE:
@@ -172,11 +185,16 @@ class _Operations:
         if instruction is None:
             return ProfiledOperation(name, stats=(("symbol_id", number),))
         flops, moved_bytes = self._counts.get(key, (None, None))
+        bound = self._bounds.get(key, Bound.EXACT)
         stats: list[tuple[str, int | str | bytes]] = [
             ("symbol_id", number),
             ("hlo_category", _category(instruction, flops, self._waits_for.get(key))),
             ("shape_with_layout", self._shape_of(instruction)),
         ]
+        if bound is not Bound.EXACT:
+            stats.append(("time_bound", str(bound)))
+        if key in self._live_bytes:
+            stats.append(("hbm_bytes_in_use", self._live_bytes[key]))
         if flops is not None:
             stats += [("flops", flops), ("model_flops", flops)]
         if moved_bytes is not None:
@@ -207,6 +225,9 @@ def _about_collective(whole: Collective, each: Collective | CollectivePart) -> I
     for name, count in (("payload_bytes", each.payload_bytes), ("wire_bytes", each.wire_bytes)):
         if count is not None:
             yield name, count
+    for name, bound in (("bytes_bound", whole.bytes_bound), ("executions_bound", whole.executions_bound)):
+        if bound is not Bound.EXACT:
+            yield name, str(bound)
     if whole.why is not None:
         yield "why", whole.why
 
@@ -283,7 +304,7 @@ def _events(unrolled: Unrolled, operations: _Operations) -> _Step:
         if placed.role is Role.ITERATION:
             step.loops.append(
                 (
-                    ProfiledOperation(f"iteration {placed.iteration} of {placed.iterations}"),
+                    ProfiledOperation(f"iteration {placed.iteration} of {_iterations(placed)}"),
                     placed.begin_us,
                     placed.end_us,
                 )
@@ -300,6 +321,10 @@ def _events(unrolled: Unrolled, operations: _Operations) -> _Step:
             step.operations.append((operation, placed.begin_us, placed.end_us))
         last = placed.run, name
     return step
+
+
+def _iterations(placed: Placed) -> str:
+    return times_bound(placed.interval).marked(str(placed.iterations))
 
 
 def _run(program: str, step_us: float, step: _Step, begin_us: float) -> Run:
@@ -327,6 +352,13 @@ def _side_by_side(timed: Iterable[_Timed], at_us: float) -> Iterator[Event]:
     for operation, begin_us, end_us in timed:
         begin_ps = _ps(at_us + begin_us)
         yield Event(operation, begin_ps, _ps(at_us + end_us) - begin_ps)
+
+
+def _counted(counters: Iterable[Count], at_us: float) -> Iterator[Event]:
+    """What is counted, as events whose stats have the values."""
+    for count in counters:
+        operation = ProfiledOperation(count.name, stats=((count.unit, int(count.value)),))
+        yield Event(operation, _ps(at_us + count.at_us), 0)
 
 
 def _ps(time_us: float) -> int:

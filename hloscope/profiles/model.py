@@ -66,6 +66,7 @@ class Run:
             them.
         transfers: What was on its way beside it, from its start to its done.
         loops: The loops around operations, where these stand alone.
+        counters: What is counted meanwhile: events without duration, whose operations' stats have the new values.
     """
 
     program: str
@@ -74,6 +75,7 @@ class Run:
     operations: tuple[Event, ...]
     transfers: tuple[Event, ...] = ()
     loops: tuple[Event, ...] = ()
+    counters: tuple[Event, ...] = ()
 
     @property
     def duration_us(self) -> float:

@@ -11,7 +11,8 @@ from hloscope.profiles.model import Device, Event, Profile, ProfiledOperation, R
 from hloscope.profiles.reading import HOST_CPU, METADATA, OPERATIONS, RUNS, TRANSFERS
 from hloscope.protobuf import message
 
-_STEPS, _LOOPS = "Steps", "Loops"
+_STEPS, _LOOPS, _COUNTERS = "Steps", "Loops", "_counters_"
+"""Source: XProf's xplane_schema.cc, which draws what is on the last one as counters, by the stats of its events."""
 _NUMBER = re.compile(r"\((\d+)\)$")
 _GLOBAL_CHIP_ID = 5
 
@@ -101,6 +102,8 @@ def _device_plane(device: Device) -> bytes:
     plane.add_line(TRANSFERS, _of_runs(runs, "transfers"))
     if any(run.loops for run in runs):
         plane.add_line(_LOOPS, _of_runs(runs, "loops"))
+    if any(run.counters for run in runs):
+        plane.add_line(_COUNTERS, ((event, "") for run in runs for event in run.counters))
     plane.add_stats((("device_type_string", device.kind), *device.stats))
     if device.chip_id is not None:
         plane.add_stats((("core_details", message([(_GLOBAL_CHIP_ID, device.chip_id)])),))

@@ -234,7 +234,7 @@ def _wire(rows: Sequence[_Row]) -> str:
 
 def _time(row: _Row) -> str:
     time_us = row.per_step("time_us")
-    return "" if time_us is None else format_time(time_us)
+    return "" if time_us is None else bytes_bound(row.first).marked(format_time(time_us))
 
 
 def _exposed(row: _Row) -> Text:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -18,8 +18,8 @@ from hloscope.matching import Change, ChangeKind
 from hloscope.matching.model import Tally, change_line
 from hloscope.python_words import front_door
 from hloscope.report.escaping import code, fenced, plain_line, prose, without_commands
-from hloscope.report.layout import Column, column, table_lines
-from hloscope.report.words import GUESSED
+from hloscope.report.layout import Column, column, folded, table_lines
+from hloscope.report.words import GUESSED, legend
 from hloscope.shown import Brief, Shown, one_line
 from hloscope.units import format_bytes, format_time, plural
 
@@ -36,8 +36,9 @@ class ChangedCollective:
         axes: The mesh axes it runs over; None when not known.
         payload_bytes: Bytes of the larger side on one device per execution; None when not known.
         wire_bytes: Bytes that one device must send per execution; None when not known.
+        bytes_bound: How these bytes relate to the truth.
         executions: Times it runs per step.
-        executions_bound: How that relates to the truth.
+        executions_bound: How the executions relate to the truth.
         source: Where it is written, such as `moe.py:31`; None when not known.
     """
 
@@ -45,6 +46,7 @@ class ChangedCollective:
     axes: tuple[str, ...] | None
     payload_bytes: int | None
     wire_bytes: int | None
+    bytes_bound: Bound
     executions: int
     executions_bound: Bound
     source: str | None
@@ -58,6 +60,7 @@ class ListedChange(Brief):
         kind: What happened to the collectives.
         increase: Whether the new program moves more.
         wire_bytes_per_step: Wire bytes per step more (or, negative, fewer) than before; None when a side is not known.
+        bound: How that difference relates to the truth.
         text: The same in one line.
         old: The collectives before.
         new: The collectives after.
@@ -66,6 +69,7 @@ class ListedChange(Brief):
     kind: ChangeKind
     increase: bool
     wire_bytes_per_step: int | None
+    bound: Bound
     text: str
     old: tuple[ChangedCollective, ...]
     new: tuple[ChangedCollective, ...]
@@ -83,6 +87,8 @@ class TwoTotals:
     old: Totals
     new: Totals
 
+
+BETWEEN_BOUNDS = "a change is unknown where the bounds of both sides do not bound their difference"
 
 Sides = tuple[Analysis | None, Analysis | None]
 """The program before and the one after; None where that is a baseline."""
@@ -129,6 +135,7 @@ class DiffDocument(Shown, Compared):
         tallies: The same by kind and axes.
         peak_bytes: The peak memory in bytes before and after; None where it is not known.
         step_us: The predicted time of a step before and after; None where it is not known.
+        step_bounds: How these times relate to the truth, apart from the error of the model; None as for `step_us`.
     """
 
     schema: Schema = SCHEMA
@@ -143,6 +150,7 @@ class DiffDocument(Shown, Compared):
     tallies: tuple[Tally, ...]
     peak_bytes: tuple[int | None, int | None]
     step_us: tuple[float | None, float | None]
+    step_bounds: tuple[Bound | None, Bound | None]
 
     @property
     def headline(self) -> str:
@@ -199,22 +207,38 @@ def _changed(collective: Collective) -> ChangedCollective:
     return document(ChangedCollective, collective, source=users_line(collective.source))
 
 
-def figure_rows(report: DiffDocument) -> Iterator[tuple[str, str, str]]:
-    """What is measured, before and after."""
-    yield "sent per step", _bytes(report.totals.old), _bytes(report.totals.new)
+def figure_rows(report: DiffDocument) -> Iterator[tuple[str, str, str, str]]:
+    """What is measured: its name, before, after and by how much it changes."""
+    totals = report.totals
+    yield "sent per step", *_of_totals(totals.old, totals.new)
     for tally in report.tallies:
         guessed = GUESSED if tally.axes_guessed else ""
-        yield f"{tally.kind} {tally.axes or 'none'}{guessed}", _bytes(tally.old), _bytes(tally.new)
+        yield f"{tally.kind} {tally.axes or 'none'}{guessed}", *_of_totals(tally.old, tally.new)
     if any(count is not None for count in report.peak_bytes):
-        before, after = map(format_bytes, report.peak_bytes)
-        yield "peak memory", before, after
+        yield "peak memory", *_of_both(report.peak_bytes, (Bound.EXACT, Bound.EXACT), format_bytes)
     if any(time is not None for time in report.step_us):
-        before, after = map(format_time, report.step_us)
-        yield "predicted step", before, after
+        yield "predicted step", *_of_both(report.step_us, report.step_bounds, format_time)
 
 
-def _bytes(total: Total) -> str:
-    return total.bound.marked(format_bytes(total.wire_bytes))
+def _of_totals(old: Total, new: Total) -> tuple[str, str, str]:
+    return _of_both((old.wire_bytes, new.wire_bytes), (old.bound, new.bound), format_bytes)
+
+
+def _of_both(
+    values: tuple[float | None, float | None],
+    bounds: tuple[Bound | None, Bound | None],
+    show: Callable[[float], str],
+) -> tuple[str, str, str]:
+    """A quantity before and after, and the difference; each with its bound, and unknown where nothing bounds it."""
+    pairs = [(value, bound or Bound.EXACT) for value, bound in zip(values, bounds, strict=True)]
+    before, after = ("unknown" if value is None else bound.marked(show(value)) for value, bound in pairs)
+    (old, old_bound), (new, new_bound) = pairs
+    bound = new_bound + -old_bound
+    if old is None or new is None or bound is Bound.UNKNOWN:
+        return before, after, "unknown"
+    if old == new:
+        return before, after, "=" if bound is Bound.EXACT else bound.marked(show(0))
+    return before, after, bound.marked(("+" if new > old else "−") + show(abs(new - old)))
 
 
 def doubts_of(report: DiffDocument) -> Iterator[str]:
@@ -224,11 +248,13 @@ def doubts_of(report: DiffDocument) -> Iterator[str]:
         yield f"not everything in {name} was understood: hloscope analyze shows what"
     if report.unsure:
         yield f"bytes or executions of {plural(report.unsure, 'collective')} are not known exactly"
+    if any(row[-1] == "unknown" and "unknown" not in row[:-1] for row in figure_rows(report)):
+        yield BETWEEN_BOUNDS
 
 
 def figure_columns(report: DiffDocument) -> list[Column]:
     """What is measured of both, as a table."""
-    rows, headers = list(figure_rows(report)), ("per device", "before", "after")
+    rows, headers = list(figure_rows(report)), ("per device", "before", "after", "change")
     return [column(rows, name, itemgetter(n), right=n > 0) for n, name in enumerate(headers)]
 
 
@@ -236,15 +262,19 @@ def lines(report: DiffDocument, width: int) -> Iterator[Text]:
     """The changes, a line each, and what is measured of both."""
     yield Text(f"{report.old} -> {report.new}: {report.headline}")
     yield from (Text(change.text) for change in report.changes)
-    yield from (Text(), *(Text(line.plain) for line in table_lines(figure_columns(report), width)))
+    table = table_lines(figure_columns(report), width)
+    yield from (Text(), *(Text(line.plain) for line in (*table, *folded((legend(table),), width))))
     yield from (Text(f"note: {doubt}") for doubt in doubts_of(report))
 
 
 def render_markdown(report: DiffDocument) -> str:
     """A comment for a pull request."""
     lines = [f"### hloscope diff: {report.headline}", "", f"{code(report.old)} → {code(report.new)}", ""]
-    lines += ["| per device | before | after |", "| --- | ---: | ---: |"]
-    lines += [f"| {' | '.join(map(prose, row))} |" for row in figure_rows(report)]
+    lines += ["| per device | before | after | change |", "| --- | ---: | ---: | ---: |"]
+    rows = [*figure_rows(report)]
+    lines += [f"| {' | '.join(map(prose, row))} |" for row in rows]
+    marks = legend(Text(cell) for row in rows for cell in row)
+    lines += [] if marks is None else ["", prose(marks.plain)]
     if report.changes:
         changes = (_diff_line(plain_line(change.text)) for change in report.changes)
         block = fenced("\n".join(changes), "diff")

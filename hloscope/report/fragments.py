@@ -33,7 +33,7 @@ from hloscope.report.pictures.arrays import shards_picture
 from hloscope.report.pictures.graphs import MOST_NODES, graph_picture
 from hloscope.report.pictures.plots import front_plot, prices_plot
 from hloscope.report.pictures.strips import timeline_strip
-from hloscope.report.price import Prices, price_columns
+from hloscope.report.price import Prices, part_of, price_columns
 from hloscope.report.suggestions import changes_of, effort_of, front_columns, headline, in_full, title_of
 from hloscope.report.verification import number_columns, traffic_columns, traffic_verdict
 from hloscope.report.verification import verdict_of as verification_verdict
@@ -101,8 +101,11 @@ def _finding_texts(found: Analysis) -> Iterator[Text]:
 def _step_bar(root: _Element, time: StepTime) -> None:
     """The step as a bar: filled while the core computes, hatched while it waits for collectives."""
     step = time.bound.marked(format_time(time.step_us))
-    waits = f"{format_time(time.exposed_us)} exposed" if time.exposed_us else "no collective exposed"
-    words = f"{step} a step: {format_time(time.compute_us)} computing, {waits}, {format_time(time.hidden_us)} hidden"
+    compute, exposed, hidden = (
+        part_of(time, part_us) for part_us in (time.compute_us, time.exposed_us, time.hidden_us)
+    )
+    waits = f"{exposed} exposed" if time.exposed_us else "no collective exposed"
+    words = f"{step} a step: {compute} computing, {waits}, {hidden} hidden"
     bar = _add(root, "div", style=f"display:flex;height:14px;max-width:640px;margin:6px 0 2px;border:{_RULE}")
     parts = (("computing", time.compute_us, _COLOURS["blue"]), ("exposed", time.exposed_us, _HATCHED))
     for name, part_us, fill in parts:

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from hloscope.analysis.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
+from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.program_graph import networkx_of
 from hloscope.report.escaping import plain_line
-from hloscope.report.layout import INDENT, Breaks, Column, column, fold, section, table_lines
-from hloscope.report.pictures.graphs import graph_svg
-from hloscope.report.words import notes_section
-from hloscope.units import format_bytes, format_time, plural
+from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
+from hloscope.report.pictures.graphs import graph_svg, runs_often, sent_words
+from hloscope.report.words import legend, notes_section
+from hloscope.units import format_time, plural
 
 _ROWS = 30
 _OPCODES = 8
@@ -35,10 +36,11 @@ def lines(found: ProgramGraph, width: int) -> Iterator[Text]:
     if found.critical_path_us is not None and critical:
         longest = sorted(critical, key=_step_us, reverse=True)[:_ROWS]
         rows = [node for node in critical if node in longest]
-        title = f"On the critical path of the step, {format_time(found.critical_path_us)}"
+        title = f"On the critical path of the step, {found.bound.marked(format_time(found.critical_path_us))}"
         rest = len(critical) - len(rows)
         remark = [Text(f"+{plural(rest, 'shorter one')}", style="dim")] if rest else []
-        yield from section(title, [*table_lines(_columns(rows), inner), *remark], inner)
+        table = table_lines(_columns(rows), inner)
+        yield from section(title, [*table, *remark, *folded((legend([Text(title), *table]),), inner)], inner)
     yield from notes_section((*found.notes, _OTHERS), inner)
 
 
@@ -52,10 +54,18 @@ def _columns(rows: Sequence[GraphNode]) -> list[Column]:
         column(rows, "opcode", lambda node: node.collective or node.opcode),
         column(rows, "axes", lambda node: ",".join(node.axes or ()), style="cyan", given_up=3),
         column(rows, "shape", lambda node: node.shape, breaks=Breaks.AFTER_PUNCTUATION, given_up=2),
-        column(rows, "time", lambda node: "" if node.time_us is None else format_time(node.time_us), right=True),
-        column(rows, "times", lambda node: "" if node.executions is None else f"{node.executions:,}", right=True),
+        column(rows, "time", _time, right=True),
+        column(rows, "times", _times, right=True),
         column(rows, "source", lambda node: node.source or "", breaks=Breaks.BETWEEN_WORDS, given_up=1),
     ]
+
+
+def _time(node: GraphNode) -> str:
+    return "" if node.time_us is None else node.bound.marked(format_time(node.time_us))
+
+
+def _times(node: GraphNode) -> str:
+    return "" if node.executions is None else node.executions_bound.marked(f"{node.executions:,}")
 
 
 def as_svg(found: ProgramGraph) -> str:
@@ -109,6 +119,8 @@ def _of_node(node: GraphNode) -> dict[str, str]:
         "shape_of_result": node.shape,
         "bytes": "" if node.bytes is None else str(node.bytes),
         "time_us": "" if node.time_us is None else f"{node.time_us:.6g}",
+        "bound": "" if node.bound is Bound.EXACT else str(node.bound),
+        "executions_bound": "" if node.executions_bound is Bound.EXACT else str(node.executions_bound),
         "axes": ",".join(node.axes or ()),
         "source": node.source or "",
     }
@@ -123,9 +135,9 @@ def facts_of(node: GraphNode) -> Iterator[str]:
     """What a node says besides its name and its shape: `over X, 822 MB`, `9.28 ms`."""
     if node.collective is not None:
         over = f"over {','.join(node.axes)}, " if node.axes else ""
-        yield f"{over}{format_bytes(node.wire_bytes)}"
+        yield f"{over}{sent_words(node)}"
     if node.time_us is not None:
-        yield format_time(node.time_us) + (f", {node.executions:,} times" if (node.executions or 1) > 1 else "")
+        yield _time(node) + (f", {_times(node)} times" if runs_often(node) else "")
 
 
 def _of_edge(edge: GraphEdge, critical: set[str]) -> dict[str, str]:

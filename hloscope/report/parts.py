@@ -123,7 +123,7 @@ def _cost(group: Group, step_us: float | None) -> str:
     if group.exposed_us is None:
         return _wire(group)
     share = f" ({format_share(group.exposed_us / step_us)})" if step_us else ""
-    return f"{format_time(group.exposed_us)} exposed{share} · {_wire(group)}"
+    return f"{_time(group, group.exposed_us)} exposed{share} · {_wire(group)}"
 
 
 def _side_by_side(parts: Sequence[Group]) -> str:
@@ -206,7 +206,7 @@ def waiting_line(collectives: Sequence[Collective]) -> Text | None:
 def _waits(name: str, group: Group) -> str:
     if not group.members:
         return f"{name} none (no collectives)"
-    return f"{name} {format_time(group.exposed_us or 0.0)}"
+    return f"{name} {_time(group, group.exposed_us or 0.0)}"
 
 
 def groups_by(collectives: Sequence[Collective], by: str) -> list[Group]:
@@ -265,8 +265,8 @@ def _columns(groups: Sequence[Group], by: str, every: Sequence[Group]) -> tuple[
         name,
         of_group("places", lambda group: format_count(len(group.members)), right=True, given_up=2, below=_left_out),
         of_group("wire/step", _wire, right=True),
-        of_group("time", lambda group: _time(group.time_us), right=True, given_up=1, below=_left_out),
-        of_group("exposed", lambda group: _time(group.exposed_us), right=True),
+        of_group("time", lambda group: _time(group, group.time_us), right=True, given_up=1, below=_left_out),
+        of_group("exposed", lambda group: _time(group, group.exposed_us), right=True),
         *(
             of_group(str(phase), partial(_of_phase, phase=phase), right=True, given_up=3, below=f"{phase} {{}}")
             for phase in phases
@@ -281,11 +281,11 @@ def _left_out(_: Group) -> str:
 
 def _of_phase(group: Group, phase: Phase) -> str:
     part = group.of_phase(phase)
-    return _time(part.exposed_us) if part.members else ""
+    return _time(part, part.exposed_us) if part.members else ""
 
 
-def _time(time_us: float | None) -> str:
-    return "" if time_us is None else format_time(time_us)
+def _time(group: Group, time_us: float | None) -> str:
+    return "" if time_us is None else group.members.bound.marked(format_time(time_us))
 
 
 def _wire(group: Group) -> str:
@@ -308,5 +308,5 @@ def _rest_words(rest: Sequence[Group]) -> str:
     if not rest:
         return ""
     together = Group(name="", members=Collectives(collective for group in rest for collective in group.members))
-    waits = "" if together.exposed_us is None else f", {format_time(together.exposed_us)} exposed"
+    waits = "" if together.exposed_us is None else f", {_time(together, together.exposed_us)} exposed"
     return f"+{plural(len(rest), 'smaller one')}, {_wire(together)}{waits} · "

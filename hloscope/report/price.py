@@ -11,6 +11,7 @@ from rich.text import Text
 
 from hloscope.analysis.model import Analysis, Collective, Memory, SliceFact, StepTime
 from hloscope.analysis.model.step_time import is_tie
+from hloscope.analysis.vocabulary import Bound
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import HloscopeError
 from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, message_line, section, table_lines
@@ -171,8 +172,8 @@ def price_columns(priced: Priced) -> list[Column]:
         of_time("step", _known(step), right=True),
         of_time("range", _known(_range), right=True, given_up=5),
         of_time("split", _known(time_bar, otherwise=""), given_up=1),
-        of_time("compute", _known(lambda time: format_time(time.compute_us)), right=True),
-        of_time("exposed", _known(lambda time: format_time(time.exposed_us)), right=True),
+        of_time("compute", _known(lambda time: part_of(time, time.compute_us)), right=True),
+        of_time("exposed", _known(lambda time: part_of(time, time.exposed_us)), right=True),
         of_time("hidden", _known(lambda time: format_time(time.hidden_us)), right=True),
         of_time("of peak", _known(_of_peak), right=True, given_up=3),
         column(priced, "chip time", _chip_time, right=True, given_up=2, below="{} of chip time"),
@@ -185,11 +186,23 @@ def _known(show: _Show[StepTime], otherwise: str = "unknown") -> _Show[StepTime 
     return lambda time: otherwise if time is None else show(time)
 
 
+def part_of(time: StepTime, part_us: float) -> str:
+    """How long a part of a step takes, with its bound."""
+    return time.bound.of_part.marked(format_time(part_us))
+
+
 def _range(time: StepTime) -> str:
     """From and to; nothing of a time that nothing is known of but a part, or that no rule has priced."""
-    if time.unpriced_kernels or time.least_us == time.most_us:
-        return ""
-    return format_time_range(time.least_us, time.most_us)
+    return format_time_range(time.least_us, time.most_us) if time.has_range else ""
+
+
+def unknown_accuracy(time: StepTime) -> str | None:
+    """Why a step has no range; None where it has one, or takes no time."""
+    kernels = time.unpriced_kernels
+    if kernels:
+        several = "s" if len(kernels) > 1 else ""
+        return f"of unknown accuracy: the cost of the kernel{several} {' and '.join(kernels)} is unknown"
+    return _INACCURATE.get(time.bound)
 
 
 def _of_peak(time: StepTime) -> str:
@@ -228,6 +241,10 @@ _MARKS = (("█", "green"), ("▓", "cyan"), ("░", "red"))
 """Computing alone, computing with overlapped communication, exposed communication."""
 
 _LOWER_BOUND = "a lower bound"
+_INACCURATE = {
+    Bound.UNKNOWN: "of unknown accuracy: how often parts of the step run is unknown",
+    Bound.AT_LEAST: "of unknown accuracy: a part of the step could not be counted",
+}
 _BASES = {
     "cycles": "from the compiler's cycle estimates",
     "roofline": f"a roofline of FLOPs and bytes, {_LOWER_BOUND}",
@@ -285,11 +302,8 @@ def _split_lines(time: StepTime, width: int, below: Text | None, *, brief: bool)
 def time_line(time: StepTime, width: int) -> Text:
     """The step's time, its bar, and the split in figures, on one line where it fits."""
     share = f" ({100 * time.exposed_us / time.step_us:.0f}%)" if time.step_us > 0 and time.exposed_us > 0 else ""
-    exposed = f"{format_time(time.exposed_us)} exposed{share}"
-    figures = (
-        f"compute {format_time(time.compute_us)}",
-        f"communication {exposed}, {format_time(time.hidden_us)} hidden",
-    )
+    exposed, hidden = part_of(time, time.exposed_us), part_of(time, time.hidden_us)
+    figures = (f"compute {part_of(time, time.compute_us)}", f"communication {exposed} exposed{share}, {hidden} hidden")
     line = Text.assemble((time.bound.marked(format_time(time.step_us)), "bold"))
     line.append(f" ({_range(time)})  " if _range(time) else "  ")
     if width >= 3 * _BAR_COLUMNS:
@@ -300,20 +314,18 @@ def time_line(time: StepTime, width: int) -> Text:
 def _remarks(time: StepTime) -> Iterator[str]:
     if time.peak_flops_share is not None:
         yield f"{format_share(time.peak_flops_share)} of peak FLOP/s"
-    yield f"memory-bound {format_time(time.hbm_us)}"
+    yield f"memory-bound {part_of(time, time.hbm_us)}"
     if time.first_step_us > 1.01 * time.step_us:
-        yield f"first step {format_time(time.first_step_us)}"
+        yield f"first step {time.bound.marked(format_time(time.first_step_us))}"
 
 
 def _trust(time: StepTime, *, brief: bool = False) -> str:
-    basis = _BASES.get(time.basis, time.basis)
-    if time.unpriced_kernels:
-        least = "" if _LOWER_BOUND in basis else f"{_LOWER_BOUND} "
-        return (
-            f"{basis}; {least}of unknown accuracy: the cost of the kernel"
-            f"{'s' if len(time.unpriced_kernels) > 1 else ''} {' and '.join(time.unpriced_kernels)} is unknown; "
-            f"give --kernel-cost {time.unpriced_kernels[0]}=FLOPS,BYTES, or a cost_estimate in its pallas_call"
-        )
+    basis, inaccurate = _BASES.get(time.basis, time.basis), unknown_accuracy(time)
+    if inaccurate is not None:
+        least = "" if _LOWER_BOUND in basis or time.bound is not Bound.AT_LEAST else f"{_LOWER_BOUND} "
+        kernel = next(iter(time.unpriced_kernels), None)
+        fix = f"give --kernel-cost {kernel}=FLOPS,BYTES, or a cost_estimate in its pallas_call"
+        return f"{basis}; {least}{inaccurate}" + ("" if kernel is None else f"; {fix}")
     if time.spread is None:
         return f"{basis}; no measurements of this generation to compare with"
     spread = time.spread

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from hloscope.analysis.model.timeline import Interval, Timeline, Unit, WaitCause
-from hloscope.report.layout import INDENT, column, fold, section, table_lines
-from hloscope.report.words import notes_section
+from hloscope.analysis.model.timeline import Interval, TimedComputation, Timeline, Unit, WaitCause
+from hloscope.analysis.vocabulary import Bound
+from hloscope.report.layout import INDENT, column, fold, folded, section, table_lines
+from hloscope.report.words import legend, notes_section
 from hloscope.units import format_share, format_time
 
 _MOST_WAITS = 10
@@ -28,7 +29,8 @@ class _Line:
 
     name: str
     time_us: float
-    count: int = 1
+    bound: Bound
+    times: str = ""
 
 
 def lines(found: Timeline, width: int) -> Iterator[Text]:
@@ -36,11 +38,12 @@ def lines(found: Timeline, width: int) -> Iterator[Text]:
     inner = width - INDENT
     shown = found.bound.marked(format_time(found.step_us))
     yield from fold(Text(f"{found.target} on {found.slice}: {shown} a step", style="bold"), width)
-    yield from section("Where the time goes", _table(_parts(found), found, inner), inner)
-    yield from section("Busy time of each resource", _table(_units(found), found, inner), inner)
-    waits = _longest_waits(found)
+    parts, units, waits = (_table(rows, found, inner) for rows in (_parts(found), _units(found), _longest_waits(found)))
+    yield from section("Where the time goes", parts, inner)
+    yield from section("Busy time of each resource", units, inner)
     if waits:
-        yield from section("Longest waits", _table(waits, found, inner), inner)
+        yield from section("Longest waits", waits, inner)
+    yield from folded((legend([*parts, *units, *waits]),), width)
     yield from notes_section(dict.fromkeys(found.notes), inner)
 
 
@@ -51,9 +54,9 @@ def _table(rows: list[_Line], found: Timeline, width: int) -> list[Text]:
     return table_lines(
         [
             column(rows, "", lambda row: row.name),
-            column(rows, "time", lambda row: format_time(row.time_us), right=True),
+            column(rows, "time", lambda row: row.bound.marked(format_time(row.time_us)), right=True),
             column(rows, "of the step", share, right=True),
-            column(rows, "", lambda row: "" if row.count == 1 else f"{row.count} times", given_up=1),
+            column(rows, "", lambda row: row.times, given_up=1),
         ],
         width,
     )
@@ -62,8 +65,9 @@ def _table(rows: list[_Line], found: Timeline, width: int) -> list[Text]:
 def _parts(found: Timeline) -> list[_Line]:
     waits = found.waits
     times = (waits.collective_us, waits.hbm_us, waits.host_us, waits.kernel_us, waits.limit_us)
-    rows = [_Line(name=name, time_us=time_us) for name, time_us in zip(_WAITS.values(), times, strict=True)]
-    return [_Line(name="computing", time_us=found.computing_us), *(row for row in rows if row.time_us > 0)]
+    named = (("computing", found.computing_us), *zip(_WAITS.values(), times, strict=True))
+    rows = [_Line(name=name, time_us=time_us, bound=found.bound.of_part) for name, time_us in named]
+    return [rows[0], *(row for row in rows[1:] if row.time_us > 0)]
 
 
 def _units(found: Timeline) -> list[_Line]:
@@ -76,19 +80,29 @@ def _units(found: Timeline) -> list[_Line]:
                 beside = 0 if interval.unit is Unit.CORE else computation.executions_beside
                 executions = computation.executions + beside
                 times[name] = times.get(name, 0.0) + executions * interval.time_us
-    return [_Line(name=name, time_us=time_us) for name, time_us in times.items() if time_us > 0]
+    bound = found.bound.of_part
+    return [_Line(name=name, time_us=time_us, bound=bound) for name, time_us in times.items() if time_us > 0]
 
 
 def _longest_waits(found: Timeline) -> list[_Line]:
     waits = [
         _Line(
-            name=_waited_for(interval), time_us=computation.executions * interval.time_us, count=computation.executions
+            name=_waited_for(interval),
+            time_us=computation.executions * interval.time_us,
+            bound=computation.executions_bound + interval.bound,
+            times=_times(computation),
         )
         for computation in found.computations
         for interval in computation.intervals
         if interval.wait is not None and computation.executions * interval.time_us > 0
     ]
     return sorted(waits, key=lambda row: row.time_us, reverse=True)[:_MOST_WAITS]
+
+
+def _times(computation: TimedComputation) -> str:
+    """`≤8 times`; nothing of what surely runs once."""
+    count = computation.executions_bound.marked(f"{computation.executions:,}")
+    return "" if count == "1" else f"{count} times"
 
 
 def _waited_for(interval: Interval) -> str:

@@ -18,8 +18,9 @@ from hloscope.analysis.model.collective import transfers_in
 from hloscope.analysis.model.evidence import evidence_if_known
 from hloscope.analysis.model.timeline import Interval, Timeline, Unit, WaitCause
 from hloscope.analysis.provenance import source_frames
-from hloscope.cost.counters import counts
-from hloscope.cost.unrolled import Placed, Role, Unrolled, iterations_of
+from hloscope.analysis.vocabulary import Bound
+from hloscope.cost.counters import counts, hbm_in_use
+from hloscope.cost.unrolled import Placed, Role, Unrolled, iterations_of, times_bound
 from hloscope.measured.as_profile import hlo_line, instruction_of
 from hloscope.outputs import Files
 from hloscope.report.escaping import json_line
@@ -88,7 +89,7 @@ def _events(unrolled: Unrolled) -> Iterator[Event]:
         yield _named("thread_sort_index", number, sort_index=number)
     for one in slices:
         yield one.event(numbers[one.track])
-    for count in counts(unrolled, words.axes):
+    for count in (*counts(unrolled, words.axes), *hbm_in_use(unrolled)):
         at, args = _us(_ns(count.at_us)), {count.unit: count.value}
         yield {"ph": "C", "pid": _PROCESS, "name": count.name, "ts": at, "args": args}
 
@@ -287,17 +288,18 @@ class _Words:
         """What a slice is called: a collective by what it is, all else by its instruction."""
         interval, name = placed.interval, placed.name or "the end"
         if placed.role is Role.ITERATION:
-            return f"iteration {placed.iteration} of {placed.iterations}"
+            return f"iteration {placed.iteration} of {times_bound(interval).marked(str(placed.iterations))}"
         if placed.role is Role.LEFT_OUT:
             return f"iterations {placed.iteration} to {placed.iterations}, shown as one"
         if placed.role is Role.DONE:
             return name
         what = self._what(interval) or interval.waits_for or name
+        mark = interval.bound.marked("")
         if interval.wait is not None:
-            return f"wait: {_WAITS.get(interval.wait, what).format(what)}"
+            return f"wait: {mark}{_WAITS.get(interval.wait, what).format(what)}"
         if max((run.times for run in interval.runs), default=0) > 1:
-            return f"{name}, {plural(iterations_of(interval), 'iteration')}"
-        return what
+            return f"{name}, {times_bound(interval).marked(plural(iterations_of(interval), 'iteration'))}"
+        return f"{mark}{what}"
 
     def _what(self, interval: Interval) -> str | None:
         if interval.collective not in self._collectives:
@@ -315,6 +317,8 @@ class _Words:
             "rule": interval.rule,
             "flops": interval.flops,
             "bytes": interval.moved_bytes,
+            "HBM bytes in use": interval.live_bytes,
+            "time is": _unless_exact(interval.bound),
             "queued us": None if interval.issued_us is None else interval.begin_us - interval.issued_us,
             "begun by the step before": interval.is_prefetch or None,
         }
@@ -335,7 +339,9 @@ class _Words:
             "link": str(each.link),
             "payload bytes": each.payload_bytes,
             "wire bytes": each.wire_bytes,
+            "bytes are": _unless_exact(whole.bytes_bound),
             "times per step": each.executions,
+            "times per step are": _unless_exact(whole.executions_bound),
             "why": whole.why,
             "op": whole.op_name,
             "source": _places(whole.source),
@@ -351,6 +357,11 @@ class _Words:
                 "HLO": hlo_line(instruction),
             }  # fmt: skip
         return self._known[computation, name]
+
+
+def _unless_exact(bound: Bound) -> str | None:
+    """A bound in words: `at least`; None of what is exact."""
+    return None if bound is Bound.EXACT else "as counted" if bound is Bound.UNKNOWN else str(bound)
 
 
 def _axes(each: Collective | CollectivePart) -> str:

@@ -8,18 +8,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from rich.text import Text
 
 from hloscope.analysis.model import Collective
-from hloscope.analysis.vocabulary import Link
+from hloscope.analysis.vocabulary import Bound, Link
 from hloscope.report.layout import fold, hanging, section
 from hloscope.units import plural
 
 LINKS = {Link.ICI: "ICI", Link.DCN: "DCN", Link.BOTH: "ICI+DCN", Link.UNKNOWN: "unknown"}
 ELSEWHERE = "(all of them with --format json)"
 
-_LEGEND = {
-    "≥": "≥ means at least",
-    "≤": "≤ means at most",
-    "~": "~ means as counted: some parts are lower bounds, others upper bounds",
+BOUNDS_WORDS = {
+    Bound.AT_LEAST: "≥ means at least",
+    Bound.AT_MOST: "≤ means at most",
+    Bound.UNKNOWN: "~ means as counted: some parts are lower bounds, others upper bounds",
 }
+"""What the mark of each bound means."""
+
+_LEGEND = {words[0]: words for words in BOUNDS_WORDS.values()}
 _PART_OF_AXIS = re.compile(r":\(\d+\)\d")
 _NOTE_LENGTH = 240
 
@@ -51,7 +54,7 @@ def leaves_ici(collectives: Iterable[Collective]) -> bool:
 
 def legend(lines: Iterable[Text]) -> Text | None:
     """What the marks in these lines mean; None when there are none."""
-    marks = {mark for line in lines for mark in re.findall(r"[≥≤~](?=\d)", line.plain)}
+    marks = {mark for line in lines for mark in re.findall(r"[≥≤~](?=[+−]?\d)", line.plain)}
     return Text(" · ".join(_LEGEND[mark] for mark in _LEGEND if mark in marks), style="dim") if marks else None
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import re
 
 from hloscope.analysis.model.evidence import evidence_if_known
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.compiler import client
-from hloscope.compiler.assignments import assignment_of
+from hloscope.compiler.buffers import assignment_of
 from hloscope.compiler.hlo_protos import hlo_proto
+from hloscope.documents import written
 from hloscope.errors import TargetError
 from hloscope.measured.as_profile import predicted_profile
 from hloscope.outputs import Files
@@ -22,7 +24,7 @@ _DERIVED = ("*.op_stats*.pb", "*.hlo_proto.pb", "*.SSTABLE", "*.trace*", "cache_
 """What XProf makes of a profile, and reads the next time instead of it."""
 
 _NO_HLO = "the profile holds no HLO, so that XProf's graph viewer and memory viewer stay empty: {}"
-_MOST_LETTERS = 200
+_MOST_LETTERS, _DIGITS = 200, 8
 """Of a folder's name, which most file systems end at 255 bytes."""
 
 
@@ -42,13 +44,20 @@ def files(found: Timeline) -> Files:
     program, module = evidence.program, evidence.module()
     proto, missing = _proto(program, found.target, module.device_count)
     profile = predicted_profile(found, program, module, proto=proto)
-    run = re.sub(r"[^\w.\-]+", "-", f"{PREDICTED}_{found.module}_{found.slice}")[:_MOST_LETTERS]
+    run = _run_name(found, program.compiled.text)
     return Files(
         contents={f"plugins/profile/{run}/{_HOST}.xplane.pb": xspace(profile)},
         opened_by="XProf",
         stale=_DERIVED,
         notes=(*profile.notes, *missing),
     )
+
+
+def _run_name(found: Timeline, text: str) -> str:
+    """The run's folder, by which XProf lists it: one for each program and prediction, so that none replaces another."""
+    content = f"{text}\n{written(found)}".encode("utf-8", "replace")
+    name = re.sub(r"[^\w.\-]+", "-", f"{PREDICTED}_{found.module}_{found.slice}")[:_MOST_LETTERS]
+    return f"{name}_{hashlib.sha256(content).hexdigest()[:_DIGITS]}"
 
 
 def _proto(program: Capture, name: str, devices: int) -> tuple[bytes, tuple[str, ...]]:

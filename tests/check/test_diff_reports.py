@@ -92,11 +92,11 @@ def test_text(files):
 before.hlo -> after.hlo: 1 change
 +1 all-gather X 16.4 kB payload  model.py:20 in step
 
-per device       before     after
-─────────────────────────────────
-sent per step   12.3 kB   20.5 kB
-all-reduce Y    12.3 kB   12.3 kB
-all-gather X        0 B   8.19 kB
+per device       before     after     change
+────────────────────────────────────────────
+sent per step   12.3 kB   20.5 kB   +8.19 kB
+all-reduce Y    12.3 kB   12.3 kB          =
+all-gather X        0 B   8.19 kB   +8.19 kB
 """
     )
 

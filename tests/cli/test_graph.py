@@ -36,3 +36,11 @@ def test_what_is_not_there_is_one_message():
         assert "Traceback" not in done.stderr
     assert "did you mean all-gather.8?" in missing.stderr
     assert "has no computation 'entry'" in unread.stderr
+
+
+def test_hops_count_from_an_instruction():
+    (done,) = hloscope_one_by_one([("graph", "no_such_file.hlo", "--hops", 2)])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: --hops 2 counts from an instruction, and none is named\n   = fix: name one: --around all-gather.8\n"
+    )

@@ -221,6 +221,8 @@ def test_what_is_live_at_the_peak_is_what_the_compiler_counts(compiled):
     found = compiled("modern.py:saves_for_the_backward_pass").compiled
     assert abs(found.hbm_peak.live_bytes - found.memory_bytes["peak_memory_in_bytes"]) < 16384
     assert found.hbm_peak.temporary_bytes <= found.hbm_peak.heap_bytes
+    assert max(found.hbm_peak.live_bytes_at.values()) == found.hbm_peak.live_bytes_at[found.hbm_peak.at]
+    assert found.hbm_peak.live_bytes_at[found.hbm_peak.at] == found.hbm_peak.live_bytes
 
 
 def test_what_does_not_fit_in_hbm_is_compiled_all_the_same(compiled):

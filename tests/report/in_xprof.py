@@ -11,6 +11,8 @@ from pathlib import Path
 
 from xprof.convert import raw_to_tool_data
 
+_ASKED = {"memory_space": "0", "trace_viewer_options": {}}
+
 
 def main(folder: str, *tools: str) -> None:
     files = [str(file) for file in Path(folder).rglob("*.xplane.pb")]
@@ -18,7 +20,7 @@ def main(folder: str, *tools: str) -> None:
     found = {}
     for tool in tools:
         name, _, module = tool.partition(":")
-        data, _ = raw_to_tool_data.xspace_to_tool_data(files, name, {"module_name": module, "memory_space": "0"})
+        data, _ = raw_to_tool_data.xspace_to_tool_data(files, name, _ASKED | {"module_name": module})
         assert data is not None, f"{tool} has no data"
         found[tool] = json.loads(data)
     sys.stdout.write(json.dumps(found))

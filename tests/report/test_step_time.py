@@ -59,10 +59,10 @@ def test_a_roofline_a_bound_and_what_is_unknown_are_said(says):
     )
     *split, basis, unknown, note = plain(time, 200)
     assert split == [
-        "≥10 us  ██████████▓▓▓▓▓▓  compute 10 us · communication 0 us exposed, 4 us hidden",
-        "memory-bound 0 us · first step 12 us",
+        "≥10 us  ██████████▓▓▓▓▓▓  compute ~10 us · communication ~0 us exposed, ~4 us hidden",
+        "memory-bound ~0 us · first step ≥12 us",
     ]
-    assert re.findall("roofline|lower bound|no measurement", basis) == ["roofline", "lower bound", "no measurement"]
+    assert re.findall("roofline|lower bound|unknown accuracy", basis) == ["roofline", "lower bound", "unknown accuracy"]
     assert re.findall(r"\w \(.*?\)|\d more", unknown) == [
         *("a (2 times, 2 kB, 1.50 us)", "b (2 times, 2 kB, 1.50 us)", "c (2 times, 2 kB, 1.50 us)"),
         "1 more",

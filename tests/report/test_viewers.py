@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 from step_by_step import told
-from timeline_examples import CHOSEN, EVIL, LONG, hostile_text, timeline_of
+from timeline_examples import CHOSEN, EVIL, LONG, hostile_text, timeline_of, with_buffers
 
 import hloscope
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.analysis.vocabulary import Kind
+from hloscope.cost.counters import hbm_in_use
+from hloscope.cost.unrolled import Unrolled
 from hloscope.profiles.reading import read_profile
 
 HERE = Path(__file__).parent
@@ -216,3 +218,16 @@ def test_hostile_text_is_text_in_perfetto(tmp_path):
     )
     assert names[0] == [LONG]
     assert said == [[f"/src/{EVIL}.py:3"], [f"jit(f)/{EVIL}"]]
+
+
+@pytest.mark.long
+@needs("xprof")
+def test_xprof_draws_what_is_taken_of_hbm(tmp_path):
+    path = next(path for path in CHOSEN if path.name.startswith("mixture_of_experts"))
+    found = with_buffers(hloscope.analyze(path, slice="v5e:2x4")).timeline()
+    found.save(tmp_path, "xplane")
+    events = asked("in_xprof.py", tmp_path, "trace_viewer@")["trace_viewer@"]["traceEvents"]
+    (counter,) = (one for one in events if one["ph"] == "C" and one["name"] == "HBM in use")
+    expected = list(hbm_in_use(Unrolled(found)))
+    assert [value for _, value in counter["entries"]] == [one.value for one in expected]
+    assert [at for at, _ in counter["entries"]] == pytest.approx([one.at_us for one in expected], abs=1e-3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -133,8 +132,9 @@ def test_its_names_say_that_it_is_predicted(tmp_path):
     found = timeline_of(CHOSEN[0])
     (said,) = found.save(tmp_path, "xplane")
     (file,) = tmp_path.rglob("*.pb")
-    assert file.relative_to(tmp_path) == Path(
-        "plugins/profile/predicted_jit_mixture_of_experts_v5e-2x4/predicted_by_hloscope.xplane.pb"
+    assert re.fullmatch(
+        r"plugins/profile/predicted_jit_mixture_of_experts_v5e-2x4_[0-9a-f]{8}/predicted_by_hloscope\.xplane\.pb",
+        str(file.relative_to(tmp_path)),
     )
     assert said == f"{tmp_path} is written: XProf opens it"
     plane = plane_of(file.read_bytes())
@@ -142,6 +142,17 @@ def test_its_names_say_that_it_is_predicted(tmp_path):
     assert str(stats["predicted_by"]).startswith("hloscope ")
     assert (stats["device_type_string"], stats["slice"], stats["has_megacore"]) == ("TPU v5 Lite", "v5e:2x4", 0)
     assert stats["peak_teraflops_per_second"] == pytest.approx(197, rel=0.01)
+
+
+def test_each_program_has_a_run_of_its_own_and_replaces_only_that(tmp_path):
+    text = CHOSEN[0].read_text()
+    changed = text.replace('"estimated_cycles":"', '"estimated_cycles":"1', 1)
+    for program in (text, changed, text):
+        (tmp_path / "step.hlo").write_text(program)
+        hloscope.timeline(tmp_path / "step.hlo", slice="v5e:2x4").save(tmp_path, "xplane")
+    runs = list(tmp_path.glob("plugins/profile/*"))
+    assert len(runs) == len(list(tmp_path.rglob("*.xplane.pb"))) == 2
+    assert all(run.name.startswith("predicted_jit_mixture_of_experts_v5e-2x4_") for run in runs)
 
 
 def test_operations_are_of_the_kinds_that_xprof_groups_by():
@@ -182,10 +193,9 @@ def test_what_was_measured_is_read_rather_than_what_was_predicted(tmp_path):
     found = timeline_of(CHOSEN[0])
     found.save(tmp_path, "xplane")
     (predicted,), (note,) = profile_files(tmp_path)
-    assert (
-        note
-        == "predicted_jit_mixture_of_experts_v5e-2x4 is a prediction that hloscope wrote: nothing in it was measured"
-    )
+    run = predicted.parent.name
+    assert run.startswith("predicted_jit_mixture_of_experts_v5e-2x4_")
+    assert note == f"{run} is a prediction that hloscope wrote: nothing in it was measured"
     measured = tmp_path / "plugins/profile/2026_11_25_08_00_00/host.xplane.pb"
     measured.parent.mkdir()
     measured.write_bytes(predicted.read_bytes())

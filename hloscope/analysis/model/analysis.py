@@ -155,7 +155,9 @@ class Analysis(Shown, Evident):
         return found
 
     @front_door
-    def graph(self, *, computation: str | None = None, around: str | None = None, hops: int = 3) -> ProgramGraph:
+    def graph(
+        self, *, computation: str | None = None, around: str | None = None, hops: int | None = None
+    ) -> ProgramGraph:
         """The compiled program, or a part of it, as a graph: what needs what, and what is on the critical path.
 
         Example:
@@ -164,7 +166,7 @@ class Analysis(Shown, Evident):
         Args:
             computation: One HLO computation; by default all that run in a step, but not what stays inside fusions.
             around: An instruction's name: only what is near it.
-            hops: How many edges away from there.
+            hops: How many edges away from there; 3 by default.
 
         Raises:
             HloscopeError: The analysis was read from a document or made in another process, or there is no such

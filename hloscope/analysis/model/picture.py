@@ -7,7 +7,8 @@ from importlib import import_module
 from pathlib import Path
 
 from hloscope.errors import Helpful, HloscopeError
-from hloscope.outputs import check_report_file
+from hloscope.given import named_path
+from hloscope.outputs import check_report_file, write_text
 from hloscope.python_words import front_door
 from hloscope.shown import Fixed, one_line
 
@@ -53,7 +54,7 @@ class Picture(Fixed, Helpful):
         Raises:
             HloscopeError: It has another ending, or cannot be written.
         """
-        file = Path(path)
+        file = named_path("path", path, example='path="picture.svg"')
         if file.suffix not in (".svg", ".txt"):
             raise HloscopeError(
                 f"a picture cannot be saved as {file.name}",
@@ -61,7 +62,4 @@ class Picture(Fixed, Helpful):
                 fix=f"name it {file.stem}.svg",
             )
         check_report_file(file)
-        try:
-            file.write_text((self._repr_svg_() if file.suffix == ".svg" else self.text) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise HloscopeError(f"the picture cannot be written to {file}", why=error.strerror) from error
+        write_text(self._repr_svg_() if file.suffix == ".svg" else self.text, file, "the picture")

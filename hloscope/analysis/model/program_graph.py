@@ -8,6 +8,7 @@ from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hloscope.analysis.vocabulary import Bound
 from hloscope.documents import SCHEMA, Schema, read
 from hloscope.python_words import front_door
 from hloscope.shown import Brief, Shown, one_line
@@ -41,13 +42,16 @@ class GraphNode(Brief):
         line: 1-based line in the HLO text.
         opcode: What it does, as printed.
         shape: Its result on one device, without layouts.
-        bytes: Logical bytes of its result on one device; None when not known.
+        bytes: Logical bytes of its result on one device, at most where dimensions are dynamic; None when not known.
         collective: The kind of collective that it starts; None where it starts none.
         axes: The mesh axes that this runs over; None where it starts none, or they are not known.
         wire_bytes: Bytes that one device sends in it per execution; None where it starts none, or that is not known.
         time_us: How long it takes, each time: of a transfer alone, of all else on the core; None when not priced, and
             of what runs other computations.
+        bound: How this time relates to the truth, apart from the error of the model, and with it the bytes of a
+            collective: `unknown` of an operation that is priced without knowing what it does.
         executions: How often it runs in one step; None when not known.
+        executions_bound: How that relates to the truth.
         is_critical: Whether it is on the step's critical path; False too where that is not known.
         op_name: XLA's `op_name`.
         source: Where it was written, such as `moe.py:31 in expert`; None when not known.
@@ -64,7 +68,9 @@ class GraphNode(Brief):
     axes: tuple[str, ...] | None = None
     wire_bytes: int | None = None
     time_us: float | None = None
+    bound: Bound = Bound.EXACT
     executions: int | None = None
+    executions_bound: Bound = Bound.EXACT
     is_critical: bool = False
     op_name: str | None = None
     source: str | None = None
@@ -108,6 +114,7 @@ class ProgramGraph(Shown):
         nodes: The instructions, in the order of the text.
         edges: What goes from one to another.
         critical_path_us: How long the instructions on the critical path take together, per step; None when not known.
+        bound: How that relates to the truth, apart from the error of the model.
         notes: Assumptions, one sentence each.
     """
 
@@ -119,6 +126,7 @@ class ProgramGraph(Shown):
     nodes: tuple[GraphNode, ...]
     edges: tuple[GraphEdge, ...]
     critical_path_us: float | None = None
+    bound: Bound = Bound.EXACT
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:

@@ -130,6 +130,12 @@ class StepTime(Brief):
         unknown_us = sum(operation.time_us for operation in self.unknown_operations)
         return bool(self.unknown_operations) and unknown_us >= _UNKNOWN_SHARE * self.step_us
 
+    @property
+    def has_range(self) -> bool:
+        """Whether the step likely takes between `least_us` and `most_us`: not where a part of it is unknown."""
+        is_whole = not self.unpriced_kernels and self.bound in (Bound.EXACT, Bound.AT_MOST)
+        return is_whole and self.least_us < self.most_us
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "least_us", max(self.step_us - hypot(*(use.less_us for use in self.rules)), 0.0))
         object.__setattr__(self, "most_us", self.step_us + hypot(*(use.more_us for use in self.rules)))

@@ -92,6 +92,10 @@ class Interval(Brief):
         flops: Of an operation of the core its multiply-adds, two each; None of all else, and where nothing tells.
         moved_bytes: Bytes that an operation of the core reads and writes of HBM, at the least; that a copy moves; that
             one device sends in a collective. None of waits, and where nothing tells.
+        bound: How its time relates to the truth, apart from the error of the model, and with it the bytes of a
+            collective: `unknown` of an operation that is priced without knowing what it does.
+        live_bytes: Bytes of HBM that buffers take while the core is at it, arguments, outputs and constants included;
+            None of what runs beside the core or runs other computations, and where no buffer assignment is known.
     """
 
     name: str | None
@@ -110,6 +114,8 @@ class Interval(Brief):
     done_us: float | None = None
     flops: int | None = None
     moved_bytes: int | None = None
+    bound: Bound = Bound.EXACT
+    live_bytes: int | None = None
 
     @property
     def time_us(self) -> float:
@@ -126,14 +132,18 @@ class TimedComputation(Brief):
         executions: How often the core runs it in one step; 0 for branches that are not taken, and for what runs on
             another thread.
         executions_beside: How often another thread runs it, of which `core` in its intervals then speaks.
+        executions_bound: How both relate to the truth.
         time_us: How long one execution takes.
+        bound: How that relates to the truth, apart from the error of the model.
         intervals: What runs when, by when it begins. Those of the core follow each other without gap or overlap.
     """
 
     name: str
     executions: int
     executions_beside: int
+    executions_bound: Bound = Bound.EXACT
     time_us: float
+    bound: Bound = Bound.EXACT
     intervals: tuple[Interval, ...]
 
 

@@ -19,6 +19,7 @@ from hloscope.report.html.excerpts import excerpt_of
 from hloscope.report.html.privacy import Privacy, files_of
 from hloscope.report.pages import page_named
 from hloscope.report.parts import dearest_of
+from hloscope.report.price import unknown_accuracy
 from hloscope.report.trials import labelled
 from hloscope.why.explanation import Explanation, alike, explain
 
@@ -44,6 +45,7 @@ def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
         "analysis": document,
         "timeline": None if timeline is None else _but_for(document, plain(timeline)),
         "no_timeline": missing,
+        "inaccurate": None if analysis.time is None else unknown_accuracy(analysis.time),
         "first": [_costly(one) for one in dearest_of(analysis)],
         "explained": list(_explained(analysis, sources)),
         "peak_parts": list(_parts_at_peak(analysis)),

@@ -7,19 +7,14 @@ from dataclasses import dataclass
 from itertools import product
 from math import log2
 
-from hloscope.analysis.model import ArrayFact, IntermediateFact, Mesh
-from hloscope.analysis.shards import Grid, Shards, shards_of
+from hloscope.analysis.shards import Grid, Shards
 from hloscope.report.pictures import svg
 from hloscope.report.pictures.words import (
-    COUNTED_WORDS,
     WAYS_TO_FIT,
     Holders,
     bounds_words,
-    cut_words,
+    described,
     heading,
-    ids_words,
-    mesh_words,
-    on_each_device,
     ranges,
     remarks,
     shown_places,
@@ -31,19 +26,6 @@ _WIDTH, _HEIGHT = 460.0, 220.0
 _GAP = 26.0
 _LINE_HEIGHT = 17.0
 _LAYERS, _LAYER_STEP = 2, 4.0
-
-
-def array_svg(
-    array: ArrayFact | IntermediateFact, mesh: Mesh | None, *, device_ids: Sequence[int] | None = None
-) -> str:
-    """An array cut into its shards, with who holds each, as an SVG element for a page or a file.
-
-    Args:
-        array: Its shapes and its sharding.
-        mesh: The user's mesh.
-        device_ids: The device of each partition, where it is known.
-    """
-    return shards_svg(shards_of(array, mesh, device_ids=device_ids))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +61,7 @@ class _Line:
 
 
 def shards_svg(shards: Shards) -> str:
-    """An array cut into its shards, as `array_svg` draws it."""
+    """An array cut into its shards, with who holds each, as an SVG element for a page or a file."""
     return svg.written(shards_picture(shards))
 
 
@@ -94,18 +76,18 @@ def shards_picture(shards: Shards, wrong: Collection[int] = ()) -> svg.Element:
         return _unknown(shards)
     grid = shards.grid()
     detail, columns = _fitting(shards, grid)
-    head = list(_head(shards, grid))
+    head = [heading(shards), *described(shards, grid)]
     top = _MARGIN + _LINE_HEIGHT * (len(head) + 1) + 10
     rows = _line(shown_places(len(grid.holders)), top, _height(shards, grid), _LEAST_ROW)
     width = max(columns.end + _MARGIN + _LAYERS * _LAYER_STEP, 560)
     marked = [f"✗: elements are wrong on {ranges(sorted(wrong))}."] if wrong else []
-    said = [*marked, *remarks(shards, grid), ids_words(shards), *([COUNTED_WORDS] if detail == Holders.COUNTED else [])]
+    said = [*marked, *remarks(shards, grid, detail)]
     notes = [line for remark in said for line in svg.wrapped(remark, width - 2 * _MARGIN)]
     bottom = rows.end + _LAYERS * _LAYER_STEP + 8
     root = svg.picture(
         width,
         bottom + _LINE_HEIGHT * len(notes) + _MARGIN,
-        f"{shards.name}, {heading(shards)}, {shards.sharding}",
+        f"{shards.name}, {head[0].replace('  ', ', ')}",
         " ".join([*head[1:], *said]),
     )
     _draw_head(root, shards, head, width)
@@ -115,16 +97,6 @@ def shards_picture(shards: Shards, wrong: Collection[int] = ()) -> svg.Element:
     for index, note in enumerate(notes):
         svg.label(root, _MARGIN, bottom + _LINE_HEIGHT * (index + 0.7), note, opacity="0.8")
     return root
-
-
-def _head(shards: Shards, grid: Grid) -> Iterator[str]:
-    """The lines above the drawing; the first one is the name's."""
-    yield f"{heading(shards)}  {shards.sharding}"
-    yield f"on {mesh_words(shards)}: {on_each_device(shards)}" if shards.axis_sizes else on_each_device(shards)
-    if grid.rows is not None:
-        yield f"↓ {cut_words(shards, grid.rows)}"
-    if grid.columns is not None:
-        yield f"→ {cut_words(shards, grid.columns)}"
 
 
 def _draw_head(root: svg.Element, shards: Shards, head: Sequence[str], width: float) -> None:
@@ -253,7 +225,7 @@ def _draw_bounds(root: svg.Element, shards: Shards, grid: Grid, rows: _Line, col
 def _unknown(shards: Shards) -> svg.Element:
     """An array of which nobody can tell who holds what: an empty outline that says so."""
     why = f"who holds what is not known: {shards.why_unknown}"
-    head = [f"{heading(shards)}  {shards.sharding or 'unknown sharding'}", on_each_device(shards)]
+    head = [heading(shards), *described(shards, None, with_mesh=False)]
     root = svg.picture(560, 140, f"{shards.name}, {head[0]}", f"{head[1]}; {why}")
     _draw_head(root, shards, head, 560)
     svg.box(root, (_MARGIN, 56), (532, 64), fill="none", stroke_dasharray="5 4", stroke_opacity=0.7)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
 from rich.text import Text
 
-from hloscope.analysis.model import ArrayFact, IntermediateFact, Mesh
-from hloscope.analysis.shards import Grid, Shards, shards_of
-from hloscope.report.layout import LEAST_WIDTH, drawn, fold, hanging
+from hloscope.analysis.shards import Grid, Shards
+from hloscope.report.layout import fold, hanging
 from hloscope.report.pictures.words import (
-    COUNTED_WORDS,
     WAYS_TO_FIT,
     Holders,
     bounds_words,
-    cut_words,
+    described,
     heading,
-    ids_words,
-    mesh_words,
-    on_each_device,
     remarks,
     shown_places,
 )
@@ -31,49 +26,24 @@ _ROOMY = 9
 _PADDED = "░"
 
 
-def array_text(
-    array: ArrayFact | IntermediateFact,
-    mesh: Mesh | None,
-    *,
-    device_ids: Sequence[int] | None = None,
-    width: int = 100,
-    colour: bool = False,
-) -> str:
-    """An array cut into its shards, with who holds each, in box characters.
-
-    Args:
-        array: Its shapes and its sharding.
-        mesh: The user's mesh.
-        device_ids: The device of each partition, where it is known.
-        width: Columns.
-        colour: Whether ANSI colours are understood.
-    """
-    lines = shards_lines(shards_of(array, mesh, device_ids=device_ids), max(width, LEAST_WIDTH))
-    return drawn(lines, width, colour)
-
-
 def shards_lines(shards: Shards, width: int, *, alone: bool = True) -> Iterator[Text]:
-    """An array cut into its shards, as `array_text` draws it.
+    """An array cut into its shards, with who holds each, in box characters.
 
     Args:
         shards: The array.
         width: Columns.
         alone: Whether nothing else says what the mesh is and what numbers mean.
     """
-    title = Text.assemble((shards.name, "bold"), f"  {heading(shards)}  {shards.sharding or 'unknown sharding'}")
-    yield from hanging(title, width)
-    mesh = f"on {mesh_words(shards)}: " if shards.axis_sizes and alone else ""
-    yield from hanging(Text(mesh + on_each_device(shards), style="dim"), width)
-    if shards.why_unknown is not None:
+    grid = None if shards.why_unknown is not None else shards.grid()
+    yield from hanging(Text.assemble((shards.name, "bold"), f"  {heading(shards)}"), width)
+    for words in described(shards, grid, with_mesh=alone):
+        yield from hanging(Text(words, style="dim"), width)
+    if grid is None:
         yield from fold(Text(f"Who holds what is not known: {shards.why_unknown}.", style="yellow"), width)
         return
-    grid = shards.grid()
-    for arrow, dimension in (("↓", grid.rows), ("→", grid.columns)):
-        if dimension is not None:
-            yield from hanging(Text(f"{arrow} {cut_words(shards, dimension)}", style="dim"), width)
     box = _fitting(shards, grid, width)
     yield from box.lines()
-    for remark in (*remarks(shards, grid), *([ids_words(shards)] if alone else []), *box.remarks()):
+    for remark in remarks(shards, grid, box.detail, with_mesh=alone):
         yield from hanging(Text(remark, style="dim"), width)
 
 
@@ -122,11 +92,6 @@ class _Box:
         """Letters of the longest word above a column."""
         return max(len(self._bounds(self.grid.columns, column or 0)) for column in self.columns)
 
-    def remarks(self) -> Iterator[str]:
-        """What the labels mean."""
-        if self.detail >= Holders.COUNTED:
-            yield COUNTED_WORDS
-
     def _header(self) -> Iterator[Text]:
         """Which elements each column holds, where there is room for it."""
         if 0 < self.longest_header() <= self.cell:
@@ -151,12 +116,20 @@ class _Box:
     def _cell(self, row: int | None, column: int | None) -> Text:
         if row is None or column is None:
             return Text((_GAP if row is not None or column is None else "⋮").center(self.cell))
-        fill = _PADDED if self.shards.is_padded_at(self.grid, row, column) else " "
-        label = self._holders(row, column).label(self.detail)
-        return Text(_blank_around(label, self.cell).center(self.cell, fill), style=_TINTS[(row + column) % 2])
+        label = _blank_around(self._holders(row, column).label(self.detail), self.cell)
+        hatched = _hatched(label, self.cell, self.shards.padded_share_at(self.grid, row, column))
+        return Text(hatched, style=_TINTS[(row + column) % 2])
 
     def _holders(self, row: int, column: int) -> Holders:
         return Holders(devices=self.grid.holders[row][column], are_addends=self.shards.holders_are_addends)
+
+
+def _hatched(label: str, room: int, padded_share: float) -> str:
+    """A label in the middle of a cell, whose end is hatched by the share that is padding: all of it only by all."""
+    columns = room if padded_share == 1 else min(max(round(padded_share * room), padded_share > 0), room - 1)
+    left = (room - len(label)) // 2
+    blanks = " " * (room - columns) + _PADDED * columns
+    return blanks[:left] + label + blanks[left + len(label) :]
 
 
 def _blank_around(label: str, room: int) -> str:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hloscope.analysis.model.program_graph import EdgeKind, GraphNode, ProgramGraph
+from hloscope.analysis.vocabulary import Bound
 from hloscope.errors import NotationError
 from hloscope.report.escaping import plain_line
 from hloscope.report.pictures import svg
 from hloscope.report.pictures.layers import Layers, laid_out
-from hloscope.units import format_bytes, format_time
+from hloscope.report.words import BOUNDS_WORDS
+from hloscope.units import format_bytes, format_time, plural
 
 MOST_NODES = 400
 _BOX, _GAP = (178.0, 46.0), (16.0, 40.0)
 _MARGIN, _LINE_HEIGHT = 14.0, 17.0
 _LEAST_WIDTH = 560.0
+_LEGEND = "Filled: collectives. Thick: the critical path. Dashed: into and out of computations that are called."
 
 
 def graph_svg(found: ProgramGraph) -> str:
@@ -48,7 +51,10 @@ def graph_picture(found: ProgramGraph) -> svg.Element:
     left = min((x - reach(each) for each, x in layers.x.items()), default=0.0) - _MARGIN
     right = max((x + reach(each) for each, x in layers.x.items()), default=0.0) + _MARGIN
     width, top = max(right - left, _LEAST_WIDTH), _MARGIN + 3 * _LINE_HEIGHT
-    height = top + len(layers.rows) * (_BOX[1] + _GAP[1]) - _GAP[1] + 2 * _LINE_HEIGHT + _MARGIN
+    bounds = {bound for node in found.nodes for bound in (node.bound, node.executions_bound)}
+    legend = [_LEGEND, *(words for bound, words in BOUNDS_WORDS.items() if bound in bounds)]
+    rows_end = top + len(layers.rows) * (_BOX[1] + _GAP[1]) - _GAP[1]
+    height = rows_end + (1 + len(legend)) * _LINE_HEIGHT + _MARGIN
     title, said = f"{found.target}, {found.part}", _said(found)
     root = svg.picture(width, height, title, said)
     svg.label(root, _MARGIN, _MARGIN + 6, svg.cut_to(title, width - 2 * _MARGIN, 14), size=14, font_weight="bold")
@@ -61,16 +67,17 @@ def graph_picture(found: ProgramGraph) -> svg.Element:
     _draw_edges(root, found, layers, places)
     for node in found.nodes:
         _draw_node(root, node, places[node.id])
-    legend = "Filled: collectives. Thick: the critical path. Dashed: into and out of computations that are called."
-    svg.label(root, _MARGIN, height - _MARGIN, svg.cut_to(legend, width - 2 * _MARGIN), opacity=0.8)
+    for index, words in enumerate(legend):
+        y = rows_end + _LINE_HEIGHT * (index + 2)
+        svg.label(root, _MARGIN, y, svg.cut_to(words, width - 2 * _MARGIN), opacity=0.8)
     return root
 
 
 def _said(found: ProgramGraph) -> str:
-    path = (
-        "" if found.critical_path_us is None else f"; critical path of the step {format_time(found.critical_path_us)}"
-    )
-    return f"{len(found.nodes):,} instructions, {len(found.edges):,} edges{path}"
+    size = f"{plural(len(found.nodes), 'instruction')}, {plural(len(found.edges), 'edge')}"
+    if found.critical_path_us is None:
+        return size
+    return f"{size}; critical path of the step {found.bound.marked(format_time(found.critical_path_us))}"
 
 
 def _draw_edges(
@@ -127,10 +134,26 @@ def _draw_node(root: svg.Element, node: GraphNode, place: tuple[float, float]) -
 
 def _facts(node: GraphNode) -> list[str]:
     moved = [] if node.collective is None else [f"over {','.join(node.axes)}"] if node.axes else ["over unknown axes"]
-    size = node.bytes if node.collective is None else node.wire_bytes
-    often = f" ×{node.executions:,}" if (node.executions or 1) > 1 else ""
-    time = [often.strip()] if node.time_us is None else [format_time(node.time_us) + often]
-    return [fact for fact in (*moved, format_bytes(size), *time) if fact]
+    often = f" ×{node.executions_bound.marked(f'{node.executions:,}')}" if runs_often(node) else ""
+    time = often.strip() if node.time_us is None else node.bound.marked(format_time(node.time_us)) + often
+    return [fact for fact in (*moved, sent_words(node) if moved else _made_words(node), time) if fact]
+
+
+def sent_words(node: GraphNode) -> str:
+    """Bytes that one device sends in a collective, with their bound: `≤822 MB`."""
+    sent = format_bytes(node.wire_bytes)
+    return sent if node.wire_bytes is None else node.bound.marked(sent)
+
+
+def _made_words(node: GraphNode) -> str:
+    """Bytes of a result, at most where dimensions are dynamic."""
+    made = format_bytes(node.bytes)
+    return Bound.AT_MOST.marked(made) if node.bytes is not None and "<=" in node.shape else made
+
+
+def runs_often(node: GraphNode) -> bool:
+    """Whether it runs several times in a step, or may."""
+    return node.executions is not None and (node.executions > 1 or node.executions_bound is not Bound.EXACT)
 
 
 def _spoken(node: GraphNode) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.placed import PlacedMesh
 from hloscope.report.layout import hanging
 from hloscope.report.pictures.meshes import mesh_words
 from hloscope.report.pictures.words import shown_places
+from hloscope.report.words import BOUNDS_WORDS
 
 _MOST_PLANES = 6
 _BUSY_WORDS = "Bold links (━ ┃) carry something each step, thin ones nothing."
@@ -72,6 +74,8 @@ def _is_busy(placed: PlacedMesh, place: tuple[int, int, int], axis: int) -> bool
 
 def _legend(placed: PlacedMesh) -> Iterator[str]:
     if placed.traffic is not None and placed.traffic.link_bytes.any():
-        yield _BUSY_WORDS
+        is_exact = placed.traffic.bound is Bound.EXACT
+        yield _BUSY_WORDS if is_exact else f"{_BUSY_WORDS[:-1]} that is known."
+        yield from () if is_exact else (BOUNDS_WORDS[placed.traffic.bound],)
     if placed.torus.wraparound[0] and placed.torus.shape[0] > 2:
         yield _ROUND_WORDS

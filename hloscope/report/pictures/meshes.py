@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.link_traffic import LinkTraffic
 from hloscope.cost.placed import PlacedAxis, PlacedMesh
 from hloscope.hardware.devices import SliceDevice
@@ -13,7 +14,8 @@ from hloscope.hardware.torus import Torus
 from hloscope.report.escaping import plain_line
 from hloscope.report.pictures import svg
 from hloscope.report.pictures.words import shown_places
-from hloscope.units import format_bytes, plural
+from hloscope.report.words import BOUNDS_WORDS
+from hloscope.units import plural
 
 _MARGIN, _LINE_HEIGHT = 14.0, 17.0
 _ROW_WIDTH, _LEAST_WIDTH = 900.0, 620.0
@@ -222,16 +224,18 @@ def _axis_words(placed: PlacedMesh, axis: PlacedAxis) -> str:
 def _traffic_words(traffic: LinkTraffic) -> str:
     """`busiest links per step: x+ 12.6 MB, x- 12.6 MB`."""
     links = [
-        f"{_TORUS_AXES[axis]}{sign} {format_bytes(traffic.busiest_bytes(axis, direction))}"
+        f"{_TORUS_AXES[axis]}{sign} {traffic.words(traffic.busiest_bytes(axis, direction))}"
         for axis, size in enumerate(traffic.torus.shape)
         if size > 1
         for direction, sign in enumerate("+-")
         if traffic.busiest_bytes(axis, direction) > 0
     ]
-    dcn = [f"DCN {format_bytes(traffic.host_bytes)} from the busiest host"] if traffic.host_bytes else []
+    dcn = [f"DCN {traffic.words(traffic.host_bytes)} from the busiest host"] if traffic.host_bytes else []
     said = ", ".join([*links, *dcn])
-    bound = f" ({traffic.bound})" if traffic.bound != "exact" else ""
-    return f"busiest links each step{bound}: {said}" if said else f"nothing crosses the links{bound}"
+    if said:
+        return f"busiest links each step: {said}"
+    is_known = traffic.bound in (Bound.EXACT, Bound.AT_MOST)
+    return "nothing crosses the links" if is_known else "nothing is known to cross the links"
 
 
 def _planes(placed: PlacedMesh, scale: _Scale, top: float) -> tuple[list[_Plane], float, float]:
@@ -356,7 +360,7 @@ def _draw_links(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Pl
             step = stub
         _draw_line(group, begin, step, style)
         if scale.has_labels and axis < 2 and not is_last and placed.traffic is not None:
-            _label_link(group, begin, step, max(placed.traffic.bytes_between(chip, axis)), at_the_side=x == columns - 1)
+            _label_link(group, begin, step, placed.traffic, (chip, axis), at_the_side=x == columns - 1)
 
 
 def _draw_line(
@@ -384,29 +388,38 @@ def _link_words(placed: PlacedMesh, chip: int, axis: int, leads_round: bool) -> 
     if placed.traffic is None:
         return f"{where}{round_}"
     up, down = placed.traffic.bytes_between(chip, axis)
-    return f"{where}{round_}: {format_bytes(up)} there and {format_bytes(down)} back each step"
+    return f"{where}{round_}: {placed.traffic.words(up)} there and {placed.traffic.words(down)} back each step"
 
 
 def _label_link(
-    parent: svg.Element, begin: tuple[float, float], step: tuple[float, float], most: float, *, at_the_side: bool
+    parent: svg.Element,
+    begin: tuple[float, float],
+    step: tuple[float, float],
+    traffic: LinkTraffic,
+    link: tuple[int, int],
+    *,
+    at_the_side: bool,
 ) -> None:
     """What crosses a link in its busier direction, beside it."""
+    most = max(traffic.bytes_between(*link))
     if most == 0:
         return
+    words = traffic.words(most)
     middle = begin[0] + step[0] / 2, begin[1] + step[1] / 2
     if step[1] == 0:
-        svg.label(parent, middle[0], middle[1] - 8, format_bytes(most), anchor="middle", size=9)
+        svg.label(parent, middle[0], middle[1] - 8, words, anchor="middle", size=9)
     elif at_the_side:
-        svg.label(parent, middle[0] - 8, middle[1] + 3, format_bytes(most), anchor="end", size=9)
+        svg.label(parent, middle[0] - 8, middle[1] + 3, words, anchor="end", size=9)
     else:
-        svg.label(parent, middle[0] + 8, middle[1] + 3, format_bytes(most), size=9)
+        svg.label(parent, middle[0] + 8, middle[1] + 3, words, size=9)
 
 
 def _draw_other_slices(root: svg.Element, placed: PlacedMesh, top: float) -> None:
     """The slice that is drawn, joined to the others over DCN."""
     count, width, height, between = placed.slice.slice_count, 190, 26, 150
     others = "slice 1, just as this" if count == 2 else f"slices 1 to {count - 1}, just as this"
-    moved = 0.0 if placed.traffic is None else placed.traffic.host_bytes
+    traffic = placed.traffic
+    moved = 0.0 if traffic is None else traffic.host_bytes
     group = svg.add(root, "g")
     for x, words in ((_MARGIN, "slice 0, drawn above"), (_MARGIN + width + between, others)):
         svg.box(group, (x, top), (width, height), rx=3, fill=svg.TINT, fill_opacity=0.22, stroke_opacity=0.8)
@@ -415,7 +428,7 @@ def _draw_other_slices(root: svg.Element, placed: PlacedMesh, top: float) -> Non
     if moved:
         style = {**style, "stroke": svg.TINT, "stroke_width": 4}
     _draw_line(group, (_MARGIN + width, top + height / 2), (between, 0.0), style)
-    said = f"DCN {format_bytes(moved)} a host" if moved else "DCN"
+    said = f"DCN {traffic.words(moved)} a host" if traffic is not None and moved else "DCN"
     svg.label(group, _MARGIN + width + between / 2, top + height / 2 - 6, said, anchor="middle", size=10)
 
 
@@ -459,7 +472,13 @@ def _remarks(sheet: _Sheet) -> Iterator[str]:
     """What the drawing means, and what is not on it."""
     placed = sheet.placed
     if placed.traffic is not None and placed.traffic.link_bytes.any():
-        yield "The wider a link, the more crosses it in a step, in its busier direction; over dotted ones nothing does."
+        known = "" if placed.traffic.bound is Bound.EXACT else " that is known"
+        yield (
+            "The wider a link, the more crosses it in a step, in its busier direction; "
+            f"over dotted ones nothing{known} does."
+        )
+        if placed.traffic.bound is not Bound.EXACT:
+            yield BOUNDS_WORDS[placed.traffic.bound]
         yield "Bytes on links are those of arrays as they lie in memory, with the padding of their tiles."
     if any(placed.torus.wraparound):
         yield "Ends that stick out lead round to the other side."

@@ -200,7 +200,8 @@ def _price_words(one: Analysis | Unpriced) -> str:
         return f"{_slice_name(one)}: not priced"
     time = one.time
     step = time.bound.marked(format_time(time.step_us))
-    return f"{_slice_name(one)}: {step} ({format_time_range(time.least_us, time.most_us)})"
+    between = f" ({format_time_range(time.least_us, time.most_us)})" if time.has_range else ""
+    return f"{_slice_name(one)}: {step}{between}"
 
 
 def _draw_price(root: svg.Element, one: Analysis | Unpriced, y: float, at: Callable[[float], float]) -> None:
@@ -219,7 +220,7 @@ def _draw_price(root: svg.Element, one: Analysis | Unpriced, y: float, at: Calla
         lines = svg.hatch(computed, y, waited - computed, _BAR)
         svg.add(group, "path", text=None, d=lines, stroke=svg.LINE, stroke_opacity=0.8, fill="none")
     most = at(time.most_us)
-    if time.least_us < time.most_us and not time.unpriced_kernels:
+    if time.has_range:
         _draw_range(group, at(time.least_us), most, y + _BAR + 4)
     words = f"{time.bound.marked(format_time(time.step_us))}, {format_time(time.exposed_us)} exposed"
     svg.label(group, max(end, most) + 8, y + _BAR * 0.68, words, size=11)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hloscope.analysis.model.timeline import Interval, TimedComputation, Timeline, Unit, WaitCause
+from hloscope.cost.unrolled import iterations_of, times_bound
 from hloscope.report.escaping import plain_line
 from hloscope.report.pictures import svg
 from hloscope.units import format_share, format_time
@@ -93,11 +94,12 @@ def _said(found: Timeline) -> Iterator[str]:
     shown = (f"{words} {_share(time_us, found)}" for words, time_us in parts if time_us > 0)
     yield ", ".join(shown)
     if found.hidden_us > 0:
-        yield f"collectives hidden behind other work: {format_time(found.hidden_us)}"
+        yield f"collectives hidden behind other work: {found.bound.of_part.marked(format_time(found.hidden_us))}"
 
 
 def _share(time_us: float, found: Timeline) -> str:
-    return f"{format_time(time_us)} ({format_share(time_us / found.step_us)})" if found.step_us > 0 else "0 us"
+    time = found.bound.of_part.marked(format_time(time_us))
+    return f"{time} ({format_share(time_us / found.step_us)})" if found.step_us > 0 else "0 us"
 
 
 def _strips(found: Timeline) -> Iterator[tuple[TimedComputation, str]]:
@@ -105,13 +107,15 @@ def _strips(found: Timeline) -> Iterator[tuple[TimedComputation, str]]:
     named = {computation.name: computation for computation in found.computations}
     if found.entry not in named:
         return
-    yield named[found.entry], f"one step, {format_time(found.step_us)}"
+    yield named[found.entry], f"one step, {found.bound.marked(format_time(found.step_us))}"
     inner = [computation for computation in found.computations if computation.name != found.entry]
     inner.sort(key=lambda computation: -computation.executions * computation.time_us)
     for computation in inner[:_MOST_LOOPS]:
         if computation.executions * computation.time_us > _LEAST_LOOP * found.step_us:
-            times = "once" if computation.executions == 1 else f"one of {computation.executions:,} times"
-            yield computation, plain_line(f"%{computation.name}, {times}, {format_time(computation.time_us)}")
+            count = computation.executions_bound.marked(f"{computation.executions:,}")
+            times = "once" if count == "1" else f"one of {count} times"
+            time = computation.bound.marked(format_time(computation.time_us))
+            yield computation, plain_line(f"%{computation.name}, {times}, {time}")
 
 
 def _lanes(computation: TimedComputation) -> list[Unit]:
@@ -187,9 +191,8 @@ def _words(interval: Interval) -> str:
     if interval.wait is not None:
         waited = f"%{interval.waits_for or (interval.collective or '').rpartition('/')[2] or interval.name}"
         name = f"waits {_WAITS[interval.wait]}{'' if interval.wait is WaitCause.LIMIT else f': {waited}'}"
-    times = min(
-        (run.times for run in interval.runs if run.times), default=0
-    )  # a condition runs once more than its body
-    often = f", {times:,} times" if times > 1 else ""
+    times = iterations_of(interval)
+    count = times_bound(interval).marked(f"{times:,}")
+    often = f", {count} times" if interval.runs and count not in ("0", "1") else ""
     along = f" along {' '.join(interval.links)}" if interval.links else ""
-    return plain_line(f"{name}{often}{along}, {format_time(interval.time_us)}")
+    return plain_line(f"{name}{often}{along}, {interval.bound.marked(format_time(interval.time_us))}")

@@ -16,7 +16,6 @@ MOST_SHOWN = 16
 """Pieces along a dimension that are drawn one by one."""
 _FIRST, _LAST = 4, 2
 _LONGEST_LIST = 30
-COUNTED_WORDS = "×4 stands for four devices."
 
 
 def shown_places(count: int, most: int = MOST_SHOWN) -> list[int | None]:
@@ -69,20 +68,20 @@ def ranges(values: Sequence[int]) -> str:
 
 
 def heading(shards: Shards) -> str:
-    """`bf16[8192,2048]`, the whole array."""
+    """`bf16[8192,2048]  P('X', None)`, the whole array and its sharding."""
     whole = "?" if shards.global_shape is None else ",".join(map(str, shards.global_shape))
-    return f"{shards.dtype}[{whole}]"
+    return f"{shards.dtype}[{whole}]  {shards.sharding or 'unknown sharding'}"
 
 
-def on_each_device(shards: Shards) -> str:
-    """`each device holds bf16[2048,2048], 8.4 MB`."""
+def described(shards: Shards, grid: Grid | None, *, with_mesh: bool = True) -> Iterator[str]:
+    """What a drawing stands under: the mesh, what each device holds, and the dimensions that are seen, a line each."""
+    sizes = " ".join(f"{name}={size}" for name, size in shards.axis_sizes.items())
+    mesh = plain_line(f"on mesh {sizes}: ") if sizes and with_mesh else ""
     size = format_bytes(array_bytes(shards.dtype, prod(shards.local_shape)))
-    return f"each device holds {shards.dtype}[{','.join(map(str, shards.local_shape))}], {size}"
-
-
-def mesh_words(shards: Shards) -> str:
-    """`mesh X=4 Y=2`."""
-    return plain_line("mesh " + " ".join(f"{name}={size}" for name, size in shards.axis_sizes.items()))
+    yield f"{mesh}each device holds {shards.dtype}[{','.join(map(str, shards.local_shape))}], {size}"
+    for arrow, dimension in (("↓", grid.rows), ("→", grid.columns)) if grid is not None else ():
+        if dimension is not None:
+            yield f"{arrow} {cut_words(shards, dimension)}"
 
 
 def cut_words(shards: Shards, dimension: int) -> str:
@@ -101,8 +100,8 @@ def bounds_words(shards: Shards, dimension: int, piece: int) -> str:
     return "{}:{}".format(*shards.cuts[dimension].bounds(piece))
 
 
-def remarks(shards: Shards, grid: Grid) -> Iterator[str]:
-    """What a picture does not show by itself, a sentence each."""
+def remarks(shards: Shards, grid: Grid, detail: int, *, with_mesh: bool = True) -> Iterator[str]:
+    """What a picture does not show by itself, and what its labels mean, a sentence each."""
     if shards.copied_over:
         over = ", ".join(map(shards.axis_words, shards.copied_over))
         yield f"{plural(shards.copies, 'copy').replace('copys', 'copies')} of everything: replicated over {over}."
@@ -119,6 +118,10 @@ def remarks(shards: Shards, grid: Grid) -> Iterator[str]:
         if cut.is_padded:
             padding = cut.pieces * cut.piece_size - cut.size
             yield f"Dimension {number} does not divide: {plural(padding, 'element')} of padding at its end (hatched)."
+    if with_mesh:
+        yield ids_words(shards)
+    if detail >= Holders.COUNTED:
+        yield "×4 stands for four devices."
 
 
 def ids_words(shards: Shards) -> str:

@@ -8,8 +8,10 @@ import re
 from dataclasses import replace
 
 import pytest
+from bounded_examples import BRANCH, LOOP, ONCE, analysis_of
 from pages import CHROMIUM, UNFOLD_ALL, Shown, chromium
 from report_examples import FULL, GATHER
+from timeline_examples import with_buffers
 
 import hloscope
 from hloscope.analysis.model import Mesh
@@ -128,6 +130,43 @@ def test_figures_that_are_not_exact_say_so(shown):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("text", "mark", "parts"), [(LOOP, "~", "~"), (BRANCH, "≤", "~"), (ONCE, "", "")])
+def test_bounds_are_marked_wherever_they_are_shown(shown, text, mark, parts):
+    found = analysis_of(text)
+    page = shown(found)
+    figures = check_figures(page, documents_of(found), least=20)
+    sums = {one["field"]: one["text"] for one in figures if "sum" in one}
+    assert sums["wire_bytes_per_step"] == f"{mark}6.14 kB"
+    assert sums["time_us"] == sums["exposed_us"] == f"{mark}6.52 us"
+    told = {one["of"]: one["text"] for one in figures if "of" in one}
+    assert told["0.timeline.waits.collective_us"] == f"{parts}6.52 us"
+    assert f"{mark}6.52 us exposed" in page.inner_text(".first")
+    assert f"{mark}6.52 us" in page.inner_text("details:has([aria-label^='The longest waits'])")
+    assert f"busiest links each step: x+ {mark}3.07 kB" in page.text_content("#mesh")
+    assert ("within the error of the cost model" in page.inner_text("#summary")) is (mark != "~")
+    assert ("of unknown accuracy" in page.inner_text("#summary")) is (mark == "~")
+
+
+def test_a_computation_of_the_timeline_says_how_often_it_runs(shown):
+    page = shown(analysis_of(LOOP))
+    page.click("text=Open %w")
+    assert page.inner_text(".crumbs") == "the step › body, ~1 time"
+
+
+def test_changes_keep_their_bounds_and_large_ones_are_factors(shown):
+    once = analysis_of(ONCE)
+
+    def changes_to(text):
+        page = shown(hloscope.diff(once, analysis_of(text)))
+        return [row.inner_text().split("\t")[-1] for row in page.query_selector_all("table.measured tbody tr")]
+
+    sent, *_, step = changes_to(LOOP)
+    assert (sent, step) == ("unknown", "unknown")
+    assert changes_to(BRANCH.replace("1024", "2048"))[0] == "▲ ≤+6.14 kB"
+    assert changes_to(ONCE.replace("1024", "2048"))[0] == "▲ +6.14 kB (+100.0%)"
+    assert changes_to(ONCE.replace("1024", "1073741824"))[0] == "▲ +6.44 GB (×1,048,576)"
+
+
 def test_both_sides_of_a_difference(shown, found, captured):
     text = captured("mixture_of_experts_shard_map")
     other = analyze_hlo(text, name="other.hlo", mesh={"X": 8}, slice="v5e:2x4")
@@ -208,6 +247,25 @@ def test_with_keys_alone(shown, found):
     assert "8 times" in page.inner_text("#timeline .crumbs")
 
 
+def test_the_timeline_shows_what_is_taken_of_hbm(shown, found):
+    known = with_buffers(found)
+    page = shown(known)
+    assert "HBM in use, full height at its most" in page.inner_text("#timeline")
+    levels = "document.querySelector('#timeline canvas:not(.overview)').timeline.lanes.find((lane) => lane.level)"
+    drawn = page.evaluate(f"[...{levels}.level]")
+    (entry,) = [each for each in known.timeline().computations if each.name == known.timeline().entry]
+    core = [one for one in entry.intervals if one.unit == "core" and one.time_us > 0]
+    inside = max(one.live_bytes or 0 for each in known.timeline().computations for one in each.intervals)
+    assert [one.live_bytes for one in core if not one.runs] == [
+        each for each in drawn if each in (one.live_bytes for one in core)
+    ]
+    assert max(drawn) == inside
+    page.focus("#timeline canvas:not(.overview)")
+    page.keyboard.press("w")
+    assert "of HBM in use" in page.inner_text("#timeline .chosen")
+    assert "HBM in use" not in shown(found).inner_text("#timeline")
+
+
 def test_zoom_and_pan(shown, found):
     page = shown(found)
     view = "document.querySelector('#timeline canvas:not(.overview)')"
@@ -259,6 +317,24 @@ EVIL = (
     "<script>window.owned=1</script><img src=x onerror='window.owned=2'>\"'&`</style>]]>--><!--\u202e\u2066\u200f\x1b"
 )
 HUGE = "x" * 10_000
+
+
+def test_paper_shows_what_is_folded(shown, many):
+    page = shown(many)
+    rows = "document.querySelectorAll('#collectives tbody tr[data-row]').length"
+    assert page.evaluate(rows) == 0
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    groups = page.evaluate("document.querySelectorAll('#collectives tbody tr.group').length")
+    assert 0 < page.evaluate(rows) <= 25 * groups
+    assert "more, which the page lists" in page.inner_text("#collectives")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(rows) == 0
+
+
+def test_a_name_is_not_written_as_the_beginning_of_a_sentence(shown, captured):
+    page = shown(analyze_hlo(captured("mixture_of_experts"), name="cut.hlo"))
+    assert "cut.hlo is not placed on a slice" in page.inner_text("#mesh")
+    assert "Cut.hlo" not in page.inner_text("main")
 
 
 def hostile_text() -> str:

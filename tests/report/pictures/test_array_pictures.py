@@ -18,8 +18,10 @@ from reading import boxes_in, cells_in, devices_in, texts_in
 
 from hloscope.analysis.model import ArrayFact, Mesh
 from hloscope.analysis.shards import shards_of
-from hloscope.report.pictures.arrays import array_svg
-from hloscope.report.pictures.boxes import array_text
+from hloscope.report.layout import LEAST_WIDTH
+from hloscope.report.layout import drawn as drawn_lines
+from hloscope.report.pictures.arrays import shards_svg
+from hloscope.report.pictures.boxes import shards_lines
 
 MESH = Mesh(axis_names=("X", "Y"), axis_sizes=(4, 2))
 ORDERS = ((0, 1, 2, 3, 4, 5, 6, 7), (0, 1, 2, 3, 7, 6, 5, 4))
@@ -40,6 +42,15 @@ WAYS = {
 def array(shape, spec, local, **facts):
     known = {"name": "W", "dtype": "bf16", "chosen_by": None, "bytes_per_device": None, **facts}
     return ArrayFact(global_shape=shape, sharding=spec, local_shape=local, **known)
+
+
+def array_svg(fact, mesh, device_ids=None):
+    return shards_svg(shards_of(fact, mesh, device_ids=device_ids))
+
+
+def array_text(fact, mesh, device_ids=None, width=100, colour=False):
+    lines = shards_lines(shards_of(fact, mesh, device_ids=device_ids), max(width, LEAST_WIDTH))
+    return drawn_lines(lines, width, colour)
 
 
 @lru_cache(maxsize=2)
@@ -154,9 +165,20 @@ def test_padding_is_shown():
     said = shards_of(fact, MESH)
     assert [said.cuts[0].bounds(piece) for piece in range(4)] == [(0, 3), (3, 6), (6, 9), (9, 10)]
     assert "2 elements of padding" in array_text(fact, MESH)
-    assert "░░ 6 ░░" in array_text(fact, MESH)
+    assert "│    6 ░░░│" in array_text(fact, MESH)
     paths = list(ElementTree.fromstring(array_svg(fact, MESH)).iter("{http://www.w3.org/2000/svg}path"))
     assert len(paths) == 2
+
+
+def test_a_piece_that_is_partly_padding_shows_its_elements():
+    vector, eight = array((9,), "P('X')", (2,)), Mesh(axis_names=("X",), axis_sizes=(8,))
+    cells = next(line for line in array_text(vector, eight).splitlines() if "│" in line).split("│")[1:-1]
+    whole, partly, nothing = cells[:4], cells[4], cells[5:]
+    assert not any("░" in cell for cell in whole)
+    assert partly.rstrip("░").strip() == "4"
+    assert (partly[0], partly[-1]) == (" ", "░")
+    assert len(nothing) == 3
+    assert all(set(cell[:2] + cell[-2:]) == {"░"} for cell in nothing)
 
 
 def test_a_piece_may_be_nothing_but_padding():

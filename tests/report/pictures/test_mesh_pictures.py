@@ -8,14 +8,18 @@ from functools import lru_cache
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from reading import SVG, texts_in
 
 import hloscope
 from hloscope.analysis.model import Mesh
+from hloscope.analysis.vocabulary import Bound
+from hloscope.cost.link_traffic import LinkTraffic
 from hloscope.cost.placed import placed_mesh
 from hloscope.errors import HloscopeError, SliceError
 from hloscope.hardware import parse_slice
+from hloscope.hardware.torus import Torus
 from hloscope.report.pictures.drawn import placed_in
 from hloscope.report.pictures.graphs import graph_svg
 from hloscope.report.pictures.meshes import mesh_svg, mesh_words
@@ -177,3 +181,18 @@ def test_hostile_axes_are_text():
     picture = found.mesh_picture()
     assert "script" not in {each.tag for each in ElementTree.fromstring(picture.svg).iter()}
     assert not any(letter in picture.svg + picture.text for letter in "\u202e\x1b")
+
+
+def test_names_of_what_is_not_counted_are_cut():
+    found = without_program("v5e:2x4", (("X", 8),))
+    torus = Torus.of(parse_slice("v5e:2x4"))
+    traffic = LinkTraffic(
+        torus=torus,
+        link_bytes=np.zeros((8, 2, 2)),
+        host_bytes=0.0,
+        bound=Bound.AT_LEAST,
+        unpriced=("n" * 10_000, *(f"send.{number}" for number in range(20))),
+    )
+    (note,) = [note for note in placed_mesh(found, traffic=traffic).notes if note.startswith("not counted")]
+    assert len(note) < 250
+    assert note.endswith("send.6 and 13 others")

@@ -88,10 +88,32 @@ def test_a_loop_is_folded_and_its_body_unfolded_once():
 
 
 @pytest.mark.parametrize(
-    "found", [with_intervals(time_us=0.0), replace(FOUND, computations=()), replace(FOUND, step_us=0.0)]
+    ("found", "bars"),
+    [
+        (with_intervals(time_us=0.0), {}),
+        (with_intervals(replace(CORE, end_us=0.0)), {}),
+        (replace(FOUND, computations=()), {}),
+        (replace(FOUND, step_us=0.0), bars_in(timeline_svg(FOUND))),
+    ],
+    ids=["no intervals", "none that takes time", "no computations", "no step"],
 )
-def test_of_nothing_nothing_is_drawn(found):
-    ElementTree.fromstring(timeline_svg(found))
+def test_of_nothing_nothing_is_drawn(found, bars):
+    picture = timeline_svg(found)
+    assert bars_in(picture) == bars
+    assert "nan" not in picture
+    assert "inf" not in picture
+    boxes = [box for box in ElementTree.fromstring(picture).iter(f"{SVG}rect") if "%" not in box.get("width")]
+    assert all(float(box.get(name)) >= 0 for box in boxes for name in ("x", "y", "width", "height"))
+
+
+def test_what_is_a_bound_says_so():
+    loop = replace(
+        CORE, name="while.1", runs=(TimedRun(computation="body", times=1, bound=Bound.UNKNOWN),), bound=Bound.UNKNOWN
+    )
+    wait = replace(WAIT, bound=Bound.AT_LEAST)
+    picture = timeline_svg(replace(with_intervals(loop, wait), bound=Bound.AT_LEAST))
+    assert {"%while.1, ~1 times, ~60 us", "waits for collectives: %gather, ≥40 us"} <= set(bars_in(picture))
+    assert "computing ~60 us (60.0%), exposed collectives ~40 us (40.0%)" in texts_in(picture)
 
 
 def test_hostile_names_are_text():

@@ -137,8 +137,8 @@ function factsPart(row) {
   const path = `analysis.collectives.${index}`;
   const time = side.found.time
     ? [
-        ["one execution", figure(side, `${path}.time_us`, "time")],
-        ["of which exposed", figure(side, `${path}.exposed_us`, "time")],
+        ["one execution", figure(side, `${path}.time_us`, "time", { bound: of.bytes_bound })],
+        ["of which exposed", figure(side, `${path}.exposed_us`, "time", { bound: of.bytes_bound })],
       ]
     : [];
   const facts = [
@@ -182,7 +182,7 @@ function partsPart(row) {
         row.of.parts.map((part, number) => [
           number ? " + " : "",
           `${part.kind} over ${(part.axes ?? ["?"]).join(",")} (${part.link.toUpperCase()}, `,
-          figure(row.side, `analysis.collectives.${row.index}.parts.${number}.wire_bytes`, "bytes"),
+          figure(row.side, `analysis.collectives.${row.index}.parts.${number}.wire_bytes`, "bytes", { bound: row.of.bytes_bound }),
           ")",
         ]),
       )

@@ -2,6 +2,8 @@
 
 const PAGE_ROWS = 100;
 const FEW_ROWS = 40;
+/** Rows of a group that are printed. */
+const PAPER_ROWS = 25;
 
 const GROUPINGS = {
   none: ["one by one", null],
@@ -53,7 +55,10 @@ const COLUMNS = [
 ];
 
 function perStep(row, field) {
-  return sumFigure(row.side, "analysis.collectives", [row.index], field, "time", { times: "executions" });
+  return sumFigure(row.side, "analysis.collectives", [row.index], field, "time", {
+    times: "executions",
+    bound: row.bound,
+  });
 }
 
 function kindCell(row) {
@@ -158,6 +163,8 @@ class CollectiveTable {
     );
     this.grouping.value = this.by;
     this.scope = el("p", { class: "scope", hidden: true });
+    addEventListener("beforeprint", () => this.print(true));
+    addEventListener("afterprint", () => this.print(false));
     this.draw();
   }
 
@@ -297,13 +304,23 @@ class CollectiveTable {
     const sorted = [...groups].sort(([, one], [, other]) => cost(other) - cost(one));
     return sorted.flatMap(([key, members]) => [
       this.groupRow(key, members),
-      ...(this.openGroups.has(key) ? this.drawMembers(members) : []),
+      ...(this.isOpen(key) ? this.drawMembers(members) : []),
     ]);
   }
 
+  isOpen(key) {
+    return this.isOnPaper || this.openGroups.has(key);
+  }
+
   drawMembers(members) {
-    const shown = this.drawRows(members.slice(0, this.shown));
-    const left = members.length - this.shown;
+    const most = this.isOnPaper ? Math.min(this.shown, PAPER_ROWS) : this.shown;
+    const shown = this.drawRows(members.slice(0, most));
+    const left = members.length - most;
+    if (left > 0 && this.isOnPaper) {
+      const words = `and ${WRITTEN.count(left)} more, which the page lists`;
+      shown.push(el("tr", {}, el("td", { colspan: String(this.columns.length), class: "note" }, words)));
+      return shown;
+    }
     if (left > 0)
       shown.push(
         el(
@@ -331,7 +348,7 @@ class CollectiveTable {
   }
 
   groupRow(key, members) {
-    const open = this.openGroups.has(key);
+    const open = this.isOpen(key);
     const name =
       this.by === "module" && members[0].part.module
         ? withLayers(
@@ -350,7 +367,10 @@ class CollectiveTable {
         sumFigure(this.side, "analysis.collectives", indexes, "wire_bytes_per_step", "bytes", {
           bound: boundOf(this.side, indexes),
         }),
-      runs: () => sumFigure(this.side, "analysis.collectives", indexes, "executions", "count"),
+      runs: () =>
+        sumFigure(this.side, "analysis.collectives", indexes, "executions", "count", {
+          bound: boundOf(this.side, indexes, (row) => row.of.executions_bound),
+        }),
       time: () => this.sumTime(indexes, "time_us"),
       exposed: () => [this.sumTime(indexes, "exposed_us"), exposedBar(this.side, members)],
     };
@@ -377,6 +397,7 @@ class CollectiveTable {
     return sumFigure(this.side, "analysis.collectives", indexes, field, "time", {
       times: "executions",
       needsAll: true,
+      bound: boundOf(this.side, indexes),
     });
   }
 
@@ -419,6 +440,12 @@ class CollectiveTable {
       ),
     );
     return el("tr", { "data-row": String(row.index), class: open ? "open" : null }, cells);
+  }
+
+  /** Unfolds all groups for paper, on which nothing can be clicked, and folds them again. */
+  print(begins) {
+    this.isOnPaper = begins;
+    this.draw();
   }
 
   focusOn(selector) {

@@ -24,6 +24,8 @@ function differenceWords(diff) {
 function doubts(diff) {
   const words = [...diff.unlike, ...diff.not_understood.map((name) => `not everything in ${name} was understood`)];
   if (diff.unsure) words.push(`bytes or executions of ${plural(diff.unsure, "collective")} are not known exactly`);
+  if (measured(diff).some(([, before, after, , ...bounds]) => isBetweenBounds(at(DATA, before), at(DATA, after), bounds)))
+    words.push("a change is unknown where the bounds of both sides do not bound their difference");
   return words.length
     ? el(
         "ul",
@@ -56,8 +58,8 @@ function measured(diff) {
     ]),
   );
   rows.push(
-    ["peak memory", "diff.peak_bytes.0", "diff.peak_bytes.1", "bytes"],
-    ["predicted step", "diff.step_us.0", "diff.step_us.1", "time"],
+    ["peak memory", "diff.peak_bytes.0", "diff.peak_bytes.1", "bytes", "exact", "exact"],
+    ["predicted step", "diff.step_us.0", "diff.step_us.1", "time", ...diff.step_bounds.map((bound) => bound ?? "exact")],
   );
   return rows.filter(([, before, after]) => at(DATA, before) !== null || at(DATA, after) !== null);
 }
@@ -68,7 +70,7 @@ function measuredTable(diff) {
     el("th", { scope: "row" }, nameOf(label, { most: 60 })),
     figure(side, before, unit, { bound: boundBefore }),
     figure(side, after, unit, { bound: boundAfter }),
-    changeWords(at(DATA, before), at(DATA, after), unit),
+    changeWords(at(DATA, before), at(DATA, after), unit, [boundBefore, boundAfter]),
   ]);
   return tableOf(
     side,
@@ -79,13 +81,33 @@ function measuredTable(diff) {
   );
 }
 
-/** How much more or less, with an arrow and a sign, so that no colour has to be seen. */
-function changeWords(before, after, unit) {
-  if (before === null || after === null) return el("span", { class: "unknown" }, "unknown");
-  if (before === after) return "=";
-  const part = before ? ` (${after > before ? "+" : "−"}${share(Math.abs(after - before) / before)})` : "";
-  const words = `${after > before ? "▲ +" : "▼ −"}${written(Math.abs(after - before), unit)}${part}`;
-  return el("span", { class: after > before ? "bad" : "fewer" }, words);
+/** The bound of a difference: what is subtracted is at most so much where it is at least so much, and the reverse. */
+function boundOfChange([before, after]) {
+  const reversed = { "at most": "at least", "at least": "at most" };
+  return addBounds(after, reversed[before] ?? before);
+}
+
+function isBetweenBounds(before, after, bounds) {
+  return before !== null && after !== null && boundOfChange(bounds) === "unknown";
+}
+
+/** How much more or less, with an arrow and a sign, so that no colour has to be seen; a bound where it is only one. */
+function changeWords(before, after, unit, bounds) {
+  if (before === null || after === null || isBetweenBounds(before, after, bounds))
+    return el("span", { class: "unknown" }, "unknown");
+  const mark = MARKS[boundOfChange(bounds)];
+  if (before === after) return mark ? mark + written(0, unit) : "=";
+  const more = after > before;
+  const words = `${more ? "▲" : "▼"} ${mark}${more ? "+" : "−"}${written(Math.abs(after - before), unit)}`;
+  return el("span", { class: more ? "bad" : "fewer" }, `${words}${mark ? "" : ratioWords(before, after)}`);
+}
+
+/** How much that is beside what was there: as a share, or as a factor where that is 10 or more. */
+function ratioWords(before, after) {
+  if (!before) return "";
+  const factor = after / before;
+  if (factor >= 10) return ` (×${factor < 1e15 ? WRITTEN.count(Math.round(factor)) : factor.toExponential(1)})`;
+  return ` (${factor > 1 ? "+" : "−"}${share(Math.abs(factor - 1))})`;
 }
 
 function changeList(diff) {

@@ -136,9 +136,11 @@ function separated(parts) {
   return parts.filter(Boolean).flatMap((part, index) => (index ? [" · ", part] : [part]));
 }
 
-/** Words of a message as a sentence. */
-function sentence(text) {
-  return `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+/** Words of a message as a sentence; one that begins with the name of a program begins with that as it is. */
+function sentence(side, text) {
+  const isName = text.startsWith(side.found.target);
+  const first = isName ? text.charAt(0) : text.charAt(0).toUpperCase();
+  return `${first}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
 }
 
 function note(...children) {

@@ -198,7 +198,7 @@ function hloSection(sides) {
     "hlo",
     ["HLO", "HLO around an instruction"],
     ...sides.map((side) => {
-      if (!side.data.hlo) return note(side.name ? `${side.name}: ` : "", sentence(side.data.no_hlo));
+      if (!side.data.hlo) return note(side.name ? `${side.name}: ` : "", sentence(side, side.data.no_hlo));
       side.hloView = new HloView(side);
       return [side.name ? el("h3", {}, nameOf(side.name)) : null, side.hloView.element()];
     }),

@@ -10,7 +10,7 @@ function meshSection(sides) {
         { class: "mesh" },
         side.data.mesh.picture
           ? picture(side.data.mesh.picture, "The slice, its links and what crosses them")
-          : note(sentence(side.data.mesh.why_not)),
+          : note(sentence(side, side.data.mesh.why_not)),
         side.rows.length ? axesAndKinds(side) : null,
       ),
     ),

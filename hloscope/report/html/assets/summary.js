@@ -65,7 +65,8 @@ function stepSplit(side) {
   const { time } = side.found;
   const parts = stepParts(side);
   const whole = side.timeline ? "timeline.step_us" : "analysis.time.step_us";
-  const words = parts.map(([label, , path]) => `${label} ${written(at(side.data, path), "time")}`).join(", ");
+  const mark = MARKS[boundOfPart(side)];
+  const words = parts.map(([label, , path]) => `${label} ${mark}${written(at(side.data, path), "time")}`).join(", ");
   const bar = el(
     "div",
     { class: "split", role: "img", "aria-label": `The step: ${words}` },
@@ -92,8 +93,7 @@ function stepSplit(side) {
 /** The range of the step, where there is one: the cost of a kernel may be unknown, and its error with it. */
 function stepRange(side) {
   const { time } = side.found;
-  const kernels = time.unpriced_kernels ?? [];
-  if (kernels.length) return [`of unknown accuracy: the cost of ${kernels.join(" and ")} is unknown`];
+  if (side.data.inaccurate) return [side.data.inaccurate];
   if (time.least_us === time.most_us) return [];
   return [
     figure(side, "analysis.time.least_us", "time"),
@@ -107,6 +107,11 @@ function segment(kind, part) {
   const made = el("span", { class: `swatch ${kind}` });
   made.style.flexGrow = String(Math.max(part, 0));
   return made;
+}
+
+/** The bound of a part of the step: where another branch may be taken, or something take longer, it can be more or less. */
+function boundOfPart(side) {
+  return side.found.time.bound === "exact" ? "exact" : "unknown";
 }
 
 /** Communication that runs beside computation, on the scale of the bar above. */
@@ -129,7 +134,7 @@ function legendRow(side, label, kind, path, whole) {
     {},
     el("span", { class: `swatch ${kind}`, "aria-hidden": "true" }),
     el("span", { class: "label" }, label),
-    el("b", {}, figure(side, path, "time")),
+    el("b", {}, figure(side, path, "time", { bound: boundOfPart(side) })),
     el("span", { class: "share" }, of ?? ""),
   );
 }
@@ -139,9 +144,9 @@ function stepRemarks(side) {
   const words = [];
   if (time.peak_flops_share !== null)
     words.push([figure(side, "analysis.time.peak_flops_share", "share"), " of the peak FLOP/s"]);
-  if (time.hbm_us > 0) words.push(["memory-bound ", figure(side, "analysis.time.hbm_us", "time")]);
+  if (time.hbm_us > 0) words.push(["memory-bound ", figure(side, "analysis.time.hbm_us", "time", { bound: boundOfPart(side) })]);
   if (time.first_step_us > time.step_us)
-    words.push(["first step ", figure(side, "analysis.time.first_step_us", "time")]);
+    words.push(["first step ", figure(side, "analysis.time.first_step_us", "time", time)]);
   if (time.basis === "roofline") words.push(["from FLOPs and bytes at the chip's peak, which no program reaches"]);
   if (time.unpriced_kernels.length)
     words.push([`at least: nothing says what ${time.unpriced_kernels.join(", ")} costs`]);
@@ -348,6 +353,7 @@ function costly(side, one) {
               sumFigure(side, "analysis.collectives", rows, "exposed_us", "time", {
                 times: "executions",
                 needsAll: true,
+                bound: boundOf(side, rows),
               }),
             ),
             " exposed · ",
@@ -374,9 +380,7 @@ function costly(side, one) {
   );
 }
 
-function boundOf(side, rows) {
-  return rows.reduce(
-    (bound, index) => (side.rows[index].of.wire_bytes === null ? bound : addBounds(bound, side.rows[index].bound)),
-    "exact",
-  );
+/** The bound of a sum over rows; of those whose bytes are unknown, sums know by themselves. */
+function boundOf(side, rows, of = (row) => (row.of.wire_bytes === null ? row.of.executions_bound : row.bound)) {
+  return rows.reduce((bound, index) => addBounds(bound, of(side.rows[index])), "exact");
 }

@@ -23,14 +23,14 @@ class TimelineView extends TimelineCanvas {
   }
 
   /** Shows one execution of a computation. */
-  open(name, times) {
+  open(name, times, bound = "exact") {
     const computation = this.side.timeline.computations.find((one) => one.name === name);
     if (!computation) return;
     const known = this.path.findIndex((step) => step.name === name);
-    this.path = known < 0 ? [...this.path, { name, times }] : this.path.slice(0, known + 1);
+    this.path = known < 0 ? [...this.path, { name, times, bound }] : this.path.slice(0, known + 1);
     this.computation = computation;
     this.index = this.side.timeline.computations.indexOf(computation);
-    this.lanes = lanesOf(computation);
+    this.lanes = lanesOf(computation, (each) => this.liveIn(each));
     const others = name === this.side.timeline.entry ? sides.map((side) => side.timeline?.step_us ?? 0) : []; // of two programs on one scale
     this.whole = [0, Math.max(computation.time_us, ...others, 1e-9)];
     this.view = [...this.whole];
@@ -43,13 +43,13 @@ class TimelineView extends TimelineCanvas {
 
   breadcrumbs() {
     return this.path.flatMap((step, index) => {
-      const words = index === 0 ? `the step` : `${step.name}, ${plural(step.times, "time")}`;
+      const words = index === 0 ? `the step` : `${step.name}, ${MARKS[step.bound]}${plural(step.times, "time")}`;
       const last = index === this.path.length - 1;
       const crumb = last
         ? el("b", {}, nameOf(words, { most: 60 }))
         : el(
             "button",
-            { type: "button", class: "quiet", onclick: () => this.open(step.name, step.times) },
+            { type: "button", class: "quiet", onclick: () => this.open(step.name, step.times, step.bound) },
             clipped(words, 60),
           );
       return index ? [" › ", crumb] : [crumb];
@@ -134,7 +134,8 @@ class TimelineView extends TimelineCanvas {
   goTo(computation, one) {
     if (this.computation !== computation) {
       this.path = this.path.slice(0, 1);
-      this.open(computation.name, Math.max(computation.executions, computation.executions_beside));
+      const times = Math.max(computation.executions, computation.executions_beside);
+      this.open(computation.name, times, computation.executions_bound);
     }
     this.select(one);
   }
@@ -189,14 +190,15 @@ class TimelineView extends TimelineCanvas {
         {},
         el("b", {}, nameOf(intervalName(one))),
         ` ${intervalWords(one)}: `,
-        el("b", {}, WRITTEN.time(one.end_us - one.begin_us)),
+        el("b", {}, intervalTime(one)),
         ", from ",
         figure(this.side, `${place}.begin_us`, "time"),
         " to ",
         figure(this.side, `${place}.end_us`, "time"),
         one.is_prefetch ? ", begun by the step before" : "",
-        one.moved_bytes ? [", ", figure(this.side, `${place}.moved_bytes`, "bytes")] : "",
+        one.moved_bytes ? [", ", figure(this.side, `${place}.moved_bytes`, "bytes", { bound: bytesBound(one) })] : "",
         one.flops ? [", ", figure(this.side, `${place}.flops`, "flops")] : "",
+        one.live_bytes === null ? "" : [", ", figure(this.side, `${place}.live_bytes`, "bytes"), " of HBM in use"],
         one.rule ? `; priced as ${one.rule}` : "",
       ),
       el(
@@ -207,7 +209,7 @@ class TimelineView extends TimelineCanvas {
           .map((run) =>
             el(
               "button",
-              { type: "button", onclick: () => this.open(run.computation, run.times) },
+              { type: "button", onclick: () => this.open(run.computation, run.times, run.bound) },
               `Open ${clipped(run.computation, 40)}`,
             ),
           ),
@@ -217,7 +219,7 @@ class TimelineView extends TimelineCanvas {
         one.name ? hloButton(this.side, this.computation.name, one.name) : null,
       ),
     );
-    say(`${intervalName(one)} ${intervalWords(one)}, ${WRITTEN.time(one.end_us - one.begin_us)}`);
+    say(`${intervalName(one)} ${intervalWords(one)}, ${intervalTime(one)}`);
   }
 
   // ---- listening
@@ -244,7 +246,7 @@ class TimelineView extends TimelineCanvas {
 
   openBody(one) {
     const run = one && this.longestRun(one);
-    if (run) this.open(run.computation, run.times);
+    if (run) this.open(run.computation, run.times, run.bound);
   }
 
   onWheel(event) {
@@ -286,7 +288,7 @@ class TimelineView extends TimelineCanvas {
       showTip(event, [
         el("b", {}, nameOf(intervalName(one), { most: 60 })),
         el("br"),
-        `${WRITTEN.time(one.end_us - one.begin_us)} · ${intervalWords(one)}`,
+        `${intervalTime(one)} · ${intervalWords(one)}`,
       ]);
     else hideTip();
   }
@@ -309,8 +311,10 @@ class TimelineView extends TimelineCanvas {
       0: () => this.fit(),
       w: () => this.nextWait(),
       Enter: () => this.openBody(this.selected),
-      Escape: () =>
-        this.path.length > 1 && this.open(this.path[this.path.length - 2].name, this.path[this.path.length - 2].times),
+      Escape: () => {
+        const step = this.path[this.path.length - 2];
+        if (step) this.open(step.name, step.times, step.bound);
+      },
     };
     if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
     event.preventDefault();
@@ -325,11 +329,12 @@ const TIMELINE_LEGEND = [
   ["copies", "waits for a copy (hatched)"],
   ["hidden", "a collective on its way, hidden"],
   ["moving", "other data on their way"],
+  ["level", "HBM in use, full height at its most"],
 ];
 
 function timelineSection(sides) {
   const parts = sides.map((side) =>
-    side.timeline ? timelineOf(side) : note(side.name ? `${side.name}: ` : "", sentence(side.data.no_timeline)),
+    side.timeline ? timelineOf(side) : note(side.name ? `${side.name}: ` : "", sentence(side, side.data.no_timeline)),
   );
   return section("timeline", ["Timeline", "Timeline of one step"], ...parts);
 }
@@ -361,7 +366,7 @@ function timelineOf(side) {
     el(
       "ul",
       { class: "legend row" },
-      TIMELINE_LEGEND.map(([kind, words]) =>
+      TIMELINE_LEGEND.filter(([kind]) => kind !== "level" || view.liveIn(side.timeline.entry) !== null).map(([kind, words]) =>
         el("li", {}, el("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), words),
       ),
     ),
@@ -389,9 +394,10 @@ function waitTable(side) {
         nameOf(intervalName(one)),
         figure(side, `${place}.begin_us`, "time"),
         figure(side, `${place}.end_us`, "time"),
-        figure(side, `${path}.executions`, "count"),
+        figure(side, `${path}.executions`, "count", { bound: within.executions_bound }),
+        el("span", {}, MARKS[addBounds(within.executions_bound, one.bound)], WRITTEN.time(within.executions * (one.end_us - one.begin_us))),
         intervalWords(one),
       ];
     });
-  return tableOf(side, "The longest waits", ["waited for", ">begins", ">ends", ">times per step", "why"], rows);
+  return tableOf(side, "The longest waits", ["waited for", ">begins", ">ends", ">times per step", ">per step", "why"], rows);
 }

@@ -84,7 +84,38 @@ class TimelineCanvas {
   }
 
   drawLane(pen, lane) {
+    if (lane.level) return this.drawLevel(pen, lane);
     lane.rows.forEach((row, number) => this.drawRow(pen, row, lane.top + number * lane.row, lane.row - 2));
+  }
+
+  /** How much there is, as high as its part of the most in the step; of what is in one pixel, the most. */
+  drawLevel(pen, lane) {
+    const [row, right, height] = [lane.rows[0], Math.ceil(this.width), lane.row - 2];
+    const most = this.liveIn(this.side.timeline.entry);
+    const heights = new Float32Array(right + 1);
+    for (let index = row.from(this.view[0]); index < row.begin.length; index += 1) {
+      const left = Math.floor(Math.max(this.x(row.begin[index]), LABEL_WIDTH));
+      if (left > right) break;
+      const end = Math.min(Math.max(Math.ceil(this.x(row.end[index])), left + 1), right);
+      const part = (height * lane.level[index]) / most;
+      for (let pixel = left; pixel < end; pixel += 1) if (part > heights[pixel]) heights[pixel] = part;
+    }
+    pen.fillStyle = this.inks.fill[KINDS.indexOf("level")];
+    for (let pixel = LABEL_WIDTH; pixel < right; pixel += 1)
+      if (heights[pixel] > 0) pen.fillRect(pixel, lane.top + height - heights[pixel], 1, heights[pixel]);
+  }
+
+  /** The most that buffers take of HBM in a computation and in what it runs; null where that is not known. */
+  liveIn(name) {
+    this.live ??= new Map();
+    if (!this.live.has(name)) {
+      this.live.set(name, null);
+      const found = this.side.timeline.computations.find((one) => one.name === name);
+      const known = (found?.intervals ?? []).map((one) => liveOf(one, (each) => this.liveIn(each)));
+      const most = known.reduce((one, other) => Math.max(one ?? 0, other ?? 0), null);
+      this.live.set(name, known.some((bytes) => bytes !== null) ? most : null);
+    }
+    return this.live.get(name);
   }
 
   /** Intervals of one row. What is narrower than a pixel is drawn with what follows in it, so that a pixel costs one step. */
@@ -165,7 +196,7 @@ class TimelineCanvas {
     pen.font = this.inks.small;
     pen.textAlign = "left";
     const longest = this.longestRun(one);
-    const name = (longest ? `↻ ${longest.times}× ` : "") + intervalName(one).slice(0, 80);
+    const name = (longest ? `↻ ${MARKS[longest.bound]}${longest.times}× ` : "") + intervalName(one).slice(0, 80);
     const most = Math.max(Math.floor((width - 10) / 6.4), 4);
     const text = name.length > most ? `${name.slice(0, most - 1)}…` : name;
     if (this.inks.hatch[kind]) {

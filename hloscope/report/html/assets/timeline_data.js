@@ -10,7 +10,7 @@ const UNIT_LANES = [
   ["host", "Host"],
   ["another thread", "Other threads"],
 ];
-const KINDS = ["compute", "exposed", "copies", "host", "threads", "limit", "loop", "hidden", "moving"];
+const KINDS = ["compute", "exposed", "copies", "host", "threads", "limit", "loop", "hidden", "moving", "level"];
 const KIND_OF_WAIT = { collective: "exposed", hbm: "copies", host: "host", kernel: "threads", limit: "limit" };
 const MOST_ROWS = 8;
 
@@ -78,8 +78,26 @@ function rowsOf(intervals, waits) {
   return rows.map((row) => new LaneRow(row.flatMap((one) => piecesOf(one, waits))));
 }
 
+/** What is taken of HBM during each interval of the core; of what runs computations, the most of theirs. */
+function levelLane(computation, liveIn) {
+  const pieces = computation.intervals
+    .filter((one) => one.unit === "core" && one.end_us > one.begin_us)
+    .map((one) => ({ of: one, begin: one.begin_us, end: one.end_us, kind: "level", bytes: liveOf(one, liveIn) }))
+    .filter((piece) => piece.bytes !== null);
+  if (!pieces.length) return [];
+  const row = new LaneRow(pieces);
+  return [{ key: "level", label: "HBM in use", rows: [row], level: Float64Array.from(pieces, (piece) => piece.bytes) }];
+}
+
+/** Bytes that buffers take of HBM during an interval, at the most; null where that is not known. */
+function liveOf(one, liveIn) {
+  const inside = one.runs.filter((run) => run.times > 0).map((run) => liveIn(run.computation));
+  const known = [one.live_bytes, ...inside].filter((bytes) => bytes !== null);
+  return known.length ? Math.max(...known) : null;
+}
+
 /** One execution of a computation as lanes. */
-function lanesOf(computation) {
+function lanesOf(computation, liveIn) {
   const by = new Map();
   const waits = waitsByCollective(computation.intervals);
   for (const one of computation.intervals) {
@@ -88,7 +106,8 @@ function lanesOf(computation) {
   }
   const order = (key) => UNIT_LANES.findIndex(([unit]) => key === unit || key.startsWith(`${unit} `));
   const keys = [...by.keys()].sort((one, other) => order(one) - order(other) || (one < other ? -1 : 1));
-  return keys.map((key) => ({ key, label: laneLabel(key), rows: rowsOf(by.get(key), waits) }));
+  const lanes = keys.map((key) => ({ key, label: laneLabel(key), rows: rowsOf(by.get(key), waits) }));
+  return [...lanes, ...levelLane(computation, liveIn)];
 }
 
 function laneLabel(key) {
@@ -103,6 +122,16 @@ function intervalName(one) {
   if (one.wait === "limit") return "memory or matrix units";
   if (one.collective) return `%${one.collective.split("/").pop()}`;
   return one.wait ? `%${one.waits_for ?? one.name}` : `%${one.name ?? "?"}`;
+}
+
+/** How long an interval is, with its bound. */
+function intervalTime(one) {
+  return MARKS[one.bound] + WRITTEN.time(one.end_us - one.begin_us);
+}
+
+/** The bound of an interval's bytes: a copy's are known, those of a collective relate as its time does. */
+function bytesBound(one) {
+  return one.collective || one.unit === "core" ? one.bound : "exact";
 }
 
 /** What an interval is, in a few words. */

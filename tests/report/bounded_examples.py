@@ -1,0 +1,77 @@
+"""Programs whose figures are bounds: a loop of unknown length, and a branch that may not be taken."""
+
+from __future__ import annotations
+
+import hloscope
+from hloscope.analysis.model import Analysis
+
+_SUM = "sum {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT add = f32[] add(x, y)\n}\n"
+_REDUCE = (
+    "all-reduce(v), channel_id=1, replica_groups=[1,4]<=[4], use_global_device_ids=true, to_apply=sum, "
+    'metadata={op_name="jit(step)/psum"}'
+)
+
+ONCE = f"""HloModule once, num_partitions=4
+
+{_SUM}
+ENTRY main {{
+  v = f32[1024] parameter(0)
+  ROOT r = f32[1024] {_REDUCE}
+}}
+"""
+LOOP = f"""HloModule loop, num_partitions=4
+
+{_SUM}
+body {{
+  s = (f32[1024], pred[]) parameter(0)
+  v = f32[1024] get-tuple-element(s), index=0
+  c = pred[] get-tuple-element(s), index=1
+  r = f32[1024] {_REDUCE}
+  ROOT t = (f32[1024], pred[]) tuple(r, c)
+}}
+
+cond {{
+  s = (f32[1024], pred[]) parameter(0)
+  ROOT c = pred[] get-tuple-element(s), index=1
+}}
+
+ENTRY main {{
+  p = f32[1024] parameter(0)
+  q = pred[] parameter(1)
+  i = (f32[1024], pred[]) tuple(p, q)
+  w = (f32[1024], pred[]) while(i), condition=cond, body=body
+  ROOT o = f32[1024] get-tuple-element(w), index=0
+}}
+"""
+BRANCH = f"""HloModule branch, num_partitions=4
+
+{_SUM}
+yes {{
+  v = f32[1024] parameter(0)
+  ROOT r = f32[1024] {_REDUCE}
+}}
+
+no {{
+  ROOT v = f32[1024] parameter(0)
+}}
+
+ENTRY main {{
+  p = f32[1024] parameter(0)
+  q = pred[] parameter(1)
+  ROOT o = f32[1024] conditional(q, p, p), true_computation=yes, false_computation=no
+}}
+"""
+KERNEL = """HloModule kernel, num_partitions=4
+
+ENTRY main {
+  p = f32[1024] parameter(0)
+  k = f32[1024] custom-call(p), custom_call_target="tpu_custom_call"
+  ROOT u = f32[1024] custom-call(k), custom_call_target="SomethingElse"
+}
+"""
+
+
+def analysis_of(text: str) -> Analysis:
+    """The program on a slice."""
+    name = text.split()[1].rstrip(",")
+    return hloscope.analyze_text(text, name=f"{name}.hlo", mesh={"X": 4}, slice="v5e:2x2")
