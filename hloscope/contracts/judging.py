@@ -11,7 +11,7 @@ from hloscope.analysis.model import Analysis, Collective, Matmuls, Mesh, SourceF
 from hloscope.analysis.places import users_line
 from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import SUMS, Bound
-from hloscope.contracts.accepting import Change, Compared, Rows, joined_by_line
+from hloscope.contracts.accepting import Change, Compared, Rows, is_first_version, joined_by_line
 from hloscope.contracts.baselines import (
     MEMORY_PARTS,
     Baseline,
@@ -148,7 +148,7 @@ class _Judge:
         for change in matched:
             if change.kind is ChangeKind.EQUIVALENT:
                 yield respelled_words(*self._pair(change))
-        if _is_first_version(self._before):
+        if is_first_version(self._before):
             for name, _ in self._after.kernels or () if self._before.kernels is None else ():
                 yield f"the kernel {name} sends by itself, and the baseline does not say what it does"
 
@@ -293,7 +293,7 @@ class _Judge:
         if now.not_understood > then.not_understood:
             yield self._cause("unknown", Judgement.DIFFERENT, self._unknown_words())
         yield from self._other_kernels()
-        if not _is_first_version(then) and then.versions.get("hloscope") == now.versions.get("hloscope"):
+        if not is_first_version(then) and then.versions.get("hloscope") == now.versions.get("hloscope"):
             yield from self._left_open()
 
     def _left_open(self) -> Iterator[Change]:
@@ -315,7 +315,7 @@ class _Judge:
     def _other_kernels(self) -> Iterator[Change]:
         """Kernels that send by themselves and are not those that somebody accepted."""
         then, now = self._before.kernels, self._after.kernels or ()
-        unsaid = then is None and _is_first_version(self._before)
+        unsaid = then is None and is_first_version(self._before)
         for name, does in () if unsaid else now:
             if name not in dict(then or ()):
                 message = f"the kernel {name} sends by itself, and is not in the baseline"
@@ -429,10 +429,6 @@ def _pricing(after: Baseline, mesh: Mesh | None) -> AxesPricing | None:
         return AxesPricing.on(parse_slice(after.slice), mesh)
     except HloscopeError:  # a chip of a file of the user's, of which baselines know only the name
         return None
-
-
-def _is_first_version(baseline: Baseline) -> bool:
-    return baseline.matmuls is None
 
 
 def _selector(row: BaselineRow) -> str:
