@@ -62,8 +62,7 @@ class Compared(NamedTuple):
             refused = [change for change in self.changes if change not in accepted]
             return _with(after, before, [(change.cause.key, change.new, change.old) for change in refused])
         found = _with(before, after, [(change.cause.key, change.old, change.new) for change in accepted])
-        of_compiler = {"versions": after.versions, "memory": after.memory, "step": after.step}
-        return replace(found, **of_compiler) if is_new else found
+        return replace(found, versions=after.versions, memory=after.memory, step=after.step) if is_new else found
 
 
 def is_first_version(baseline: Baseline) -> bool:
