@@ -124,9 +124,8 @@ def _details(checked: Checked, report: CheckReport) -> Iterator[str]:
     lines = [line.plain for line in details(checked, report)]
     kept = _that_fit(([line] for line in lines), _MOST_OF_ONE)
     cut = [] if kept == len(lines) else ["", f"{plural(len(lines) - kept, 'more line')}: see the log"]
-    yield from _folded(
-        f"<code>{escape(plain_line(checked.name))}</code>", fenced("\n".join(lines[:kept] + cut), "text")
-    )
+    summary = escape(plain_line(f"{checked.name}: {_first(checked)}"))
+    yield from _folded(f"<code>{summary}</code>", fenced("\n".join([*lines[:kept], *cut]), "text"))
 
 
 def _first(checked: Checked) -> str:
