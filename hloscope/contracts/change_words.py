@@ -61,7 +61,7 @@ def _combined_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> s
         return ""
     was = known_sum(row.arrays for row in old)
     before = "" if was in (None, new[0].arrays) else f", {was} before"
-    return f"; its line is that of the largest of {new[0].arrays} arrays{before}"
+    return f"; the line is that of the largest of its {new[0].arrays} arrays{before}"
 
 
 def _rewritten_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> str:
@@ -105,7 +105,7 @@ def _rows_words(rows: Sequence[BaselineRow]) -> str:
 
 def respelled_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> str:
     """`3 collective-permutes over X became a reduce-scatter over X: the same bytes`."""
-    return f"{_rows_words(old)} became {_rows_words(new)}: the same bytes"
+    return f"{_rows_words(old)} became {_rows_words(new)}, which moves the same bytes"
 
 
 def sent_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> str:

@@ -165,7 +165,7 @@ class _Judge:
                 yield respelled_words(*pair)
         if is_first_version(self._before):
             for name, _ in self._after.kernels or () if self._before.kernels is None else ():
-                yield f"the kernel {name} sends by itself, and the baseline does not say what it does"
+                yield f"the kernel {name} sends by itself, but the baseline does not record what it does"
 
     def _pair(self, change: MatchedChange) -> Pair:
         old, new = (tuple(self._row_of[id(each)] for each in side) for side in (change.old, change.new))
@@ -226,8 +226,8 @@ class _Judge:
             in_pairs = all(pair.old and pair.new for pair in alike)
             joined = are_joined(old, self._before, self._after)
             message = moved_words(old, new, in_pairs=in_pairs, lost=lost, joined=joined)
-            message += "" if _is_known(alike) else "; not all of it is known"
-            message += "" if place.file else ", source not known"
+            message += "" if _is_known(alike) else "; some of it is unknown"
+            message += "" if place.file else ", source unknown"
             change = self._cause(_selector(largest), judgement, message, old, new)
             # Why what is left moves does not say why another part is gone.
             is_less = lost is not None or why is not None
@@ -292,7 +292,7 @@ class _Judge:
         then, now = self._before, self._after
         for what, before, after in (("slice", then.slice, now.slice), ("mesh", then.mesh, now.mesh)):
             if before != after:
-                message = f"the baseline is of another {what}: {_words(before)}, not {_words(after)}"
+                message = f"the {what} differs: {_words(before)} in the baseline, {_words(after)} now"
                 yield self._cause(what, Judgement.DIFFERENT, message)
         if now.not_understood > then.not_understood:
             yield self._cause("unknown", Judgement.DIFFERENT, self._unknown_words())
@@ -306,15 +306,15 @@ class _Judge:
         if now.not_understood < then.not_understood:
             yield self._cause("unknown", Judgement.BETTER, self._unknown_words())
         if then.step is None and now.step is not None:
-            yield self._cause("step", Judgement.BETTER, "the baseline does not say how long a step takes")
+            yield self._cause("step", Judgement.BETTER, "the baseline has no predicted step")
         known = [name for name, part in MEMORY_PARTS.items() if getattr(now.memory, part) is not None]
         if unsaid := [name for name in known if getattr(then.memory, MEMORY_PARTS[name]) is None]:
-            message = f"the baseline does not say how much memory is taken: {', '.join(unsaid)}"
+            message = f"the baseline lacks figures of memory: {', '.join(unsaid)}"
             yield self._cause("memory", Judgement.BETTER, message)
 
     def _unknown_words(self) -> str:
         now, then = self._after.not_understood, self._before.not_understood
-        return f"{plural(now, 'thing')} in the program not understood, {then} in the baseline"
+        return f"not understood: {plural(now, 'thing')} in the program, {then} in the baseline"
 
     def _other_kernels(self) -> Iterator[Change]:
         """Kernels that send by themselves and are not those that somebody accepted."""
@@ -322,10 +322,10 @@ class _Judge:
         unsaid = then is None and is_first_version(self._before)
         for name, does in () if unsaid else now:
             if name not in dict(then or ()):
-                message = f"the kernel {name} sends by itself, and is not in the baseline"
+                message = f"the kernel {name} sends by itself, but is not in the baseline"
                 yield self._cause("kernels", Judgement.DIFFERENT, message)
             elif (name, does) not in (then or ()):
-                message = f"the kernel {name} sends by itself, and does something else than the baseline's"
+                message = f"the kernel {name} sends by itself, and its code differs from the baseline's"
                 yield self._cause("kernels", Judgement.DIFFERENT, message)
         for name in sorted({name for name, _ in then or ()} - {name for name, _ in now}):
             yield self._cause("kernels", Judgement.DIFFERENT, f"the kernel {name}, which sent by itself, is gone")
@@ -337,9 +337,9 @@ class _Judge:
             figure = parts.get(name)
             if figure is None or figure.before is None:
                 continue
-            shown = "the peak memory" if name == "peak" else f"the memory for {name}"
+            shown = "the peak memory" if name == "peak" else f"the memory of {name}"
             if figure.after is None:
-                message = f"{shown} is not known, and was {format_bytes(figure.before)}"
+                message = f"{shown} is unknown; it was {format_bytes(figure.before)}"
                 yield self._cause("memory", Judgement.DIFFERENT, message)
                 continue
             grown = figure.after - figure.before
@@ -363,7 +363,7 @@ class _Judge:
             much, amount = ("longer", "more") if change > 0 else ("less", "less")
             message = (
                 f"the step takes {format_share(abs(change))} {much}, {format_time(step.before)} -> "
-                f"{format_time(step.after)}, though nothing {amount} moves or is multiplied"
+                f"{format_time(step.after)}, although it neither moves nor multiplies {amount}"
             )
             yield self._cause("step", judgement, message)
 

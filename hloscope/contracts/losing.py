@@ -30,7 +30,7 @@ def lost_words(row: BaselineRow, new: Sequence[BaselineRow], before: Baseline, a
     if not row.written or (amount_of(calls) or 0) >= (amount_of([row]) or 0):
         return None
     what = f"{row.kind} over {axes_words(row)}"
-    return f"the code called for a larger {what}" if calls else f"the {what} that the code called for is missing"
+    return f"the {what} in the code was larger" if calls else f"the {what} written in the code is missing"
 
 
 def _less_is_summed(row: BaselineRow, before: Baseline, after: Baseline) -> str | None:
@@ -49,7 +49,7 @@ def why_lost(rows: Iterable[BaselineRow]) -> str | None:
     """What it comes to that sums are missing; None where it is no sum that is."""
     if not any(row.kind in SUMS for row in rows):
         return None
-    return "either each device goes on with its own partial sum, or nothing uses the result any more"
+    return "either each device continues with its own partial sum, or nothing uses the result any longer"
 
 
 def why_computed(rows: Iterable[BaselineRow]) -> str:

@@ -249,13 +249,13 @@ def changed_figures(judged: Judged) -> Iterator[tuple[str, str, str]]:
         was = _figure_words(figure, figure.before, figure.before_range)
         now = _figure_words(figure, figure.after, figure.after_range)
         if was != now:
-            yield figure.name, was + ("" if figure.comparable else " by another version of the cost model"), now
+            yield figure.name, was + ("" if figure.comparable else " (another version of the cost model)"), now
 
 
 def _figure_words(figure: Figure, value: float | None, span: tuple[float, float] | None) -> str:
     words = {"us": format_time, "bytes": format_bytes, "flops": format_flops}[figure.unit]
     if value is None:
-        return "not known"
+        return "unknown"
     return f"{words(value)} ({format_time_range(*span)})" if span is not None else words(value)
 
 

@@ -49,7 +49,7 @@ def render(report: CheckReport) -> str:
     else:
         left_out += _left_out("rows", len(usual), " as expected")
     if left_out:
-        lines += ["", f"A comment has room for no more, so {' and '.join(left_out)} are left out: see the log."]
+        lines += ["", f"A comment has no more room, so {' and '.join(left_out)} are left out: see the log."]
     return without_commands("\n".join(lines)) + "\n"
 
 
@@ -123,7 +123,7 @@ def _details(checked: Checked, report: CheckReport) -> Iterator[str]:
         return
     lines = [line.plain for line in details(checked, report)]
     kept = _that_fit(([line] for line in lines), _MOST_OF_ONE)
-    cut = [] if kept == len(lines) else ["", f"{plural(len(lines) - kept, 'more line')}: see the log"]
+    cut = [] if kept == len(lines) else ["", f"… {plural(len(lines) - kept, 'more line')} in the log"]
     summary = escape(plain_line(f"{checked.name}: {_first(checked)}"))
     yield from _folded(f"<code>{summary}</code>", fenced("\n".join([*lines[:kept], *cut]), "text"))
 

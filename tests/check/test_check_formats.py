@@ -109,8 +109,8 @@ FAILED  bad   v5e:2x4  11.0 MB sent per step  100 us  against its contract  wors
       --> my model/moe, v2.py:91
        = why: W is sharded over X, 50% of it
        = cost: transfers take 251 us more per step
-       = fix: hloscope explain bad looks for a change against it; if it is meant: hloscope accept
-              bad --only all-gather@X
+       = fix: hloscope explain bad looks for a fix; to accept the change: hloscope accept bad --only
+              all-gather@X
 
     per device        baseline       now
     ────────────────────────────────────
@@ -161,7 +161,7 @@ def test_github(rendered):
         "all-gather@X <= 2.1MB x6\n"
         "::error file=my model/moe%2C v2.py,line=91,title=baseline-changed (bad)::worse: 6 all-gathers over X are new, "
         "9.44 MB sent per step%0Awhy: W is sharded over X, 50%25 of it%0Acost: transfers take 251 us more per step%0A"
-        "fix: hloscope explain bad looks for a change against it; if it is meant: hloscope accept bad --only "
+        "fix: hloscope explain bad looks for a fix; to accept the change: hloscope accept bad --only "
         "all-gather@X\n"
         "::error file=pyproject.toml,line=20,title=could-not-run (gone)::there is no f = fix: it has step\n"
         "hloscope check: 1 passed, 1 failed, 1 could not run\n"
@@ -358,7 +358,7 @@ def test_the_details_of_one_target_leave_room_for_others(tmp_path):
     other = many(tmp_path, 1, 1).checks[0]
     text = render("check", "markdown", CheckReport(checks=(long, other), root=tmp_path), Canvas())
     assert len(text) < 65_536
-    assert re.search(r"\n\d+ more lines: see the log\n", text)
+    assert re.search(r"\n… \d+ more lines in the log\n", text)
     assert text.count("<details>") == 2
 
 
@@ -438,7 +438,7 @@ def test_every_page_is_listed_and_can_be_read():
     for name in ("numerics-hung", "unused-allow"):
         assert said(name).startswith(f"{name} ({pages()[name].severity})\n\n{pages()[name].summary}\n")
     assert said(PAGES[0].name).startswith(
-        f"{PAGES[0].name} (error)\n\n{PAGES[0].summary}\n\nWhat it does\n  Holds each"
+        f"{PAGES[0].name} (error)\n\n{PAGES[0].summary}\n\nWhat it does\n  Compares the"
     )
 
 

@@ -147,7 +147,7 @@ TARGETS_FILE = {
     "a table that is misspelt": Try("unknown key 'target'", config("targets.twin", "target.twin")),
     "a key that is misspelt": Try("unknown key 'contrakt'", config(CONTRACT, CONTRACT.replace("contract", "contrakt"))),
     "a key twice": Try("is not valid TOML", key('contract = "*"')),
-    "a target taken out": Try("step.txt is the baseline of no target", written("pyproject.toml", TWIN)),
+    "a target taken out": Try("step.txt is a baseline that no target uses", written("pyproject.toml", TWIN)),
     "a target renamed": Try("has no baseline file", config("targets.step", "targets.stop"), errors=2),
     "a target skipped": Try("unknown key 'skip'", key("skip = true")),
     "strictness in the file": Try("unknown key 'strict'", key("strict = false")),
@@ -226,7 +226,7 @@ BASELINES = {
     "a baseline deleted": Try("has no baseline file", removed(BASELINE)),
     "a baseline renamed": Try("has no baseline file", moved(BASELINE, "hloscope_baselines/stop.txt"), errors=2),
     "a baseline beside it": Try(
-        "gone.txt is the baseline of no target",
+        "gone.txt is a baseline that no target uses",
         lambda folder: shutil.copy(folder / BASELINE, folder / "hloscope_baselines" / "gone.txt"),
     ),
     "a baseline emptied": Try("the baseline is empty", written(str(BASELINE), "")),

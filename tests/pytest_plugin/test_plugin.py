@@ -222,11 +222,11 @@ def test_step(hlo, size):
     )
     result = suite()
     result.assert_outcomes(passed=1)
-    told = [line for line in result.stdout.lines if line.startswith("baseline of no test")]
+    told = [line for line in result.stdout.lines if line.startswith("baseline that no test uses")]
     assert len(told) == 3
     assert told[-1].endswith("test_step-small.second.txt")
     by_name = suite("test_model.py::test_step")
-    told = [line for line in by_name.stdout.lines if line.startswith("baseline of no test")]
+    told = [line for line in by_name.stdout.lines if line.startswith("baseline that no test uses")]
     assert [line.rpartition("/")[2] for line in told] == ["test_step-small.second.txt"]
 
 
@@ -239,7 +239,7 @@ def test_baselines_of_tests_that_did_not_run_are_not_told(says, hlo_suite, suite
 def pytest_collection_modifyitems(items):
     items[:] = [item for item in items if "small" in item.name]
 """)
-    (told,) = [line for line in suite(*parallel).stdout.lines if line.startswith("baseline of no test")]
+    (told,) = [line for line in suite(*parallel).stdout.lines if line.startswith("baseline that no test uses")]
     assert says(told).split()[-1] == "hloscope_baselines/test_model/test_gone.txt"
 
 
