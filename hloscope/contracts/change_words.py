@@ -37,11 +37,13 @@ def moved_words(
         return f"{lost or gone}{_was_words(old)}, {was} sent per step before"
     sent = f"{sent_words(old, new)}{_rewritten_words(old, new)}"
     if lost is not None:
-        return f"{lost}, {sent}"
+        other = {row.kind for row in new} - {row.kind for row in old}
+        return f"{lost}{f', with {_rows_words(new)} in its place' if other else ''}, {sent}"
     if in_pairs or _rows_words(new) == _rows_words(old):
-        more = (known_sum(row.wire_bytes for row in new) or 0) >= (known_sum(row.wire_bytes for row in old) or 0)
+        before, after = (known_sum(row.wire_bytes for row in side) for side in (old, new))
+        amount = "another amount" if before is None or after is None else "more" if after >= before else "less"
         verb = "moves" if _is_one(new) else "move"
-        return f"{_rows_words(new)} {verb} {'more' if more else 'less'} than before, {sent}{_combined_words(old, new)}"
+        return f"{_rows_words(new)} {verb} {amount} than before, {sent}{_combined_words(old, new)}"
     return f"{_rows_words(new)} where {_rows_words(old)} {'was' if _is_one(old) else 'were'}, {sent}"
 
 

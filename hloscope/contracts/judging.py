@@ -189,7 +189,8 @@ class _Judge:
             times = sum(row.executions for row in new)
             parts = [f"{plural(times, 'transfer')}, {sent_words(old, new)}"] if moved else []
             parts += [f"the matmuls of {plural(len(multiplied), 'line')}"] if multiplied else []
-            where = f": {name}" if name else ""
+            name = name or (new[0].place.text if len(new) == 1 else None)
+            where = f": `{name}`" if name else ""
             before, after = (_TYPES.get(each, each) for each in types)
             judgement = _of_types(types, old)
             rounded = f"; a sum in {after} is less precise" if judgement is Judgement.DIFFERENT else ""
