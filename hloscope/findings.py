@@ -94,11 +94,6 @@ def by_cause(findings: Iterable[Finding]) -> tuple[tuple[Finding, ...], ...]:
     return tuple(map(tuple, found.values()))
 
 
-def one_for_each_cause(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The first finding of each cause, which says how many others there are."""
-    return tuple(with_others(alike[0], len(alike) - 1) for alike in by_cause(findings))
-
-
 def with_others(finding: Finding, others: int) -> Finding:
     """A finding that stands for others of its cause too, and says so."""
     words = f"{finding.message} (and {others:,} more place{'' if others == 1 else 's'} like it)"

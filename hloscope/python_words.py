@@ -194,7 +194,6 @@ _SENTENCES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (rf"hloscope ({_COMMANDS}) --debug", rf"hloscope.\1 with HLOSCOPE_TRACEBACK={FULL}"),
     (rf"hloscope ({_COMMANDS})\b", r"hloscope.\1"),
     (r"all of them with --format json", "all of them in to_dict()"),
-    (r"repeat --out once per output", "pass out with one entry per output"),
     (r"alone, with --only(?! )", 'alone, with only="NAME"'),
     (r"--all analyses every one", "hloscope.analyze_all every one"),
 )

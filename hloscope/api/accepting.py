@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
+from typing import NamedTuple, Unpack
 
 from hloscope import given
 from hloscope.api.checking import tolerance_of
@@ -20,6 +20,7 @@ from hloscope.contracts.judging import judge
 from hloscope.errors import HloscopeError, did_you_mean
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
+from hloscope.units import plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +30,17 @@ class Accepted:
     Attributes:
         name: The target's name, with its slice where it has several.
         path: Its baseline file; None when it wants none or could not be analysed.
-        state: `written`, `rewritten`, `rewritten in part`, `unchanged`, `rejected` or `wants no baseline`; None when it
-            could not be analysed.
+        state: `written`, `rewritten`, `rewritten in part`, `unchanged`, `rejected`, `not asked` or `wants no baseline`;
+            None when it could not be analysed.
         error: Why it could not be analysed.
+        note: How many changes were accepted, and what of the baseline stays as it was for that; None where all were.
     """
 
     name: str
     path: Path | None = None
     state: str | None = None
     error: str | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +62,19 @@ class Proposed:
     compared: Compared | None
 
 
-Asks = Callable[[Proposed], Collection[str] | None]
-"""Is shown a baseline with changes, and returns the keys of those that are accepted; None ends the asking."""
+class Answer(NamedTuple):
+    """What somebody says of a baseline with changes.
+
+    Attributes:
+        accepted: The keys of the changes that are accepted.
+        ends: Whether no other baseline is asked about.
+    """
+
+    accepted: Collection[str]
+    ends: bool = False
+
+
+Asks = Callable[[Proposed], Answer]
 
 
 @front_door
@@ -158,17 +172,15 @@ def accept_project(
     run_jobs(jobs, **how, on_done=decide)
     _refuse_unknown(only, proposals)
     order = {job.name: number for number, job in enumerate(jobs)}
+    ended: Answer | None = None
     for proposed in sorted(proposals, key=lambda each: order[each.name]):
-        keys = only if asks is None or only else asks(proposed)
-        if keys is None:
-            asks = _none  # whoever ends the asking has accepted nothing more
-            keys = ()
-        keep(_written(proposed, keys, beside=beside))
+        answer = ended if ended is not None else Answer(only) if asks is None or only else asks(proposed)
+        if answer.ends and not answer.accepted:
+            keep(Accepted(name=proposed.name, path=proposed.path, state="not asked"))
+        else:
+            keep(_written(proposed, answer.accepted, beside=beside))
+        ended = Answer((), ends=True) if answer.ends else None
     return tuple(known[job.name] for job in jobs)
-
-
-def _none(_: Proposed) -> Collection[str]:
-    return ()
 
 
 def _has_changes(proposed: Proposed) -> bool:
@@ -221,4 +233,14 @@ def _written(proposed: Proposed, keys: Collection[str] | None, *, beside: bool) 
         return Accepted(name=proposed.name, path=proposed.path, state="unchanged")
     write_baselines(proposed.path, sections)
     state = "written" if before is None else "rewritten" if whole else "rewritten in part"
-    return Accepted(name=proposed.name, path=proposed.path, state=state)
+    note = None if compared is None or whole else _in_part(compared, keys or (), accepted)
+    return Accepted(name=proposed.name, path=proposed.path, state=state, note=note)
+
+
+def _in_part(compared: Compared, keys: Collection[str], accepted: Baseline) -> str:
+    """How many changes of a program are accepted, and that the predicted step is not, which comes of all of them."""
+    known = [change.cause.key in keys for change in compared.changes]
+    said = f"{sum(known)} of {plural(len(known), 'change')} accepted"
+    if accepted.step in (None, compared.after.step):
+        return said
+    return f"{said}; the predicted step is a consequence of all of them, so it stays as it was until all are accepted"

@@ -16,6 +16,8 @@ from hloscope.errors import HloscopeError, NotationError
 from hloscope.python_words import front_door
 from hloscope.report.checks import CheckDocument, CheckedTarget, CheckReport, seal_of
 
+_ONCE = "pass each shard's report once"
+
 
 @front_door
 def merge_reports(
@@ -54,6 +56,7 @@ def merged(
     """The report of all targets of a project, from files; arguments and errors as of `merge_reports`."""
     jobs = jobs_of(project, ())
     contracts = contracts_of(jobs)
+    _refuse_twice(files)
     documents = {str(file): _read(Path(file), str(file)) for file in files}
     _refuse_other_commits(documents, commit_of(project.root))
     found = _targets(documents, {job.name for job in jobs}, str(project.path))
@@ -61,6 +64,19 @@ def merged(
     outcomes = [_outcome(job, found.get(job.name), missing) for job in jobs]
     checks = tuple(checked_outcome(each, contracts[each.job.target.name], changes) for each in outcomes)
     return report_of_project(project, checks, strict=strict)
+
+
+def _refuse_twice(files: Sequence[str | Path]) -> None:
+    """Refuses a file that is named twice.
+
+    Raises:
+        NotationError: There is one.
+    """
+    seen: set[Path] = set()
+    for file in files:
+        if (path := Path(file).resolve()) in seen:
+            raise NotationError(f"the report {file} is named twice", fix=_ONCE)
+        seen.add(path)
 
 
 def _read(path: Path, name: str) -> CheckDocument:
@@ -113,7 +129,7 @@ def _targets(documents: Mapping[str, CheckDocument], known: Collection[str], pro
                 )
             if target.name in found:
                 both = f"{held_by[target.name]} and {name}"
-                raise HloscopeError(f"{both} both have the target {target.name!r}", fix="pass each shard's report once")
+                raise HloscopeError(f"{both} both have the target {target.name!r}", fix=_ONCE)
             found[target.name], held_by[target.name] = target, name
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from hloscope.cli.options import debug_option, jobs_option, limit_option, projec
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK
 
 if TYPE_CHECKING:
-    from hloscope.api.accepting import Accepted, Proposed
+    from hloscope.api.accepting import Accepted, Answer, Proposed
     from hloscope.contracts.accepting import Change
 
 
@@ -65,28 +65,31 @@ def _somebody_is_there() -> bool:
 class _Asking:
     """Shows the changes of one baseline after the other on stderr, and asks which of them are accepted."""
 
-    def __call__(self, proposed: Proposed) -> Collection[str] | None:
-        """The keys of the changes that are accepted; None after `quit`."""
+    def __call__(self, proposed: Proposed) -> Answer:
+        """The changes that are accepted; those of one name are one question."""
+        from hloscope.analysis.totals import grouped
+        from hloscope.api.accepting import Answer
+        from hloscope.report.checks import judgement_words
+
         compared = proposed.compared
         if compared is None:
-            return ()
-        running.say(f"\n{proposed.name} is {compared.judged.judgement}")
-        accepted: list[str] = []
-        for number, change in enumerate(compared.changes, 1):
-            if change.cause.key in accepted:
-                continue
-            running.say(f"  {number} of {len(compared.changes)}  {change.cause.judgement}: {change.cause.message}")
-            answer = self._answer(change)
+            return Answer(())
+        running.say(f"\n{proposed.name} is {judgement_words(compared.judged)} its baseline")
+        by_key, accepted = grouped(lambda change: change.cause.key, compared.changes), list[str]()
+        for number, (key, changes) in enumerate(by_key.items(), 1):
+            for change in changes:
+                running.say(f"  {number} of {len(by_key)}  {change.cause.judgement}: {change.cause.message}")
+            answer = self._answer(changes)
             if answer == "q":
-                return None
+                return Answer(accepted, ends=True)
             if answer == "t":
-                return [*accepted, *(each.cause.key for each in compared.changes[number - 1 :])]
+                return Answer([*accepted, *list(by_key)[number - 1 :]])
             if answer == "a":
-                accepted.append(change.cause.key)
-        return accepted
+                accepted.append(key)
+        return Answer(accepted)
 
     @staticmethod
-    def _answer(change: Change) -> str:
+    def _answer(changes: Sequence[Change]) -> str:
         while True:
             click.echo("  [a]ccept, [r]eject, [s]how, accept [t]he rest of this target, [q]uit: ", err=True, nl=False)
             try:
@@ -99,7 +102,7 @@ class _Asking:
             if answer in "artq":
                 return answer
             if answer == "s":
-                for line in _details(change):
+                for line in (line for change in changes for line in _details(change)):
                     running.say(f"      {line}")
 
 
@@ -120,4 +123,5 @@ def _line(accepted: Accepted, root: Path) -> str:
     if accepted.path is None:
         return f"{accepted.name}: {accepted.state}"
     path = accepted.path.relative_to(root) if accepted.path.is_relative_to(root) else accepted.path
-    return f"{accepted.name}: {accepted.state}  {path}"
+    note = "" if accepted.note is None else f"\n   = note: {accepted.note}"
+    return f"{accepted.name}: {accepted.state}  {path}{note}"

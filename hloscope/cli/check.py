@@ -154,13 +154,13 @@ def _checked(names: tuple[str, ...], strict: bool | None, options: dict[str, Any
 
 
 def _sources(checks: tuple[Checked, ...]) -> str | None:
-    """`38 of 40 compiles were in the cache, 12 of them in the shared one`; None where none was needed."""
+    """`38 of 40 compiles came from the cache, 12 of them from the shared one`; None where none was needed."""
     sources = Counter(checked.compile_from for checked in checks if checked.compile_from is not None)
     shared, known = sources["shared cache"], sources["cache"] + sources["shared cache"]
     if not sources.total():
         return None
-    found = f"{known} of {plural(sources.total(), 'compile')} {'was' if known == 1 else 'were'} in the cache"
-    return f"{found}, {shared} of them in the shared cache" if shared else found
+    found = f"{known} of {plural(sources.total(), 'compile')} came from the cache"
+    return f"{found}, {shared} of them from the shared one" if shared else found
 
 
 def _line(checked: Checked) -> str:

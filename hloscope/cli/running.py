@@ -74,12 +74,13 @@ def over_targets(
     timeout_s: float | None,
     executor: str | None = None,
     line: Callable[[Any], str] = lambda _: "",
+    asks: Callable[[Any], object] | None = None,
     **more: Any,
 ) -> T:
     """What `check` or `accept` makes of a project's targets, with progress on a terminal.
 
-    Of each target that is done `line` is written to stderr, so that a log has it whatever becomes of the others; `more`
-    is passed on.
+    Of each target that is done `line` is written to stderr, so that a log has it whatever becomes of the others. While
+    `asks` waits for an answer, nothing else is shown; `more` is passed on.
     """
     with stdout_kept_for_the_report(), progress() as stage:
         said = saying(stage)
@@ -89,8 +90,14 @@ def over_targets(
             if text := line(done):
                 said(text)
 
+        def asks_alone(what: Any) -> object:
+            with stage.hidden():
+                return None if asks is None else asks(what)
+
         stage("compiling")
         how = {"cached": not no_cache, "workers": jobs, "timeout_s": timeout_s, "executor": executor}
+        if asks is not None:
+            more["asks"] = asks_alone
         return use_case(project, names, **how, **more, on_done=on_done)
 
 

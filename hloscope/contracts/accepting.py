@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hloscope.contracts.baselines import Baseline, BaselineRow, MatmulRow, row_order
 from hloscope.contracts.judged import Cause, Judged, Judgement
 
 Rows = tuple[BaselineRow | MatmulRow, ...]
+
+_FIELDS = {
+    "slice": "slice", "mesh": "mesh", "memory": "memory", "step": "step", "unknown": "not_understood",
+    "kernels": "kernels",
+}  # fmt: skip
+"""What a change is kept in that is about no rows, by its key."""
 
 
 class Change(NamedTuple):
@@ -44,28 +50,38 @@ class Compared(NamedTuple):
     def accepting(self, keys: Collection[str] | None = None) -> Baseline:
         """The baseline with the changes of some keys, or with all of them where none are given.
 
-        Memory and times stay as they were where they have hardly moved, so that accepting twice changes nothing.
+        What no accepted change is about stays as it was, the predicted step too, which comes of all of them together.
+        Memory and times stay as well where they have hardly moved, so that accepting twice changes nothing.
         """
-        refused = [change for change in self.changes if keys is not None and change.cause.key not in keys]
-        refused_keys = {change.cause.key for change in refused}
-        moved = {change.cause.key for change in self.changes} - refused_keys
-        rows, matmuls = list(self.after.rows), list(self.after.matmuls or ())
-        for change in refused:
-            rows = [row for row in rows if row not in change.new]
-            rows += [row for row in change.old if isinstance(row, BaselineRow)]
-            matmuls = [row for row in matmuls if row not in change.new]
-            matmuls += [row for row in change.old if isinstance(row, MatmulRow)]
-        same_compiler = self.before.compiler == self.after.compiler
-        is_new = not same_compiler or self.before.matmuls is None
-        return replace(
-            self.after,
-            rows=tuple(sorted(dict.fromkeys(rows), key=row_order)),
-            matmuls=tuple(sorted(dict.fromkeys(matmuls), key=row_order)),
-            memory=self.after.memory if is_new or "memory" in moved or (moved and not refused) else self.before.memory,
-            step=self.after.step if is_new or moved else self.before.step,
-            not_understood=self.before.not_understood if "unknown" in refused_keys else self.after.not_understood,
-            kernels=self.before.kernels if "kernels" in refused_keys else self.after.kernels,
-        )
+        accepted = [change for change in self.changes if keys is None or change.cause.key in keys]
+        before, after = self.before, self.after
+        is_new = before.compiler != after.compiler or is_first_version(before)
+        if len(accepted) == len(self.changes):
+            return after if is_new or accepted else replace(after, memory=before.memory, step=before.step)
+        if is_first_version(before):  # whose rows say too little to be kept
+            refused = [change for change in self.changes if change not in accepted]
+            return _with(after, before, [(change.cause.key, change.new, change.old) for change in refused])
+        found = _with(before, after, [(change.cause.key, change.old, change.new) for change in accepted])
+        return replace(found, versions=after.versions, memory=after.memory, step=after.step) if is_new else found
+
+
+def is_first_version(baseline: Baseline) -> bool:
+    """Whether it is of a file of the first version, which says less."""
+    return baseline.matmuls is None
+
+
+def _with(kept: Baseline, other: Baseline, steps: Iterable[tuple[str, Rows, Rows]]) -> Baseline:
+    """A baseline in which what some changes are about is as in another one: their keys, the rows here and there."""
+    rows: list[BaselineRow | MatmulRow] = [*kept.rows, *(kept.matmuls or ())]
+    fields: dict[str, Any] = {}
+    for key, here, there in steps:
+        rows = [*(row for row in rows if row not in here), *there]
+        if key in _FIELDS:
+            fields[_FIELDS[key]] = getattr(other, _FIELDS[key])
+    in_order = sorted(dict.fromkeys(rows), key=row_order)
+    moved = tuple(row for row in in_order if isinstance(row, BaselineRow))
+    matmuls = tuple(row for row in in_order if isinstance(row, MatmulRow))
+    return replace(kept, **fields, rows=moved, matmuls=matmuls)
 
 
 def with_section(kept: Sequence[Baseline], accepted: Baseline, *, beside: bool = False) -> tuple[Baseline, ...]:
@@ -86,8 +102,12 @@ def _saves_time(cause: Cause) -> bool:
     return cause.judgement is Judgement.WORSE and (cause.time_us or 0) < 0
 
 
+def _is_of_one_function(change: Change) -> bool:
+    return len({(row.place.file, row.place.function) for row in (*change.old, *change.new)}) == 1
+
+
 def joined_by_line(changes: Sequence[Change], others: Iterable[Change]) -> list[Change]:
-    """The changes, with others that are of the same line, and as good or bad, as one."""
+    """The changes, with others that are of the same line alone, and as good or bad, as one."""
     found = list(changes)
     for other in others:
         same = (
@@ -96,7 +116,7 @@ def joined_by_line(changes: Sequence[Change], others: Iterable[Change]) -> list[
             if (change.cause.source, change.cause.judgement) == (other.cause.source, other.cause.judgement)
         )
         number = next(same, None)
-        if number is None or other.cause.source is None:
+        if number is None or other.cause.source is None or not _is_of_one_function(other):
             found.append(other)
             continue
         first = found[number]

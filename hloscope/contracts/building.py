@@ -146,7 +146,7 @@ def exposed(*, max: str) -> Contract:
     if isinstance(max, str) and max.rstrip().endswith("%"):
         most = parse_amount(max, MILLIONTHS, where="exposed")
         if most >= WHOLE:
-            raise NotationError(f"a step never waits for more than all of its time: {max}", fix="give less than 100%")
+            raise NotationError(f"{max} of a step cannot be exceeded", fix="give less than 100%")
         return _just(Limit(quantity=Quantity.EXPOSED, most=most, share=True))
     return _limit(Quantity.EXPOSED, "exposed", max, NANOSECONDS)
 

@@ -2,28 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hloscope.analysis.vocabulary import Kind
-from hloscope.contracts.baselines import BaselineRow
+from hloscope.contracts.baselines import BaselineRow, Place
 from hloscope.contracts.judged import Figure
+from hloscope.contracts.losing import axes_words
 from hloscope.contracts.pairing import Multiplied
 from hloscope.units import format_bytes, format_flops, known_sum, plural
 
 
-def moved_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow], *, in_pairs: bool) -> str:
-    """`an all-gather over fsdp is new, 12.6 MB sent per step`."""
+def moved_words(
+    old: Sequence[BaselineRow],
+    new: Sequence[BaselineRow],
+    *,
+    in_pairs: bool,
+    lost: str | None = None,
+    joined: bool = False,
+) -> str:
+    """`an all-gather over fsdp is new, 12.6 MB sent per step`.
+
+    Args:
+        old: The rows of the baseline.
+        new: What the program has in their place.
+        in_pairs: Whether each of them is one that the program had before, at another size.
+        lost: What nothing does any more.
+        joined: Whether what is gone moves together with others now.
+    """
     was, now = (format_bytes(known_sum(row.wire_bytes for row in side)) for side in (old, new))
     if not old:
-        return f"{_rows_words(new)} {'is' if _is_one(new) else 'are'} new, {now} sent per step"
+        return f"{_rows_words(new)} {_verb(new)} new, {now} sent per step"
     if not new:
-        return f"{_rows_words(old)} {'is' if _is_one(old) else 'are'} gone, {was} sent per step before"
-    sent = f"{was} -> {now} sent per step"
+        gone = f"{_rows_words(old)} {_verb(old)} {'now combined with others' if joined else 'gone'}"
+        return f"{lost or gone}{_was_words(old)}, {was} sent per step before"
+    sent = f"{sent_words(old, new)}{_rewritten_words(old, new)}"
+    if lost is not None:
+        other = {row.kind for row in new} - {row.kind for row in old}
+        return f"{lost}{f', with {_rows_words(new)} in its place' if other else ''}, {sent}"
     if in_pairs or _rows_words(new) == _rows_words(old):
-        more = (known_sum(row.wire_bytes for row in new) or 0) >= (known_sum(row.wire_bytes for row in old) or 0)
+        before, after = (known_sum(row.wire_bytes for row in side) for side in (old, new))
+        amount = "another amount" if before is None or after is None else "more" if after >= before else "less"
         verb = "moves" if _is_one(new) else "move"
-        return f"{_rows_words(new)} {verb} {'more' if more else 'less'} than before, {sent}"
+        return f"{_rows_words(new)} {verb} {amount} than before, {sent}{_combined_words(old, new)}"
     return f"{_rows_words(new)} where {_rows_words(old)} {'was' if _is_one(old) else 'were'}, {sent}"
+
+
+def _was_words(gone: Sequence[BaselineRow]) -> str:
+    """` (was: `out = jax.lax.psum(y, "model")` in block)`: the line of what is gone, which may be gone as well."""
+    places = dict.fromkeys(row.place for row in sorted(gone, key=lambda row: -(row.wire_bytes or 0)))
+    told = [place for place in places if place.text is not None]
+    if not told:
+        return ""
+    others = f", and {plural(len(told) - 1, 'other line')}" if len(told) > 1 else ""
+    return f" (was: `{told[0].text}`{_in_function(told[0])}{others})"
+
+
+def _combined_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> str:
+    """`; its line is that of the largest of 7 arrays, 8 before`, where any array of one transfer may have changed."""
+    if len(new) != 1 or new[0].executions != 1 or (new[0].arrays or 1) == 1:
+        return ""
+    was = known_sum(row.arrays for row in old)
+    before = "" if was in (None, new[0].arrays) else f", {was} before"
+    return f"; the line is that of the largest of its {new[0].arrays} arrays{before}"
+
+
+def _rewritten_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> str:
+    """`: `out = psum(h)` where `out = psum(y)` was`, of one call in the code that is another one now."""
+    if not (len(old) == len(new) == 1 and old[0].written and new[0].written):
+        return ""
+    was, now = old[0].place.text, new[0].place.text
+    return "" if None in (was, now) or was == now else f": `{now}` where `{was}` was"
+
+
+def function_of(place: Place) -> str | None:
+    """The function of a place without those that it is written in; None for what has no name."""
+    name = (place.function or "").rpartition("<locals>.")[2]
+    return None if name in ("", "<module>", "<lambda>") else name
+
+
+def _in_function(place: Place) -> str:
+    name = function_of(place)
+    return "" if name is None else f" in {name}"
+
+
+def _verb(rows: Sequence[BaselineRow]) -> str:
+    return "is" if _is_one(rows) else "are"
 
 
 def _is_one(rows: Sequence[BaselineRow]) -> bool:
@@ -33,7 +96,7 @@ def _is_one(rows: Sequence[BaselineRow]) -> bool:
 def _rows_words(rows: Sequence[BaselineRow]) -> str:
     counted: dict[tuple[Kind, str], int] = {}
     for row in rows:
-        key = (row.kind, axes_of(row))
+        key = (row.kind, axes_words(row))
         counted[key] = counted.get(key, 0) + row.executions
     parts = []
     for (kind, axes), count in counted.items():
@@ -44,27 +107,37 @@ def _rows_words(rows: Sequence[BaselineRow]) -> str:
 
 def respelled_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> str:
     """`3 collective-permutes over X became a reduce-scatter over X: the same bytes`."""
-    return f"{_rows_words(old)} became {_rows_words(new)}: the same bytes"
+    return f"{_rows_words(old)} became {_rows_words(new)}, which moves the same bytes"
+
+
+def sent_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> str:
+    """`12.6 MB -> 6.29 MB sent per step`."""
+    was, now = (format_bytes(known_sum(row.wire_bytes for row in side)) for side in (old, new))
+    return f"{was} -> {now} sent per step"
+
+
+def most_grown_words(parts: Mapping[str, Figure], grown: float) -> str:
+    """`, most of it temporaries`: the part that accounts for at least half of it."""
+    for name, figure in parts.items():
+        more = (figure.after or 0) - (figure.before or 0)
+        if name not in ("peak", "aliased") and more / grown >= 0.5:
+            return f", most of it {name}: {format_bytes(figure.before)} -> {format_bytes(figure.after)}"
+    return ""
 
 
 def multiplied_words(most: Multiplied, whole: Figure, *, others: int) -> str:
-    """`the matmuls in adapted do more: 101 MFLOPs -> 856 MFLOPs, of 10.3 GFLOPs -> 11.1 GFLOPs in all`.
+    """`the matmuls in adapted do more: 101 MFLOPs -> 856 MFLOPs, of 10.3 GFLOPs -> 11.1 GFLOPs in total`.
 
     Args:
         most: The function that changes most.
         whole: What all functions multiply.
         others: How many others change as it does.
     """
-    function = (most.new or most.old)[0].place.function
+    function = function_of((most.new or most.old)[0].place)
     amount = "more" if most.more > 0 else "less"
     all_of_it = f"{format_flops(whole.before or 0)} -> {format_flops(whole.after or 0)}"
     here = f"{format_flops(most.was)} -> {format_flops(most.now)}"
     if function is None or (here == all_of_it and not others):
         return f"the matmuls{f' in {function}' if function else ''} do {amount}: {all_of_it}"
     besides = f", and those in {plural(others, 'other function')}" if others else ""
-    return f"the matmuls in {function} do {amount}: {here}{besides}; {all_of_it} in all"
-
-
-def axes_of(row: BaselineRow) -> str:
-    """The axes of a row, as they stand after `over`."""
-    return "unknown axes" if row.axes is None else ",".join(row.axes) or "no axis"
+    return f"the matmuls in {function} do {amount}: {here}{besides}; {all_of_it} in total"

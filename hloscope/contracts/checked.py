@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
@@ -35,52 +36,52 @@ HBM_EXCEEDED = "hbm-exceeded"
 PAGES: tuple[RuleDoc, ...] = (
     page_of_finding(
         BreachKind.BROKEN,
-        "The program moves, takes or waits for more than its contract says, or not what it says.",
-        "holds each clause of the target's contract against the compiled program.",
-        "a collective that nobody asked for often costs more than the computation it stands beside.",
+        "The program exceeds a limit of its contract, or moves something that the contract does not allow.",
+        "compares the compiled program with each clause of the target's contract.",
+        "an unrequested collective often costs more than the computation around it.",
         '`contract = ["all-reduce@model <= 2MB", "nothing else"]`, and the program gathers its weights as well.',
-        "another sharding; or, when the traffic is meant, the line after `to accept it`.",
+        "another sharding; or, if the traffic is intended, the line after `to accept it`.",
     ),
     page_of_finding(
         BreachKind.UNDECIDED,
-        "Something that the contract depends on is not known, so it can be neither kept nor broken.",
-        "fails a contract over text that was not understood, opaque kernels, loops whose end is decided at run time, "
-        "and limits on a time or a memory that is not known.",
-        "what is unknown is not zero: a contract that passes over it proves nothing.",
-        "`no all-gather`, over a program with a Pallas kernel that communicates by itself.",
+        "Something that the contract depends on is unknown, so the contract can be neither met nor broken.",
+        "fails a contract because of text that was not understood, opaque kernels, loops whose trip count is decided "
+        "at run time, and limits on a time or on memory that is unknown.",
+        "unknown is not zero: a contract that ignores it proves nothing.",
+        "`no all-gather`, for a program with a Pallas kernel that communicates by itself.",
         '`trips "file.py:40" = 16` for such a loop, or `at-least-ok` to check what is known.',
     ),
     page_of_finding(
         BreachKind.VACUOUS,
         "Nothing that the program could do would break the contract.",
-        "notices programs on one device, dead code, axes of size 1 and axes that the mesh does not have.",
-        "a test that cannot fail is worse than none: it is believed.",
-        "`no all-gather@fspd`, on a mesh whose axis is called fsdp.",
+        "detects programs on one device, dead code, axes of size 1 and axes that the mesh does not have.",
+        "a test that cannot fail is worse than none, because it is trusted.",
+        "`no all-gather@fspd`, on a mesh whose axis is named fsdp.",
         "a mesh with the axes that the contract names, and a function that returns what it computes.",
     ),
     page_of_finding(
         CHANGED,
-        "The program does not move, multiply or take what it did when its baseline was accepted.",
+        "The program has changed since its baseline was accepted: what it moves or multiplies, its time or its memory.",
         "matches the program's collectives with the rows of the baseline by kind, axes and source; names, lines, "
-        "versions, spellings and the number of transfers for the same bytes do not count. What is worse fails; what is "
-        "better is a note; a sum, or a collective of the user's own, that is gone is different, and fails.",
-        "a change of sharding, of JAX or of the compiler shows before it is paid for.",
+        "versions, equivalent spellings and the number of transfers for the same bytes do not count. Worse fails; "
+        "better is a note; a sum, or a collective written by the user, that is missing is different, and fails.",
+        "a change of sharding, of JAX or of the compiler is seen before it costs anything.",
         "worse: an all-gather over fsdp is new, 12.6 MB sent per step",
-        "`hloscope accept`, when the change is meant; the difference of the file is there for review.",
+        "`hloscope accept`, if the change is intended; the diff of the file is there for review.",
     ),
     page_of_finding(
         LOOSER,
         "The program is better than its baseline.",
-        "mentions that less moves, or less memory is taken, than the baseline allows.",
-        "what was won can be lost again, and the check would pass.",
-        "an all-gather that the baseline has is gone.",
-        "`hloscope accept`, which writes what the program is now.",
+        "reports that the program moves less, or needs less memory, than the baseline allows.",
+        "a later change could undo the improvement, and the check would still pass.",
+        "an all-gather of the baseline is gone.",
+        "`hloscope accept`, which writes the program's current state.",
         severity=Severity.NOTE,
     ),
     page_of_finding(
         NOTHING_EXPECTED,
         "A target has neither a contract nor a baseline.",
-        "fails targets without any expectation.",
+        "fails targets that have no expectation.",
         "their check could not fail.",
         "[tool.hloscope.targets.step] with a function and no contract, before `hloscope accept`.",
         "a contract, or a baseline.",
@@ -88,8 +89,8 @@ PAGES: tuple[RuleDoc, ...] = (
     page_of_finding(
         NO_BASELINE,
         "A target with a contract has no baseline file.",
-        "mentions it, and does not fail.",
-        "what the contract leaves open can change unseen.",
+        "reports it, and does not fail.",
+        "what the contract does not cover can change unnoticed.",
         "a target that was just added.",
         "`hloscope accept`, or `baseline = false`.",
         severity=Severity.NOTE,
@@ -97,27 +98,27 @@ PAGES: tuple[RuleDoc, ...] = (
     page_of_finding(
         UNUSED_BASELINE,
         "A baseline file belongs to no target.",
-        "looks, when all targets are checked, for baseline files that none of them uses.",
-        "a target that is removed, or renamed, takes its check with it, and nobody is asked.",
-        "`[tool.hloscope.targets.step]` is gone, and `hloscope_baselines/step.txt` is still there.",
-        "remove the file too, where the target is gone for good.",
+        "looks for baseline files that no target uses, when all targets are checked.",
+        "removing or renaming a target removes its check, without anyone being asked.",
+        "`[tool.hloscope.targets.step]` was removed, but `hloscope_baselines/step.txt` is still there.",
+        "remove the file as well, if the target was removed on purpose.",
         severity=Severity.NOTE,
     ),
     page_of_finding(
         _COMMENTS_NOT_READ,
-        "What rules find fails a target of HLO text, and comments in its source files were not read.",
-        "names the files; those that HLO text names are opened only in the folder of `source-root`.",
-        "a comment that accepts the finding may stand there, and text from elsewhere could name any file.",
+        "Findings of rules fail a target of HLO text, and comments in its source files were not read.",
+        "lists the files; files named in HLO text are read only under `source-root`.",
+        "a comment in them may accept the finding, but HLO text from elsewhere could name any file.",
         '`hlo = "step.hlo"` with `fail-on = "warning"`, and no `source-root`.',
         "`source-root`, the folder of the code that was compiled, or `allow` in the target.",
         severity=Severity.NOTE,
     ),
     page_of_finding(
         COULD_NOT_RUN,
-        "A target could not be analysed.",
-        "reports bad input, and programs that JAX or the compiler refuses.",
-        "what was not analysed was not checked.",
-        "a function that does not exist any more.",
+        "A target could not be analyzed.",
+        "reports bad input, and programs that JAX or the compiler rejects.",
+        "what was not analyzed was not checked.",
+        "a function that no longer exists.",
         "what the message says.",
     ),
 )
@@ -242,7 +243,7 @@ def findings_of(
         changes: As for `check_analysis`.
     """
     fails = judged.judgement in (Judgement.WORSE, Judgement.DIFFERENT) or (judged.causes and changes == "any")
-    found = []
+    found, named = [], Counter(cause.key for cause in judged.causes)
     for cause in judged.causes:
         counts = fails and (cause.judgement is not Judgement.BETTER or changes == "any")
         found.append(
@@ -253,15 +254,15 @@ def findings_of(
                 source=cause.source,
                 why=cause.why,
                 cost=_cost_of(cause),
-                fix=_fix_of(cause, accept, explain) if counts else None,
+                fix=_fix_of(cause, accept, explain, named[cause.key]) if counts else None,
             )
         )
     if judged.judgement is Judgement.BETTER:
-        what = "the program is better than its baseline, so that going back would pass"
+        what = "the program is better than its baseline, so undoing the improvement would pass"
         found.append(Finding(rule=LOOSER, severity=Severity.NOTE, message=what, fix=accept))
     if judged.versions is not None and judged.causes:
-        what = f"the compiler is another one: {judged.versions}"
-        fix = f"{accept} --beside keeps a baseline for each"
+        what = f"the compiler version differs: {judged.versions}"
+        fix = f"{accept} --beside keeps one baseline per compiler version"
         found.append(Finding(rule=CHANGED, severity=Severity.NOTE, message=what, fix=fix))
     notes = (Finding(rule=CHANGED, severity=Severity.NOTE, message=note) for note in judged.notes)
     return (*found, *notes)
@@ -275,13 +276,14 @@ def _cost_of(cause: Cause) -> str | None:
     return f"transfers take {format_time(abs(cause.time_us))} {'more' if more else 'less'} per step"
 
 
-def _fix_of(cause: Cause, accept: str, explain: str | None) -> str:
-    """What helps against it, where that is known, else how to find it; and what accepts it."""
-    meant = f"if it is meant: {accept} --only {quote(cause.key)}"
+def _fix_of(cause: Cause, accept: str, explain: str | None, alike: int) -> str:
+    """What helps against it, where that is known, else how to find it; and what accepts it, and those of its name."""
+    what = "the change" if alike == 1 else f"all {alike} changes of this name"
+    meant = f"to accept {what}: {accept} --only {quote(cause.key)}"
     if cause.tried is not None:
         return f"{cause.tried}; {meant}"
     looks = explain is not None and cause.wire_bytes is not None and cause.wire_bytes > 0
-    return f"{explain} looks for a change against it; {meant}" if looks else meant
+    return f"{explain} looks for a fix; {meant}" if looks else meant
 
 
 def _explain(name: str) -> str:
@@ -301,14 +303,14 @@ def _without_contract(analysis: Analysis) -> list[Finding]:
 def _without_baseline(name: str) -> Finding:
     """What is said of a target whose baseline file is missing."""
     message = f"the target {name} has no baseline file"
-    fix = f"{_accept(name)} writes it; baseline = false in the targets file wants none"
+    fix = f"{_accept(name)} writes it; set baseline = false in the targets file if it should have none"
     return Finding(rule=NO_BASELINE, severity=Severity.NOTE, message=message, fix=fix)
 
 
 def _nothing_expected(name: str) -> Finding:
     """What is said of a target whose check could not fail, which fails it."""
-    message = f"the target {name} has neither a contract nor a baseline, so nothing could fail"
-    fix = f"write a contract, or keep what it moves now: {_accept(name)}"
+    message = f"the target {name} has neither a contract nor a baseline, so its check cannot fail"
+    fix = f"write a contract, or accept its current state as a baseline: {_accept(name)}"
     return Finding(rule=NOTHING_EXPECTED, severity=Severity.ERROR, message=message, fix=fix)
 
 
@@ -356,9 +358,9 @@ def _orphan(path: str) -> Finding:
     return Finding(
         rule=UNUSED_BASELINE,
         severity=Severity.NOTE,
-        message=f"{path} is the baseline of no target",
+        message=f"{path} is a baseline that no target uses",
         source=path,
-        fix="remove it, if its target was meant to go",
+        fix="remove it, if its target was removed on purpose",
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hloscope.analysis.vocabulary import Link
 from hloscope.contracts.baselines import MEMORY_PARTS, Baseline, BaselineRow, MatmulRow
-from hloscope.contracts.change_words import axes_of
 from hloscope.contracts.judged import Figure
+from hloscope.contracts.losing import axes_words
 from hloscope.units import known_sum
 
 TimeOf = Callable[[BaselineRow], float | None]
@@ -31,9 +31,9 @@ def figures_of(before: Baseline, after: Baseline, time_of: TimeOf) -> Iterator[F
     if None not in times and any(times):
         yield Figure(name=TRANSFERS, unit="us", before=times[0], after=times[1])
     yield _sent(SENT, before.rows, after.rows)
-    for axes in dict.fromkeys(map(axes_of, rows)):
+    for axes in dict.fromkeys(map(axes_words, rows)):
         yield _sent(
-            f"sent over {axes}", *([row for row in side.rows if axes_of(row) == axes] for side in (before, after))
+            f"sent over {axes}", *([row for row in side.rows if axes_words(row) == axes] for side in (before, after))
         )
     if any(row.link is not Link.ICI for row in rows):
         yield _sent(

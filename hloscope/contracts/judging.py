@@ -11,7 +11,7 @@ from hloscope.analysis.model import Analysis, Collective, Matmuls, Mesh, SourceF
 from hloscope.analysis.places import users_line
 from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import SUMS, Bound
-from hloscope.contracts.accepting import Change, Compared, Rows, joined_by_line
+from hloscope.contracts.accepting import Change, Compared, Rows, is_first_version, joined_by_line
 from hloscope.contracts.baselines import (
     MEMORY_PARTS,
     Baseline,
@@ -23,7 +23,13 @@ from hloscope.contracts.baselines import (
     matmul_rows_of,
     rows_of,
 )
-from hloscope.contracts.change_words import moved_words, multiplied_words, respelled_words
+from hloscope.contracts.change_words import (
+    most_grown_words,
+    moved_words,
+    multiplied_words,
+    respelled_words,
+    sent_words,
+)
 from hloscope.contracts.figures import (
     BETWEEN_SLICES,
     MEMORY,
@@ -36,16 +42,17 @@ from hloscope.contracts.figures import (
     total_time_us,
 )
 from hloscope.contracts.judged import USUAL, Cause, Figure, Judged, Judgement, Tolerance
+from hloscope.contracts.losing import are_joined, lost_words, why_computed, why_lost
 from hloscope.contracts.pairing import (
     Multiplied,
     Pair,
-    amount_of,
     bits_of,
+    is_retyped,
     new_rows,
     of_one_change,
     of_other_types,
     old_rows,
-    same_axes,
+    retyped,
 )
 from hloscope.cost.collectives import AxesPricing
 from hloscope.errors import HloscopeError
@@ -126,7 +133,7 @@ class _Judge:
     def compared(self) -> Compared:
         """All of it."""
         matched = match(*self._collectives, equivalent=True).changes
-        pairs = [self._pair(change) for change in matched if not change.kind.same_traffic]
+        pairs = list(self._changed(matched))
         figures = tuple(figures_of(self._before, self._after, self._times.get))
         moved = [*self._other_types(pairs), *self._moved(pairs)]
         changes = [*joined_by_line(moved, self._multiplied(figures)), *self._others()]
@@ -143,14 +150,22 @@ class _Judge:
         )
         return Compared(judged, tuple(changes), self._before, self._after)
 
+    def _changed(self, matched: Sequence[MatchedChange]) -> Iterator[Pair]:
+        """The rows that are not as before: what moves more or less, and sums of another type."""
+        known = [(self._pair(change), change.kind.same_traffic) for change in matched]
+        touched = {id(row) for pair, _ in known for side in pair for row in side}
+        yield from (pair for pair, is_same in known if not is_same or is_retyped(pair))
+        old, new = ([row for row in side.rows if id(row) not in touched] for side in (self._before, self._after))
+        yield from retyped(old, new)
+
     def _notes(self, matched: Iterable[MatchedChange]) -> Iterator[str]:
         """What is no change, and worth knowing."""
         for change in matched:
-            if change.kind is ChangeKind.EQUIVALENT:
-                yield respelled_words(*self._pair(change))
-        if _is_first_version(self._before):
+            if change.kind is ChangeKind.EQUIVALENT and not is_retyped(pair := self._pair(change)):
+                yield respelled_words(*pair)
+        if is_first_version(self._before):
             for name, _ in self._after.kernels or () if self._before.kernels is None else ():
-                yield f"the kernel {name} sends by itself, and the baseline does not say what it does"
+                yield f"the kernel {name} sends by itself, but the baseline does not record what it does"
 
     def _pair(self, change: MatchedChange) -> Pair:
         old, new = (tuple(self._row_of[id(each)] for each in side) for side in (change.old, change.new))
@@ -172,14 +187,17 @@ class _Judge:
             largest = self._now.largest(new)
             name = _value_name(largest)
             times = sum(row.executions for row in new)
-            parts = [f"{plural(times, 'transfer')}, {_sent_words(old, new)}"] if moved else []
+            parts = [f"{plural(times, 'transfer')}, {sent_words(old, new)}"] if moved else []
             parts += [f"the matmuls of {plural(len(multiplied), 'line')}"] if multiplied else []
-            where = f": {name}" if name else ""
+            name = name or (new[0].place.text if len(new) == 1 else None)
+            where = f": `{name}`" if name else ""
             before, after = (_TYPES.get(each, each) for each in types)
+            judgement = _of_types(types, old)
+            rounded = f"; a sum in {after} is less precise" if judgement is Judgement.DIFFERENT else ""
             yield self._cause(
                 "types",
-                Judgement.WORSE if bits_of(types[1]) > bits_of(types[0]) else Judgement.BETTER,
-                f"{after} where {before} was{where} ({', and '.join(parts)})",
+                judgement,
+                f"{after} where {before} was{where} ({', and '.join(parts)}){rounded}",
                 (*old, *(pair[0] for pair in multiplied)),
                 (*new, *(pair[1] for pair in multiplied)),
             )
@@ -204,45 +222,32 @@ class _Judge:
             place = alike[0].place
             old = tuple(row for pair in alike for row in pair.old)
             new = tuple(row for pair in alike for row in pair.new)
-            judgement, lost = self._judgement(alike)
+            judgement, lost, why = self._judgement(alike)
             largest = max((*new, *old), key=lambda row: row.wire_bytes or 0)
-            message = moved_words(old, new, in_pairs=all(pair.old and pair.new for pair in alike))
-            message += f": {lost}" if lost is not None else ""
-            message += "" if place.file else ", source not known"
+            in_pairs = all(pair.old and pair.new for pair in alike)
+            joined = are_joined(old, self._before, self._after)
+            message = moved_words(old, new, in_pairs=in_pairs, lost=lost, joined=joined)
+            message += "" if _is_known(alike) else "; some of it is unknown"
+            message += "" if place.file else ", source unknown"
             change = self._cause(_selector(largest), judgement, message, old, new)
             # Why what is left moves does not say why another part is gone.
-            yield change if lost is None else change._replace(cause=replace(change.cause, why=None, tried=None))
+            is_less = lost is not None or why is not None
+            yield change._replace(cause=replace(change.cause, why=why, tried=None)) if is_less else change
 
-    def _judgement(self, pairs: Sequence[Pair]) -> tuple[Judgement, str | None]:
-        """What changes of one line are together, and what is lost where that is more than bytes."""
-        lost = next(filter(None, (self._lost(row, pair.new) for pair in pairs for row in pair.old)), None)
+    def _judgement(self, pairs: Sequence[Pair]) -> tuple[Judgement, str | None, str | None]:
+        """What changes of one line are together; what is lost where that is more than bytes, and why."""
+        was, now = (sum(row.wire_bytes or 0 for pair in pairs for row in side(pair)) for side in (old_rows, new_rows))
+        sides = self._before, self._after
+        lost = next(filter(None, (lost_words(row, pair.new, *sides) for pair in pairs for row in pair.old)), None)
         if lost is not None:
             self._loses = True
-            return (Judgement.DIFFERENT, lost) if self._sums_less else (Judgement.WORSE, None)
-        old, new = (known_sum(row.wire_bytes for pair in pairs for row in side(pair)) for side in (old_rows, new_rows))
-        bounds = {row.bound for pair in pairs for row in (*pair.old, *pair.new)}
-        if old is None or new is None or bounds != {Bound.EXACT}:
-            return Judgement.DIFFERENT, "not all of it is known"
-        return (Judgement.WORSE if new > old else Judgement.BETTER if new < old else Judgement.DIFFERENT), None
-
-    def _lost(self, row: BaselineRow, new: Sequence[BaselineRow]) -> str | None:
-        """What a row did that nothing does now; None where it only moved data for the compiler's sake."""
-        if self._before.mesh != self._after.mesh:
-            return None  # axes of one name are not the same ones
-        if row.kind in SUMS:
-            before, after = (
-                [other for other in side.rows if other.kind in SUMS and same_axes(other, row)]
-                for side in (self._before, self._after)
-            )
-            was, now = (known_sum(other.arrays for other in side) for side in (before, after))
-            if was is None or now is None:
-                return "less is summed than before" if (amount_of(after) or 0) < (amount_of(before) or 0) else None
-            verb = "is" if was - now == 1 else "are"
-            return f"{plural(was - now, 'array')} of {was:,} {verb} not summed any more" if now < was else None
-        calls = [other for other in new if other.written]
-        if row.written and (amount_of(calls) or 0) < (amount_of([row]) or 0):
-            return "the code called for a larger one" if calls else "the code called for it, and does not any more"
-        return None
+            old = tuple(row for pair in pairs for row in pair.old)
+            if self._sums_less:
+                return Judgement.DIFFERENT, lost, why_lost(old)
+            return Judgement.WORSE, None, why_computed(old) if now < was else None
+        if not _is_known(pairs):
+            return Judgement.DIFFERENT, None, None
+        return Judgement.WORSE if now > was else Judgement.BETTER if now < was else Judgement.DIFFERENT, None, None
 
     @property
     def _sums_less(self) -> bool:
@@ -288,12 +293,12 @@ class _Judge:
         then, now = self._before, self._after
         for what, before, after in (("slice", then.slice, now.slice), ("mesh", then.mesh, now.mesh)):
             if before != after:
-                message = f"the baseline is of another {what}: {_words(before)}, not {_words(after)}"
+                message = f"the {what} differs: {_words(before)} in the baseline, {_words(after)} now"
                 yield self._cause(what, Judgement.DIFFERENT, message)
         if now.not_understood > then.not_understood:
             yield self._cause("unknown", Judgement.DIFFERENT, self._unknown_words())
         yield from self._other_kernels()
-        if not _is_first_version(then) and then.versions.get("hloscope") == now.versions.get("hloscope"):
+        if not is_first_version(then) and then.versions.get("hloscope") == now.versions.get("hloscope"):
             yield from self._left_open()
 
     def _left_open(self) -> Iterator[Change]:
@@ -302,26 +307,26 @@ class _Judge:
         if now.not_understood < then.not_understood:
             yield self._cause("unknown", Judgement.BETTER, self._unknown_words())
         if then.step is None and now.step is not None:
-            yield self._cause("step", Judgement.BETTER, "the baseline does not say how long a step takes")
+            yield self._cause("step", Judgement.BETTER, "the baseline has no predicted step")
         known = [name for name, part in MEMORY_PARTS.items() if getattr(now.memory, part) is not None]
         if unsaid := [name for name in known if getattr(then.memory, MEMORY_PARTS[name]) is None]:
-            message = f"the baseline does not say how much memory is taken: {', '.join(unsaid)}"
+            message = f"the baseline lacks figures of memory: {', '.join(unsaid)}"
             yield self._cause("memory", Judgement.BETTER, message)
 
     def _unknown_words(self) -> str:
         now, then = self._after.not_understood, self._before.not_understood
-        return f"{plural(now, 'thing')} in the program not understood, {then} in the baseline"
+        return f"not understood: {plural(now, 'thing')} in the program, {then} in the baseline"
 
     def _other_kernels(self) -> Iterator[Change]:
         """Kernels that send by themselves and are not those that somebody accepted."""
         then, now = self._before.kernels, self._after.kernels or ()
-        unsaid = then is None and _is_first_version(self._before)
+        unsaid = then is None and is_first_version(self._before)
         for name, does in () if unsaid else now:
             if name not in dict(then or ()):
-                message = f"the kernel {name} sends by itself, and is not in the baseline"
+                message = f"the kernel {name} sends by itself, but is not in the baseline"
                 yield self._cause("kernels", Judgement.DIFFERENT, message)
             elif (name, does) not in (then or ()):
-                message = f"the kernel {name} sends by itself, and does something else than the baseline's"
+                message = f"the kernel {name} sends by itself, and its code differs from the baseline's"
                 yield self._cause("kernels", Judgement.DIFFERENT, message)
         for name in sorted({name for name, _ in then or ()} - {name for name, _ in now}):
             yield self._cause("kernels", Judgement.DIFFERENT, f"the kernel {name}, which sent by itself, is gone")
@@ -333,15 +338,15 @@ class _Judge:
             figure = parts.get(name)
             if figure is None or figure.before is None:
                 continue
-            shown = "the peak memory" if name == "peak" else f"the memory for {name}"
+            shown = "the peak memory" if name == "peak" else f"the memory of {name}"
             if figure.after is None:
-                message = f"{shown} is not known, and was {format_bytes(figure.before)}"
+                message = f"{shown} is unknown; it was {format_bytes(figure.before)}"
                 yield self._cause("memory", Judgement.DIFFERENT, message)
                 continue
             grown = figure.after - figure.before
             if abs(grown) > max(share * figure.before, _COMPILERS_OWN_BYTES):
                 much = f"{'grew' if grown > 0 else 'shrank'} by {format_share(abs(grown) / max(figure.before, 1))}"
-                most = _most_grown(parts, grown) if name == "peak" else ""
+                most = most_grown_words(parts, grown) if name == "peak" else ""
                 message = f"{shown} {much}: {format_bytes(figure.before)} -> {format_bytes(figure.after)}{most}"
                 yield self._cause("memory", Judgement.WORSE if grown > 0 else Judgement.BETTER, message)
 
@@ -359,7 +364,7 @@ class _Judge:
             much, amount = ("longer", "more") if change > 0 else ("less", "less")
             message = (
                 f"the step takes {format_share(abs(change))} {much}, {format_time(step.before)} -> "
-                f"{format_time(step.after)}, though nothing {amount} moves or is multiplied"
+                f"{format_time(step.after)}, although it neither moves nor multiplies {amount}"
             )
             yield self._cause("step", judgement, message)
 
@@ -431,17 +436,8 @@ def _pricing(after: Baseline, mesh: Mesh | None) -> AxesPricing | None:
         return None
 
 
-def _is_first_version(baseline: Baseline) -> bool:
-    return baseline.matmuls is None
-
-
 def _selector(row: BaselineRow) -> str:
     return f"{row.kind}@{'?' if row.axes is None else ','.join(row.axes)}"
-
-
-def _sent_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> str:
-    was, now = (format_bytes(known_sum(row.wire_bytes for row in side)) for side in (old, new))
-    return f"{was} -> {now} sent per step"
 
 
 def _value_name(moved: Collective | None) -> str | None:
@@ -449,15 +445,6 @@ def _value_name(moved: Collective | None) -> str | None:
     if moved is None or moved.reason is None or moved.reason.moved is None or not moved.reason.moved.named:
         return None
     return moved.reason.moved.name
-
-
-def _most_grown(parts: Mapping[str, Figure], grown: float) -> str:
-    """`, most of it temporaries`: the part that accounts for at least half of it."""
-    for name, figure in parts.items():
-        more = (figure.after or 0) - (figure.before or 0)
-        if name not in ("peak", "aliased") and more / grown >= 0.5:
-            return f", most of it {name}: {format_bytes(figure.before)} -> {format_bytes(figure.after)}"
-    return ""
 
 
 def _words(value: str | tuple[tuple[str, int], ...] | None) -> str:
@@ -476,6 +463,18 @@ def _versions(before: Baseline, after: Baseline) -> str | None:
 def _grew(figures: Iterable[Figure], name: str) -> bool:
     figure = named(figures, name)
     return figure is not None and (figure.after or 0) > (figure.before or 0)
+
+
+def _is_known(pairs: Iterable[Pair]) -> bool:
+    rows = [row for pair in pairs for row in (*pair.old, *pair.new)]
+    return all(row.bound is Bound.EXACT and row.wire_bytes is not None for row in rows)
+
+
+def _of_types(types: tuple[str, str], old: Sequence[BaselineRow]) -> Judgement:
+    """What it is that arrays are in another type: a sum of a narrower one, or of another kind, has another result."""
+    if bits_of(types[1]) > bits_of(types[0]):
+        return Judgement.WORSE
+    return Judgement.DIFFERENT if any(row.kind in SUMS for row in old) else Judgement.BETTER
 
 
 _RANKS = {Judgement.DIFFERENT: 0, Judgement.WORSE: 1, Judgement.BETTER: 2, Judgement.SAME: 3}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hloscope.analysis.totals import grouped
@@ -10,7 +10,7 @@ from hloscope.analysis.vocabulary import SUMS
 from hloscope.contracts.baselines import BaselineRow, MatmulRow, Place
 from hloscope.units import element_bits, known_sum
 
-_SAME_COUNT = 0.01
+SAME_COUNT = 0.01
 """Of the elements that move: what is padded otherwise, or a scalar more, makes no other program."""
 
 
@@ -93,6 +93,38 @@ def amount_of(rows: Sequence[BaselineRow]) -> float | None:
     return count if count is not None else known_sum(row.payload_bytes for row in rows)
 
 
+def retyped(old: Iterable[BaselineRow], new: Iterable[BaselineRow]) -> Iterator[Pair]:
+    """Sums that send as many bytes as before, of fewer or more elements in another type, which a matcher takes for one.
+
+    Args:
+        old: Rows of the baseline of which nothing has changed but the type.
+        new: The same of the program as it is.
+    """
+
+    def what(row: BaselineRow) -> Hashable:
+        return row.kind, row.axes, row.link, row.payload_bytes
+
+    before, after = (grouped(what, (row for row in side if row.kind in SUMS)) for side in (old, new))
+    for key in before.keys() & after.keys():
+        pair = Pair(_unlike(before[key], after[key]), _unlike(after[key], before[key]))
+        if is_retyped(pair):
+            yield pair
+
+
+def _unlike(rows: Sequence[BaselineRow], others: Sequence[BaselineRow]) -> tuple[BaselineRow, ...]:
+    """Those of no type that the others have."""
+    return tuple(row for row in rows if row.dtype not in {other.dtype for other in others})
+
+
+def is_retyped(pair: Pair) -> bool:
+    """Whether sums are in other types than before."""
+    before, after = ({row.dtype for row in side} for side in pair)
+    if not before or not after or None in before | after or not all(row.kind in SUMS for row in pair.old):
+        return False
+    types = ({dtype for name in side for dtype in (name or "").split("+")} for side in (before, after))
+    return next(types) != next(types)
+
+
 def of_other_types(pairs: Sequence[Pair]) -> Iterator[tuple[tuple[str, str], list[Pair]]]:
     """The changes in which as many elements move as before, in another type: alone, or all over the same axes together.
 
@@ -122,7 +154,7 @@ def _types(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> tuple[str,
     if before is None or after is None or len(before) != 1 or len(after) != 1 or before.keys() == after.keys():
         return None
     (was, count), (now, count_now) = *before.items(), *after.items()
-    return (was, now) if abs(count_now - count) <= _SAME_COUNT * count else None
+    return (was, now) if abs(count_now - count) <= SAME_COUNT * count else None
 
 
 def _by_type(rows: Sequence[BaselineRow]) -> dict[str, float] | None:
@@ -133,7 +165,7 @@ def _by_type(rows: Sequence[BaselineRow]) -> dict[str, float] | None:
         if count is None:
             return None
         counts[row.dtype or ""] = counts.get(row.dtype or "", 0.0) + count
-    least = _SAME_COUNT * sum(counts.values())
+    least = SAME_COUNT * sum(counts.values())
     return {dtype: count for dtype, count in counts.items() if count > least}
 
 

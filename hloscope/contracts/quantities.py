@@ -63,8 +63,9 @@ def parse_amount(text: str, units: Units, *, where: str, column: int = 1, line: 
 
 def format_amount(amount: int, units: Units) -> str:
     """The shortest text that `parse_amount` reads back to the same amount: `32KiB`, `2.5MB`, `300us`."""
-    texts = (_in_unit(amount, unit, size) for unit, size in units.items())
-    return min((text for text in texts if text is not None), key=len)
+    texts = ((_in_unit(amount, unit, size), size) for unit, size in units.items())
+    known = ((len(text), size > amount, -size, text) for text, size in texts if text is not None)
+    return min(known)[-1]
 
 
 def _in_unit(amount: int, unit: str, size: int) -> str | None:

@@ -13,7 +13,7 @@ from hloscope.analysis.places import short_source, users_line
 from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import Bound
 from hloscope.contracts.model import AT_LEAST_OK, Contract, Expectation, Limit, Selector, format_clause, format_selector
-from hloscope.contracts.quantities import BYTE_UNITS, Units, format_amount, rounded_up
+from hloscope.contracts.quantities import Units, format_amount, rounded_up
 from hloscope.findings import Finding, Severity
 from hloscope.shown import Brief
 from hloscope.units import format_bytes, format_time, plural
@@ -169,7 +169,7 @@ def suggestion(collectives: Sequence[Collective]) -> str:
     largest = None if None in sizes else max(size for size in sizes if size is not None)
     clause = Expectation(
         selector=Selector(kind=first.kind, axes=first.axes or None),
-        max_bytes=None if largest is None else _roomy(largest, BYTE_UNITS),
+        max_bytes=None if largest is None else rounded_up(largest),  # in powers of 1000, as what was found is said
         max_count=sum(moved.executions for moved in collectives),
     )
     return format_clause(clause)

@@ -267,11 +267,11 @@ def out_shardings(out: Any, result: Any, mesh: jax.sharding.Mesh | None) -> Any:
     if asked is None:
         asked = jax.tree.leaves(out, is_leaf=lambda x: x is None or isinstance(x, jax.sharding.PartitionSpec))
     if len(asked) != len(leaves):
-        shown = ", ".join(str(jax.typeof(leaf)) for leaf in leaves[:6])
+        shown = ", ".join(f"{name} {jax.typeof(leaf)}" for name, leaf in zip(names[:6], leaves, strict=False))
         raise NotationError(
-            f"{len(asked)} output shardings given for {len(leaves)} output arrays",
-            why=f"the program returns {shown}",
-            fix="repeat --out once per output, in pytree-leaf order",
+            f"{plural(len(asked), 'output sharding')} given for {plural(len(leaves), 'output array')}",
+            why=f"the program returns {shown}{', …' * (len(leaves) > 6)}",
+            fix="write one for each output array, in this order, or None where the compiler may choose",
         )
     rows = zip(asked, leaves, names, strict=True)
     return jax.tree.unflatten(structure, [_out_sharding(*row, mesh) for row in rows])

@@ -53,31 +53,31 @@ class _Summary(NamedTuple):
 
 
 _MARKER = (
-    "hloscope(slice=..., mesh=..., ...): what hlo.analyze takes by default in this test, such as slice='v5e:2x4' and "
+    "hloscope(slice=..., mesh=..., ...): defaults of hlo.analyze in this test, such as slice='v5e:2x4' and "
     "mesh={'X': 8}"
 )
-_DEVICES = "simulated CPU devices that JAX is to be started with (default: what the marked meshes need, 8 or more)"
+_DEVICES = "number of simulated CPU devices that JAX starts with (default: what the marked meshes need, at least 8)"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options, which share one prefix."""
     group = parser.getgroup("hloscope", "communication of compiled JAX programs")
-    group.addoption("--hloscope-slice", metavar="NAME", help="slice to compile for where a test names none: v5e:2x4")
+    group.addoption("--hloscope-slice", metavar="NAME", help="slice for tests that name none, e.g. v5e:2x4")
     group.addoption(
-        "--hloscope-timeout", type=float, metavar="SECONDS", help="end an analysis after so long; 0 is no limit"
+        "--hloscope-timeout", type=float, metavar="SECONDS", help="time limit of one analysis; 0 for no limit"
     )
     group.addoption(
-        "--hloscope-update", action="store_true", help="write the baselines and the inline expectations of tests"
+        "--hloscope-update", action="store_true", help="write the baselines and inline expectations of the tests"
     )
-    group.addoption("--accept-in-ci", action="store_true", help="let --hloscope-update write where CI is set, too")
+    group.addoption("--accept-in-ci", action="store_true", help="let --hloscope-update write even where CI is set")
     group.addoption(
         "--hloscope-strict",
         action=BooleanOptionalAction,
         default=None,
-        help="whether tests fail that assert nothing of what they analyse, and baselines of no test (default: where CI "
-        "is set)",
+        help="whether tests that assert nothing about what they analyze, and baselines that no test uses, fail "
+        "(default: where CI is set)",
     )
-    group.addoption("--hloscope-report", metavar="DIR", help="write a JSON report of every analysed program into DIR")
+    group.addoption("--hloscope-report", metavar="DIR", help="write a JSON report of every analyzed program into DIR")
     parser.addini("hloscope_devices", _DEVICES, default="")
 
 
@@ -92,8 +92,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_STARTED_NS] = time.time_ns()
     if config.getoption("--hloscope-update") and is_ci() and not config.getoption("--accept-in-ci"):
         raise pytest.UsageError(
-            "--hloscope-update writes nothing where CI is set: a test against what it just wrote cannot fail; "
-            "update on your own machine, or pass --accept-in-ci"
+            "--hloscope-update writes nothing where CI is set, because a test against what was just written cannot "
+            "fail; update on your own machine, or pass --accept-in-ci"
         )
 
 
@@ -141,7 +141,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
         yield
     except (Exception, pytest.fail.Exception):
         if _HLO in item.stash:
-            item.user_properties.append((_FAILED, "it failed, and is reported as passed"))
+            item.user_properties.append((_FAILED, "it failed, but is reported as passed"))
         raise
     used = item.stash.get(_HLO, None)
     problem = None if used is None else used.unheeded
@@ -198,7 +198,7 @@ def _excused(report: pytest.TestReport) -> str | None:
     """Why nobody knows what a test was left out or let fail for; None where somebody said it, and where it ran."""
     expected_to_fail = getattr(report, "wasxfail", None)
     if expected_to_fail is not None and report.passed:
-        return "it is expected to fail, and passes: remove xfail"
+        return "it is expected to fail, but passes: remove xfail"
     if expected_to_fail is not None:
         reason = expected_to_fail.removeprefix("reason: ").removeprefix("[NOTRUN]").strip()
         return None if reason else "it is expected to fail, without a reason"

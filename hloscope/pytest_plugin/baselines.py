@@ -59,7 +59,7 @@ def against_test(
         return None
     kept, update = read_baselines(path), f"{_UPDATE} {quote(node.nodeid)}"
     if not kept:
-        return f"there is no baseline {shown}\n   = fix: {update} writes it; read it before you commit"
+        return f"there is no baseline {shown}\n   = fix: {update} writes it; review it before you commit"
     judged = judge(section_for(kept, baseline_of(analysis)), analysis, root=root).judged
     findings = findings_of(judged, accept=update)
     fails = any(each.severity is Severity.ERROR or (strict and each.rule == LOOSER) for each in findings)
@@ -80,13 +80,13 @@ def _updated(path: Path, analysis: Analysis, root: Path) -> tuple[Baseline, ...]
 def _failure(analysis: Analysis, path: Path, judged: Judged, findings: Iterable[Finding], update: str) -> str:
     from hloscope.report.checks import changed_figures
 
-    lines = [f"{analysis.target} is not what its baseline {path} says"]
-    lines += [f"   = {name}: {before} -> {now}" for name, before, now in changed_figures(judged)]
+    lines = [f"{analysis.target} has changed since its baseline {path} was accepted"]
     for finding in findings:
         lines.append(f"{finding.severity}[{finding.rule}]: {finding.message}")
         lines += [f"  --> {finding.source}"] if finding.source else []
-        lines += [f"   = why: {finding.why}"] if finding.why else []
-    return "\n".join([*lines, f"   = fix: if this is meant: {update}"])
+        lines += [f"   = {label}: {words}" for label, words in finding.details if label != "fix"]
+    lines += [f"   = {name}: {before} -> {now}" for name, before, now in changed_figures(judged)]
+    return "\n".join([*lines, f"   = fix: to accept the change: {update}"])
 
 
 def baseline_path(test_file: Path, nodeid: str, name: str = "") -> Path:
@@ -126,7 +126,7 @@ def summary(
     lines = [f"baseline written: {_shown(path, config)}" for path in sorted(_properties(reports, WRITTEN))]
     in_ci = "" if strict else " (fails in CI)"
     unused = list(_unused(reports, None if _chose_by_name(config) else frozenset(tests), config))
-    lines += [f"baseline of no test, to be removed{in_ci}: {_shown(path, config)}" for path in unused]
+    lines += [f"baseline that no test uses, remove it{in_ci}: {_shown(path, config)}" for path in unused]
     return lines, bool(unused)
 
 

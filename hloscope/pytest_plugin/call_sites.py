@@ -116,7 +116,7 @@ def read_source(path: Path) -> SourceFile:
     except (OSError, SyntaxError, UnicodeError) as error:
         raise HloscopeError(f"{path} cannot be read", why=str(error)) from None
     if not whole:
-        raise HloscopeError(f"{path} cannot be written as it is: its encoding, {encoding}, spells things in two ways")
+        raise HloscopeError(f"{path} cannot be rewritten: its encoding, {encoding}, has several spellings of one text")
     return SourceFile(path, raw, encoding, text)
 
 
@@ -159,7 +159,7 @@ def edited(source: SourceFile, edits: Sequence[Edit]) -> tuple[str, list[int]]:
     parts, lines, done = list[str](), list[int](), 0
     for edit in sorted(edits):
         if edit.span.start < done:
-            raise HloscopeError("calls within each other cannot be written at once", fix="give each a line of its own")
+            raise HloscopeError("nested calls cannot be rewritten at once", fix="give each a line of its own")
         parts += [source.text[done : edit.span.start], edit.text]
         lines.append(1 + len(_LINE_END.findall("".join(parts[:-1]))))
         done = edit.span.end
@@ -167,7 +167,7 @@ def edited(source: SourceFile, edits: Sequence[Edit]) -> tuple[str, list[int]]:
     try:
         ast.parse(_LINE_END.sub("\n", text))
     except SyntaxError as error:
-        raise HloscopeError("a text has no room where it would stand", why=str(error)) from None
+        raise HloscopeError("the text does not fit where it would be written", why=str(error)) from None
     return text, lines
 
 

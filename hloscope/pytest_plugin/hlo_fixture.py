@@ -66,7 +66,7 @@ class Hlo:
             HloscopeError: Bad input, or JAX or the compiler refuses the program.
         """
         if isinstance(target, Report | Analysis) and (options or args is not None):
-            raise NotationError("a program that is analysed already takes no options", fix="give them to hlo.analyze")
+            raise NotationError("a program that has been analyzed takes no options", fix="give them to hlo.analyze")
         if isinstance(target, Report):
             return target
         found = target if isinstance(target, Analysis) else self._analyzed(target, args, options)
@@ -88,12 +88,12 @@ class Hlo:
         """What of this test can fail without failing it, or cannot fail, so far; None where there is nothing of it."""
         if self._failure is not None:
             said = self._failure.splitlines()[0]
-            return f"an expectation failed, and the test went on: {said} (where it is meant to: report != contract)"
+            return f"an expectation failed, but the test went on: {said} (if it should fail, write report != contract)"
         idle = [report for report in self.reports if not report.is_judged]
         if idle:
             name = repr(idle[0])
-            return f"nothing of {name} was asserted: compare it, hold it against a contract, or analyze(…, judge=False)"
-        return None if self.reports or self._is_verified else "the fixture hlo was asked for, and analysed nothing"
+            return f"nothing about {name} was asserted: compare it with a contract, or analyze it with judge=False"
+        return None if self.reports or self._is_verified else "the fixture hlo was requested, but analyzed nothing"
 
     def last_report(self) -> Report:
         """The program that this test analysed last.
@@ -102,7 +102,7 @@ class Hlo:
             NotationError: It has analysed none.
         """
         if not self.reports:
-            raise NotationError("this test has analysed no program", fix="give one: hlo.expect.baseline(step, args)")
+            raise NotationError("this test has not analyzed a program", fix="give one: hlo.expect.baseline(step, args)")
         return self.reports[-1]
 
     def _analyzed(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
@@ -119,7 +119,7 @@ class Hlo:
             others = [name for name in options if name not in _OF_TEXT] + ([] if args is None else ["args"])
             if others:
                 fix = f"give {', '.join(_OF_TEXT)} alone"
-                raise NotationError(f"{others[0]} does not go with HLO text", where=str(target), fix=fix)
+                raise NotationError(f"{others[0]} does not apply to HLO text", where=str(target), fix=fix)
             return analyze(target, **{name: value for name, value in settings.items() if name in _OF_TEXT})
         if isinstance(target, Path):
             return analyze(target)  # which says what is wrong with it
@@ -155,7 +155,7 @@ class Hlo:
         self._is_verified = True
         if not found.passed:
             lines = (f"{finding.severity}[{finding.rule}]: {finding.message}" for finding in found.findings)
-            self.fail("\n".join(["the program is not what its reference is", *lines]))
+            self.fail("\n".join(["the program differs from its reference", *lines]))
         return found
 
     def _write(self, analysis: Analysis) -> None:

@@ -40,7 +40,7 @@ _POSITION, _NAME, _CALL = 1, "expected", "inline"
 _UPDATE = "pytest --hloscope-update"
 _WRITABLE = 0o222
 _NOTHING = Contract()
-_YOURS = "note: pytest --hloscope-update writes what moves; limits, bans and trips are yours to change"
+_YOURS = "note: pytest --hloscope-update writes what moves, and keeps your limits, bans and trips"
 _LITERAL = 'write it as hlo.expect.inline(report, "…"), with the text in quotes'
 
 
@@ -134,7 +134,7 @@ def _failure(verdict: Verdict, old: Contract, would: Verdict) -> str:
     """What is wrong, and what would be written; where nothing could be, why that would not hold either."""
     if not would.holds:
         return str(would if old == _NOTHING else verdict)
-    fix = f"{_UPDATE} writes it; read it before you commit" if old == _NOTHING else f"if this is meant: {_UPDATE}"
+    fix = f"{_UPDATE} writes it; review it before you commit" if old == _NOTHING else f"to accept the change: {_UPDATE}"
     said = f"nothing is expected of {verdict.target} yet" if old == _NOTHING else verdict
     return f"{said}\n\n   = found: {would.contract}\n   = fix: {fix}"
 
@@ -180,7 +180,7 @@ def _check_file(path: Path, root: Path, since_ns: int) -> None:
     """
     refusal = "the expectation cannot be written"
     if not path.is_file():
-        raise HloscopeError(refusal, why=f"there is no file {path}: the call is in code that was made as it ran")
+        raise HloscopeError(refusal, why=f"there is no file {path}: the call is in code that was generated at run time")
     if not path.resolve().is_relative_to(root.resolve()) or "site-packages" in path.parts:
         raise HloscopeError(refusal, why=f"{path} is not in the project {root}")
     status = path.stat()
@@ -199,13 +199,15 @@ def _call_at(frame: FrameType, source: SourceFile) -> ast.Call:
     try:
         from executing import Source
     except ImportError:
-        raise HloscopeError("writing expectations needs executing", fix="pip install 'hloscope[pytest]'") from None
+        raise HloscopeError(
+            "writing inline expectations requires the package executing", fix="pip install 'hloscope[pytest]'"
+        ) from None
     found = Source.executing(frame).node
     if isinstance(found, ast.Call) and _name_of(found.func) == _CALL:
         call = call_that_ends(source, found.end_lineno or 0, found.end_col_offset or 0)
         if call is not None and ast.dump(call) == ast.dump(found):
             return call
-    raise HloscopeError("the expectation cannot be written: its call is not plain to see", fix=_LITERAL)
+    raise HloscopeError("the expectation cannot be written: its call cannot be located in the source", fix=_LITERAL)
 
 
 def _name_of(called: ast.expr) -> str | None:
@@ -274,11 +276,9 @@ def write(wanted: Iterable[Wanted], root: Path) -> Written:
 def _quarrel(where: str, asked: Sequence[Wanted]) -> str:
     """What is said where tests want different texts."""
     first = {each.text: each.test for each in asked}
-    wants = [f"  {test}: {'; '.join(text) or 'what stands there'}" for text, test in first.items()]
+    wants = [f"  {test}: {'; '.join(text) or 'the current text'}" for text, test in first.items()]
     fix = "  = fix: give each a text of its own, or use hlo.expect.baseline, which keeps a file for each test"
-    return "\n".join(
-        [f"expectation not written: {where} is reached with programs that move different things", *wants, fix]
-    )
+    return "\n".join([f"expectation not written: {where} runs with programs that move different things", *wants, fix])
 
 
 def _written(path: Path, agreed: Sequence[Wanted]) -> list[int]:
@@ -291,7 +291,7 @@ def _written(path: Path, agreed: Sequence[Wanted]) -> list[int]:
         return []
     source = read_source(path)
     if any(each.digest != hashlib.sha256(source.raw).hexdigest() for each in agreed):
-        raise HloscopeError("the file was changed while tests ran", fix=f"run {_UPDATE} again")
+        raise HloscopeError("the file changed while the tests ran", fix=f"run {_UPDATE} again")
     calls = [(call_that_ends(source, each.line, each.byte), each.text) for each in agreed]
     edits = [edit_of(source, call, _POSITION, _NAME, text) for call, text in calls if call is not None]
     text, lines = edited(source, edits)

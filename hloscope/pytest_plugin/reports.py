@@ -79,7 +79,7 @@ class CollectiveList(Sequence[Collective]):
             return wanted in self.analysis.collectives
         expected = contract_of(wanted)
         if not expected.clauses or not all(isinstance(clause, Expectation) for clause in expected.clauses):
-            raise NotationError(f"{expected} is not what a program can have", fix='write all_gather("X")')
+            raise NotationError(f"{expected} is not an expectation of a program", fix='write all_gather("X")')
         mesh = self.analysis.mesh
         axes = None if mesh is None else mesh.axis_names
         return all(chosen(self.analysis.collectives, selector, axes) for selector in expected.selectors)
@@ -189,7 +189,7 @@ def _surely_broken(verdict: Verdict) -> bool:
     idle = next((breach for breach in verdict.breaches if breach.kind is BreachKind.VACUOUS), None)
     if idle is not None and verdict.broken:
         fix = f"expected {idle.expected}, found {idle.found}"
-        raise NotationError(f"the expectation says nothing: {idle.message}", fix=fix)
+        raise NotationError(f"the expectation cannot fail: {idle.message}", fix=fix)
     return verdict.broken
 
 

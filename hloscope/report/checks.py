@@ -166,6 +166,8 @@ def fingerprints(report: CheckReport, findings: Sequence[tuple[Checked, Finding]
 
 
 _INDENT = 4
+UNBROKEN = 10_000
+"""Columns of what is no terminal, so that a command can be copied as it is."""
 _MARKS = {"ok": "green", "FAILED": "bold red", "ERROR": "bold red"}
 
 
@@ -184,25 +186,35 @@ def _target(checked: Checked, report: CheckReport, names: int, width: int) -> It
         (f"{mark:<6}", _MARKS[mark]), "  ", (f"{checked.name:<{names}}", "bold"), "  ", _facts(checked)
     )
     yield from hanging(head, width, indent=2 * _INDENT)
-    indent, inside = Text(" " * _INDENT), width - _INDENT
+    indent = Text(" " * _INDENT)
+    yield from (indent + line for line in details(checked, report, width - _INDENT))
+
+
+def details(checked: Checked, report: CheckReport, width: int = UNBROKEN) -> Iterator[Text]:
+    """What is not as expected of a target, as every format for people shows it: each cause with all that is known."""
     for message in (checked.error or "", *map(str, checked.breaches)):
-        yield from (indent + part for line in message.splitlines() for part in message_line(line, inside))
-    if is_other(checked.judged):
-        yield from (indent + line for line in _before_and_after(checked.judged, inside))
+        yield from (part for line in message.splitlines() for part in message_line(line, width))
     others = map(report.shown, checked.beside_the_contract)
     collectives = () if checked.analysis is None else checked.analysis.collectives
-    yield from (indent + line for line in finding_lines(others, inside, collectives=collectives))
+    yield from finding_lines(others, width, collectives=collectives)
+    if is_other(checked.judged):
+        yield from _before_and_after(checked.judged, width)
     for remark in checked.verdict.remarks if checked.verdict is not None else ():
-        yield from (indent + line for line in hanging(Text(f"note: {remark}", style="dim"), inside))
+        yield from hanging(Text(f"note: {remark}", style="dim"), width)
+
+
+def said(finding: Finding) -> list[str]:
+    """A finding's message, and why it is there, what it costs and what to do, as every format for tools has them."""
+    return [finding.message, *map(": ".join, finding.details)]
 
 
 def _before_and_after(judged: Judged, width: int) -> Iterator[Text]:
     rows = list(changed_figures(judged))
     if rows:
+        yield Text()
         headers = ("per device", "baseline", "now")
         columns = [column(rows, name, itemgetter(n), right=n > 0) for n, name in enumerate(headers)]
         yield from table_lines(columns, width)
-        yield Text()
 
 
 def _facts(checked: Checked) -> str:
@@ -232,21 +244,18 @@ def judgement_words(judged: Judged) -> str:
 
 
 def changed_figures(judged: Judged) -> Iterator[tuple[str, str, str]]:
-    """What is measured of both and is not the same: its name, and how much it was and is."""
+    """What is measured of both and is not the same, as far as is shown: its name, and how much it was and is."""
     for figure in judged.figures:
-        if figure.before != figure.after:
-            then = "" if figure.comparable else " by another version of the cost model"
-            yield (
-                figure.name,
-                f"{_figure_words(figure, figure.before, figure.before_range)}{then}",
-                _figure_words(figure, figure.after, figure.after_range),
-            )
+        was = _figure_words(figure, figure.before, figure.before_range)
+        now = _figure_words(figure, figure.after, figure.after_range)
+        if was != now:
+            yield figure.name, was + ("" if figure.comparable else " (another version of the cost model)"), now
 
 
 def _figure_words(figure: Figure, value: float | None, span: tuple[float, float] | None) -> str:
     words = {"us": format_time, "bytes": format_bytes, "flops": format_flops}[figure.unit]
     if value is None:
-        return "not known"
+        return "unknown"
     return f"{words(value)} ({format_time_range(*span)})" if span is not None else words(value)
 
 

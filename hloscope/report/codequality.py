@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hloscope.contracts.checked import Checked
 from hloscope.findings import Finding, Severity
-from hloscope.report.checks import CheckReport, fingerprints, once_each
+from hloscope.report.checks import CheckReport, fingerprints, once_each, said
 from hloscope.report.escaping import dumped, plain_line
 
 _SEVERITIES = {Severity.ERROR: "major", Severity.WARNING: "minor", Severity.NOTE: "info"}
@@ -26,9 +26,9 @@ def render(report: CheckReport) -> str:
 def _issue(report: CheckReport, checked: Checked, finding: Finding, fingerprint: str) -> dict[str, object]:
     """One finding; a place is asked for, so that one without stands at the first line of the target's file."""
     place, line = report.in_repository(finding.source or checked.name.partition(":")[0])
-    said = [f"{checked.name}: {finding.message}", *map(": ".join, finding.details)]
+    message, *details = said(finding)
     return {
-        "description": "\n".join(map(plain_line, said)),
+        "description": "\n".join(map(plain_line, [f"{checked.name}: {message}", *details])),
         "check_name": finding.rule,
         "fingerprint": fingerprint,
         "severity": _SEVERITIES[finding.severity],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hloscope.contracts.checked import Checked
 from hloscope.findings import Finding, Severity
-from hloscope.report.checks import CheckReport, once_each
+from hloscope.report.checks import CheckReport, once_each, said
 from hloscope.report.escaping import plain_line, without_commands
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
@@ -36,8 +36,7 @@ def _command(report: CheckReport, checked: Checked, finding: Finding) -> str:
     file, line = report.in_repository(finding.source)
     properties = {"file": file, "line": line, "title": f"{finding.rule} ({checked.name})"}
     shown = ",".join(f"{name}={_property(str(value))}" for name, value in properties.items() if value is not None)
-    said = [finding.message, *map(": ".join, finding.details)]
-    message = "\n".join(map(plain_line, said))
+    message = "\n".join(map(plain_line, said(finding)))
     return "::" + without_commands(f"{_COMMANDS[finding.severity]} {shown}::{_data(message)}")
 
 

@@ -9,8 +9,8 @@ import re
 from xml.etree import ElementTree
 
 from hloscope.contracts.checked import Checked
-from hloscope.findings import one_for_each_cause
-from hloscope.report.checks import CheckReport
+from hloscope.findings import Severity
+from hloscope.report.checks import CheckReport, details
 from hloscope.report.escaping import for_terminal
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -42,20 +42,19 @@ def _case(suite: ElementTree.Element, checked: Checked, report: CheckReport) -> 
         **{key: str(value) for key, value in where if value is not None},
     }
     case = ElementTree.SubElement(suite, "testcase", about)
+    body = "\n".join(line.plain for line in details(checked, report))
     if checked.error is not None:
         found = ElementTree.SubElement(case, "error", {"message": _clean(checked.error.splitlines()[0])})
-        found.text = _clean(checked.error)
+        found.text = _clean(body)
     elif not checked.passed:
-        first = next(finding for finding in checked.findings if finding.severity == "error")
-        found = ElementTree.SubElement(case, "failure", {"type": first.rule, "message": _clean(first.message)})
-        found.text = _clean(_body(checked))
-
-
-def _body(checked: Checked) -> str:
-    verdict = "" if checked.verdict is None or checked.verdict.holds else f"{checked.verdict}\n\n"
-    found = one_for_each_cause(checked.beside_the_contract)
-    others = (f"{finding.severity}[{finding.rule}]: {finding.message}" for finding in found)
-    return verdict + "\n".join(others)
+        first = next(report.shown(finding) for finding in checked.findings if finding.severity is Severity.ERROR)
+        place = "" if first.source is None else f" ({first.source})"
+        found = ElementTree.SubElement(
+            case, "failure", {"type": first.rule, "message": _clean(f"{first.message}{place}")}
+        )
+        found.text = _clean(body)
+    elif body:
+        ElementTree.SubElement(case, "system-out").text = _clean(body)
 
 
 def _clean(text: str) -> str:

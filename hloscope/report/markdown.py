@@ -9,13 +9,15 @@ from itertools import accumulate, takewhile
 from hloscope.contracts.checked import Checked
 from hloscope.contracts.figures import MEMORY, SENT, STEP, named
 from hloscope.contracts.judged import Judgement
-from hloscope.findings import one_for_each_cause
-from hloscope.report.checks import CheckReport, changed_figures, is_other, judgement_words, unknown_words
+from hloscope.report.checks import CheckReport, details, is_other, judgement_words, unknown_words
 from hloscope.report.escaping import code, fenced, plain_line, without_commands
-from hloscope.units import format_bytes, format_capacity, format_time, plural
+from hloscope.units import format_bytes, format_time, plural
 
 _MOST_CHARACTERS = 65_000
 """Source: GitHub refuses comments of more than 65,536 characters."""
+
+_MOST_OF_ONE = 20_000
+"""Characters of the details of one target, so that a few of many words leave room for others."""
 
 _MOST_ROWS = 20
 """Targets of which all are listed, whether they are as expected or not."""
@@ -37,17 +39,17 @@ def render(report: CheckReport) -> str:
     kept = _that_fit(([row] for row in rows), room - _length([*lines, *head]))
     lines += ["", *head, *rows[:kept]] if shown else []
     left_out += _left_out("rows", len(rows) - kept)
-    details = [part for part in (list(_details(checked, report)) for checked in shown) if part]
-    kept = _that_fit(details, room - _length(lines))
-    lines += [line for part in details[:kept] for line in part]
-    left_out += _left_out("details", len(details) - kept)
+    parts = [part for part in (list(_details(checked, report)) for checked in shown) if part]
+    kept = _that_fit(parts, room - _length(lines))
+    lines += [line for part in parts[:kept] for line in part]
+    left_out += _left_out("details", len(parts) - kept)
     folded = _folded(f"{plural(len(usual), 'target')} as expected", [*head, *(_row(_cells(one)) for one in usual)])
     if usual and _length(folded) < room - _length(lines):
         lines += folded
     else:
         left_out += _left_out("rows", len(usual), " as expected")
     if left_out:
-        lines += ["", f"A comment has room for no more, so {' and '.join(left_out)} are left out: see the log."]
+        lines += ["", f"A comment has no more room, so {' and '.join(left_out)} are left out: see the log."]
     return without_commands("\n".join(lines)) + "\n"
 
 
@@ -89,12 +91,12 @@ def _cells(checked: Checked) -> tuple[str, ...]:
         "" if found.slice is None else found.slice.name,
         _then_and_now(checked, STEP, "" if found.time is None else format_time(found.time.step_us), format_time),
         _then_and_now(checked, SENT, found.totals.bound.marked(format_bytes(found.totals.wire_bytes)), format_bytes),
-        _then_and_now(checked, f"{MEMORY}peak", _capacity(found.memory.peak_bytes), _capacity),
+        _then_and_now(checked, f"{MEMORY}peak", _peak_words(found.memory.peak_bytes), _peak_words),
     )
 
 
-def _capacity(count: float | None) -> str:
-    return "" if count is None else format_capacity(int(count))
+def _peak_words(count: float | None) -> str:
+    return "" if count is None else format_bytes(count)
 
 
 def _then_and_now(checked: Checked, name: str, now: str, words: Callable[[float | None], str]) -> str:
@@ -116,17 +118,20 @@ def _good(checked: Checked) -> str:
 
 
 def _details(checked: Checked, report: CheckReport) -> Iterator[str]:
-    body = checked.error if checked.error is not None else "" if checked.passed else _body(checked, report)
-    if body:
-        yield from _folded(f"<code>{escape(plain_line(checked.name))}</code>", fenced(body, "text"))
+    """What is not as expected of a target, or not as before; folded, and cut where it is too long for a comment."""
+    if checked.passed and not is_other(checked.judged):
+        return
+    lines = [line.plain for line in details(checked, report)]
+    kept = _that_fit(([line] for line in lines), _MOST_OF_ONE)
+    cut = [] if kept == len(lines) else ["", f"… {plural(len(lines) - kept, 'more line')} in the log"]
+    summary = escape(plain_line(f"{checked.name}: {_first(checked)}"))
+    yield from _folded(f"<code>{summary}</code>", fenced("\n".join([*lines[:kept], *cut]), "text"))
 
 
-def _body(checked: Checked, report: CheckReport) -> str:
-    messages = [str(breach) for breach in checked.breaches]
-    if is_other(checked.judged):
-        messages.append("\n".join(f"{name}: {was} -> {now}" for name, was, now in changed_figures(checked.judged)))
-    for finding in one_for_each_cause(checked.beside_the_contract):
-        place = "" if finding.source is None else f"\n  --> {report.relative(finding.source)}"
-        fix = "" if finding.fix is None else f"\n   = fix: {finding.fix}"
-        messages.append(f"{finding.severity}[{finding.rule}]: {finding.message}{place}{fix}")
-    return "\n\n".join(messages)
+def _first(checked: Checked) -> str:
+    """What counts most of what is not as expected: an error, else the first thing that is said."""
+    if checked.error is not None:
+        return checked.error.removeprefix("error: ").splitlines()[0]
+    if checked.breaches:
+        return checked.breaches[0].message
+    return max(checked.findings, key=lambda finding: finding.severity.rank).message

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from hloscope.contracts.checked import Checked
 from hloscope.findings import Finding, RuleDoc, Severity
-from hloscope.report.checks import CheckReport, fingerprints, once_each
+from hloscope.report.checks import CheckReport, fingerprints, once_each, said
 from hloscope.report.escaping import dumped, for_sarif, plain_line
 from hloscope.report.pages import pages
 from hloscope.report.words import one_line
@@ -73,8 +73,8 @@ def _results(
 
 
 def _result(report: CheckReport, checked: Checked, finding: Finding, index: int, fingerprint: str) -> dict[str, Any]:
-    said = [f"{checked.name}: {finding.message}", *map(": ".join, finding.details)]
-    text = for_sarif("\n".join(map(plain_line, said)))
+    message, *details = said(finding)
+    text = for_sarif("\n".join(map(plain_line, [f"{checked.name}: {message}", *details])))
     place, line = report.in_repository(finding.source)
     result: dict[str, Any] = {
         "ruleId": finding.rule,

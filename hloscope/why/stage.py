@@ -150,8 +150,12 @@ def _authored(final: Collective) -> Reason:
 
 
 def _of_user(final: Collective, earlier: Collective | None) -> _Told:
-    """A collective that the user wrote; one without metadata of its own has those that the partitioner's has."""
-    has_own = earlier is None or (final.op_name is not None and final.source_of is None)
+    """A collective that the user wrote; one without metadata of its own has those that the partitioner's has.
+
+    Nor are they its own where a part of a combined one is named after what made its array.
+    """
+    is_named = final.op_name is not None and final.source_of is None and final.origin is not Origin.UNKNOWN
+    has_own = earlier is None or is_named
     if has_own or earlier is None:
         return _Told(final, _authored(final), Origin.AUTHORED)
     named = replace(final, op_name=earlier.op_name, source=earlier.source, source_of=None)

@@ -48,13 +48,16 @@ def written(repository, name):
     return (repository.folder / "hloscope_baselines" / f"{name}.txt").read_text()
 
 
-def on_a_terminal(repository, keys, *arguments):
-    """The command's output on a terminal on which somebody presses these keys, one at each question."""
+def on_a_terminal(repository, keys, *arguments, term="dumb"):
+    """The command's output on a terminal on which somebody presses these keys, one at each question.
+
+    Nothing else is written to it while a question waits for its answer.
+    """
     leader, follower = pty.openpty()
     done = subprocess.Popen(
         repository.command(*arguments),
         cwd=repository.folder,
-        env={**repository.environment, "TERM": "dumb"},
+        env={**repository.environment, "TERM": term},
         stdin=follower,
         stdout=follower,
         stderr=follower,
@@ -73,7 +76,7 @@ def on_a_terminal(repository, keys, *arguments):
         except OSError:
             break
         if said.endswith("[q]uit: ") and waiting:
-            time.sleep(0.3)  # click throws away what was pressed before it listens
+            assert not select.select([leader], [], [], 0.3)[0]  # click throws away what was pressed before it listens
             os.write(leader, waiting.pop(0).encode())
     os.close(leader)
     assert done.wait(30) == 0, said
@@ -92,6 +95,23 @@ def test_each_change_is_asked_about(changed):
     assert "[a]ccept" not in on_a_terminal(changed, "", "accept")
 
 
+def test_a_question_stays_on_a_terminal_that_shows_progress(changed):
+    said = on_a_terminal(changed, "rq", "accept", term="xterm")
+    assert "\x1b[2K" in said  # the progress that went away
+    assert "\x1b[2K" not in said[said.index("[a]ccept") : said.rindex("[q]uit: ")]
+
+
+def test_what_was_accepted_before_quitting_is_kept(changed):
+    before = {name: written(changed, name) for name in ("layer", "product")}
+    said = on_a_terminal(changed, "aq", "accept").replace("\r", "")
+    assert "layer: rewritten in part  hloscope_baselines/layer.txt\n   = note: 1 of " in said
+    assert "product: not asked  hloscope_baselines/product.txt\n" in said
+    assert written(changed, "layer") != before["layer"]
+    assert written(changed, "product") == before["product"]
+    _, checks = changed.document("check", "layer")
+    assert str(len(checks["layer"]["judged"]["causes"]) + 1) in said.partition("note: 1 of ")[2]
+
+
 def test_everything_is_accepted_without_asking(changed):
     assert "[a]ccept" not in on_a_terminal(changed, "", "accept", "--all")
     assert changed.run("check").returncode == 0
@@ -105,7 +125,8 @@ def test_one_change_is_accepted_by_the_name_that_the_check_gives_it(changed, say
     assert refused.returncode == 2
     says(refused.stderr)
     done = changed.run("accept", "layer", *(part for key in keys[1:] for part in ("--only", key)))
-    assert done.stdout == "layer: rewritten in part  hloscope_baselines/layer.txt\n"
+    said = f"layer: rewritten in part  hloscope_baselines/layer.txt\n   = note: {len(keys) - 1} of {len(keys)} changes"
+    assert done.stdout == f"{said} accepted\n"
     _, checks = changed.document("check", "layer")
     assert {cause["key"] for cause in checks["layer"]["judged"]["causes"]} == {keys[0]}
     assert changed.run("accept", "layer", "--only", keys[0]).returncode == 0

@@ -104,19 +104,19 @@ FAILED  bad   v5e:2x4  11.0 MB sent per step  100 us  against its contract  wors
           why: W is sharded over X, 50% of it
        = expected: nothing else than all-reduce@Y
        =    found: all-gather@X 2.10 MB payload x6
-       = to accept it: all-gather@X <= 2MiB x6
+       = to accept it: all-gather@X <= 2.1MB x6
+    error[baseline-changed]: worse: 6 all-gathers over X are new, 9.44 MB sent per step
+      --> my model/moe, v2.py:91
+       = why: W is sharded over X, 50% of it
+       = cost: transfers take 251 us more per step
+       = fix: hloscope explain bad looks for a fix; to accept the change: hloscope accept bad --only
+              all-gather@X
+
     per device        baseline       now
     ────────────────────────────────────
     transfers alone    52.0 us    303 us
     sent per step      1.57 MB   11.0 MB
     sent over X            0 B   9.44 MB
-
-    error[baseline-changed]: worse: 6 all-gathers over X are new, 9.44 MB sent per step
-      --> my model/moe, v2.py:91
-       = why: W is sharded over X, 50% of it
-       = cost: transfers take 251 us more per step
-       = fix: hloscope explain bad looks for a change against it; if it is meant: hloscope accept
-              bad --only all-gather@X
 ERROR   gone
     error: there is no f
        = fix: it has step
@@ -158,10 +158,10 @@ def test_github(rendered):
         "::error file=my model/moe%2C v2.py,line=91,title=contract-broken (bad)::the program has 6 all-gathers over X "
         "per step, 2.10 MB payload each; the contract allows none (expected: nothing else than all-reduce@Y; found: "
         "all-gather@X 2.10 MB payload x6)%0Awhy: W is sharded over X, 50%25 of it%0Afix: to accept it: "
-        "all-gather@X <= 2MiB x6\n"
+        "all-gather@X <= 2.1MB x6\n"
         "::error file=my model/moe%2C v2.py,line=91,title=baseline-changed (bad)::worse: 6 all-gathers over X are new, "
         "9.44 MB sent per step%0Awhy: W is sharded over X, 50%25 of it%0Acost: transfers take 251 us more per step%0A"
-        "fix: hloscope explain bad looks for a change against it; if it is meant: hloscope accept bad --only "
+        "fix: hloscope explain bad looks for a fix; to accept the change: hloscope accept bad --only "
         "all-gather@X\n"
         "::error file=pyproject.toml,line=20,title=could-not-run (gone)::there is no f = fix: it has step\n"
         "hloscope check: 1 passed, 1 failed, 1 could not run\n"
@@ -320,14 +320,46 @@ def test_markdown(rendered):
 
 | target | result | slice | step | sent per step | HBM |
 | --- | --- | --- | --- | --- | --- |
-| `good` | ✅ as expected | v5e:2x4 | 100 us | 1.57 MB | 1 GiB |
-| `bad` | ❌ worse than before | v5e:2x4 | 100 us | 1.57 MB → **11.0 MB** | 1 GiB |
+| `good` | ✅ as expected | v5e:2x4 | 100 us | 1.57 MB | 1.07 GB |
+| `bad` | ❌ worse than before | v5e:2x4 | 100 us | 1.57 MB → **11.0 MB** | 1.07 GB |
 | `gone` | ⚠️ could not run |  |  |  |  |
 
-<details><summary><code>bad</code></summary>
+<details><summary><code>bad: the program has 6 all-gathers over X per step, 2.10 MB payload each; the contract \
+allows none</code></summary>
 """)
     assert text.count("<details>") == text.count("</details>") == 2
-    assert "error[contract-broken]: the program has 6 all-gathers over X per step, 2.10 MB payload each" in text
+    assert set(FACTS) == {fact for fact in FACTS if fact in text}
+
+
+FACTS = (
+    "error[contract-broken]: the program has 6 all-gathers over X per step, 2.10 MB payload each",
+    "error[baseline-changed]: worse: 6 all-gathers over X are new, 9.44 MB sent per step",
+    "  --> my model/moe, v2.py:91\n",
+    "   = why: W is sharded over X, 50% of it\n",
+    "   = cost: transfers take 251 us more per step\n",
+    "hloscope accept bad --only all-gather@X",
+    "sent over X            0 B   9.44 MB",
+)
+"""What each format for people says of the target that is not as expected."""
+
+
+def test_what_is_better_is_shown_too(tmp_path):
+    write_baselines(tmp_path / "b.txt", [baseline_of(program(REDUCE, GATHER), root=ROOT)])
+    checked = check_analysis("step", program(REDUCE), contract=None, baseline=tmp_path / "b.txt", root=ROOT)
+    made = CheckReport(checks=(checked,), root=ROOT)
+    assert made.passed
+    for name in ("markdown", "junit", "text"):
+        text = render("check", name, made, Canvas())
+        assert "better: 6 all-gathers over X are gone" in text.replace("&gt;", ">"), name
+
+
+def test_the_details_of_one_target_leave_room_for_others(tmp_path):
+    long = replace(many(tmp_path, 1, 26, "long " * 400).checks[0], name="long")
+    other = many(tmp_path, 1, 1).checks[0]
+    text = render("check", "markdown", CheckReport(checks=(long, other), root=tmp_path), Canvas())
+    assert len(text) < 65_536
+    assert re.search(r"\n… \d+ more lines in the log\n", text)
+    assert text.count("<details>") == 2
 
 
 def test_junit(rendered):
@@ -337,8 +369,9 @@ def test_junit(rendered):
     assert (good.get("name"), list(good)) == ("good", [])
     assert (bad.get("file"), bad.get("line")) == ("pyproject.toml", "12")
     assert bad[0].get("type") == "contract-broken"
+    assert bad[0].get("message").endswith("(my model/moe, v2.py:91)")
     assert "expected: nothing else than all-reduce@Y" in bad[0].text
-    assert "baseline-changed" in bad[0].text
+    assert set(FACTS) == {fact for fact in FACTS if fact in bad[0].text}
     assert (gone[0].tag, gone[0].get("message")) == ("error", "error: there is no f")
 
 
@@ -405,7 +438,7 @@ def test_every_page_is_listed_and_can_be_read():
     for name in ("numerics-hung", "unused-allow"):
         assert said(name).startswith(f"{name} ({pages()[name].severity})\n\n{pages()[name].summary}\n")
     assert said(PAGES[0].name).startswith(
-        f"{PAGES[0].name} (error)\n\n{PAGES[0].summary}\n\nWhat it does\n  Holds each"
+        f"{PAGES[0].name} (error)\n\n{PAGES[0].summary}\n\nWhat it does\n  Compares the"
     )
 
 

@@ -122,15 +122,18 @@ def test_inputs_of_the_action_that_would_check_less_fail_it(action, inputs):
 
 @pytest.mark.parametrize("shard", ["3/2", "x", "0/2", "1/3"])
 def test_a_shard_that_is_none_fails_the_action(action, shard):
-    action.run("check", SHARD=shard)
+    done = action.run("check", SHARD=shard)
     assert action.status() == 2
+    assert done.stdout.startswith("::error title=could-not-run (hloscope check)::")
+    assert "could not run" in action.summary.read_text()
 
 
 def test_shards_of_the_action_are_joined_by_its_last_job(action, repository):
     for old in repository.folder.glob("hloscope-shard-*.json"):
         old.unlink()
     for shard in ("1/2", "2/2"):
-        action.run("check", SHARD=shard)
+        assert action.run("check", SHARD=shard).stdout == ""  # the last job shows what they found
+    assert not action.summary.exists()
     done = action.run("check", REPORTS="hloscope-shard-*.json")
     assert action.summary.read_text().startswith("### hloscope: ❌ 1 passed, 1 failed\n")
     assert done.stdout.splitlines()[-1] == "hloscope check: 1 passed, 1 failed"
@@ -217,6 +220,26 @@ def test_the_shell_and_gitlab_steps_of_the_page(repository):
     assert (diff.returncode, diff.stdout.splitlines()[0]) == (0, "block in HEAD -> block: the same communication")
 
 
+def test_the_comment_and_the_result_wait_for_no_upload():
+    """A step without such a condition is skipped once one before it has failed."""
+    text = (ROOT / "action.yml").read_text()
+    steps = re.findall(r"^    - name: (.+)\n((?:      .+\n)+)", text, re.MULTILINE)
+    names = [name for name, _ in steps]
+    assert names == ["Keep compiles", "Check", "Comment", "Upload", "Result"]
+    assert all("if: ${{ !cancelled()" in body for name, body in steps if name in ("Comment", "Upload", "Result"))
+    assert "continue-on-error: true" in dict(steps)["Upload"]
+
+
+def inputs():
+    head = (ROOT / "action.yml").read_text().partition("\noutputs:")[0]
+    return re.findall(r"^  ([a-z-]+):\n    description:", head, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", inputs())
+def test_every_input_of_the_action_is_on_the_page(name):
+    assert re.search(rf"^\| .*`{name}`.* \|", PAGE.partition("## GitHub")[2], re.MULTILINE)
+
+
 def test_the_action_is_where_the_page_says():
     (used,) = re.findall(r"uses: \./(.+)", PAGE)
     assert f"copy [`action.yml`](../action.yml) to `{used}/action.yml`" in PAGE
@@ -236,7 +259,7 @@ WORKFLOWS = sorted((ROOT / "fixtures" / "ci" / ".github" / "workflows").iterdir(
 
 @pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
 def test_workflows_use_inputs_that_the_action_has(file):
-    known = set(re.findall(r"^  ([a-z-]+):\n    description:", (ROOT / "action.yml").read_text(), re.MULTILINE))
+    known = set(inputs())
     uses = re.findall(r"uses: \./\.github/actions/hloscope\n +with:\n((?: {10}.+\n)+)", file.read_text())
     used = {line.partition(":")[0].strip() for block in uses for line in block.splitlines()}
     assert used

@@ -107,3 +107,10 @@ def test_what_is_in_no_report_has_not_passed(sharded, says):
     done = sharded.run("merge-reports", "shard-1.json", "shard-3.json", "--format", "junit")
     assert done.returncode == 2
     says(sharded.run("merge-reports", "shard-1.json", "shard-3.json").stdout.partition("ok ")[0])
+
+
+@pytest.mark.tpu_compiler
+def test_a_report_that_is_named_twice_is_refused(sharded, says):
+    done = sharded.run("merge-reports", "shard-1.json", "./shard-1.json", "shard-2.json", "shard-3.json")
+    assert done.returncode == 2
+    says(done.stderr)

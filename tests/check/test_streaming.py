@@ -71,7 +71,7 @@ def test_each_target_gets_a_line_with_its_time_as_it_ends(tmp_path):
     repository = project(tmp_path, first=QUICK, second=QUICK, broken="raise RuntimeError('no')\n")
     done = repository.run("check", "--jobs", 1)
     *lines, compiles = [line.split() for line in done.stderr.splitlines()]
-    assert " ".join(compiles) == "1 of 2 compiles was in the cache"  # both are the same program
+    assert " ".join(compiles) == "1 of 2 compiles came from the cache"  # both are the same program
     assert sorted(line[:2] for line in lines) == [["ERROR", "broken"], ["ok", "first"], ["ok", "second"]]
     assert all(float(line[2]) >= 0 and line[3] == "s" for line in lines)
 

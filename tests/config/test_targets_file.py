@@ -135,6 +135,7 @@ MISTAKES = {
     "underscore": (STEP + "axis_types = 'auto'\n", 3, "'axis_types'", "axis-types"),
     "function and text": (STEP + "hlo = 'x.hlo'\n", 1, "both", 'function = "'),
     "nothing": ("[targets.step]\nmesh = 'X=4'\n", 1, "neither", 'function = "'),
+    "out of a dictionary": (STEP + "out = [{ a = 'P()' }]\n", 3, "{'a': 'P()'}", "one for each output array"),
     "args of text": ("[targets.step]\nhlo = 'x.hlo'\nargs = []\n", 3, "HLO", ""),
     "slice and slices": (STEP + "slice = 'v5e:2x4'\nslices = ['v5e:2x4']\n", 4, "slices", ""),
     "unknown in defaults": ("[defaults]\nfunction = 'a:f'\n", 2, "'function'", "slice, slices, mesh"),

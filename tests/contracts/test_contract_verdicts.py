@@ -95,7 +95,7 @@ def test_what_breaks(broken, text, count):
 
 def test_the_failure_text(says):
     failed = verdict("all-reduce@Y <= 16KiB; nothing else")
-    assert [breach.accept for breach in failed.breaches] == ["all-reduce@Y <= 32KiB x1", "all-gather@X <= 2MiB x6"]
+    assert [breach.accept for breach in failed.breaches] == ["all-reduce@Y <= 32.8kB x1", "all-gather@X <= 2.1MB x6"]
     says(failed)
 
 
@@ -117,7 +117,7 @@ def test_findings_point_at_the_source():
         "/home/me/model/moe.py:91",
         20,
     )
-    assert "all-gather@X <= 2MiB x6" in finding.fix
+    assert "all-gather@X <= 2.1MB x6" in finding.fix
 
 
 COLLECTIVES = st.builds(

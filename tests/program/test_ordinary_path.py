@@ -10,6 +10,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hloscope
+from hloscope.errors import NotationError
+from hloscope.program.arguments import out_shardings
 
 pytestmark = [pytest.mark.tpu_compiler, pytest.mark.smoke]
 
@@ -72,3 +74,10 @@ def test_both_paths_give_the_same_program(name):
     assert facts(ordinary) == facts(retargeted)
     assert retargeted.collectives
     assert any(array.donated for array in retargeted.outputs) is bool(donate)
+
+
+def test_the_outputs_are_named_where_there_are_too_few_shardings(says):
+    result = ({"b": jax.ShapeDtypeStruct((8, 4), "float32"), "a": jax.ShapeDtypeStruct((8,), "int32")}, None)
+    with pytest.raises(NotationError) as refused:
+        out_shardings(["P('X', None)"], result, None)
+    says(refused)

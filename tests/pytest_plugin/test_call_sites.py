@@ -256,5 +256,5 @@ def test_what_would_be_no_python_is_not_written(tmp_path):
     path.write_text("inline(inline(r, ''), '')\n")
     source = read_source(path)
     calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
-    with pytest.raises(HloscopeError, match="within each other"):
+    with pytest.raises(HloscopeError, match="nested calls"):
         edited(source, [edit_of(source, call, 1, "expected", SEVERAL) for call in calls])

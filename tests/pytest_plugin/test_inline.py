@@ -400,7 +400,7 @@ def test_several_processes_write_what_one_would(side_by_side, inline_suite, pyte
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert said(result)[:2] == [
         "expectation written: test_model.py:10",
-        "expectation not written: test_model.py:13 is reached with programs that move different things",
+        "expectation not written: test_model.py:13 runs with programs that move different things",
     ]
     assert f'hlo.expect.inline("step.hlo", "{ONE}")' in model(pytester)
     assert 'hlo.expect.inline("step.hlo", mesh=' in model(pytester)

@@ -29,11 +29,11 @@ from hloscope.contracts.model import Contract
 
 pytestmark = pytest.mark.hloscope(mesh={"X": 2, "Y": 4})
 """
-IDLE, WENT_ON = "nothing of .* was asserted", "an expectation failed, and the test went on"
+IDLE, WENT_ON = "nothing about .* was asserted", "an expectation failed, but the test went on"
 
 FAILING = {
     "analyse, and no more": ('hlo.analyze("step.hlo")', IDLE),
-    "ask for the fixture, and no more": ("pass", "asked for, and analysed nothing"),
+    "ask for the fixture, and no more": ("pass", "requested, but analyzed nothing"),
     "print it": ('print(hlo.analyze("step.hlo"))', IDLE),
     "assert it": ('assert hlo.analyze("step.hlo")', IDLE),
     "assert that something moves": ('assert hlo.analyze("step.hlo").collectives', IDLE),
@@ -81,7 +81,7 @@ FAILING = {
     "not in it, over no axis of it": ('assert all_gather("Fsdp") not in hlo.analyze("step.hlo").collectives', "Fsdp"),
     "not in it, which nothing is": (
         'assert none() not in hlo.analyze("step.hlo").collectives',
-        "not what a program can",
+        "not an expectation of a program",
     ),
     "not in it, misspelt": ('assert "all-gahter" not in hlo.analyze("step.hlo").collectives', "all-gahter"),
     "swallow every exception": ('try:\n    hlo.expect("step.hlo", "none")\nexcept BaseException:\n    pass', WENT_ON),
@@ -240,7 +240,7 @@ REPORTED_AS_PASSED = """
         return report
 """
 SESSIONS = {
-    "a conftest that swallows failures": (BROKEN, (), SWALLOWED, {}, 1, "it failed, and is reported as passed"),
+    "a conftest that swallows failures": (BROKEN, (), SWALLOWED, {}, 1, "it failed, but is reported as passed"),
     "a conftest that swallows what strictness finds": (IDLE_TEST, (), SWALLOWED, {}, 1, IDLE),
     "a conftest that reports a failure as passed": (
         BROKEN,

@@ -119,6 +119,11 @@ def test_what_the_user_wrote_has_the_users_name_and_its_gradient_is_no_users(say
     says(by["all-reduce"].why, "all-reduce")
 
 
+def test_a_mean_by_name_is_not_the_transpose_of_what_it_takes_the_mean_of(explained):
+    (one,) = explained("easily_mistaken.py:means_by_name").collectives
+    assert one.why.startswith("written by the user: `psum` (easily_mistaken.py:")
+
+
 def test_a_variable_with_the_name_of_an_argument_is_not_that_argument_and_a_dictionary_no_array(explained):
     found = explained("easily_mistaken.py:reused_name").collectives
     (total,) = [one for one in found if one.reason.kind is ReasonKind.PARTIAL_SUM]

@@ -89,6 +89,17 @@ def gradient_of_a_shard_map(x, w):
     return jax.grad(lambda w: sharded(x, w).sum())(w)
 
 
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("bf16[256,256]", "bf16[128@X,256]"))
+def means_by_name(w, x):
+    """Takes the means of a gradient and of a loss by name, which the compiler combines."""
+
+    def on_device(w, x):
+        loss, grad = jax.value_and_grad(lambda w: jnp.mean((x @ w) ** 2).astype(jnp.float32))(w)
+        return jax.lax.pmean(grad.astype(jnp.float32), "X"), jax.lax.pmean(loss, "X")
+
+    return jax.shard_map(on_device, in_specs=(P(), P("X")), out_specs=(P(), P()), check_vma=False)(w, x)
+
+
 @hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[64@X,256@Y]", "f32[256@Y,128]", "f32[128,64@Y]"), out="P('X')")
 def reused_name(x, w, v):
     """Holds what is computed under the name of an argument, and weights in a dictionary."""
