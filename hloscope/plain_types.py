@@ -21,6 +21,7 @@ ChangeKindText = Literal[
     "known less or more surely",
     "regrouped",
     "equivalent spelling",
+    "another reduction",
 ]
 EdgeKindText = Literal["operand", "argument", "result"]
 JudgementText = Literal["same", "better", "worse", "different"]
@@ -533,6 +534,7 @@ class JudgedDict(TypedDict):
     figures: list[FigureDict]
     versions: str | None
     notes: list[str]
+    caveats: list[str]
 
 
 class KeptWriteDict(TypedDict):

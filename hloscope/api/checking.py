@@ -368,6 +368,7 @@ def _held(outcome: Outcome, contract: Contract | None, changes: str) -> Checked:
             fail_on=None if job.target.fail_on is None else Severity(job.target.fail_on),
             tolerance=tolerance_of(job.target),
             changes=changes,
+            of_target=True,
         )
     except HloscopeError as error:
         return could_not_run(job.name, error)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from hloscope.contracts.array_rows import KEYS, ArrayRow, array_row_order
 from hloscope.contracts.baselines import Baseline, BaselineRow, MatmulRow, row_order
 from hloscope.contracts.judged import Cause, Judged, Judgement
 
@@ -61,11 +62,19 @@ class Compared(NamedTuple):
             self.after,
             rows=tuple(sorted(dict.fromkeys(rows), key=row_order)),
             matmuls=tuple(sorted(dict.fromkeys(matmuls), key=row_order)),
+            arrays=self._arrays(refused_keys),
+            target=self.before.target if "target" in refused_keys else self.after.target,
             memory=self.after.memory if is_new or "memory" in moved or (moved and not refused) else self.before.memory,
             step=self.after.step if is_new or moved else self.before.step,
             not_understood=self.before.not_understood if "unknown" in refused_keys else self.after.not_understood,
             kernels=self.before.kernels if "kernels" in refused_keys else self.after.kernels,
         )
+
+    def _arrays(self, refused: Collection[str]) -> tuple[ArrayRow, ...] | None:
+        """Arguments and outputs as they are, but for those that are refused, which stay as they were."""
+        sides = (self.before.arrays or (), self.after.arrays or ())
+        kept = (row for side, rows in enumerate(sides) for row in rows if (KEYS[row.kind] in refused) is (side == 0))
+        return tuple(sorted(kept, key=array_row_order)) or None
 
 
 def with_section(kept: Sequence[Baseline], accepted: Baseline, *, beside: bool = False) -> tuple[Baseline, ...]:
@@ -76,6 +85,7 @@ def with_section(kept: Sequence[Baseline], accepted: Baseline, *, beside: bool =
         accepted: The one of the compiler that is used here.
         beside: Whether those of other compilers stay, where there is none of this one yet.
     """
+    kept = tuple(replace(each, target=accepted.target) for each in kept)  # which all sections share
     if any(each.compiler == accepted.compiler for each in kept):
         return tuple(accepted if each.compiler == accepted.compiler else each for each in kept)
     return (*kept, accepted) if beside else (accepted,)

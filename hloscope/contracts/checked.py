@@ -183,6 +183,7 @@ def check_analysis(
     fail_on: Severity | None = None,
     tolerance: Tolerance = USUAL,
     changes: str = "increase",
+    of_target: bool = False,
 ) -> Checked:
     """Holds an analysis against a contract and a baseline file.
 
@@ -197,6 +198,7 @@ def check_analysis(
         fail_on: The least severity of what rules find that fails the check; None where nothing of it does.
         tolerance: How far the figures of the baseline may grow.
         changes: Which changes of the baseline fail: `increase`, or `any`, also one after which less moves.
+        of_target: As for `judge`.
 
     Raises:
         HloscopeError: The baseline file cannot be read.
@@ -206,7 +208,8 @@ def check_analysis(
     kept = () if baseline is None else read_baselines(baseline)
     judged = None
     if kept:
-        judged = judge(section_for(kept, baseline_of(analysis)), analysis, root=root, tolerance=tolerance).judged
+        section = section_for(kept, baseline_of(analysis))
+        judged = judge(section, analysis, root=root, tolerance=tolerance, of_target=of_target).judged
         findings += findings_of(judged, accept=_accept(name), explain=_explain(name), changes=changes)
         findings += [] if verdict is not None else _without_contract(analysis)
     elif verdict is None and fail_on is None:

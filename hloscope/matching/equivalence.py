@@ -24,7 +24,7 @@ from operator import attrgetter
 from hloscope.analysis.model import Collective, Mesh
 from hloscope.analysis.places import path_of, users_frame
 from hloscope.analysis.totals import grouped
-from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.analysis.vocabulary import SUMS, Bound, Kind
 from hloscope.matching.model import Change, ChangeKind
 from hloscope.units import known_sum
 
@@ -57,9 +57,10 @@ def place_of(collective: Collective) -> Hashable:
 
 
 def amount_of(collective: Collective) -> Hashable:
-    """How much moves, of which types, how often, how deep in loops; unknown amounts are equal, and unsure elsewhere."""
+    """How much moves, of which types, combined how, how often, how deep in loops; unknown amounts are equal here."""
     return (
         frozenset(shape.dtype for shape in collective.operand_shapes),
+        collective.reduction,
         collective.payload_bytes,
         collective.wire_bytes,
         collective.executions,
@@ -108,6 +109,8 @@ def _are_equivalent(before: Sequence[Collective], after: Sequence[Collective]) -
 def _is_split_all_reduce(whole: Sequence[Collective], parts: Sequence[Collective]) -> bool:
     """Whether `whole` are all-reduces, and `parts` reduce-scatters and all-gathers that each move the same arrays."""
     of_parts = grouped(_kind, parts)
+    if len({part.reduction for part in (*whole, *parts) if part.kind in SUMS}) != 1:
+        return False
     if grouped(_kind, whole).keys() != {Kind.ALL_REDUCE} or of_parts.keys() != {Kind.REDUCE_SCATTER, Kind.ALL_GATHER}:
         return False
     payloads = {known_sum(part.payload_bytes_per_step for part in side) for side in (whole, *of_parts.values())}

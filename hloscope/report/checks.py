@@ -215,10 +215,11 @@ def _facts(checked: Checked) -> str:
     parts += [format_time(checked.analysis.time.step_us)] if checked.analysis.time is not None else []
     against = ["contract"] if checked.verdict is not None else []
     against += ["baseline"] if checked.judged is not None and not is_other(checked.judged) else []
-    parts += [f"against its {' and '.join(against)}"] if against else []
+    alone = " alone" if checked.judged is None else ""
+    parts += [f"against its {' and '.join(against)}{alone}"] if against else []
+    parts += ["against rules alone"] if checked.verdict is None and alone and checked.passed else []
     parts += [f"{judgement_words(checked.judged)} its baseline"] if is_other(checked.judged) else []
-    parts += [unknown_words(checked)] if checked.passed and checked.unknown else []
-    return "  ".join(parts)
+    return "  ".join((*parts, *asides(checked)))
 
 
 def is_other(judged: Judged | None) -> TypeGuard[Judged]:
@@ -250,10 +251,13 @@ def _figure_words(figure: Figure, value: float | None, span: tuple[float, float]
     return f"{words(value)} ({format_time_range(*span)})" if span is not None else words(value)
 
 
-def unknown_words(checked: Checked) -> str:
-    """`1 thing unknown: the Pallas kernel %ring communicates with other chips by itself`."""
-    first, *others = checked.unknown
-    return f"{plural(len(checked.unknown), 'thing')} unknown: {first}{', …' * bool(others)}"
+def asides(checked: Checked) -> list[str]:
+    """What a target passes with: `1 thing unknown: the Pallas kernel %ring …`, `the step may grow by 90%`."""
+    if not checked.passed:
+        return []
+    first = f": {checked.unknown[0]}{', …' * (len(checked.unknown) > 1)}" if checked.unknown else ""
+    unknown = [f"{plural(len(checked.unknown), 'thing')} unknown{first}"] if checked.unknown else []
+    return [*unknown, *(() if checked.judged is None else checked.judged.caveats)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

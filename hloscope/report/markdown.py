@@ -10,7 +10,7 @@ from hloscope.contracts.checked import Checked
 from hloscope.contracts.figures import MEMORY, SENT, STEP, named
 from hloscope.contracts.judged import Judgement
 from hloscope.findings import one_for_each_cause
-from hloscope.report.checks import CheckReport, changed_figures, is_other, judgement_words, unknown_words
+from hloscope.report.checks import CheckReport, asides, changed_figures, is_other, judgement_words
 from hloscope.report.escaping import code, fenced, plain_line, without_commands
 from hloscope.units import format_bytes, format_capacity, format_time, plural
 
@@ -111,8 +111,8 @@ def _bad(checked: Checked) -> str:
 
 def _good(checked: Checked) -> str:
     better = is_other(checked.judged) and checked.judged.judgement is Judgement.BETTER
-    unknown = f", {plain_line(unknown_words(checked))}" if checked.unknown else ""
-    return f"✅ {'better than before' if better else 'as expected'}{unknown}"
+    words = (f", {plain_line(aside)}" for aside in asides(checked))
+    return f"✅ {'better than before' if better else 'as expected'}{''.join(words)}"
 
 
 def _details(checked: Checked, report: CheckReport) -> Iterator[str]:
