@@ -328,6 +328,7 @@ class DiffDict(TypedDict):
     tallies: list[TallyDict]
     peak_bytes: list[int | None]
     step_us: list[float | None]
+    judged: JudgedDict
 
 
 class DoctorDict(TypedDict):

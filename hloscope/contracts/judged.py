@@ -32,6 +32,8 @@ class Tolerance:
 
 
 USUAL = Tolerance()
+UNKNOWN = "unknown"
+"""The key of changes in what was not understood."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

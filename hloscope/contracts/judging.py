@@ -34,7 +34,7 @@ from hloscope.contracts.figures import (
     named,
     total_time_us,
 )
-from hloscope.contracts.judged import USUAL, Cause, Figure, Judged, Judgement, Tolerance
+from hloscope.contracts.judged import UNKNOWN, USUAL, Cause, Figure, Judged, Judgement, Tolerance
 from hloscope.contracts.left_open import caveats, is_first_version, is_older, left_open, memory_words
 from hloscope.contracts.pairing import (
     Multiplied,
@@ -91,7 +91,7 @@ def judge(
 def judge_two(
     before: Baseline, after: Baseline, found: Analysis | None = None, *, root: Path | None = None, called: str
 ) -> Judged:
-    """Compares two programs as a program and its baseline are compared.
+    """Compares two programs as a program and its baseline are compared; what one leaves open is a note.
 
     Args:
         before: The program before.
@@ -101,7 +101,9 @@ def judge_two(
         called: What the program before is called.
     """
     now = _Now({}, {}) if found is None else _Now.of(found, root)
-    return _Judge(before, after, now, USUAL, called=called).compared().judged
+    judged = _Judge(before, after, now, USUAL, called=called).compared().judged
+    open_figures = (message for _, message in left_open(before, after, called=called))
+    return replace(judged, notes=(*judged.notes, *open_figures))
 
 
 class _Now(NamedTuple):
@@ -142,11 +144,12 @@ class _Judge:
         now: _Now,
         tolerance: Tolerance,
         *,
-        called: str = "the baseline",
+        called: str | None = None,
         of_target: bool = False,
     ) -> None:
         self._before, self._after, self._now, self._tolerance = before, after, now, tolerance
-        self._called, self._of_target = called, of_target
+        self._called, self._is_accepted = called or "the baseline", called is None
+        self._of_target = of_target
         self._loses = False
         axes = dict(after.mesh or ())
         mesh = Mesh(axis_names=tuple(axes), axis_sizes=tuple(axes.values())) if axes else None
@@ -347,10 +350,12 @@ class _Judge:
         if then.arrays and then.mesh == now.mesh and (now.arrays or now.not_understood <= then.not_understood):
             yield from self._other_arrays(then.arrays, now.arrays or ())
         if now.not_understood > then.not_understood:
-            yield self._cause("unknown", Judgement.DIFFERENT, self._unknown_words())
+            yield self._cause(UNKNOWN, Judgement.DIFFERENT, self._unknown_words())
         yield from self._other_kernels()
+        if not self._is_accepted:
+            return
         if now.not_understood < then.not_understood and not is_first_version(then) and not is_older(then, now):
-            yield self._cause("unknown", Judgement.BETTER, self._unknown_words())
+            yield self._cause(UNKNOWN, Judgement.BETTER, self._unknown_words())
         for key, message in left_open(then, now, called=self._called):
             yield self._cause(key, Judgement.BETTER, message)
 
