@@ -59,6 +59,8 @@ class Side:
     @property
     def step_us(self) -> float | None:
         """The predicted time of a step; None when it is not known."""
+        if self.analysis is not None and self.analysis.time is not None:
+            return self.analysis.time.step_us
         return None if self.baseline.step is None else self.baseline.step.step_us
 
 

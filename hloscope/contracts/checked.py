@@ -223,6 +223,20 @@ def check_analysis(
     return Checked(name=name, analysis=analysis, verdict=verdict, baseline=baseline, judged=judged, findings=distinct)
 
 
+def without_fail_on(checked: Checked) -> Checked:
+    """The check of a target whose allow accepts findings that would not fail it, but where it does not fit in HBM."""
+    found = _of_rules(checked)
+    if any(each.rule == UNUSED_ALLOW or (each.rule == HBM_EXCEEDED and each.allowed is not None) for each in found):
+        return checked
+    unused = Finding(
+        rule=UNUSED_ALLOW,
+        severity=Severity.NOTE,
+        message="allow has no effect: no finding of a rule fails this target",
+        fix='add fail-on = "warning" to the target, or remove its allow',
+    )
+    return replace(checked, findings=(*checked.findings, unused))
+
+
 def _comments_not_read(analysis: Analysis) -> list[Finding]:
     """That a comment may accept what fails, where HLO text names files that may not be read."""
     fix = "name the folder that holds them as the target's source-root, or accept the findings in its allow"

@@ -270,6 +270,15 @@ def test_a_program_that_does_not_fit(says, text):
     assert (breach.kind, breach.expected, breach.found) == (BreachKind.BROKEN, "16 GiB or less", "20 GiB")
 
 
+def test_a_limit_above_the_memory_of_a_device_cannot_fail(says):
+    fits = program(memory=Memory(fits=True, peak_bytes=2**30, hbm_bytes=16 * 2**30))
+    (breach,) = verdict("hbm <= 100GiB", fits).breaches
+    says(breach.message)
+    assert (breach.kind, breach.expected, breach.found) == (BreachKind.VACUOUS, "16 GiB or less", "hbm <= 100GiB")
+    assert verdict("hbm <= 16GiB", fits).holds
+    assert verdict("hbm <= 100GiB", replace(fits, memory=Memory(peak_bytes=2**30))).holds  # the slice is not known
+
+
 def test_a_mesh_that_is_not_known(broken):
     assert breaches("no all-gather@X", program(REDUCE, mesh=(), num_partitions=8)) != []
     nothing = replace(program(), mesh=None)
