@@ -145,10 +145,8 @@ def respelled(
     for first in collectives:
         if first.kind is Kind.ALL_REDUCE:
             half = None if first.wire_bytes is None else first.wire_bytes // 2
-            yield (
-                [first],
-                [replace(first, kind=kind, wire_bytes=half) for kind in (Kind.REDUCE_SCATTER, Kind.ALL_GATHER)],
-            )
+            scatter = replace(first, kind=Kind.REDUCE_SCATTER, wire_bytes=half)
+            yield [first], [scatter, replace(scatter, kind=Kind.ALL_GATHER, reduction=None)]
         if first.kind is Kind.REDUCE_SCATTER:
             for gather in collectives:
                 if _completes(first, gather):
@@ -200,6 +198,7 @@ def _whole(permutes: Sequence[Collective], kind: Kind, size: int) -> Collective:
     return replace(
         permutes[0],
         kind=kind,
+        reduction="add" if kind in SUMS else None,
         group_size=size,
         payload_bytes=(chunks.pop() or 0) * size if fills_a_pipeline else -(-sent * size // (size - 1)),
         wire_bytes=sum(permute.wire_bytes_per_step or 0 for permute in permutes),

@@ -513,3 +513,36 @@ def test_arrays_without_elements_are_noticed(broken):
     assert broken("all-reduce@Y <= 32KiB; nothing else", program(empty)) == ["vacuous"]
     assert verdict("all-reduce@Y; all-gather@X", program(empty, GATHER)).holds
     assert not verdict("all-reduce@Y <= 1B", program(replace(REDUCE, payload_bytes=None))).holds
+
+
+# ---- by which operation
+
+
+MAXIMUM = replace(REDUCE, reduction="maximum")
+MIXED = replace(REDUCE, reduction=None)
+
+
+def test_an_expectation_of_a_sum_takes_no_maximum(says, broken):
+    assert verdict("all-reduce@Y by add x1; nothing else", program(REDUCE)).holds
+    assert verdict("all-reduce@Y x1; nothing else", program(MAXIMUM)).holds
+    failed = verdict("all-reduce@Y by add x1; nothing else", program(MAXIMUM))
+    says(
+        [breach.message for breach in failed.breaches] + [breach.accept for breach in failed.breaches if breach.accept]
+    )
+    assert broken("all-reduce@Y by add", program(MIXED)) == ["broken"]
+    assert verdict(
+        "all-reduce@Y by add; all-reduce@Y x1; nothing else", program(REDUCE, MAXIMUM)
+    ).holds  # the narrowest
+
+
+def test_a_ban_on_an_operation(broken):
+    assert verdict("no all-reduce by maximum", program(REDUCE, GATHER)).holds
+    assert broken("no all-reduce by maximum", program(MAXIMUM)) == ["broken"]
+    assert broken("no all-* by maximum", program(MIXED)) == ["undecided"]
+
+
+def test_equivalent_spellings_keep_the_operation():
+    halves = SCATTER, replace(SCATTER, kind=Kind.ALL_GATHER, reduction=None)
+    text = "equivalent; all-reduce@Y by {}; nothing else"
+    assert verdict(text.format("add"), program(*halves)).holds
+    assert not verdict(text.format("maximum"), program(*halves)).holds
