@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from hloscope.analysis.model import Analysis, ArrayFact, Collective, Matmuls, Mesh, SourceFrame
+from hloscope.analysis.model import Analysis, ArrayFact, Collective, Matmuls, SourceFrame
 from hloscope.analysis.places import users_line
 from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import SUMS, Bound
@@ -32,6 +32,7 @@ from hloscope.contracts.figures import (
     STEP,
     figures_of,
     named,
+    pricing_of,
     total_time_us,
 )
 from hloscope.contracts.judged import UNKNOWN, USUAL, Cause, Figure, Judged, Judgement, Tolerance
@@ -48,9 +49,6 @@ from hloscope.contracts.pairing import (
     same_sum,
 )
 from hloscope.contracts.verdicts_of_causes import verdict, weight
-from hloscope.cost.collectives import AxesPricing
-from hloscope.errors import HloscopeError
-from hloscope.hardware.slices import parse_slice
 from hloscope.matching import Change as MatchedChange
 from hloscope.matching import ChangeKind, match
 from hloscope.units import format_bytes, format_share, format_time, known_sum, plural
@@ -151,11 +149,9 @@ class _Judge:
         self._called, self._is_accepted = called or "the baseline", called is None
         self._of_target = of_target
         self._loses = False
-        axes = dict(after.mesh or ())
-        mesh = Mesh(axis_names=tuple(axes), axis_sizes=tuple(axes.values())) if axes else None
-        self._pricing = _pricing(after, mesh)
+        self._pricing = pricing_of(after)
         sides = (before.rows, after.rows)
-        priced = as_collectives(*sides, sizes=axes)
+        priced = as_collectives(*sides, sizes=dict(after.mesh or ()))
         self._row_of = dict(zip(map(id, priced), (*before.rows, *after.rows), strict=True))
         self._collectives = priced[: len(before.rows)], priced[len(before.rows) :]
         self._times: dict[BaselineRow, float | None] = {self._row_of[id(each)]: self._time_us(each) for each in priced}
@@ -456,15 +452,6 @@ class _Judge:
                 if row.place.file and any(alike(row.place, place) for place in places):
                     return self._now.line([row])
         return next((place.file for place in places if place.file), None)
-
-
-def _pricing(after: Baseline, mesh: Mesh | None) -> AxesPricing | None:
-    if mesh is None or after.slice is None:
-        return None
-    try:
-        return AxesPricing.on(parse_slice(after.slice), mesh)
-    except HloscopeError:  # a chip of a file of the user's, of which baselines know only the name
-        return None
 
 
 def _selector(row: BaselineRow) -> str:
