@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from hloscope.contracts.array_rows import KEYS, ArrayRow, array_row_order
+from hloscope.contracts.array_rows import ARGUMENT, KEYS, ArrayRow, array_row_order
 from hloscope.contracts.baselines import Baseline, BaselineRow, MatmulRow, row_order
 from hloscope.contracts.judged import Cause, Judged, Judgement
 
@@ -72,7 +72,9 @@ class Compared(NamedTuple):
 
     def _arrays(self, refused: Collection[str]) -> tuple[ArrayRow, ...] | None:
         """Arguments and outputs as they are, but for those that are refused, which stay as they were."""
-        sides = (self.before.arrays or (), self.after.arrays or ())
+        if self.before.arrays is None:
+            return None if KEYS[ARGUMENT] in refused else self.after.arrays
+        sides = (self.before.arrays, self.after.arrays or ())
         kept = (row for side, rows in enumerate(sides) for row in rows if (KEYS[row.kind] in refused) is (side == 0))
         return tuple(sorted(kept, key=array_row_order)) or None
 

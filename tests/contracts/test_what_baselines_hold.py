@@ -177,6 +177,20 @@ def test_a_baseline_without_them_is_looser(says):
     says(first.caveats, "first")
 
 
+def test_arguments_and_outputs_are_accepted_apart():
+    then = baseline_of(program(GATHER, arguments=(ARRAY,), outputs=(ARRAY,)))
+    compared = judge(then, program(GATHER, arguments=(WEIGHT,), outputs=(WIDE,)))
+    assert [(row.kind, row.type[:4]) for row in compared.accepting({"outputs"}).arrays] == [
+        ("argument", "f32["),
+        ("output", "f32["),
+    ]
+    assert compared.accepting({"outputs"}).arrays[0] == then.arrays[0]
+    assert compared.accepting().arrays == compared.after.arrays
+    unsaid = judge(replace(then, arrays=None), program(GATHER, arguments=(WEIGHT,)))
+    assert unsaid.accepting({"arguments"}).arrays == unsaid.after.arrays
+    assert unsaid.accepting({"memory"}).arrays is None
+
+
 # ---- whose it is
 
 
