@@ -13,6 +13,7 @@ from hloscope.units import format_share
 _LARGE = 0.25
 """A share by which a figure may grow that every reader of a check should know."""
 
+_FIRST_RELEASE = (0, 1)
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
 
@@ -60,6 +61,10 @@ def caveats(then: Baseline, now: Baseline, tolerance: Tolerance) -> Iterator[str
         yield "the step is not judged: it is not predicted now"
     elif (words := _other_model(then, now)) is not None:
         yield words
+    for name in tolerance.memory:
+        was, is_now = (getattr(side.memory, MEMORY_PARTS[name]) for side in (then, now))
+        if was is None and is_now is not None:
+            yield f"{memory_words(name)} is not judged: the baseline does not have it"
     for name, share in {"step": tolerance.step, **tolerance.memory}.items():
         if share > _LARGE:
             yield f"{'the step' if name == 'step' else memory_words(name)} may grow by {format_share(share)}"
@@ -84,9 +89,9 @@ def _is_earlier_model(then: Baseline, now: Baseline) -> bool:
 
 
 def is_older(then: Baseline, now: Baseline) -> bool:
-    """Whether an older release of hloscope wrote a baseline; one without a version, or of a newer one, is not."""
+    """Whether an older release of hloscope wrote a baseline, as it says: one that there was."""
     before, here = (_release(side.versions.get("hloscope", "")) for side in (then, now))
-    return before is not None and here is not None and before < here
+    return before is not None and here is not None and _FIRST_RELEASE <= before < here
 
 
 def _release(version: str) -> tuple[int, ...] | None:

@@ -10,7 +10,7 @@ import pytest
 from contract_examples import ARRAY, GATHER, PRICED, REDUCE, SCATTER, program
 
 import hloscope
-from hloscope.analysis.model import SourceFrame
+from hloscope.analysis.model import Memory, SourceFrame
 from hloscope.analysis.vocabulary import Kind
 from hloscope.contracts.array_rows import array_rows, changed_arrays
 from hloscope.contracts.baseline_files import parse_baselines, write_baselines
@@ -255,7 +255,7 @@ def test_an_upgrade_fails_no_baseline(says, tmp_path, monkeypatch):
     assert not strict_and_line(same_release, tmp_path)[0]
 
 
-@pytest.mark.parametrize("version", [None, "0.3.0", "one"])
+@pytest.mark.parametrize("version", [None, "0.3.0", "one", "0.0.9"])
 def test_a_baseline_of_no_earlier_release_has_a_step(tmp_path, version):
     def edit(baseline):
         versions = {name: said for name, said in baseline.versions.items() if name != "hloscope"}
@@ -265,6 +265,17 @@ def test_a_baseline_of_no_earlier_release_has_a_step(tmp_path, version):
     older = checked(tmp_path, lambda baseline: replace(edit(baseline), versions={"hloscope": "0.1.9"}))
     passed, line = strict_and_line(older, tmp_path)
     assert (passed, "the step is not judged" in line) == (True, True)
+
+
+def test_a_memory_that_is_not_judged_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    analysis = program(GATHER, memory=Memory(peak_bytes=1000), versions=VERSIONS)
+    path = tmp_path / "step.txt"
+    older = replace(baseline_of(analysis), memory=Memory(), versions={"hloscope": "0.1.0"})
+    write_baselines(path, [older])
+    found = check_analysis("step", analysis, contract=None, baseline=path, root=tmp_path)
+    passed, line = strict_and_line(found, tmp_path)
+    assert (passed, "peak memory is not judged" in " ".join(line.split())) == (True, True)
 
 
 def test_large_tolerances_stand_in_the_line(says, tmp_path, monkeypatch):
