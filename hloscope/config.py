@@ -65,6 +65,7 @@ class TargetConfig:
         source_root: For HLO text: the folder, from the project's, in which files that it names may be read.
         contract: The contract as TOML has it: text, or a list of texts; None for none.
         baseline: Whether what it moves is held against a baseline file.
+        rules: The rules that it has options for.
         fail_on: The least severity of what rules find that fails the check, `error`, `warning` or `note`; None where
             nothing of it does.
         tolerance: How far figures of the baseline may grow before that is a change, as shares: of the step and of
@@ -80,6 +81,7 @@ class TargetConfig:
     source_root: str | None = None
     contract: Any = None
     baseline: bool = True
+    rules: tuple[str, ...] = ()
     fail_on: str | None = None
     tolerance: Mapping[str, float] = field(default_factory=dict)
     place: str | None = None
@@ -169,9 +171,6 @@ KEYS: dict[str, _Takes] = {
 }
 _ONLY_FOR_FUNCTIONS = tuple(option.key for option in OPTIONS if option.key and not option.of_text)
 """What cannot be said of a file of HLO text."""
-
-_OF_RULES = ("allow", "rules")
-"""What says nothing where no finding of a rule fails the check."""
 
 _EXAMPLE = """\
 write one, for example:
@@ -460,8 +459,7 @@ class _Reader:
             fix = "leave it out: the source files of a function are always read"
             refused["source-root"] = ("source-root is for HLO text", fix)
         if "fail-on" not in {*value, *defaults}:
-            what = "has no effect: no finding of a rule fails this check"
-            refused |= {key: (f"{key} {what}", 'add fail-on = "warning"') for key in _OF_RULES}
+            refused["rules"] = ("rules has no effect: no finding of a rule fails this check", 'add fail-on = "warning"')
         for key, (what, fix) in refused.items():
             if key in value:
                 self.mistake(what, table, key, fix=fix)
@@ -487,6 +485,7 @@ def _target(name: str, table: Mapping[str, Any], rules: Mapping[str, Any], place
         source_root=table.get("source-root") if is_text else None,
         contract=table.get("contract"),
         baseline=table.get("baseline", True),
+        rules=tuple(dict.fromkeys((*rules, *table.get("rules", {})))),
         fail_on=table.get("fail-on"),
         tolerance={name: float(share.rstrip(" %")) / 100 for name, share in table.get("tolerance", {}).items()},
         place=place,

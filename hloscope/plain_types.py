@@ -21,6 +21,7 @@ ChangeKindText = Literal[
     "known less or more surely",
     "regrouped",
     "equivalent spelling",
+    "another reduction",
 ]
 EdgeKindText = Literal["operand", "argument", "result"]
 JudgementText = Literal["same", "better", "worse", "different"]
@@ -329,6 +330,7 @@ class DiffDict(TypedDict):
     peak_bytes: list[int | None]
     step_us: list[float | None]
     step_bounds: list[BoundText | None]
+    judged: JudgedDict
 
 
 class DoctorDict(TypedDict):
@@ -546,6 +548,7 @@ class JudgedDict(TypedDict):
     figures: list[FigureDict]
     versions: str | None
     notes: list[str]
+    caveats: list[str]
 
 
 class KeptWriteDict(TypedDict):

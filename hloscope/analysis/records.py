@@ -17,7 +17,7 @@ from hloscope.analysis.result_uses import narrower_uses, result_slices, undone_b
 from hloscope.analysis.spellings import may_transfer
 from hloscope.analysis.totals import Reach, reach_of
 from hloscope.analysis.transfers import Place, Transfer
-from hloscope.analysis.vocabulary import SUMS, Bound, Kind, Link, Origin
+from hloscope.analysis.vocabulary import REDUCTIONS, SUMS, Bound, Kind, Link, Origin
 from hloscope.analysis.volume import common_narrower, narrower, sizes_of, wire_bytes_of
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloComputation, HloInstruction, Shape
@@ -282,7 +282,6 @@ _SAYS = "_xla_megascale_reduce_operation"
 _OPCODE_OF_WORD = {"SUM": "add", "MAX": "maximum", "MIN": "minimum", "PROD": "multiply"}
 """How the words begin that say between slices what the opcodes of a reducer say within one."""
 _ALL_REDUCES = frozenset({"all-reduce", "all-reduce-start"})
-_OPCODES = frozenset({"add", "maximum", "minimum", "multiply", "and", "or", "xor"})
 _CHANGES_NOTHING = frozenset({"parameter", "convert", "bitcast", "copy", "get-tuple-element", "tuple"})
 
 
@@ -306,7 +305,7 @@ def _reduction_of(op: HloInstruction, reducer: HloComputation | None) -> str | N
     if said is not None:
         return next((opcode for word, opcode in _OPCODE_OF_WORD.items() if said.startswith(word)), None)
     opcodes = frozenset() if reducer is None else reducer.opcodes - _CHANGES_NOTHING
-    return next(iter(opcodes)) if len(opcodes) == 1 and opcodes <= _OPCODES else None
+    return next(iter(opcodes)) if len(opcodes) == 1 and opcodes <= {*REDUCTIONS} else None
 
 
 def _wire_type(op: HloInstruction, reducer: HloComputation | None) -> str | None:

@@ -52,6 +52,9 @@ class Kind(StrEnum):
 SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
 """The kinds that combine what devices have, rather than only bring it elsewhere."""
 
+REDUCTIONS = ("add", "maximum", "minimum", "multiply", "and", "or", "xor")
+"""The opcodes with which they combine two elements, where one operation is all that they do."""
+
 
 class Origin(StrEnum):
     """Who put a collective into the program."""

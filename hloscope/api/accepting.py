@@ -216,7 +216,7 @@ def _proposed(outcome: Outcome) -> Proposed | Accepted:
     compared = None
     if kept:
         tolerance = tolerance_of(job.target)
-        compared = judge(section_for(kept, now), outcome.analysis, root=job.root, tolerance=tolerance)
+        compared = judge(section_for(kept, now), outcome.analysis, root=job.root, tolerance=tolerance, of_target=True)
     return Proposed(name=job.name, path=job.baseline, kept=kept, now=now, compared=compared)
 
 

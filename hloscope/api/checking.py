@@ -20,7 +20,7 @@ from hloscope.ci import is_strict
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.config import ProjectConfig, TargetConfig, find_project, refuse
 from hloscope.contracts.baseline_files import is_baseline
-from hloscope.contracts.checked import Checked, check_analysis, could_not_run, judged_strictly
+from hloscope.contracts.checked import Checked, check_analysis, could_not_run, judged_strictly, without_fail_on
 from hloscope.contracts.judged import USUAL, Tolerance
 from hloscope.contracts.model import Contract
 from hloscope.contracts.notation import read_contract
@@ -342,7 +342,8 @@ def _check_rules(target: TargetConfig) -> None:
         NotationError: It is written wrongly.
     """
     try:
-        make_selection(allow=target.options.get("allow", ()), rule_options=target.options.get("rule_options"))
+        options = target.options
+        make_selection(select=target.rules, allow=options.get("allow", ()), rule_options=options.get("rule_options"))
     except NotationError as error:
         error.where = ", ".join(filter(None, (target.where, error.where)))
         raise
@@ -360,7 +361,7 @@ def _held(outcome: Outcome, contract: Contract | None, changes: str) -> Checked:
     if outcome.analysis is None:
         return could_not_run(job.name, outcome.error or "")
     try:
-        return check_analysis(
+        found = check_analysis(
             job.name,
             outcome.analysis,
             contract=contract,
@@ -369,9 +370,11 @@ def _held(outcome: Outcome, contract: Contract | None, changes: str) -> Checked:
             fail_on=None if job.target.fail_on is None else Severity(job.target.fail_on),
             tolerance=tolerance_of(job.target),
             changes=changes,
+            of_target=True,
         )
     except HloscopeError as error:
         return could_not_run(job.name, error)
+    return without_fail_on(found) if job.target.fail_on is None and job.target.options.get("allow") else found
 
 
 def tolerance_of(target: TargetConfig) -> Tolerance:

@@ -25,6 +25,8 @@ from hloscope.api.texts import hlo_text, meant, read_report, refuse_beside_analy
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
 from hloscope.contracts.baseline_files import is_baseline, read_baselines
 from hloscope.contracts.baselines import Baseline, as_collectives, baseline_of
+from hloscope.contracts.judged import Judgement
+from hloscope.contracts.judging import judge_two
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.matching import match
 from hloscope.program.files import names_hlo, split_module
@@ -42,22 +44,26 @@ class Side:
         name: What the user called it.
         baseline: What it moves and takes.
         analysis: All that is known of it; None where that is its baseline.
+        root: The folder of its project; None for files.
     """
 
     name: str
     baseline: Baseline
     analysis: Analysis | None = None
+    root: Path | None = None
 
     @classmethod
     def of(cls, name: str, analysis: Analysis, *, root: Path | None = None) -> Side:
         """A program that was analysed, of the project in a folder; what was guessed of it compares with nothing."""
         known = without_guesses(analysis)
-        return cls(name=name, baseline=baseline_of(known, root=root), analysis=known)
+        return cls(name=name, baseline=baseline_of(known, root=root), analysis=known, root=root)
 
     @property
     def step_us(self) -> float | None:
         """The predicted time of a step; None when it is not known."""
-        return None if self.analysis is None or self.analysis.time is None else self.analysis.time.step_us
+        if self.analysis is not None and self.analysis.time is not None:
+            return self.analysis.time.step_us
+        return None if self.baseline.step is None else self.baseline.step.step_us
 
     @property
     def step_bound(self) -> Bound | None:
@@ -78,7 +84,7 @@ def diff(
     cached: bool = True,
     **options: Unpack[TargetOptions],
 ) -> DiffDocument:
-    """Compares what two programs move. Collectives are matched by kind and source, never by name.
+    """Compares two programs: what they move, multiply and take. Collectives are matched by kind and source.
 
     Example:
         >>> print(hloscope.diff(step, other_step, args=types, mesh={"X": 4, "Y": 2}))
@@ -201,16 +207,20 @@ def sides_of(
 
 
 def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocument:
-    """Matches what two programs move; where one is a baseline, the other is taken as its own baseline too."""
+    """Matches what two programs move, and judges all of it as a check does a program and its baseline.
+
+    Where one is a baseline, what the other one moves is taken as its own baseline has it.
+    """
     before, after = _collectives_of(old, new)
     compared = match(before, after, equivalent=equivalent)
     names = told_apart((old.name, new.name), (old.analysis, new.analysis))
     sides = zip(names, (old, new), strict=True)
     not_understood = tuple(name for name, side in sides if side.baseline.not_understood)
+    judged = judge_two(old.baseline, new.baseline, new.analysis, root=new.root, called=names[0])
     found = DiffDocument(
         old=names[0],
         new=names[1],
-        same=compared.same and not not_understood,
+        same=compared.same and not not_understood and judged.judgement is Judgement.SAME,
         changes=tuple(map(listed, compared.changes)),
         unsure=len(compared.unsure),
         not_understood=not_understood,
@@ -220,6 +230,7 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
         peak_bytes=(old.baseline.memory.peak_bytes, new.baseline.memory.peak_bytes),
         step_us=(old.step_us, new.step_us),
         step_bounds=(old.step_bound, new.step_bound),
+        judged=judged,
     )
     return with_sides(found, (old.analysis, new.analysis))
 

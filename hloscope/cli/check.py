@@ -165,12 +165,11 @@ def _sources(checks: tuple[Checked, ...]) -> str | None:
 
 def _line(checked: Checked) -> str:
     """`ok      block  12.3 s`."""
-    from hloscope.report.checks import unknown_words
+    from hloscope.report.checks import asides
 
     mark = "ERROR" if checked.error is not None else "ok" if checked.passed else "FAILED"
     parts = [mark.ljust(6), checked.name, *([] if checked.seconds is None else [f"{checked.seconds:.1f} s"])]
-    parts += [unknown_words(checked)] if checked.passed and checked.unknown else []
-    return "  ".join(parts)
+    return "  ".join((*parts, *asides(checked)))
 
 
 def report_of_error(error: HloscopeError, also: tuple[str, ...]) -> CheckReport:

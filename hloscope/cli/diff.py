@@ -1,4 +1,4 @@
-"""`hloscope diff`: what changed in communication between two programs."""
+"""`hloscope diff`: what changed between two programs, judged as a check judges a program and its baseline."""
 
 from __future__ import annotations
 
@@ -43,16 +43,28 @@ def _exit_code(report: DiffDocument, options: dict[str, Any]) -> int:
     fail_on = options["fail_on"]
     if fail_on is None or not report.fails(fail_on, at_least_ok=options["at_least_ok"]):
         return EXIT_OK
-    broken = report.broken(fail_on)
-    reason = plural(len(broken), "change") if broken else "not everything is known, so it may have changed"
+    broken = report.broken(fail_on, at_least_ok=options["at_least_ok"])
+    if broken:
+        reason = f"{report.judged.judgement}: {broken[0].message}"
+        reason += f", and {plural(len(broken) - 1, 'other change')}" if len(broken) > 1 else ""
+    elif report.is_respelled_by(fail_on):
+        reason = "the same moves in another spelling, which --equivalent lets pass"
+    else:
+        reason = "not everything is known, so it may have changed"
     running.say(f"failed: --fail-on {fail_on}: {reason}")
     return EXIT_BROKEN
+
+
+FAIL_ON_HELP = (
+    "Exit 1 on an increase: NEW is worse, or different because a sum or a collective that the code calls for is "
+    "missing; or on any change."
+)
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("programs", nargs=-1, required=True, metavar="OLD NEW")
 @click.option("--base", metavar="REVISION", help="Compare a target with itself in a git revision, such as main.")
-@click.option("--fail-on", type=click.Choice(["increase", "any"]), help="Exit 1 when more moves, or anything changed.")
+@click.option("--fail-on", type=click.Choice(["increase", "any"]), help=FAIL_ON_HELP)
 @click.option("--at-least-ok", is_flag=True, help="With --fail-on: pass where a total is only a lower bound.")
 @click.option("--equivalent", is_flag=True, help="Treat spellings that the compiler may interchange as the same.")
 @project_options
@@ -60,7 +72,7 @@ def _exit_code(report: DiffDocument, options: dict[str, Any]) -> int:
 @source_option
 @running.reports("difference", _exit_code)
 def command(programs: tuple[str, ...], **options: Any) -> DiffDocument:
-    """Compare what two programs move. Collectives are matched by kind and source, never by name."""
+    """Compare two programs: what they move, multiply and take. Collectives are matched by kind and source."""
     from hloscope.api.diffing import difference, sides_of
 
     wanted = 1 if options["base"] else 2

@@ -6,14 +6,16 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from hloscope.contracts.baselines import Baseline, BaselineRow, MatmulRow, row_order
-from hloscope.contracts.judged import Cause, Judged, Judgement
+from hloscope.contracts.array_rows import KEYS, ArrayRow, array_row_order
+from hloscope.contracts.baselines import Baseline, BaselineRow, MatmulRow, reduction_is_known, row_order
+from hloscope.contracts.judged import REDUCTION, Cause, Judged, Judgement
+from hloscope.contracts.left_open import is_first_version
 
 Rows = tuple[BaselineRow | MatmulRow, ...]
 
 _FIELDS = {
     "slice": "slice", "mesh": "mesh", "memory": "memory", "step": "step", "unknown": "not_understood",
-    "kernels": "kernels",
+    "kernels": "kernels", "target": "target",
 }  # fmt: skip
 """What a change is kept in that is about no rows, by its key."""
 
@@ -65,11 +67,6 @@ class Compared(NamedTuple):
         return replace(found, versions=after.versions, memory=after.memory, step=after.step) if is_new else found
 
 
-def is_first_version(baseline: Baseline) -> bool:
-    """Whether it is of a file of the first version, which says less."""
-    return baseline.matmuls is None
-
-
 def _with(kept: Baseline, other: Baseline, steps: Iterable[tuple[str, Rows, Rows]]) -> Baseline:
     """A baseline in which what some changes are about is as in another one: their keys, the rows here and there."""
     rows: list[BaselineRow | MatmulRow] = [*kept.rows, *(kept.matmuls or ())]
@@ -78,10 +75,31 @@ def _with(kept: Baseline, other: Baseline, steps: Iterable[tuple[str, Rows, Rows
         rows = [*(row for row in rows if row not in here), *there]
         if key in _FIELDS:
             fields[_FIELDS[key]] = getattr(other, _FIELDS[key])
+        elif key in KEYS.values():
+            fields["arrays"] = _with_arrays(fields.get("arrays", kept.arrays), other.arrays, key)
+        elif key == REDUCTION and not (here or there):
+            rows = [_reduced(row, other) for row in rows]
     in_order = sorted(dict.fromkeys(rows), key=row_order)
     moved = tuple(row for row in in_order if isinstance(row, BaselineRow))
     matmuls = tuple(row for row in in_order if isinstance(row, MatmulRow))
     return replace(kept, **fields, rows=moved, matmuls=matmuls)
+
+
+def _with_arrays(
+    kept: tuple[ArrayRow, ...] | None, other: tuple[ArrayRow, ...] | None, key: str
+) -> tuple[ArrayRow, ...] | None:
+    """Arguments and outputs, of which those of a key are as in another baseline; all, where there were none."""
+    if kept is None or other is None:
+        return other
+    rows = [*(row for row in kept if KEYS[row.kind] != key), *(row for row in other if KEYS[row.kind] == key)]
+    return tuple(sorted(rows, key=array_row_order))
+
+
+def _reduced(row: BaselineRow | MatmulRow, other: Baseline) -> BaselineRow | MatmulRow:
+    """A row of a file that does not say by which operation it is reduced, as another baseline has it."""
+    if isinstance(row, MatmulRow) or reduction_is_known(row):
+        return row
+    return next((each for each in other.rows if replace(each, reduction=None) == row), row)
 
 
 def with_section(kept: Sequence[Baseline], accepted: Baseline, *, beside: bool = False) -> tuple[Baseline, ...]:
@@ -92,6 +110,7 @@ def with_section(kept: Sequence[Baseline], accepted: Baseline, *, beside: bool =
         accepted: The one of the compiler that is used here.
         beside: Whether those of other compilers stay, where there is none of this one yet.
     """
+    kept = tuple(replace(each, target=accepted.target) for each in kept)  # which all sections share
     if any(each.compiler == accepted.compiler for each in kept):
         return tuple(accepted if each.compiler == accepted.compiler else each for each in kept)
     return (*kept, accepted) if beside else (accepted,)

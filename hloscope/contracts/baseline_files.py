@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from hloscope.analysis.model import Memory
-from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.analysis.vocabulary import REDUCTIONS, SUMS, Bound, Kind, Link
+from hloscope.contracts.array_rows import ARGUMENT, OUTPUT, ArrayRow
 from hloscope.contracts.baselines import (
     END,
     FIRST_TITLE,
     MEMORY_PARTS,
+    MIXED,
     NOWHERE,
     TITLE,
     WRITTEN,
@@ -44,8 +46,12 @@ _WHAT = rf"(?P<kind>[\w-]+)@(?P<axes>(?:{_AXIS},)*{_AXIS}|)(?: over (?P<link>[\w
 _PLACE = rf"(?: +(?P<file>{_NAME})(?: in (?P<function>{_NAME}))?(?:: (?P<text>\S.*))?)?"
 _ARRAYS = r"(?: of (?P<arrays>\d[\d,]*) arrays)?"
 _AMOUNTS_NOW = (_AMOUNTS[0] + _ARRAYS, *_AMOUNTS[1:])
-_ROW = re.compile(rf"{_WHAT} +(?P<dtype>[\w+]+|\?)(?P<written> {WRITTEN})? +{' +'.join(_AMOUNTS_NOW)}{_PLACE}")
+_REDUCTION = rf"(?: (?P<reduction>{'|'.join((*REDUCTIONS, MIXED))}))?"
+_ROW = re.compile(
+    rf"{_WHAT} +(?P<dtype>[\w+]+|\?){_REDUCTION}(?P<written> {WRITTEN})? +{' +'.join(_AMOUNTS_NOW)}{_PLACE}"
+)
 _MATMULS = re.compile(rf"matmuls +(?P<dtype>\w+|\?) +(?P<flops>{_COUNT}) FLOP{_PLACE}")
+_ARRAYS_OF_TYPE = re.compile(rf"(?P<kind>{ARGUMENT}|{OUTPUT}) +(?P<type>\S.*?)  +(?P<count>[1-9][\d,]*) arrays?")
 _FIRST_ROW = re.compile(rf"{_WHAT} +{' +'.join(_AMOUNTS)}(?: +(?P<file>\S.*?):(?P<line>\d+)(?: in (?P<function>.+))?)?")
 _STEP = re.compile(r"([\d,.]+) us, ([\d,.]+) to ([\d,.]+) us, cost model (\d+)")
 _TOTAL = re.compile(
@@ -134,6 +140,7 @@ class _Section:
     head: dict[str, tuple[int, str]] = field(default_factory=dict)
     rows: list[BaselineRow] = field(default_factory=list)
     matmuls: list[MatmulRow] = field(default_factory=list)
+    arrays: list[ArrayRow] = field(default_factory=list)
 
 
 class _Reader:
@@ -162,7 +169,7 @@ class _Reader:
                 section = _Section()
             elif line.strip() and not line.startswith("#"):
                 self._read(line, section, _ROW)
-        if section.head or section.rows or section.matmuls or not found or self._lines[-1]:
+        if section != _Section() or not found or self._lines[-1]:
             self._refuse("the baseline is cut off", f"it does not end with its last line: {END}")
         return tuple(found)
 
@@ -198,6 +205,10 @@ class _Reader:
                 flops, place = _count(found["flops"]), _place(found.groupdict())
                 section.matmuls.append(MatmulRow(dtype=found["dtype"], flops=flops, place=place))
                 return
+            if row_words is _ROW and (array := _ARRAYS_OF_TYPE.fullmatch(line)) is not None:
+                count = _count(array["count"]) or 0
+                section.arrays.append(ArrayRow(kind=array["kind"], type=array["type"], count=count))
+                return
         self._refuse("this line of the baseline cannot be read", None, column=_readable(line, row_words) + 1)
 
     def _made(self, section: _Section, *, matmuls: tuple[MatmulRow, ...] | None) -> Baseline:
@@ -217,6 +228,7 @@ class _Reader:
             versions=value("versions", _versions),
             rows=tuple(section.rows),
             matmuls=matmuls,
+            arrays=tuple(section.arrays) or None,
             memory=value("memory", _memory),
             step=value("step", _step) if "step" in head else None,
             not_understood=value("not understood", int),
@@ -244,7 +256,7 @@ def _readable(line: str, row_words: re.Pattern[str]) -> int:
     kind = parts[0].partition("@")
     if kind[0] not in set(Kind) or not kind[1]:
         return 0
-    types = (rf"(?:[\w+]+|\?)(?: {WRITTEN})?",) if row_words is _ROW else ()
+    types = (rf"(?:[\w+]+|\?){_REDUCTION}(?: {WRITTEN})?",) if row_words is _ROW else ()
     position = 0
     for index, pattern in enumerate((r"\S+(?: over [\w+]+)?", *types, *_AMOUNTS_NOW)):
         if 2 * index >= len(parts) or not re.fullmatch(pattern, parts[2 * index]):
@@ -254,13 +266,17 @@ def _readable(line: str, row_words: re.Pattern[str]) -> int:
 
 
 def _row(found: dict[str, str | None]) -> BaselineRow:
-    """The row; a ValueError for what names no kind, no link, or no quoted axis."""
+    """The row; a ValueError for what names no kind, no link, or no quoted axis, or combines what only moves."""
     axes, dtype = found["axes"] or "", found.get("dtype")
+    kind, reduction = Kind(found["kind"] or ""), found.get("reduction")
+    if reduction is not None and kind not in SUMS:
+        raise ValueError(reduction)
     return BaselineRow(
-        kind=Kind(found["kind"] or ""),
+        kind=kind,
         axes=None if axes == "?" else tuple(map(_plain, re.findall(_AXIS, axes))),
         link=Link(found["link"] or Link.ICI),
         dtype=None if dtype == "?" else dtype,
+        reduction=reduction,
         written=found.get("written") is not None,
         executions=_count(found["executions"] or "") or 0,
         arrays=_arrays(found),

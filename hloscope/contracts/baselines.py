@@ -20,7 +20,8 @@ from hloscope.analysis.guesses import without_guesses
 from hloscope.analysis.model import Analysis, Collective, Matmuls, Memory, SourceFrame, shapes_of
 from hloscope.analysis.places import path_of, users_frame
 from hloscope.analysis.totals import bytes_bound, grouped
-from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
+from hloscope.analysis.vocabulary import SUMS, Bound, Kind, Link, Origin
+from hloscope.contracts.array_rows import ArrayRow, array_rows
 from hloscope.cost.constants import MODEL_VERSION
 from hloscope.documents import document
 from hloscope.units import known_sum
@@ -29,6 +30,8 @@ TITLE = "hloscope baseline 2"
 FIRST_TITLE = "hloscope baseline 1"
 END = "end"
 WRITTEN = "written"
+MIXED = "mixed"
+"""In place of an opcode: a reduction by more than one operation."""
 _PLAIN = re.compile(r"[^\s,=\"?]+")
 _PLAIN_NAME = re.compile(r"[^\s\"]*[^\s\":]")
 _REMARK = (
@@ -88,6 +91,8 @@ class BaselineRow:
         axes: Its mesh axes; None where they are not known.
         link: The network.
         dtype: XLA's short name of the type that moves, of several joined by `+`; None where it is not known.
+        reduction: The opcode with which a sum combines two elements, or `mixed`; None for what combines none, and where
+            the file does not say.
         written: Whether the user's code calls for it by its name, as `jax.lax.psum` does.
         executions: Transfers.
         arrays: Arrays in them, of which a compiler may join several in one transfer; None where that is not known.
@@ -101,6 +106,7 @@ class BaselineRow:
     axes: tuple[str, ...] | None
     link: Link
     dtype: str | None = None
+    reduction: str | None = None
     written: bool = False
     executions: int
     arrays: int | None = None
@@ -153,6 +159,7 @@ class Baseline:
         versions: What compiled it.
         rows: What it moves, in order of kind, axes and source.
         matmuls: What it multiplies, in order of source; None where that is not said.
+        arrays: Its arguments and outputs, by type; None where that is not said.
         memory: Bytes on one device.
         step: The predicted step; None where it was not priced.
         not_understood: How many things in it were not understood.
@@ -165,6 +172,7 @@ class Baseline:
     versions: dict[str, str]
     rows: tuple[BaselineRow, ...]
     matmuls: tuple[MatmulRow, ...] | None = None
+    arrays: tuple[ArrayRow, ...] | None = None
     memory: Memory
     step: BaselineStep | None = None
     not_understood: int = 0
@@ -193,6 +201,7 @@ def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | N
         versions=dict(analysis.versions),
         rows=tuple(row for row, _ in rows_of(analysis, root)),
         matmuls=tuple(row for row, _ in matmul_rows_of(analysis, root)),
+        arrays=array_rows(analysis.arguments, analysis.outputs) or None,
         memory=replace(analysis.memory, hbm_bytes=None, fits=None),
         step=None
         if time is None
@@ -219,7 +228,8 @@ def rows_of(analysis: Analysis, root: Path | None = None) -> tuple[tuple[Baselin
 
     def key(moved: Collective) -> Hashable:
         written = moved.origin is Origin.AUTHORED
-        return moved.kind, moved.axes, moved.link, _dtype_of(moved), written, place_of(moved.source)
+        what = moved.kind, moved.axes, moved.link, _dtype_of(moved), _reduction_of(moved)
+        return what, written, place_of(moved.source)
 
     groups = grouped(key, analysis.collectives).values()
     rows = ((_row(group, place_of(group[0].source)), tuple(group)) for group in groups)
@@ -289,6 +299,10 @@ def _dtype_of(moved: Collective) -> str | None:
     return "+".join(sorted(dtype for dtype, amount in amounts.items() if amount >= least)) or None
 
 
+def _reduction_of(moved: Collective) -> str | None:
+    return (moved.reduction or MIXED) if moved.kind in SUMS else None
+
+
 def _row(group: list[Collective], place: Place) -> BaselineRow:
     first = group[0]
     return BaselineRow(
@@ -296,6 +310,7 @@ def _row(group: list[Collective], place: Place) -> BaselineRow:
         axes=first.axes,
         link=first.link,
         dtype=_dtype_of(first),
+        reduction=_reduction_of(first),
         written=first.origin is Origin.AUTHORED,
         executions=sum(moved.executions for moved in group),
         arrays=sum(moved.executions * max(len(moved.operand_shapes), 1) for moved in group),
@@ -312,7 +327,7 @@ def row_order(row: BaselineRow | MatmulRow) -> tuple[object, ...]:
     if isinstance(row, MatmulRow):
         return (*place, row.dtype)
     axes = ("?",) if row.axes is None else row.axes
-    return str(row.kind), axes, str(row.link), *place, row.dtype or "", row.written
+    return str(row.kind), axes, str(row.link), *place, row.dtype or "", row.reduction or "", row.written
 
 
 def as_collectives(*sides: Sequence[BaselineRow], sizes: Mapping[str, int] | None = None) -> tuple[Collective, ...]:
@@ -323,9 +338,17 @@ def as_collectives(*sides: Sequence[BaselineRow], sizes: Mapping[str, int] | Non
         sizes: Of the mesh axes, by which it is known how many devices take part.
     """
     numbers: dict[str, int] = {}
-    typed = all(row.dtype is not None for rows in sides for row in rows)
-    known = (row if typed else replace(row, dtype=None) for rows in sides for row in rows)
+    known = [row for rows in sides for row in rows]
+    if any(row.dtype is None for row in known):
+        known = [replace(row, dtype=None) for row in known]
+    if not all(map(reduction_is_known, known)):
+        known = [replace(row, reduction=None) for row in known]
     return tuple(_as_collective(row, numbers, sizes or {}) for row in known)
+
+
+def reduction_is_known(row: BaselineRow) -> bool:
+    """Whether it is known of a row how it combines elements, if it does: older files do not say."""
+    return row.reduction is not None or row.kind not in SUMS
 
 
 def _as_collective(row: BaselineRow, numbers: dict[str, int], sizes: Mapping[str, int]) -> Collective:
@@ -372,6 +395,7 @@ def _section(baseline: Baseline) -> list[str]:
         f"versions: {_list(f'{name} {version}' for name, version in baseline.versions.items())}",
         *_aligned(map(_cells, baseline.rows), left=(0, 1, 5)),
         *_aligned(map(_matmul_cells, baseline.matmuls or ()), left=(0, 1, 3)),
+        *_aligned(map(_array_cells, baseline.arrays or ()), left=(0, 1)),
         f"memory: {_list(f'{count:,} B {name}' for name, count in parts if count is not None)}",
     ]
     step = baseline.step
@@ -400,7 +424,7 @@ def _cells(row: BaselineRow) -> tuple[str, ...]:
     return (
         f"{row.kind}@{'?' if row.axes is None else ','.join(map(word, row.axes))}"
         + ("" if row.link is Link.ICI else f" over {row.link}"),
-        f"{row.dtype or '?'}{f' {WRITTEN}' if row.written else ''}",
+        " ".join(filter(None, (row.dtype or "?", row.reduction, WRITTEN if row.written else None))),
         _count_words(row),
         f"{_number(row.payload_bytes)} B payload",
         f"{_number(row.wire_bytes)} B wire",
@@ -410,6 +434,10 @@ def _cells(row: BaselineRow) -> tuple[str, ...]:
 
 def _matmul_cells(row: MatmulRow) -> tuple[str, ...]:
     return "matmuls", row.dtype, f"{_number(row.flops)} FLOP", _place_words(row.place)
+
+
+def _array_cells(row: ArrayRow) -> tuple[str, ...]:
+    return row.kind, row.type, f"{row.count:,} {'array' if row.count == 1 else 'arrays'}"
 
 
 def _aligned(rows: Iterable[tuple[str, ...]], left: Sequence[int]) -> list[str]:

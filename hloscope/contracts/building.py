@@ -27,6 +27,7 @@ def collective(
     max_bytes: Amount | None = None,
     max_bytes_per_step: Amount | None = None,
     count: int | None = None,
+    by: str | None = None,
     source: str | None = None,
     link: str | None = None,
 ) -> Contract:
@@ -38,6 +39,7 @@ def collective(
         max_bytes: Most payload bytes of each on one device, per execution: `32 KiB`, or a number.
         max_bytes_per_step: Most payload bytes of all of them together, per step; instead of `max_bytes`.
         count: Most executions of all of them together, per step.
+        by: The operation by which it reduces: `add`, `maximum`, …; None for any.
         source: The end of a file's path, such as `model/attention.py` or `moe.py:40`.
         link: `ici` or `dcn`.
 
@@ -47,7 +49,7 @@ def collective(
     if max_bytes is not None and max_bytes_per_step is not None:
         raise NotationError("max_bytes and max_bytes_per_step are both given", fix="keep one of them")
     clause = Expectation(
-        selector=selector(kind, axes, source, link),
+        selector=selector(kind, axes, source, link, by=by),
         max_bytes=_amount("max_bytes", max_bytes, BYTE_UNITS),
         max_bytes_per_step=_amount("max_bytes_per_step", max_bytes_per_step, BYTE_UNITS),
         max_count=None if count is None else _count("count", count, least=0),
@@ -87,19 +89,22 @@ def none() -> Contract:
     return Contract(closed=True)
 
 
-def no(kind: str, axes: Axes = None, *, source: str | None = None, link: str | None = None) -> Contract:
+def no(
+    kind: str, axes: Axes = None, *, by: str | None = None, source: str | None = None, link: str | None = None
+) -> Contract:
     """No such collective: `no all-gather@fsdp in "model/attention.py"`.
 
     Args:
         kind: A kind, or a pattern such as `all-*`.
         axes: What runs over these axes, alone or with others; None for whatever axes.
+        by: The operation by which it reduces; None for any, and for what reduces nothing.
         source: The end of a file's path.
         link: `ici` or `dcn`.
 
     Raises:
-        NotationError: There is no such kind or link, or a name cannot be one.
+        NotationError: There is no such kind, operation or link, or a name cannot be one.
     """
-    return _just(Ban(selector=selector(kind, axes, source, link)))
+    return _just(Ban(selector=selector(kind, axes, source, link, by=by)))
 
 
 def at_most(
@@ -170,11 +175,11 @@ def _limit(quantity: Quantity, name: str, amount: Amount, units: Units) -> Contr
     return _just(Limit(quantity=quantity, most=_amount(name, amount, units) or 0))
 
 
-def selector(kind: str, axes: Axes, source: str | None, link: str | None) -> Selector:
+def selector(kind: str, axes: Axes, source: str | None, link: str | None, *, by: str | None = None) -> Selector:
     """Which collectives are spoken of.
 
     Raises:
-        NotationError: There is no such kind, or one of the others cannot be read.
+        NotationError: There is no such kind, or operation of it, or one of the others cannot be read.
     """
     if not isinstance(kind, str) or not any(fnmatchcase(known, kind) for known in Kind):
         raise NotationError(
@@ -184,7 +189,7 @@ def selector(kind: str, axes: Axes, source: str | None, link: str | None) -> Sel
             ),
         )
     place = None if source is None else _place(source)
-    return Selector(kind=str(kind), axes=_axes(axes), link=_link(link), source=place)
+    return Selector(kind=str(kind), axes=_axes(axes), reduction=by, link=_link(link), source=place)
 
 
 def _axes(axes: Axes) -> tuple[str, ...] | None:

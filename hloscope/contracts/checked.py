@@ -184,6 +184,7 @@ def check_analysis(
     fail_on: Severity | None = None,
     tolerance: Tolerance = USUAL,
     changes: str = "increase",
+    of_target: bool = False,
 ) -> Checked:
     """Holds an analysis against a contract and a baseline file.
 
@@ -198,6 +199,7 @@ def check_analysis(
         fail_on: The least severity of what rules find that fails the check; None where nothing of it does.
         tolerance: How far the figures of the baseline may grow.
         changes: Which changes of the baseline fail: `increase`, or `any`, also one after which less moves.
+        of_target: As for `judge`.
 
     Raises:
         HloscopeError: The baseline file cannot be read.
@@ -207,7 +209,8 @@ def check_analysis(
     kept = () if baseline is None else read_baselines(baseline)
     judged = None
     if kept:
-        judged = judge(section_for(kept, baseline_of(analysis)), analysis, root=root, tolerance=tolerance).judged
+        section = section_for(kept, baseline_of(analysis))
+        judged = judge(section, analysis, root=root, tolerance=tolerance, of_target=of_target).judged
         findings += findings_of(judged, accept=_accept(name), explain=_explain(name), changes=changes)
         findings += [] if verdict is not None else _without_contract(analysis)
     elif verdict is None and fail_on is None:
@@ -219,6 +222,20 @@ def check_analysis(
     findings += _comments_not_read(analysis) if failing else []
     distinct = tuple(dict.fromkeys(findings))
     return Checked(name=name, analysis=analysis, verdict=verdict, baseline=baseline, judged=judged, findings=distinct)
+
+
+def without_fail_on(checked: Checked) -> Checked:
+    """The check of a target whose allow accepts findings that would not fail it, but where it does not fit in HBM."""
+    found = _of_rules(checked)
+    if any(each.rule == UNUSED_ALLOW or (each.rule == HBM_EXCEEDED and each.allowed is not None) for each in found):
+        return checked
+    unused = Finding(
+        rule=UNUSED_ALLOW,
+        severity=Severity.NOTE,
+        message="allow has no effect: no finding of a rule fails this target",
+        fix='add fail-on = "warning" to the target, or remove its allow',
+    )
+    return replace(checked, findings=(*checked.findings, unused))
 
 
 def _comments_not_read(analysis: Analysis) -> list[Finding]:

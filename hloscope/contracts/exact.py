@@ -35,10 +35,10 @@ def exact_contract(analysis: Analysis, beside: Contract, *, root: Path | None = 
     return moved & replace(beside, clauses=others)
 
 
-def _what(moved: Collective) -> tuple[str, tuple[str, ...] | None, bool]:
+def _what(moved: Collective) -> tuple[str, tuple[str, ...] | None, str | None, bool]:
     links = {moved.link, *(part.link for part in moved.parts)}
     axes = None if moved.axes is None else tuple(sorted(moved.axes))
-    return moved.kind, axes, bool(links & {Link.DCN, Link.BOTH})
+    return moved.kind, axes, moved.reduction, bool(links & {Link.DCN, Link.BOTH})
 
 
 def _expectation(group: Sequence[Collective]) -> Expectation:
@@ -46,14 +46,14 @@ def _expectation(group: Sequence[Collective]) -> Expectation:
 
     Arrays of several sizes are limited together, those of one size each.
     """
-    kind, axes, crosses = _what(group[0])
+    kind, axes, reduction, crosses = _what(group[0])
     sizes = {moved.payload_bytes for moved in group}
     largest = None if None in sizes else max(size for size in sizes if size is not None)
     bound = reduce(add, (moved.executions_bound for moved in group), Bound.EXACT)
     is_counted = bound in (Bound.EXACT, Bound.AT_MOST)
     together = known_sum(moved.payload_bytes_per_step for moved in group) if is_counted and len(sizes) > 1 else None
     return Expectation(
-        selector=Selector(kind=kind, axes=axes or None, link=Link.DCN if crosses else None),
+        selector=Selector(kind=kind, axes=axes or None, reduction=reduction, link=Link.DCN if crosses else None),
         max_bytes=largest if together is None else None,
         max_bytes_per_step=together,
         max_count=sum(moved.executions for moved in group) if is_counted else None,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from hloscope.analysis.model import Mesh
 from hloscope.analysis.vocabulary import Link
 from hloscope.contracts.baselines import MEMORY_PARTS, Baseline, BaselineRow, MatmulRow
 from hloscope.contracts.judged import Figure
 from hloscope.contracts.losing import axes_words
+from hloscope.cost.collectives import AxesPricing
+from hloscope.errors import HloscopeError
+from hloscope.hardware.slices import parse_slice
 from hloscope.units import known_sum
 
 TimeOf = Callable[[BaselineRow], float | None]
@@ -59,6 +63,18 @@ def _step(before: Baseline, after: Baseline) -> Iterator[Figure]:
             after_range=None if now is None else (now.least_us, now.most_us),
             comparable=then is None or now is None or then.model == now.model,
         )
+
+
+def pricing_of(baseline: Baseline) -> AxesPricing | None:
+    """What prices the transfers of a baseline; None where its slice or its mesh is not known."""
+    axes = dict(baseline.mesh or ())
+    if not axes or baseline.slice is None:
+        return None
+    mesh = Mesh(axis_names=tuple(axes), axis_sizes=tuple(axes.values()))
+    try:
+        return AxesPricing.on(parse_slice(baseline.slice), mesh)
+    except HloscopeError:  # a chip of a file of the user's, of which baselines know only the name
+        return None
 
 
 def _sent(name: str, before: Sequence[BaselineRow], after: Sequence[BaselineRow]) -> Figure:

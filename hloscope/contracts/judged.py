@@ -32,6 +32,10 @@ class Tolerance:
 
 
 USUAL = Tolerance()
+UNKNOWN = "unknown"
+"""The key of changes in what was not understood."""
+REDUCTION = "reduction"
+"""The key of changes of the operation that combines elements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +66,8 @@ class Cause(Brief):
     """One change of a program, however many lines of its baseline it touches.
 
     Attributes:
-        key: What it can be accepted by: `all-gather@fsdp`, `types`, `memory`, `step`, `kernels`, `unknown`.
+        key: What it can be accepted by: `all-gather@fsdp`, `types`, `reduction`, `arguments`,
+            `memory`, `step`, `kernels`, `unknown`.
         judgement: What it is by itself.
         message: One sentence, lower case.
         source: The line that it is about, as the program is now; None when not known.
@@ -92,6 +97,7 @@ class Judged(Brief):
         figures: What is measured of both.
         versions: The compilers of both, where they differ: `jax 0.10.2, libtpu 0.0.42 then, jax 0.12.0 … now`.
         notes: What is no change and worth knowing: what moves the same bytes in another spelling.
+        caveats: Figures that are not judged, and those that may grow by much.
     """
 
     judgement: Judgement
@@ -99,3 +105,4 @@ class Judged(Brief):
     figures: tuple[Figure, ...]
     versions: str | None = None
     notes: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()

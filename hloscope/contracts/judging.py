@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
-from hloscope.analysis.model import Analysis, Collective, Matmuls, Mesh, SourceFrame
+from hloscope.analysis.model import Analysis, ArrayFact, Collective, Matmuls, SourceFrame
 from hloscope.analysis.places import users_line
 from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import SUMS, Bound
-from hloscope.contracts.accepting import Change, Compared, Rows, is_first_version, joined_by_line
+from hloscope.contracts.accepting import Change, Compared, Rows, joined_by_line
+from hloscope.contracts.array_rows import ARGUMENT, KEYS, OUTPUT, ArrayRow, changed_arrays
 from hloscope.contracts.baselines import (
-    MEMORY_PARTS,
     Baseline,
     BaselineRow,
     MatmulRow,
@@ -31,18 +32,17 @@ from hloscope.contracts.change_words import (
     sent_words,
 )
 from hloscope.contracts.figures import (
-    BETWEEN_SLICES,
     MEMORY,
     MULTIPLIED,
-    SENT,
     STEP,
-    TRANSFERS,
     figures_of,
     named,
+    pricing_of,
     total_time_us,
 )
-from hloscope.contracts.judged import USUAL, Cause, Figure, Judged, Judgement, Tolerance
-from hloscope.contracts.losing import are_joined, lost_words, why_computed, why_lost
+from hloscope.contracts.judged import REDUCTION, UNKNOWN, USUAL, Cause, Figure, Judged, Judgement, Tolerance
+from hloscope.contracts.left_open import caveats, is_first_version, is_older, left_open, memory_words
+from hloscope.contracts.losing import are_joined, axes_words, lost_words, why_computed, why_lost
 from hloscope.contracts.pairing import (
     Multiplied,
     Pair,
@@ -54,15 +54,10 @@ from hloscope.contracts.pairing import (
     old_rows,
     retyped,
 )
-from hloscope.cost.collectives import AxesPricing
-from hloscope.errors import HloscopeError
-from hloscope.hardware.slices import parse_slice
+from hloscope.contracts.verdicts_of_causes import verdict, weight
 from hloscope.matching import Change as MatchedChange
 from hloscope.matching import ChangeKind, match
 from hloscope.units import format_bytes, format_share, format_time, known_sum, plural
-
-_SAME_TIME = 0.005
-"""Of a step, or of what transfers take: less is no difference."""
 
 _COMPILERS_OWN_BYTES = 128 << 10
 """No growth at all: code and scratch of the compiler's own, which are most of what a tiny program takes.
@@ -76,7 +71,14 @@ _TYPES = {
 }  # fmt: skip
 
 
-def judge(before: Baseline, found: Analysis, *, root: Path | None = None, tolerance: Tolerance = USUAL) -> Compared:
+def judge(
+    before: Baseline,
+    found: Analysis,
+    *,
+    root: Path | None = None,
+    tolerance: Tolerance = USUAL,
+    of_target: bool = False,
+) -> Compared:
     """Compares a program with its baseline.
 
     Args:
@@ -84,9 +86,28 @@ def judge(before: Baseline, found: Analysis, *, root: Path | None = None, tolera
         found: The program as it is now.
         root: The project's folder, below which files are named.
         tolerance: How far figures may grow.
+        of_target: Whether the program is that of a target of the targets file, whose baseline has its function's name.
     """
-    now = _Now(dict(rows_of(found, root)), dict(matmul_rows_of(found, root)))
-    return _Judge(before, baseline_of(found, root=root), now, tolerance).compared()
+    compared = _Judge(before, baseline_of(found, root=root), _Now.of(found, root), tolerance, of_target=of_target)
+    return compared.compared()
+
+
+def judge_two(
+    before: Baseline, after: Baseline, found: Analysis | None = None, *, root: Path | None = None, called: str
+) -> Judged:
+    """Compares two programs as a program and its baseline are compared; what one leaves open is a note.
+
+    Args:
+        before: The program before.
+        after: The program after.
+        found: All that is known of it; None where only its baseline is.
+        root: As it was for `after`.
+        called: What the program before is called.
+    """
+    now = _Now({}, {}) if found is None else _Now.of(found, root)
+    judged = _Judge(before, after, now, USUAL, called=called).compared().judged
+    open_figures = (message for _, message in left_open(before, after, called=called))
+    return replace(judged, notes=(*judged.notes, *open_figures))
 
 
 class _Now(NamedTuple):
@@ -94,6 +115,13 @@ class _Now(NamedTuple):
 
     moved: Mapping[BaselineRow, tuple[Collective, ...]]
     multiplied: Mapping[MatmulRow, tuple[Matmuls, ...]]
+    arrays: Mapping[str, tuple[ArrayFact, ...]] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, found: Analysis, root: Path | None) -> _Now:
+        """All of a program that was analysed."""
+        arrays = {ARGUMENT: found.arguments, OUTPUT: found.outputs}
+        return cls(dict(rows_of(found, root)), dict(matmul_rows_of(found, root)), arrays)
 
     def line(self, rows: Iterable[BaselineRow | MatmulRow]) -> str | None:
         """The line of the user's code of the first row that has one."""
@@ -113,14 +141,23 @@ class _Now(NamedTuple):
 class _Judge:
     """One comparison."""
 
-    def __init__(self, before: Baseline, after: Baseline, now: _Now, tolerance: Tolerance) -> None:
+    def __init__(
+        self,
+        before: Baseline,
+        after: Baseline,
+        now: _Now,
+        tolerance: Tolerance,
+        *,
+        called: str | None = None,
+        of_target: bool = False,
+    ) -> None:
         self._before, self._after, self._now, self._tolerance = before, after, now, tolerance
+        self._called, self._is_accepted = called or "the baseline", called is None
+        self._of_target = of_target
         self._loses = False
-        axes = dict(after.mesh or ())
-        mesh = Mesh(axis_names=tuple(axes), axis_sizes=tuple(axes.values())) if axes else None
-        self._pricing = _pricing(after, mesh)
+        self._pricing = pricing_of(after)
         sides = (before.rows, after.rows)
-        priced = as_collectives(*sides, sizes=axes)
+        priced = as_collectives(*sides, sizes=dict(after.mesh or ()))
         self._row_of = dict(zip(map(id, priced), (*before.rows, *after.rows), strict=True))
         self._collectives = priced[: len(before.rows)], priced[len(before.rows) :]
         self._times: dict[BaselineRow, float | None] = {self._row_of[id(each)]: self._time_us(each) for each in priced}
@@ -133,27 +170,30 @@ class _Judge:
     def compared(self) -> Compared:
         """All of it."""
         matched = match(*self._collectives, equivalent=True).changes
+        reduced = [self._pair(change) for change in matched if change.kind is ChangeKind.REDUCTION]
         pairs = list(self._changed(matched))
         figures = tuple(figures_of(self._before, self._after, self._times.get))
-        moved = [*self._other_types(pairs), *self._moved(pairs)]
+        moved = [*self._other_reductions(reduced), *self._other_types(pairs), *self._moved(pairs)]
         changes = [*joined_by_line(moved, self._multiplied(figures)), *self._others()]
         changes += self._larger(figures)
         changes += self._slower(figures, [change.cause for change in changes])
-        changes.sort(key=lambda change: _weight(change.cause))
+        changes.sort(key=lambda change: weight(change.cause))
         causes = tuple(change.cause for change in changes)
         judged = Judged(
-            judgement=self._verdict(causes, figures),
+            judgement=verdict(causes, figures, loses=self._loses),
             causes=causes,
             figures=figures,
             versions=_versions(self._before, self._after),
             notes=tuple(self._notes(matched)),
+            caveats=tuple(caveats(self._before, self._after, self._tolerance)),
         )
         return Compared(judged, tuple(changes), self._before, self._after)
 
     def _changed(self, matched: Sequence[MatchedChange]) -> Iterator[Pair]:
         """The rows that are not as before: what moves more or less, and sums of another type."""
-        known = [(self._pair(change), change.kind.same_traffic) for change in matched]
-        touched = {id(row) for pair, _ in known for side in pair for row in side}
+        touched = {id(row) for change in matched for side in self._pair(change) for row in side}
+        others = (change for change in matched if change.kind is not ChangeKind.REDUCTION)
+        known = [(self._pair(change), change.kind.same_traffic) for change in others]
         yield from (pair for pair, is_same in known if not is_same or is_retyped(pair))
         old, new = ([row for row in side.rows if id(row) not in touched] for side in (self._before, self._after))
         yield from retyped(old, new)
@@ -201,6 +241,15 @@ class _Judge:
                 (*old, *(pair[0] for pair in multiplied)),
                 (*new, *(pair[1] for pair in multiplied)),
             )
+
+    def _other_reductions(self, pairs: Sequence[Pair]) -> Iterator[Change]:
+        """Arrays that are combined by another operation than before, as a maximum in place of a sum."""
+        for (was, now), alike in grouped(lambda pair: (pair.old[0].reduction, pair.new[0].reduction), pairs).items():
+            old, new = (tuple(row for pair in alike for row in side(pair)) for side in (old_rows, new_rows))
+            name = _value_name(self._now.largest(new))
+            what = f"{plural(sum(row.executions for row in new), 'transfer')} over {axes_words(new[0])}"
+            message = f"{now} where {was} was{f': {name}' if name else ''} ({what})"
+            yield self._cause(REDUCTION, Judgement.DIFFERENT, message, old, new)
 
     def _matmuls_of_other_types(self) -> dict[tuple[str, str], list[tuple[MatmulRow, MatmulRow]]]:
         found: dict[tuple[str, str], list[tuple[MatmulRow, MatmulRow]]] = {}
@@ -293,29 +342,33 @@ class _Judge:
         then, now = self._before, self._after
         for what, before, after in (("slice", then.slice, now.slice), ("mesh", then.mesh, now.mesh)):
             if before != after:
-                message = f"the {what} differs: {_words(before)} in the baseline, {_words(after)} now"
+                message = f"the {what} differs: {_words(before)} in {self._called}, {_words(after)} now"
                 yield self._cause(what, Judgement.DIFFERENT, message)
+        if self._of_target and then.target != now.target:
+            message = f"this baseline was accepted for {then.target}, and this target is {now.target}"
+            yield self._cause("target", Judgement.DIFFERENT, message)
+        if then.arrays and then.mesh == now.mesh and (now.arrays or now.not_understood <= then.not_understood):
+            yield from self._other_arrays(then.arrays, now.arrays or ())
         if now.not_understood > then.not_understood:
-            yield self._cause("unknown", Judgement.DIFFERENT, self._unknown_words())
+            yield self._cause(UNKNOWN, Judgement.DIFFERENT, self._unknown_words())
         yield from self._other_kernels()
-        if not is_first_version(then) and then.versions.get("hloscope") == now.versions.get("hloscope"):
-            yield from self._left_open()
+        if not self._is_accepted:
+            return
+        if now.not_understood < then.not_understood and not is_first_version(then) and not is_older(then, now):
+            yield self._cause(UNKNOWN, Judgement.BETTER, self._unknown_words())
+        for key, message in left_open(then, now, called=self._called):
+            yield self._cause(key, Judgement.BETTER, message)
 
-    def _left_open(self) -> Iterator[Change]:
-        """What the baseline does not say, or says is not understood, and the hloscope that wrote it knows."""
-        then, now = self._before, self._after
-        if now.not_understood < then.not_understood:
-            yield self._cause("unknown", Judgement.BETTER, self._unknown_words())
-        if then.step is None and now.step is not None:
-            yield self._cause("step", Judgement.BETTER, "the baseline has no predicted step")
-        known = [name for name, part in MEMORY_PARTS.items() if getattr(now.memory, part) is not None]
-        if unsaid := [name for name in known if getattr(then.memory, MEMORY_PARTS[name]) is None]:
-            message = f"the baseline lacks figures of memory: {', '.join(unsaid)}"
-            yield self._cause("memory", Judgement.BETTER, message)
+    def _other_arrays(self, then: Sequence[ArrayRow], now: Sequence[ArrayRow]) -> Iterator[Change]:
+        """Arguments, and outputs, of other types than before."""
+        for kind, key in KEYS.items():
+            words = changed_arrays(kind, then, now, self._now.arrays.get(kind, ()))
+            if words is not None:
+                yield self._cause(key, Judgement.DIFFERENT, words)
 
     def _unknown_words(self) -> str:
         now, then = self._after.not_understood, self._before.not_understood
-        return f"not understood: {plural(now, 'thing')} in the program, {then} in the baseline"
+        return f"not understood: {plural(now, 'thing')} in the program, {then} in {self._called}"
 
     def _other_kernels(self) -> Iterator[Change]:
         """Kernels that send by themselves and are not those that somebody accepted."""
@@ -323,10 +376,10 @@ class _Judge:
         unsaid = then is None and is_first_version(self._before)
         for name, does in () if unsaid else now:
             if name not in dict(then or ()):
-                message = f"the kernel {name} sends by itself, but is not in the baseline"
+                message = f"the kernel {name} sends by itself, but is not in {self._called}"
                 yield self._cause("kernels", Judgement.DIFFERENT, message)
             elif (name, does) not in (then or ()):
-                message = f"the kernel {name} sends by itself, and its code differs from the baseline's"
+                message = f"the kernel {name} sends by itself, and its code differs from that in {self._called}"
                 yield self._cause("kernels", Judgement.DIFFERENT, message)
         for name in sorted({name for name, _ in then or ()} - {name for name, _ in now}):
             yield self._cause("kernels", Judgement.DIFFERENT, f"the kernel {name}, which sent by itself, is gone")
@@ -338,7 +391,7 @@ class _Judge:
             figure = parts.get(name)
             if figure is None or figure.before is None:
                 continue
-            shown = "the peak memory" if name == "peak" else f"the memory of {name}"
+            shown = memory_words(name)
             if figure.after is None:
                 message = f"{shown} is unknown; it was {format_bytes(figure.before)}"
                 yield self._cause("memory", Judgement.DIFFERENT, message)
@@ -404,37 +457,6 @@ class _Judge:
                     return self._now.line([row])
         return next((place.file for place in places if place.file), None)
 
-    # ---- the verdict
-
-    def _verdict(self, causes: Sequence[Cause], figures: Sequence[Figure]) -> Judgement:
-        found = self._of_causes({cause.judgement for cause in causes}, causes, figures)
-        return Judgement.DIFFERENT if self._loses and found is Judgement.BETTER else found
-
-    @staticmethod
-    def _of_causes(kinds: set[Judgement], causes: Sequence[Cause], figures: Sequence[Figure]) -> Judgement:
-        if Judgement.DIFFERENT in kinds or len(kinds) < 2:
-            return Judgement.DIFFERENT if Judgement.DIFFERENT in kinds else next(iter(kinds), Judgement.SAME)
-        memory = {cause.judgement for cause in causes if cause.key == "memory"}
-        if Judgement.WORSE in memory or _grew(figures, BETWEEN_SLICES):
-            return Judgement.WORSE
-        for name in (STEP, TRANSFERS, SENT):
-            figure = named(figures, name)
-            if figure is None or figure.before is None or figure.after is None:
-                continue
-            least = 0.0 if figure.unit == "bytes" else _SAME_TIME
-            if abs(figure.after - figure.before) > least * figure.before:
-                return Judgement.WORSE if figure.after > figure.before else Judgement.BETTER
-        return Judgement.WORSE
-
-
-def _pricing(after: Baseline, mesh: Mesh | None) -> AxesPricing | None:
-    if mesh is None or after.slice is None:
-        return None
-    try:
-        return AxesPricing.on(parse_slice(after.slice), mesh)
-    except HloscopeError:  # a chip of a file of the user's, of which baselines know only the name
-        return None
-
 
 def _selector(row: BaselineRow) -> str:
     return f"{row.kind}@{'?' if row.axes is None else ','.join(row.axes)}"
@@ -460,11 +482,6 @@ def _versions(before: Baseline, after: Baseline) -> str | None:
     return f"{old} in the baseline, {new} here"
 
 
-def _grew(figures: Iterable[Figure], name: str) -> bool:
-    figure = named(figures, name)
-    return figure is not None and (figure.after or 0) > (figure.before or 0)
-
-
 def _is_known(pairs: Iterable[Pair]) -> bool:
     rows = [row for pair in pairs for row in (*pair.old, *pair.new)]
     return all(row.bound is Bound.EXACT and row.wire_bytes is not None for row in rows)
@@ -475,12 +492,3 @@ def _of_types(types: tuple[str, str], old: Sequence[BaselineRow]) -> Judgement:
     if bits_of(types[1]) > bits_of(types[0]):
         return Judgement.WORSE
     return Judgement.DIFFERENT if any(row.kind in SUMS for row in old) else Judgement.BETTER
-
-
-_RANKS = {Judgement.DIFFERENT: 0, Judgement.WORSE: 1, Judgement.BETTER: 2, Judgement.SAME: 3}
-
-
-def _weight(cause: Cause) -> tuple[object, ...]:
-    """What changes the meaning first, then what costs most time, then most bytes; the memory after what explains it."""
-    late = cause.key in ("memory", "step")
-    return _RANKS[cause.judgement], late, -abs(cause.time_us or 0), -abs(cause.wire_bytes or 0), cause.message

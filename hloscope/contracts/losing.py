@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hloscope.analysis.vocabulary import SUMS
-from hloscope.contracts.baselines import Baseline, BaselineRow
-from hloscope.contracts.pairing import SAME_COUNT, amount_of, same_axes
+from hloscope.contracts.baselines import MIXED, Baseline, BaselineRow
+from hloscope.contracts.pairing import SAME_COUNT, amount_of, same_sum
 from hloscope.units import known_sum, plural
 
 
@@ -35,14 +35,17 @@ def lost_words(row: BaselineRow, new: Sequence[BaselineRow], before: Baseline, a
 
 def _less_is_summed(row: BaselineRow, before: Baseline, after: Baseline) -> str | None:
     axes, (was, now) = axes_words(row), _arrays_summed(row, before, after)
+    is_sum = row.reduction in (None, "add", MIXED)
     if was is None or now is None:
         most, left = (amount_of(_sums_like(row, side)) or 0 for side in (before, after))
         return f"less is summed over {axes} than before" if left < most else None
     if now >= was:
         return f"less is summed over {axes} than before" if row.written and _shrank(row, before, after) else None
     if now:
-        return f"{was - now:,} of {plural(was, 'array')} {_is(was - now)} no longer summed over {axes}"
-    return f"the {'sum' if was == 1 else plural(was, 'sum')} over {axes} {_is(was)} missing"
+        verb = "summed" if is_sum else f"reduced by {row.reduction}"
+        return f"{was - now:,} of {plural(was, 'array')} {_is(was - now)} no longer {verb} over {axes}"
+    what = "sum" if is_sum else f"reduction by {row.reduction}"
+    return f"the {what if was == 1 else plural(was, what)} over {axes} {_is(was)} missing"
 
 
 def why_lost(rows: Iterable[BaselineRow]) -> str | None:
@@ -80,8 +83,8 @@ def _shrank(row: BaselineRow, before: Baseline, after: Baseline) -> bool:
 
 
 def _sums_like(row: BaselineRow, side: Baseline) -> list[BaselineRow]:
-    """The sums of a program over the axes of one."""
-    return [other for other in side.rows if other.kind in SUMS and same_axes(other, row)]
+    """What a program combines over the axes of a row, by the same operation."""
+    return [other for other in side.rows if same_sum(other, row)]
 
 
 def _is(count: int) -> str:

@@ -8,12 +8,31 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from hloscope.analysis.vocabulary import Kind, Link
+from hloscope.analysis.vocabulary import REDUCTIONS, SUMS, Kind, Link
 from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, Units, format_amount
-from hloscope.errors import NotationError
+from hloscope.errors import NotationError, did_you_mean
 
 _PLAIN_AXIS = re.compile(r"[\w*?]+(?::\(\d+\)\d+)?")
 """Names of axes that stand without quotes."""
+
+
+_IN_JAX = {"sum": "add", "max": "maximum", "min": "minimum"}
+"""What JAX calls some operations."""
+
+
+def _refuse_reduction(kind: str, reduction: str) -> None:
+    """Refuses an operation by which no collective of a kind reduces.
+
+    Raises:
+        NotationError: There is no such operation, or the kind reduces nothing.
+    """
+    if reduction not in REDUCTIONS:
+        meant = _IN_JAX.get(reduction.removeprefix("p"))
+        fix = did_you_mean(reduction, REDUCTIONS, f"use one of {', '.join(REDUCTIONS)}")
+        fix = fix if meant is None else f"did you mean {meant}?"
+        raise NotationError(f"no collective reduces by {reduction!r}", fix=fix)
+    if not any(fnmatchcase(known, kind) for known in SUMS):
+        raise NotationError(f"{kind} reduces nothing", fix=f"leave out by {reduction}, or name {' or '.join(SUMS)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +42,7 @@ class Selector:
     Attributes:
         kind: A kind of collective, or a pattern with `*` and `?`, such as `all-*`.
         axes: Mesh axes as a product, in no order, or patterns of them; None for whatever axes.
+        reduction: The opcode by which it reduces, such as `add`; None for any, and for what reduces nothing.
         link: The network; None for either.
         source: The end of a file's path, such as `model/attention.py`, with `*` and `?`, and perhaps `:LINE`; None for
             whatever place.
@@ -30,17 +50,20 @@ class Selector:
 
     kind: str = "*"
     axes: tuple[str, ...] | None = None
+    reduction: str | None = None
     link: Link | None = None
     source: str | None = None
 
     def __post_init__(self) -> None:
+        if self.reduction is not None:
+            _refuse_reduction(self.kind, self.reduction)
         if self.axes is not None:
             object.__setattr__(self, "axes", tuple(sorted(set(self.axes))))
 
     @property
     def is_everything(self) -> bool:
         """Whether it speaks of every collective that there can be."""
-        is_narrowed = any(part is not None for part in (self.axes, self.link, self.source))
+        is_narrowed = any(part is not None for part in (self.axes, self.reduction, self.link, self.source))
         return not is_narrowed and all(fnmatchcase(kind, self.kind) for kind in Kind)
 
     @property
@@ -55,6 +78,7 @@ class Selector:
             at_line,
             self.axes is not None,
             part_of_axis,
+            self.reduction is not None,
             -patterns,
             self.link is not None,
         )
@@ -252,7 +276,7 @@ def format_clause(clause: Clause) -> str:
 
 
 def format_selector(selector: Selector) -> str:
-    """A selector as text: `all-gather@(X,Y) over dcn in "moe.py"`."""
+    """A selector as text: `all-reduce@(X,Y) by add over dcn in "moe.py"`."""
     place = "" if selector.source is None else f" in {_quoted(selector.source)}"
     return f"{selector.kind}{_where(selector)}{place}"
 
@@ -260,6 +284,7 @@ def format_selector(selector: Selector) -> str:
 def _where(selector: Selector) -> str:
     names = [axis if _PLAIN_AXIS.fullmatch(axis) else _quoted(axis) for axis in selector.axes or ()]
     named = "" if not names else f"@{names[0]}" if len(names) == 1 else f"@({','.join(names)})"
+    named += "" if selector.reduction is None else f" by {selector.reduction}"
     return named + ("" if selector.link is None else f" over {selector.link}")
 
 

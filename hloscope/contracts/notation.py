@@ -39,6 +39,8 @@ _WORDS = {
     "AXIS": "a mesh axis",
     "QUOTED": "a place",
     "LINK": "ici or dcn",
+    "REDUCTION": "an operation such as add",
+    "BY": '"by"',
     "AMOUNT": "an amount with its unit",
     "COUNT": '"x" and a count',
     "PER_STEP": '"/step"',
@@ -213,12 +215,18 @@ def _selector(tree: Tree[Token], source: _ContractSource) -> Selector:
             start_of(kind),
             fix=_nearest_word(str(kind)) or f"use one of {', '.join(Kind)}, or a pattern such as all-*",
         )
-    return Selector(
+    selector = Selector(
         kind=str(kind),
         axes=_axes(tree),
         link=_link(found),
         source=str(found["QUOTED"])[1:-1] if "QUOTED" in found else str(found["PLACE"]) if "PLACE" in found else None,
     )
+    if (reduction := found.get("REDUCTION")) is None:
+        return selector
+    try:
+        return replace(selector, reduction=str(reduction))
+    except NotationError as error:
+        raise source.error(error.what, start_of(reduction), fix=error.fix) from None
 
 
 def _link(found: Mapping[str, Token]) -> Link | None:

@@ -72,6 +72,12 @@ def same_axes(row: BaselineRow, other: BaselineRow) -> bool:
     return row.axes is not None and other.axes is not None and set(row.axes) == set(other.axes)
 
 
+def same_sum(row: BaselineRow, other: BaselineRow) -> bool:
+    """Whether both combine over the same axes by the same operation, as far as that is known."""
+    alike = row.reduction is None or other.reduction is None or row.reduction == other.reduction
+    return row.kind in SUMS and other.kind in SUMS and same_axes(row, other) and alike
+
+
 def bits_of(dtype: str) -> int:
     """Bits of an element; 0 for what is no type."""
     return element_bits(dtype) or 0

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from hloscope.analysis.model import Collective, SourceFrame
 from hloscope.analysis.places import path_of, split_place
-from hloscope.analysis.vocabulary import Kind, Link
+from hloscope.analysis.vocabulary import SUMS, Kind, Link
 from hloscope.contracts.model import Selector
 from hloscope.errors import NotationError, did_you_mean
 
@@ -58,7 +58,12 @@ def chosen(collectives: Iterable[Collective], selector: Selector, mesh_axes: Seq
 
 
 def _fits(selector: Selector, collective: Collective, axes: Fit) -> Fit:
-    return min(axes, _crosses(selector.link, collective), comes_from(selector.source, collective.source))
+    return min(
+        axes,
+        _reduces_by(selector.reduction, collective),
+        _crosses(selector.link, collective),
+        comes_from(selector.source, collective.source),
+    )
 
 
 def _has_axes(patterns: tuple[str, ...] | None, collective: Collective, *, alone: bool) -> Fit:
@@ -74,6 +79,14 @@ def _has_axes(patterns: tuple[str, ...] | None, collective: Collective, *, alone
 def axis_fits(pattern: str, axis: str) -> bool:
     """Whether a pattern names an axis; one without `:` names the parts of an axis, `X:(1)2`, too."""
     return fnmatchcase(axis if ":" in pattern else axis.partition(":")[0], pattern)
+
+
+def _reduces_by(reduction: str | None, collective: Collective) -> Fit:
+    """Whether it reduces by an operation; MAYBE where it reduces by more than one, or nobody can tell."""
+    if reduction is None or reduction == collective.reduction:
+        return Fit.YES
+    is_open = collective.kind is Kind.OPAQUE or (collective.kind in SUMS and collective.reduction is None)
+    return Fit.MAYBE if is_open else Fit.NO
 
 
 def _crosses(link: Link | None, collective: Collective) -> Fit:

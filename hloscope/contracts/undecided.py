@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import split_place
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.contracts.model import Ban, Contract, Expectation
+from hloscope.contracts.model import Ban, Contract, Expectation, Limit, Quantity, format_clause
 from hloscope.contracts.selecting import axis_fits, is_at
 from hloscope.contracts.verdict import Breach, BreachKind, doubtful, vacuous
 from hloscope.errors import did_you_mean
@@ -30,6 +30,8 @@ def undecided(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
             expected=f"{format_capacity(analysis.memory.hbm_bytes)} or less",
             found=format_capacity(analysis.memory.peak_bytes),
         )
+    else:
+        yield from _larger_than_memory(contract, analysis)
     if not contract.says_something:
         yield vacuous("the contract says nothing that a program could break", "a clause", str(contract) or "nothing")
     if contract.closed and any(clause.selector.is_everything for clause in contract.all_of(Expectation)):
@@ -50,6 +52,16 @@ def undecided(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
         yield vacuous(message, "several slices", f"one slice, {analysis.slice.name}")
     if not contract.at_least_ok:
         yield from _not_understood(analysis)
+
+
+def _larger_than_memory(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
+    """Limits on memory that no program can exceed that runs."""
+    capacity = analysis.memory.hbm_bytes
+    for limit in contract.all_of(Limit):
+        if limit.quantity is Quantity.HBM and capacity is not None and limit.most > capacity:
+            where = "a device" if analysis.slice is None else f"a device of {analysis.slice.name}"
+            message = f"{where} has {format_capacity(capacity)}, so {format_clause(limit)} cannot fail"
+            yield vacuous(message, f"{format_capacity(capacity)} or less", format_clause(limit))
 
 
 def nothing_to_move(analysis: Analysis) -> tuple[str, ...]:

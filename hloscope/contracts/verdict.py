@@ -11,7 +11,7 @@ from operator import add
 from hloscope.analysis.model import Collective
 from hloscope.analysis.places import short_source, users_line
 from hloscope.analysis.totals import grouped
-from hloscope.analysis.vocabulary import Bound
+from hloscope.analysis.vocabulary import SUMS, Bound
 from hloscope.contracts.model import AT_LEAST_OK, Contract, Expectation, Limit, Selector, format_clause, format_selector
 from hloscope.contracts.quantities import Units, format_amount, rounded_up
 from hloscope.findings import Finding, Severity
@@ -168,11 +168,20 @@ def suggestion(collectives: Sequence[Collective]) -> str:
     sizes = [moved.payload_bytes for moved in collectives]
     largest = None if None in sizes else max(size for size in sizes if size is not None)
     clause = Expectation(
-        selector=Selector(kind=first.kind, axes=first.axes or None),
+        selector=_selector_of(first),
         max_bytes=None if largest is None else rounded_up(largest),  # in powers of 1000, as what was found is said
         max_count=sum(moved.executions for moved in collectives),
     )
     return format_clause(clause)
+
+
+def _selector_of(moved: Collective) -> Selector:
+    """What names a collective: its kind and axes, and how it reduces where that is not the usual way."""
+    return Selector(kind=moved.kind, axes=moved.axes or None, reduction=_unusual(moved))
+
+
+def _unusual(moved: Collective) -> str | None:
+    return moved.reduction if moved.kind in SUMS and moved.reduction != "add" else None
 
 
 def suggested_limit(limit: Limit, found: int) -> str:
@@ -190,7 +199,7 @@ def found_words(collectives: Iterable[Collective]) -> str:
 
 
 def _group_words(group: Sequence[Collective]) -> str:
-    name = format_selector(Selector(kind=group[0].kind, axes=group[0].axes or None))
+    name = format_selector(_selector_of(group[0]))
     return f"{name} {_payload_words(group)} x{sum(moved.executions for moved in group)}"
 
 
@@ -201,6 +210,7 @@ def sentence_words(group: Sequence[Collective]) -> str:
     many = "" if bound is Bound.EXACT else f"{_BOUND_WORDS[bound]} "
     over = "over unknown axes" if first.axes is None else f"over {','.join(first.axes) or 'no axis'}"
     each = " each" if count != 1 else ""
+    over += "" if _unusual(first) is None else f" by {first.reduction}"
     return f"{many}{plural(count, first.kind)} {over} per step, {_payload_words(group)}{each}"
 
 
@@ -214,5 +224,5 @@ def _payload_words(group: Sequence[Collective]) -> str:
 
 def by_kind_and_axes(collectives: Iterable[Collective]) -> list[list[Collective]]:
     """The collectives in groups of one kind and one set of axes, in the order of their first."""
-    groups = grouped(lambda moved: (moved.kind, moved.axes and tuple(sorted(moved.axes))), collectives)
+    groups = grouped(lambda moved: (moved.kind, moved.axes and tuple(sorted(moved.axes)), _unusual(moved)), collectives)
     return list(groups.values())

@@ -24,7 +24,7 @@ from operator import attrgetter
 from hloscope.analysis.model import Collective, Mesh
 from hloscope.analysis.places import path_of, users_frame
 from hloscope.analysis.totals import grouped
-from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.analysis.vocabulary import SUMS, Bound, Kind
 from hloscope.matching.model import Change, ChangeKind
 from hloscope.units import known_sum
 
@@ -57,9 +57,10 @@ def place_of(collective: Collective) -> Hashable:
 
 
 def amount_of(collective: Collective) -> Hashable:
-    """How much moves, of which types, how often, how deep in loops; unknown amounts are equal, and unsure elsewhere."""
+    """How much moves, of which types, combined how, how often, how deep in loops; unknown amounts are equal here."""
     return (
         frozenset(shape.dtype for shape in collective.operand_shapes),
+        collective.reduction,
         collective.payload_bytes,
         collective.wire_bytes,
         collective.executions,
@@ -108,6 +109,8 @@ def _are_equivalent(before: Sequence[Collective], after: Sequence[Collective]) -
 def _is_split_all_reduce(whole: Sequence[Collective], parts: Sequence[Collective]) -> bool:
     """Whether `whole` are all-reduces, and `parts` reduce-scatters and all-gathers that each move the same arrays."""
     of_parts = grouped(_kind, parts)
+    if len({part.reduction for part in (*whole, *parts) if part.kind in SUMS}) != 1:
+        return False
     if grouped(_kind, whole).keys() != {Kind.ALL_REDUCE} or of_parts.keys() != {Kind.REDUCE_SCATTER, Kind.ALL_GATHER}:
         return False
     payloads = {known_sum(part.payload_bytes_per_step for part in side) for side in (whole, *of_parts.values())}
@@ -142,10 +145,8 @@ def respelled(
     for first in collectives:
         if first.kind is Kind.ALL_REDUCE:
             half = None if first.wire_bytes is None else first.wire_bytes // 2
-            yield (
-                [first],
-                [replace(first, kind=kind, wire_bytes=half) for kind in (Kind.REDUCE_SCATTER, Kind.ALL_GATHER)],
-            )
+            scatter = replace(first, kind=Kind.REDUCE_SCATTER, wire_bytes=half)
+            yield [first], [scatter, replace(scatter, kind=Kind.ALL_GATHER, reduction=None)]
         if first.kind is Kind.REDUCE_SCATTER:
             for gather in collectives:
                 if _completes(first, gather):
@@ -197,6 +198,7 @@ def _whole(permutes: Sequence[Collective], kind: Kind, size: int) -> Collective:
     return replace(
         permutes[0],
         kind=kind,
+        reduction="add" if kind in SUMS else None,
         group_size=size,
         payload_bytes=(chunks.pop() or 0) * size if fills_a_pipeline else -(-sent * size // (size - 1)),
         wire_bytes=sum(permute.wire_bytes_per_step or 0 for permute in permutes),

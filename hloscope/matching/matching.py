@@ -35,9 +35,9 @@ def match(
     """Compares what two programs move.
 
     Kind, axes and link must agree for two collectives to be the same one. Of those the surest pairs are taken first:
-    equal amounts on the same line, equal amounts in the same function (its lines moved), equal amounts anywhere (it was
-    written elsewhere); then what was combined or split; and then, with amounts that differ, the same line and the same
-    function. What is left was added or removed.
+    equal amounts, reduced by the same operation, on the same line, such in the same function (its lines moved), such
+    anywhere (it was written elsewhere); then what was combined or split; and then, with amounts or operations that
+    differ, the same line and the same function. What is left was added or removed.
 
     Args:
         old: The collectives of the program before, or of the reference.
@@ -109,6 +109,8 @@ def _differences(old: Collective, new: Collective) -> Iterator[Change]:
 
     if (old.payload_bytes, old.wire_bytes) != (new.payload_bytes, new.wire_bytes):
         yield change(ChangeKind.BYTES)
+    if old.reduction != new.reduction:
+        yield change(ChangeKind.REDUCTION)
     depth = len(new.loops) - len(old.loops)
     if depth:
         yield change(ChangeKind.INTO_LOOP if depth > 0 else ChangeKind.OUT_OF_LOOP)
@@ -135,7 +137,8 @@ def _regrouped(old: Sequence[Collective], new: Sequence[Collective]) -> tuple[li
     """Leftovers of one kind and axes that move the same bytes at the same depth in another number of transfers."""
 
     def together(collective: Collective) -> Hashable:
-        return _what(collective), _depth(collective), collective.executions, collective.executions_bound
+        how_often = collective.executions, collective.executions_bound
+        return _what(collective), _depth(collective), how_often, collective.reduction
 
     before, after = grouped(together, old), grouped(together, new)
     changes = [

@@ -28,6 +28,7 @@ class ChangeKind(StrEnum):
     BOUND = "known less or more surely"
     REGROUPED = "regrouped"
     EQUIVALENT = "equivalent spelling"
+    REDUCTION = "another reduction"
 
     @property
     def same_traffic(self) -> bool:
@@ -158,8 +159,16 @@ def _what(change: Change, amount: AmountWords) -> str:
         return f"is newly exposed: {format_time(before.exposed_us)} -> {format_time(after.exposed_us)}"
     if change.kind is ChangeKind.BOUND:
         return f"{amount(after)}: was {before.executions_bound}, is {after.executions_bound}"
+    if change.kind is ChangeKind.REDUCTION:
+        return f"{amount(after)}: {reduction_words(before, after)}"
     moved = f", {change.kind}" if change.kind in (ChangeKind.INTO_LOOP, ChangeKind.OUT_OF_LOOP) else ""
     return f"{amount(before)} -> {amount(after)}{moved}"
+
+
+def reduction_words(before: Collective, after: Collective) -> str:
+    """`maximum where add was`."""
+    now, was = (side.reduction or "another operation" for side in (after, before))
+    return f"{now} where {was} was"
 
 
 def _several(side: Sequence[Collective]) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
@@ -227,10 +227,11 @@ def _facts(checked: Checked) -> str:
     parts += [format_time(checked.analysis.time.step_us)] if checked.analysis.time is not None else []
     against = ["contract"] if checked.verdict is not None else []
     against += ["baseline"] if checked.judged is not None and not is_other(checked.judged) else []
-    parts += [f"against its {' and '.join(against)}"] if against else []
+    alone = " alone" if checked.judged is None else ""
+    parts += [f"against its {' and '.join(against)}{alone}"] if against else []
+    parts += ["against rules alone"] if checked.verdict is None and alone and checked.passed else []
     parts += [f"{judgement_words(checked.judged)} its baseline"] if is_other(checked.judged) else []
-    parts += [unknown_words(checked)] if checked.passed and checked.unknown else []
-    return "  ".join(parts)
+    return "  ".join((*parts, *asides(checked)))
 
 
 def is_other(judged: Judged | None) -> TypeGuard[Judged]:
@@ -246,23 +247,36 @@ def judgement_words(judged: Judged) -> str:
 def changed_figures(judged: Judged) -> Iterator[tuple[str, str, str]]:
     """What is measured of both and is not the same, as far as is shown: its name, and how much it was and is."""
     for figure in judged.figures:
-        was = _figure_words(figure, figure.before, figure.before_range)
-        now = _figure_words(figure, figure.after, figure.after_range)
+        name, was, now = figure_words(figure)
         if was != now:
-            yield figure.name, was + ("" if figure.comparable else " (another version of the cost model)"), now
+            yield name, was, now
 
 
-def _figure_words(figure: Figure, value: float | None, span: tuple[float, float] | None) -> str:
-    words = {"us": format_time, "bytes": format_bytes, "flops": format_flops}[figure.unit]
+AMOUNT_WORDS: dict[str, Callable[[float], str]] = {"us": format_time, "bytes": format_bytes, "flops": format_flops}
+"""How an amount is said, by its unit."""
+
+
+def figure_words(figure: Figure) -> tuple[str, str, str]:
+    """`predicted step`, `72 us (61 us to 83 us)`, `75 us (64 us to 86 us)`: a figure's name, before and after."""
+    then = "" if figure.comparable else " (another version of the cost model)"
+    before = _amount_words(figure, figure.before, figure.before_range)
+    return figure.name, f"{before}{then}", _amount_words(figure, figure.after, figure.after_range)
+
+
+def _amount_words(figure: Figure, value: float | None, span: tuple[float, float] | None) -> str:
+    words = AMOUNT_WORDS[figure.unit]
     if value is None:
         return "unknown"
     return f"{words(value)} ({format_time_range(*span)})" if span is not None else words(value)
 
 
-def unknown_words(checked: Checked) -> str:
-    """`1 thing unknown: the Pallas kernel %ring communicates with other chips by itself`."""
-    first, *others = checked.unknown
-    return f"{plural(len(checked.unknown), 'thing')} unknown: {first}{', …' * bool(others)}"
+def asides(checked: Checked) -> list[str]:
+    """What a target passes with: `1 thing unknown: the Pallas kernel %ring …`, `the step may grow by 90%`."""
+    if not checked.passed:
+        return []
+    first = f": {checked.unknown[0]}{', …' * (len(checked.unknown) > 1)}" if checked.unknown else ""
+    unknown = [f"{plural(len(checked.unknown), 'thing')} unknown{first}"] if checked.unknown else []
+    return [*unknown, *(() if checked.judged is None else checked.judged.caveats)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

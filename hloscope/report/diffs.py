@@ -12,16 +12,21 @@ from rich.text import Text
 from hloscope.analysis.model import Analysis, Collective, Total, Totals
 from hloscope.analysis.places import users_line
 from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.cells import shown_place
+from hloscope.contracts.figures import MEMORY, MULTIPLIED, STEP
+from hloscope.contracts.judged import UNKNOWN, Cause, Figure, Judged, Judgement
+from hloscope.contracts.verdicts_of_causes import verdict
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.given import choice
 from hloscope.matching import Change, ChangeKind
 from hloscope.matching.model import Tally, change_line
 from hloscope.python_words import front_door
+from hloscope.report.checks import AMOUNT_WORDS, figure_words
 from hloscope.report.escaping import code, fenced, plain_line, prose, without_commands
 from hloscope.report.layout import Column, column, folded, table_lines
 from hloscope.report.words import GUESSED, legend
 from hloscope.shown import Brief, Shown, one_line
-from hloscope.units import format_bytes, format_time, plural
+from hloscope.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from hloscope.plain_types import DiffDict
@@ -136,6 +141,8 @@ class DiffDocument(Shown, Compared):
         peak_bytes: The peak memory in bytes before and after; None where it is not known.
         step_us: The predicted time of a step before and after; None where it is not known.
         step_bounds: How these times relate to the truth, apart from the error of the model; None as for `step_us`.
+        judged: What the program after is beside the one before, judged as `check` judges a program and its baseline:
+            every cause, and each figure of both.
     """
 
     schema: Schema = SCHEMA
@@ -151,29 +158,39 @@ class DiffDocument(Shown, Compared):
     peak_bytes: tuple[int | None, int | None]
     step_us: tuple[float | None, float | None]
     step_bounds: tuple[Bound | None, Bound | None]
+    judged: Judged
 
     @property
     def headline(self) -> str:
-        """`3 changes` or `the same communication`, with what is not known."""
-        words = plural(len(self.changes), "change") if self.changes else "the same communication"
+        """`worse, 3 changes of what moves`, `better` or `the same`, with what is not known."""
+        found = "the same" if self.judged.judgement is Judgement.SAME else str(self.judged.judgement)
+        words = f"{found}, {plural(len(self.changes), 'change')} of what moves" if self.changes else found
         return f"{words}, as far as is known" if self.unsure or self.not_understood else words
 
-    def broken(self, fail_on: str = "increase") -> tuple[ListedChange, ...]:
-        """The changes that fail a difference.
+    def broken(self, fail_on: str = "increase", *, at_least_ok: bool = False) -> tuple[Cause, ...]:
+        """What fails a difference.
 
         Args:
-            fail_on: `increase` for those that move more, `any` for all that move something else.
+            fail_on: `increase` for what makes the program worse, or another one, as where a sum is dropped, unless it
+                is better as a whole; `any` for every change.
+            at_least_ok: Whether what is not understood may pass.
 
         Raises:
             NotationError: It is neither.
         """
         named = choice("fail_on", fail_on, ("increase", "any"))
-        moving = (change for change in self.changes if not change.kind.same_traffic)
-        return tuple(change for change in moving if change.increase or named == "any")
+        causes = tuple(cause for cause in self.judged.causes if not (at_least_ok and cause.key == UNKNOWN))
+        if named == "any":
+            return causes
+        judgement = self.judged.judgement
+        if len(causes) < len(self.judged.causes):
+            judgement = verdict(causes, self.judged.figures, loses=False)
+        fails = judgement in (Judgement.WORSE, Judgement.DIFFERENT)
+        return tuple(cause for cause in causes if fails and cause.judgement is not Judgement.BETTER)
 
     @front_door
     def fails(self, fail_on: str = "increase", *, at_least_ok: bool = False) -> bool:
-        """Whether there is such a change, or not everything is known, so that the answer is unknown.
+        """Whether the program is worse or different, or not everything is known, so that the answer is unknown.
 
         Args:
             fail_on: As for `broken`.
@@ -183,7 +200,11 @@ class DiffDocument(Shown, Compared):
             NotationError: There is no such word.
         """
         doubtful = bool(self.unsure or self.not_understood) and not at_least_ok
-        return bool(self.broken(fail_on)) or doubtful
+        return bool(self.broken(fail_on, at_least_ok=at_least_ok)) or self.is_respelled_by(fail_on) or doubtful
+
+    def is_respelled_by(self, fail_on: str) -> bool:
+        """Whether the same moves in spellings that may be exchanged, and that counts: it does not if `equivalent`."""
+        return fail_on == "any" and any(not change.kind.same_traffic for change in self.changes)
 
     def __repr__(self) -> str:
         return one_line(f"<{self.old} and {self.new}: {self.headline}>")
@@ -214,10 +235,19 @@ def figure_rows(report: DiffDocument) -> Iterator[tuple[str, str, str, str]]:
     for tally in report.tallies:
         guessed = GUESSED if tally.axes_guessed else ""
         yield f"{tally.kind} {tally.axes or 'none'}{guessed}", *_of_totals(tally.old, tally.new)
-    if any(count is not None for count in report.peak_bytes):
-        yield "peak memory", *_of_both(report.peak_bytes, (Bound.EXACT, Bound.EXACT), format_bytes)
-    if any(time is not None for time in report.step_us):
-        yield "predicted step", *_of_both(report.step_us, report.step_bounds, format_time)
+    for figure in report.judged.figures:
+        is_part = figure.name.startswith(MEMORY) and figure.name != f"{MEMORY}peak"
+        is_shown = figure.name in (STEP, MULTIPLIED) or figure.name.startswith(MEMORY)
+        if is_shown and (figure.before or figure.after) and not (is_part and figure.before == figure.after):
+            yield _figure_row(figure, report.step_bounds if figure.name == STEP else (Bound.EXACT, Bound.EXACT))
+
+
+def _figure_row(figure: Figure, bounds: tuple[Bound | None, Bound | None]) -> tuple[str, str, str, str]:
+    """A figure with its ranges, and by how much it changes; one that is only a bound has no range."""
+    *marked, change = _of_both((figure.before, figure.after), bounds, AMOUNT_WORDS[figure.unit])
+    name, *exact = figure_words(figure)
+    before, after = exact if all(bound in (Bound.EXACT, None) for bound in bounds) else marked
+    return name, before, after, change
 
 
 def _of_totals(old: Total, new: Total) -> tuple[str, str, str]:
@@ -243,7 +273,7 @@ def _of_both(
 
 def doubts_of(report: DiffDocument) -> Iterator[str]:
     """What makes the difference less sure than it looks."""
-    yield from report.unlike
+    yield from dict.fromkeys((*report.judged.notes, *report.judged.caveats))
     for name in report.not_understood:
         yield f"not everything in {name} was understood: hloscope analyze shows what"
     if report.unsure:
@@ -259,17 +289,27 @@ def figure_columns(report: DiffDocument) -> list[Column]:
 
 
 def lines(report: DiffDocument, width: int) -> Iterator[Text]:
-    """The changes, a line each, and what is measured of both."""
+    """What the change is and why, what moves otherwise, a line each, and what is measured of both."""
     yield Text(f"{report.old} -> {report.new}: {report.headline}")
+    yield from map(Text, cause_lines(report))
     yield from (Text(change.text) for change in report.changes)
     table = table_lines(figure_columns(report), width)
     yield from (Text(), *(Text(line.plain) for line in (*table, *folded((legend(table),), width))))
     yield from (Text(f"note: {doubt}") for doubt in doubts_of(report))
 
 
+def cause_lines(report: DiffDocument) -> Iterator[str]:
+    """`worse: an all-gather over X is new, 8.19 kB sent per step  (model.py:20)`: a line for each cause."""
+    for cause in report.judged.causes:
+        place = "" if cause.source is None else f"  ({shown_place(cause.source)})"
+        yield f"{cause.judgement}: {cause.message}{place}"
+
+
 def render_markdown(report: DiffDocument) -> str:
     """A comment for a pull request."""
     lines = [f"### hloscope diff: {report.headline}", "", f"{code(report.old)} → {code(report.new)}", ""]
+    if report.judged.causes:
+        lines += [*(f"* {prose(line)}" for line in cause_lines(report)), ""]
     lines += ["| per device | before | after | change |", "| --- | ---: | ---: | ---: |"]
     rows = [*figure_rows(report)]
     lines += [f"| {' | '.join(map(prose, row))} |" for row in rows]

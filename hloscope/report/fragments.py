@@ -24,7 +24,7 @@ from hloscope.findings import Severity, unaccepted
 from hloscope.python_words import without_options
 from hloscope.report.analysis import array_columns, peak_of, place_of, verdict_of
 from hloscope.report.collectives import collective_columns
-from hloscope.report.diffs import DiffDocument, doubts_of, figure_columns
+from hloscope.report.diffs import DiffDocument, cause_lines, doubts_of, figure_columns
 from hloscope.report.escaping import plain_line
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.graphs import lines as graph_lines
@@ -117,6 +117,7 @@ def _step_bar(root: _Element, time: StepTime) -> None:
 
 def _difference(root: _Element, found: DiffDocument) -> None:
     _title(root, found.headline, f"{found.old} → {found.new}")
+    _lines(root, map(Text, cause_lines(found)))
     _table(root, figure_columns(found))
     if found.changes:
         inside = _folded(root, plural(len(found.changes), "change"), is_open=len(found.changes) <= _ROWS)

@@ -9,7 +9,7 @@ from itertools import accumulate, takewhile
 from hloscope.contracts.checked import Checked
 from hloscope.contracts.figures import MEMORY, SENT, STEP, named
 from hloscope.contracts.judged import Judgement
-from hloscope.report.checks import CheckReport, details, is_other, judgement_words, unknown_words
+from hloscope.report.checks import CheckReport, asides, details, is_other, judgement_words
 from hloscope.report.escaping import code, fenced, plain_line, without_commands
 from hloscope.units import format_bytes, format_time, plural
 
@@ -113,8 +113,8 @@ def _bad(checked: Checked) -> str:
 
 def _good(checked: Checked) -> str:
     better = is_other(checked.judged) and checked.judged.judgement is Judgement.BETTER
-    unknown = f", {plain_line(unknown_words(checked))}" if checked.unknown else ""
-    return f"✅ {'better than before' if better else 'as expected'}{unknown}"
+    words = (f", {plain_line(aside)}" for aside in asides(checked))
+    return f"✅ {'better than before' if better else 'as expected'}{''.join(words)}"
 
 
 def _details(checked: Checked, report: CheckReport) -> Iterator[str]:

@@ -217,7 +217,7 @@ def test_the_shell_and_gitlab_steps_of_the_page(repository):
     for name in ("hloscope.xml", "hloscope.md", "hloscope-codequality.json"):
         assert (repository.folder / name).read_text()
     diff = shell(repository, commands.splitlines()[2])
-    assert (diff.returncode, diff.stdout.splitlines()[0]) == (0, "block in HEAD -> block: the same communication")
+    assert (diff.returncode, diff.stdout.splitlines()[0]) == (0, "block in HEAD -> block: the same")
 
 
 def test_the_comment_and_the_result_wait_for_no_upload():

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from check_examples import Repository
+from click.testing import CliRunner
 
 import hloscope
-from hloscope.api.diffing import difference, side_of_file
+from hloscope.api.diffing import Side, difference, side_of_file
+from hloscope.cli import group
 from hloscope.config import TargetConfig
 from hloscope.contracts.baselines import baseline_of, format_baseline
 from hloscope.errors import HloscopeError
@@ -49,7 +52,10 @@ def module(*lines):
     return f"HloModule m, num_partitions=8\n{TABLES}\n{SUM}\nENTRY main {{\n  {body}\n}}\n"
 
 
-BEFORE, AFTER = module(REDUCE), module(GATHER, REDUCE.replace("channel_id=1", "channel_id=9"))
+HERE = "g = f32[32,128] concatenate(p, p), dimensions={0}"
+"""What has the shape of the gathered array, and moves nothing."""
+
+BEFORE, AFTER = module(HERE, REDUCE), module(GATHER, REDUCE.replace("channel_id=1", "channel_id=9"))
 
 
 @pytest.fixture
@@ -89,7 +95,8 @@ def test_text(files):
     assert (
         render("difference", "text", found, Canvas())
         == """\
-before.hlo -> after.hlo: 1 change
+before.hlo -> after.hlo: worse, 1 change of what moves
+worse: an all-gather over X is new, 8.19 kB sent per step  (/home/me/model.py:20)
 +1 all-gather X 16.4 kB payload  model.py:20 in step
 
 per device       before     after     change
@@ -104,7 +111,7 @@ all-gather X        0 B   8.19 kB   +8.19 kB
 def test_markdown_and_json(files):
     found = report(files["after", "json"], files["before", "json"])
     text = render("difference", "markdown", found, Canvas())
-    assert text.startswith("### hloscope diff: 1 change\n\n`after.json` → `before.json`\n")
+    assert text.startswith("### hloscope diff: better, 1 change of what moves\n\n`after.json` → `before.json`\n")
     assert "```diff\n-1 all-gather X 16.4 kB payload  model.py:20 in step\n```" in text
     document = json.loads(render("difference", "json", found, Canvas()))
     (change,) = document["changes"]
@@ -119,7 +126,7 @@ def test_the_command(says, files, tmp_path):
     same = repository.run("diff", "before.hlo", "before.json", *options, "--fail-on", "any")
     assert (same.returncode, same.stdout.splitlines()[0]) == (
         0,
-        "before.hlo -> before.json: the same communication",
+        "before.hlo -> before.json: the same",
     )
     more = repository.run("diff", "before.hlo", "after.txt", *options, "--fail-on", "increase")
     assert more.returncode == 1
@@ -164,3 +171,84 @@ def test_programs_of_other_meshes_and_slices_are_told(says, tmp_path):
     slices, meshes = difference(*sides).unlike
     assert ("v5e:2x4" in slices, "Y=4,X=2" in meshes) == (True, True)
     says([slices, meshes])
+
+
+# ---- more than what moves: the same judgement as a check
+
+
+def multiplying(times):
+    """A program that multiplies so many times as much, and moves and returns the same."""
+    more = [f"d{n} = f32[16,128] dot(p, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}, "
+            f'metadata={{op_name="jit(step)/dot_general" stack_frame_id=2}}' for n in range(times)]  # fmt: skip
+    sums = [f"sum{n} = f32[16,128] add({'p' if n == 0 else f'sum{n - 1}'}, d{n})" for n in range(times)]
+    text = module(REDUCE)
+    return text.replace("p = f32[16,128] parameter(0)\n", "\n  ".join(
+        ["p = f32[16,128] parameter(0)", "w = f32[128,128] parameter(1)", *more, *sums]) + "\n"
+    ).replace("all-reduce(p)", f"all-reduce(sum{times - 1})")  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    for name, text in (
+        ("once", multiplying(1)),
+        ("often", multiplying(8)),
+        ("maximum", BEFORE.replace(" add(", " maximum(")),
+    ):
+        (tmp_path / f"{name}.hlo").write_text(text)
+    (tmp_path / "before.hlo").write_text(BEFORE)
+    (tmp_path / "dropped.hlo").write_text(module(HERE, "r = f32[16,128] negate(p)"))
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(group, ("diff", *arguments))
+
+
+@pytest.mark.parametrize("fail_on", ["increase", "any"])
+def test_more_flops_fail_where_as_much_moves(says, run, fail_on):
+    options = ("--mesh", "X=2,Y=4", "--slice", "v5e:2x4", "--fail-on", fail_on)
+    done = run("once.hlo", "often.hlo", *options)
+    assert done.exit_code == 1
+    head, cause, *table = done.stdout.splitlines()
+    assert head == "once.hlo -> often.hlo: worse"
+    assert cause.startswith("worse: the matmuls in step do more: ")
+    assert any(line.startswith("multiplied") for line in table)
+    assert any(line.startswith("predicted step") for line in table)
+    says([cause, done.stderr])
+    assert run("once.hlo", "once.hlo", *options).exit_code == 0
+
+
+@pytest.mark.parametrize(("name", "said"), [("dropped", "not summed any more"), ("maximum", "maximum where add was")])
+def test_a_sum_that_is_dropped_fails_on_increase(run, name, said):
+    done = run("before.hlo", f"{name}.hlo", "--mesh", "X=2,Y=4", "--fail-on", "increase")
+    assert done.exit_code == 1
+    assert said in done.stderr
+
+
+def priced(text, name):
+    return hloscope.analyze_text(text, name=name, mesh=MESH.options["mesh"], slice="v5e:2x4")
+
+
+def test_the_step_of_a_baseline_is_shown(tmp_path):
+    found = priced(BEFORE, "before.hlo")
+    (tmp_path / "before.txt").write_text(format_baseline(baseline_of(found)))
+    before = side_of_file(tmp_path / "before.txt", "before.txt", MESH)
+    report = difference(before, side_of_object(found))
+    assert report.same
+    assert report.step_us == (round(found.time.step_us, 3), found.time.step_us)
+    (row,) = [line for line in render("difference", "text", report, Canvas()).splitlines() if "predicted step" in line]
+    assert row.count(" us (") == 2
+
+
+def test_a_step_of_another_cost_model_is_shown_and_not_judged(says, tmp_path):
+    found = priced(BEFORE, "before.hlo")
+    then = baseline_of(found)
+    older = replace(then, step=replace(then.step, model=0, step_us=1.0))
+    (tmp_path / "before.txt").write_text(format_baseline(older))
+    report = difference(side_of_file(tmp_path / "before.txt", "before.txt", MESH), side_of_object(found))
+    assert report.same
+    text = render("difference", "text", report, Canvas(width=120))
+    assert "1 us" in text
+    assert "by another version of the cost model" in text
+    says(text.splitlines()[-1])
+
+
+def side_of_object(found):
+    return Side.of(found.target, found)

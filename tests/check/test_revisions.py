@@ -35,14 +35,18 @@ def repository(tmp_path):
 
 def changes(done):
     assert done.returncode == 0, done.stderr
-    return done.stdout.partition("\n\n")[0].splitlines()
+    head, *lines = done.stdout.partition("\n\n")[0].splitlines()
+    return [head, *(line for line in lines if line[0] in "+-~")]
 
 
 def test_what_is_not_committed_counts_and_is_left_alone(repository):
     (repository.folder / "step.hlo").write_text(LARGE)
     (repository.folder / "other.txt").write_text("new")
     before = repository.status()
-    assert changes(repository.run("diff", "--base", "HEAD", "step")) == ["step in HEAD -> step: 1 change", CHANGE]
+    assert changes(repository.run("diff", "--base", "HEAD", "step")) == [
+        "step in HEAD -> step: worse, 1 change of what moves",
+        CHANGE,
+    ]
     assert repository.status() == before
     assert b"other.txt" in before
 
@@ -51,9 +55,7 @@ def test_a_file_that_was_renamed(repository):
     repository.git("mv", "step.hlo", "forward.hlo")
     (repository.folder / "hloscope.toml").write_text(targets("forward.hlo"))
     repository.commit("renamed")
-    assert changes(repository.run("diff", "--base", "HEAD~1", "step")) == [
-        "step in HEAD~1 -> step: the same communication"
-    ]
+    assert changes(repository.run("diff", "--base", "HEAD~1", "step")) == ["step in HEAD~1 -> step: the same"]
 
 
 def test_a_target_that_the_revision_does_not_have(says, repository):
@@ -80,7 +82,10 @@ def test_a_project_below_the_root_and_a_worktree(says, repository):
     repository.commit("below")
     (below / "step.hlo").write_text(SMALL)
     inner = Repository(below, repository.cache)
-    assert changes(inner.run("diff", "--base", "main", "step"))[0] == "step in main -> step: 1 change"
+    assert (
+        changes(inner.run("diff", "--base", "main", "step"))[0]
+        == "step in main -> step: different, 1 change of what moves"
+    )
     gone = inner.run("diff", "--base", "HEAD~1", "step")
     assert gone.returncode == 2
     assert "HEAD~1" in says(gone.stderr.replace(str(below), "BELOW"))

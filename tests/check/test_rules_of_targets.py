@@ -6,6 +6,7 @@ import pytest
 
 from hloscope.api.checking import check_project as check
 from hloscope.config import ConfigError, read_project
+from hloscope.contracts.checked import judged_strictly
 from hloscope.errors import NotationError
 from hloscope.report.checks import CheckReport
 from hloscope.report.formats import Canvas, render
@@ -93,8 +94,9 @@ def test_an_accepted_kind_says_what_to_expect(checked):
         ("allow = ['all-gather@: weights']", "", "hloscope.toml:2, target step, allow, column 12"),
         ("rules.small-collectives.min-colectives = 3", "'min-colectives'", "hloscope.toml:2, target step"),
         ("rules.small-colectives.min-collectives = 3", "'small-colectives'", "hloscope.toml:2, target step"),
+        ("rules = { small-colectives = {} }", "'small-colectives'", "hloscope.toml:2, target step"),
     ],
-    ids=["allow", "axes", "option", "rule"],
+    ids=["allow", "axes", "option", "rule", "empty"],
 )
 def test_mistakes_are_told_before_anything_is_analysed(says, checked, lines, named, where):
     with pytest.raises(NotationError) as caught:
@@ -102,6 +104,17 @@ def test_mistakes_are_told_before_anything_is_analysed(says, checked, lines, nam
     assert named in caught.value.what
     assert caught.value.where == where
     says(caught)
+
+
+def test_an_allow_without_fail_on_is_noted_and_fails_strictly(says, checked):
+    found = checked("allow = ['all-reduce@Y: metrics']")
+    assert (found.passed, [(one.rule, one.severity) for one in found.findings]) == (True, [("unused-allow", "note")])
+    says([found.findings[0].message, found.findings[0].fix])
+    (strictly,) = judged_strictly([found], strict=True, whole=True)
+    assert not strictly.passed
+    assert len(strictly.findings) == 1
+    (nothing,) = judged_strictly([checked("allow = ['all-to-all@Y: none']")], strict=True, whole=True)
+    assert ["it matches nothing" in one.message for one in nothing.findings] == [True]
 
 
 def test_a_contract_as_a_table_is_an_error_with_the_text_to_write(says, checked):

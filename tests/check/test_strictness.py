@@ -110,6 +110,19 @@ def test_an_allowance_that_another_target_uses_is_not_unused(repository):
     assert "unused-allow" not in found.stdout
 
 
+def test_what_a_target_is_held_to_stands_in_its_line(repository):
+    project, contract = repository.folder / "pyproject.toml", 'contract = ["all-reduce@Y", "nothing else"]\n'
+    assert "against its contract and baseline" in repository.run("check").stdout
+    (repository.folder / "hloscope_baselines" / "step.txt").unlink()
+    project.write_text(f"{PROJECT}baseline = false\n")
+    assert "against its contract alone" in repository.run("check", "--strict").stdout
+    project.write_text(PROJECT.replace(contract, 'baseline = false\nfail-on = "error"\n'))
+    assert "against rules alone" in repository.run("check", "--strict").stdout
+    project.write_text(PROJECT.replace(contract, "baseline = false\n"))
+    nothing = repository.run("check", "--strict")
+    assert (nothing.exit_code, "nothing could fail" in " ".join(nothing.stdout.split())) == (1, True)
+
+
 def test_no_baseline_is_written_in_ci(repository, monkeypatch):
     monkeypatch.setenv("CI", "true")
     refused = repository.run("accept")

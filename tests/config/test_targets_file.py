@@ -142,7 +142,6 @@ MISTAKES = {
     "target": ("[targets]\nstep = 3\n", 2, "3", None),
     "no slices": (STEP + "slices = []\n", 3, "[]", "slices = ["),
     "fail-on": (STEP + "fail-on = 'all'\n", 3, "'all'", 'fail-on = "warning"'),
-    "allow": (STEP + "allow = ['all-gather@X: weights']\n", 3, "allow", 'fail-on = "warning"'),
     "rules": (
         STEP + "fail-on = 'note'\nrules = { small-collectives = 8 }\n",
         4,

@@ -23,11 +23,13 @@ REDUCE = Collective(
     wire_bytes=32_768,
     executions=1,
     executions_bound=Bound.EXACT,
+    reduction="add",
     source=(SourceFrame(file="/home/me/model/mlp.py", line=7, function="block"),),
 )
 GATHER = replace(
     REDUCE,
     kind=Kind.ALL_GATHER,
+    reduction=None,
     name="all-gather.8",
     line=20,
     axes=("X",),

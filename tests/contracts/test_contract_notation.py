@@ -38,6 +38,8 @@ SPELLINGS = [
     (none(), "none"),
     (no("all-gather", "fsdp", source="model/attention.py"), 'no all-gather@fsdp in "model/attention.py"'),
     (no("all-*", link="dcn"), "no all-* over dcn"),
+    (all_reduce("Y", by="add", count=1), "all-reduce@Y by add x1"),
+    (no("all-*", by="maximum", link="dcn", source="a.py"), 'no all-* by maximum over dcn in "a.py"'),
     (at_most(wire_bytes="6 MB", axis="fsdp"), "wire@fsdp <= 6MB/step"),
     (at_most(payload_bytes=6_000_000), "payload <= 6MB"),
     (hbm(max="14 GiB") & time(max="1.2 ms") & exposed(max="5%"), "hbm <= 14GiB; time <= 1200us; exposed <= 5.0 %"),
@@ -86,6 +88,10 @@ ERRORS = [
     ("wire <= 0.3B", "column 9"),
     ("all-reduce@ <= 3B", "column 13"),
     ("only all-reduce@Y", "column 6"),
+    ("all-reduce@Y by pmax", "column 17"),
+    ("all-reduce@Y by average", "column 17"),
+    ("no all-gather by add", "column 18"),
+    ("all-reduce@Y by", "column 16"),
     ("all-reduce@Y; all-reduce@Y <= 3kB", "column 15"),
     ('trips "a.py:1" = 0', "column 18"),
     ('trips "a.py:1" = 2\ntrips "a.py:1" = 3', "line 2, column 7"),
@@ -115,8 +121,8 @@ def test_brackets_and_quotes_may_be_left_out(text, other):
 
 
 def test_a_selector_alone(says):
-    assert parse_selector('all-*@(X,Y) over dcn in "a.py"', where="here") == Selector(
-        kind="all-*", axes=("X", "Y"), link=Link.DCN, source="a.py"
+    assert parse_selector('all-*@(X,Y) by add over dcn in "a.py"', where="here") == Selector(
+        kind="all-*", axes=("X", "Y"), reduction="add", link=Link.DCN, source="a.py"
     )
     with pytest.raises(NotationError) as caught:
         parse_selector("all-gather <= 3kB", where="here")

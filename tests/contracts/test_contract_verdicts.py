@@ -270,6 +270,15 @@ def test_a_program_that_does_not_fit(says, text):
     assert (breach.kind, breach.expected, breach.found) == (BreachKind.BROKEN, "16 GiB or less", "20 GiB")
 
 
+def test_a_limit_above_the_memory_of_a_device_cannot_fail(says):
+    fits = program(memory=Memory(fits=True, peak_bytes=2**30, hbm_bytes=16 * 2**30))
+    (breach,) = verdict("hbm <= 100GiB", fits).breaches
+    says(breach.message)
+    assert (breach.kind, breach.expected, breach.found) == (BreachKind.VACUOUS, "16 GiB or less", "hbm <= 100GiB")
+    assert verdict("hbm <= 16GiB", fits).holds
+    assert verdict("hbm <= 100GiB", replace(fits, memory=Memory(peak_bytes=2**30))).holds  # the slice is not known
+
+
 def test_a_mesh_that_is_not_known(broken):
     assert breaches("no all-gather@X", program(REDUCE, mesh=(), num_partitions=8)) != []
     nothing = replace(program(), mesh=None)
@@ -504,3 +513,36 @@ def test_arrays_without_elements_are_noticed(broken):
     assert broken("all-reduce@Y <= 32KiB; nothing else", program(empty)) == ["vacuous"]
     assert verdict("all-reduce@Y; all-gather@X", program(empty, GATHER)).holds
     assert not verdict("all-reduce@Y <= 1B", program(replace(REDUCE, payload_bytes=None))).holds
+
+
+# ---- by which operation
+
+
+MAXIMUM = replace(REDUCE, reduction="maximum")
+MIXED = replace(REDUCE, reduction=None)
+
+
+def test_an_expectation_of_a_sum_takes_no_maximum(says, broken):
+    assert verdict("all-reduce@Y by add x1; nothing else", program(REDUCE)).holds
+    assert verdict("all-reduce@Y x1; nothing else", program(MAXIMUM)).holds
+    failed = verdict("all-reduce@Y by add x1; nothing else", program(MAXIMUM))
+    says(
+        [breach.message for breach in failed.breaches] + [breach.accept for breach in failed.breaches if breach.accept]
+    )
+    assert broken("all-reduce@Y by add", program(MIXED)) == ["broken"]
+    assert verdict(
+        "all-reduce@Y by add; all-reduce@Y x1; nothing else", program(REDUCE, MAXIMUM)
+    ).holds  # the narrowest
+
+
+def test_a_ban_on_an_operation(broken):
+    assert verdict("no all-reduce by maximum", program(REDUCE, GATHER)).holds
+    assert broken("no all-reduce by maximum", program(MAXIMUM)) == ["broken"]
+    assert broken("no all-* by maximum", program(MIXED)) == ["undecided"]
+
+
+def test_equivalent_spellings_keep_the_operation():
+    halves = SCATTER, replace(SCATTER, kind=Kind.ALL_GATHER, reduction=None)
+    text = "equivalent; all-reduce@Y by {}; nothing else"
+    assert verdict(text.format("add"), program(*halves)).holds
+    assert not verdict(text.format("maximum"), program(*halves)).holds

@@ -60,14 +60,14 @@ def test_a_program_keeps_to_its_own_contract_and_no_larger_one_does(path):
 def test_sizes_that_differ_are_limited_together():
     small = replace(GATHER, name="all-gather.9", payload_bytes=1024, executions=2)
     assert exact(program(GATHER, small, REDUCE)) == (
-        "all-gather@X <= 12290KiB/step x8; all-reduce@Y <= 32KiB x1; nothing else"
+        "all-gather@X <= 12290KiB/step x8; all-reduce@Y by add <= 32KiB x1; nothing else"
     )
 
 
 def test_what_crosses_slices_is_told_apart():
     crossing = replace(REDUCE, link=Link.DCN)
     contract = exact_contract(program(REDUCE, crossing), Contract())
-    assert str(contract) == "all-reduce@Y over dcn <= 32KiB x1; all-reduce@Y <= 32KiB x1; nothing else"
+    assert str(contract) == "all-reduce@Y by add over dcn <= 32KiB x1; all-reduce@Y by add <= 32KiB x1; nothing else"
     assert not evaluate(contract, program(crossing, crossing)).holds
 
 
@@ -76,15 +76,15 @@ def test_nothing_is_said_of_what_is_not_known():
     perhaps = replace(REDUCE, executions_bound=Bound.AT_MOST)
     unread = Unmodelled(what="trip count of %while.3 cannot be read", effect="a lower bound", instruction="while.3")
     analysis = program(endless, perhaps, unmodelled=(unread,))
-    assert exact(analysis) == "all-gather@X <= 2MiB; all-reduce@Y <= 32KiB x1; nothing else; at-least-ok"
+    assert exact(analysis) == "all-gather@X <= 2MiB; all-reduce@Y by add <= 32KiB x1; nothing else; at-least-ok"
     assert exact(analysis, 'trips "%while.3" = 5') == (
-        'all-gather@X <= 2MiB x30; all-reduce@Y <= 32KiB x1; trips "%while.3" = 5; nothing else'
+        'all-gather@X <= 2MiB x30; all-reduce@Y by add <= 32KiB x1; trips "%while.3" = 5; nothing else'
     )
 
 
 def test_what_else_is_said_stays():
     beside = "all-gather@X x1; no all-to-all; hbm <= 1GiB; equivalent"
     assert exact(program(REDUCE), beside) == (
-        "all-reduce@Y <= 32KiB x1; no all-to-all; hbm <= 1GiB; nothing else; equivalent"
+        "all-reduce@Y by add <= 32KiB x1; no all-to-all; hbm <= 1GiB; nothing else; equivalent"
     )
     assert exact(program()) == "none"

@@ -10,10 +10,14 @@ import textwrap
 from itertools import takewhile
 
 import pytest
-from test_plugin import HLO, errors_told
+from test_plugin import HLO as SUM
+from test_plugin import errors_told
 
 import hloscope
 from hloscope.pytest_plugin import simulated_devices
+
+HLO = SUM.replace("ROOT add = f32[] add(x, y)", "n = f32[] add(x, y)\n  ROOT m = f32[] maximum(n, x)")
+"""What reduces by more than one operation, so that the text of its contract is short."""
 
 PREAMBLE = """
 import pytest
@@ -304,6 +308,14 @@ ENTRY main {
 """
 
 
+def test_the_operation_of_a_sum_is_written(inline_suite, pytester):
+    (pytester.path / "sum.hlo").write_text(SUM)
+    inline_suite("def test_sum(hlo):\n    hlo.expect.inline('sum.hlo')\n", UPDATE).assert_outcomes(passed=1)
+    assert "all-reduce@Y by add <= 8KiB x1\n" in model(pytester)
+    (pytester.path / "sum.hlo").write_text(SUM.replace("add(x, y)", "maximum(x, y)"))
+    inline_suite().assert_outcomes(failed=1)
+
+
 def test_what_is_not_known_is_not_made_up(inline_suite, pytester):
     (pytester.path / "loop.hlo").write_text(LOOP)
     tests = """
@@ -318,10 +330,11 @@ def test_what_is_not_known_is_not_made_up(inline_suite, pytester):
         """
     inline_suite(tests, UPDATE).assert_outcomes(passed=3)
     text = model(pytester)
-    assert "            all-reduce@Y <= 64B\n            nothing else\n            at-least-ok  # " in text.replace(
-        "        ", "            "
+    assert (
+        "            all-reduce@Y by add <= 64B\n            nothing else\n            at-least-ok  # "
+        in text.replace("        ", "            ")
     )
-    assert "all-reduce@Y <= 64B x3\n" in text
+    assert "all-reduce@Y by add <= 64B x3\n" in text
     inline_suite().assert_outcomes(passed=3)
 
 

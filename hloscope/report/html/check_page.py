@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hloscope.analysis.model import Analysis
 from hloscope.contracts.checked import Checked
 from hloscope.contracts.judged import Figure
-from hloscope.report.checks import CheckReport, as_document, is_other, judgement_words, unknown_words
+from hloscope.report.checks import CheckReport, as_document, asides, is_other, judgement_words
 from hloscope.report.html.finding_cards import cards, rules
 from hloscope.report.html.pieces import (
     Content,
@@ -69,8 +69,7 @@ def _card(page: Page, around: Element, report: CheckReport, number: int) -> None
     if checked.error is not None:
         page.code(card, checked.error.splitlines(), f"Why {checked.name} could not run")
     about: list[tuple[str, Content]] = [("against", _against(page, checked, number))]
-    if checked.passed and checked.unknown:
-        about.append(("unknown", page.prose(unknown_words(checked))))
+    about += [("note", page.prose(aside)) for aside in asides(checked)]
     remarks = checked.verdict.remarks if checked.verdict is not None else ()
     labelled(card, [*about, *(("note", page.prose(remark)) for remark in remarks)])
     _figures(page, card, checked, number)

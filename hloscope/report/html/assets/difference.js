@@ -9,6 +9,7 @@ function differenceSection() {
     "difference",
     ["Difference", "What differs"],
     el("p", { class: "verdict" }, differenceWords(diff)),
+    causes(diff),
     doubts(diff),
     measuredTable(diff),
     el("h3", {}, "Changes"),
@@ -17,12 +18,28 @@ function differenceSection() {
 }
 
 function differenceWords(diff) {
-  const words = diff.changes.length ? plural(diff.changes.length, "change") : "the same communication";
+  const verdict = diff.judged.judgement === "same" ? "the same" : diff.judged.judgement;
+  const words = diff.changes.length ? `${verdict}, ${plural(diff.changes.length, "change")} of what moves` : verdict;
   return diff.unsure || diff.not_understood.length ? `${words}, as far as it is known` : words;
 }
 
+/** Why the program is judged so, what counts most first. */
+function causes(diff) {
+  if (!diff.judged.causes.length) return null;
+  const marks = { worse: ["▲", "bad"], different: ["≠", "bad"], better: ["▼", "fewer"] };
+  return el(
+    "ul",
+    { class: "changes" },
+    diff.judged.causes.map((cause) => {
+      const [mark, kind] = marks[cause.judgement];
+      const words = `${cause.judgement}: ${cause.message}`;
+      return el("li", {}, el("span", { class: kind }, mark), " ", prose(words, 400));
+    }),
+  );
+}
+
 function doubts(diff) {
-  const words = [...diff.unlike, ...diff.not_understood.map((name) => `not everything in ${name} was understood`)];
+  const words = [...diff.judged.notes, ...diff.judged.caveats, ...diff.not_understood.map((name) => `not everything in ${name} was understood`)];
   if (diff.unsure) words.push(`bytes or executions of ${plural(diff.unsure, "collective")} are not known exactly`);
   if (measured(diff).some(([, before, after, , ...bounds]) => isBetweenBounds(at(DATA, before), at(DATA, after), bounds)))
     words.push("a change is unknown where the bounds of both sides do not bound their difference");
@@ -120,7 +137,9 @@ function changeList(diff) {
         ? ["▲", "bad"]
         : change.kind === "regrouped" || change.kind === "equivalent spelling"
           ? ["≈", "info"]
-          : ["▼", "fewer"];
+          : change.kind === "another reduction"
+            ? ["≠", "bad"]
+            : ["▼", "fewer"];
       return el(
         "li",
         { class: "mono" },
