@@ -239,12 +239,14 @@ def figure_rows(report: DiffDocument) -> Iterator[tuple[str, str, str, str]]:
         is_part = figure.name.startswith(MEMORY) and figure.name != f"{MEMORY}peak"
         is_shown = figure.name in (STEP, MULTIPLIED) or figure.name.startswith(MEMORY)
         if is_shown and (figure.before or figure.after) and not (is_part and figure.before == figure.after):
-            yield _figure_row(figure, report.step_bounds if figure.name == STEP else (Bound.EXACT, Bound.EXACT))
+            yield _figure_row(figure, report)
 
 
-def _figure_row(figure: Figure, bounds: tuple[Bound | None, Bound | None]) -> tuple[str, str, str, str]:
+def _figure_row(figure: Figure, report: DiffDocument) -> tuple[str, str, str, str]:
     """A figure with its ranges, and by how much it changes; one that is only a bound has no range."""
-    *marked, change = _of_both((figure.before, figure.after), bounds, AMOUNT_WORDS[figure.unit])
+    bounds = report.step_bounds if figure.name == STEP else (Bound.EXACT, Bound.EXACT)
+    values = report.step_us if figure.name == STEP else (figure.before, figure.after)
+    *marked, change = _of_both(values, bounds, AMOUNT_WORDS[figure.unit])
     name, *exact = figure_words(figure)
     before, after = exact if all(bound in (Bound.EXACT, None) for bound in bounds) else marked
     return name, before, after, change

@@ -215,7 +215,7 @@ def test_more_flops_fail_where_as_much_moves(says, run, fail_on):
     assert run("once.hlo", "once.hlo", *options).exit_code == 0
 
 
-@pytest.mark.parametrize(("name", "said"), [("dropped", "not summed any more"), ("maximum", "maximum where add was")])
+@pytest.mark.parametrize(("name", "said"), [("dropped", "the sum over Y is missing"), ("maximum", "maximum where add was")])
 def test_a_sum_that_is_dropped_fails_on_increase(run, name, said):
     done = run("before.hlo", f"{name}.hlo", "--mesh", "X=2,Y=4", "--fail-on", "increase")
     assert done.exit_code == 1
@@ -246,7 +246,7 @@ def test_a_step_of_another_cost_model_is_shown_and_not_judged(says, tmp_path):
     assert report.same
     text = render("difference", "text", report, Canvas(width=120))
     assert "1 us" in text
-    assert "by another version of the cost model" in text
+    assert "another version of the cost model" in " ".join(text.split())
     says(text.splitlines()[-1])
 
 

@@ -64,7 +64,7 @@ def test_how_far_figures_may_grow_is_a_setting(accepted_program):
     assert judge(before, larger, root=root, tolerance=lenient).judged.judgement is Judgement.SAME
     by_part = Tolerance(memory={"peak": 2.0, "temporaries": 0.1})
     (cause,) = judge(before, larger, root=root, tolerance=by_part).judged.causes
-    assert "the memory of temporaries grew by 300.0%" in cause.message
+    assert "the memory for temporaries grew by 300.0%" in cause.message
 
 
 def test_each_compiler_has_a_section(accepted_program):
