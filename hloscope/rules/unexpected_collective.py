@@ -26,7 +26,7 @@ class UnexpectedCollective(BuiltinRule, name="unexpected-collective", severity=S
     """A collective that the user neither wrote nor allowed.
 
     Attributes:
-        active: Whether the author has said what to expect.
+        active: Whether the rule runs without an `allow`; it always runs with one.
     """
 
     active: bool = False
