@@ -109,7 +109,7 @@ class ArrayFactDict(TypedDict):
 
 
 class AskedByDict(TypedDict):
-    """Who put an axis on an array."""
+    """What shards an array over an axis."""
 
     axis: str
     by: str
@@ -119,7 +119,7 @@ class AskedByDict(TypedDict):
 
 
 class AxisShiftDict(TypedDict):
-    """Every device sends to the one a fixed distance away along a mesh axis, or along a product of axes."""
+    """A shift in which every device sends to the device a fixed distance away along a mesh axis or a product of axes."""
 
     axes: list[str]
     size: int
@@ -271,7 +271,7 @@ class CollectiveDict(TypedDict):
 
 
 class CollectivePartDict(TypedDict):
-    """One of the transfers that a collective across slices is made of."""
+    """One transfer of a collective across slices."""
 
     kind: KindText
     name: str
@@ -422,7 +422,7 @@ class FigureDict(TypedDict):
 
 
 class FiguresDict(TypedDict):
-    """What one step of a program costs one device."""
+    """The cost of one step on one device."""
 
     step_us: float | None
     step_us_range: list[float] | None
@@ -456,7 +456,7 @@ class FindingDict(TypedDict):
 
 
 class GraphEdgeDict(TypedDict):
-    """One value that goes from one instruction to another."""
+    """A dependency of one instruction on another."""
 
     source: str
     target: str
@@ -505,7 +505,7 @@ class IntermediateFactDict(TypedDict):
 
 
 class IntervalDict(TypedDict):
-    """One stretch of time of one part of the device."""
+    """One stretch of time on one unit of the device."""
 
     name: str | None
     unit: UnitText
@@ -536,7 +536,7 @@ class JudgedDict(TypedDict):
 
 
 class KeptWriteDict(TypedDict):
-    """Something that the script would have written, removed or sent, and that did not happen."""
+    """A write, removal or request of the script that was redirected or not carried out."""
 
     what: str
     target: str
@@ -546,7 +546,7 @@ class KeptWriteDict(TypedDict):
 
 
 class KernelDict(TypedDict):
-    """A Pallas or Mosaic kernel, or several calls of one that differ only in their place in the text."""
+    """A Pallas or Mosaic kernel, or several calls of it that differ only in their place in the text."""
 
     name: str
     by_compiler: bool
@@ -576,7 +576,7 @@ class ListedChangeDict(TypedDict):
 
 
 class MatmulsDict(TypedDict):
-    """The matmuls and convolutions of one line of the user's code and one type, per step on one device."""
+    """The matmuls and convolutions of one type on one line of user code, per device and per step."""
 
     dtype: str
     executions: int
@@ -679,7 +679,7 @@ class MeasuredTransferDict(TypedDict):
 
 
 class MemoryDict(TypedDict):
-    """Bytes on one device, as the compiler's buffer assignment has them."""
+    """Bytes on one device, from the compiler's buffer assignment."""
 
     argument_bytes: int | None
     output_bytes: int | None
@@ -692,7 +692,7 @@ class MemoryDict(TypedDict):
 
 
 class MemoryPeakDict(TypedDict):
-    """What is in HBM of one device at its peak, from the compiler's buffer assignment."""
+    """Contents of one device's HBM at peak usage, from the compiler's buffer assignment."""
 
     at: str
     op_name: str | None
@@ -725,7 +725,7 @@ class ModelPartDict(TypedDict):
 
 
 class MovedValueDict(TypedDict):
-    """Where an array was made that is moved, behind copies, conversions and loops that carry it unchanged."""
+    """The producer of a moved array, traced through copies, conversions and loops that carry it unchanged."""
 
     computation: str
     instruction: str
@@ -752,7 +752,7 @@ class NumericsDict(TypedDict):
 
 
 class OperationDict(TypedDict):
-    """An operation of the user's program."""
+    """An operation in the user's program."""
 
     name: str
     op_name: str | None
@@ -791,7 +791,7 @@ class OverlapDict(TypedDict):
 
 
 class PeakBufferDict(TypedDict):
-    """One buffer in HBM of one device, or several that differ only in the layer they belong to."""
+    """One buffer in the HBM of one device, or several that differ only in their layer."""
 
     role: BufferRoleText
     bytes: int
@@ -804,7 +804,7 @@ class PeakBufferDict(TypedDict):
 
 
 class PermutePatternDict(TypedDict):
-    """A permute that is one uniform shift."""
+    """A permute that is a uniform shift."""
 
     shifts: list[AxisShiftDict]
     ring: bool
@@ -908,7 +908,7 @@ class RecordedProgramDict(TypedDict):
 
 
 class RecordingDict(TypedDict):
-    """A script's programs."""
+    """The programs that a script compiled."""
 
     schema: Literal[2]
     command: list[str]
@@ -956,7 +956,7 @@ class RoughnessDict(TypedDict):
 
 
 class RuleUseDict(TypedDict):
-    """One rule of the cost model and what it priced."""
+    """One rule of the cost model and its contribution to the step."""
 
     rule: str
     time_us: float
@@ -995,7 +995,7 @@ class ShardingTableDict(TypedDict):
 
 
 class SliceFactDict(TypedDict):
-    """The slice that the program was compiled for, or is priced on."""
+    """The slice that the program was compiled for or is priced on."""
 
     name: str
     chip: str
@@ -1007,7 +1007,7 @@ class SliceFactDict(TypedDict):
 
 
 class SmallProgramsDict(TypedDict):
-    """Programs of JAX's own, such as `jnp.add` outside of `jax.jit`, which are not worth a line each."""
+    """Small programs of JAX itself, such as `jnp.add` outside `jax.jit`, which are listed together."""
 
     programs: int
     calls: int
@@ -1017,7 +1017,7 @@ class SmallProgramsDict(TypedDict):
 
 
 class SourceFrameDict(TypedDict):
-    """One frame of the user's Python stack."""
+    """One frame of the user's Python stack at an operation."""
 
     file: str
     line: int
@@ -1026,7 +1026,7 @@ class SourceFrameDict(TypedDict):
 
 
 class SpreadDict(TypedDict):
-    """How far predictions were from the measurements of a generation that they had not been fitted to."""
+    """The error of predictions on held-out measurements of a generation."""
 
     rows: int
     median: float
@@ -1107,7 +1107,7 @@ class SuggestionDict(TypedDict):
 
 
 class SuggestionsDict(TypedDict):
-    """What a search found."""
+    """The result of a search for better shardings."""
 
     schema: Literal[2]
     target: str
@@ -1139,7 +1139,7 @@ class TallyDict(TypedDict):
 
 
 class TensorDict(TypedDict):
-    """A whole array of the user's program, with its sharding."""
+    """A global array of the user's program, with its sharding."""
 
     name: str
     named: bool
@@ -1153,7 +1153,7 @@ class TensorDict(TypedDict):
 
 
 class TimedComputationDict(TypedDict):
-    """One computation of the schedule, which is listed once however often it runs."""
+    """One computation of the schedule, listed once however often it runs."""
 
     name: str
     executions: int
@@ -1163,7 +1163,7 @@ class TimedComputationDict(TypedDict):
 
 
 class TimedRunDict(TypedDict):
-    """A computation that an instruction runs."""
+    """A computation run by an instruction."""
 
     computation: str
     times: int
@@ -1171,7 +1171,7 @@ class TimedRunDict(TypedDict):
 
 
 class TimelineDict(TypedDict):
-    """One step as it is predicted, interval by interval."""
+    """The predicted timeline of one step."""
 
     schema: Literal[2]
     target: str
@@ -1207,7 +1207,7 @@ class ToleranceDict(TypedDict):
 
 
 class TotalDict(TypedDict):
-    """A sum over collectives, per device and step."""
+    """A sum over collectives, per device and per step."""
 
     wire_bytes: int
     payload_bytes: int
@@ -1217,7 +1217,7 @@ class TotalDict(TypedDict):
 
 
 class TotalsDict(TypedDict):
-    """The sum over all collectives, per step on one device, and its parts."""
+    """Sums over all collectives, per device and per step, in total and by group."""
 
     wire_bytes: int
     payload_bytes: int
@@ -1241,7 +1241,7 @@ class TrafficRowDict(TypedDict):
 
 
 class TrialDict(TypedDict):
-    """One change, and what the compiler made of the program with it."""
+    """One change and the cost of the program compiled with it."""
 
     change: list[str]
     after: FiguresDict | None
@@ -1255,7 +1255,7 @@ class TrialDict(TypedDict):
 
 
 class TrialsDict(TypedDict):
-    """What was tried against one collective."""
+    """The changes tried against one collective."""
 
     before: FiguresDict | None
     trials: list[TrialDict]
@@ -1299,7 +1299,7 @@ class UnknownOperationDict(TypedDict):
 
 
 class UnmodelledDict(TypedDict):
-    """Something in the text that was not understood and that a total may therefore miss."""
+    """A part of the text that was not understood, so that totals may be incomplete."""
 
     what: str
     effect: str
@@ -1342,7 +1342,7 @@ class VerificationDict(TypedDict):
 
 
 class WaitsDict(TypedDict):
-    """How long a core waits in one step, by what for."""
+    """Waiting time of a core in one step, in microseconds, by what it waits for."""
 
     collective_us: float
     hbm_us: float
