@@ -119,7 +119,7 @@ class AskedByDict(TypedDict):
 
 
 class AxisShiftDict(TypedDict):
-    """A shift in which every device sends to the device a fixed distance away along a mesh axis or a product of axes."""
+    """A shift."""
 
     axes: list[str]
     size: int
@@ -128,7 +128,7 @@ class AxisShiftDict(TypedDict):
 
 
 class BiasDict(TypedDict):
-    """Errors that rounding does not make."""
+    """Systematic errors that rounding does not explain."""
 
     ratio: float | Literal["inf"]
     constant: bool
@@ -139,7 +139,7 @@ class BiasDict(TypedDict):
 
 
 class CalibratedFigureDict(TypedDict):
-    """A figure that a profile settles, or fails to."""
+    """A figure calibrated from a profile, or refused."""
 
     name: str
     value: float | None
@@ -287,7 +287,7 @@ class CollectivePartDict(TypedDict):
 
 
 class CommunicationDict(TypedDict):
-    """What a program and its reference move."""
+    """The communication of a program and its reference."""
 
     same: bool
     rows: list[TrafficRowDict]
@@ -298,7 +298,7 @@ class CommunicationDict(TypedDict):
 
 
 class CompareDict(TypedDict):
-    """A profile beside what is predicted of its programs."""
+    """A profile compared with the predictions for its programs."""
 
     schema: Literal[2]
     target: str | None
@@ -440,7 +440,7 @@ class FiguresDict(TypedDict):
 
 
 class FindingDict(TypedDict):
-    """One thing worth reporting, at one place of the compiled program."""
+    """A message about one place of the compiled program."""
 
     rule: str
     severity: SeverityText
@@ -600,7 +600,7 @@ class MeasuredAxisDict(TypedDict):
 
 
 class MeasuredOperationDict(TypedDict):
-    """One operation of the device's schedule."""
+    """One operation on the device's schedule."""
 
     name: str
     computation: str | None
@@ -616,7 +616,7 @@ class MeasuredOperationDict(TypedDict):
 
 
 class MeasuredProgramDict(TypedDict):
-    """One program of a profile."""
+    """One program in a profile."""
 
     program: str
     runs: int
@@ -637,7 +637,7 @@ class MeasuredProgramDict(TypedDict):
 
 
 class MeasuredRuleDict(TypedDict):
-    """What a rule of the cost model priced."""
+    """The operations that one rule of the cost model priced."""
 
     rule: str
     operations: int
@@ -647,7 +647,7 @@ class MeasuredRuleDict(TypedDict):
 
 
 class MeasuredStepDict(TypedDict):
-    """How long one run took."""
+    """The duration of one run."""
 
     median_us: float
     least_us: float
@@ -734,7 +734,7 @@ class MovedValueDict(TypedDict):
 
 
 class NumericsDict(TypedDict):
-    """What came of running both programs on the same random inputs."""
+    """The result of running both programs on the same random inputs."""
 
     status: NumericsStatusText
     ran_on: str
@@ -948,7 +948,7 @@ class RematerializationDict(TypedDict):
 
 
 class RoughnessDict(TypedDict):
-    """Errors that are larger all in all than the reference's own rounding."""
+    """Errors that are larger overall than the reference's own rounding."""
 
     times: float | Literal["inf"]
     own: bool
@@ -968,7 +968,7 @@ class RuleUseDict(TypedDict):
 
 
 class ShardedArrayDict(TypedDict):
-    """One array."""
+    """One array of the program, with its sharding."""
 
     role: Literal["argument", "constraint", "output", "intermediate"]
     name: str
@@ -1034,7 +1034,7 @@ class SpreadDict(TypedDict):
 
 
 class StepDict(TypedDict):
-    """One link of the chain."""
+    """One step in the chain of causes."""
 
     what: str
     arrays: list[str]
@@ -1044,7 +1044,7 @@ class StepDict(TypedDict):
 
 
 class StepPartDict(TypedDict):
-    """A part of the step."""
+    """One part of the step."""
 
     part: str
     measured_us: float
@@ -1129,7 +1129,7 @@ class SuggestionsDict(TypedDict):
 
 
 class TallyDict(TypedDict):
-    """What collectives of one kind over the same axes move per step on one device, before and after."""
+    """Sums over the collectives of one kind over the same axes, per device and per step, before and after."""
 
     kind: KindText
     axes: str
@@ -1199,7 +1199,7 @@ class TimelineDict(TypedDict):
 
 
 class ToleranceDict(TypedDict):
-    """How far two floating-point numbers may lie apart."""
+    """The allowed difference of two floating-point numbers."""
 
     relative: float | Literal["inf"]
     absolute: float | Literal["inf"]
@@ -1230,7 +1230,7 @@ class TotalsDict(TypedDict):
 
 
 class TrafficRowDict(TypedDict):
-    """What both programs move with collectives of one kind over the same axes, per step on one device."""
+    """The communication of both programs with collectives of one kind over the same axes, per device and per step."""
 
     kind: str
     axes: str
@@ -1267,7 +1267,7 @@ class TrialsDict(TypedDict):
 
 
 class TwoMemoriesDict(TypedDict):
-    """Bytes on one device."""
+    """Memory use of both programs in bytes, per device."""
 
     target: MemoryDict
     reference: MemoryDict
@@ -1281,7 +1281,7 @@ class TwoTotalsDict(TypedDict):
 
 
 class UncomparedProgramDict(TypedDict):
-    """A program of a profile that there is nothing to compare with."""
+    """A program in a profile that has no prediction to compare with."""
 
     program: str
     runs: int
@@ -1316,7 +1316,7 @@ class UnpricedSliceDict(TypedDict):
 
 
 class UntestedDict(TypedDict):
-    """A part of an argument that no output depends on for the inputs that were tried, or whose change nothing shows."""
+    """A part of an argument that no output depends on for the tested inputs, or whose change no output shows."""
 
     argument: str
     shards: list[str]
@@ -1352,7 +1352,7 @@ class WaitsDict(TypedDict):
 
 
 class WorstDict(TypedDict):
-    """The element that differs most, measured in what was allowed for it."""
+    """The element that differs most relative to its tolerance."""
 
     index: list[int]
     shard: str

@@ -29,7 +29,7 @@ _NOT_RUN = frozenset({"parameter", "constant", "bitcast", "tuple", "get-tuple-el
 
 
 class Activity(StrEnum):
-    """What a device does, or waits for, during an operation."""
+    """What a device does or waits for during an operation."""
 
     COMPUTING = "computing"
     COMMUNICATION = "communication"

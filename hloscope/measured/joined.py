@@ -1,4 +1,4 @@
-"""The runs of a program with its compiled module and its prediction: which of their operations are the same."""
+"""The runs of a program, joined with its compiled module and its prediction."""
 
 from __future__ import annotations
 

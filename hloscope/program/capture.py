@@ -19,10 +19,10 @@ class Mesh:
 
     Attributes:
         axis_names: Axis names, major to minor.
-        axis_sizes: Devices along each axis.
-        axis_types: `auto`, `explicit` or `manual` for each axis; None when unknown (HLO text).
-        partition_ids: The partition id at each mesh position in row-major order; None means 0, 1, 2, …
-        made_up: Whether the names are hloscope's own, `axis_0` and so on, because nothing names the axes of HLO text.
+        axis_sizes: Number of devices along each axis.
+        axis_types: `auto`, `explicit` or `manual` for each axis; None if unknown (HLO text).
+        partition_ids: Partition id at each mesh position, in row-major order; None means 0, 1, 2, …
+        made_up: Whether the names are generated, as `axis_0` and so on, because the HLO text does not name its axes.
     """
 
     axis_names: tuple[str, ...]

@@ -113,7 +113,7 @@ class CollectivePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisShift:
-    """A shift in which every device sends to the device a fixed distance away along a mesh axis or a product of axes.
+    """A shift: every device sends to the one a fixed distance away along a mesh axis or a product of axes.
 
     Attributes:
         axes: The axis or sub-axis; several, major first, for a product of axes.

@@ -39,7 +39,7 @@ class RuleUse:
     Attributes:
         rule: Name of the rule, such as `cycles`, `pair` or `ring in one direction`.
         time_us: Microseconds of this step that it priced, including overlapped time.
-        calibrated: Whether it was calibrated against measurements on this generation.
+        calibrated: Whether it was checked against measurements on this generation.
         measured_once: Whether its constant rests on a single measurement: one row, profile or step.
         error: Relative error of its times.
         more_us: How much longer the step is if all its times are too short by `error`, in microseconds.
@@ -97,7 +97,7 @@ class StepTime(Brief):
         unknown_operations: Operations priced without knowing what they do, most time first.
         unpriced_kernels: Names of kernels whose cost is unknown, which makes `step_us` a lower bound.
         notes: Assumptions, one sentence each.
-        calibrated: Rules in use that were calibrated against measurements on this generation.
+        calibrated: Rules in use that were checked against measurements on this generation.
         uncalibrated: Rules in use that were not.
     """
 
