@@ -1,6 +1,6 @@
 """The path of every analysis: target -> lowered -> compiled -> module -> analysis -> priced -> explained -> findings.
 
-`analyze_function` goes all of it, `analyze_hlo` from the module on; the public functions stand in `analyses`.
+`analyze_function` takes the whole path, `analyze_hlo` starts at the module; the public functions are in `analyses`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ KernelCosts = Mapping[str, tuple[float, float]] | str | Sequence[str]
 
 
 def analysis_of_text(text: Text, judging: RuleSelection = DEFAULT_SELECTION) -> Analysis:
-    """The analysis of a target that is compiled already.
+    """Analyzes a target that is already compiled.
 
     Raises:
         HloscopeError: As for `analyze_hlo`.
@@ -65,7 +65,7 @@ def analyze_function(
     judging: RuleSelection = DEFAULT_SELECTION,
     when_compiled: Callable[[Capture], None] = lambda _: None,
 ) -> Analysis:
-    """The analysis of a function.
+    """Analyzes a function.
 
     Args:
         target: The function or its name.
@@ -73,10 +73,10 @@ def analyze_function(
         stage: Called with what is happening, for a progress display.
         store: Where compiles are kept, so that an unchanged program need not be compiled; None keeps none.
         judging: Which rules run and what is accepted.
-        when_compiled: Called with what the compiler made, before it is analysed.
+        when_compiled: Called with the compiled program, before it is analyzed.
 
     Raises:
-        HloscopeError: Bad input, or JAX or the compiler refuses the program.
+        HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
     name = name_of(target)
     program, pending = captured_function(target, facts, stage=stage, store=store)
@@ -97,7 +97,7 @@ def captured_function(
     stage: Stage = lambda _: None,
     store: Store | None = None,
 ) -> tuple[Capture, Pending]:
-    """What the compiler makes of a function, and the compile itself.
+    """Compiles a function and returns the result with the compile itself.
 
     Args:
         target: The function or its name.
@@ -106,7 +106,7 @@ def captured_function(
         store: Where compiles are kept; None keeps none.
 
     Raises:
-        HloscopeError: Bad input, or JAX or the compiler refuses the program.
+        HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
     begun: list[Pending] = []
 
@@ -133,7 +133,7 @@ def subject_of(
     when_lowered: Callable[[Lowered], None] = lambda _: None,
     when_compiled: Callable[[Capture], None] = lambda _: None,
 ) -> Subject:
-    """A program as it is written, lowered, compiled and priced: what changes of it are held against.
+    """Lowers, compiles and prices a program as written, as the baseline for changes.
 
     Args:
         function: The user's function.
@@ -141,11 +141,11 @@ def subject_of(
         name: What the user named.
         stage: Called with what is happening.
         store: Where compiles and figures are kept; None keeps none.
-        when_lowered: Called with what JAX made of it; may refuse it, before it is compiled.
-        when_compiled: Called with what the compiler made of it, before that is analysed.
+        when_lowered: Called with the lowered program before it is compiled; may reject it.
+        when_compiled: Called with the compiled program, before it is analyzed.
 
     Raises:
-        HloscopeError: Bad input, or JAX or the compiler refuses the program.
+        HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
     from hloscope.program.compiling import start_compile  # these import JAX, which takes its time
     from hloscope.program.lowering import lower
@@ -171,7 +171,7 @@ def subject_of(
 def analysis_of(
     program: Capture, name: str, judging: RuleSelection = DEFAULT_SELECTION, module: HloModule | None = None
 ) -> Analysis:
-    """The analysis of a compiled program.
+    """Analyzes a compiled program.
 
     Args:
         program: Its text, with what else is known of it.
@@ -195,7 +195,7 @@ def analysis_of(
 
 
 def with_reasons(found: Analysis, module: HloModule, program: Capture) -> Analysis:
-    """The analysis of a compiled program with what is known of why each collective is there."""
+    """Returns the analysis of a compiled program with the reason for each collective, as far as known."""
     is_alone = program.is_text and program.compiled.shardy is None
     return unexplained(found) if is_alone else explained(found, module, program)
 
@@ -226,7 +226,7 @@ def with_function(
         store: Where compiles are kept: no compiler starts for a program that is there.
 
     Raises:
-        HloscopeError: Bad input.
+        HloscopeError: The input is invalid.
     """
     from hloscope.program.devices import check_seen, on_enough_devices
     from hloscope.program.handed_out import as_function
@@ -284,7 +284,7 @@ def analyze_hlo(
     guesses: bool = False,
     beside: Beside | None = None,
 ) -> Analysis:
-    """Says what moves in a compiled program's HLO text; needs no JAX.
+    """Analyzes a compiled program from its HLO text; does not need JAX.
 
     Args:
         text: What `compiled.as_text()` prints, or a dump of the final module. Of a text that is cut off, what is whole

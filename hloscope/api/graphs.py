@@ -27,7 +27,7 @@ def program_graph(
     hops: int = 3,
     **options: Unpack[TargetOptions],
 ) -> ProgramGraph:
-    """Shows a compiled program as a graph: what needs what, how long it takes, and what is on the critical path.
+    """Returns a compiled program as a dependency graph with times and the critical path.
 
     Example:
         >>> graph = hloscope.program_graph("model:step", around="all-gather.8", hops=2, slice="v6e:2x4")
@@ -36,13 +36,13 @@ def program_graph(
     Args:
         target: As for `analyze`.
         args: One entry per positional argument, as for `analyze`.
-        computation: One HLO computation; by default all that run in a step, but not what stays inside fusions.
-        around: An instruction's name: only what is near it.
-        hops: How many edges away from there.
+        computation: An HLO computation; by default all that run in a step, without the insides of fusions.
+        around: An instruction's name; only its neighborhood is included.
+        hops: Size of that neighborhood, in edges.
         {options}
 
     Raises:
-        HloscopeError: As for `analyze`, and where there is no such computation or instruction.
+        HloscopeError: As for `analyze`, or the computation or instruction does not exist.
     """
     found = analyze(target, args, **options)
     return graph_of_analysis(found, computation=computation, around=around, hops=hops)
@@ -51,7 +51,7 @@ def program_graph(
 def graph_of_analysis(
     found: Analysis, *, computation: str | None = None, around: str | None = None, hops: int = 3
 ) -> ProgramGraph:
-    """The graph of a program that was analysed in this process.
+    """Returns the graph of a program that was analyzed in this process.
 
     Args:
         found: Its analysis.
@@ -60,7 +60,7 @@ def graph_of_analysis(
         hops: As for `program_graph`.
 
     Raises:
-        HloscopeError: It was not, or there is no such computation or instruction.
+        HloscopeError: The program was not analyzed in this process, or the computation or instruction does not exist.
     """
     evidence = found.evidence
     wanted = Wanted(computation=computation, around=around, hops=whole("hops", hops, least=0, example="hops=3"))

@@ -1,4 +1,4 @@
-"""HLO text as a target: reading it, what of a target's options goes with it, and what it is taken to run on."""
+"""HLO text as a target: reading it, the options that apply to it, and the slice that it is assumed to run on."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from hloscope.program.target import BY_NAME, TargetFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """A target that is compiled already.
+    """A target that is already compiled.
 
     Attributes:
-        name: What the user named.
+        name: The target as the user named it.
         text: Its HLO text.
         beside: What is said of it, by the names of a target's options.
         dumped: What its dump, or JAX's compiled program, says beside it; None where there is nothing but the text.
