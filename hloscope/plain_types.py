@@ -174,7 +174,7 @@ class ChangedCollectiveDict(TypedDict):
 
 
 class CheckDict(TypedDict):
-    """Targets held against their contracts and baselines."""
+    """The check of targets against their contracts and baselines."""
 
     schema: Literal[2]
     passed: bool
@@ -196,7 +196,7 @@ class CheckDict(TypedDict):
 
 
 class CheckedTargetDict(TypedDict):
-    """One target for one slice, as a document."""
+    """The check of one target for one slice, as a document."""
 
     name: str
     passed: bool
@@ -212,7 +212,7 @@ class CheckedTargetDict(TypedDict):
 
 
 class CheckupDict(TypedDict):
-    """One thing that was looked at."""
+    """One check of the machine or the installation."""
 
     name: str
     found: str
@@ -330,14 +330,14 @@ class DiffDict(TypedDict):
 
 
 class DoctorDict(TypedDict):
-    """What `hloscope doctor` looked at."""
+    """The results of `hloscope doctor`, as a document."""
 
     schema: Literal[2]
     checkups: list[CheckupDict]
 
 
 class DumpedModuleDict(TypedDict):
-    """One module of a folder that XLA dumped into, as plain data."""
+    """One module in an XLA dump folder, as plain data."""
 
     schema: Literal[2]
     name: str
@@ -351,7 +351,7 @@ class DumpedModuleDict(TypedDict):
 
 
 class DumpedModulesDict(TypedDict):
-    """Every module of a folder that XLA dumped into, as `hloscope.analyze_all` makes plain data of them."""
+    """All modules in an XLA dump folder."""
 
     schema: Literal[2]
     folder: str
@@ -369,7 +369,7 @@ class DumpedModulesDict(TypedDict):
 
 
 class ExplainDict(TypedDict):
-    """Why collectives are there."""
+    """Explanations of why collectives are there."""
 
     schema: Literal[2]
     explanations: list[ExplainedCollectiveDict]
@@ -811,7 +811,7 @@ class PermutePatternDict(TypedDict):
 
 
 class PriceDict(TypedDict):
-    """One program on several slices."""
+    """The prices of one program on several slices, as a document."""
 
     schema: Literal[2]
     target: str
@@ -830,7 +830,7 @@ class PriceDict(TypedDict):
 
 
 class PricedSliceDict(TypedDict):
-    """What the program takes on one slice."""
+    """The price of the program on one slice."""
 
     slice: SliceFactDict | None
     time: StepTimeDict | None

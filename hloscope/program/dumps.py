@@ -42,7 +42,7 @@ class DumpedModule(Brief):
     """One final module of a dump.
 
     Attributes:
-        name: The module's name: `jit_step`.
+        name: Name of the module, such as `jit_step`.
         number: The number that XLA gave it, as printed: `0092`; empty in files that XLA has not named.
         path: The file that holds it: as text if there is such a file, and after code generation, which tells most.
         file: The same from the dump's folder.

@@ -1,4 +1,4 @@
-"""Trials that need not be made again, kept beside the compiles of the program that they are of."""
+"""The cache of trials, stored with the compiles of their program."""
 
 from __future__ import annotations
 

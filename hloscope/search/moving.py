@@ -1,4 +1,4 @@
-"""What a change asks of whoever calls the program: arguments that have to be brought elsewhere first."""
+"""The one-time cost of a change to the caller: resharding arguments."""
 
 from __future__ import annotations
 
