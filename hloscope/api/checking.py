@@ -262,7 +262,7 @@ def _is_name(target: str) -> bool:
 
 
 def _analysis_of(target: Target, args: Any, options: Any) -> Analysis:
-    """A program that is analysed, or was: its report in JSON holds all that is known of it."""
+    """A program that is analyzed, or was: its report in JSON holds all that is known of it."""
     if isinstance(target, Analysis):
         return target
     if isinstance(target, str | Path) and Path(target).suffix == ".json":

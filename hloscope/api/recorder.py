@@ -159,7 +159,7 @@ def recording(
 
 
 def _limits(only: object, top: object, run_below: object, stop_after: object) -> tuple[Chosen, int | None, int | None]:
-    """Which programs are analysed, the bytes below which one is executed, and the calls after which all is known."""
+    """Which programs are analyzed, the bytes below which one is executed, and the calls after which all is known."""
     chosen = Chosen(only=given.texts("only", only, example='only="train_*"'), top=given.whole("top", top, least=1))
     below = None if run_below is None else given.size("run_below_bytes", run_below, example='run_below_bytes="64MB"')
     return chosen, below, None if stop_after is None else given.whole("stop_after", stop_after)
@@ -190,14 +190,14 @@ def record(
         command: The script and its arguments; `-m` and a module; or a console script.
         slice: The TPU slice that the script sees.
         only: As for `recording`.
-        top: Likewise.
-        run: Likewise.
-        run_below_bytes: Likewise.
-        stop_after: Likewise.
-        allow_writes: Likewise.
+        top: As for `recording`.
+        run: As for `recording`.
+        run_below_bytes: As for `recording`.
+        stop_after: As for `recording`.
+        allow_writes: As for `recording`.
         save: Folder to write each analyzed program to, as HLO and as JSON.
         select: As for `recording`.
-        ignore: Likewise.
+        ignore: As for `recording`.
         {options}
 
     Raises:

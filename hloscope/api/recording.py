@@ -105,12 +105,12 @@ def record_script(
         script: What to run.
         facts: The slice, and what else is said of all programs.
         limits: What is executed, and how long it goes on.
-        chosen: Which programs are analysed.
+        chosen: Which programs are analyzed.
         judging: Which rules run and what is accepted.
         stage: Called with what is happening.
         store: Where compiles are kept.
         running: A context in which the script runs, such as one that marks what it prints.
-        when_compiled: Called with each analysed program and its compiled text.
+        when_compiled: Called with each analyzed program and its compiled text.
 
     Raises:
         TargetError: The script compiled no program.

@@ -251,7 +251,7 @@ def refuse_beside_text(target: object, said: Mapping[str, Any]) -> None:
 
 
 def refuse_beside_analysis(given: Mapping[str, Any]) -> None:
-    """Refuses what was settled when a program was analysed.
+    """Refuses what was settled when a program was analyzed.
 
     Args:
         given: Values by the names that the user has for them; those that are None or empty are not given.

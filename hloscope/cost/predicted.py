@@ -129,7 +129,7 @@ class Prediction:
 
 
 def predicted_step(program: Capture, module: HloModule, priced: Analysis) -> Prediction | None:
-    """What is predicted of each operation of a compiled program; None where it is not priced.
+    """What is predicted of each operation of a compiled program; None if not priced.
 
     Args:
         program: Its text, with what else is known of it.

@@ -21,7 +21,7 @@ class Joined:
         observed: Its runs.
         module: The compiled module.
         analysis: Its analysis.
-        prediction: What is predicted of its operations; None where it is not priced.
+        prediction: What is predicted of its operations; None if not priced.
     """
 
     observed: Observed

@@ -109,7 +109,7 @@ class CapturedArray:
         dtype: XLA's short type name, or JAX's own for extended types (`key<fry>`).
         global_shape: Dimensions of the whole array.
         local_shape: Dimensions on one device; None when the sharding is not known.
-        sharding: `P('X', None)` in the user's axes; None when it is not known.
+        sharding: `P('X', None)` in the user's axes; None if unknown.
         asked: Whether the user asked for this sharding; False when the compiler chose it.
         itemsize_bytes: Bytes per element as JAX counts them, for types that XLA has no name for.
         donated: Whether the buffer is donated.

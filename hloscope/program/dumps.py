@@ -77,7 +77,7 @@ class DumpedModule(Brief):
         )
 
     def beside(self, ending: str) -> Path | None:
-        """The file of the same module whose name has this in place of the stage; None where there is none."""
+        """The file of the same module whose name has this in place of the stage; None if there is none."""
         path = self.path.with_name(f"{self.stem}.{ending}")
         return path if self.number and path.is_file() else None
 
@@ -261,7 +261,7 @@ def _files(folder: Path, notes: list[str]) -> Iterator[Path]:
 
 
 def _without_modules(folder: Path, files: Sequence[Path], notes: Sequence[str]) -> TargetError:
-    """Why a folder cannot be analysed."""
+    """Why a folder cannot be analyzed."""
     earlier = sum(_EARLIER.fullmatch(path.name) is not None for path in files)
     fix = (
         "name a folder written with XLA_FLAGS=--xla_dump_to=DIR or the compiler option xla_dump_to=DIR, or write "

@@ -177,7 +177,7 @@ class Hlo:
 
 
 class Expect:
-    """Checks of programs: `hlo.expect(program, contract)`, `hlo.expect.inline(program)`, `hlo.expect.baseline(program)`."""
+    """The checks `hlo.expect(program, contract)`, `hlo.expect.inline(program)` and `hlo.expect.baseline(program)`."""
 
     def __init__(self, hlo: Hlo, node: pytest.Item, update: Update | None) -> None:
         self._hlo = hlo

@@ -34,7 +34,7 @@ def figures_of_capture(program: Capture, name: str) -> Figures:
 
 
 def figures_of(found: Analysis, program: Capture) -> Figures:
-    """What an analysed program costs."""
+    """What an analyzed program costs."""
     time, totals = found.time, found.totals
     ranged = None if time is None or time.unpriced_kernels else (time.least_us, time.most_us)
     unknown = [item.what.partition("%")[0] for item in found.unmodelled]

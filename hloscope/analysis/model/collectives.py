@@ -74,7 +74,7 @@ class Collectives(tuple[Collective, ...], Helpful):
         module: str | None = None,
         link: str | None = None,
     ) -> Collectives:
-        """Returns the collectives that match every filter, including those that are not known well enough to exclude.
+        """Returns the collectives that match every filter, including those with unknown properties that might match.
 
         Example:
             >>> assert not (bad := found.collectives.where("all-gather", axis="fsdp")), bad
