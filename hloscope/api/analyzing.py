@@ -71,7 +71,7 @@ def analyze_function(
         target: The function or its name.
         facts: How to call and place it.
         stage: Called with what is happening, for a progress display.
-        store: Where compiles are kept, so that an unchanged program need not be compiled; None keeps none.
+        store: The compile cache; None for no cache.
         judging: Which rules run and what is accepted.
         when_compiled: Called with the compiled program, before it is analyzed.
 
@@ -138,7 +138,7 @@ def subject_of(
     Args:
         function: The user's function.
         facts: How to call and place it.
-        name: What the user named.
+        name: The target as the user named it.
         stage: Called with what is happening.
         store: Where compiles and figures are kept; None keeps none.
         when_lowered: Called with the lowered program before it is compiled; may reject it.
@@ -175,12 +175,12 @@ def analysis_of(
 
     Args:
         program: Its text, with what else is known of it.
-        name: What the user named.
+        name: The target as the user named it.
         judging: Which rules run and what is accepted, beside what the target says of itself.
         module: The parsed text, where it is parsed already.
 
     Raises:
-        NotationError: What the target accepts of the rules' findings cannot be read.
+        NotationError: An `allow` of the target cannot be parsed.
     """
     module = parse_module(program.compiled.text, name=f"{name} (compiled)") if module is None else module
     found = price_capture(program, module, target=name)
@@ -287,18 +287,19 @@ def analyze_hlo(
     """Analyzes a compiled program from its HLO text; does not need JAX.
 
     Args:
-        text: What `compiled.as_text()` prints, or a dump of the final module. Of a text that is cut off, what is whole
-            is read, and its totals are marked "at least".
-        name: The file's name, for messages.
-        mesh: Axis name to size, major first; by default the names in the text, else raw groups are shown.
+        text: The output of `compiled.as_text()`, or a dump of the final module. A truncated text is read as far as it
+            is complete, and its totals are marked "at least".
+        name: File name used in messages.
+        mesh: Mapping of axis names to sizes, major first. By default the axis names in the text; without any, raw
+            device groups are shown.
         slice: The slice that the program is meant for.
-        dcn: For several slices: the mesh axes that cross DCN and how many slices each spans.
-        chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files.
-        kernel_costs: FLOPs and bytes of Pallas kernels by name.
+        dcn: For several slices, the mesh axes that cross DCN, mapped to the number of slices that each spans.
+        chip_overrides: Overrides of the chip's figures, as `name=value` or as TOML files.
+        kernel_costs: FLOPs and bytes of Pallas kernels, by name.
         judging: Which rules run and what is accepted, as `hloscope.rules.selection.make_selection` makes it.
-        guesses: Whether axes without names get some, and a generation that nobody names is guessed; what is to be held
-            against a contract must not rest on either.
-        beside: What lies beside the text in its dump; None for text that is in none.
+        guesses: Whether to name unnamed axes and guess an unknown generation. A check against a contract must not rest
+            on either.
+        beside: The other files of the text's dump; None if it is not in a dump.
 
     Raises:
         HloParseError: The text is not HLO.
@@ -313,7 +314,7 @@ def analyze_hlo(
 def captured_text(
     text: str, facts: TargetFacts, *, name: str, guesses: bool, beside: Beside | None
 ) -> tuple[Capture, HloModule]:
-    """What is known of HLO text, and the parsed text.
+    """Returns what is known about HLO text, and the parsed text.
 
     Args:
         text: The text.

@@ -215,10 +215,10 @@ def _of_project(
 
 
 def opened_project(config: Path | None) -> ProjectConfig:
-    """The targets file, its plug-ins loaded.
+    """Opens the targets file and loads its plug-ins.
 
     Raises:
-        HloscopeError: There is none, it is written wrongly, or a plug-in cannot be loaded.
+        HloscopeError: The file does not exist or is invalid, or a plug-in cannot be loaded.
     """
     project = find_project(Path.cwd(), named=config)
     load_plugins(*project.plugins.names, root=project.root, where=project.plugins.place)
@@ -234,14 +234,14 @@ def report_of_project(
     shard: Shard | None = None,
     strict: bool | None = None,
 ) -> CheckReport:
-    """The report of a project's checks, with what loosens them.
+    """Returns the report of a project's checks, with findings on what weakens them.
 
     Args:
         project: The targets file.
-        checks: What became of its targets.
-        names: Those that were asked for; all of them when empty.
+        checks: The checks of its targets.
+        names: Names of the requested targets; all if empty.
         shard: The part of them that was checked; None for all.
-        strict: Whether what loosens the check fails it; None where this runs in continuous integration.
+        strict: Whether anything that weakens the check fails it; None to decide by whether `CI` is set.
     """
     whole = not names and shard is None
     unused = unused_baselines(project) if whole else ()
@@ -280,18 +280,18 @@ def check_project(
     on_done: Callable[[Checked], None] = lambda _: None,
     **how: Unpack[HowToRun],
 ) -> tuple[Checked, ...]:
-    """Holds targets against what is expected of them.
+    """Checks targets against their contracts, baselines and rules.
 
     Args:
         project: The targets file.
-        names: The targets; all of them when empty.
+        names: Names of the targets; all if empty.
         shard: The part of them that is checked; None for all.
-        changes: Which changes of baselines fail: `increase`, or `any`, also one after which less moves.
+        changes: Which changes from a baseline fail: `increase`, or `any`, including those after which less moves.
         on_done: Called with each target, as soon as it is checked.
         **how: As for `run_jobs`.
 
     Raises:
-        HloscopeError: There is no such target, or a contract is written wrongly.
+        HloscopeError: A target does not exist, or a contract is invalid.
     """
     jobs = jobs_of_part(project, names, shard)
     contracts = contracts_of(jobs)
@@ -321,7 +321,7 @@ def contracts_of(jobs: Sequence[Job]) -> dict[str, Contract | None]:
     """The contract of each target by its name; mistakes are reported before anything is compiled.
 
     Raises:
-        HloscopeError: What is expected of a target, or accepted, is written wrongly.
+        HloscopeError: A contract or an `allow` of a target is invalid.
     """
     contracts: dict[str, Contract | None] = {}
     mistakes: list[HloscopeError] = []

@@ -1,4 +1,4 @@
-"""How an axis of a mesh lies on a slice: which chips it connects, over which links, and how far they are apart."""
+"""The layout of a mesh axis on a slice: the chips it connects, over which links, and their distances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a profile says of the devices: which programs ran when, and when each of their operations."""
+"""The contents of a profile: when programs and their operations ran on each device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one compile yields, as plain data: nothing above this room sees a JAX object."""
+"""The result of one compile, as plain data: the layers above this package never see a JAX object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that XLA dumps into (`xla_dump_to`): the final modules in one, and what lies beside each.
+"""XLA dump folders (`xla_dump_to`): their final modules, and the other files of each.
 
 XLA names a file by its module and by when it was written: `module_0092.jit_step.cl_933746096.after_codegen.txt` on TPU,
 `….cpu_after_optimizations.txt` on CPUs, `….sm_8.0_gpu_after_optimizations.txt` on GPUs, each also as `.hlo.pb`; any of

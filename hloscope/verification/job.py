@@ -1,4 +1,4 @@
-"""What is asked of a run of two programs: by the user, and of the process that runs them."""
+"""The request to run two programs, from the user and to the process that runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What JAX compiles and calls meanwhile: each program is lowered for the slice, small ones run, and large ones do not.
+"""The watch on what JAX compiles and calls: each program is lowered for the slice, and only small ones are run.
 
 One function of JAX's lies on the way of all of them, those that a user lowers and compiles himself included. What it
 returns is a computation whose executable is hloscope's: it counts its calls, and executes the program on simulated
