@@ -164,8 +164,9 @@ class Collective(Helpful):
         link: The network it crosses.
         operand_shapes: Operand shapes per device, such as `bf16[2,1024]`.
         result_shapes: Result shapes per device.
-        payload_bytes: Bytes of the larger side on one device per execution (all-gather: result; others: operand),
-            without tile padding. For an all-reduce on TPU, in the type of its reducer, which may be wider than both.
+        payload_bytes: Bytes of the larger of operand and result on one device, per execution (all-gather: result;
+            others: operand), without tile padding. For an all-reduce on TPU, in the type of its reducer, which may be
+            wider than both.
         wire_bytes: Bytes that one device must send per execution on an ideal ring. All-gather: (n-1)/n of the result;
             reduce-scatter and all-to-all: (n-1)/n of the operand; all-reduce: 2(n-1)/n of the operand; permute: the
             operand for each target of one source; broadcast: the operand.
