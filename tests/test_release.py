@@ -56,4 +56,4 @@ def test_a_release_is_tried_before_it_is_published_without_a_token():
 
 def test_a_bug_comes_with_what_doctor_prints():
     form = (ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.yml").read_text()
-    assert re.search(r"hloscope doctor` prints\n.*\n +validations:\n +required: true", form)
+    assert re.search(r"label: .*`hloscope doctor`\n.*\n +validations:\n +required: true", form)

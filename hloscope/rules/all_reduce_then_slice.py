@@ -7,9 +7,9 @@ Why it matters: a reduce-scatter gives each device its shard for half the bytes 
 Example: an einsum with a sharded contracting dimension and `out_sharding=P('X', 'Y')`, which today's TPU compiler
 turns into an all-reduce over `Y` and a slice when the result is small.
 
-Use instead: `jax.lax.psum_scatter` under `shard_map`; or leave that dimension unsharded where the result is small. For
-maxima and minima, which have no scatter in JAX: `jax.lax.all_to_all`, and the reduction on each device. Where the
-compiler lowers a `psum_scatter` to this: `tiled=True`, and one mesh axis at a time.
+Use instead: `jax.lax.psum_scatter` under `shard_map`, or leave that dimension unsharded if the result is small. Maxima
+and minima have no scatter in JAX: use `jax.lax.all_to_all`, and reduce on each device. If the compiler lowers a
+`psum_scatter` to this form: use `tiled=True`, and one mesh axis at a time.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ UNUSED_PAGE = page_of_finding(
     UNUSED_ALLOW,
     "An `allow` that matches nothing.",
     "reports an `allow`, on the command line, in the targets file or in a comment, that matches no finding.",
-    "what it accepted is gone; something new that matches it would be accepted unseen.",
+    "what it accepted no longer exists, and something new that matches it would be accepted unnoticed.",
     "`# hloscope: allow small-collectives: once per step`, above a sum that is now combined with others.",
     "remove it.",
     severity=Severity.NOTE,

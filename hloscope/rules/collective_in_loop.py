@@ -9,7 +9,7 @@ Example: a scan over experts that takes `W[e]` of weights sharded over their exp
 for each expert.
 
 Use instead: move it once, before the loop (`with_sharding_constraint` on the operand outside it), if there is memory
-for the result; or shard a dimension that the loop does not index; or move the data to the weights instead.
+for the result. Otherwise shard a dimension that the loop does not index, or move the data to the weights.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A collective on the longest chain of dependent operations.
 
 What it does: finds the step's critical path, the longest chain of operations in which each depends on the one before,
-and reports the collectives on it. Iterations of a loop count one after the other. It is silent until it is selected
-(`--select collective-on-critical-path`) or made active in the targets file: most programs have such a collective, and
-the rule cannot say how to avoid it.
+and reports the collectives on it. Iterations of a loop count one after the other. Most programs have such a collective,
+and the rule cannot say how to avoid it. It is therefore silent until it is selected (`--select
+collective-on-critical-path`) or made active in the targets file.
 
 Why it matters: however the same instructions are ordered, the predicted step is never shorter than that chain. Other
 work may overlap with a collective on it, but only another sharding, or an algorithm that moves the data in chunks,
@@ -12,8 +12,8 @@ shortens the chain. Operations whose time is unknown count as zero, so the chain
 Example: weights that are gathered right before the matmul that uses them, when that matmul depends on the result of
 the previous layer.
 
-Use instead: a sharding of the operands that needs no movement there; a collective matmul, which multiplies one chunk
-while the next one moves; or a value that does not depend on what was just computed, such as the next layer's weights.
+Use instead: a sharding of the operands that needs no communication there; a collective matmul, which multiplies one
+chunk while the next one moves; or a value that does not depend on the latest result, such as the next layer's weights.
 """
 
 from __future__ import annotations

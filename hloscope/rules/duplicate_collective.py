@@ -1,13 +1,13 @@
 """The same values moved twice in the same way.
 
 What it does: reports collectives of one kind over the same groups that move the same values as an earlier one, in
-arrays of the same shapes and, where they reduce, with the same reduction. Those in different branches are not reported,
-since only one of them runs.
+arrays of the same shapes and, where they reduce, with the same reduction. Collectives in different branches are not
+reported, because only one of them runs.
 
-Why it matters: the second could have reused the result of the first, if there was memory to keep it.
+Why it matters: the second one could reuse the result of the first, if there is memory to keep it.
 
-Example: weights gathered in the forward pass and again in the rematerialized backward pass; fully sharded data
-parallelism does that on purpose, which is why this is a note.
+Example: weights gathered in the forward pass and again in the rematerialized backward pass. Fully sharded data
+parallelism does that on purpose, so this is only a note.
 
 Use instead: bind the gathered array to a name and use it twice; under `jax.checkpoint`, a policy that saves it.
 """

@@ -3,13 +3,14 @@
 What it does: reports collectives whose exposed time is a large share of the predicted step, with the longest matmul
 that each could be overlapped with.
 
-Why it matters: communication that overlaps with computation is free; communication that the matrix units wait for is
+Why it matters: communication that overlaps with computation is free. Communication that the matrix units wait for is
 not.
 
 Example: an all-gather of all experts' weights in each iteration of a scan: 73 of 76 ms on a v5e.
 
-Use instead: less movement (another sharding), or overlap: a collective matmul that multiplies one chunk while the next
-moves, weights of the next layer prefetched during this one, or gradients of one layer summed during the next.
+Use instead: less communication (another sharding), or overlap. Examples of overlap are a collective matmul that
+multiplies one chunk while the next one moves, prefetching the weights of the next layer during this one, and summing
+the gradients of one layer during the next.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A program that does not fit in the memory of a device.
 
-What it does: reports a program that the compiler rejects for lack of HBM. It is compiled once more with that check off,
-so that everything else about it is still known.
+What it does: reports a program that the compiler rejects for lack of HBM. hloscope then compiles it once more without
+that check, so that everything else about it is still known.
 
-Why it matters: it will not start.
+Why it matters: the program will not start.
 
 Example: a training step of 20 GB on a v5e with 16 GiB.
 

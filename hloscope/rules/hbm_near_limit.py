@@ -3,7 +3,7 @@
 What it does: reports a program whose arguments, outputs, temporaries and code take more than a given share of the
 chip's HBM.
 
-Why it matters: the runtime, other programs on the chip and the next version of the compiler need room too; a program
+Why it matters: the runtime, other programs on the chip and the next version of the compiler need memory too. A program
 at 98% fits today and fails tomorrow.
 
 Example: a training step at 15.7 GiB on a v5e with 16 GiB.

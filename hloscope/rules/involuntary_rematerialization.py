@@ -5,7 +5,7 @@ line and both shardings.
 
 Why it matters: every device then holds and computes the full array, on top of the bytes that gather it.
 
-Example: an array sharded over two axes in one order, which a later constraint requests in the other order.
+Example: an array is sharded over two axes in one order, and a later constraint requests the other order.
 
 Use instead: a `with_sharding_constraint` with an intermediate sharding, so that each step is one all-to-all or gather.
 """

@@ -4,7 +4,7 @@ What it does: reports an all-gather (or an all-reduce that XLA uses as one) or a
 sharded before an operation and is replicated for it, although the program did not request that: the operation needs
 the full dimension, merges it with another, or has no sharding rule.
 
-Why it matters: the full array is moved, and often everything after it runs replicated.
+Why it matters: the full array moves, and often everything after it runs replicated.
 
 Example: `jnp.sort` or an FFT along a sharded dimension; a reshape that merges a sharded dimension into another one.
 

@@ -1,15 +1,15 @@
 """Per-layer traffic on the network between slices.
 
 What it does: reports a collective over DCN that runs in a loop, or that is not a reduction: all-gathers and all-to-alls
-of activations or weights, and reductions in every layer. A reduction once per step, as in data parallelism, is what
-DCN is for, and so is a permute, as in pipelines.
+of activations or weights, and reductions in every layer. DCN is meant for a reduction once per step, as in data
+parallelism, and for permutes, as in pipelines; these are not reported.
 
 Why it matters: a chip has 7 to 14 times less bandwidth over DCN than over one ICI link, so tensor, expert or fully
 sharded data parallelism across slices waits for the network in every layer.
 
-Example: a mesh `model=8` over two slices of four chips; every layer's all-reduce then crosses DCN.
+Example: a mesh `model=8` over two slices of four chips. The all-reduce of every layer then crosses DCN.
 
-Use instead: let the axis across slices be one of data parallelism (`--dcn data=2`), and keep the other axes in a slice.
+Use instead: a data-parallel axis across slices (`--dcn data=2`), with the other axes inside a slice.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Why it matters: its bytes are not counted, so every total that it belongs to is 
 
 Example: a Pallas kernel with remote copies, printed as a `tpu_custom_call` with `"has_communication":true`.
 
-Use instead: keep the kernel, and account for its bytes by hand; or write the transfer with `jax.lax` collectives.
+Use instead: keep the kernel and account for its bytes by hand, or write the transfer with `jax.lax` collectives.
 """
 
 from __future__ import annotations

@@ -34,11 +34,11 @@ FAILED = "rule-failed"
 FAILED_PAGE = page_of_finding(
     FAILED,
     "A rule of a plug-in could not be loaded, or failed.",
-    "reports a package whose entry point in `hloscope.rules` cannot be loaded, and a plug-in's rule that raises an "
-    "exception or yields something that is not its own finding. All other rules have run.",
-    "what a rule did not check is not known to be fine: `--fail-on` and `hloscope check` exit with 2.",
+    "reports a package whose entry point in `hloscope.rules` cannot be loaded, and a rule of a plug-in that raises an "
+    "exception or yields something that is not its own finding. All other rules still run.",
+    "what a rule did not check may be wrong, so `--fail-on` and `hloscope check` exit with 2.",
     "a rule that reads `collective.reason.moved` of a collective that has no `reason`.",
-    "a rule that expects None wherever the analysis does not know something; `hloscope rules --test` runs its cases.",
+    "a rule that handles None wherever the analysis does not know something. `hloscope rules --test` runs its cases.",
 )
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

@@ -3,11 +3,11 @@
 What it does: reports an argument, an output or an intermediate array above a given size that no mesh axis shards. An
 intermediate array is reported only if its sharding in the original program is known.
 
-Why it matters: it takes its full size in every device's memory, and each device reads or writes all of it.
+Why it matters: the array takes its full size in the memory of every device, and each device reads or writes all of it.
 
 Example: an embedding table of 4 GB with the sharding `P()`, on 64 chips of 16 GB.
 
-Use instead: shard one of its dimensions over an axis: `P('X', None)`; for an output, request it with
+Use instead: shard one of its dimensions over an axis, such as `P('X', None)`. For an output, request this with
 `out_shardings` or a `with_sharding_constraint`.
 """
 

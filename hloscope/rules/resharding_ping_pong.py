@@ -3,7 +3,7 @@
 What it does: reports an all-gather all of whose consumers take only the device's own shard: a slice, or a scatter over
 the same devices.
 
-Why it matters: the bytes move for nothing: the shardings before and after are the same.
+Why it matters: the bytes move for nothing, because the shardings before and after are the same.
 
 Example: an operation without a sharding rule between two sharded ones: its operand is gathered, its result sliced.
 

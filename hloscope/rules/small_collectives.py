@@ -3,8 +3,8 @@
 What it does: reports collectives of one kind over the same axes, of the same element types and from the same HLO
 computation that each move so little that their time is latency, when there are several of them.
 
-Why it matters: a collective takes a few microseconds however little it moves, so ten of one kilobyte cost as
-much as ten of a hundred kilobytes.
+Why it matters: a collective takes a few microseconds, however little it moves. Ten of one kilobyte cost as much as ten
+of a hundred kilobytes.
 
 Example: a `psum` for each of a model's scalar metrics, or for the gradient of each bias, that the compiler could not
 combine because each depends on the one before.

@@ -1,9 +1,9 @@
 """A dimension that its mesh axes do not divide.
 
-What it does: reports arrays of the program with a sharded dimension whose size is not a multiple of the number of
-devices it is spread over.
+What it does: reports arrays with a sharded dimension whose size is not a multiple of the number of devices that it is
+sharded over.
 
-Why it matters: each device holds as much as the fullest one, and computes and moves the padding.
+Why it matters: every shard is padded to the largest one, and each device computes and moves the padding.
 
 Example: a vocabulary of 50,257 words over 8 devices: 6,283 rows each, with 7 rows of padding in total; 10 heads over 8
 devices: 2 each, of which 6 of 16 are padding.

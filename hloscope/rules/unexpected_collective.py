@@ -1,15 +1,15 @@
 """A collective that the user neither wrote nor allowed.
 
-What it does: reports each collective that the user did not write and did not allow. It is silent until something is
-allowed (`--allow 'all-reduce@Y: partial sums'`) or it is selected (`--select unexpected-collective`), because only
-the author knows which collectives a program should have.
+What it does: reports each collective that the user did not write and did not allow. Only the author knows which
+collectives a program should have. The rule is therefore silent until something is allowed (`--allow 'all-reduce@Y:
+partial sums'`) or the rule is selected (`--select unexpected-collective`).
 
-Why it matters: the partitioner makes any program correct by moving data; what it moves is not visible in the code, and
+Why it matters: the partitioner makes any program correct by moving data. What it moves is not visible in the code, and
 changes with a sharding, a shape or a compiler version.
 
 Example: a program that allows one all-reduce over `Y`, where a reshape makes the partitioner gather the weights too.
 
-Use instead: a sharding that needs no movement there, or an `allow` with the reason why it is fine.
+Use instead: a sharding that needs no communication there, or an `allow` with the reason why it is fine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class UnexpectedCollective(BuiltinRule, name="unexpected-collective", severity=S
     """A collective that the user neither wrote nor allowed.
 
     Attributes:
-        active: Whether the author has said what to expect.
+        active: Whether the rule runs without an `allow`; it always runs with one.
     """
 
     active: bool = False

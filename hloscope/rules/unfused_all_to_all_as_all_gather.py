@@ -1,8 +1,8 @@
 """Tokens gathered to every expert, where each expert needs only its own.
 
 What it does: reports an all-gather of the leading dimension of one operand of a matmul whose other operand, an argument
-of three dimensions or more, is sharded over the same axis on its own leading dimension: one of experts, which the first
-operand does not have and the matmul does not sum over.
+of three dimensions or more, is sharded over the same axis on its own leading dimension. That is the dimension of
+experts: the first operand does not have it, and the matmul does not sum over it.
 
 Why it matters: with n devices every expert multiplies all tokens, n times what is routed to it, and n - 1 of every n
 gathered bytes are wasted.

@@ -5,11 +5,10 @@ expanded, a loop whose trip count cannot be read.
 
 Why it matters: silence would make a total look exact when it is not.
 
-Example: a `while` whose bound is computed at run time; its collectives are counted for one trip, and marked
-as neither a lower nor an upper bound.
+Example: a `while` whose bound is computed at run time. Its collectives are counted for one iteration, and marked as
+neither a lower nor an upper bound.
 
-Use instead: nothing, if the bound really is decided at run time; otherwise a static bound (`lax.scan`,
-`lax.fori_loop`).
+Use instead: a static bound (`lax.scan`, `lax.fori_loop`). If the bound really is decided at run time, leave it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What it does: reports a donated argument whose memory no output reuses.
 
-Why it matters: the caller has lost the array, but no memory was saved: the argument and the output that was meant to
+Why it matters: the caller has lost the array, but no memory was saved. The argument and the output that was meant to
 replace it are live at the same time. JAX warns about it once, among everything else that a job prints.
 
 Example: a training step that donates its state and returns it in another dtype or with another sharding, so that no

@@ -1,15 +1,16 @@
 """A collective that moves wider elements, or more padding, than the values need.
 
-What it does: reports a collective whose operands were all converted from a narrower element type just before, or whose
-result is only read after a conversion to one, or whose reduction uses a wider type than its operands; and one whose
-tiles hold noticeably more padding than values. A sum of booleans is a count and is not reported.
+What it does: reports a collective that uses a wider element type than necessary: all its operands were converted from a
+narrower type just before, its result is only used after a conversion to a narrower type, or its reduction uses a wider
+type than its operands. It also reports a collective whose tiles hold noticeably more padding than values. A sum of
+booleans is a count and is not reported.
 
-Why it matters: elements of f32 take twice the bytes and time of bf16; a trailing dimension of 1 is padded to 128 lanes.
+Why it matters: f32 takes twice the bytes and time of bf16, and a trailing dimension of 1 is padded to 128 lanes.
 
-Example: gradients computed in bf16, converted to f32 and then reduced. Compilers for CPU do this on their own, so
-nothing is reported for programs compiled for one.
+Example: gradients computed in bf16, converted to f32 and then reduced. The CPU compiler does this on its own, so
+nothing is reported for programs that it compiled.
 
-Use instead: convert after the collective, where the precision of the sum allows; put a large dimension last.
+Use instead: convert after the collective, if the precision of the sum allows it; put a large dimension last.
 """
 
 from __future__ import annotations

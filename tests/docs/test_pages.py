@@ -112,6 +112,7 @@ def test_what_commands_print_can_be_printed_again(name):
         if block["kind"] == "console":
             assert block["body"].startswith("$ hloscope "), block["body"][:80]
             assert block["body"].count("\n") > 1, f"nothing printed: python docs/refresh.py {name}"
+            assert "hloscope itself failed" not in block["body"], "refreshed in a broken environment"
 
 
 def test_a_guide_is_worked_through_in_a_folder_of_its_own(tmp_path):
