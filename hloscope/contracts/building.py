@@ -36,8 +36,8 @@ def collective(
     Args:
         kind: Kind of collective, or a pattern such as `all-*`.
         axes: A mesh axis, or several as a tuple; None for any axes.
-        max_bytes: Maximum payload bytes of each collective on one device, per execution: a number, or text such as `32
-            KiB`.
+        max_bytes: Maximum payload bytes of each collective on one device, per execution: a number
+            or `32 KiB`.
         max_bytes_per_step: Maximum total payload bytes on one device, per step; instead of `max_bytes`.
         count: Maximum total executions, per step.
         by: The operation by which it reduces: `add`, `maximum`, …; None for any.

@@ -37,9 +37,11 @@ if TYPE_CHECKING:
 class Analysis(Shown, Evident):
     """Everything hloscope knows about one compiled program.
 
-    Example: >>> found["all-gather@fsdp"]                      # as contracts write it >>> found.collectives[0]
-    # number 1 in the report: the most bytes >>> found.collectives.where(kind="all-*", source="moe.py") >>> print(found)
-    # the command line's report
+    Example:
+        >>> found["all-gather@fsdp"]                      # as contracts write it
+        >>> found.collectives[0]                          # number 1 in the report: the most bytes
+        >>> found.collectives.where(kind="all-*", source="moe.py")
+        >>> print(found)                                  # the command line's report
 
     Attributes:
         schema: Schema version of the document.

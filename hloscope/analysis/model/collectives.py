@@ -49,8 +49,10 @@ _COLUMNS = (
 class Collectives(tuple[Collective, ...], Helpful):
     """A tuple of collectives, most bytes first.
 
-    Example: >>> found.collectives[0]          # number 1 in the report: the most bytes >>>
-    found.collectives.where("all-gather", axis="fsdp").wire_bytes_per_step >>> found.collectives.by("module")
+    Example:
+        >>> found.collectives[0]          # number 1 in the report: the most bytes
+        >>> found.collectives.where("all-gather", axis="fsdp").wire_bytes_per_step
+        >>> found.collectives.by("module")
 
     Attributes:
         mesh_axes: Axes of the program's mesh, which selectors are checked against; None without a mesh.
