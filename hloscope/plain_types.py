@@ -160,6 +160,7 @@ class CauseDict(TypedDict):
     tried: str | None
     wire_bytes: int | None
     time_us: float | None
+    is_left_open: bool
 
 
 class ChangedCollectiveDict(TypedDict):

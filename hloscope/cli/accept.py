@@ -74,7 +74,9 @@ class _Asking:
         compared = proposed.compared
         if compared is None:
             return Answer(())
-        running.say(f"\n{proposed.name} is {judgement_words(compared.judged)} its baseline")
+        lacks = compared.judged.is_only_left_open
+        said = "has a baseline that lacks figures" if lacks else f"is {judgement_words(compared.judged)} its baseline"
+        running.say(f"\n{proposed.name} {said}")
         by_key, accepted = grouped(lambda change: change.cause.key, compared.changes), list[str]()
         for number, (key, changes) in enumerate(by_key.items(), 1):
             for change in changes:

@@ -267,7 +267,7 @@ def findings_of(
             Finding(
                 rule=CHANGED,
                 severity=Severity.ERROR if counts else Severity.NOTE,
-                message=f"{cause.judgement}: {cause.message}",
+                message=cause.message if cause.is_left_open else f"{cause.judgement}: {cause.message}",
                 source=cause.source,
                 why=cause.why,
                 cost=_cost_of(cause),
@@ -276,6 +276,8 @@ def findings_of(
         )
     if judged.judgement is Judgement.BETTER:
         what = "the program is better than its baseline, so undoing the improvement would pass"
+        if judged.is_only_left_open:
+            what = "the baseline lacks figures, so a change of these would pass"
         found.append(Finding(rule=LOOSER, severity=Severity.NOTE, message=what, fix=accept))
     if judged.versions is not None and judged.causes:
         what = f"the compiler version differs: {judged.versions}"

@@ -75,6 +75,7 @@ class Cause(Brief):
         tried: A tried change that helps against it; None if there is none.
         wire_bytes: Change in bytes per step on one device, negative for fewer; None if unknown.
         time_us: Change in the transfers' microseconds per step, negative for less; None if unknown.
+        is_left_open: Whether nothing changed, and the baseline lacks a figure that could be compared.
     """
 
     key: str
@@ -85,6 +86,7 @@ class Cause(Brief):
     tried: str | None = None
     wire_bytes: int | None = None
     time_us: float | None = None
+    is_left_open: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -106,3 +108,8 @@ class Judged(Brief):
     versions: str | None = None
     notes: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
+
+    @property
+    def is_only_left_open(self) -> bool:
+        """Whether nothing changed as far as could be compared, and the baseline lacks figures."""
+        return bool(self.causes) and all(cause.is_left_open for cause in self.causes)

@@ -357,7 +357,8 @@ class _Judge:
         if now.not_understood < then.not_understood and not is_first_version(then) and not is_older(then, now):
             yield self._cause(UNKNOWN, Judgement.BETTER, self._unknown_words())
         for key, message in left_open(then, now, called=self._called):
-            yield self._cause(key, Judgement.BETTER, message)
+            change = self._cause(key, Judgement.BETTER, message)
+            yield change._replace(cause=replace(change.cause, is_left_open=True))
 
     def _other_arrays(self, then: Sequence[ArrayRow], now: Sequence[ArrayRow]) -> Iterator[Change]:
         """Arguments, and outputs, of other types than before."""

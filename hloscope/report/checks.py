@@ -235,8 +235,8 @@ def _facts(checked: Checked) -> str:
 
 
 def is_other(judged: Judged | None) -> TypeGuard[Judged]:
-    """Whether a program is not what its baseline has."""
-    return judged is not None and judged.judgement is not Judgement.SAME
+    """Whether a program is not what its baseline has, as far as that has the figures."""
+    return judged is not None and judged.judgement is not Judgement.SAME and not judged.is_only_left_open
 
 
 def judgement_words(judged: Judged) -> str:

@@ -215,7 +215,9 @@ def test_more_flops_fail_where_as_much_moves(says, run, fail_on):
     assert run("once.hlo", "once.hlo", *options).exit_code == 0
 
 
-@pytest.mark.parametrize(("name", "said"), [("dropped", "the sum over Y is missing"), ("maximum", "maximum where add was")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("dropped", "the sum over Y is missing"), ("maximum", "maximum where add was")]
+)
 def test_a_sum_that_is_dropped_fails_on_increase(run, name, said):
     done = run("before.hlo", f"{name}.hlo", "--mesh", "X=2,Y=4", "--fail-on", "increase")
     assert done.exit_code == 1
