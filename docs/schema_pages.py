@@ -47,7 +47,7 @@ def _index(schemas: Mapping[str, Any]) -> str:
     return "\n\n".join(
         [
             "# JSON documents",
-            "Numbers are per device, bytes in bytes, times in microseconds. What is not known is `null`, never zero. "
+            "Numbers are per device, sizes in bytes and times in microseconds. Unknown values are `null`, never zero. "
             "Every document carries the number of its shape in `schema`; fields may be added under the same number.",
             table(("document", "printed by", "what it is"), rows),
             "The schemas themselves lie in the package, in the folder `hloscope/schemas/`; `hloscope.plain_types` has "

@@ -61,7 +61,7 @@ DOCUMENTS = {
     "timeline": Timeline,
     "verify": VerificationDocument,
 }
-UNITS = "Numbers are per device, bytes in bytes, times in microseconds. What is not known is null, never zero."
+UNITS = "Numbers are per device, sizes in bytes and times in microseconds. Unknown values are null, never zero."
 MAY_BE_INFINITE = "hloscope.verification.model"
 NUMBER = {"type": "integer", "minimum": 0}
 """What stands for a value that is in a table: the number of its row."""

@@ -7,24 +7,25 @@ Example:
     >>> assert hloscope.check(found, contract=["no all-gather@X", "wire <= 6MB/step"]).passed
 
 Functions:
-    analyze: What a program moves, over which axes, from which line, and how long a step takes.
+    analyze: What a program moves, over which axes and from which line, and its step time.
     explain: Why each collective is there, and what would help.
     suggest: Better shardings, each compiled and priced.
-    price: How long a step takes on each of several slices.
+    price: The step time on each of several slices.
     timeline: What runs when in one step, and what is exposed.
     program_graph: The compiled program as a graph, with its critical path.
-    shardings: The sharding of every array, without a compile.
-    diff: What moves in one program and not in another.
+    shardings: The shardings of all arrays, without a compile.
+    diff: What one program moves and another does not.
     check: Whether programs satisfy a contract, in `hloscope.contracts` or as text; `accept` writes baselines.
     merge_reports: The reports of a sharded check, merged.
     verify: Whether a program computes the same as its reference.
-    recording, record: What JAX compiles in a block of Python, or in a script.
-    compare, measure: The times of a profile, or of a run, compared with the prediction.
-    analyze_text, analyze_all: The same for HLO text, and for folders of XLA dumps.
+    recording, record: The programs that JAX compiles in a block of Python, or in a script.
+    compare, measure: Measured times of a profile, or of a run, compared with the prediction.
+    analyze_text, analyze_all: Like `analyze`, for HLO text and for XLA dump folders.
     target: A decorator that states how a function is called.
     doctor: Whether everything works on this machine.
 
-Modules: `aio` awaits these functions, `contracts` writes contracts in Python, `rules` has the pages of the rules.
+Modules: `aio` has these functions as coroutines, `contracts` builds contracts in Python, `rules` has the pages of the
+rules.
 
 The public names load lazily (PEP 562): `import hloscope` imports neither JAX, networkx nor Lark.
 """

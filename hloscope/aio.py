@@ -1,7 +1,7 @@
-"""The use cases for asyncio: each is awaited while it works in a thread, and the event loop goes on.
+"""The public functions for asyncio: each call runs in a thread and is awaited, without blocking the event loop.
 
-Calls of one process take turns until their program is compiled, and read what was compiled side by side.
-Awaiting a call that is cancelled ends at once; what it had begun to compile goes on and is kept in the cache.
+Within a process, calls take turns until their program is compiled and then analyze it in parallel. A cancelled call
+stops waiting at once; a compile that it started continues and is kept in the cache.
 
 Example:
     >>> found = await asyncio.gather(*(hloscope.aio.analyze(step, types, mesh=mesh) for mesh in meshes))

@@ -1,4 +1,4 @@
-"""Calls that do not fit the function: refused in one sentence, with what it takes, before anything else happens."""
+"""Checks of calls against function signatures: a call that does not match is refused before anything else happens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WITHOUT = {"compare": 'pass profile="/tmp/trace"; to compare two programs, use 
 
 
 def check_call(call: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> None:
-    """Holds a call against the signature that `help` shows.
+    """Checks a call against the signature that `help` shows.
 
     Args:
         call: The function, which may be a method.

@@ -1,4 +1,4 @@
-"""Whether this runs in continuous integration, where nobody reads notes and nothing should be accepted."""
+"""Detection of continuous integration, where notes are not read and nothing should be accepted."""
 
 from __future__ import annotations
 

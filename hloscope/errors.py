@@ -1,7 +1,7 @@
-"""Errors a user may see: what happened, where, why, and how to fix it.
+"""The errors that users see: what happened, where, why, and how to fix it.
 
 Every error that bad input can cause derives from `HloscopeError`. The command line prints its text and exits with
-`exit_code`; it never shows a traceback for one of these unless `--debug` asks for it.
+`exit_code`, without a traceback unless `--debug` is given.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class _ShortInNotebooks(Exception):  # noqa: N818 (no error of its own)
 
 
 class HloscopeError(_ShortInNotebooks):
-    """A problem with the input or the machine that the user can fix.
+    """Base class of errors caused by the input or the machine, which the user can fix.
 
     Attributes:
-        what: One lower-case sentence without a full stop: what is wrong.
-        where: The place, for example `file.hlo:12:7` or `model.py:31 in forward`; None when there is none.
-        why: The reason, in the words of whoever raised it (JAX's own words are kept as they are).
-        fix: What to do about it.
-        excerpt: Lines of source with a caret, already laid out.
+        what: What is wrong, as a lower-case sentence without a full stop.
+        where: The place, such as `file.hlo:12:7` or `model.py:31 in forward`; None if there is none.
+        why: The reason; messages of JAX and other libraries are kept verbatim.
+        fix: How to fix it.
+        excerpt: Source lines with a caret, already formatted.
     """
 
     exit_code = EXIT_COULD_NOT_RUN
@@ -71,7 +71,7 @@ class HloscopeError(_ShortInNotebooks):
         return _error_again, (type(self), self.args, self.__dict__)
 
     def on_one_line(self) -> str:
-        """What, why and how to fix it, for a message on something larger."""
+        """The problem, the reason and the fix on one line, for use in another message."""
         return "; ".join(" ".join(part.split()) for part in (self.what, self.why, self.fix) if part)
 
     def __str__(self) -> str:
@@ -93,11 +93,11 @@ class TargetError(HloscopeError):
 
 
 class ImportedTwiceError(TargetError):
-    """A module registers something a second time that a process can register only once."""
+    """A module registers something again that can be registered only once per process."""
 
 
 class ProfileError(HloscopeError):
-    """A profile cannot be read, or is of a different program than it is compared with."""
+    """A profile cannot be read, or belongs to another program than it is compared with."""
 
 
 class NotationError(HloscopeError):
@@ -109,11 +109,11 @@ class MeshError(HloscopeError):
 
 
 class DeviceCountError(MeshError):
-    """A program needs a different number of simulated devices than there are.
+    """A program needs another number of simulated devices than there are.
 
     Attributes:
-        needed: How many it needs.
-        available: How many it sees.
+        needed: Number of devices that it needs.
+        available: Number of devices that it sees.
     """
 
     def __init__(self, needed: int, available: int) -> None:
@@ -126,7 +126,7 @@ class DeviceCountError(MeshError):
 
 
 class SliceError(HloscopeError):
-    """The slice name is unknown, or there is no such slice."""
+    """The slice name is invalid, or there is no such slice."""
 
 
 class TraceError(HloscopeError):
@@ -145,19 +145,19 @@ class CompilerDiedError(CompileError):
     """The process that runs the compiler died before it finished.
 
     Attributes:
-        by_machine: Whether the machine may have ended it, for want of memory or room, and not the program.
+        by_machine: Whether the machine rather than the program may have ended it, for lack of memory or disk space.
     """
 
     by_machine = False
 
 
 class TimeLimitError(HloscopeError):
-    """Something took longer than its time limit.
+    """An operation exceeded its time limit.
 
     Attributes:
-        doing: What was being done, `compiling step for v5e:2x4`.
-        limit_s: The limit in seconds.
-        waited_s: How long of that it waited for compiles of other processes.
+        doing: What was being done, such as `compiling step for v5e:2x4`.
+        limit_s: The time limit in seconds.
+        waited_s: Seconds of that spent waiting for compiles of other processes.
     """
 
     def __init__(self, doing: str, limit_s: float) -> None:
@@ -170,7 +170,7 @@ class TimeLimitError(HloscopeError):
         )
 
     def after_waiting(self, seconds: float) -> TimeLimitError:
-        """The same, with how long of the time it waited for compiles of other processes, where that is much of it."""
+        """Returns the same error with the time spent waiting for other processes' compiles, if that is a large part."""
         self.waited_s = seconds
         if seconds > self.limit_s / 10:
             self.why = f"for {round(seconds, 1):g} s of that it waited for compiles of other processes"
@@ -188,7 +188,7 @@ class UnknownKeywordError(WrongCallError):
 
 
 class HloParseError(HloscopeError):
-    """HLO text that cannot be read.
+    """The HLO text cannot be parsed.
 
     Attributes:
         line: 1-based line in the text.

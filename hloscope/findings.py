@@ -1,4 +1,4 @@
-"""What a rule or a stage has to say about a program: a finding, its severity and its place."""
+"""Findings: messages of rules and other stages about a program, with severity and place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNUSED_ALLOW = "unused-allow"
 
 
 class Severity(StrEnum):
-    """How bad a finding is; `--fail-on` compares these."""
+    """The severity of a finding, which `--fail-on` is compared with."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -29,20 +29,20 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Finding:
-    """One thing worth reporting, at one place of the compiled program.
+    """A message about one place of the compiled program.
 
     Attributes:
-        rule: The rule's name, readable after "allow": `opaque-communication`.
-        severity: How bad it is.
+        rule: Name of the rule, as written after "allow": `opaque-communication`.
+        severity: Severity of the finding.
         message: One sentence, lower case.
-        computation: The HLO computation it is in; None when it concerns the whole module.
-        instruction: The HLO instruction's name; None when it concerns the whole module.
-        line: 1-based line in the HLO text; None when it concerns the whole module.
-        source: `file.py:31` of the user's code, when known.
-        why: Why it is there, when that is known.
-        cost: What it costs, in bytes or time, when that is known.
-        fix: What to do about it, when that is known.
-        allowed: The reason that the user gave for accepting it; None where it is not accepted.
+        computation: The HLO computation it concerns; None for the whole module.
+        instruction: Name of the HLO instruction; None for the whole module.
+        line: 1-based line in the HLO text; None for the whole module.
+        source: Line of user code, such as `file.py:31`; None if unknown.
+        why: The cause; None if unknown.
+        cost: The cost in bytes or time; None if unknown.
+        fix: How to fix it; None if unknown.
+        allowed: The user's reason for accepting it; None if it is not accepted.
     """
 
     rule: str
@@ -63,7 +63,7 @@ class Finding:
 
     @property
     def details(self) -> tuple[tuple[str, str], ...]:
-        """What is known of why it is there, what it costs and what to do, each with its label."""
+        """The known ones of cause, cost and fix, each with its label."""
         known = ((label, getattr(self, label)) for label in ("why", "cost", "fix"))
         return tuple((label, words) for label, words in known if words)
 
@@ -76,10 +76,10 @@ _OF_PLACES = re.compile(rf"%[\w.-]+|{_NUMBERS}|\b\d[\d.,]*(?: ?(?:[kMGTP]?B|us|m
 
 
 def cause_of(finding: Finding) -> tuple[object, ...]:
-    """What findings with the same cause share, such as a layer that is written once and compiled 36 times.
+    """Returns a key that findings with the same cause share, such as a layer written once and compiled 36 times.
 
-    That is the rule, and the words without what names the place and says how much it is. Each stays a finding of its
-    own, which is accepted, and fails a check, by itself.
+    The key is the rule and the message without places and amounts. Each finding is still accepted, and fails a check,
+    by itself.
     """
     varies = _OF_LAYERS if finding.instruction is None else _OF_PLACES
     words = (varies.sub("#", text or "") for text in (finding.message, finding.why, finding.fix))
@@ -102,14 +102,14 @@ def with_others(finding: Finding, others: int) -> Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleDoc:
-    """The page of a rule, as `hloscope rules NAME` prints it and SARIF carries it.
+    """The page of a rule, printed by `hloscope rules NAME` and included in SARIF.
 
     Attributes:
-        name: The rule's name.
-        severity: How bad its findings are, unless a finding says otherwise.
-        summary: What it finds, one sentence.
+        name: Name of the rule.
+        severity: Severity of its findings, unless a finding overrides it.
+        summary: What the rule finds, one sentence.
         sections: Title and text: what it does, why it matters, an example, what to use instead.
-        options: Name, default and meaning of each option.
+        options: Name, default and description of each option.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What users give in Python, as what it clearly means; what is not clear is refused with one sentence that names it."""
+"""Conversion of values given in Python; a value that is not clear is refused with one message that names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The module as a graph: which computation calls which, seen from ENTRY; and what a value in it is."""
+"""The call graph of a module, as seen from ENTRY, and the values in it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _Item = TypeVar("_Item", bound=Hashable)
 
 
 class CallSite(NamedTuple):
-    """One edge of the call graph.
+    """An edge of the call graph.
 
     Attributes:
-        caller: The instruction that calls.
+        caller: The calling instruction.
         attribute: The attribute that names the callee, such as `body`, `calls` or `branch_computations`.
-        position: Its place among the callees that `attribute` names; the branch number for a conditional, where the
-            true computation is branch 0 and the false one branch 1.
-        callee: The name of the called computation.
+        position: Index among the callees that `attribute` names; for a conditional the branch number, where the true
+            computation is branch 0 and the false one is branch 1.
+        callee: Name of the called computation.
     """
 
     caller: HloInstruction
@@ -31,7 +31,7 @@ class Value(NamedTuple):
     """A value, or one element of a tuple.
 
     Attributes:
-        instruction: The instruction that makes it.
+        instruction: The instruction that produces it.
         path: Tuple indices into the instruction's result, outermost first; empty for the whole result.
     """
 
@@ -40,7 +40,7 @@ class Value(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, tuple[int, ...]]:
-        """What distinguishes this value from all others of the module."""
+        """A key that is unique within the module."""
         return self.instruction.computation.name, self.instruction.name, self.path
 
 
@@ -49,10 +49,10 @@ class HloGraph:
 
     Attributes:
         module: The module it was made from.
-        entry: Where the program starts; None where the text is cut off before it.
-        reachable: The computations that ENTRY reaches, each one after all of its callers; without ENTRY those that the
-            outermost computations reach, which are all there are.
-        prints_sources: Whether the text says where the user wrote something; if not, there is nothing to search for.
+        entry: The entry computation; None if the text is truncated before it.
+        reachable: Computations reachable from ENTRY, each one after all of its callers; without ENTRY, those reachable
+            from the outermost computations, which are all of them.
+        prints_sources: Whether the text has source locations.
     """
 
     __slots__ = ("_callers", "_calls", "entry", "module", "prints_sources", "reachable")
@@ -69,15 +69,15 @@ class HloGraph:
                 self._callers.setdefault(site.callee, []).append(site)
 
     def calls(self, computation: str) -> tuple[CallSite, ...]:
-        """The calls that a computation makes, in text order; empty when ENTRY does not reach it."""
+        """Returns the calls that a computation makes, in text order; empty if it is unreachable from ENTRY."""
         return self._calls.get(computation, ())
 
     def callers(self, computation: str) -> tuple[CallSite, ...]:
-        """The calls that reach a computation, from computations that ENTRY reaches."""
+        """Returns the calls of a computation from computations reachable from ENTRY."""
         return tuple(self._callers.get(computation, ()))
 
     def only_caller(self, computation: str) -> HloInstruction | None:
-        """The one instruction that calls a computation; None when there are several or none."""
+        """Returns the only instruction that calls a computation; None if there are several or none."""
         callers = {site.caller for site in self._callers.get(computation, ())}
         return callers.pop() if len(callers) == 1 else None
 
@@ -104,7 +104,7 @@ class HloGraph:
 
 
 def entry_of(module: HloModule) -> HloComputation | None:
-    """The computation in which the program starts; None where the text is cut off before it."""
+    """Returns the entry computation; None if the text is truncated before it."""
     return next((computation for computation in module.outermost if computation.is_entry), None)
 
 
@@ -117,7 +117,7 @@ def may_call(opcode: str) -> bool:
 
 
 def call_sites(instruction: HloInstruction) -> list[CallSite]:
-    """The calls that one instruction makes, in the order of its attributes."""
+    """Returns the calls that one instruction makes, in the order of its attributes."""
     called = instruction.called
     attributes = [attribute for attribute, _ in called]
     return [
@@ -129,7 +129,7 @@ def call_sites(instruction: HloInstruction) -> list[CallSite]:
 
 
 def reached(first: Iterable[_Item], following: Callable[[_Item], Iterable[_Item]]) -> Iterator[_Item]:
-    """Everything that leads on from some items, themselves included, each once and in no order."""
+    """Returns everything reachable from some items, including themselves, without duplicates and in no order."""
     pending = list(first)
     seen = set(pending)
     while pending:

@@ -1,4 +1,4 @@
-"""Files that the user names to be written: what hloscope wrote before is written anew, and what it did not is kept."""
+"""Output files named by the user: files written by hloscope are overwritten, others are kept."""
 
 from __future__ import annotations
 

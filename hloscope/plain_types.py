@@ -110,7 +110,7 @@ class ArrayFactDict(TypedDict):
 
 
 class AskedByDict(TypedDict):
-    """Who put an axis on an array."""
+    """What shards an array over an axis."""
 
     axis: str
     by: str
@@ -120,7 +120,7 @@ class AskedByDict(TypedDict):
 
 
 class AxisShiftDict(TypedDict):
-    """Every device sends to the one a fixed distance away along a mesh axis, or along a product of axes."""
+    """A shift."""
 
     axes: list[str]
     size: int
@@ -129,7 +129,7 @@ class AxisShiftDict(TypedDict):
 
 
 class BiasDict(TypedDict):
-    """Errors that rounding does not make."""
+    """Systematic errors that rounding does not explain."""
 
     ratio: float | Literal["inf"]
     constant: bool
@@ -140,7 +140,7 @@ class BiasDict(TypedDict):
 
 
 class CalibratedFigureDict(TypedDict):
-    """A figure that a profile settles, or fails to."""
+    """A figure calibrated from a profile, or refused."""
 
     name: str
     value: float | None
@@ -150,7 +150,7 @@ class CalibratedFigureDict(TypedDict):
 
 
 class CauseDict(TypedDict):
-    """One change of a program, however many lines of its baseline it touches."""
+    """One change of a program, however many lines of its baseline it affects."""
 
     key: str
     judgement: JudgementText
@@ -177,7 +177,7 @@ class ChangedCollectiveDict(TypedDict):
 
 
 class CheckDict(TypedDict):
-    """Targets held against their contracts and baselines."""
+    """The check of targets against their contracts and baselines."""
 
     schema: Literal[2]
     passed: bool
@@ -199,7 +199,7 @@ class CheckDict(TypedDict):
 
 
 class CheckedTargetDict(TypedDict):
-    """One target for one slice, as a document."""
+    """The check of one target for one slice, as a document."""
 
     name: str
     passed: bool
@@ -215,7 +215,7 @@ class CheckedTargetDict(TypedDict):
 
 
 class CheckupDict(TypedDict):
-    """One thing that was looked at."""
+    """One check of the machine or the installation."""
 
     name: str
     found: str
@@ -274,7 +274,7 @@ class CollectiveDict(TypedDict):
 
 
 class CollectivePartDict(TypedDict):
-    """One of the transfers that a collective across slices is made of."""
+    """One transfer of a collective across slices."""
 
     kind: KindText
     name: str
@@ -290,7 +290,7 @@ class CollectivePartDict(TypedDict):
 
 
 class CommunicationDict(TypedDict):
-    """What a program and its reference move."""
+    """The communication of a program and its reference."""
 
     same: bool
     rows: list[TrafficRowDict]
@@ -301,7 +301,7 @@ class CommunicationDict(TypedDict):
 
 
 class CompareDict(TypedDict):
-    """A profile beside what is predicted of its programs."""
+    """A profile compared with the predictions for its programs."""
 
     schema: Literal[2]
     target: str | None
@@ -316,7 +316,7 @@ class CompareDict(TypedDict):
 
 
 class DiffDict(TypedDict):
-    """Two programs side by side."""
+    """The comparison of two programs."""
 
     schema: Literal[2]
     old: str
@@ -335,14 +335,14 @@ class DiffDict(TypedDict):
 
 
 class DoctorDict(TypedDict):
-    """What `hloscope doctor` looked at."""
+    """The results of `hloscope doctor`, as a document."""
 
     schema: Literal[2]
     checkups: list[CheckupDict]
 
 
 class DumpedModuleDict(TypedDict):
-    """One module of a folder that XLA dumped into, as plain data."""
+    """One module in an XLA dump folder, as plain data."""
 
     schema: Literal[2]
     name: str
@@ -356,7 +356,7 @@ class DumpedModuleDict(TypedDict):
 
 
 class DumpedModulesDict(TypedDict):
-    """Every module of a folder that XLA dumped into, as `hloscope.analyze_all` makes plain data of them."""
+    """All modules in an XLA dump folder."""
 
     schema: Literal[2]
     folder: str
@@ -374,14 +374,14 @@ class DumpedModulesDict(TypedDict):
 
 
 class ErrorMapDict(TypedDict):
-    """Where an output's errors are."""
+    """A map of an output's errors."""
 
     shape: list[int]
     errors: list[list[float]]
 
 
 class ExplainDict(TypedDict):
-    """Why collectives are there."""
+    """Explanations of why collectives are there."""
 
     schema: Literal[2]
     explanations: list[ExplainedCollectiveDict]
@@ -434,7 +434,7 @@ class FigureDict(TypedDict):
 
 
 class FiguresDict(TypedDict):
-    """What one step of a program costs one device."""
+    """The cost of one step on one device."""
 
     step_us: float | None
     step_us_range: list[float] | None
@@ -452,7 +452,7 @@ class FiguresDict(TypedDict):
 
 
 class FindingDict(TypedDict):
-    """One thing worth reporting, at one place of the compiled program."""
+    """A message about one place of the compiled program."""
 
     rule: str
     severity: SeverityText
@@ -468,7 +468,7 @@ class FindingDict(TypedDict):
 
 
 class GraphEdgeDict(TypedDict):
-    """One value that goes from one instruction to another."""
+    """A dependency of one instruction on another."""
 
     source: str
     target: str
@@ -519,7 +519,7 @@ class IntermediateFactDict(TypedDict):
 
 
 class IntervalDict(TypedDict):
-    """One stretch of time of one part of the device."""
+    """One stretch of time on one unit of the device."""
 
     name: str | None
     unit: UnitText
@@ -542,7 +542,7 @@ class IntervalDict(TypedDict):
 
 
 class JudgedDict(TypedDict):
-    """A program beside its baseline."""
+    """The comparison of a program with its baseline."""
 
     judgement: JudgementText
     causes: list[CauseDict]
@@ -553,7 +553,7 @@ class JudgedDict(TypedDict):
 
 
 class KeptWriteDict(TypedDict):
-    """Something that the script would have written, removed or sent, and that did not happen."""
+    """A write, removal or request of the script that was redirected or not carried out."""
 
     what: str
     target: str
@@ -563,7 +563,7 @@ class KeptWriteDict(TypedDict):
 
 
 class KernelDict(TypedDict):
-    """A Pallas or Mosaic kernel, or several calls of one that differ only in their place in the text."""
+    """A Pallas or Mosaic kernel, or several calls of it that differ only in their place in the text."""
 
     name: str
     by_compiler: bool
@@ -594,7 +594,7 @@ class ListedChangeDict(TypedDict):
 
 
 class MatmulsDict(TypedDict):
-    """The matmuls and convolutions of one line of the user's code and one type, per step on one device."""
+    """The matmuls and convolutions of one type on one line of user code, per device and per step."""
 
     dtype: str
     executions: int
@@ -618,7 +618,7 @@ class MeasuredAxisDict(TypedDict):
 
 
 class MeasuredOperationDict(TypedDict):
-    """One operation of the device's schedule."""
+    """One operation on the device's schedule."""
 
     name: str
     computation: str | None
@@ -634,7 +634,7 @@ class MeasuredOperationDict(TypedDict):
 
 
 class MeasuredProgramDict(TypedDict):
-    """One program of a profile."""
+    """One program in a profile."""
 
     program: str
     runs: int
@@ -655,7 +655,7 @@ class MeasuredProgramDict(TypedDict):
 
 
 class MeasuredRuleDict(TypedDict):
-    """What a rule of the cost model priced."""
+    """The operations that one rule of the cost model priced."""
 
     rule: str
     operations: int
@@ -665,7 +665,7 @@ class MeasuredRuleDict(TypedDict):
 
 
 class MeasuredStepDict(TypedDict):
-    """How long one run took."""
+    """The duration of one run."""
 
     median_us: float
     least_us: float
@@ -697,7 +697,7 @@ class MeasuredTransferDict(TypedDict):
 
 
 class MemoryDict(TypedDict):
-    """Bytes on one device, as the compiler's buffer assignment has them."""
+    """Bytes on one device, from the compiler's buffer assignment."""
 
     argument_bytes: int | None
     output_bytes: int | None
@@ -710,7 +710,7 @@ class MemoryDict(TypedDict):
 
 
 class MemoryPeakDict(TypedDict):
-    """What is in HBM of one device at its peak, from the compiler's buffer assignment."""
+    """Contents of one device's HBM at peak usage, from the compiler's buffer assignment."""
 
     at: str
     op_name: str | None
@@ -743,7 +743,7 @@ class ModelPartDict(TypedDict):
 
 
 class MovedValueDict(TypedDict):
-    """Where an array was made that is moved, behind copies, conversions and loops that carry it unchanged."""
+    """The producer of a moved array, traced through copies, conversions and loops that carry it unchanged."""
 
     computation: str
     instruction: str
@@ -752,7 +752,7 @@ class MovedValueDict(TypedDict):
 
 
 class NumericsDict(TypedDict):
-    """What came of running both programs on the same random inputs."""
+    """The result of running both programs on the same random inputs."""
 
     status: NumericsStatusText
     ran_on: str
@@ -770,7 +770,7 @@ class NumericsDict(TypedDict):
 
 
 class OperationDict(TypedDict):
-    """An operation of the user's program."""
+    """An operation in the user's program."""
 
     name: str
     op_name: str | None
@@ -810,7 +810,7 @@ class OverlapDict(TypedDict):
 
 
 class PeakBufferDict(TypedDict):
-    """One buffer in HBM of one device, or several that differ only in the layer they belong to."""
+    """One buffer in the HBM of one device, or several that differ only in their layer."""
 
     role: BufferRoleText
     bytes: int
@@ -823,14 +823,14 @@ class PeakBufferDict(TypedDict):
 
 
 class PermutePatternDict(TypedDict):
-    """A permute that is one uniform shift."""
+    """A permute that is a uniform shift."""
 
     shifts: list[AxisShiftDict]
     ring: bool
 
 
 class PriceDict(TypedDict):
-    """One program on several slices."""
+    """The prices of one program on several slices, as a document."""
 
     schema: Literal[2]
     target: str
@@ -849,7 +849,7 @@ class PriceDict(TypedDict):
 
 
 class PricedSliceDict(TypedDict):
-    """What the program takes on one slice."""
+    """The price of the program on one slice."""
 
     slice: SliceFactDict | None
     time: StepTimeDict | None
@@ -929,7 +929,7 @@ class RecordedProgramDict(TypedDict):
 
 
 class RecordingDict(TypedDict):
-    """A script's programs."""
+    """The programs that a script compiled."""
 
     schema: Literal[2]
     command: list[str]
@@ -969,7 +969,7 @@ class RematerializationDict(TypedDict):
 
 
 class RoughnessDict(TypedDict):
-    """Errors that are larger all in all than the reference's own rounding."""
+    """Errors that are larger overall than the reference's own rounding."""
 
     times: float | Literal["inf"]
     own: bool
@@ -977,7 +977,7 @@ class RoughnessDict(TypedDict):
 
 
 class RuleUseDict(TypedDict):
-    """One rule of the cost model and what it priced."""
+    """One rule of the cost model and its contribution to the step."""
 
     rule: str
     time_us: float
@@ -989,7 +989,7 @@ class RuleUseDict(TypedDict):
 
 
 class ShardedArrayDict(TypedDict):
-    """One array."""
+    """One array of the program, with its sharding."""
 
     role: Literal["argument", "constraint", "output", "intermediate"]
     name: str
@@ -1016,7 +1016,7 @@ class ShardingTableDict(TypedDict):
 
 
 class SliceFactDict(TypedDict):
-    """The slice that the program was compiled for, or is priced on."""
+    """The slice that the program was compiled for or is priced on."""
 
     name: str
     chip: str
@@ -1028,7 +1028,7 @@ class SliceFactDict(TypedDict):
 
 
 class SmallProgramsDict(TypedDict):
-    """Programs of JAX's own, such as `jnp.add` outside of `jax.jit`, which are not worth a line each."""
+    """Small programs of JAX itself, such as `jnp.add` outside `jax.jit`, which are listed together."""
 
     programs: int
     calls: int
@@ -1038,7 +1038,7 @@ class SmallProgramsDict(TypedDict):
 
 
 class SourceFrameDict(TypedDict):
-    """One frame of the user's Python stack."""
+    """One frame of the user's Python stack at an operation."""
 
     file: str
     line: int
@@ -1047,7 +1047,7 @@ class SourceFrameDict(TypedDict):
 
 
 class SpreadDict(TypedDict):
-    """How far predictions were from the measurements of a generation that they had not been fitted to."""
+    """The error of predictions on held-out measurements of a generation."""
 
     rows: int
     median: float
@@ -1055,7 +1055,7 @@ class SpreadDict(TypedDict):
 
 
 class StepDict(TypedDict):
-    """One link of the chain."""
+    """One step in the chain of causes."""
 
     what: str
     arrays: list[str]
@@ -1065,7 +1065,7 @@ class StepDict(TypedDict):
 
 
 class StepPartDict(TypedDict):
-    """A part of the step."""
+    """One part of the step."""
 
     part: str
     measured_us: float
@@ -1128,7 +1128,7 @@ class SuggestionDict(TypedDict):
 
 
 class SuggestionsDict(TypedDict):
-    """What a search found."""
+    """The result of a search for better shardings."""
 
     schema: Literal[2]
     target: str
@@ -1150,7 +1150,7 @@ class SuggestionsDict(TypedDict):
 
 
 class TallyDict(TypedDict):
-    """What collectives of one kind over the same axes move per step on one device, before and after."""
+    """Sums over the collectives of one kind over the same axes, per device and per step, before and after."""
 
     kind: KindText
     axes: str
@@ -1160,7 +1160,7 @@ class TallyDict(TypedDict):
 
 
 class TensorDict(TypedDict):
-    """A whole array of the user's program, with its sharding."""
+    """A global array of the user's program, with its sharding."""
 
     name: str
     named: bool
@@ -1174,7 +1174,7 @@ class TensorDict(TypedDict):
 
 
 class TimedComputationDict(TypedDict):
-    """One computation of the schedule, which is listed once however often it runs."""
+    """One computation of the schedule, listed once however often it runs."""
 
     name: str
     executions: int
@@ -1186,7 +1186,7 @@ class TimedComputationDict(TypedDict):
 
 
 class TimedRunDict(TypedDict):
-    """A computation that an instruction runs."""
+    """A computation run by an instruction."""
 
     computation: str
     times: int
@@ -1194,7 +1194,7 @@ class TimedRunDict(TypedDict):
 
 
 class TimelineDict(TypedDict):
-    """One step as it is predicted, interval by interval."""
+    """The predicted timeline of one step."""
 
     schema: Literal[2]
     target: str
@@ -1222,7 +1222,7 @@ class TimelineDict(TypedDict):
 
 
 class ToleranceDict(TypedDict):
-    """How far two floating-point numbers may lie apart."""
+    """The allowed difference of two floating-point numbers."""
 
     relative: float | Literal["inf"]
     absolute: float | Literal["inf"]
@@ -1230,7 +1230,7 @@ class ToleranceDict(TypedDict):
 
 
 class TotalDict(TypedDict):
-    """A sum over collectives, per device and step."""
+    """A sum over collectives, per device and per step."""
 
     wire_bytes: int
     payload_bytes: int
@@ -1240,7 +1240,7 @@ class TotalDict(TypedDict):
 
 
 class TotalsDict(TypedDict):
-    """The sum over all collectives, per step on one device, and its parts."""
+    """Sums over all collectives, per device and per step, in total and by group."""
 
     wire_bytes: int
     payload_bytes: int
@@ -1253,7 +1253,7 @@ class TotalsDict(TypedDict):
 
 
 class TrafficRowDict(TypedDict):
-    """What both programs move with collectives of one kind over the same axes, per step on one device."""
+    """The communication of both programs with collectives of one kind over the same axes, per device and per step."""
 
     kind: str
     axes: str
@@ -1264,7 +1264,7 @@ class TrafficRowDict(TypedDict):
 
 
 class TrialDict(TypedDict):
-    """One change, and what the compiler made of the program with it."""
+    """One change and the cost of the program compiled with it."""
 
     change: list[str]
     after: FiguresDict | None
@@ -1278,7 +1278,7 @@ class TrialDict(TypedDict):
 
 
 class TrialsDict(TypedDict):
-    """What was tried against one collective."""
+    """The changes tried against one collective."""
 
     before: FiguresDict | None
     trials: list[TrialDict]
@@ -1290,7 +1290,7 @@ class TrialsDict(TypedDict):
 
 
 class TwoMemoriesDict(TypedDict):
-    """Bytes on one device."""
+    """Memory use of both programs in bytes, per device."""
 
     target: MemoryDict
     reference: MemoryDict
@@ -1304,7 +1304,7 @@ class TwoTotalsDict(TypedDict):
 
 
 class UncomparedProgramDict(TypedDict):
-    """A program of a profile that there is nothing to compare with."""
+    """A program in a profile that has no prediction to compare with."""
 
     program: str
     runs: int
@@ -1322,7 +1322,7 @@ class UnknownOperationDict(TypedDict):
 
 
 class UnmodelledDict(TypedDict):
-    """Something in the text that was not understood and that a total may therefore miss."""
+    """A part of the text that was not understood, so that totals may be incomplete."""
 
     what: str
     effect: str
@@ -1339,7 +1339,7 @@ class UnpricedSliceDict(TypedDict):
 
 
 class UntestedDict(TypedDict):
-    """A part of an argument that no output depends on for the inputs that were tried, or whose change nothing shows."""
+    """A part of an argument that no output depends on for the tested inputs, or whose change no output shows."""
 
     argument: str
     shards: list[str]
@@ -1365,7 +1365,7 @@ class VerificationDict(TypedDict):
 
 
 class WaitsDict(TypedDict):
-    """How long a core waits in one step, by what for."""
+    """Waiting time of a core in one step, in microseconds, by what it waits for."""
 
     collective_us: float
     hbm_us: float
@@ -1375,7 +1375,7 @@ class WaitsDict(TypedDict):
 
 
 class WorstDict(TypedDict):
-    """The element that differs most, measured in what was allowed for it."""
+    """The element that differs most relative to its tolerance."""
 
     index: list[int]
     shard: str

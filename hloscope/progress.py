@@ -1,4 +1,4 @@
-"""What is happening, with the elapsed time, while something takes long: a spinner on a terminal, a line in a notebook.
+"""Progress of long operations with the elapsed time: a spinner on a terminal, a line in a notebook.
 
 Nothing is shown anywhere else, and nothing is left of it afterwards.
 """

@@ -1,4 +1,4 @@
-"""The front door of Python: what a public function says, and how it fails.
+"""The wrapper of public functions: messages in Python's notation, and short tracebacks.
 
 Rooms below write options as the command line has them, `--mesh X=4`, and the command line prints them so; in Python
 the same message says `mesh={"X": 4}`. An error ends a short traceback: hloscope's own frames, and the exceptions that

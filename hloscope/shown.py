@@ -1,6 +1,6 @@
-"""What every result shares: it prints as the command line's report, in a notebook as Markdown, and is one line as repr.
+"""The base of all results: they print as the command's report, display in notebooks, and have a one-line repr.
 
-Reports are drawn by `hloscope.report`, which knows all results and stands above them: it is loaded when one is shown.
+Reports are rendered by `hloscope.report`, which is above all results in the import layers and loaded when one is shown.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _brief(value: object) -> str:
 
 
 class Shown(Fixed, Helpful):
-    """A result with a report."""
+    """Base class of results that have a report."""
 
     __slots__ = ()
 
@@ -138,19 +138,20 @@ class Shown(Fixed, Helpful):
         everything: bool = False,
         source: bool = True,
     ) -> str:
-        """The report, as the command prints it.
+        """Returns the report as the command prints it.
 
         Args:
-            format: `text`, `json`; `markdown`, `github`, `codequality`, `sarif`, `junit` or `html` where there is one;
-                of a graph `dot`, `graphml` and `svg`. Those of a timeline that are no text only `save` writes.
-            width: Columns of text.
-            colour: Whether text has ANSI colours.
-            group_by: Of an analysis: what its collectives are grouped by; by default where they are many.
-            everything: Of an analysis: list each collective and finding by itself.
-            source: Of a page (`html`): whether it holds lines of the user's code.
+            format: `text` or `json`; `markdown`, `github`, `codequality`, `sarif`, `junit` or `html` if the result has
+                it; for a graph also `dot`, `graphml` and `svg`. Binary formats of a timeline are only written by
+                `save`.
+            width: Width of text in columns.
+            colour: Whether text has ANSI colors.
+            group_by: For an analysis, what to group collectives by; by default they are grouped if there are many.
+            everything: For an analysis, whether to list each collective and finding individually.
+            source: For an HTML page, whether to include lines of user code.
 
         Raises:
-            NotationError: There is no such format of this result, or no such grouping.
+            NotationError: The result does not have this format, or the grouping does not exist.
         """
         columns = whole("width", width, least=1, example="width=100")
         shown: str = import_module("hloscope.report.formats").report_of(
@@ -160,28 +161,28 @@ class Shown(Fixed, Helpful):
 
     @front_door
     def save(self, path: str | PathLike[str], format: Format | None = None) -> tuple[str, ...]:
-        """Writes the report to a file, or into a folder where its format is one of several files.
+        """Writes the report to a file, or to a folder if its format consists of several files.
 
         Example:
             >>> hloscope.timeline("model:step", slice="v6e:2x4").save("step.json.gz", "trace")
 
         Args:
             path: The file or the folder.
-            format: As for `report`, or of a timeline `trace` (a file for Perfetto) or `xplane` (a folder for XProf); by
-                default what the file's name ends with, such as `.html` or `.svg`, and JSON for other names.
+            format: As for `report`, and for a timeline also `trace` (a file for Perfetto) or `xplane` (a folder for
+                XProf). By default derived from the file suffix, such as `.html` or `.svg`, and JSON for other names.
 
         Returns:
-            What is to be said of what was written, one sentence each.
+            Messages about what was written, one sentence each.
 
         Raises:
-            HloscopeError: There is no such format of this result, or it cannot be written there.
+            HloscopeError: The result does not have this format, or the path cannot be written.
         """
         file = named_path("path", path, example='path="report.html"')
         said: tuple[str, ...] = import_module("hloscope.report.formats").save(self, str(file), format)
         return said
 
     def to_dict(self) -> Mapping[str, Any]:
-        """The result as plain data, as `report("json")` prints it (its schema is in `hloscope/schemas/`)."""
+        """Returns the result as plain data, as `report("json")` prints it (schema in `hloscope/schemas/`)."""
         found: dict[str, Any] = import_module("hloscope.report.formats").document_of(self)
         return found
 

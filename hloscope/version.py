@@ -1,3 +1,3 @@
-"""The version, where every room may read it."""
+"""The version, readable from every package."""
 
 __version__ = "0.1.0"

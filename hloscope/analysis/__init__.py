@@ -1,1 +1,1 @@
-"""From a parsed HLO module to the facts about it. Knows no chip and imports no JAX."""
+"""From a parsed HLO module to the facts about it. Independent of chips; does not import JAX."""

@@ -1,4 +1,4 @@
-"""Where a value was made, behind everything that only hands it on, and what it depends on in the end."""
+"""The producers of values, traced through instructions that only pass them on, and what they ultimately depend on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often each computation runs per step, and inside which loops."""
+"""Executions of each computation per step, and the loops around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of one name that are shown beside each other, as two shardings of one function are."""
+"""Programs with the same name shown together, such as two shardings of one function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the opcodes of XLA say about communication, and entries about what is not supported."""
+"""The communication that XLA's opcodes stand for, and entries about unsupported ones."""
 
 from __future__ import annotations
 

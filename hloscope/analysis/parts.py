@@ -1,4 +1,4 @@
-"""Where in the user's model each collective is: its module, layers and pass, from names and from what it moves.
+"""The place of each collective in the user's model: module, layers and pass, from names and from the moved arrays.
 
 Modules have names on the name stack of an operation (Linen, `jax.named_scope`), on arguments (`params['mlp']['gate']`),
 or on both; which arguments a collective is about, the data flow says. Passes are told by JAX's name stack, and the

@@ -1,4 +1,4 @@
-"""Where the devices of a program lie when it spans several slices."""
+"""The placement of a program's devices if it spans several slices."""
 
 from __future__ import annotations
 

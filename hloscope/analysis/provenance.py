@@ -1,4 +1,4 @@
-"""Where a collective comes from: the line of the user's program, and who put it there."""
+"""The provenance of a collective: its line in the user's program, and who inserted it."""
 
 from __future__ import annotations
 

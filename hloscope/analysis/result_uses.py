@@ -1,4 +1,4 @@
-"""What becomes of a collective's result: only the device's own part of it is read, or only a narrower form.
+"""The uses of a collective's result: whether only the device's own shard of it is read, or only a narrower type.
 
 Which part is a device's own shows in offsets that each computes from its number: they are evaluated device by device.
 """

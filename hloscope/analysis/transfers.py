@@ -1,4 +1,4 @@
-"""What every spelling of a collective is read into, before any arithmetic."""
+"""The common form that every spelling of a collective is read into, before any arithmetic."""
 
 from __future__ import annotations
 

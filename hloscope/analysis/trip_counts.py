@@ -1,4 +1,4 @@
-"""How often a `while` runs its body: from what it carries from trip to trip, and from its condition."""
+"""Trip counts of `while` loops, from their carried values and conditions."""
 
 from __future__ import annotations
 

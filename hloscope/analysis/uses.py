@@ -1,4 +1,4 @@
-"""Who uses a value, behind everything that only hands it on: its readers, and all instructions that it reaches."""
+"""The users of a value, traced through instructions that only pass it on, and all instructions that it reaches."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Bound(StrEnum):
-    """How a count or a total relates to the truth."""
+    """Whether a count or a total is exact or a bound."""
 
     EXACT = "exact"
     AT_MOST = "at most"
@@ -37,7 +37,7 @@ _MARKS = {Bound.AT_LEAST: "≥", Bound.AT_MOST: "≤", Bound.UNKNOWN: "~", Bound
 
 
 class Kind(StrEnum):
-    """What a collective does, whatever it is printed as."""
+    """The kind of a collective, however it is spelled in HLO."""
 
     ALL_GATHER = "all-gather"
     ALL_REDUCE = "all-reduce"
@@ -57,7 +57,7 @@ REDUCTIONS = ("add", "maximum", "minimum", "multiply", "and", "or", "xor")
 
 
 class Origin(StrEnum):
-    """Who put a collective into the program."""
+    """Who inserted a collective into the program."""
 
     AUTHORED = "authored"
     INSERTED = "inserted"
@@ -66,7 +66,7 @@ class Origin(StrEnum):
 
 
 class Link(StrEnum):
-    """The network that carries a collective; both for one that crosses slices in several parts.
+    """The network that a collective crosses; both for one that crosses slices in several parts.
 
     Simulated CPU devices have no network: `ici` there is what would stay within one slice, so that a contract or a
     baseline means the same on them as on a slice.

@@ -1,4 +1,4 @@
-"""How many bytes a collective moves."""
+"""The bytes that a collective moves."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The use cases, as Python functions and as what the command line calls. Joins the stages and owns no logic."""
+"""The public functions and the functions behind the commands. Connects the stages and has no logic of its own."""

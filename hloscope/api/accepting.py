@@ -1,4 +1,4 @@
-"""`accept`: the baselines of a project's targets as they are now, or with the changes that somebody chooses."""
+"""`accept`: writes the baselines of a project's targets, with all changes or with selected ones."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from hloscope.units import plural
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """What became of one baseline.
+    """The result of accepting one target's baseline.
 
     Attributes:
-        name: The target's name, with its slice where it has several.
-        path: Its baseline file; None when it wants none or could not be analysed.
+        name: Name of the target, with its slice if it has several.
+        path: Its baseline file; None if it has none or could not be analyzed.
         state: `written`, `rewritten`, `rewritten in part`, `unchanged`, `rejected`, `not asked` or `wants no baseline`;
-            None when it could not be analysed.
-        error: Why it could not be analysed.
-        note: How many changes were accepted, and what of the baseline stays as it was for that; None where all were.
+            None if it could not be analyzed.
+        error: Why it could not be analyzed; None if it was.
+        note: How many changes were accepted, and what stays unchanged in the baseline; None if all were accepted.
     """
 
     name: str
@@ -45,14 +45,14 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed:
-    """A baseline that could be written.
+    """A proposed baseline.
 
     Attributes:
-        name: The target's name.
+        name: Name of the target.
         path: Its baseline file.
-        kept: What the file has; empty where there is none, or it cannot be read.
-        now: What the program is.
-        compared: The one beside the other; None where there is nothing to compare with.
+        kept: Contents of the existing file; empty if there is none or it cannot be read.
+        now: Baseline of the program as it is now.
+        compared: Comparison of the two; None if there is nothing to compare with.
     """
 
     name: str
@@ -63,11 +63,11 @@ class Proposed:
 
 
 class Answer(NamedTuple):
-    """What somebody says of a baseline with changes.
+    """The answer to a question about a changed baseline.
 
     Attributes:
-        accepted: The keys of the changes that are accepted.
-        ends: Whether no other baseline is asked about.
+        accepted: Keys of the accepted changes.
+        ends: Whether to stop asking about further baselines.
     """
 
     accepted: Collection[str]
@@ -88,20 +88,20 @@ def accept(
     timeout_s: float | None = None,
     in_ci: bool = False,
 ) -> tuple[Accepted, ...]:
-    """Writes the baselines of targets of the targets file as they are now.
+    """Writes the current baselines of targets in the targets file.
 
     Args:
-        names: The targets; all of them when none is named.
-        only: The changes to accept, as a failed check names them: `all-gather@fsdp`, `types`, `memory`; by default all.
-        beside: Whether the baseline of another compiler's version stays in the file.
-        config: The targets file; by default the nearest one, going upward from the current folder.
-        cached: False compiles everything, and keeps nothing.
-        jobs: Processes at once; by default as many as cores and memory allow.
-        timeout_s: Seconds that a target may take that names no limit of its own.
-        in_ci: Whether baselines are written where `CI` is set as well, where a check would then hold by itself.
+        names: Names of the targets; all if none is given.
+        only: The changes to accept, as named by a failed check: `all-gather@fsdp`, `types`, `memory`; by default all.
+        beside: Whether to keep the baselines of other compiler versions in the file.
+        config: The targets file; by default the nearest one in the current folder or its parents.
+        cached: Whether to use the compile cache. False recompiles everything and stores nothing.
+        jobs: Maximum number of parallel processes; by default as many as cores and memory allow.
+        timeout_s: Time limit in seconds for a target without its own limit.
+        in_ci: Whether to write baselines even if `CI` is set, where a later check would then pass trivially.
 
     Raises:
-        HloscopeError: There is no such target or change, a file cannot be written, or `CI` is set.
+        HloscopeError: A target or a change does not exist, a file cannot be written, or `CI` is set.
     """
     refuse_to_accept(in_ci=in_ci, fix="accept on your own machine, or give in_ci=True")
     wanted = given.texts("names", names, example='hloscope.accept("step")')
@@ -117,7 +117,7 @@ def accept(
 
 
 def refuse_to_accept(*, in_ci: bool, fix: str) -> None:
-    """Refuses to write baselines in continuous integration, unless that is meant.
+    """Refuses to write baselines in continuous integration, unless that is intended.
 
     Raises:
         HloscopeError: `CI` is set.
@@ -140,19 +140,19 @@ def accept_project(
     on_done: Callable[[Accepted], None] = lambda _: None,
     **how: Unpack[HowToRun],
 ) -> tuple[Accepted, ...]:
-    """Writes the baselines of targets as they are now.
+    """Writes the current baselines of targets.
 
     Args:
         project: The targets file.
-        names: The targets; all of them when empty.
-        only: The keys of the changes that are accepted; all when empty.
+        names: Names of the targets; all if empty.
+        only: Keys of the changes to accept; all if empty.
         beside: As for `accept`.
-        asks: Asked about each baseline that changes, when all targets are analysed.
-        on_done: Called with each baseline, as soon as it is written.
+        asks: Called for each changed baseline, after all targets are analyzed.
+        on_done: Called with each baseline as soon as it is written.
         **how: As for `run_jobs`.
 
     Raises:
-        HloscopeError: There is no such target or change, or a file cannot be written.
+        HloscopeError: A target or a change does not exist, or a file cannot be written.
     """
     jobs, known, proposals = jobs_of(project, names), dict[str, Accepted](), list[Proposed]()
 

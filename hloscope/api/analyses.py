@@ -1,4 +1,4 @@
-"""`analyze`, `analyze_text` and `analyze_all`: programs of every kind, as users give them in Python."""
+"""`analyze`, `analyze_text` and `analyze_all`: analysis of functions, HLO text and folders of dumps."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def analyze(
     only: str | None = None,
     **options: Unpack[TargetOptions],
 ) -> Analysis:
-    """Compiles a function for a TPU slice, which need not be attached, and reports what moves.
+    """Compiles a function for a TPU slice, which need not be attached, and reports what it moves.
 
-    What is not given here is taken from `@hloscope.target` and then from the function itself. A program that was
+    Options that are not given are taken from `@hloscope.target` and then from the function itself. A program that was
     compiled before is taken from the user's cache, unless `HLOSCOPE_CACHE=0` is set.
 
     Example:
@@ -52,25 +52,25 @@ def analyze(
     Args:
         target: A function (plain, jitted or shard_mapped; a partial, a method, a Flax NNX module, a factory), its name
             as `module:fn` or `file.py:fn`; what JAX returns: `jax.stages.Traced`, `Lowered` or `Compiled`, or
-            `jax.export.Exported`; or the path of a file of HLO, which may be compressed or serialized, or of a folder
-            that XLA dumped into, of which the largest module is taken.
+            `jax.export.Exported`; the path of an HLO file, which may be compressed or serialized; or the path of an XLA
+            dump folder, whose largest module is used.
         args: One entry per positional argument: a notation (`bf16[8@X,2048@Y]`), a pytree of notations,
             ShapeDtypeStructs or arrays, or a callable that returns one of these. The compiler chooses the sharding of
-            an array that has none; a notation without axes is replicated.
+            arrays without one; a notation without axes means replicated.
         select: Names of the rules to run; all when empty.
-        ignore: Names of rules not to run.
-        source_root: For HLO text: the folder in which files that it names may be read, for comments that accept
-            findings.
-        save_hlo: Of functions: the file that the compiled HLO is written to, whose lines the report names; one that
-            exists must hold HLO text.
-        only: Of a folder of dumps: the module of this name, number or file.
+        ignore: Names of rules to skip.
+        source_root: For HLO text, the folder below which source files that it names may be read, for comments that
+            accept findings.
+        save_hlo: For functions, a file to write the compiled HLO to, so that line numbers in the report refer to it. An
+            existing file must hold HLO text.
+        only: For a dump folder, the name, number or file of the module to analyze.
         {options}
 
     Returns:
-        The analysis; `to_dict()` gives plain data.
+        The analysis; `to_dict()` returns it as plain data.
 
     Raises:
-        HloscopeError: Bad input, or JAX or the compiler refuses the program.
+        HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
     target = meant(target)
     rules, described = _rules_and_facts(select, ignore, source_root, args, options)
@@ -116,25 +116,27 @@ def analyze_text(
     rule_options: Mapping[str, Any] | None = None,
     source_root: str | Path | None = None,
 ) -> Analysis:
-    """Reports what moves in the HLO text of a compiled program; needs no JAX.
+    """Reports what a compiled program moves, from its HLO text; does not need JAX.
 
     Example:
         >>> hloscope.analyze_text(compiled.as_text(), mesh={"X": 4, "Y": 2}, slice="v5e:2x4")
 
     Args:
-        text: What `compiled.as_text()` prints, or a dump of the final module. Of a text that is cut off, what is whole
-            is read, and its totals are marked "at least".
-        name: The file's name, for messages.
-        mesh: Axis name to size, major first; by default the names in the text, else raw groups are shown.
+        text: The output of `compiled.as_text()`, or a dump of the final module. A truncated text is read as far as it
+            is complete, and its totals are marked "at least".
+        name: File name used in messages.
+        mesh: Mapping of axis names to sizes, major first. By default the axis names in the text; without any, raw
+            device groups are shown.
         slice: The slice that the program is meant for.
-        dcn: For several slices: the mesh axes that cross DCN and how many slices each spans.
-        chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files.
-        kernel_costs: FLOPs and bytes of Pallas kernels by name.
+        dcn: For several slices, the mesh axes that cross DCN, mapped to the number of slices that each spans.
+        chip_overrides: Overrides of the chip's figures, as `name=value` or as TOML files.
+        kernel_costs: FLOPs and bytes of Pallas kernels, by name.
         select: Names of the rules to run; all when empty.
-        ignore: Names of rules not to run.
-        allow: What of the rules' findings is accepted and why, such as `all-gather@X: weights of FSDP`.
-        rule_options: Values of rules' options by `rule.option`.
-        source_root: The folder in which files that the text names may be read, for comments that accept findings.
+        ignore: Names of rules to skip.
+        allow: Findings to accept, each with a reason, such as `all-gather@X: weights of FSDP`.
+        rule_options: Values of rule options, by `rule.option`.
+        source_root: The folder below which source files named in the text may be read, for comments that accept
+            findings.
 
     Raises:
         HloParseError: The text is not HLO.
@@ -157,7 +159,7 @@ def analyze_text(
 
 
 class TextOptions(TypedDict, total=False):
-    """What can be said of compiled programs beside their text."""
+    """Options for compiled programs given as text."""
 
     mesh: Any
     slice: str | None
@@ -180,25 +182,26 @@ def analyze_all(
     source_root: str | Path | None = None,
     **options: Unpack[TextOptions],
 ) -> DumpedModules:
-    """Analyzes every module of a folder of XLA dumps, several at once, without reasons.
+    """Analyzes all modules in an XLA dump folder in parallel, without reasons.
 
     Example:
         >>> print(hloscope.analyze_all("dump/"))
 
     Args:
-        folder: The folder that `xla_dump_to` named.
-        jobs: Processes at once; by default as many as cores and memory allow.
-        memory: What all of them may take together, in bytes or as `4GiB`; by default half of what is free.
+        folder: The folder passed to `xla_dump_to`.
+        jobs: Maximum number of parallel processes; by default as many as cores and memory allow.
+        memory: Memory limit for all processes together, in bytes or such as `4GiB`; by default half of the free memory.
         select: Names of the rules to run; all when empty.
-        ignore: Names of rules not to run.
-        source_root: The folder in which files that the texts name may be read, for comments that accept findings.
+        ignore: Names of rules to skip.
+        source_root: The folder below which source files named in the texts may be read, for comments that accept
+            findings.
         {options}
 
     Returns:
-        Each module with its analysis, or why it has none, the largest first.
+        Each module with its analysis or error, largest module first.
 
     Raises:
-        HloscopeError: Bad input, or there is no module in the folder.
+        HloscopeError: The input is invalid, or the folder has no module.
     """
     rules, described = _rules_and_facts(select, ignore, source_root, None, options)
     path = given.path("folder", folder, example='hloscope.analyze_all("dump/")')

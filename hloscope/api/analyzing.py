@@ -1,6 +1,6 @@
 """The path of every analysis: target -> lowered -> compiled -> module -> analysis -> priced -> explained -> findings.
 
-`analyze_function` goes all of it, `analyze_hlo` from the module on; the public functions stand in `analyses`.
+`analyze_function` takes the whole path, `analyze_hlo` starts at the module; the public functions are in `analyses`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ KernelCosts = Mapping[str, tuple[float, float]] | str | Sequence[str]
 
 
 def analysis_of_text(text: Text, judging: RuleSelection = DEFAULT_SELECTION) -> Analysis:
-    """The analysis of a target that is compiled already.
+    """Analyzes a target that is already compiled.
 
     Raises:
         HloscopeError: As for `analyze_hlo`.
@@ -65,18 +65,18 @@ def analyze_function(
     judging: RuleSelection = DEFAULT_SELECTION,
     when_compiled: Callable[[Capture], None] = lambda _: None,
 ) -> Analysis:
-    """The analysis of a function.
+    """Analyzes a function.
 
     Args:
         target: The function or its name.
         facts: How to call and place it.
         stage: Called with what is happening, for a progress display.
-        store: Where compiles are kept, so that an unchanged program need not be compiled; None keeps none.
+        store: The compile cache; None for no cache.
         judging: Which rules run and what is accepted.
-        when_compiled: Called with what the compiler made, before it is analysed.
+        when_compiled: Called with the compiled program, before it is analyzed.
 
     Raises:
-        HloscopeError: Bad input, or JAX or the compiler refuses the program.
+        HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
     name = name_of(target)
     program, pending = captured_function(target, facts, stage=stage, store=store)
@@ -97,7 +97,7 @@ def captured_function(
     stage: Stage = lambda _: None,
     store: Store | None = None,
 ) -> tuple[Capture, Pending]:
-    """What the compiler makes of a function, and the compile itself.
+    """Compiles a function and returns the result with the compile itself.
 
     Args:
         target: The function or its name.
@@ -106,7 +106,7 @@ def captured_function(
         store: Where compiles are kept; None keeps none.
 
     Raises:
-        HloscopeError: Bad input, or JAX or the compiler refuses the program.
+        HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
     begun: list[Pending] = []
 
@@ -133,19 +133,19 @@ def subject_of(
     when_lowered: Callable[[Lowered], None] = lambda _: None,
     when_compiled: Callable[[Capture], None] = lambda _: None,
 ) -> Subject:
-    """A program as it is written, lowered, compiled and priced: what changes of it are held against.
+    """Lowers, compiles and prices a program as written, as the baseline for changes.
 
     Args:
         function: The user's function.
         facts: How to call and place it.
-        name: What the user named.
+        name: The target as the user named it.
         stage: Called with what is happening.
         store: Where compiles and figures are kept; None keeps none.
-        when_lowered: Called with what JAX made of it; may refuse it, before it is compiled.
-        when_compiled: Called with what the compiler made of it, before that is analysed.
+        when_lowered: Called with the lowered program before it is compiled; may reject it.
+        when_compiled: Called with the compiled program, before it is analyzed.
 
     Raises:
-        HloscopeError: Bad input, or JAX or the compiler refuses the program.
+        HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
     from hloscope.program.compiling import start_compile  # these import JAX, which takes its time
     from hloscope.program.lowering import lower
@@ -171,16 +171,16 @@ def subject_of(
 def analysis_of(
     program: Capture, name: str, judging: RuleSelection = DEFAULT_SELECTION, module: HloModule | None = None
 ) -> Analysis:
-    """The analysis of a compiled program.
+    """Analyzes a compiled program.
 
     Args:
         program: Its text, with what else is known of it.
-        name: What the user named.
+        name: The target as the user named it.
         judging: Which rules run and what is accepted, beside what the target says of itself.
         module: The parsed text, where it is parsed already.
 
     Raises:
-        NotationError: What the target accepts of the rules' findings cannot be read.
+        NotationError: An `allow` of the target cannot be parsed.
     """
     module = parse_module(program.compiled.text, name=f"{name} (compiled)") if module is None else module
     found = price_capture(program, module, target=name)
@@ -195,7 +195,7 @@ def analysis_of(
 
 
 def with_reasons(found: Analysis, module: HloModule, program: Capture) -> Analysis:
-    """The analysis of a compiled program with what is known of why each collective is there."""
+    """Returns the analysis of a compiled program with the reason for each collective, as far as known."""
     is_alone = program.is_text and program.compiled.shardy is None
     return unexplained(found) if is_alone else explained(found, module, program)
 
@@ -226,7 +226,7 @@ def with_function(
         store: Where compiles are kept: no compiler starts for a program that is there.
 
     Raises:
-        HloscopeError: Bad input.
+        HloscopeError: The input is invalid.
     """
     from hloscope.program.devices import check_seen, on_enough_devices
     from hloscope.program.handed_out import as_function
@@ -284,21 +284,22 @@ def analyze_hlo(
     guesses: bool = False,
     beside: Beside | None = None,
 ) -> Analysis:
-    """Says what moves in a compiled program's HLO text; needs no JAX.
+    """Analyzes a compiled program from its HLO text; does not need JAX.
 
     Args:
-        text: What `compiled.as_text()` prints, or a dump of the final module. Of a text that is cut off, what is whole
-            is read, and its totals are marked "at least".
-        name: The file's name, for messages.
-        mesh: Axis name to size, major first; by default the names in the text, else raw groups are shown.
+        text: The output of `compiled.as_text()`, or a dump of the final module. A truncated text is read as far as it
+            is complete, and its totals are marked "at least".
+        name: File name used in messages.
+        mesh: Mapping of axis names to sizes, major first. By default the axis names in the text; without any, raw
+            device groups are shown.
         slice: The slice that the program is meant for.
-        dcn: For several slices: the mesh axes that cross DCN and how many slices each spans.
-        chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files.
-        kernel_costs: FLOPs and bytes of Pallas kernels by name.
+        dcn: For several slices, the mesh axes that cross DCN, mapped to the number of slices that each spans.
+        chip_overrides: Overrides of the chip's figures, as `name=value` or as TOML files.
+        kernel_costs: FLOPs and bytes of Pallas kernels, by name.
         judging: Which rules run and what is accepted, as `hloscope.rules.selection.make_selection` makes it.
-        guesses: Whether axes without names get some, and a generation that nobody names is guessed; what is to be held
-            against a contract must not rest on either.
-        beside: What lies beside the text in its dump; None for text that is in none.
+        guesses: Whether to name unnamed axes and guess an unknown generation. A check against a contract must not rest
+            on either.
+        beside: The other files of the text's dump; None if it is not in a dump.
 
     Raises:
         HloParseError: The text is not HLO.
@@ -313,7 +314,7 @@ def analyze_hlo(
 def captured_text(
     text: str, facts: TargetFacts, *, name: str, guesses: bool, beside: Beside | None
 ) -> tuple[Capture, HloModule]:
-    """What is known of HLO text, and the parsed text.
+    """Returns what is known about HLO text, and the parsed text.
 
     Args:
         text: The text.

@@ -1,4 +1,4 @@
-"""`check` and `accept`: every target of a project against its contract and its baseline."""
+"""`check`: every target of a project is checked against its contract and its baseline."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def check(
     changes: str = "increase",
     **options: Unpack[TargetOptions],
 ) -> CheckReport:
-    """Holds programs against what is expected of them.
+    """Checks programs against contracts, baselines and rules.
 
-    Without targets, or with names of the targets file, these are checked as `hloscope check` does. Everything else is a
-    program, which is held against a contract, a baseline file and what rules find, as far as these are given.
+    Without arguments, or with names from the targets file, it checks these targets like `hloscope check`. Anything else
+    is a program, which is checked against whichever of `contract`, `baseline` and `fail_on` are given.
 
     Example:
         >>> assert hloscope.check().passed
@@ -65,27 +65,28 @@ def check(
         >>> assert report.passed, report
 
     Args:
-        targets: Names in the targets file; or programs as for `analyze`, or what that found, itself or as JSON.
-        args: Of programs: one entry per positional argument of each, as for `analyze`.
-        contract: Of programs: what is expected, as text or made by `hloscope.contracts.building`.
-        baseline: Of programs: a baseline file that it has to agree with.
-        fail_on: Of programs: the least severity of what rules find that fails it: `note`, `warning` or `error`.
-        config: The targets file; by default the nearest one, going upward from the current folder.
-        cached: Of names: False compiles everything, and keeps nothing.
-        jobs: Of names: processes at once; by default as many as cores and memory allow.
-        executor: Where compiles run, as for `suggest`; of names, which are checked in processes of their own, only
-            `dask://HOST:PORT`. By default in processes of this machine.
-        shard: Of names: the part of them that is checked, `1/4` to `4/4`; `merge_reports` joins the reports.
-        strict: Whether what loosens the check fails it: a baseline file that is missing or belongs to no target, an
-            `allow` that matches nothing. By default where `CI` is set.
-        changes: Which changes of baselines fail: `increase` for those that are worse or lose something, or `any`.
+        targets: Names in the targets file; or programs, as for `analyze`, or their analyses, as objects or JSON
+            reports.
+        args: For programs, one entry per positional argument of each, as for `analyze`.
+        contract: For programs, the contract, as text or built with `hloscope.contracts`.
+        baseline: For programs, the baseline file to compare with.
+        fail_on: For programs, the minimum severity of findings that fails the check: `note`, `warning` or `error`.
+        config: The targets file; by default the nearest one in the current folder or its parents.
+        cached: For names, whether to use the compile cache. False recompiles everything and stores nothing.
+        jobs: For names, the maximum number of parallel processes; by default as many as cores and memory allow.
+        executor: Where compiles run, as for `suggest`; for names, which are checked in separate processes, only
+            `dask://HOST:PORT`. By default, processes on this machine.
+        shard: For names, the part of the targets to check, such as `1/4` to `4/4`; `merge_reports` merges the reports.
+        strict: Whether to fail on anything that weakens the check: a baseline file that is missing or belongs to no
+            target, or an `allow` that matches nothing. By default True if `CI` is set.
+        changes: Which changes from a baseline fail: `increase` for those that are worse or lose something, or `any`.
         {options}
 
     Returns:
-        A report; `passed` says whether every target is as expected.
+        The report; `passed` says whether every target is as expected.
 
     Raises:
-        HloscopeError: There is no such target, something is written wrongly, or nothing is expected of a program.
+        HloscopeError: A target does not exist, an argument is invalid, or a program has nothing to be checked against.
     """
     targets = tuple(target if isinstance(target, Analysis) else meant(target) for target in targets)
     names = tuple(target for target in targets if isinstance(target, str) and _is_name(target))
@@ -214,10 +215,10 @@ def _of_project(
 
 
 def opened_project(config: Path | None) -> ProjectConfig:
-    """The targets file, its plug-ins loaded.
+    """Opens the targets file and loads its plug-ins.
 
     Raises:
-        HloscopeError: There is none, it is written wrongly, or a plug-in cannot be loaded.
+        HloscopeError: The file does not exist or is invalid, or a plug-in cannot be loaded.
     """
     project = find_project(Path.cwd(), named=config)
     load_plugins(*project.plugins.names, root=project.root, where=project.plugins.place)
@@ -233,14 +234,14 @@ def report_of_project(
     shard: Shard | None = None,
     strict: bool | None = None,
 ) -> CheckReport:
-    """The report of a project's checks, with what loosens them.
+    """Returns the report of a project's checks, with findings on what weakens them.
 
     Args:
         project: The targets file.
-        checks: What became of its targets.
-        names: Those that were asked for; all of them when empty.
+        checks: The checks of its targets.
+        names: Names of the requested targets; all if empty.
         shard: The part of them that was checked; None for all.
-        strict: Whether what loosens the check fails it; None where this runs in continuous integration.
+        strict: Whether anything that weakens the check fails it; None to decide by whether `CI` is set.
     """
     whole = not names and shard is None
     unused = unused_baselines(project) if whole else ()
@@ -261,7 +262,7 @@ def _is_name(target: str) -> bool:
 
 
 def _analysis_of(target: Target, args: Any, options: Any) -> Analysis:
-    """A program that is analysed, or was: its report in JSON holds all that is known of it."""
+    """A program that is analyzed, or was: its report in JSON holds all that is known of it."""
     if isinstance(target, Analysis):
         return target
     if isinstance(target, str | Path) and Path(target).suffix == ".json":
@@ -279,18 +280,18 @@ def check_project(
     on_done: Callable[[Checked], None] = lambda _: None,
     **how: Unpack[HowToRun],
 ) -> tuple[Checked, ...]:
-    """Holds targets against what is expected of them.
+    """Checks targets against their contracts, baselines and rules.
 
     Args:
         project: The targets file.
-        names: The targets; all of them when empty.
+        names: Names of the targets; all if empty.
         shard: The part of them that is checked; None for all.
-        changes: Which changes of baselines fail: `increase`, or `any`, also one after which less moves.
+        changes: Which changes from a baseline fail: `increase`, or `any`, including those after which less moves.
         on_done: Called with each target, as soon as it is checked.
         **how: As for `run_jobs`.
 
     Raises:
-        HloscopeError: There is no such target, or a contract is written wrongly.
+        HloscopeError: A target does not exist, or a contract is invalid.
     """
     jobs = jobs_of_part(project, names, shard)
     contracts = contracts_of(jobs)
@@ -320,7 +321,7 @@ def contracts_of(jobs: Sequence[Job]) -> dict[str, Contract | None]:
     """The contract of each target by its name; mistakes are reported before anything is compiled.
 
     Raises:
-        HloscopeError: What is expected of a target, or accepted, is written wrongly.
+        HloscopeError: A contract or an `allow` of a target is invalid.
     """
     contracts: dict[str, Contract | None] = {}
     mistakes: list[HloscopeError] = []

@@ -1,4 +1,4 @@
-"""`compare`: a profile that `jax.profiler` took on a TPU, beside what is predicted of its programs."""
+"""`compare`: a TPU profile from `jax.profiler`, compared with the predictions for its programs."""
 
 from __future__ import annotations
 
@@ -62,18 +62,19 @@ def compare(
         >>> found.programs[0].step.median_us, found.programs[0].step.predicted_us
 
     Args:
-        target: As for `analyze`; without one the programs that the profile itself holds are priced.
+        target: As for `analyze`; by default the programs stored in the profile.
         args: One entry per positional argument, as for `analyze`.
-        profile: The folder that `jax.profiler.start_trace` was given, a run's folder in it, or an `xplane.pb`.
-        only: Of the profile's programs only those of this name, such as `jit_step`.
-        save: A file for the figures of the chip that the profile settles, for `chip_overrides`.
+        profile: The folder passed to `jax.profiler.start_trace`, the folder of a run in it, or an `xplane.pb` file.
+        only: Restricts the profile's programs to those with this name, such as `jit_step`.
+        save: A file to write the chip's figures calibrated from the profile to, for use with `chip_overrides`.
         {options}
 
     Returns:
-        What was measured and predicted; it prints as the report, and `to_dict()` gives plain data.
+        Measured and predicted times; prints as the report, and `to_dict()` returns it as plain data.
 
     Raises:
-        HloscopeError: Bad input; the profile is none of a TPU, or is of another program than the target.
+        HloscopeError: The input is invalid, the profile is not from a TPU, or it belongs to another program than the
+            target.
     """
     folder = given.path("profile", profile, example='profile="/tmp/trace"') or Path()
     name = None if only is None else given.text("only", only, example='only="jit_step"')
@@ -100,10 +101,10 @@ def _compared(
 
 
 def opened(path: Path) -> Profile:
-    """A profile of a TPU.
+    """Opens a profile of a TPU.
 
     Raises:
-        ProfileError: There is none, or it is none of a TPU.
+        ProfileError: There is no profile, or it is not from a TPU.
     """
     files, notes = profile_files(path)
     found = read_profile(str(path), ((str(file), unpacked(file)) for file in files))
@@ -111,10 +112,10 @@ def opened(path: Path) -> Profile:
 
 
 def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> CompareDocument:
-    """A profile beside the predictions of the programs that it holds itself.
+    """Compares a profile with the predictions for the programs stored in it.
 
     Raises:
-        HloscopeError: The profile cannot be read, or what is said of it does not fit.
+        HloscopeError: The profile cannot be read, or the options do not fit it.
     """
     profile = opened(path)
     chip = chip_of(profile)
@@ -144,10 +145,10 @@ def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> C
 
 
 def compare_text(text: str, path: Path, facts: TargetFacts, *, name: str, only: str | None = None) -> CompareDocument:
-    """A profile beside the prediction of HLO text.
+    """Compares a profile with the prediction for HLO text.
 
     Raises:
-        HloscopeError: The profile or the text cannot be read, or they are of different programs.
+        HloscopeError: The profile or the text cannot be read, or they belong to different programs.
     """
     profile, module = opened(path), parse_module(text, name=name)
     chip = chip_of(profile)
@@ -167,10 +168,10 @@ def compare_function(
     stage: Stage = lambda _: None,
     store: Store | None = None,
 ) -> CompareDocument:
-    """A profile beside the prediction of a function, which is compiled for the slice that the profile was taken on.
+    """Compares a profile with the prediction for a function, which is compiled for the profiled slice.
 
     Raises:
-        HloscopeError: Bad input, or the profile is of another program.
+        HloscopeError: The input is invalid, or the profile belongs to another program.
     """
     profile = opened(path)
     chip = chip_of(profile)
@@ -192,10 +193,10 @@ def compare_function(
 
 
 def chip_of(profile: Profile) -> Chip:
-    """The generation that a profile was taken on.
+    """Returns the chip generation that a profile was taken on.
 
     Raises:
-        ProfileError: It names none that is known, or several.
+        ProfileError: The profile names no known generation, or several.
     """
     kinds = sorted({device.kind for device in profile.devices})
     try:

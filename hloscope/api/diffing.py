@@ -1,4 +1,4 @@
-"""`diff`: what one program moves and another does not, whatever the two are given as."""
+"""`diff`: compares what two programs move, given in any form."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from hloscope.report.diffs import DiffDocument, TwoTotals, listed, with_sides
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two programs.
+    """One of the two compared programs.
 
     Attributes:
-        name: What the user called it.
-        baseline: What it moves and takes.
-        analysis: All that is known of it; None where that is its baseline.
+        name: Name as given by the user.
+        baseline: Its communication, memory and time, as a baseline.
+        analysis: Its analysis; None if only its baseline is known.
         root: The folder of its project; None for files.
     """
 
@@ -60,14 +60,14 @@ class Side:
 
     @property
     def step_us(self) -> float | None:
-        """The predicted time of a step; None when it is not known."""
+        """Predicted step time in microseconds; None if unknown."""
         if self.analysis is not None and self.analysis.time is not None:
             return self.analysis.time.step_us
         return None if self.baseline.step is None else self.baseline.step.step_us
 
     @property
     def step_bound(self) -> Bound | None:
-        """How that relates to the truth; None when it is not known."""
+        """Whether that is exact or a bound; None if unknown."""
         return None if self.analysis is None or self.analysis.time is None else self.analysis.time.bound
 
 
@@ -93,18 +93,18 @@ def diff(
         >>> hloscope.diff("model.py:step", base="main").same
 
     Args:
-        old: The program before: as for `analyze`, or what that found; the path of a report in JSON or of a baseline; a
-            name in the targets file.
+        old: The program before: as for `analyze`, or an analysis; the path of a JSON report or a baseline; or a name in
+            the targets file.
         new: The program after; None with `base`.
-        args: Of functions: one entry per positional argument of each, as for `analyze`.
-        base: A git revision, in which `old` is the program before; as it is now it is the one after.
-        equivalent: Whether spellings that the compiler may exchange are the same.
-        config: The targets file; by default the nearest one, going upward from the current folder.
-        cached: False compiles names anew, and keeps nothing.
+        args: For functions, one entry per positional argument of each, as for `analyze`.
+        base: A git revision: `old` in that revision is the program before, and `old` in the working tree the one after.
+        equivalent: Whether spellings that the compiler may exchange count as the same.
+        config: The targets file; by default the nearest one in the current folder or its parents.
+        cached: Whether to use the compile cache for names. False recompiles them and stores nothing.
         {options}
 
     Raises:
-        HloscopeError: Bad input, or JAX or the compiler refuses one of the programs.
+        HloscopeError: The input is invalid, or JAX or the compiler rejects one of the programs.
     """
     old = old if isinstance(old, Analysis) else meant(old, "old")
     new = new if new is None or isinstance(new, Analysis) else meant(new, "new")
@@ -190,7 +190,7 @@ def sides_of(
         timeout_s: As for `run_jobs`.
 
     Raises:
-        HloscopeError: Bad input, or one of them cannot be analysed.
+        HloscopeError: The input is invalid, or one of them cannot be analyzed.
     """
     if base is not None:
         return _at_two_times(programs[0], base, written, config, cached=cached, timeout_s=timeout_s)
@@ -255,7 +255,7 @@ def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
 
     Args:
         path: The file.
-        name: What the user called it.
+        name: Name as given by the user.
         target: The mesh and the slice of HLO text.
 
     Raises:

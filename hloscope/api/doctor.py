@@ -1,4 +1,4 @@
-"""`doctor`: what hloscope finds of the machine that it runs on, and what of it works."""
+"""`doctor`: checks of the machine and the installation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from hloscope.version import __version__
 
 @front_door
 def doctor() -> Checkups:
-    """Checks versions, JAX's private parts, the TPU compiler, the cache and the workers; compiles a small program."""
+    """Checks versions, the private parts of JAX in use, the TPU compiler, the cache and the workers.
+
+    It compiles a small program.
+    """
     versions = (f"hloscope {__version__}", f"Python {platform.python_version()}", *map(_version, ("jax", "jaxlib")))
     return Checkups(
         (

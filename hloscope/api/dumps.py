@@ -1,4 +1,4 @@
-"""Folders that XLA dumped into: one module in full, with reasons, or all of them in processes side by side."""
+"""Analysis of XLA dump folders: one module in full, with reasons, or all modules in parallel processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SHARE_OF_FREE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HowToAnalyze:
-    """What the user says of all modules.
+    """Options that apply to all modules.
 
     Attributes:
         judging: Which rules run and what is accepted.
@@ -55,16 +55,16 @@ class HowToAnalyze:
 
 
 def analyze_dumped(module: DumpedModule, how: HowToAnalyze, *, with_reasons: bool = True) -> Analysis:
-    """One module of a dump, with what lies beside it.
+    """Analyzes one module of a dump, using the other files of the dump.
 
     Args:
         module: The module.
         how: What the user says of it.
-        with_reasons: Whether Shardy is asked why its collectives are there, as far as the dump holds what it is asked;
-            that takes a process with JAX.
+        with_reasons: Whether to find out with Shardy why its collectives are there, as far as the dump allows; this
+            starts a process with JAX.
 
     Raises:
-        HloscopeError: The module cannot be read, or what is said of it does not fit.
+        HloscopeError: The module cannot be read, or the options do not fit it.
     """
     beside = facts_beside(module, on_the_way=with_reasons)
     if with_reasons:
@@ -104,16 +104,16 @@ def _propagated(text: str, seen_by: str, notes: list[str]) -> ShardyModule | Non
 def analyze_all(
     dump: Dump, how: HowToAnalyze, *, workers: int | None = None, memory_bytes: int | None = None
 ) -> Iterator[DumpedResult]:
-    """Analyses every module of a dump, the largest first, without reasons; each is there as soon as it is done.
+    """Analyzes every module of a dump, largest first, without reasons; yields each as soon as it is done.
 
-    A module that cannot be read, or whose process dies, stops no other. Modules wait while those that run are reckoned
-    to take all the memory there is for them.
+    A module that cannot be read, or whose process dies, does not stop the others. Modules wait while the running ones
+    are estimated to take all of the memory allowed.
 
     Args:
         dump: The dump.
         how: What the user says of the modules.
-        workers: Processes at once; by default as many as cores and memory allow.
-        memory_bytes: What all processes may take together; by default half of what is free.
+        workers: Maximum number of parallel processes; by default as many as cores and memory allow.
+        memory_bytes: Memory limit for all processes together; by default half of the free memory.
     """
     bound = memory_bytes or free_bytes() // _SHARE_OF_FREE or 2 * _PROCESS_BYTES
     most = max(1, min(workers or core_count(), len(dump.modules), bound // _PROCESS_BYTES))
@@ -128,7 +128,7 @@ def analyze_all(
 
 
 def needed_bytes(module: DumpedModule) -> int:
-    """The memory that a module's analysis is reckoned to take, its process included."""
+    """The estimated memory of a module's analysis, including its process."""
     size, name = module.size_bytes or 0, module.path.name
     text = size * (_UNPACKED if is_compressed(name) else 1)
     return _PROCESS_BYTES + text * _BYTES_PER_BYTE + (_PROTO_PROCESS_BYTES if is_proto(name) else 0)

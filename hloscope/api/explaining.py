@@ -1,4 +1,4 @@
-"""`explain`: why collectives are there, and what became of changes that were tried against them."""
+"""`explain`: why collectives are there, and which changes help against them."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _ALL = "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trying:
-    """Whether changes are tried.
+    """Whether to try changes, and for how long.
 
     Attributes:
-        wanted: False never tries.
-        seconds: What all trials may take together; None tries little, and only what compiles quickly.
+        wanted: False never tries any.
+        seconds: Time limit for all trials; None tries a few, and only programs that compile quickly.
     """
 
     wanted: bool = True
@@ -62,32 +62,32 @@ def explain(
 ) -> Explanations:
     """Explains why collectives are there: which array, line and shardings cause them, and what would help.
 
-    Changes of shardings are compiled and priced before they are advised.
+    Sharding changes are compiled and priced before they are recommended.
 
     Example:
         >>> print(hloscope.explain(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2}))
         >>> hloscope.explain("model.py:step", collective="all-gather.8", try_s=300)[0].trials
 
     Args:
-        target: As for `analyze`; or what that found: then nothing is compiled, and no change is tried.
+        target: As for `analyze`; or an analysis, in which case nothing is compiled and no change is tried.
         args: One entry per positional argument, as for `analyze`.
-        collective: Which to explain: the name of one, such as `all-gather.8`; the number in front of its row in the
-            report, where `found.collectives[0]` is 1; one of `found.collectives`; a selector such as
-            `all-gather@fsdp`, as `found[…]` takes it, for all that it speaks of; or `all`. A name goes before a
-            selector. By default changes are tried against the one that moves most.
-        try_s: Seconds, or a span such as `5m`, for which changes are compiled; by default few, and of programs that
-            compile quickly.
-        trials: False compiles no changes.
-        slice: The slice that it is compiled for.
-        timeout_s: Seconds that a compile may take.
-        source_root: For HLO text: the folder in which files that it names may be read.
+        collective: Which to explain: the name of one, such as `all-gather.8`; its number in the report, where
+            `found.collectives[0]` is 1; an element of `found.collectives`; a selector such as `all-gather@fsdp`, as in
+            `found[…]`, for all that it matches; or `all`. A name takes precedence over a selector. By default all are
+            explained, and changes are tried against the one that moves the most bytes.
+        try_s: Time limit for trying changes, in seconds or such as `5m`. By default only a few are tried, and only for
+            programs that compile quickly.
+        trials: Whether to try changes at all.
+        slice: The slice to compile for.
+        timeout_s: Time limit for each compile, in seconds.
+        source_root: For HLO text, the folder below which source files that it names may be read.
         {options}
 
     Returns:
-        The explanations, most bytes per step first.
+        The explanations, sorted by bytes per step, largest first.
 
     Raises:
-        HloscopeError: Bad input, there is no such collective, or JAX or the compiler refuses the program.
+        HloscopeError: The input is invalid, there is no such collective, or JAX or the compiler rejects the program.
     """
     span = None if try_s is None else given.seconds("try_s", try_s, example='try_s=300, or try_s="5m"')
     if span is not None and (not trials or not span):
@@ -157,16 +157,16 @@ def explain_function(
         target: The function or its name.
         facts: How to call and place it.
         named: One collective, as for `explain`; None for all.
-        everything: Whether all are shown in full; else the first one.
+        everything: Whether all are shown in full, or only the first one.
         sources: The files of the user's code that may be read.
         trying: Whether to try changes, and for how long.
         stage: Called with what is happening, for a progress display.
         store: Where compiles and trials are kept; None keeps none.
-        when_compiled: Called with what the compiler made, before it is analysed.
-        when_explained: Called with the first explanation, as far as it is known before changes are tried.
+        when_compiled: Called with the compiled program, before it is analyzed.
+        when_explained: Called with the first explanation, before changes are tried.
 
     Raises:
-        HloscopeError: Bad input, there is no such collective, or JAX or the compiler refuses the program.
+        HloscopeError: The input is invalid, there is no such collective, or JAX or the compiler rejects the program.
     """
     name = name_of(target)
 

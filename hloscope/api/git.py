@@ -1,4 +1,4 @@
-"""What git says of the repository that a project is in."""
+"""Queries to git about the repository of a project."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hloscope.errors import HloscopeError
 
 
 def commit_of(folder: Path) -> str | None:
-    """The commit that is checked out around a folder; None where there is none, or nobody can tell."""
+    """Returns the commit checked out in a folder's repository; None if there is none or it is unknown."""
     try:
         return git("rev-parse", "HEAD", cwd=folder).decode().strip()
     except HloscopeError:
@@ -25,7 +25,7 @@ def git(
     fix: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> bytes:
-    """What a git command prints.
+    """Returns the output of a git command.
 
     Args:
         arguments: The command.

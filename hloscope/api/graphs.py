@@ -28,7 +28,7 @@ def program_graph(
     hops: int | None = None,
     **options: Unpack[TargetOptions],
 ) -> ProgramGraph:
-    """Shows a compiled program as a graph: what needs what, how long it takes, and what is on the critical path.
+    """Returns a compiled program as a dependency graph with times and the critical path.
 
     Example:
         >>> graph = hloscope.program_graph("model:step", around="all-gather.8", hops=2, slice="v6e:2x4")
@@ -37,13 +37,13 @@ def program_graph(
     Args:
         target: As for `analyze`.
         args: One entry per positional argument, as for `analyze`.
-        computation: One HLO computation; by default all that run in a step, but not what stays inside fusions.
-        around: An instruction's name: only what is near it.
-        hops: How many edges away from there; 3 by default.
+        computation: An HLO computation; by default all that run in a step, without the insides of fusions.
+        around: An instruction's name; only its neighborhood is included.
+        hops: Size of that neighborhood, in edges; 3 by default.
         {options}
 
     Raises:
-        HloscopeError: As for `analyze`, and where there is no such computation or instruction.
+        HloscopeError: As for `analyze`, or the computation or instruction does not exist.
     """
     wanted = part_of_graph(computation, around, hops)
     return graph_of(analyze(target, args, **options), wanted)
@@ -67,14 +67,14 @@ def part_of_graph(computation: str | None, around: str | None, hops: int | None)
 
 
 def graph_of(found: Analysis, wanted: Wanted) -> ProgramGraph:
-    """The graph of a program that was analysed in this process.
+    """Returns the graph of a program that was analyzed in this process.
 
     Args:
         found: Its analysis.
         wanted: The part that is asked for.
 
     Raises:
-        HloscopeError: It was not, or there is no such computation or instruction.
+        HloscopeError: The program was not analyzed in this process, or the computation or instruction does not exist.
     """
     evidence = found.evidence
     return graph_of_part(evidence.program, evidence.module(), found, wanted)

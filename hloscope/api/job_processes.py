@@ -1,4 +1,4 @@
-"""Running jobs side by side, in processes of their own, so that a target that hangs or dies stops no other."""
+"""Runs jobs in parallel processes, so that a target that hangs or dies does not stop the others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _Kind = tuple[Path, bool, Checkout | None, tuple[str, ...]]
 
 
 class HowToRun(TypedDict, total=False):
-    """How jobs are run, as `run_jobs` says."""
+    """How to run jobs; see `run_jobs`."""
 
     cached: bool
     workers: int | None
@@ -52,18 +52,18 @@ def run_jobs(
     executor: str | None = None,
     on_done: Callable[[Outcome], None] = lambda _: None,
 ) -> tuple[Outcome, ...]:
-    """Analyses targets, in processes of their own where they are compiled; one that fails stops no other.
+    """Analyzes targets, in separate processes if they are compiled; one that fails does not stop the others.
 
-    Jobs of one folder use a process one after the other, those of one module the same one as far as possible, so that
+    Jobs of one folder share a process one after the other; jobs of one module use the same process if possible, so that
     it is imported once.
 
     Args:
-        jobs: What to analyse.
-        cached: Whether compiles are kept and taken from the cache.
-        workers: Processes at once; by default as many as cores and free memory allow.
-        timeout_s: Seconds that a target may take that names no limit of its own: import, tracing and compile together.
+        jobs: The jobs.
+        cached: Whether to use the compile cache.
+        workers: Maximum number of parallel processes; by default as many as cores and free memory allow.
+        timeout_s: Time limit in seconds for a target without its own limit: import, tracing and compile together.
         executor: Where compiles run, as `dask://HOST:PORT`; None for this machine.
-        on_done: Called with what became of each job, as soon as it is done.
+        on_done: Called with each outcome as soon as the job is done.
 
     Returns:
         The outcomes, in the order of the jobs.

@@ -1,4 +1,4 @@
-"""The jobs of a project, one for each target and slice, and how one is done."""
+"""The jobs of a project, one for each target and slice."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from hloscope.units import plural
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkout:
-    """An older state of a repository, unpacked beside the working tree.
+    """An older state of a repository, extracted to its own folder.
 
     Attributes:
-        revision: What the user called it.
-        folder: Where it is unpacked.
+        revision: The revision as the user named it.
+        folder: The folder it is extracted to.
         working_tree: The repository as it is now.
     """
 
@@ -34,7 +34,7 @@ class Checkout:
     working_tree: Path
 
     def here(self, path: Path) -> Path | None:
-        """Where the unpacked state has a file of the working tree; None when it has no such file."""
+        """Returns the path of a working tree's file in this checkout; None if it has no such file."""
         if not path.is_relative_to(self.working_tree) or path.is_relative_to(self.folder):
             return None
         there = self.folder / path.relative_to(self.working_tree)
@@ -46,14 +46,14 @@ class Job:
     """One target for one slice.
 
     Attributes:
-        name: The target's name, with its slice where it has several.
-        target: What the project says of it.
+        name: Name of the target, with its slice if it has several.
+        target: The target's entry in the targets file.
         slice: The slice; None for the target's own.
         root: The project's folder.
-        baseline: Its baseline file, which need not exist; None when it wants none.
-        config: The targets file, which names plug-ins; None for the nearest one from the root, if there is one.
-        checkout: The older state of the repository that it is of; None for the working tree.
-        keeps_program: Whether the compiled program is wanted beside its analysis.
+        baseline: Its baseline file, which may not exist; None if it has none.
+        config: The targets file, which names plug-ins; None for the one nearest to the root, if any.
+        checkout: The older state of the repository to use; None for the working tree.
+        keeps_program: Whether to return the compiled program with its analysis.
     """
 
     name: str
@@ -68,16 +68,17 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a job: an analysis or an error.
+    """The outcome of a job: an analysis or an error.
 
     Attributes:
         job: The job.
-        analysis: What was found; None when it could not be analysed.
-        error: Why not.
-        alone: Whether it has to be run again in a process of its own, because of what another target did to this one.
-        seconds: How long it took.
-        compile_from: Where its compile is from: `cache`, `shared cache` or `compiler`; None where it needed none.
-        evidence: What the analysis was made of, where the job keeps that.
+        analysis: The analysis; None if it failed.
+        error: The error; None if the job succeeded.
+        alone: Whether to run it again in a separate process, because another target changed the state of this one.
+        seconds: Duration of the job.
+        compile_from: Source of the compiled program: `cache`, `shared cache` or `compiler`; None if nothing was
+            compiled.
+        evidence: The compiled program behind the analysis, if the job keeps it.
     """
 
     job: Job
@@ -90,10 +91,10 @@ class Outcome:
 
 
 def jobs_of(project: ProjectConfig, names: Sequence[str]) -> tuple[Job, ...]:
-    """The jobs of a project's targets, or of those named, `NAME@SLICE` for one slice of several.
+    """Returns the jobs of a project's targets, or of the named ones; `NAME@SLICE` selects one slice of several.
 
     Raises:
-        ConfigError: There is no target of such a name, or two have one name or one baseline file.
+        ConfigError: A target does not exist, or two targets share a name or a baseline file.
     """
     jobs: list[Job] = []
     known = {target.name for target in project.targets}

@@ -1,4 +1,4 @@
-"""`measure`: a program is run and profiled here, and its profile is compared, in one go."""
+"""`measure`: runs a program under the profiler and compares its profile with the prediction."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ def measure(
     Args:
         target: A function that another process can import, or its name: `module:fn`, `file.py:fn`.
         args: One entry per positional argument, as for `analyze`.
-        on: `tpu` for what is attached; `cpu` for simulated devices, without a prediction.
-        runs: Runs that are profiled.
-        save: A folder for the profile; by default it is not kept.
+        on: Where to run: `tpu` for attached TPUs; `cpu` for simulated devices, without a prediction.
+        runs: Number of profiled runs.
+        save: Folder to save the profile in; by default it is discarded.
         {options}
 
     Returns:
-        What was measured and predicted; it prints as the report, and `to_dict()` gives plain data.
+        Measured and predicted times; prints as the report, and `to_dict()` returns it as plain data.
 
     Raises:
-        HloscopeError: Bad input; no TPU is attached; JAX refuses the program.
+        HloscopeError: The input is invalid, no TPU is attached, or JAX rejects the program.
     """
     target = meant(target)
     if not isinstance(on, str) or on not in _PLATFORMS:
@@ -94,14 +94,14 @@ def measure_function(
     Args:
         target: `module:fn` or `file.py:fn`.
         facts: How to call it.
-        on: `tpu` for what is attached; `cpu` for simulated devices, without a prediction.
-        runs: Runs that are profiled.
-        folder: Where the profile is kept; None keeps none.
+        on: Where to run: `tpu` for attached TPUs; `cpu` for simulated devices, without a prediction.
+        runs: Number of profiled runs.
+        folder: Folder to save the profile in; None to discard it.
         stage: Called with what is happening.
         store: Where compiles are kept.
 
     Raises:
-        HloscopeError: Bad input; no TPU is attached; JAX refuses the program.
+        HloscopeError: The input is invalid, no TPU is attached, or JAX rejects the program.
     """
     if on == "tpu" and attached_platform() != "tpu":
         raise ProfileError(

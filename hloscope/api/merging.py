@@ -1,4 +1,4 @@
-"""`merge_reports`: one report of the shards of a check, as one run of the whole check would have made it."""
+"""`merge_reports`: merges the reports of a sharded check into that of the whole check."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ def merge_reports(
 ) -> CheckReport:
     """Merges the reports of a sharded check.
 
-    What the shards found of each program is held against the contracts and the baselines that lie here, so that nothing
-    but what was compiled is taken from the reports, and a target that is in none of them is one that could not run.
+    The analyses in the reports are checked against the contracts and baselines in this checkout: only compiled programs
+    are taken from the reports. A target that is in none of the reports counts as one that could not run.
 
     Example:
         >>> assert hloscope.merge_reports(*Path("reports").glob("*.json")).passed
 
     Args:
-        files: What `check(shard="1/4")` and each other shard found, as JSON.
-        config: The targets file; by default the nearest one, going upward from the current folder.
+        files: The JSON reports of `check(shard="1/4")` and of every other shard.
+        config: The targets file; by default the nearest one in the current folder or its parents.
         strict: As for `check`.
         changes: As for `check`.
 
     Returns:
-        A report of all targets of the targets file.
+        The report on all targets of the targets file.
 
     Raises:
-        HloscopeError: A report cannot be read, two have one target, or one has a target that the targets file has not.
+        HloscopeError: A report cannot be read, two reports have the same target, or a report has a target that is not
+            in the targets file.
     """
     if not files:
         raise NotationError("there are no reports to merge", fix='name them: merge_reports("1.json", "2.json")')

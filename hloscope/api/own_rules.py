@@ -1,4 +1,4 @@
-"""Rules of a project's own: loading the plug-ins that its targets file names, and running the cases of their rules."""
+"""A project's own rules: loads the plug-ins that its targets file names, and runs the cases of their rules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load_project_plugins(start: Path, *, config: Path | None = None) -> None:
 
 
 def tested(name: str | None) -> dict[str, tuple[str, ...]]:
-    """What the cases of plug-ins' rules show to be wrong with them, by the rule's name.
+    """Runs the cases of plug-ins' rules and returns the failures, by rule name.
 
     Args:
         name: One rule; None for all of them.
@@ -56,10 +56,10 @@ def tested(name: str | None) -> dict[str, tuple[str, ...]]:
 
 
 def failed_cases(rule: Rule) -> list[str]:
-    """What the cases of a rule show to be wrong with it; empty where each is as it says.
+    """Runs the cases of a rule and returns the failures; empty if all pass.
 
     Args:
-        rule: A rule of a plug-in that is loaded.
+        rule: A rule of a loaded plug-in.
     """
     cases: tuple[Case, ...] = tuple(getattr(rule, "cases", ()))
     missing = [

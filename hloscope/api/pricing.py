@@ -1,4 +1,4 @@
-"""`price`: the same program on several slices, and figures of a chip that the user knows better."""
+"""`price`: the predicted step time of one program on several slices."""
 
 from __future__ import annotations
 
@@ -51,16 +51,15 @@ def price(
         target: As for `analyze`.
         slices: Names of slices, each with as many devices as the mesh.
         args: One entry per positional argument, as for `analyze`.
-        executor: Where the compiles run, as for `suggest`; by default processes of this machine.
-        timeout_s: Seconds that a compile may take.
+        executor: Where compiles run, as for `suggest`; by default in processes on this machine.
+        timeout_s: Time limit for each compile, in seconds.
         {options}
 
     Returns:
-        An analysis for each slice, with `time` filled in; the error for one that the compiler refuses the program for,
-        or dies over.
+        An analysis with `time` for each slice, or the error if the compiler rejects the program for it or crashes.
 
     Raises:
-        HloscopeError: Bad input, or JAX refuses the program.
+        HloscopeError: The input is invalid, or JAX rejects the program.
     """
     target = meant(target)
     slices = given.texts("slices", slices, example='slices=("v5e:2x4", "v6e:2x4")')
@@ -92,11 +91,10 @@ def price_function(
         stage: Called with what is happening, for a progress display.
 
     Returns:
-        An analysis for each slice, with `time` filled in; the error for one that the compiler refuses the program for,
-        or dies over.
+        An analysis with `time` for each slice, or the error if the compiler rejects the program for it or crashes.
 
     Raises:
-        HloscopeError: Bad input, or JAX refuses the program.
+        HloscopeError: The input is invalid, or JAX rejects the program.
     """
     store, widest = default_store(), replace(facts, slice=largest_slice(slices))
     _check_sizes(slices, facts.mesh)
@@ -150,7 +148,7 @@ def price_text(
     name: str = "-",
     **beside: Unpack[ProgramOptions],
 ) -> tuple[Analysis, ...]:
-    """Prices compiled HLO text on each slice, with the options of a target that go with text; needs no JAX.
+    """Prices compiled HLO text on each slice, with the target options that apply to text; does not need JAX.
 
     Raises:
         HloscopeError: The text is not HLO, or a slice has fewer devices than the program.

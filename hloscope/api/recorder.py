@@ -1,4 +1,4 @@
-"""`recording` and `record`: a block of Python, or a script in a process of its own, as users have them recorded."""
+"""`recording` and `record`: recording of a block of Python, or of a script in a separate process."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """A recording in a `with` block: what `hloscope.recording` returns.
+    """The context manager that `hloscope.recording` returns.
 
     Attributes:
-        result: The recording, once the block has ended; None before, and where nothing was compiled.
+        result: The recording, after the block has ended; None before that, and if nothing was compiled.
     """
 
     def __init__(self, facts: TargetFacts, chosen: Chosen, limits: Limits, judging: RuleSelection) -> None:
-        """Takes what the recording is to be; nothing happens yet."""
+        """Stores the options of the recording, without starting it."""
         self.result: Recording | None = None
         self._facts, self._chosen, self._limits, self._judging = facts, chosen, limits, judging
         self._devices, self._watching = ExitStack(), ExitStack()
@@ -44,11 +44,11 @@ class Recorder:
 
     @property
     def programs(self) -> tuple[RecordedProgram, ...]:
-        """What was compiled, most predicted time first; empty before the block has ended."""
+        """The recorded programs, most predicted time first; empty before the block has ended."""
         return () if self.result is None else self.result.programs
 
     def __str__(self) -> str:
-        """The recording's report, once the block has ended."""
+        """The report, after the block has ended."""
         return repr(self) if self.result is None else str(self.result)
 
     def __repr__(self) -> str:
@@ -62,12 +62,12 @@ class Recorder:
         return repr(self) if self.result is None else self.result._repr_markdown_()
 
     def to_dict(self) -> dict[str, object]:
-        """The recording as plain data; empty before the block has ended."""
+        """Returns the recording as plain data; empty before the block has ended."""
         return {} if self.result is None else plain(self.result)
 
     @front_door
     def __enter__(self) -> Recorder:
-        """Begins to watch."""
+        """Starts the recording."""
         if self._watch is not None:
             raise HloscopeError(
                 "this recording has already been used", fix="start another: with hloscope.recording(...) as rec:"
@@ -82,7 +82,7 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Makes JAX as it was, and analyses what was compiled."""
+        """Restores JAX and analyzes the compiled programs."""
         from hloscope.program.recording.scripts import ending_of
         from hloscope.program.recording.watching import SeenEnoughError
 
@@ -128,19 +128,21 @@ def recording(
 
     Args:
         slice: A TPU slice, such as `v5e:2x4`.
-        only: Names of functions, or patterns such as `train_*`, of which alone programs are analysed.
-        top: At most so many programs are analysed, the costliest ones.
-        run: Execute every program that can be on simulated devices.
-        run_below_bytes: Execute programs with fewer bytes of arguments and results, in bytes or as `64MB`, the default.
-        stop_after: End the block once its costliest program was called so often with nothing new compiled in between;
-            0 for never. By default 3, once anything was not executed.
-        allow_writes: Write and remove files though values are not real; by default that happens to copies.
+        only: Names of functions, or patterns such as `train_*`, whose programs to analyze; by default all.
+        top: Maximum number of programs to analyze, most expensive first.
+        run: Whether to execute every program that can run on simulated devices.
+        run_below_bytes: Execute programs whose arguments and results are smaller than this, in bytes or such as `64MB`,
+            the default.
+        stop_after: Number of calls of the most expensive program, without a new compile in between, after which the
+            block ends; 0 for no limit. By default 3, once a program has not been executed.
+        allow_writes: Whether the block may write and remove files even though values are not real; by default it works
+            on copies.
         select: Names of the rules to run; all when empty.
-        ignore: Names of rules not to run.
+        ignore: Names of rules to skip.
         {options}
 
     Raises:
-        HloscopeError: Bad input; at the end of the block, where none of the named functions was compiled.
+        HloscopeError: The input is invalid; or, at the end of the block, none of the named functions was compiled.
     """
     from hloscope.program.recording.watching import RUN_BELOW_BYTES, Limits
 
@@ -157,7 +159,7 @@ def recording(
 
 
 def _limits(only: object, top: object, run_below: object, stop_after: object) -> tuple[Chosen, int | None, int | None]:
-    """Which programs are analysed, the bytes below which one is executed, and the calls after which all is known."""
+    """Which programs are analyzed, the bytes below which one is executed, and the calls after which all is known."""
     chosen = Chosen(only=given.texts("only", only, example='only="train_*"'), top=given.whole("top", top, least=1))
     below = None if run_below is None else given.size("run_below_bytes", run_below, example='run_below_bytes="64MB"')
     return chosen, below, None if stop_after is None else given.whole("stop_after", stop_after)
@@ -179,7 +181,7 @@ def record(
     ignore: str | Sequence[str] = (),
     **options: Unpack[RecordingOptions],
 ) -> Recording:
-    """Runs a Python script unmodified, in a separate process, and analyzes every program that JAX compiles there.
+    """Runs an unmodified Python script in a separate process, and analyzes every program that JAX compiles there.
 
     Example:
         >>> print(hloscope.record("train.py", "--steps", "3", slice="v5p:2x2x2"))
@@ -188,18 +190,18 @@ def record(
         command: The script and its arguments; `-m` and a module; or a console script.
         slice: The TPU slice that the script sees.
         only: As for `recording`.
-        top: Likewise.
-        run: Likewise.
-        run_below_bytes: Likewise.
-        stop_after: Likewise.
-        allow_writes: Likewise.
-        save: A folder into which each analysed program is written, as HLO and as JSON.
+        top: As for `recording`.
+        run: As for `recording`.
+        run_below_bytes: As for `recording`.
+        stop_after: As for `recording`.
+        allow_writes: As for `recording`.
+        save: Folder to write each analyzed program to, as HLO and as JSON.
         select: As for `recording`.
-        ignore: Likewise.
+        ignore: As for `recording`.
         {options}
 
     Raises:
-        HloscopeError: Bad input, or the script compiled no program.
+        HloscopeError: The input is invalid, or the script compiled no program.
     """
     script = [os.fspath(word) if isinstance(word, os.PathLike) else word for word in command]
     given.texts("command", script, example='hloscope.record("train.py", "--steps", "3")')

@@ -1,4 +1,4 @@
-"""A script, or a block of Python, runs while each program that JAX compiles is noticed, retargeted and analysed."""
+"""Recording of a script or a block of Python: each program that JAX compiles is retargeted and analyzed."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ DEFAULT_TOP = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Which of the programs are analysed.
+    """Which programs to analyze.
 
     Attributes:
         only: Functions by name, or a pattern of names such as `train_*`; empty for all.
-        top: At most so many, the costliest ones.
+        top: Maximum number of programs, most expensive first.
     """
 
     only: tuple[str, ...] = ()
     top: int = DEFAULT_TOP
 
     def takes(self, program: Program) -> bool:
-        """Whether a program is named."""
+        """Whether a program is selected by name."""
         return not self.only or any(fnmatchcase(program.name, pattern) for pattern in self.only)
 
 
 def recorded_slice(facts: TargetFacts) -> Slice:
-    """The slice that a script is to see.
+    """Returns the slice that a script sees.
 
     Raises:
-        SliceError: It is no TPU slice.
+        SliceError: It is not a TPU slice.
     """
     chosen = parse_slice(facts.slice or DEFAULT_SLICE)
     if chosen.chip is None:
@@ -99,22 +99,22 @@ def record_script(
     running: Callable[[], Any] = ExitStack,
     when_compiled: Callable[[RecordedProgram, str], None] = lambda _program, _text: None,
 ) -> Recording:
-    """Runs a script and analyses what JAX compiled meanwhile.
+    """Runs a script and analyzes the programs that JAX compiles.
 
     Args:
         script: What to run.
         facts: The slice, and what else is said of all programs.
         limits: What is executed, and how long it goes on.
-        chosen: Which programs are analysed.
+        chosen: Which programs are analyzed.
         judging: Which rules run and what is accepted.
         stage: Called with what is happening.
         store: Where compiles are kept.
         running: A context in which the script runs, such as one that marks what it prints.
-        when_compiled: Called with each analysed program and its compiled text.
+        when_compiled: Called with each analyzed program and its compiled text.
 
     Raises:
         TargetError: The script compiled no program.
-        HloscopeError: Bad input.
+        HloscopeError: The input is invalid.
     """
     from hloscope.program.recording.scripts import run_to_its_end
 
@@ -137,7 +137,7 @@ def recording_of(
     stage: Stage = lambda _: None,
     when_compiled: Callable[[RecordedProgram, str], None] = lambda _program, _text: None,
 ) -> Recording:
-    """What came of a script, its programs analysed.
+    """Returns the recording of a script, with its programs analyzed.
 
     Raises:
         TargetError: It compiled none, or none of those that are asked for.

@@ -1,4 +1,4 @@
-"""What Shardy makes of a target's shardings, without a compile."""
+"""`shardings`: the shardings that Shardy propagates, without a compile."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shardings(
     timeout_s: float | None = None,
     **options: Unpack[ProgramOptions],
 ) -> ShardingTable:
-    """Shows the shardings of arguments, constraints, outputs and large arrays, as Shardy propagates them.
+    """Returns the shardings of arguments, constraints, outputs and large arrays, as Shardy propagates them.
 
     Nothing is compiled.
 
@@ -35,14 +35,14 @@ def shardings(
         >>> print(hloscope.shardings(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2}))
 
     Args:
-        target: As for `analyze`; not what is compiled already.
+        target: As for `analyze`, except programs that are already compiled.
         args: One entry per positional argument, as for `analyze`.
         slice: The slice that it would be compiled for.
-        timeout_s: Seconds that it may take.
+        timeout_s: Time limit in seconds.
         {options}
 
     Raises:
-        HloscopeError: Bad input, JAX refuses the program, or Shardy cannot be asked.
+        HloscopeError: The input is invalid, JAX rejects the program, or Shardy cannot propagate its shardings.
     """
     target = meant(target)
     described: dict[str, Any] = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
@@ -59,10 +59,10 @@ def shardings(
 def shardings_of(
     target: Callable[..., Any] | str, facts: TargetFacts, *, stage: Callable[[str], None] = lambda _: None
 ) -> ShardingTable:
-    """Every argument, constraint and output and the large intermediates, with their shardings.
+    """Returns all arguments, constraints and outputs and the large intermediates, with their shardings.
 
     Raises:
-        HloscopeError: Bad input, JAX refuses the program, or Shardy cannot be asked.
+        HloscopeError: The input is invalid, JAX rejects the program, or Shardy cannot propagate its shardings.
     """
 
     def propagated(function: Callable[..., Any], known: TargetFacts) -> ShardingTable:

@@ -1,4 +1,4 @@
-"""`suggest`: the sharding that is better, found by search and proven by the compiler."""
+"""`suggest`: a search for better shardings, each compiled and priced."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _UNSEARCHED = "nothing can be searched"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Searching:
-    """What a search may change, and how much it may spend.
+    """The scope and the budget of a search.
 
     Attributes:
-        keep: Names, or patterns, of arguments that stay as they are.
-        free: The same of results whose sharding may change.
-        fix_mesh: Whether the mesh stays as it is.
-        candidates: Programs that are compiled, before the best is tried with other device orders and freed results.
-        seconds: Seconds in all; None for any number.
-        seed: Of random sampling.
+        keep: Names or patterns of arguments whose shardings stay as they are.
+        free: Names or patterns of results whose shardings may change.
+        fix_mesh: Whether to keep the mesh as it is.
+        candidates: Number of programs to compile, before the best is tried with other device orders and freed results.
+        seconds: Time limit in seconds; None for no limit.
+        seed: Seed of the random sampling.
     """
 
     keep: tuple[str, ...] = ()
@@ -75,8 +75,9 @@ def suggest(
 ) -> Suggestions:
     """Searches for better shardings of a function; every suggestion is compiled and priced.
 
-    The shardings of arguments, of the results that replace them, of freed results, the sharding constraints and the
-    mesh's sizes are searched. Which programs are compiled, and in which order, depends on the program and the seed.
+    The search covers the shardings of arguments, of the results that replace them and of freed results, the sharding
+    constraints, and the sizes of the mesh axes. Which programs are compiled, and in which order, depends on the program
+    and the seed.
 
     Example:
         >>> found = hloscope.suggest(ffn, ("bf16[B@X,D]", "bf16[D,F@Y]", "bf16[F@Y,D]"), mesh={"X": 2, "Y": 4},
@@ -86,25 +87,25 @@ def suggest(
     Args:
         target: As for `analyze`.
         args: One entry per positional argument, as for `analyze`.
-        keep: Names, or patterns such as `params*`, of arguments that stay as they are.
-        free: Names, or patterns, of results that need not keep the sharding that the program asks for; `out` is all.
-        fix_mesh: Whether the mesh stays as it is.
-        candidates: Programs that are compiled at most; the best is then compiled up to four times more, with other
-            orders of its devices and with its results free.
-        budget_s: Seconds, or a span such as `10m`, after which the search ends with what it has.
-        seed: Of the random sampling where there are too many shardings to rank all of them.
-        jobs: Compiles at once; by default as many as cores and memory allow.
-        executor: Where the compiles run: a `concurrent.futures.Executor`, or `dask://HOST:PORT` of a Dask scheduler;
-            by default processes of this machine.
-        slice: The slice that it is compiled for.
-        timeout_s: Seconds that a compile may take.
+        keep: Names, or patterns such as `params*`, of arguments whose shardings stay as they are.
+        free: Names or patterns of results that need not keep the sharding that the program requests; `out` means all.
+        fix_mesh: Whether to keep the mesh as it is.
+        candidates: Maximum number of programs to compile. The best is then compiled up to four more times, with other
+            device orders and with its result shardings left open.
+        budget_s: Time limit in seconds, or such as `10m`, after which the search returns what it has found.
+        seed: Seed of the random sampling, which is used if there are too many shardings to rank all of them.
+        jobs: Maximum number of parallel compiles; by default as many as cores and memory allow.
+        executor: Where compiles run: a `concurrent.futures.Executor`, or `dask://HOST:PORT` of a Dask scheduler; by
+            default in processes on this machine.
+        slice: The slice to compile for.
+        timeout_s: Time limit for each compile, in seconds.
         {options}
 
     Returns:
-        The program as it is written, and what nothing that was found beats in time and memory, fastest first.
+        The program as written, and the Pareto front of the alternatives over time and memory, fastest first.
 
     Raises:
-        HloscopeError: Bad input, nothing can be searched, or JAX or the compiler refuses the program.
+        HloscopeError: The input is invalid, there is nothing to search, or JAX or the compiler rejects the program.
     """
     span = None if budget_s is None else given.seconds("budget_s", budget_s, example='budget_s=600, or budget_s="10m"')
     searching = Searching(
@@ -154,7 +155,7 @@ def suggest_function(
         store: Where compiles and figures are kept; None keeps none.
 
     Raises:
-        HloscopeError: Bad input, nothing can be searched, or JAX or the compiler refuses the program.
+        HloscopeError: The input is invalid, there is nothing to search, or JAX or the compiler rejects the program.
     """
     name = name_of(target)
 

@@ -1,4 +1,4 @@
-"""HLO text as a target: reading it, what of a target's options goes with it, and what it is taken to run on."""
+"""HLO text as a target: reading it, the options that apply to it, and the slice that it is assumed to run on."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from hloscope.program.target import BY_NAME, TargetFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """A target that is compiled already.
+    """A target that is already compiled.
 
     Attributes:
-        name: What the user named.
+        name: The target as the user named it.
         text: Its HLO text.
         beside: What is said of it, by the names of a target's options.
         dumped: What its dump, or JAX's compiled program, says beside it; None where there is nothing but the text.
@@ -115,14 +115,14 @@ def is_compiled(target: object) -> bool:
 
 
 def capture_of_text(text: str, module: HloModule, facts: TargetFacts, chosen: Slice | None, *, name: str) -> Capture:
-    """What is known of a program of which there is only its text.
+    """Returns what is known about a program from its text alone.
 
     Args:
         text: The text.
         module: The parsed text.
         facts: The mesh, the axes over DCN and what kernels cost.
         chosen: The slice that the program is meant for.
-        name: The file's name, for messages.
+        name: File name used in messages.
 
     Raises:
         MeshError: The mesh does not have as many devices as the program.
@@ -164,7 +164,7 @@ def with_dump(program: Capture, module: HloModule, beside: Beside, facts: Target
         module: The parsed text.
         beside: What its dump, or JAX's compiled program, says of it.
         facts: The mesh, the axes over DCN and the figures of the chip.
-        name: The file's name, for messages.
+        name: File name used in messages.
 
     Raises:
         SliceError: A figure given for the chip is not one.
@@ -256,7 +256,7 @@ def refuse_beside_text(target: object, said: Mapping[str, Any]) -> None:
 
 
 def refuse_beside_analysis(given: Mapping[str, Any]) -> None:
-    """Refuses what was settled when a program was analysed.
+    """Refuses what was settled when a program was analyzed.
 
     Args:
         given: Values by the names that the user has for them; those that are None or empty are not given.
@@ -300,14 +300,14 @@ def refuse_source_root(name: str, root: object) -> None:
 
 
 def read_report(path: Path, name: str) -> Analysis:
-    """An analysis that was written as JSON.
+    """Reads an analysis that was written as JSON.
 
     Args:
         path: The file.
         name: What the user called it.
 
     Raises:
-        HloscopeError: It cannot be read, or is no such document.
+        HloscopeError: The file cannot be read, or is not such a document.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -320,7 +320,7 @@ def hlo_text(target: str | Path) -> str:
     """The HLO text of a file, or of the one of its modules that is named: `many.hlo#step`.
 
     Raises:
-        TargetError: There is no such file, or it cannot be read.
+        TargetError: The file does not exist or cannot be read.
         HloParseError: No module has that name, or several have.
     """
     path, module = split_module(target)

@@ -1,4 +1,4 @@
-"""`timeline`: one step as it is predicted, interval by interval."""
+"""`timeline`: the predicted timeline of one step."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def timeline(
     args: Any = None,
     **options: Unpack[TargetOptions],
 ) -> Timeline:
-    """Predicts the timeline of one step: what runs when, on which part of the device, and what is exposed.
+    """Predicts the timeline of one step: what runs when, on which unit of the device, and what is exposed.
 
     Example:
         >>> found = hloscope.timeline(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2})
         >>> found.step_us, found.computing_us, found.waits.collective_us
 
     Args:
-        target: As for `analyze`, but for folders of dumps.
+        target: As for `analyze`, except dump folders.
         args: One entry per positional argument, as for `analyze`.
         {options}
 
     Returns:
-        The intervals, from which the times of `analyze` are added up; `to_dict()` gives plain data.
+        The timeline, whose intervals add up to the times in `analyze`; `to_dict()` returns it as plain data.
 
     Raises:
-        HloscopeError: Bad input, JAX or the compiler refuses the program, or nothing prices it.
+        HloscopeError: The input is invalid, JAX or the compiler rejects the program, or it cannot be priced.
     """
     target = meant(target)
     described: dict[str, Any] = {"args": args, **options}
@@ -64,7 +64,7 @@ def timeline_function(
     store: Store | None = None,
     when_compiled: Callable[[Capture], None] = lambda _: None,
 ) -> Timeline:
-    """The intervals of one step of a function.
+    """Predicts the timeline of a function.
 
     Args:
         target: The function or its name.
@@ -74,7 +74,7 @@ def timeline_function(
         when_compiled: Called with what the compiler made.
 
     Raises:
-        HloscopeError: Bad input, JAX or the compiler refuses the program, or nothing prices it.
+        HloscopeError: The input is invalid, JAX or the compiler rejects the program, or it cannot be priced.
     """
     program, _ = captured_function(target, facts, stage=stage, store=store)
     when_compiled(program)
@@ -84,10 +84,10 @@ def timeline_function(
 
 
 def timeline_of_text(text: Text) -> Timeline:
-    """The intervals of one step of a target that is compiled already.
+    """Predicts the timeline of a target that is already compiled.
 
     Raises:
-        HloscopeError: The text is not HLO, or nothing prices it.
+        HloscopeError: The text is not HLO, or it cannot be priced.
     """
     facts = make_facts(**text.beside)
     program, module = captured_text(text.text, facts, name=text.name, guesses=text.is_foreign, beside=text.dumped)
@@ -95,10 +95,10 @@ def timeline_of_text(text: Text) -> Timeline:
 
 
 def timeline_of_analysis(found: Analysis) -> Timeline:
-    """The intervals of the step of a program that was analysed in this process.
+    """Predicts the timeline of a program that was analyzed in this process.
 
     Raises:
-        HloscopeError: It was not, or nothing prices it.
+        HloscopeError: The program was not analyzed in this process, or it cannot be priced.
     """
     return _of_capture(found.evidence.program, found.evidence.module(), found.target)
 

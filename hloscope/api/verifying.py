@@ -1,4 +1,4 @@
-"""`verify`: a program against its reference, in numbers, structure and communication."""
+"""`verify`: compares a program with its reference in numbers, structure and communication."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def verify(
     ignore: str | Collection[str] = (),
     **options: Unpack[ProgramOptions],
 ) -> Verification:
-    """Checks a program against a reference that is known to be correct, such as its `shard_map` twin.
+    """Verifies a program against a reference that is known to be correct, such as its `shard_map` twin.
 
-    Both are compiled for the slice and their communication is compared, and both are run on the same random inputs.
+    Both are compiled for the slice, their communication is compared, and both are run on the same random inputs.
 
     Example:
         >>> hloscope.verify("model:step", "model:step_shard_map", scale={"B": 64}).passed
@@ -66,26 +66,27 @@ def verify(
 
     Args:
         target: The program: a function, `module:fn` or `file.py:fn`.
-        reference: Its reference; what its own decorator leaves open is taken from the target's.
+        reference: The reference; options that its own decorator leaves open are taken from the target's.
         args: One entry per positional argument of both, as for `analyze`.
-        slice: The slice that both are compiled for.
-        seed: The seed of the random inputs.
-        ranges: Values for arguments by name, from the first up to and without the second: `{"B": (0, 8)}`.
-        scale: Smaller sizes for the letters, for the numbers only: `{"B": 64, "F": 256}`.
-        rtol: Relative tolerance; by default from types and contraction sizes.
-        atol: Absolute tolerance; by default from the size of the expected numbers.
-        grad: Compare gradients as well.
-        against_single_device: Compare both with one of them on one device as well.
-        on: Where to run: `cpu`, `tpu`, `gpu`, or `auto` for what is attached, else simulated CPU devices.
-        timeout_s: Seconds after which the run is ended.
-        ignore: Names of findings that are not wanted, such as `more-than-reference`.
+        slice: The slice to compile both for.
+        seed: Seed of the random inputs.
+        ranges: Half-open ranges of values for arguments, by name: `{"B": (0, 8)}`.
+        scale: Smaller sizes of letters, used for the numerics only: `{"B": 64, "F": 256}`.
+        rtol: Relative tolerance; by default derived from types and contraction sizes.
+        atol: Absolute tolerance; by default derived from the magnitude of the expected values.
+        grad: Whether to compare gradients as well.
+        against_single_device: Whether to compare both with a single-device run as well.
+        on: Where to run: `cpu`, `tpu`, `gpu`, or `auto` for attached devices if there are any, otherwise simulated CPU
+            devices.
+        timeout_s: Time limit of the run, in seconds.
+        ignore: Names of findings to skip, such as `more-than-reference`.
         {options}
 
     Returns:
         The verification; `passed` says whether no finding is an error.
 
     Raises:
-        HloscopeError: Bad input, or JAX or the compiler refuses one of the programs.
+        HloscopeError: The input is invalid, or JAX or the compiler rejects one of the programs.
     """
     target, reference = meant(target), meant(reference, "reference")
     facts = make_facts(args=args, slice=slice, **options)
@@ -114,10 +115,10 @@ def verify_functions(
     ignore: Collection[str] = (),
     stage: Stage = lambda _: None,
 ) -> Verification:
-    """`verify` with its facts and settings in one piece and a progress display.
+    """Like `verify`, with facts and settings as objects and a progress display.
 
     Raises:
-        HloscopeError: Bad input, or JAX or the compiler refuses one of the programs.
+        HloscopeError: The input is invalid, or JAX or the compiler rejects one of the programs.
     """
     from hloscope.program.devices import devices_to_run_on, on_enough_devices
     from hloscope.program.surroundings import one_call

@@ -1,4 +1,4 @@
-"""What the rest of hloscope asks of the compiler; every question is answered by a worker."""
+"""The compiler's interface to the rest of hloscope; every request is answered by a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the compiler says: its chatter on file descriptor 2, its warnings, and its refusals as messages."""
+"""The compiler's diagnostics: its log on file descriptor 2, its warnings, and its errors as messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program costs as far as Shardy's shardings tell: bytes that move, and work that devices do twice.
+"""Cost estimates from Shardy's shardings alone: bytes moved, and redundant work on devices.
 
 Good for ranking alone: nothing is compiled, so no fusion, no overlap and no choice of the partitioner's is in it.
 """

@@ -1,4 +1,4 @@
-"""What a kernel in a TPU's own language does: its MLIR, without the places where it was written."""
+"""The MLIR of TPU kernels, without source locations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which libtpu a compile is done by, without loading it."""
+"""The libtpu that a compile uses, found without loading it."""
 
 from __future__ import annotations
 

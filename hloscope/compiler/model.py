@@ -1,4 +1,4 @@
-"""What crosses the seam: a lowered program on its way in, and what the compiler made of it on its way out."""
+"""The data exchanged with the compiler's process: a lowered program in, the compiled program out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Shardy says about a program, as plain data: every value with its sharding, every operation with its rule."""
+"""A program after Shardy's propagation, as plain data: every value with its sharding, every operation with its rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many workers a machine has room for, over all processes of a user: one slot, a locked file, for each.
+"""The limit on workers per machine, over all processes of a user: each worker takes a slot, which is a locked file.
 
 A worker holds the lock of its slot itself, so that the slot is free when the worker is gone, however it ended. While it
 runs a step its owner holds a second lock; a process that finds every slot taken ends a worker that is idle.

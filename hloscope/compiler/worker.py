@@ -1,4 +1,4 @@
-"""What a worker process does: it runs the functions it is sent, one after another, and sends back what they return.
+"""The worker process: runs the functions it is sent, one after another, and sends back their results.
 
 Started as `python -P -m hloscope.compiler.worker PARENT SLICE [kept]`, the last where standard error is a file that the
 parent reads. Requests come on standard input and answers go to standard output, each pickled, and as bytes pickled

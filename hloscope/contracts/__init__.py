@@ -1,6 +1,6 @@
-"""Contracts: what a program may move, in Python or as text, and whether a program keeps to it.
+"""Contracts: what a program may move, in Python or as text, and checks of programs against them.
 
-Both spellings make the same `Contract`, and so does a list of texts, as a targets file in TOML has it:
+Both notations give the same `Contract`, and so does a list of clauses, as in a TOML targets file:
 
     only(all_reduce("Y", max_bytes="32 KiB", count=2)) & hbm(max="14 GiB")
 

@@ -109,7 +109,7 @@ T = TypeVar("T")
 
 
 class BaselineError(HloscopeError):
-    """A baseline file that is damaged, half-written or of another version.
+    """A baseline file is damaged, incomplete or of another version.
 
     Attributes:
         line: 1-based line in the file.

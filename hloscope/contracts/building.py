@@ -34,17 +34,18 @@ def collective(
     """Expects a collective: `all-reduce@Y <= 32KiB x2`.
 
     Args:
-        kind: A kind, or a pattern such as `all-*`.
-        axes: A mesh axis, or several as a tuple; None for whatever axes.
-        max_bytes: Most payload bytes of each on one device, per execution: `32 KiB`, or a number.
-        max_bytes_per_step: Most payload bytes of all of them together, per step; instead of `max_bytes`.
-        count: Most executions of all of them together, per step.
+        kind: Kind of collective, or a pattern such as `all-*`.
+        axes: A mesh axis, or several as a tuple; None for any axes.
+        max_bytes: Maximum payload bytes of each collective on one device, per execution: a number
+            or `32 KiB`.
+        max_bytes_per_step: Maximum total payload bytes on one device, per step; instead of `max_bytes`.
+        count: Maximum total executions, per step.
         by: The operation by which it reduces: `add`, `maximum`, …; None for any.
         source: The end of a file's path, such as `model/attention.py` or `moe.py:40`.
         link: `ici` or `dcn`.
 
     Raises:
-        NotationError: One of them is not written as it must be.
+        NotationError: An argument is invalid.
     """
     if max_bytes is not None and max_bytes_per_step is not None:
         raise NotationError("max_bytes and max_bytes_per_step are both given", fix="keep one of them")
@@ -68,15 +69,15 @@ collective_broadcast = partial(collective, Kind.COLLECTIVE_BROADCAST)
 
 
 def only(*contracts: Contract, equivalent: bool = False, at_least_ok: bool = False) -> Contract:
-    """All of these contracts, and no other collective than they expect.
+    """Combines contracts, and forbids all collectives that they do not expect.
 
     Args:
-        contracts: What is expected.
-        equivalent: Whether spellings that the compiler may exchange are the same.
-        at_least_ok: Whether the program may hold what is not understood.
+        contracts: The contracts to combine.
+        equivalent: Whether spellings that the compiler may exchange count as the same.
+        at_least_ok: Whether the program may contain parts that are not understood.
 
     Raises:
-        NotationError: Two of them expect the same collectives, and say different things.
+        NotationError: Two contracts expect the same collectives with different limits.
     """
     joined = Contract(closed=True, equivalent=equivalent, at_least_ok=at_least_ok)
     for contract in contracts:
@@ -85,24 +86,24 @@ def only(*contracts: Contract, equivalent: bool = False, at_least_ok: bool = Fal
 
 
 def none() -> Contract:
-    """No collective at all."""
+    """Forbids all collectives."""
     return Contract(closed=True)
 
 
 def no(
     kind: str, axes: Axes = None, *, by: str | None = None, source: str | None = None, link: str | None = None
 ) -> Contract:
-    """No such collective: `no all-gather@fsdp in "model/attention.py"`.
+    """Forbids a collective: `no all-gather@fsdp in "model/attention.py"`.
 
     Args:
-        kind: A kind, or a pattern such as `all-*`.
-        axes: What runs over these axes, alone or with others; None for whatever axes.
-        by: The operation by which it reduces; None for any, and for what reduces nothing.
+        kind: Kind of collective, or a pattern such as `all-*`.
+        axes: Mesh axes that it runs over, alone or with others; None for any axes.
+        by: The operation by which it reduces; None for any, and for collectives that do not reduce.
         source: The end of a file's path.
         link: `ici` or `dcn`.
 
     Raises:
-        NotationError: There is no such kind, operation or link, or a name cannot be one.
+        NotationError: The kind, the operation or the link does not exist, or a name is invalid.
     """
     return _just(Ban(selector=selector(kind, axes, source, link, by=by)))
 
@@ -114,16 +115,16 @@ def at_most(
     axis: Axes = None,
     link: str | None = None,
 ) -> Contract:
-    """A limit on the bytes per step of one device: `wire@fsdp <= 6MB/step`.
+    """Limits the bytes per step on one device: `wire@fsdp <= 6MB/step`.
 
     Args:
-        wire_bytes: Most bytes sent: `6 MB`, or a number.
-        payload_bytes: Most payload bytes.
-        axis: What runs over this axis, or these, alone or with others; None for everything.
+        wire_bytes: Maximum bytes sent: a number, or text such as `6 MB`.
+        payload_bytes: Maximum payload bytes, likewise.
+        axis: Restricts the limit to collectives over this axis or these axes, alone or with others; None for all.
         link: `ici` or `dcn`.
 
     Raises:
-        NotationError: Nothing is limited, or an amount is not written as it must be.
+        NotationError: No limit is given, or an amount is invalid.
     """
     given = ((Quantity.WIRE, "wire_bytes", wire_bytes), (Quantity.PAYLOAD, "payload_bytes", payload_bytes))
     clauses = [
@@ -137,17 +138,17 @@ def at_most(
 
 
 def hbm(*, max: Amount) -> Contract:
-    """A limit on what is live at once in one device's memory: `hbm <= 14GiB`."""
+    """Limits the peak memory of one device: `hbm <= 14GiB`."""
     return _limit(Quantity.HBM, "hbm", max, BYTE_UNITS)
 
 
 def time(*, max: str) -> Contract:
-    """A limit on the predicted time of a step: `time <= 1.2ms`."""
+    """Limits the predicted step time: `time <= 1.2ms`."""
     return _limit(Quantity.TIME, "time", max, NANOSECONDS)
 
 
 def exposed(*, max: str) -> Contract:
-    """A limit on the time that a step only waits for communication, or on its share: `exposed <= 5%`."""
+    """Limits the exposed communication time of a step, or its share: `exposed <= 5%`."""
     if isinstance(max, str) and max.rstrip().endswith("%"):
         most = parse_amount(max, MILLIONTHS, where="exposed")
         if most >= WHOLE:
@@ -157,7 +158,7 @@ def exposed(*, max: str) -> Contract:
 
 
 def trips(source: str, count: int) -> Contract:
-    """The user's word for how often a loop runs: `trips "moe.py:40" = 16`."""
+    """States the trip count of a loop: `trips "moe.py:40" = 16`."""
     return _just(Trips(source=_place(source), count=_count("trips", count, least=1)))
 
 
@@ -176,10 +177,10 @@ def _limit(quantity: Quantity, name: str, amount: Amount, units: Units) -> Contr
 
 
 def selector(kind: str, axes: Axes, source: str | None, link: str | None, *, by: str | None = None) -> Selector:
-    """Which collectives are spoken of.
+    """Creates a selector of collectives.
 
     Raises:
-        NotationError: There is no such kind, or operation of it, or one of the others cannot be read.
+        NotationError: The kind or its operation does not exist, or another argument is invalid.
     """
     if not isinstance(kind, str) or not any(fnmatchcase(known, kind) for known in Kind):
         raise NotationError(

@@ -1,4 +1,4 @@
-"""What a program is beside its baseline, as a record: a judgement, its causes, and each figure before and after."""
+"""The comparison of a program with its baseline: a judgement, the causes, and each figure before and after."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hloscope.shown import Brief
 
 
 class Judgement(StrEnum):
-    """What a program is beside its baseline, or a change of it."""
+    """The judgement on a program compared with its baseline, or on one change."""
 
     SAME = "same"
     BETTER = "better"
@@ -20,11 +20,11 @@ class Judgement(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """How far a figure may grow, as a share of what it was, before that is a change.
+    """How far figures may grow before that counts as a change, as shares of their baselines.
 
     Attributes:
         step: The predicted step.
-        memory: Parts of the memory by their names in a baseline; others are not judged.
+        memory: Parts of the memory, by their names in a baseline; others are not judged.
     """
 
     step: float = 0.05
@@ -43,13 +43,13 @@ class Figure:
     """One figure of a program, before and after.
 
     Attributes:
-        name: Such as `predicted step`, `sent over fsdp` or `peak memory`.
+        name: Name, such as `predicted step`, `sent over fsdp` or `peak memory`.
         unit: `us`, `bytes` or `flops`, per step on one device.
-        before: What the baseline has; None where it is not known.
-        after: What the program has now.
-        before_range: From and to, of what is predicted.
-        after_range: The same of the program as it is now.
-        comparable: Whether both mean the same: a step that another version of the cost model predicted does not.
+        before: Value in the baseline; None if unknown.
+        after: Value in the program as it is now.
+        before_range: Lower and upper end, for a prediction.
+        after_range: The same for the program as it is now.
+        comparable: Whether both values are comparable; steps predicted by different versions of the cost model are not.
     """
 
     name: str
@@ -63,18 +63,18 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Cause(Brief):
-    """One change of a program, however many lines of its baseline it touches.
+    """One change of a program, however many lines of its baseline it affects.
 
     Attributes:
-        key: What it can be accepted by: `all-gather@fsdp`, `types`, `reduction`, `arguments`,
-            `memory`, `step`, `kernels`, `unknown`.
-        judgement: What it is by itself.
+        key: Key with which it can be accepted: `all-gather@fsdp`, `types`, `reduction`, `arguments`, `memory`, `step`,
+            `kernels`, `unknown`.
+        judgement: Judgement on this change by itself.
         message: One sentence, lower case.
-        source: The line that it is about, as the program is now; None when not known.
-        why: Why that moves, when it is known.
-        tried: A change that helps against it, where one was tried.
-        wire_bytes: Bytes more per step on one device, or fewer; None when not known.
-        time_us: Microseconds more per step that transfers take, or fewer; None when not known.
+        source: Line of user code that it concerns, in the program as it is now; None if unknown.
+        why: Why the data moves; None if unknown.
+        tried: A tried change that helps against it; None if there is none.
+        wire_bytes: Change in bytes per step on one device, negative for fewer; None if unknown.
+        time_us: Change in the transfers' microseconds per step, negative for less; None if unknown.
         is_left_open: Whether nothing changed, and the baseline lacks a figure that could be compared.
     """
 
@@ -91,15 +91,15 @@ class Cause(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Judged(Brief):
-    """A program beside its baseline.
+    """The comparison of a program with its baseline.
 
     Attributes:
-        judgement: Of all of it.
-        causes: Every change, the one that counts most first; none that is only another spelling.
-        figures: What is measured of both.
-        versions: The compilers of both, where they differ: `jax 0.10.2, libtpu 0.0.42 then, jax 0.12.0 … now`.
-        notes: What is no change and worth knowing: what moves the same bytes in another spelling.
-        caveats: Figures that are not judged, and those that may grow by much.
+        judgement: Overall judgement.
+        causes: All changes except respellings, most important first.
+        figures: Figures of both.
+        versions: The compiler versions of both, if they differ: `jax 0.10.2, libtpu 0.0.42 then, jax 0.12.0 … now`.
+        notes: Notes on what is not a change, such as the same bytes in another spelling.
+        caveats: Figures that are not judged, or that may grow by a large amount.
     """
 
     judgement: Judgement

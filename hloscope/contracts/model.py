@@ -1,4 +1,4 @@
-"""A contract: what a program may and must move, how large, slow and exposed it may be, and how that is written."""
+"""The model of contracts: what a program may and must move, limits on size, memory and time, and their notation."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def _refuse_reduction(kind: str, reduction: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selector:
-    """Which collectives a clause speaks of.
+    """The collectives that a clause applies to.
 
     Attributes:
-        kind: A kind of collective, or a pattern with `*` and `?`, such as `all-*`.
-        axes: Mesh axes as a product, in no order, or patterns of them; None for whatever axes.
-        reduction: The opcode by which it reduces, such as `add`; None for any, and for what reduces nothing.
-        link: The network; None for either.
-        source: The end of a file's path, such as `model/attention.py`, with `*` and `?`, and perhaps `:LINE`; None for
-            whatever place.
+        kind: Kind of collective, or a pattern with `*` and `?`, such as `all-*`.
+        axes: Mesh axes, in any order, or patterns of them; None for any axes.
+        reduction: Opcode of the reducer, such as `add`; None for any, and for collectives that do not reduce.
+        link: The network; None for any.
+        source: The end of a file's path, such as `model/attention.py`, with `*` and `?` and optionally `:LINE`; None
+            for any place.
     """
 
     kind: str = "*"
@@ -62,13 +62,13 @@ class Selector:
 
     @property
     def is_everything(self) -> bool:
-        """Whether it speaks of every collective that there can be."""
+        """Whether it matches every possible collective."""
         is_narrowed = any(part is not None for part in (self.axes, self.reduction, self.link, self.source))
         return not is_narrowed and all(fnmatchcase(kind, self.kind) for kind in Kind)
 
     @property
     def narrowness(self) -> tuple[int, ...]:
-        """How much it leaves open: of several expectations that fit, the narrowest takes a collective."""
+        """How specific it is: among several matching expectations, the most specific one takes a collective."""
         texts = (self.kind, *(self.axes or ()), self.source or "")
         patterns = sum(text.count("*") + text.count("?") for text in texts)
         part_of_axis = any(":" in axis for axis in self.axes or ())
@@ -86,13 +86,13 @@ class Selector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """There is such a collective, and it keeps to the limits; None where there is none.
+    """Expects such a collective, within limits; a limit that is None is not set.
 
     Attributes:
-        selector: Which collectives.
-        max_bytes: Payload bytes of each of them on one device, per execution.
-        max_bytes_per_step: Payload bytes of all of them together on one device, per step.
-        max_count: Executions of all of them together, per step.
+        selector: The collectives it applies to.
+        max_bytes: Maximum payload bytes of each on one device, per execution.
+        max_bytes_per_step: Maximum total payload bytes on one device, per step.
+        max_count: Maximum total executions, per step.
     """
 
     selector: Selector
@@ -103,13 +103,13 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ban:
-    """There is no such collective."""
+    """Forbids such a collective."""
 
     selector: Selector
 
 
 class Quantity(StrEnum):
-    """What a limit may be set on."""
+    """A quantity that can be limited."""
 
     WIRE = "wire"
     PAYLOAD = "payload"
@@ -124,13 +124,14 @@ MOVED = (Quantity.WIRE, Quantity.PAYLOAD)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """A quantity of one device is at most so much.
+    """Limits a quantity on one device.
 
     Attributes:
         quantity: `wire` and `payload` are bytes per step, `hbm` bytes, `time` and `exposed` nanoseconds per step.
-        most: The limit, in those units; for a share of the step, in millionths of it.
+        most: The limit, in those units; for a share of the step, in millionths of the step.
         share: Whether `most` is a share of the step's time (`exposed` only).
-        selector: For `wire` and `payload`: what runs over its axes, alone or with others, and over its network.
+        selector: For `wire` and `payload`, restricts the limit to collectives over its axes, alone or with others, and
+            over its network.
     """
 
     quantity: Quantity
@@ -140,7 +141,7 @@ class Limit:
 
     @property
     def units(self) -> Units:
-        """The units that it is written in."""
+        """The units of the limit's notation."""
         if self.share:
             return MILLIONTHS
         return NANOSECONDS if self.quantity in (Quantity.TIME, Quantity.EXPOSED) else BYTE_UNITS
@@ -148,10 +149,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trips:
-    """How often a loop runs whose end the program decides at run time: the user's word.
+    """The trip count of a loop with a dynamic end, as stated by the user.
 
     Attributes:
-        source: Where the loop was written, `moe.py:40`, or its name in the HLO text, `%while.3`.
+        source: Source location of the loop, such as `moe.py:40`, or its name in the HLO text, such as `%while.3`.
         count: Trips each time the loop is reached.
     """
 
@@ -169,17 +170,18 @@ _ORDER: tuple[type[Clause], ...] = (Expectation, Ban, Limit, Trips)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
-    """What is expected of a program; two contracts of the same clauses are equal, in whatever order they were written.
+    """A contract that a program is checked against; contracts with the same clauses are equal, regardless of order.
 
     Attributes:
-        clauses: The clauses, without repetition and in an order of their own.
-        closed: Whether nothing else than the expected collectives may be there.
-        equivalent: Whether spellings that the compiler may exchange are the same: an all-reduce for a reduce-scatter
-            and an all-gather, permutes of a collective matmul for its all-gather or reduce-scatter.
-        at_least_ok: Whether a program may hold what is not understood: its contract is then checked against what is.
+        clauses: The clauses, without duplicates and in canonical order.
+        closed: Whether only the expected collectives are allowed.
+        equivalent: Whether spellings that the compiler may exchange count as the same: an all-reduce for a
+            reduce-scatter and an all-gather, permutes of a collective matmul for its all-gather or reduce-scatter.
+        at_least_ok: Whether a program may contain parts that are not understood; the contract is then checked against
+            the rest.
 
     Raises:
-        NotationError: Two clauses expect the same collectives, or count the same loop, and say different things.
+        NotationError: Two clauses contradict each other about the same collectives or the same loop.
     """
 
     clauses: tuple[Clause, ...] = ()
@@ -201,7 +203,7 @@ class Contract:
             said.add(about)
 
     def __and__(self, other: Contract) -> Contract:
-        """Both contracts at once."""
+        """Combines both contracts."""
         if not isinstance(other, Contract):
             return NotImplemented
         return Contract(
@@ -215,22 +217,22 @@ class Contract:
         return format_contract(self)
 
     def all_of(self, kind: type[AnyClause]) -> tuple[AnyClause, ...]:
-        """The clauses of one kind."""
+        """Returns the clauses of one type."""
         return tuple(clause for clause in self.clauses if isinstance(clause, kind))
 
     @property
     def selectors(self) -> tuple[Selector, ...]:
-        """What the clauses speak of, but for those on loops."""
+        """The selectors of all clauses except those on loops."""
         return tuple(clause.selector for clause in self.clauses if not isinstance(clause, Trips))
 
     @property
     def says_something(self) -> bool:
-        """Whether there is anything in it that a program could break: flags and trip counts alone are not."""
+        """Whether a program could break it; flags and trip counts alone cannot be broken."""
         return self.closed or any(not isinstance(clause, Trips) for clause in self.clauses)
 
     @property
     def speaks_of_collectives(self) -> bool:
-        """Whether it says anything about what moves, and not only about memory and time."""
+        """Whether it has clauses on collectives, and not only on memory and time."""
         moves = any(limit.quantity in MOVED for limit in self.all_of(Limit))
         return bool(self.closed or moves or self.all_of(Expectation) or self.all_of(Ban))
 
@@ -247,12 +249,12 @@ def _repeated(clause: Expectation | Trips) -> NotationError:
 
 
 def format_contract(contract: Contract) -> str:
-    """The text that `parse_contract` reads back to an equal contract, its clauses between semicolons."""
+    """Formats a contract as text, clauses separated by semicolons, that `parse_contract` parses to an equal one."""
     return "; ".join(clauses_of(contract))
 
 
 def clauses_of(contract: Contract) -> list[str]:
-    """The clauses of a contract as text."""
+    """Formats each clause of a contract as text."""
     words = [format_clause(clause) for clause in contract.clauses]
     if contract.closed:
         words.append("nothing else" if contract.all_of(Expectation) else "none")
@@ -262,7 +264,7 @@ def clauses_of(contract: Contract) -> list[str]:
 
 
 def format_clause(clause: Clause) -> str:
-    """One clause as text: `all-reduce@Y <= 32KiB x2`."""
+    """Formats a clause as text: `all-reduce@Y <= 32KiB x2`."""
     match clause:
         case Expectation():
             return format_selector(clause.selector) + _at_most(clause)
@@ -276,7 +278,7 @@ def format_clause(clause: Clause) -> str:
 
 
 def format_selector(selector: Selector) -> str:
-    """A selector as text: `all-reduce@(X,Y) by add over dcn in "moe.py"`."""
+    """Formats a selector as text: `all-reduce@(X,Y) by add over dcn in "moe.py"`."""
     place = "" if selector.source is None else f" in {_quoted(selector.source)}"
     return f"{selector.kind}{_where(selector)}{place}"
 

@@ -1,4 +1,4 @@
-"""Copies that run beside what the core does, as time goes on.
+"""Copies that run concurrently with the core, over time.
 
 Between host and device they go one after the other in one direction, and in both directions at once, where each takes
 longer. Within the device's memory they go one after the other too, with the bandwidth that computing leaves to them.

@@ -1,4 +1,4 @@
-"""Which TPU generation HLO text was likely compiled for, where nobody says it: by what only some generations print.
+"""A guess of the TPU generation that HLO text was compiled for, from features that only some generations print.
 
 A guess is made only where all that the text shows leaves one generation; it says what it rests on. Each mark was seen
 in programs compiled for v2 to 7x by the libtpu of JAX 0.10 and 0.12, and the guesses were then counted on others.

@@ -1,4 +1,4 @@
-"""How long one collective takes on the links of a slice."""
+"""The time of one collective on the links of a slice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which matrix multiplication each exposed collective could be hidden behind."""
+"""The matrix multiplication that each exposed collective could overlap with."""
 
 from __future__ import annotations
 

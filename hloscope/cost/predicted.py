@@ -1,4 +1,4 @@
-"""What is predicted of each operation of a schedule: the same that a profile measures of it."""
+"""The prediction for each operation of a schedule, in the terms in which a profile measures it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOT_RUN = frozenset({"parameter", "constant", "bitcast", "tuple", "get-tuple-el
 
 
 class Activity(StrEnum):
-    """What a device does, or waits for, during an operation."""
+    """What a device does or waits for during an operation."""
 
     COMPUTING = "computing"
     COMMUNICATION = "communication"
@@ -40,24 +40,24 @@ class Activity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """One instruction of the schedule.
+    """The prediction for one instruction of the schedule.
 
     Attributes:
         instruction: The instruction.
-        activity: What the device does meanwhile.
-        executions: How often it comes to it in one step.
-        time_us: How long it is at it, each time; of what runs beside other things that is the start or the wait alone.
-        bound: How that relates to the truth, apart from the error of the model.
-        rule: What priced it.
-        waits_for: The start of what it waits for; None for all else.
-        transfer_us: Of a transfer, how long that takes once it has begun; None for all else, and where nothing tells.
-        latency_us: The part of it that does not depend on bytes.
-        queued_us: How long it waits, once started, for what was started before it.
-        moved_bytes: What a copy moves; None for all else.
-        hbm_bytes: What an operation that computes reads and writes of HBM, at the least.
-        runs_beside: Whether it only starts what runs beside the rest.
-        link_axes: Of a collective within a slice: how many axes of the torus carry it; None for all else.
-        queue: Copies of one queue are carried out one after the other; None for all else.
+        activity: What the device does during it.
+        executions: Executions per step.
+        time_us: Time per execution, in microseconds; for asynchronous work, only the start or the wait.
+        bound: Whether that is exact or a bound, apart from the error of the model.
+        rule: The rule that priced it.
+        waits_for: The start instruction of what it waits for; None if it does not wait.
+        transfer_us: For a transfer, its time once begun, in microseconds; None for all else, and if unknown.
+        latency_us: The part of `transfer_us` that does not depend on bytes.
+        queued_us: Time that it is queued behind earlier transfers, in microseconds.
+        moved_bytes: Bytes that a copy moves; None for all else.
+        hbm_bytes: Lower bound of the HBM bytes that a computing operation reads and writes.
+        runs_beside: Whether it only starts asynchronous work.
+        link_axes: For a collective within a slice, the number of torus axes that carry it; None for all else.
+        queue: The queue of a copy, whose copies run one after the other; None for all else.
     """
 
     instruction: HloInstruction
@@ -79,13 +79,13 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """A step as it is predicted, operation by operation.
+    """A predicted step, by operation.
 
     Attributes:
         chip: The generation.
-        step_us: The whole step.
-        operations: What the device is at, by the computation and the name of the instruction, in the order of the text;
-            without loops, branches and calls, whose time is that of what is in them.
+        step_us: Time of the step, in microseconds.
+        operations: Predictions by computation and instruction name, in text order, without loops, branches and calls,
+            whose time is that of their contents.
         walk: The walk that priced it.
     """
 
@@ -132,7 +132,7 @@ class Prediction:
 
 
 def predicted_step(program: Capture, module: HloModule, priced: Analysis) -> Prediction | None:
-    """What is predicted of each operation of a compiled program; None where it is not priced.
+    """Returns the prediction for each operation of a compiled program; None if not priced.
 
     Args:
         program: Its text, with what else is known of it.
@@ -185,7 +185,7 @@ def _predicted(walk: Walk, span: Span, executions: int, started: HloInstruction 
 
 
 def _bound(walk: Walk, instruction: HloInstruction, activity: Activity, rule: str) -> Bound:
-    """How the time of an operation relates to the truth."""
+    """Whether the time of an operation is exact or a bound."""
     if activity is Activity.COMMUNICATION:
         return Bound.AT_LEAST if rule == _UNPRICED else Bound.EXACT
     if rule == _ON_ANOTHER_THREAD:

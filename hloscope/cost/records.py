@@ -1,4 +1,4 @@
-"""What the walk over a schedule records, and what that adds up to."""
+"""The records of the walk over a schedule, and their sums."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priced:
-    """The collectives of a module, and how long each takes.
+    """The collectives of a module and their times.
 
     Attributes:
-        times: What each takes, by the instruction that starts it; None when it cannot be priced.
-        asynchronous: Those that are printed as a start and a done, or as an asynchronous collective fusion.
+        times: Time of each, by the instruction that starts it; None if it cannot be priced.
+        asynchronous: Collectives printed as a start and a done, or as an asynchronous collective fusion.
         inside: The collectives of a computation, for callers that do not bear their name.
         shared_part: The part of the first that shares links with the second.
     """
@@ -46,27 +46,26 @@ _ROUNDED = 1e-9
 
 @dataclass(slots=True)
 class Sums:
-    """What happens during one execution of a computation: times by its stretches, and what these move and multiply.
+    """Sums over one execution of a computation: times of its stretches, and their bytes and FLOPs.
 
     Attributes:
         computing_us: Time in which the device computes or moves its own data.
-        waited_us: Time in which it waits, by what for.
-        moving_us: What its collectives take alone, waited for or not.
-        hbm_us: The part of `compute_us` in which memory sets the pace.
-        prefetched_us: Time that the first step waits for what later steps find prefetched.
-        flops: Multiply-adds, two operations each.
-        least_bf16_flops: The same, as many bf16 ones as take the chip as long at its peak for their types.
-        hbm_bytes: What crosses the memory, at the least: what is prefetched for the next step too.
-        densest: The most FLOPs that a large matmul does in one of the compiler's cycles.
-        by_basis: Parts of `compute_us` by what they rest on.
-        unknown: (time, bytes, executions) by the opcode of what is not known.
+        waited_us: Waiting time, by what it waits for.
+        moving_us: Time of its collectives by themselves, exposed or not.
+        hbm_us: The memory-bound part of `compute_us`.
+        prefetched_us: Time that the first step waits for data that later steps find prefetched.
+        flops: FLOPs, counting a multiply-add as two.
+        least_bf16_flops: The same, converted to bf16 FLOPs that take the chip equally long at its peak.
+        hbm_bytes: Lower bound of the HBM traffic, including what is prefetched for the next step.
+        densest: Largest number of FLOPs per compiler cycle of a large matmul.
+        by_basis: Parts of `compute_us`, by basis.
+        unknown: (time, bytes, executions) of unknown operations, by opcode.
         rules: Time of collectives by the rule that priced them.
-        bound: How the times relate to the truth.
+        bound: Whether the times are exact or bounds.
         kernels: Names of kernels whose cost is unknown.
-        unpriced: Collectives that nothing can price.
-        waits: How long each collective in it is waited for, in all its executions together, branches that are not taken
-            included.
-        executions: How many executions of each collective there are.
+        unpriced: Collectives that cannot be priced.
+        waits: Exposed time of each collective over all its executions, including branches that are not taken.
+        executions: Executions of each collective.
     """
 
     computing_us: float = 0.0

@@ -1,4 +1,4 @@
-"""What an instruction has to do, from its printed text: operations, passes of the matrix unit, and bytes by memory."""
+"""The work of an instruction, from its printed text: FLOPs, passes of the matrix unit, and bytes by memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The TPU generations: how many devices, how much memory, how fast the links are, and who says so.
+"""The TPU generations: devices, memory, bandwidths and peak rates, with their sources.
 
 Sources, by the short names used in the comments below:
 
@@ -25,7 +25,7 @@ from hloscope.errors import SliceError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What was measured on one machine, and is used in place of what holds for its generation.
+    """Figures measured on one machine, used in place of those of its generation.
 
     Attributes:
         file: The file it was read from.

@@ -1,4 +1,4 @@
-"""Names of slices: what a program runs on, without asking anything that has to be installed.
+"""Slices and their names, without anything that has to be installed.
 
 Which blocks of chips a slice may have is a table: libtpu cannot answer that, it lays out any block, `v5e:6x6` included.
 """
@@ -35,12 +35,13 @@ _CUBE_EDGE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """What a program runs on: one or more equal TPU slices, simulated CPU devices, or the devices attached here.
+    """What a program runs on: one or more equal TPU slices, simulated CPU devices, or the attached devices.
 
     Attributes:
-        chip: The TPU generation; None of CPU devices and attached ones.
-        shape: Chips along each physical axis of one slice; of CPU devices their number; empty for attached ones.
-        slice_count: Slices, joined by the data-centre network.
+        chip: TPU generation; None for CPU devices and attached ones.
+        shape: Number of chips along each physical axis of one slice; for CPU devices their number; empty for attached
+            ones.
+        slice_count: Number of slices, connected by the data-center network.
     """
 
     chip: Chip | None = None
@@ -71,7 +72,7 @@ class Slice:
 
     @property
     def is_attached(self) -> bool:
-        """Whether this stands for the devices of this machine, whose number only JAX can tell."""
+        """Whether this stands for the devices of this machine, whose number only JAX knows."""
         return self.chip is None and not self.shape
 
     @property
@@ -79,7 +80,7 @@ class Slice:
         """Chips in all slices.
 
         Raises:
-            SliceError: This is no TPU slice.
+            SliceError: This is not a TPU slice.
         """
         if self.chip is None:
             raise SliceError(
@@ -179,7 +180,7 @@ def parse_slice(text: str) -> Slice:
     simulated CPU devices, `attached` whatever devices JAX finds.
 
     Raises:
-        SliceError: The text is no such name, the generation is unknown, or the generation has no such block.
+        SliceError: The name is invalid, the generation is unknown, or it has no such block.
     """
     match = _NAME.fullmatch(text.strip())
     if match is None:

@@ -1,4 +1,4 @@
-"""Where the chips of a slice lie, which links join them, how loaded these are, and rings through groups of devices."""
+"""The chips of a slice, the links between them, the load on the links, and rings through groups of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a module is stored: one column for each fact, one entry for each instruction, and the tables of source frames.
+"""The storage of a module: one column per fact, one entry per instruction, and the tables of source frames.
 
 An instruction's attributes stay in the text, and are cut out of its line when somebody asks.
 """

@@ -1,4 +1,4 @@
-"""What the upper level of the grammar says about a text: records that point at spans of it."""
+"""The result of the grammar's upper level: records that point at spans of the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which devices a collective joins, in the three forms that XLA prints."""
+"""The device groups of a collective, in the three forms that XLA prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What XLA infers for the result of an operation whose text leaves the shape out, opcode by opcode.
+"""Shape inference, as in XLA, for operations whose text omits the result shape, by opcode.
 
 Source: xla/service/shape_inference.cc, and the opcodes for which xla/hlo/parser/hlo_parser.cc asks it.
 """

@@ -1,4 +1,4 @@
-"""Two lists of collectives side by side: what was added, removed, changed or moved, or is only spelled otherwise."""
+"""Comparison of two lists of collectives: what was added, removed, changed, moved, or only respelled."""
 
 from hloscope.matching.matching import match
 from hloscope.matching.model import Change, ChangeKind, Comparison, Tally

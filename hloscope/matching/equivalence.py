@@ -1,4 +1,4 @@
-"""What makes two collectives of two programs the same one: never a name, a channel or a line of HLO.
+"""The criteria by which collectives of two programs are the same: never a name, a channel or a line of HLO.
 
 The same are, beside those of one place and amount, spellings that the compiler may exchange for one another. XLA splits
 an all-reduce into a reduce-scatter and an all-gather of the same array and joins them again; its windowed einsum

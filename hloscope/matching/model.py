@@ -1,4 +1,4 @@
-"""What a comparison of two programs' collectives says, and each change in one line."""
+"""The result of comparing two programs' collectives, and each change in one line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hloscope.units import format_bytes, format_time, known_sum
 
 
 class ChangeKind(StrEnum):
-    """What happened to a collective."""
+    """The kind of change to a collective."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -84,14 +84,14 @@ class Change(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What collectives of one kind over the same axes move per step on one device, before and after.
+    """Sums over the collectives of one kind over the same axes, per device and per step, before and after.
 
     Attributes:
-        kind: The kind.
-        axes: Mesh axes joined by `,`; `?` where they are not known.
-        old: The sum before.
-        new: The sum after.
-        axes_guessed: Whether the axes of some of them are.
+        kind: Kind of collective.
+        axes: Mesh axes joined by `,`; `?` if unknown.
+        old: Sum before.
+        new: Sum after.
+        axes_guessed: Whether the axes of any of them are guessed.
     """
 
     kind: Kind

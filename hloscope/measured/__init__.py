@@ -1,1 +1,1 @@
-"""What was measured beside what was predicted, operation by operation, and what of the cost model that settles."""
+"""Measured times compared with predicted ones, operation by operation, and calibration of the cost model from them."""

@@ -1,4 +1,4 @@
-"""A prediction as a profile: what `jax.profiler` would have written, had the step run as predicted."""
+"""A predicted step as a profile, in the format that `jax.profiler` writes."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ def predicted_profile(
     runs: int = 1,
     most_events: int = MOST_EVENTS,
 ) -> Profile:
-    """What a profile of a step would hold.
+    """Returns the profile of a predicted step.
 
     Args:
         timeline: The step.
         program: What was compiled, for a slice of TPUs.
         module: Its parsed text.
-        proto: Its serialized `HloProto`; empty where there is none.
-        devices: Devices that the profile is of; all do the same.
-        runs: How often each runs the step.
-        most_events: How many events it may hold; loops of a step with more are told with fewer iterations.
+        proto: Its serialized `HloProto`; empty if there is none.
+        devices: Number of devices in the profile, all alike.
+        runs: Number of steps on each device.
+        most_events: Maximum number of events; loops of a longer step are shown with fewer iterations.
 
     Raises:
         ProfileError: The step has more operations than a profile can hold, with one iteration of each loop.

@@ -1,4 +1,4 @@
-"""What a profile says of the figures that a prediction rests on: the clock, the links, the memory, fixed costs."""
+"""Calibration of the chip's figures from a profile: clock, links, memory and fixed costs."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ class _Measurements:
 
 
 def fitted(joined: Sequence[Joined]) -> tuple[CalibratedFigure, ...]:
-    """Each figure with what the profile says of it, or why it says nothing.
+    """Returns each figure with its value from the profile, or why the profile does not determine it.
 
-    A figure is the median of what each measurement asks for; it is refused where nothing measures it, where the
-    measurements contradict each other, and where it would be no chip's.
+    A figure is the median over all measurements. It is refused if nothing measures it, if the measurements contradict
+    each other, or if no chip could have it.
     """
     predictions = [program.prediction for program in joined if program.prediction is not None]
     if not predictions:
@@ -198,14 +198,14 @@ def _starts(found: _Measurements, before: float, *, permutes: bool) -> Iterator[
 
 
 def calibration_file(document: CompareDocument, of_chip: Callable[[str], bool]) -> str:
-    """The file that `--chip-override` reads.
+    """Returns the text of a file that `--chip-override` reads.
 
     Args:
-        document: A comparison, with what it says of the chip.
-        of_chip: Whether a name is that of a chip's figure; others are constants of the cost model.
+        document: A comparison with its calibration.
+        of_chip: Whether a name is a figure of the chip; other names are constants of the cost model.
 
     Raises:
-        ProfileError: The profile settles no figure.
+        ProfileError: The profile does not determine any figure.
     """
     settled = [figure for figure in document.calibration if figure.value is not None]
     if not settled or document.chip is None:

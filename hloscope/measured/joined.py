@@ -1,4 +1,4 @@
-"""The runs of a program with its compiled module and its prediction: which of their operations are the same."""
+"""The runs of a program, joined with its compiled module and its prediction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Joined:
         observed: Its runs.
         module: The compiled module.
         analysis: Its analysis.
-        prediction: What is predicted of its operations; None where it is not priced.
+        prediction: What is predicted of its operations; None if not priced.
     """
 
     observed: Observed

@@ -1,4 +1,4 @@
-"""One program's runs beside its prediction: matched by instruction, added up by activity, axis and rule."""
+"""One program's runs compared with its prediction: matched by instruction, summed by activity, axis and rule."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RUNS_OTHERS = frozenset({"while", "conditional", "call"})
 
 
 def compared(joined: Joined) -> MeasuredProgram:
-    """A program's runs beside its prediction."""
+    """Compares a program's runs with its prediction."""
     chosen, observed = joined.analysis.slice, joined.observed
     durations = observed.durations_us
     operations = tuple(_operations(joined))

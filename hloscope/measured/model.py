@@ -1,4 +1,4 @@
-"""A profile beside a prediction, as a document."""
+"""A profile compared with a prediction, as a document."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredStep:
-    """How long one run took.
+    """The duration of one run.
 
     Attributes:
-        median_us: The median over all runs and devices; of an even number the lower one.
-        least_us: The shortest.
-        most_us: The longest.
-        predicted_us: The prediction; None where there is none.
+        median_us: Median over all runs and devices; the lower one of an even number.
+        least_us: Shortest run.
+        most_us: Longest run.
+        predicted_us: Predicted time; None if not predicted.
     """
 
     median_us: float
@@ -34,13 +34,13 @@ class MeasuredStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPart:
-    """A part of the step; the parts add up to it.
+    """One part of the step; the parts add up to the step.
 
     Attributes:
-        part: What the device does or waits for: one of the activities, `nothing` between operations and before the
-            first, which is where a device waits for others to begin, or `not matched`.
-        measured_us: In the run that took the median time.
-        predicted_us: The prediction; None where there is none.
+        part: What the device does or waits for: one of the activities; `nothing` between operations and before the
+            first, where a device waits for others to begin; or `not matched`.
+        measured_us: Measured time in the median run.
+        predicted_us: Predicted time; None if not predicted.
     """
 
     part: str
@@ -50,14 +50,14 @@ class StepPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRule:
-    """What a rule of the cost model priced.
+    """The operations that one rule of the cost model priced.
 
     Attributes:
-        rule: Such as `cycles` or `pair`.
-        operations: How many operations it priced that were measured.
-        measured_us: What they took per step.
-        predicted_us: What it says they take.
-        calibrated: Whether it was compared with published measurements of this generation.
+        rule: Name of the rule, such as `cycles` or `pair`.
+        operations: Number of measured operations that it priced.
+        measured_us: Their measured time per step.
+        predicted_us: Their predicted time per step.
+        calibrated: Whether it was checked against published measurements on this generation.
     """
 
     rule: str
@@ -72,15 +72,15 @@ class MeasuredAxis:
     """The collectives over the same mesh axes, per step.
 
     Attributes:
-        axes: The axes, as `X` or `X,Y`; `not known` where groups match none.
-        link: The network.
-        collectives: How many.
-        wire_bytes: Bytes that one device sends; None when not known.
-        measured_exposed_us: What the device waited for them.
-        predicted_exposed_us: What it should have; None where that is not known.
-        measured_bytes_per_s: What one device sent over the time that transfers took; None when not known.
-        measured_bound: How that relates to the truth: at least, where the end of a transfer was not seen.
-        predicted_bytes_per_s: The same as predicted; None when not known.
+        axes: The axes, as `X` or `X,Y`; `not known` if the groups match no axes.
+        link: The network they cross.
+        collectives: Number of collectives.
+        wire_bytes: Bytes that one device sends; None if unknown.
+        measured_exposed_us: Measured exposed time.
+        predicted_exposed_us: Predicted exposed time; None if unknown.
+        measured_bytes_per_s: Bytes that one device sent over the time of the transfers; None if unknown.
+        measured_bound: Whether that is exact or a bound: a lower bound if the end of a transfer was not recorded.
+        predicted_bytes_per_s: The predicted value of the same; None if unknown.
     """
 
     axes: str
@@ -99,25 +99,25 @@ class MeasuredTransfer:
     """A collective, or a copy between the host and the device.
 
     Attributes:
-        kind: What it does: a kind of collective, `copy from the host` or `copy to the host`.
+        kind: A kind of collective, `copy from the host` or `copy to the host`.
         name: The HLO instruction that starts it, without `%`.
-        computation: The HLO computation that holds it.
-        axes: The mesh axes it runs over; None of copies, and when not known.
-        executions: How often it ran in one step, as measured.
-        wire_bytes: Bytes that one device sends, or that are copied, per execution; None when not known.
-        measured_us: What one execution took; None where nothing of the profile tells.
-        measured_bound: How that relates to the truth: at most, where the device did not wait for its end, or something
-            else was before it on its way.
-        predicted_us: What it should take alone; None where nothing tells.
-        measured_exposed_us: What of it the device waited for.
-        predicted_exposed_us: What it should have waited; None where that is not known.
-        measured_hidden_us: The rest of it, which ran beside other things; bound as `measured_us` is.
-        predicted_hidden_us: The same as predicted; None where that is not known.
-        measured_bytes_per_s: Bytes over `measured_us`; at least, where that is at most.
-        predicted_bytes_per_s: The same as predicted.
-        rule: What priced it; None where nothing did.
-        calibrated: Whether that was compared with published measurements of this generation.
-        source: The line of the user's program, such as `model.py:31`; None when not known.
+        computation: The HLO computation that contains it.
+        axes: Mesh axes it runs over; None for copies, and if unknown.
+        executions: Measured executions per step.
+        wire_bytes: Bytes that one device sends, or that are copied, per execution; None if unknown.
+        measured_us: Measured time of one execution; None if the profile does not show it.
+        measured_bound: Whether that is exact or a bound: an upper bound if the device did not wait for its end, or if
+            another transfer was queued before it.
+        predicted_us: Predicted time by itself; None if unknown.
+        measured_exposed_us: Measured exposed time.
+        predicted_exposed_us: Predicted exposed time; None if unknown.
+        measured_hidden_us: Measured overlapped time: the rest of `measured_us`, with the same bound.
+        predicted_hidden_us: Predicted overlapped time; None if unknown.
+        measured_bytes_per_s: Bytes over `measured_us`; a lower bound if that is an upper bound.
+        predicted_bytes_per_s: The predicted value of the same.
+        rule: The rule that priced it; None if not priced.
+        calibrated: Whether that rule was checked against published measurements on this generation.
+        source: Line of user code, such as `model.py:31`; None if unknown.
     """
 
     kind: str
@@ -142,20 +142,20 @@ class MeasuredTransfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredOperation:
-    """One operation of the device's schedule.
+    """One operation on the device's schedule.
 
     Attributes:
         name: The HLO instruction, without `%`.
-        computation: The HLO computation that holds it; None where the compiled module has no such instruction.
+        computation: The HLO computation that contains it; None if the compiled module has no such instruction.
         opcode: Its opcode.
-        activity: What the device does meanwhile; None where the compiled module has no such instruction.
-        executions: How often it ran in one step, as measured.
-        predicted_executions: How often it should have; None where it is not on the predicted schedule.
-        measured_us: What it took in one step, the median over all runs and devices.
-        predicted_us: What it should have taken; None where it is not on the predicted schedule.
-        rule: What priced it; None where nothing did.
-        calibrated: Whether that was compared with published measurements of this generation.
-        source: The line of the user's program that the instruction itself says; None where it says none.
+        activity: What the device does during the operation; None if the compiled module has no such instruction.
+        executions: Measured executions per step.
+        predicted_executions: Predicted executions per step; None if it is not on the predicted schedule.
+        measured_us: Measured time per step, the median over all runs and devices.
+        predicted_us: Predicted time per step; None if it is not on the predicted schedule.
+        rule: The rule that priced it; None if not priced.
+        calibrated: Whether that rule was checked against published measurements on this generation.
+        source: Line of user code in the instruction's own metadata; None if it has none.
     """
 
     name: str
@@ -172,31 +172,31 @@ class MeasuredOperation:
 
     @property
     def difference_us(self) -> float | None:
-        """How much longer it took than predicted; None where nothing is."""
+        """Measured minus predicted time; None if not predicted."""
         return None if self.predicted_us is None else self.measured_us - self.predicted_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredProgram:
-    """One program of a profile.
+    """One program in a profile.
 
     Attributes:
-        program: Its name and number in the profile, such as `jit_step(1234)`.
-        runs: Its runs, on all devices together.
-        devices: The devices on which it ran.
-        slice: The slice that it is priced on; None where it is not.
-        slice_chosen_by: `profile` where that says it, else `user` or `target`; None without a slice.
-        partitions: The devices that the program is for; None when not known.
-        step: How long a run took.
-        parts: Where the time went.
-        operations: Every operation that was measured or predicted, the largest disagreement first.
-        measured_operations: Operations that the profile has.
-        matched_operations: Those of them that are in the compiled module, with their opcode and shape.
-        matched_share: The part of the time in operations that these make up; None where there are none.
-        transfers: Collectives and copies between host and device, as they come in the program.
-        axes: Collectives by mesh axes.
-        rules: By the rule that priced them, most measured time first.
-        notes: What has to be known of it, one sentence each.
+        program: Name and number in the profile, such as `jit_step(1234)`.
+        runs: Number of runs on all devices.
+        devices: Number of devices that it ran on.
+        slice: The slice that it is priced on; None if not priced.
+        slice_chosen_by: `profile` if the profile names the slice, otherwise `user` or `target`; None without a slice.
+        partitions: Number of devices that the program was compiled for; None if unknown.
+        step: Duration of a run.
+        parts: Breakdown of the time.
+        operations: All measured or predicted operations, largest disagreement first.
+        measured_operations: Number of operations in the profile.
+        matched_operations: Number of these that the compiled module also has, with the same opcode and shape.
+        matched_share: Share of the operations' time that matched operations make up; None if there are no operations.
+        transfers: Collectives and copies between host and device, in program order.
+        axes: Collectives, summed by mesh axes.
+        rules: Operations by the rule that priced them, most measured time first.
+        notes: Notes on the comparison, one sentence each.
     """
 
     program: str
@@ -219,13 +219,13 @@ class MeasuredProgram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncomparedProgram:
-    """A program of a profile that there is nothing to compare with.
+    """A program in a profile that has no prediction to compare with.
 
     Attributes:
-        program: Its name and number in the profile.
-        runs: Its runs, on all devices together.
-        measured_us: What all of them took together, on one device.
-        why: Why nothing is predicted of it.
+        program: Name and number in the profile.
+        runs: Number of runs on all devices.
+        measured_us: Measured time of all runs, on one device.
+        why: Why it has no prediction.
     """
 
     program: str
@@ -236,14 +236,14 @@ class UncomparedProgram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedFigure:
-    """A figure that a profile settles, or fails to.
+    """A figure calibrated from a profile, or refused.
 
     Attributes:
-        name: A figure of the chip, or a constant of the cost model.
-        value: What the profile says; None where it is refused.
-        before: What was used for the prediction; None where there was nothing.
-        rests_on: Measurements that it rests on.
-        why: Why it is refused; None where it is not.
+        name: Name of a figure of the chip or a constant of the cost model.
+        value: Value from the profile; None if refused.
+        before: Value used for the prediction; None if there was none.
+        rests_on: Number of measurements that it rests on.
+        why: Why it is refused; None if it is not.
     """
 
     name: str
@@ -255,19 +255,19 @@ class CalibratedFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CompareDocument(Shown):
-    """A profile beside what is predicted of its programs.
+    """A profile compared with the predictions for its programs.
 
     Attributes:
-        schema: Version of this document's shape.
-        target: What was compiled to predict from; None where that was the profile's own programs.
-        profile: The profile.
-        chip: The generation; None of CPU devices, of which nothing is predicted.
-        device_kind: The device as the profile has it.
-        devices: Devices in the profile.
-        programs: Those that are compared, the one with most time first.
-        uncompared: The others.
-        calibration: What the profile says of the chip's figures; empty unless that was asked for.
-        notes: What was chosen on the way, one sentence each.
+        schema: Schema version of the document.
+        target: The program that the prediction is for; None for the profile's own programs.
+        profile: Path of the profile.
+        chip: Chip generation; None for CPU devices, which have no prediction.
+        device_kind: Device kind as named in the profile.
+        devices: Number of devices in the profile.
+        programs: The compared programs, most time first.
+        uncompared: Programs without a prediction.
+        calibration: Figures calibrated from the profile; empty unless requested.
+        notes: Choices made for the comparison, one sentence each.
     """
 
     schema: Schema = SCHEMA

@@ -1,4 +1,4 @@
-"""What the runs of one program say of each operation: how often, how long, and what was waited for."""
+"""The runs of one program, by operation: executions, durations and waits."""
 
 from __future__ import annotations
 

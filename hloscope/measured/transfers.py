@@ -1,4 +1,4 @@
-"""Collectives and copies between host and device, measured and predicted: how long, how exposed, how fast."""
+"""Collectives and copies between host and device: measured and predicted time, exposed time and bandwidth."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Taken:
 
 
 def transfers_of(joined: Joined) -> Iterator[MeasuredTransfer]:
-    """The collectives of a program as they come in it, then its copies between host and device."""
+    """Returns the collectives of a program in program order, then its copies between host and device."""
     for collective in joined.analysis.collectives:
         for part in collective.parts or (collective,):
             around = _holder(joined, collective.computation, part.name)
@@ -161,7 +161,7 @@ def _taken(joined: Joined, around: str, found: Predicted | None, *, is_inside: b
 
 
 def axes_of(analysis: Analysis, transfers: Sequence[MeasuredTransfer]) -> Iterator[MeasuredAxis]:
-    """The collectives over the same axes, the ones that are waited for longest first."""
+    """Returns the collectives summed by axes, most exposed first."""
     links = {
         (collective.computation, part.name): part.link
         for collective in analysis.collectives

@@ -1,4 +1,4 @@
-"""What a profile says of the devices: which programs ran when, and when each of their operations."""
+"""The contents of a profile: when programs and their operations ran on each device."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Stats = tuple[tuple[str, int | float | str | bytes], ...]
 
 
 class ProfiledOperation(NamedTuple):
-    """What events are of.
+    """The operation of profiled events.
 
     Attributes:
         name: The HLO instruction, without `%`.
-        text: Its line of HLO as far as the profile has it, such as `%add = f32[8] add(...)`; empty where it has none.
-        stats: What is said of it beside.
+        text: Its line of HLO as far as the profile has it, such as `%add = f32[8] add(...)`; empty if it has none.
+        stats: Its other statistics in the profile.
     """
 
     name: str
@@ -31,12 +31,12 @@ class ProfiledOperation(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One operation on a device, once.
+    """One execution of an operation on a device.
 
     Attributes:
         operation: The operation.
-        begin_ps: When it begins, in picoseconds.
-        duration_ps: How long it takes.
+        begin_ps: Begin, in picoseconds.
+        duration_ps: Duration, in picoseconds.
     """
 
     operation: ProfiledOperation
@@ -45,12 +45,12 @@ class Event(NamedTuple):
 
     @property
     def end_ps(self) -> int:
-        """When it ends."""
+        """End, in picoseconds."""
         return self.begin_ps + self.duration_ps
 
     @property
     def duration_us(self) -> float:
-        """How long it takes."""
+        """Duration, in microseconds."""
         return self.duration_ps / _MICROSECOND_PS
 
 
@@ -60,11 +60,10 @@ class Run:
 
     Attributes:
         program: The program's name and number, such as `jit_step(1234)`.
-        begin_ps: When it begins, in picoseconds.
-        duration_ps: How long it takes, waiting for other devices included.
-        operations: What the device did meanwhile, in the order in which it began; loops and branches around what is in
-            them.
-        transfers: What was on its way beside it, from its start to its done.
+        begin_ps: Begin, in picoseconds.
+        duration_ps: Duration, in picoseconds, including waiting for other devices.
+        operations: Operations during the run, by begin, with loops and branches before their contents.
+        transfers: Asynchronous transfers during the run, each from its start to its done.
         loops: The loops around operations, where these stand alone.
         counters: What is counted meanwhile: events without duration, whose operations' stats have the new values.
     """
@@ -79,7 +78,7 @@ class Run:
 
     @property
     def duration_us(self) -> float:
-        """How long it takes."""
+        """Duration, in microseconds."""
         return self.duration_ps / _MICROSECOND_PS
 
 
@@ -88,11 +87,11 @@ class Device:
     """A device and what ran on it.
 
     Attributes:
-        name: As the profile has it, such as `/device:TPU:0`.
-        kind: As the profile has it, such as `TPU v6 Lite` or `CPU`; empty where it does not say.
-        chip_id: The number of its chip among all chips of the slice; None where the profile does not say.
-        runs: In the order in which they began.
-        stats: What is said of it beside.
+        name: Name in the profile, such as `/device:TPU:0`.
+        kind: Kind in the profile, such as `TPU v6 Lite` or `CPU`; empty if unknown.
+        chip_id: Number of its chip among all chips of the slice; None if unknown.
+        runs: Runs on the device, by begin.
+        stats: Its other statistics in the profile.
     """
 
     name: str
@@ -104,14 +103,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What ran on the devices of one or several hosts.
+    """A profile of the devices of one or more hosts.
 
     Attributes:
         name: The file or folder, as the user named it.
-        devices: Those on which something ran.
-        protos: The serialized `HloProto` of each program, by its name and number.
-        notes: What was chosen on the way, one sentence each.
-        stats: What is said of the host beside.
+        devices: Devices on which something ran.
+        protos: Serialized `HloProto` of each program, by name and number.
+        notes: Choices made while reading, one sentence each.
+        stats: Statistics of the host in the profile.
     """
 
     name: str

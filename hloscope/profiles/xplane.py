@@ -1,4 +1,4 @@
-"""The messages of a profile (`XSpace`): planes of lines of events, whose names and details stand in tables beside them.
+"""The messages of a profile (`XSpace`): planes of lines of events, with names and details in separate tables.
 
 Source: tsl/profiler/protobuf/xplane.proto; the numbers of the fields are those given there. jaxlib's own reader,
 `jax.profiler.ProfileData`, leaves out what events have in common, and with it the programs.

@@ -1,1 +1,1 @@
-"""From a target to compiled texts: loading, argument notation, meshes, slices, compiling. The only door to JAX."""
+"""From a target to compiled text, with JAX: loading, argument notation, meshes, slices, compiling."""

@@ -1,4 +1,4 @@
-"""What one compile yields, as plain data: nothing above this room sees a JAX object."""
+"""The result of one compile, as plain data: the layers above this package never see a JAX object."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Mesh:
 
     Attributes:
         axis_names: Axis names, major to minor.
-        axis_sizes: Devices along each axis.
-        axis_types: `auto`, `explicit` or `manual` for each axis; None when unknown (HLO text).
-        partition_ids: The partition id at each mesh position in row-major order; None means 0, 1, 2, …
-        made_up: Whether the names are hloscope's own, `axis_0` and so on, because nothing names the axes of HLO text.
+        axis_sizes: Number of devices along each axis.
+        axis_types: `auto`, `explicit` or `manual` for each axis; None if unknown (HLO text).
+        partition_ids: Partition id at each mesh position, in row-major order; None means 0, 1, 2, …
+        made_up: Whether the names are generated, as `axis_0` and so on, because the HLO text does not name its axes.
     """
 
     axis_names: tuple[str, ...]
@@ -109,7 +109,7 @@ class CapturedArray:
         dtype: XLA's short type name, or JAX's own for extended types (`key<fry>`).
         global_shape: Dimensions of the whole array.
         local_shape: Dimensions on one device; None when the sharding is not known.
-        sharding: `P('X', None)` in the user's axes; None when it is not known.
+        sharding: `P('X', None)` in the user's axes; None if unknown.
         asked: Whether the user asked for this sharding; False when the compiler chose it.
         itemsize_bytes: Bytes per element as JAX counts them, for types that XLA has no name for.
         donated: Whether the buffer is donated.

@@ -1,4 +1,4 @@
-"""A change of a program's shardings as a value: other specs, other constraints, other sizes. Knows no JAX."""
+"""Changes of a program's shardings as values: other specs, constraints and sizes. Does not use JAX."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ class LeafChange:
     """Another sharding for one argument or result leaf.
 
     Attributes:
-        index: Its place among the flat arguments or results.
-        name: The user's name for it.
-        before: Its sharding; None where it was left open.
-        after: The one that it gets; None leaves it open, which only a result can be.
-        replaces: Of a result: the argument whose place it takes in the next step; None where there is none.
-        moves: Of an argument: whether no result of the step comes to lie as it, so that whoever makes it has to.
+        index: Index among the flat arguments or results.
+        name: The user's name for the leaf.
+        before: Sharding as written; None if it is left open.
+        after: New sharding; None leaves it open, which only a result can be.
+        replaces: For a result, the argument that it replaces in the next step; None if there is none.
+        moves: For an argument, whether the caller has to create it with the new sharding, because no result of the step
+            replaces it.
     """
 
     index: int
@@ -43,13 +44,13 @@ class LeafChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstraintChange:
-    """What becomes of the sharding constraints of one line.
+    """A change to the sharding constraints on one line.
 
     Attributes:
-        edits: One for each of them: a line may run in several places of the program.
-        place: Where it is written, `moe.py:31`.
-        before: What the constraint asks for; None for one that is added.
-        array: What an added constraint is of, as the user knows it; empty for those that are there.
+        edits: One edit per constraint: a line may occur in several places of the program.
+        place: Source location, such as `moe.py:31`.
+        before: Sharding that the constraint requests; None for an added one.
+        array: The user's name of the array of an added constraint; empty for existing ones.
     """
 
     edits: tuple[ConstraintEdit, ...]
@@ -73,8 +74,8 @@ class SizeChange:
 
     Attributes:
         name: The letter; the number as text.
-        before: The size.
-        after: The new one.
+        before: The size as written.
+        after: The new size.
     """
 
     name: str
@@ -91,15 +92,15 @@ class SizeChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What to do otherwise in a program; hashable, so that equal changes are tried once.
+    """A change to a program; hashable, so that equal changes are tried once.
 
     Attributes:
         arguments: Other specs for arguments.
         results: Other specs for results.
-        constraints: What becomes of sharding constraints.
+        constraints: Changes to sharding constraints.
         sizes: Other sizes.
-        frees_output: Whether a result is sharded otherwise than was asked for and does not come to lie as the argument
-            that it replaces: its readers must be content with that.
+        frees_output: Whether a result gets another sharding than requested and than the argument that it replaces,
+            which its users must accept.
     """
 
     arguments: tuple[LeafChange, ...] = ()
@@ -110,12 +111,12 @@ class Change:
 
     @property
     def parts(self) -> int:
-        """How many things it changes."""
+        """The number of changed parts."""
         return len(self.arguments) + len(self.results) + len(self.constraints) + len(self.sizes)
 
     @property
     def moved(self) -> tuple[LeafChange, ...]:
-        """The arguments that whoever calls the program has to make otherwise."""
+        """The arguments that the caller has to create with another sharding."""
         return tuple(leaf for leaf in self.arguments if leaf.moves)
 
     @property
@@ -148,12 +149,12 @@ class Change:
 
     @property
     def edits(self) -> tuple[ConstraintEdit, ...]:
-        """What becomes of constraints, operation by operation."""
+        """The edits of constraints, by operation."""
         return tuple(edit for change in self.constraints for edit in change.edits)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """One line for each part, as the user would write it."""
+        """One line per part, in the user's notation."""
         return (
             *_leaf_words("argument", self.arguments),
             *_leaf_words("result", self.results),

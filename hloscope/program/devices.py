@@ -1,4 +1,4 @@
-"""The devices that programs see: the process's, or CPU devices of hloscope's own beside them; and meshes over either.
+"""The devices that programs see: those of the process or additional CPU devices of hloscope, and meshes over them.
 
 JAX fixes the number of its CPU devices when it is first used. A CPU client of another size costs milliseconds, and in
 the thread that analyses a program JAX is made to see that one: no array and no compile of the user's is lost. A context

@@ -1,4 +1,4 @@
-"""What a dump says of a module beside its text: the slice, the mesh, the memory, and what it was on its way."""
+"""The facts about a module in the other files of its dump: slice, mesh, memory, and earlier stages."""
 
 from __future__ import annotations
 

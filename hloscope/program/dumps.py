@@ -1,4 +1,4 @@
-"""Folders that XLA dumps into (`xla_dump_to`): the final modules in one, and what lies beside each.
+"""XLA dump folders (`xla_dump_to`): their final modules, and the other files of each.
 
 XLA names a file by its module and by when it was written: `module_0092.jit_step.cl_933746096.after_codegen.txt` on TPU,
 `….cpu_after_optimizations.txt` on CPUs, `….sm_8.0_gpu_after_optimizations.txt` on GPUs, each also as `.hlo.pb`; any of
@@ -42,7 +42,7 @@ class DumpedModule(Brief):
     """One final module of a dump.
 
     Attributes:
-        name: The module's name: `jit_step`.
+        name: Name of the module, such as `jit_step`.
         number: The number that XLA gave it, as printed: `0092`; empty in files that XLA has not named.
         path: The file that holds it: as text if there is such a file, and after code generation, which tells most.
         file: The same from the dump's folder.
@@ -77,7 +77,7 @@ class DumpedModule(Brief):
         )
 
     def beside(self, ending: str) -> Path | None:
-        """The file of the same module whose name has this in place of the stage; None where there is none."""
+        """The file of the same module whose name has this in place of the stage; None if there is none."""
         path = self.path.with_name(f"{self.stem}.{ending}")
         return path if self.number and path.is_file() else None
 
@@ -261,7 +261,7 @@ def _files(folder: Path, notes: list[str]) -> Iterator[Path]:
 
 
 def _without_modules(folder: Path, files: Sequence[Path], notes: Sequence[str]) -> TargetError:
-    """Why a folder cannot be analysed."""
+    """Why a folder cannot be analyzed."""
     earlier = sum(_EARLIER.fullmatch(path.name) is not None for path in files)
     fix = (
         "name a folder written with XLA_FLAGS=--xla_dump_to=DIR or the compiler option xla_dump_to=DIR, or write "

@@ -1,4 +1,4 @@
-"""What has to be right before JAX starts: that it is there, its environment, and that a mesh fits its slice."""
+"""The checks before JAX starts: that it is installed, its environment, and that the mesh fits the slice."""
 
 from __future__ import annotations
 

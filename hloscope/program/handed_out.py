@@ -1,4 +1,4 @@
-"""What JAX hands out in place of a function: a program that is traced, lowered, exported or compiled already.
+"""The objects that JAX returns in place of a function: traced, lowered, exported or compiled programs.
 
 Also a Flax module, and its methods: their weights are arguments of the program, and no constants in it.
 """

@@ -1,4 +1,4 @@
-"""What is read off a program that JAX traced: its equations, the work in them, and branches for a platform."""
+"""Queries on a traced program: its equations, their work, and platform-dependent branches."""
 
 from __future__ import annotations
 

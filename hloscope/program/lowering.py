@@ -115,7 +115,7 @@ def lower(
 
     Raises:
         TraceError: JAX refuses the program, in JAX's words with the user's line.
-        HloscopeError: Bad input.
+        HloscopeError: The input is invalid.
     """
     plan = make_plan(facts) if plan is None else plan
     stage("tracing")

@@ -1,6 +1,6 @@
-"""What an option of a target is, and how its values are read: in Python, on the command line, in the targets file.
+"""The definition of a target option, and how its values are read from Python, the command line and the targets file.
 
-The options themselves are the fields of `hloscope.program.target.TargetFacts`. Imports no JAX.
+The options themselves are the fields of `hloscope.program.target.TargetFacts`. Does not import JAX.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is decided before and after tracing: the mesh, the slice, and the notes about choices made for the user."""
+"""The decisions before and after tracing: mesh, slice, and notes about choices made on the user's behalf."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user says about a target, and the decorator that says it beside the function. Imports no JAX."""
+"""The options of a target, and the decorator that attaches them to a function. Does not import JAX."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _MOST_WRAPPERS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetFacts:
-    """How to call and place a function: everything that its signature does not say.
+    """How to call and place a function: everything that its signature does not specify.
 
-    Every field is None or empty when it was not said, so that facts from several places can be joined.
+    A field is None or empty if it was not given, so that facts from several places can be merged.
     """
 
     mesh: Any = option(
-        says='Axis name to size, major first: `{"X": 4, "Y": 2}`; or a `jax.sharding.Mesh` or `AbstractMesh`.',
+        says='Axis names mapped to sizes, major first: `{"X": 4, "Y": 2}`; or a `jax.sharding.Mesh` or `AbstractMesh`.',
         of_text=True,
         python=kinds.as_sizes("mesh"),
         shown="--mesh X=4,Y=2",
@@ -41,7 +41,7 @@ class TargetFacts:
         example="{ data = 4, model = 2 }",
     )
     slice: str | None = option(
-        says="Such as `v5e:2x4`, `2*v5e:2x4`, `cpu:8` or `attached`; by default the smallest v5e block that fits.",
+        says="Slice name: `v5e:2x4`, `2*v5e:2x4`, `cpu:8` or `attached`; by default the smallest v5e block that fits.",
         of_text=True,
         python=kinds.as_slice_name,
         shown="--slice NAME",
@@ -60,7 +60,7 @@ class TargetFacts:
         example='["bf16[512@data,2048]"]',
     )
     kwargs: Mapping[str, Any] = option(
-        says="Like `args`, by keyword.",
+        says="Keyword arguments, written like `args`.",
         python=kinds.as_mapping("kwargs", '{"w": "bf16[2048,8192@X]"}'),
         given_as="args",
         read=kinds.as_keywords,
@@ -68,7 +68,7 @@ class TargetFacts:
         example='{ w = "bf16[2048,8192@model]" }',
     )
     out: Any = option(
-        says="Output shardings in pytree-leaf order; None entries are the compiler's choice.",
+        says="Output shardings in pytree-leaf order; None leaves an output to the compiler.",
         python=kinds.as_outputs,
         shown="--out SPEC",
         help="An output's sharding: \"P('X', None)\". Repeats, in pytree-leaf order; None leaves an output open.",
@@ -78,7 +78,7 @@ class TargetFacts:
         example='["P(\'data\', None)", "P()"], one for each output array, in pytree-leaf order',
     )
     static: Mapping[str, Any] = option(
-        says="Python values passed by keyword that stay Python values while tracing.",
+        says="Static arguments: Python values passed by keyword that are not traced.",
         python=kinds.as_mapping("static", '{"shift": 5}'),
         shown="--static NAME=VALUE",
         help="A Python value passed by keyword. Repeats.",
@@ -88,7 +88,7 @@ class TargetFacts:
         example="{ shift = 5 }",
     )
     donate: tuple[int, ...] | None = option(
-        says="Positions of donated arguments.",
+        says="Positions of the donated arguments.",
         python=kinds.as_positions,
         shown="--donate 0,1",
         read=lambda text: parse_indices(text) if text else None,
@@ -96,7 +96,7 @@ class TargetFacts:
         example="[0, 1]",
     )
     dims: Mapping[str, int] = option(
-        says="Sizes of the letters used in notations.",
+        says='Sizes of the letters in argument types, such as `{"S": 2048}`.',
         python=kinds.as_dims("dims"),
         shown="--dim S=2048,D=4096",
         help="Sizes of letters in argument types. Repeats.",
@@ -114,7 +114,7 @@ class TargetFacts:
         example='"auto"',
     )
     dcn: Mapping[str, int] | None = option(
-        says="For several slices: the mesh axis that crosses DCN and how many slices it spans.",
+        says='For several slices, the mesh axis that crosses DCN, mapped to the number of slices it spans: `{"X": 2}`.',
         of_text=True,
         python=kinds.as_sizes("dcn"),
         shown="--dcn X=2",
@@ -124,7 +124,7 @@ class TargetFacts:
         example="{ data = 2 }",
     )
     platform: str | None = option(
-        says="What the devices claim to be while the program is imported and traced: `tpu`, the default for a "
+        says="Platform that the devices report while the program is imported and traced: `tpu`, the default for a "
         "TPU slice, or `cpu`.",
         python=kinds.as_platform,
         shown="--platform tpu|cpu",
@@ -134,7 +134,7 @@ class TargetFacts:
         example='"cpu"',
     )
     processes: int | None = option(
-        says="How many processes share the slice, of which the program is the first; by default one.",
+        says="Number of processes that share the slice, of which the program is the first; by default 1.",
         python=kinds.as_processes,
         shown="--processes N",
         help="The number of processes that the program sees.",
@@ -154,7 +154,7 @@ class TargetFacts:
         example="{ xla_tpu_enable_async_collective_fusion = false }",
     )
     chip_overrides: tuple[str, ...] | None = option(
-        says="Figures of the slice's chip that you know better than the built-in table, as `name=value` such as "
+        says="Overrides of the chip's figures in the built-in table, as `name=value` such as "
         "`hbm_bytes_per_s=750e9`, or as TOML files.",
         of_text=True,
         python=lambda value: kinds.as_texts("chip_overrides", '"hbm_bytes_per_s=750e9"')(value) or None,
@@ -163,8 +163,8 @@ class TargetFacts:
         repeats=True,
     )
     timeout_s: float | None = option(
-        says="Seconds that the compile may take; by default `HLOSCOPE_TIMEOUT`, else none where stderr is a terminal "
-        "and 30 minutes elsewhere; 0 means no limit.",
+        says="Time limit of a compile, in seconds; 0 means no limit. By default `HLOSCOPE_TIMEOUT`, otherwise no limit "
+        "if stderr is a terminal and 30 minutes if not.",
         python=kinds.as_time_limit,
         shown="--timeout SECONDS",
         help="Stop a compile after this long; 0 means no limit.",
@@ -175,7 +175,7 @@ class TargetFacts:
         example="600",
     )
     kernel_costs: Mapping[str, tuple[float, float]] = option(
-        says='FLOPs and bytes of Pallas kernels by name: `{"splash": (7e11, 2e8)}`.',
+        says='FLOPs and bytes of Pallas kernels, by name: `{"splash": (7e11, 2e8)}`.',
         of_text=True,
         python=kinds.as_kernel_costs,
         shown="--kernel-cost NAME=FLOPS,BYTES",
@@ -186,14 +186,14 @@ class TargetFacts:
         example="{ splash = [7e11, 2e8] }",
     )
     allow: tuple[str, ...] = option(
-        says="Which of the rules' findings are accepted and why, such as `all-gather@X: weights of FSDP`.",
+        says="Findings to accept, each with a reason, such as `all-gather@X: weights of FSDP`.",
         of_text=True,
         python=kinds.as_texts("allow", '"all-gather@X: weights of FSDP"'),
         fits=kinds.are(kinds.is_text),
         example='["all-gather@fsdp: weights of FSDP"]',
     )
     rule_options: Mapping[str, Any] = option(
-        says='Values of rules\' options by `rule.option`: `{"small-collectives.min_collectives": 8}`.',
+        says='Values of rule options, by `rule.option`: `{"small-collectives.min_collectives": 8}`.',
         of_text=True,
         python=kinds.as_mapping("rule_options", '{"small-collectives.min_collectives": 8}'),
         key="rules",
@@ -202,7 +202,7 @@ class TargetFacts:
     )
 
     def over(self, other: TargetFacts) -> TargetFacts:
-        """These facts, with what they leave open taken from `other`; mappings and `allow` are joined."""
+        """Returns these facts, completed from `other`; mappings and `allow` are merged."""
         joined: dict[str, Any] = {}
         for item in fields(self):
             mine, theirs = getattr(self, item.name), getattr(other, item.name)
@@ -228,7 +228,7 @@ BY_NAME = {option.name: option for option in OPTIONS}
 
 
 class ProgramOptions(TypedDict, total=False):
-    """What every function of Python's takes of a target, beside its positional arguments."""
+    """The target options that every function of the Python API takes."""
 
     mesh: Any
     kwargs: Mapping[str, Any] | None
@@ -246,7 +246,7 @@ class ProgramOptions(TypedDict, total=False):
 
 
 class TargetOptions(ProgramOptions, total=False):
-    """What can be said of a target."""
+    """The options of a target."""
 
     slice: str | None
     allow: str | Sequence[str]
@@ -255,7 +255,7 @@ class TargetOptions(ProgramOptions, total=False):
 
 
 class RecordingOptions(TypedDict, total=False):
-    """What can be said of all programs of a script."""
+    """The options that apply to all programs of a script."""
 
     platform: str | None
     processes: int | None
@@ -268,10 +268,10 @@ class RecordingOptions(TypedDict, total=False):
 
 
 def with_options(taken: type) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Shows what a function takes as `**options` in its signature and, in place of `{options}`, in its docstring.
+    """Adds what a function takes as `**options` to its signature and, in place of `{options}`, to its docstring.
 
     Args:
-        taken: The typed dictionary that says what it takes.
+        taken: The typed dictionary of these options.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
@@ -291,11 +291,11 @@ def with_options(taken: type) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def make_facts(*, args: Any = None, **options: Unpack[TargetOptions]) -> TargetFacts:
-    """Facts as users write them in Python, checked: a mesh as a dict or as `X=4,Y=2`, one donated position or several.
+    """Checks facts as users write them in Python: a mesh as a dict or as `X=4,Y=2`, one donated position or several.
 
     Raises:
-        NotationError: One of them is not written as it must be.
-        UnknownKeywordError: There is no such option.
+        NotationError: An option has an invalid value.
+        UnknownKeywordError: An option does not exist.
     """
     check_keywords(options, list(BY_NAME), "a target")
     given: dict[str, Any] = {"args": args, **options}
@@ -320,8 +320,8 @@ def target(*, args: Any = None, **options: Unpack[TargetOptions]) -> Callable[[F
         {options}
 
     Raises:
-        NotationError: The mesh, the slice or another fact is not written as it must be.
-        TargetError: The function takes no attributes, as a built-in or a bound method does.
+        NotationError: The mesh, the slice or another option has an invalid value.
+        TargetError: The function does not accept attributes, like a built-in or a bound method.
     """
     facts = make_facts(args=args, **options)
 
@@ -338,10 +338,10 @@ def target(*, args: Any = None, **options: Unpack[TargetOptions]) -> Callable[[F
 
 
 def attached_facts(function: object) -> TargetFacts:
-    """The facts that `target` attached to a function, or to what it wraps; empty ones when there are none.
+    """Returns the facts that `target` attached to a function or to what it wraps; empty facts if there are none.
 
     Raises:
-        TargetError: It wraps itself, or so many others that there is no end to them.
+        TargetError: The function wraps itself, or an endless chain of others.
     """
     asked = function
     for _ in range(_MOST_WRAPPERS):

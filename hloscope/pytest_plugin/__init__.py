@@ -1,7 +1,7 @@
-"""The pytest plugin: the fixture `hlo`, the marker `hloscope`, options, failure text, baselines per test.
+"""The pytest plugin: the fixture `hlo`, the marker `hloscope`, options, failure messages, and a baseline per test.
 
-Everything here is called by pytest; what a test works with is in `hlo_fixture`. Loading it imports neither JAX nor
-anything else of hloscope.
+Everything here is called by pytest; the fixture itself is in `hlo_fixture`. Loading the plugin imports neither JAX nor
+the rest of hloscope.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def hlo(request: pytest.FixtureRequest) -> Hlo:
-    """Compiles programs for TPU slices that nobody has, and holds them against expectations."""
+    """Compiles programs for TPU slices that need not be attached, and checks them against expectations."""
     from hloscope.pytest_plugin.hlo_fixture import Hlo
 
     update = _update(request.config) if request.config.getoption("--hloscope-update") else None

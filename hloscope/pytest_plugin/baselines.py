@@ -1,4 +1,4 @@
-"""Baselines of tests: one file for each, beside the test file, written only when the command line asks for it."""
+"""Baselines of tests: one file per test, next to the test file, written only with `--hloscope-update`."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Program: TypeAlias = "Report | Analysis | Callable[..., Any] | str | Path"
 
 
 class Hlo:
-    """What a test does with compiled programs.
+    """The fixture `hlo`, with which a test compiles and checks programs.
 
     Example:
         def test_step(hlo):
@@ -35,8 +35,8 @@ class Hlo:
             assert report == only(all_reduce("Y", max_bytes="32 KiB"))
 
     Attributes:
-        expect: Holds a program against a contract, or against the test's baseline.
-        reports: The programs that the test has analysed.
+        expect: Checks a program against a contract or the test's baseline.
+        reports: The reports on the programs that the test has analyzed.
     """
 
     def __init__(self, request: pytest.FixtureRequest, update: Update | None = None) -> None:
@@ -52,18 +52,19 @@ class Hlo:
 
     @front_door
     def analyze(self, target: Program, args: Any = None, *, judge: bool = True, **options: Any) -> Report:
-        """`hloscope.analyze`; what is not given is taken from the marker, then from `--hloscope-slice`.
+        """Calls `hloscope.analyze`; options that are not given are taken from the marker, then from `--hloscope-slice`.
 
-        An unchanged program is not compiled again: what it was compiled to is in the user's cache.
+        An unchanged program is not compiled again, but taken from the user's cache.
 
         Args:
             target: As for `hloscope.analyze`.
             args: As for `hloscope.analyze`.
-            judge: Whether the test is to assert something of it; one that does not fails where `CI` is set.
+            judge: Whether the test has to assert something about the program; a test that does not fails if `CI` is
+                set.
             options: As for `hloscope.analyze`.
 
         Raises:
-            HloscopeError: Bad input, or JAX or the compiler refuses the program.
+            HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
         """
         if isinstance(target, Report | Analysis) and (options or args is not None):
             raise NotationError("a program that has been analyzed takes no options", fix="give them to hlo.analyze")
@@ -96,10 +97,10 @@ class Hlo:
         return None if self.reports or self._is_verified else "the fixture hlo was requested, but analyzed nothing"
 
     def last_report(self) -> Report:
-        """The program that this test analysed last.
+        """The report on the program that this test analyzed last.
 
         Raises:
-            NotationError: It has analysed none.
+            NotationError: The test has not analyzed a program.
         """
         if not self.reports:
             raise NotationError("this test has not analyzed a program", fix="give one: hlo.expect.baseline(step, args)")
@@ -141,10 +142,10 @@ class Hlo:
     def verify(
         self, target: Callable[..., Any] | str, reference: Callable[..., Any] | str, **options: Any
     ) -> Verification:
-        """`hloscope.verify`, with the marker's settings; a failed verification fails the test.
+        """Calls `hloscope.verify` with the marker's settings; a failed verification fails the test.
 
         Raises:
-            HloscopeError: Bad input, or JAX or the compiler refuses one of the programs.
+            HloscopeError: The input is invalid, or JAX or the compiler rejects one of the programs.
         """
         from hloscope.api.verifying import verify
 
@@ -176,7 +177,7 @@ class Hlo:
 
 
 class Expect:
-    """`hlo.expect(program, contract)`, `hlo.expect.inline(program)` and `hlo.expect.baseline(program)`."""
+    """The checks `hlo.expect(program, contract)`, `hlo.expect.inline(program)` and `hlo.expect.baseline(program)`."""
 
     def __init__(self, hlo: Hlo, node: pytest.Item, update: Update | None) -> None:
         self._hlo = hlo
@@ -186,16 +187,16 @@ class Expect:
 
     @front_door
     def __call__(self, program: Program, contract: object, args: Any = None, **options: Any) -> Report:
-        """Fails the test when a program does not keep to a contract.
+        """Fails the test if a program does not satisfy a contract.
 
         Args:
-            program: A report, or what `analyze` takes.
-            contract: A contract in any spelling.
+            program: A report, or a target as for `analyze`.
+            contract: A contract, in Python or as text.
             args: As for `analyze`.
             options: As for `analyze`.
 
         Raises:
-            HloscopeError: Bad input, or JAX or the compiler refuses the program.
+            HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
         """
         __tracebackhide__ = True
         wanted = contract_of(contract)
@@ -208,19 +209,20 @@ class Expect:
 
     @front_door
     def inline(self, program: Program, expected: str = "", args: Any = None, **options: Any) -> Report:
-        """Fails the test when a program does not keep to a contract that hloscope wrote into the test.
+        """Fails the test if a program does not satisfy the contract that hloscope wrote into the test.
 
-        `pytest --hloscope-update` writes it: what the program moves and nothing else, where there is no text yet or
-        one that no longer holds. Limits, bans and trips in it are the user's, and stay.
+        `pytest --hloscope-update` writes a contract that allows what the program moves and nothing else, if there is no
+        text yet or if it no longer holds. Limits, bans and trip counts in the text come from the user and are kept.
 
         Args:
-            program: A report, or what `analyze` takes.
-            expected: The contract, as a string in the call itself; nothing where it is still to be written.
+            program: A report, or a target as for `analyze`.
+            expected: The contract, as a string literal in the call; omitted if it is still to be written.
             args: As for `analyze`.
             options: As for `analyze`.
 
         Raises:
-            HloscopeError: Bad input, JAX or the compiler refuses the program, or the text cannot be written here.
+            HloscopeError: The input is invalid, JAX or the compiler rejects the program, or the text cannot be written
+                here.
         """
         __tracebackhide__ = True
         report = self._hlo.analyze(program, args, **options)
@@ -232,16 +234,17 @@ class Expect:
 
     @front_door
     def baseline(self, program: Program | None = None, args: Any = None, *, name: str = "", **options: Any) -> Report:
-        """Fails the test when a program does not move what it moved when its baseline was written.
+        """Fails the test if a program moves something else than when its baseline was written.
 
         Args:
-            program: A report, or what `analyze` takes; the program analysed last when None.
+            program: A report, or a target as for `analyze`; by default the program analyzed last.
             args: As for `analyze`.
-            name: Tells several baselines of one test apart.
+            name: Distinguishes several baselines of one test.
             options: As for `analyze`.
 
         Raises:
-            HloscopeError: Bad input, JAX or the compiler refuses the program, or the baseline file is damaged.
+            HloscopeError: The input is invalid, JAX or the compiler rejects the program, or the baseline file is
+                damaged.
         """
         __tracebackhide__ = True
         report = self._hlo.last_report() if program is None else self._hlo.analyze(program, args, **options)

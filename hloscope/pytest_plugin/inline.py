@@ -1,4 +1,4 @@
-"""Expectations that stand in tests themselves: held there, and written there when the command line asks for it.
+"""Expectations written in the tests themselves, and updated with `--hloscope-update`.
 
 A test says what is to be written; the process that prints the summary writes, at the end and once for each file, so
 that processes of pytest-xdist do not write over each other.

@@ -1,4 +1,4 @@
-"""What a test holds: a program that can be compared with contracts, and what is said where a comparison fails."""
+"""Reports for tests: a program that can be compared with contracts, and the messages of failed comparisons."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def contract_of(value: object) -> Contract:
 
 
 class CollectiveList(Sequence[Collective]):
-    """The collectives of a program; equal to a list of expectations when it moves these and nothing else.
+    """The collectives of a program; equal to a list of expectations if it moves these and nothing else.
 
     Attributes:
         analysis: The program.
@@ -118,10 +118,10 @@ def _are_expectations(value: object) -> TypeGuard[list[Contract | str]]:
 
 
 class Report:
-    """The analysis of a program, with all of its attributes; equal to a contract that it keeps to.
+    """The analysis of a program, with all of its attributes; equal to a contract that it satisfies.
 
     Attributes:
-        root: The project's folder; None when it is not known.
+        root: The project's folder; None if unknown.
         is_judged: Whether something of it was read, or compared and not thrown away.
     """
 
@@ -139,7 +139,7 @@ class Report:
 
     @property
     def analysis(self) -> Analysis:
-        """The analysis itself."""
+        """The analysis."""
         self.judged()
         return self._analysis
 
@@ -148,12 +148,12 @@ class Report:
 
     @property
     def collectives(self) -> CollectiveList:
-        """What it moves, to be read one by one or compared with a list of expectations."""
+        """The collectives, which can be compared with a list of expectations."""
         return CollectiveList(self._analysis, self.judged)
 
     @front_door
     def verdict(self, contract: object) -> Verdict:
-        """What a contract says of it."""
+        """Returns the verdict of a contract on the program."""
         return evaluate(contract_of(contract), self._analysis, root=self.root)
 
     def __eq__(self, other: object) -> bool:

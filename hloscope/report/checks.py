@@ -1,4 +1,4 @@
-"""The report of a check: many targets in one, as data, for a terminal and as JSON."""
+"""The report of a check of several targets, as data, for a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _PLACE = re.compile(r"^  --> (?P<file>.+?)(?P<line>:\d+)(?=[:, ]|$)", re.MULTILI
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CheckReport(Shown):
-    """What a check of several targets found.
+    """The report of a check of one or more targets.
 
     Attributes:
-        checks: One for each target and slice.
+        checks: One check for each target and slice.
         root: The project's folder.
         unused_baselines: Baseline files that belong to no target.
-        command: The command that found it: `check`, or `analyze` for what rules find in one program.
-        interrupted: Whether it was ended before all were checked.
-        shard: The part of the targets that it is about, `1/4`; None for all that were asked for.
-        commit: The commit of the checkout; None where it is of none.
+        command: The command that made the report: `check`, or `analyze` for the findings of rules in one program.
+        interrupted: Whether the check was interrupted before all targets were checked.
+        shard: The part of the targets that was checked, such as `1/4`; None for all requested ones.
+        commit: Commit of the checkout; None if it is not a git checkout or unknown.
     """
 
     checks: tuple[Checked, ...]
@@ -68,22 +68,22 @@ class CheckReport(Shown):
 
     @property
     def passed(self) -> bool:
-        """Whether every target was analysed and is as expected."""
+        """Whether every target was analyzed and is as expected."""
         return all(checked.passed for checked in self.checks)
 
     @property
     def failed(self) -> tuple[Checked, ...]:
-        """The targets that were analysed and are not as expected."""
+        """Targets that were analyzed and are not as expected."""
         return tuple(checked for checked in self.checks if not checked.passed and checked.error is None)
 
     @property
     def not_run(self) -> tuple[Checked, ...]:
-        """The targets that could not be analysed."""
+        """Targets that could not be analyzed."""
         return tuple(checked for checked in self.checks if checked.error is not None)
 
     @property
     def headline(self) -> str:
-        """`2 passed, 1 failed, 1 could not run`; for one program `3 findings`."""
+        """The summary line: `2 passed, 1 failed, 1 could not run`; for one program `3 findings`."""
         if self.command == "analyze":
             return plural(len(once_each(self)), "finding")
         passed = len(self.checks) - len(self.failed) - len(self.not_run)
@@ -93,7 +93,7 @@ class CheckReport(Shown):
         return ", ".join(parts)
 
     def findings(self) -> Iterator[tuple[Checked, Finding]]:
-        """All that is reported, with its target; each finding with a place, if only the targets file."""
+        """All findings, each with its target and a place; without a better place, that is the targets file."""
         for checked in self.checks:
             if checked.error is not None:
                 yield (
@@ -109,19 +109,19 @@ class CheckReport(Shown):
         return found["file"] + found["line"] if found and (self.root / found["file"]).is_file() else None
 
     def shown(self, finding: Finding) -> Finding:
-        """A finding with its place below the project's folder."""
+        """Returns a finding with its place relative to the project's folder."""
         return finding if finding.source is None else replace(finding, source=self.relative(finding.source))
 
     def relative(self, path: str) -> str:
-        """A path below the project's folder, from there; another one as it is."""
+        """Returns a path relative to the project's folder if it is in it, otherwise unchanged."""
         whole = Path(path)
         return whole.relative_to(self.root).as_posix() if whole.is_relative_to(self.root) else shown_place(path)
 
     def in_repository(self, source: str | None) -> tuple[str | None, int | None]:
-        """The file and the line of `moe.py:31`, as far as they are known, as code hosts count.
+        """Returns the file and the line of a place such as `moe.py:31`, as far as known, relative to the repository.
 
-        A file of the checkout that the project is in is named from its root, another one as it is; where the project
-        is in none, its own folder takes that place.
+        A file in the checkout that contains the project is named relative to its root, any other file as it is. Without
+        a checkout, the project's folder is the root.
         """
         if source is None:
             return None, None
@@ -281,20 +281,21 @@ def asides(checked: Checked) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedTarget:
-    """One target for one slice, as a document.
+    """The check of one target for one slice, as a document.
 
     Attributes:
-        name: The target's name, with its slice where it has several.
-        passed: Whether it is as expected.
-        error: Why it could not be analysed; None when it was.
-        seconds: How long it took.
-        compile_from: Where its compile is from: `cache`, `shared cache` or `compiler`; None where it needed none.
-        contract: Its contract in one line; None for none.
-        remarks: What the verdict rests on beside the program.
-        baseline: Its baseline file, below the project's folder; None for none.
-        judged: What it is beside its baseline, and each figure of both; None without one.
-        findings: What is not as expected.
-        analysis: Its analysis; None when there is none.
+        name: Name of the target, with its slice if it has several.
+        passed: Whether the target is as expected.
+        error: Why it could not be analyzed; None if it was.
+        seconds: Duration of the check.
+        compile_from: Source of the compiled program: `cache`, `shared cache` or `compiler`; None if nothing was
+            compiled.
+        contract: Its contract on one line; None if it has none.
+        remarks: Assumptions of the verdict, such as trip counts given by the user.
+        baseline: Its baseline file, relative to the project's folder; None if it has none.
+        judged: Comparison with its baseline, with the figures of both; None without a baseline.
+        findings: Findings where the target is not as expected.
+        analysis: Its analysis; None if it could not be analyzed.
     """
 
     name: str
@@ -312,16 +313,16 @@ class CheckedTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckDocument:
-    """Targets held against their contracts and baselines.
+    """The check of targets against their contracts and baselines.
 
     Attributes:
-        schema: Version of this document's shape.
+        schema: Schema version of the document.
         passed: Whether every target is as expected.
-        checks: One for each target and slice.
-        unused_baselines: Baseline files of no target, below the project's folder.
-        shard: The part of the targets that it is about, `1/4`; None for all that were asked for.
-        commit: The commit of the checkout; None where it is of none.
-        seal: A checksum of all else, by which `hloscope merge-reports` sees whether somebody has edited it.
+        checks: One check for each target and slice.
+        unused_baselines: Baseline files that belong to no target, relative to the project's folder.
+        shard: The part of the targets that was checked, such as `1/4`; None for all requested ones.
+        commit: Commit of the checkout; None if it is not a git checkout or unknown.
+        seal: Checksum of all other fields, with which `hloscope merge-reports` detects edits.
     """
 
     schema: Schema = SCHEMA

@@ -1,4 +1,4 @@
-"""What `hloscope doctor` finds."""
+"""The results of `hloscope doctor`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MARKS = {True: "works", False: "FAILS", None: ""}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
-    """One thing that was looked at.
+    """One check of the machine or the installation.
 
     Attributes:
-        name: What.
+        name: What was checked.
         found: What was found.
-        works: Whether it does what it is for; None where it is only reported.
-        fix: What helps where it does not.
+        works: Whether it works; None if it is only reported.
+        fix: How to fix it if it does not work.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Checkup:
 
 
 class Checkups(tuple[Checkup, ...], Shown):
-    """Everything that was looked at."""
+    """The results of all checks."""
 
     __slots__ = ()
 
@@ -63,11 +63,11 @@ def lines(found: Sequence[Checkup], _width: int) -> Iterator[Text]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorDocument:
-    """What `hloscope doctor` looked at.
+    """The results of `hloscope doctor`, as a document.
 
     Attributes:
-        schema: Version of this document's shape.
-        checkups: One for each thing.
+        schema: Schema version of the document.
+        checkups: One result per check.
     """
 
     schema: Schema = SCHEMA

@@ -1,4 +1,4 @@
-"""GitLab's code quality report, which merge requests show beside the code.
+"""GitLab's code quality report, which merge requests show next to the code.
 
 Source: GitLab's documentation, "Code Quality report format".
 """

@@ -1,4 +1,4 @@
-"""What moves: bytes by mesh axis and by link, then a row for each collective, with why it is there below it."""
+"""The report on collectives: bytes by mesh axis and by link, then a row for each collective with its reason."""
 
 from __future__ import annotations
 

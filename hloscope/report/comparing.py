@@ -1,4 +1,4 @@
-"""A profile beside what is predicted, as text, JSON or Markdown."""
+"""The comparison of a profile with the prediction, as text, JSON or Markdown."""
 
 from __future__ import annotations
 

@@ -37,14 +37,14 @@ class ChangedCollective:
     """One collective of a change.
 
     Attributes:
-        kind: What it does.
-        axes: The mesh axes it runs over; None when not known.
-        payload_bytes: Bytes of the larger side on one device per execution; None when not known.
-        wire_bytes: Bytes that one device must send per execution; None when not known.
-        bytes_bound: How these bytes relate to the truth.
-        executions: Times it runs per step.
-        executions_bound: How the executions relate to the truth.
-        source: Where it is written, such as `moe.py:31`; None when not known.
+        kind: Kind of collective.
+        axes: Mesh axes it runs over; None if unknown.
+        payload_bytes: Bytes of the larger of operand and result on one device, per execution; None if unknown.
+        wire_bytes: Bytes that one device must send, per execution; None if unknown.
+        bytes_bound: Whether these bytes are exact or bounds.
+        executions: Executions per step.
+        executions_bound: Whether `executions` is exact or a bound.
+        source: Line of user code, such as `moe.py:31`; None if unknown.
     """
 
     kind: Kind
@@ -62,13 +62,13 @@ class ListedChange(Brief):
     """One difference.
 
     Attributes:
-        kind: What happened to the collectives.
+        kind: Kind of change.
         increase: Whether the new program moves more.
-        wire_bytes_per_step: Wire bytes per step more (or, negative, fewer) than before; None when a side is not known.
-        bound: How that difference relates to the truth.
-        text: The same in one line.
-        old: The collectives before.
-        new: The collectives after.
+        wire_bytes_per_step: Change in wire bytes per step, negative for fewer; None if unknown on either side.
+        bound: Whether that difference is exact or a bound.
+        text: The change on one line.
+        old: Collectives before.
+        new: Collectives after.
     """
 
     kind: ChangeKind
@@ -85,8 +85,8 @@ class TwoTotals:
     """The sums over all collectives of both programs.
 
     Attributes:
-        old: Before.
-        new: After.
+        old: Sums before.
+        new: Sums after.
     """
 
     old: Totals
@@ -100,7 +100,7 @@ Sides = tuple[Analysis | None, Analysis | None]
 
 
 class Compared:
-    """A result that remembers which analyses it was made of, unless it is copied, pickled or read from a document."""
+    """A result that keeps the analyses it compares, unless it is copied, pickled or read from a document."""
 
     __slots__ = ("_sides",)
 
@@ -109,7 +109,7 @@ class Compared:
 
     @property
     def sides(self) -> Sides:
-        """The analyses that were compared; None for what is not known of them here."""
+        """The compared analyses; None for one that is not available in this process."""
         return getattr(self, "_sides", (None, None))
 
     def _remembered_by(self, other: DiffDocument) -> DiffDocument:
@@ -118,31 +118,31 @@ class Compared:
 
 
 def with_sides(found: DiffDocument, sides: Sides) -> DiffDocument:
-    """The result, which remembers what it was made of from here on."""
+    """Returns the result with the compared analyses attached."""
     object.__setattr__(found, "_sides", sides)
     return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DiffDocument(Shown, Compared):
-    """Two programs side by side.
+    """The comparison of two programs.
 
     Attributes:
-        schema: Version of this document's shape.
+        schema: Schema version of the document.
         old: The program before.
         new: The program after.
-        same: Whether both surely move the same.
-        changes: Every difference, the one of most bytes per step first.
-        unsure: Collectives whose bytes or executions are not known exactly.
-        not_understood: The names of those programs in which something was not understood.
-        unlike: In what the two are not of one kind: their slices, their meshes.
-        totals: What they move per step on one device.
-        tallies: The same by kind and axes.
-        peak_bytes: The peak memory in bytes before and after; None where it is not known.
-        step_us: The predicted time of a step before and after; None where it is not known.
-        step_bounds: How these times relate to the truth, apart from the error of the model; None as for `step_us`.
-        judged: What the program after is beside the one before, judged as `check` judges a program and its baseline:
-            every cause, and each figure of both.
+        same: Whether both are known to move the same data.
+        changes: All changes, most bytes per step first.
+        unsure: Number of collectives whose bytes or executions are not known exactly.
+        not_understood: Names of the programs in which something was not understood.
+        unlike: What makes the two hard to compare: different slices or meshes.
+        totals: Sums over all collectives, per device and per step.
+        tallies: The same, by kind and axes.
+        peak_bytes: Peak memory in bytes, before and after; None if unknown.
+        step_us: Predicted step time in microseconds, before and after; None if unknown.
+        step_bounds: Whether these times are exact or bounds, apart from the error of the model; None as for `step_us`.
+        judged: Comparison of the two, judged as `check` judges a program against its baseline: all causes, and the
+            figures of both.
     """
 
     schema: Schema = SCHEMA
@@ -162,21 +162,21 @@ class DiffDocument(Shown, Compared):
 
     @property
     def headline(self) -> str:
-        """`worse, 3 changes of what moves`, `better` or `the same`, with what is not known."""
+        """The summary line: `worse, 3 changes of what moves`, `better` or `the same`, with what is unknown."""
         found = "the same" if self.judged.judgement is Judgement.SAME else str(self.judged.judgement)
         words = f"{found}, {plural(len(self.changes), 'change')} of what moves" if self.changes else found
         return f"{words}, as far as is known" if self.unsure or self.not_understood else words
 
     def broken(self, fail_on: str = "increase", *, at_least_ok: bool = False) -> tuple[Cause, ...]:
-        """What fails a difference.
+        """Returns the changes that fail the comparison.
 
         Args:
-            fail_on: `increase` for what makes the program worse, or another one, as where a sum is dropped, unless it
-                is better as a whole; `any` for every change.
-            at_least_ok: Whether what is not understood may pass.
+            fail_on: `increase` for changes that make the program worse or different, such as a dropped sum, unless it
+                is better overall; `any` for every change.
+            at_least_ok: Whether to pass what is not understood.
 
         Raises:
-            NotationError: It is neither.
+            NotationError: `fail_on` is neither.
         """
         named = choice("fail_on", fail_on, ("increase", "any"))
         causes = tuple(cause for cause in self.judged.causes if not (at_least_ok and cause.key == UNKNOWN))
@@ -190,14 +190,14 @@ class DiffDocument(Shown, Compared):
 
     @front_door
     def fails(self, fail_on: str = "increase", *, at_least_ok: bool = False) -> bool:
-        """Whether the program is worse or different, or not everything is known, so that the answer is unknown.
+        """Whether the program is worse or different, or could be because not everything is known.
 
         Args:
             fail_on: As for `broken`.
-            at_least_ok: Whether what is not known exactly may pass.
+            at_least_ok: Whether to pass what is not known exactly.
 
         Raises:
-            NotationError: There is no such word.
+            NotationError: `fail_on` is neither of these.
         """
         doubtful = bool(self.unsure or self.not_understood) and not at_least_ok
         return bool(self.broken(fail_on, at_least_ok=at_least_ok)) or self.is_respelled_by(fail_on) or doubtful

@@ -1,4 +1,4 @@
-"""Folders that XLA dumped into: the list of modules, a row for each as it is analysed, and a document for each."""
+"""Reports on XLA dump folders: the list of modules, a row per analyzed module, and a document for each."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _PLATFORMS = {"tpu": "TPU", "gpu": "GPU", "cpu": "CPU", None: ""}
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DumpedResult(Shown):
-    """What became of one module of a dump.
+    """The analysis of one module in a dump, or the error.
 
     Attributes:
         module: The module.
-        analysis: What was found; None when it could not be analysed.
-        error: Why not, as it is printed; None when it was.
-        problem: The same on one line.
-        seconds: How long it took.
+        analysis: The analysis; None if the module could not be analyzed.
+        error: The error as printed; None if it was analyzed.
+        problem: The error on one line.
+        seconds: Duration of its analysis.
     """
 
     module: DumpedModule
@@ -61,25 +61,25 @@ class DumpedResult(Shown):
 
 
 class DumpedModules(tuple[DumpedResult, ...], Shown):
-    """What became of every module of a dump, the largest first.
+    """The analyses or errors of all modules in a dump, largest module first.
 
     Attributes:
         dump: The dump.
-        seconds: How long all of them took together, side by side.
+        seconds: Wall-clock time of all of them, in parallel.
     """
 
     dump: Dump
     seconds: float
 
     def __new__(cls, members: Iterable[DumpedResult], *, dump: Dump, seconds: float) -> DumpedModules:
-        """Makes one of what became of the modules of a dump."""
+        """Creates it from the results of the modules."""
         made = super().__new__(cls, members)
         made.dump, made.seconds = dump, seconds
         return made
 
     @property
     def failed(self) -> tuple[DumpedResult, ...]:
-        """Those that could not be analysed."""
+        """The modules that could not be analyzed."""
         return tuple(result for result in self if result.analysis is None)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -99,18 +99,18 @@ class DumpedModules(tuple[DumpedResult, ...], Shown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedModuleDocument:
-    """One module of a folder that XLA dumped into, as plain data.
+    """One module in an XLA dump folder, as plain data.
 
     Attributes:
-        schema: Version of this document's shape.
-        name: The module's name: `jit_step`.
-        number: The number that XLA gave it, as its file's name has it: `0092`; empty where that has none.
-        file: The file that was read, from the folder.
-        platform: `tpu`, `gpu` or `cpu`, by the file's name; None where that does not say.
-        size_bytes: Bytes of the file; None when it cannot be read.
-        seconds: How long its analysis took.
-        error: Why it could not be analysed; None when it was.
-        analysis: What was found; None when it could not be analysed.
+        schema: Schema version of the document.
+        name: Name of the module, such as `jit_step`.
+        number: XLA's number in the file name, such as `0092`; empty if it has none.
+        file: The file that was read, relative to the folder.
+        platform: `tpu`, `gpu` or `cpu`, according to the file name; None if unknown.
+        size_bytes: Size of the file in bytes; None if it cannot be read.
+        seconds: Duration of its analysis.
+        error: Why it could not be analyzed; None if it was.
+        analysis: The analysis; None if the module could not be analyzed.
     """
 
     schema: Schema = SCHEMA
@@ -126,12 +126,12 @@ class DumpedModuleDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedModulesDocument:
-    """Every module of a folder that XLA dumped into, as `hloscope.analyze_all` makes plain data of them.
+    """All modules in an XLA dump folder: the plain data of `hloscope.analyze_all`.
 
     Attributes:
-        schema: Version of this document's shape.
+        schema: Schema version of the document.
         folder: The folder.
-        modules: What became of each, the largest first.
+        modules: The analyses or errors of the modules, largest module first.
     """
 
     schema: Schema = SCHEMA

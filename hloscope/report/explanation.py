@@ -61,28 +61,29 @@ class ExplainedCollective:
 
     Attributes:
         collective: The HLO instruction that starts it, without `%`.
-        number: Its place in the report's list, counted from 1, by which it can be asked for.
-        kind: What it does.
-        axes: The mesh axes it runs over, major first; None when not known.
+        number: 1-based number in the report's list, by which it can be requested.
+        kind: Kind of collective.
+        axes: Mesh axes it runs over, major first; None if unknown.
         axes_guessed: Whether the axes rest on a guess of which part of the mesh each of several slices holds.
-        copies: Places of the compiled program with the same collective for the same reason.
-        place: The line of the user's code; None when not known.
-        excerpt: That line's text; None when the file cannot be read.
-        excerpt_unread: Whether that is since HLO text names the file, and the user did not say that it may be read.
-        why: Why it is there, in the user's terms; None when not known.
-        steps: From who sharded the array to who needed it otherwise.
-        equations: The same in the literature's notation.
-        advice: What to change, none of which was tried.
-        trials: What became of changes that were tried; None where nobody was to try any.
-        origin: Who put it there.
-        payload_bytes: Bytes of the larger side on one device per execution; None when not known.
-        wire_bytes: Bytes that one device must send per execution; None when not known.
-        executions: Times it runs per step.
-        executions_bound: How that relates to the truth.
-        wire_bytes_per_step: Bytes that one device sends per step; None when not known.
-        time_us: Predicted microseconds per execution; None when not priced.
-        exposed_us: The part of it that nothing hides; None when not priced.
-        reason: The evidence that `why` is made from; None when not known.
+        copies: Number of places in the compiled program with the same collective for the same reason.
+        place: Line of user code; None if unknown.
+        excerpt: Text of that line; None if the file cannot be read.
+        excerpt_unread: Whether the excerpt is missing because the file is only named in HLO text and the user has not
+            allowed reading it.
+        why: Why it is there, in terms of the user's program; None if unknown.
+        steps: The chain of causes, from the source of the sharding to the operation that needs another one.
+        equations: The same in named-axis notation.
+        advice: Suggested code changes, none of which was tried.
+        trials: Results of the changes that were tried; None if none were to be tried.
+        origin: Who inserted it.
+        payload_bytes: Bytes of the larger of operand and result on one device, per execution; None if unknown.
+        wire_bytes: Bytes that one device must send, per execution; None if unknown.
+        executions: Executions per step.
+        executions_bound: Whether `executions` is exact or a bound.
+        wire_bytes_per_step: Bytes that one device sends per step; None if unknown.
+        time_us: Predicted time per execution, in microseconds; None if not priced.
+        exposed_us: The exposed part of `time_us`, which does not overlap with computation; None if not priced.
+        reason: The evidence for `why`; None if unknown.
     """
 
     collective: str
@@ -112,11 +113,11 @@ class ExplainedCollective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainDocument:
-    """Why collectives are there.
+    """Explanations of why collectives are there.
 
     Attributes:
-        schema: Version of this document's shape.
-        explanations: Most bytes per step first.
+        schema: Schema version of the document.
+        explanations: Sorted by bytes per step, largest first.
     """
 
     schema: Schema = SCHEMA

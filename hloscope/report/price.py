@@ -1,4 +1,4 @@
-"""Predicted times: of one step, and of one program on several slices side by side."""
+"""Predicted times of one step, and of one program on several slices."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Unpriced(Brief):
 
     Attributes:
         target: The program.
-        slice_name: The slice.
-        error: Why not.
+        slice_name: Name of the slice.
+        error: Why it could not be compiled.
     """
 
     target: str
@@ -42,7 +42,7 @@ Priced = Sequence[Analysis | Unpriced]
 
 
 class Prices(tuple[Analysis | Unpriced, ...], Shown):
-    """What a program takes on each of several slices: an analysis, or why it could not be compiled for one."""
+    """The prices of a program on several slices: for each an analysis, or why it could not be compiled."""
 
     __slots__ = ()
 
@@ -64,14 +64,14 @@ _Show = Callable[[_Time], Text | str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedSlice:
-    """What the program takes on one slice.
+    """The price of the program on one slice.
 
     Attributes:
         slice: The slice.
-        time: Where the step's time goes; None when it was not priced.
-        memory: Bytes on one device, and whether the program fits.
-        collectives: By wire bytes per step, largest first; unknown bytes before all others.
-        notes: Choices made for the user and compiler diagnostics, one sentence each.
+        time: Breakdown of the predicted step time; None if not priced.
+        memory: Memory use in bytes, per device, and whether the program fits.
+        collectives: Sorted by wire bytes per step, largest first; those with unknown bytes precede all others.
+        notes: Choices made on the user's behalf and compiler diagnostics, one sentence each.
     """
 
     slice: SliceFact | None
@@ -86,8 +86,8 @@ class UnpricedSlice:
     """A slice that the program could not be compiled for.
 
     Attributes:
-        slice: The slice's name.
-        error: Why not.
+        slice: Name of the slice.
+        error: Why it could not be compiled.
     """
 
     slice: str
@@ -96,13 +96,13 @@ class UnpricedSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceDocument:
-    """One program on several slices.
+    """The prices of one program on several slices, as a document.
 
     Attributes:
-        schema: Version of this document's shape.
+        schema: Schema version of the document.
         target: The program.
-        prices: One for each slice that it was priced on, in the order in which they were asked for.
-        unpriced: The slices that it could not be compiled for.
+        prices: One price per slice, in the requested order.
+        unpriced: Slices that it could not be compiled for.
     """
 
     schema: Schema = SCHEMA

@@ -1,4 +1,4 @@
-"""SARIF 2.1.0, which GitHub, GitLab and editors show beside the code.
+"""SARIF 2.1.0, which GitHub, GitLab and editors show next to the code.
 
 Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0.
 """

@@ -53,13 +53,13 @@ class ShardingTable(Shown):
     """The shardings of a program's arrays, as Shardy propagates them.
 
     Attributes:
-        schema: Version of this document's shape.
-        target: What the user named.
-        slice_name: What it would be compiled for.
-        axis_sizes: Size of each axis of the mesh; empty without one.
-        arrays: Everything that has a sharding, in the order to show it.
-        unused: Names of arguments that the program does not read.
-        notes: One sentence each.
+        schema: Schema version of the document.
+        target: The target as the user named it.
+        slice_name: The slice that it would be compiled for.
+        axis_sizes: Size of each mesh axis; empty without a mesh.
+        arrays: All arrays with a sharding, in display order.
+        unused: Names of unused arguments.
+        notes: Notes, one sentence each.
     """
 
     schema: Schema = SCHEMA
@@ -81,24 +81,24 @@ class ShardingTable(Shown):
 
     @front_door
     def draw(self, *, width: int = 100, colour: bool = False) -> str:
-        """The arrays drawn in box characters, as the axes of the mesh cut them, with who holds what.
+        """Draws in box characters how the arrays are sharded and which devices hold each shard.
 
         Args:
-            width: Columns of text.
-            colour: Whether it has ANSI colours.
+            width: Width of text in columns.
+            colour: Whether to use ANSI colors.
         """
         columns = whole("width", width, least=1, example="width=100")
         return drawn(drawn_lines(self, max(columns, LEAST_WIDTH)), columns, colour)
 
     @front_door
     def array(self, name: str) -> Picture:
-        """One array as the axes of the mesh cut it, with who holds what.
+        """Draws how one array is sharded, and which devices hold each shard.
 
         Args:
-            name: The array's name, as the report has it.
+            name: The array's name in the report.
 
         Raises:
-            HloscopeError: There is no such array.
+            HloscopeError: No array has this name.
         """
         return picture_of(_shards(self, named(self.arrays, name, self.target)))
 

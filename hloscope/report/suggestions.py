@@ -1,4 +1,4 @@
-"""What a search for better shardings found, as text or Markdown."""
+"""The result of a search for better shardings, as text or Markdown."""
 
 from __future__ import annotations
 

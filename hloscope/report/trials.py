@@ -1,4 +1,4 @@
-"""What became of changes that were tried, in words that text and Markdown share."""
+"""The results of changes that were tried, as phrases for text and Markdown."""
 
 from __future__ import annotations
 

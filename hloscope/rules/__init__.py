@@ -1,6 +1,6 @@
-"""Rules: what is worth reporting about an analysis. Every rule imports what it needs from here, whoever brings it.
+"""Rules, which report findings about an analysis. Every rule, built-in or not, imports what it needs from here.
 
-hloscope's own stand in `builtin`, those of others are found by `plugins`; `docs/rules.md` shows how to write one.
+The built-in rules are in `builtin`, those of others are found by `plugins`; `docs/rules.md` shows how to write one.
 """
 
 from collections.abc import Mapping
@@ -25,20 +25,20 @@ from hloscope.rules.rule import (
 
 @front_door
 def pages() -> Mapping[str, RuleDoc]:
-    """The page of every rule, and of every other finding of a command, by name."""
+    """Returns the page of every rule, and of every other finding of a command, by name."""
     found: Mapping[str, RuleDoc] = import_module("hloscope.report.pages").pages()
     return {name: in_python_words(page) for name, page in found.items()}
 
 
 @front_door
 def page(name: str) -> RuleDoc:
-    """The page of one rule or other finding.
+    """Returns the page of one rule or other finding.
 
     Args:
-        name: A rule, or another finding of a command: `exposed-collective`.
+        name: Name of a rule or of another finding of a command, such as `exposed-collective`.
 
     Raises:
-        NotationError: No command finds anything of that name.
+        NotationError: No finding has this name.
     """
     wanted = text("name", name, example='hloscope.rules.page("exposed-collective")')
     found: RuleDoc = import_module("hloscope.report.pages").page_named(wanted)
@@ -47,16 +47,16 @@ def page(name: str) -> RuleDoc:
 
 @front_door
 def failed_cases(name: str | None = None) -> Mapping[str, tuple[str, ...]]:
-    """Runs the cases of plug-ins' rules, and returns what they show to be wrong.
+    """Runs the cases of plug-ins' rules and returns the failures.
 
     Args:
-        name: One rule; None for all that plug-ins of the project, or of `load_plugins`, bring.
+        name: Name of one rule; None for all rules of the project's plug-ins and of `load_plugins`.
 
     Returns:
-        What is wrong, by the rule's name; nothing where every case is as it says.
+        The failures by rule name; empty if all cases pass.
 
     Raises:
-        NotationError: There is no such rule, it is hloscope's own, or no plug-in brings one.
+        NotationError: The rule does not exist or is built in, or no plug-in has a rule.
         HloscopeError: A plug-in cannot be loaded.
     """
     wanted = None if name is None else text("name", name, example='hloscope.rules.failed_cases("our-rule")')

@@ -1,4 +1,4 @@
-"""What a rule may ask of a program. A new fact is a query here, and no new field of the public `Analysis`."""
+"""The facts about a program that rules can query. A new fact is a query here rather than a field of `Analysis`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, repr=False)
 class Facts:
-    """A compiled program, as rules see it: each query is answered when it is first asked, and kept.
+    """A compiled program as rules see it; each query is computed on first use and cached.
 
     Attributes:
-        analysis: What reports show.
-        module: The parsed HLO; None where there is only an analysis.
-        slice: The slice that the program runs on, with its chip; None where none is named.
-        kernel_costs: What the user says that kernels cost, in operations and bytes, by their names.
+        analysis: The analysis that reports show.
+        module: The parsed HLO; None if there is only an analysis.
+        slice: The slice that the program runs on, with its chip; None if unknown.
+        kernel_costs: FLOPs and bytes of kernels as given by the user, by kernel name.
     """
 
     analysis: Analysis
@@ -36,13 +36,13 @@ class Facts:
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
-        """The collectives, those that move most per step first."""
+        """The collectives, most bytes per step first."""
         return self.analysis.collectives
 
     def moving(self, payload_bytes: int) -> tuple[Collective, ...]:
-        """The collectives that move at least so much each time; unknown amounts are included, opaque ones are not.
+        """Returns the collectives that move at least so many bytes per execution, or unknown bytes, except opaque ones.
 
-        Groups of one device send nothing, and are left out.
+        Collectives in groups of one device send nothing and are excluded.
         """
         return tuple(
             collective
@@ -59,7 +59,7 @@ class Facts:
 
     @cached_property
     def explained(self) -> tuple[tuple[Collective, Reason], ...]:
-        """The collectives whose reason is known, each with the evidence."""
+        """The collectives whose reason is known, each with its reason."""
         return tuple(
             (collective, collective.reason) for collective in self.collectives if collective.reason is not None
         )
@@ -72,31 +72,31 @@ class Facts:
 
     @property
     def axis_sizes(self) -> dict[str, int]:
-        """Devices along each axis of the mesh, major first; empty without a mesh."""
+        """The number of devices along each mesh axis, major first; empty without a mesh."""
         mesh = self.analysis.mesh
         return {} if mesh is None else dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
 
     @property
     def step_us(self) -> float | None:
-        """How long the step takes, in microseconds; None when it was not priced."""
+        """The predicted step time in microseconds; None if not priced."""
         return None if self.analysis.time is None else self.analysis.time.step_us
 
     @property
     def hbm_share(self) -> float | None:
-        """The share of a device's HBM that the program takes, above 1 where it does not fit; None when not known."""
+        """The share of a device's HBM that the program uses, above 1 if it does not fit; None if unknown."""
         memory = self.analysis.memory
         return None if memory.peak_bytes is None or not memory.hbm_bytes else memory.peak_bytes / memory.hbm_bytes
 
     @cached_property
     def graph(self) -> HloGraph | None:
-        """Which computation calls which; None without the HLO."""
+        """The call graph; None without the HLO."""
         return None if self.module is None else HloGraph(self.module)
 
     def dataflow(self, computation: str) -> Any:
-        """The dependencies of a computation's instructions, as a `networkx.DiGraph`; None without the HLO.
+        """Returns the dependencies of a computation's instructions as a `networkx.DiGraph`; None without the HLO.
 
-        Nodes are names of instructions, with the `HloInstruction` as `instruction`; an edge leads from an operand to
-        its user. `networkx.ancestors(facts.dataflow(c.computation), c.name)` is all that has to run before `c`.
+        Nodes are instruction names, with the `HloInstruction` as `instruction`; edges lead from an operand to its user.
+        `networkx.ancestors(facts.dataflow(c.computation), c.name)` is everything that has to run before `c`.
         """
         if self.module is None:
             return None
@@ -108,7 +108,7 @@ class Facts:
 
     @cached_property
     def critical_path(self) -> CriticalPath | None:
-        """The longest chain of dependent operations; None when the step was not priced."""
+        """The longest chain of dependent operations; None if not priced."""
         if self.graph is None or self.step_us is None or self.slice is None or self.slice.chip is None:
             return None
         from hloscope.cost.critical_path import find_critical_path

@@ -47,7 +47,7 @@ _NOT_ITS_OWN = (str(Path(__file__).parent.parent), str(Path(importlib.__file__).
 
 
 class PluginError(HloscopeError):
-    """A plug-in cannot be loaded, or one of its rules is not one."""
+    """A plug-in cannot be loaded, or one of its rules is not a rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a rule is: a name, a severity, options, a page, and a function from an analysis to findings."""
+"""The interface of rules: a name, a severity, options, a page, and a function from facts to findings."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from hloscope.units import format_bytes, format_count, format_time
 
 
 class Rule(Protocol):
-    """A frozen dataclass whose fields are the rule's options.
+    """A rule: a frozen dataclass whose fields are its options.
 
-    Its docstring is its page, with the sections of `SECTIONS`, or else its module's is; its own says what the options
-    mean. One with the option `active: bool = False` runs only where it is selected, or that option is set.
+    Its page is its docstring, with the sections of `SECTIONS`, or otherwise that of its module; its own docstring
+    describes the options. A rule with the option `active: bool = False` runs only if it is selected or that option is
+    set.
     """
 
     name: ClassVar[str]
     severity: ClassVar[Severity]
 
     def check(self, facts: Facts) -> Iterator[Finding]:
-        """What the rule finds."""
+        """Yields the findings of the rule."""
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class BuiltinRule:
-    """A rule of hloscope's own: a frozen dataclass whose name and severity are keywords of its class."""
+    """Base class of built-in rules: a frozen dataclass whose name and severity are class keywords."""
 
     name: ClassVar[str]
     severity: ClassVar[Severity]
@@ -48,14 +49,14 @@ class BuiltinRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A program on which a rule is to fire, or to stay silent.
+    """A test case of a rule: a program on which it should or should not fire.
 
     Attributes:
-        hlo: HLO text, or the path of a file of it from the folder of the rule's module.
-        fires: Whether the rule finds something in it.
-        mesh: Axis name to size, as the user would give it.
-        slice: The slice that it is priced on; None for none.
-        options: Values of the rule's options, where they are not the defaults.
+        hlo: HLO text, or the path of an HLO file relative to the folder of the rule's module.
+        fires: Whether the rule should report a finding.
+        mesh: Axis names mapped to sizes, as the user would give them.
+        slice: The slice to price it on; None for no slice.
+        options: Values of the rule's options that differ from the defaults.
     """
 
     hlo: str | Path
@@ -66,7 +67,7 @@ class Case:
 
 
 def finding_at(rule: Rule, collective: Collective, message: str, *, fix: str | None = None) -> Finding:
-    """A finding about one collective, with its place, its reason and its cost."""
+    """Creates a finding about one collective, with its place, reason and cost."""
     return finding_of(
         rule,
         message,
@@ -81,14 +82,14 @@ def finding_at(rule: Rule, collective: Collective, message: str, *, fix: str | N
 
 
 def finding_of(rule: Rule, message: str, **details: Any) -> Finding:
-    """A finding about anything else; `details` are fields of `Finding`."""
+    """Creates a finding about anything else; `details` are fields of `Finding`."""
     return Finding(rule=rule.name, severity=rule.severity, message=message, **details)
 
 
 def cost_of(collective: Collective) -> str | None:
-    """`822 MB sent per device, 8 times per step (6.58 GB), 9.1 ms each`; None when the bytes are not known.
+    """Formats a cost: `822 MB sent per device, 8 times per step (6.58 GB), 9.1 ms each`; None if the bytes are unknown.
 
-    What is a bound says so: `at most 4.2 MB sent per device, at least 1 time per step (~4.2 MB)`.
+    Bounds are marked: `at most 4.2 MB sent per device, at least 1 time per step (~4.2 MB)`.
     """
     if collective.wire_bytes is None:
         return None
@@ -104,28 +105,28 @@ _BOUNDS = {Bound.EXACT: "", Bound.AT_MOST: "at most ", Bound.AT_LEAST: "at least
 
 
 def element_types(collective: Collective) -> frozenset[str]:
-    """The element types that it moves: `bf16`."""
+    """Formats the element types that a collective moves: `bf16`."""
     return frozenset(shape.dtype for shape in collective.operand_shapes)
 
 
 def array_type(array: ArrayFact | IntermediateFact) -> str:
-    """`bf16[2,1024]`: what a device holds of an array."""
+    """Formats the type of an array on one device: `bf16[2,1024]`."""
     return f"{array.dtype}[{','.join(map(str, array.local_shape))}]"
 
 
 def over_axes(collective: Collective) -> str:
-    """`all-gather over X,Y`, or `over X,Y (guessed)`; the kind alone where the axes are not known."""
+    """Formats kind and axes: `all-gather over X,Y`, or `over X,Y (guessed)`; only the kind if the axes are unknown."""
     guessed = " (guessed)" if collective.axes_guessed else ""
     return f"{collective.kind} over {','.join(collective.axes)}{guessed}" if collective.axes else str(collective.kind)
 
 
 def place_of(collective: Collective) -> str:
-    """`moe.py:26 in expert_forward`, else `%all-gather.3`."""
+    """Formats the place: `moe.py:26 in expert_forward`, otherwise `%all-gather.3`."""
     return short_source(collective.source) or f"%{collective.name}"
 
 
 def doc_of(rule: Rule) -> RuleDoc:
-    """The page of a rule, from its docstring or its module's, with its options from its own.
+    """Returns the page of a rule, from its docstring or its module's, with the options from its own.
 
     Raises:
         ValueError: A section is missing.

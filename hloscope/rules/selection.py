@@ -1,4 +1,4 @@
-"""Which rules run on an analysis, with which options, and what of their findings is accepted."""
+"""The selection of rules to run on an analysis, their options, and the accepted findings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Changes of sharding as values: thought of, ranked with Shardy, compiled and priced.
+"""Changes of sharding: candidates are generated, ranked with Shardy, compiled and priced.
 
-`candidates` are made from the typed reason for a collective, `ranking` orders them by Shardy's shardings alone,
-`trials` has the best few compiled and compares `figures`; `kept` remembers what came of it.
+`candidates` are generated from the typed reason for a collective, `ranking` orders them by Shardy's shardings alone,
+`trials` compiles the best few and compares `figures`; `kept` caches the results.
 """
 
 from hloscope.search.subject import Limits, Subject

@@ -1,7 +1,6 @@
-"""Changes that may take a collective out of a program, or make it smaller, from the typed reason for it.
+"""Candidate changes that may remove a collective or make it smaller, from the typed reason for it.
 
-Nothing here says that a change helps. Each only has to be one that JAX would take; what becomes of it is for `ranking`
-and `trials` to find out.
+A candidate only has to be valid in JAX; `ranking` and `trials` find out whether it helps.
 """
 
 from __future__ import annotations

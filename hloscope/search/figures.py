@@ -1,4 +1,4 @@
-"""What a step costs, and whether one program is better than another for certain."""
+"""The cost of a step, and whether one program is certainly better than another."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def figures_of_capture(program: Capture, name: str) -> Figures:
 
 
 def figures_of(found: Analysis, program: Capture) -> Figures:
-    """What an analysed program costs."""
+    """What an analyzed program costs."""
     time, totals = found.time, found.totals
     ranged = None if time is None or time.unpriced_kernels else (time.least_us, time.most_us)
     unknown = [item.what.partition("%")[0] for item in found.unmodelled]
@@ -64,7 +64,7 @@ def figures_of(found: Analysis, program: Capture) -> Figures:
 
 
 def gain(before: Figures, after: Figures) -> float | None:
-    """By which part of it the step gets faster; less than 0 where it gets slower, None where that is not known."""
+    """Returns the fraction of the step time that is saved; negative if it gets slower, None if unknown."""
     if before.step_us is None or after.step_us is None or before.step_us <= 0:
         return None
     return 1 - after.step_us / before.step_us

@@ -1,4 +1,4 @@
-"""Trials that need not be made again, kept beside the compiles of the program that they are of."""
+"""The cache of trials, stored with the compiles of their program."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class KeptFigures:
         return cls(store, f"{_FORM} {pending.kept.key} {chip} {constants} {costs}")
 
     def get(self) -> Figures | None:
-        """The figures; None where they are not known."""
+        """The figures; None if unknown."""
         import msgspec
 
         body = self.store.get(_FIGURES, self.key)

@@ -1,4 +1,4 @@
-"""A program's arguments and results: how each is sharded, which belong together, which result replaces which."""
+"""A program's arguments and results: their shardings, which belong together, and which results replace arguments."""
 
 from __future__ import annotations
 

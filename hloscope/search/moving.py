@@ -1,4 +1,4 @@
-"""What a change asks of whoever calls the program: arguments that have to be brought elsewhere first."""
+"""The one-time cost of a change to the caller: resharding arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def moving_us(subject: Subject, moved: Sequence[LeafChange], seconds: float) -> 
         seconds: What the compile may take.
 
     Returns:
-        Microseconds; 0 where each device has its part already, None where it is not known, or not in time.
+        Microseconds; 0 where each device has its part already, None if unknown, or not in time.
     """
     if not moved:
         return 0.0

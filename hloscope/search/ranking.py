@@ -1,4 +1,4 @@
-"""Changes in the order in which they are worth a compile, by Shardy's shardings alone: milliseconds each."""
+"""Ranking of changes by Shardy's shardings alone, in milliseconds each, to decide which to compile first."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _SHARE = 0.4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """A change and what it is worth, as far as Shardy tells.
+    """A change and its estimate from Shardy's shardings.
 
     Attributes:
         change: The change.
-        time_us: A figure for comparing changes of one program; None where Shardy cannot propagate it.
+        time_us: Estimate for comparing changes of one program, in microseconds; None if Shardy cannot propagate it.
     """
 
     change: Change

@@ -1,6 +1,6 @@
-"""Whole ways to shard a program: what each mesh axis cuts of the data, of the weights and of their states, with names.
+"""Named schemes to shard a whole program: what each mesh axis shards of the data, the weights and their states.
 
-Data, tensor, sequence and expert parallelism, FSDP and ZeRO are all of one form: an axis cuts one class of dimensions
+Data, tensor, sequence and expert parallelism, FSDP and ZeRO all have one form: an axis shards one class of dimensions
 of the data, and one of the weights.
 """
 
@@ -23,12 +23,12 @@ _DOT = "stablehlo.dot_general"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """What one mesh axis cuts.
+    """What one mesh axis shards.
 
     Attributes:
-        data: The class of dimensions that it cuts of data; None for none.
-        weights: The same of weights.
-        states: The same of the states that belong to weights, where it is another one than that of the weights.
+        data: The class of data dimensions that it shards; None for none.
+        weights: The same for weights.
+        states: The same for the states that belong to weights, if it differs from that of the weights.
     """
 
     data: DimensionClass | None = None
@@ -38,11 +38,11 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A way for each axis.
+    """A named scheme: what each axis shards.
 
     Attributes:
-        name: `FSDP over X, tensor parallel over Y`.
-        point: What comes of it.
+        name: Name of the scheme, such as `FSDP over X, tensor parallel over Y`.
+        point: The resulting point of the search space.
     """
 
     name: str

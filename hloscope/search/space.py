@@ -1,4 +1,4 @@
-"""All the ways to shard a program that a search may take: which arrays may change, and how."""
+"""The search space: all the ways to shard a program, which arrays may change, and how."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ KEPT, DROPPED, FOLLOWING = "kept", "dropped", "following"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Arguments, or results, that lie alike: the same weight of all layers, say.
+    """Arguments or results that are sharded alike, such as the same weight in all layers.
 
     Attributes:
-        name: `W`, or `params['layers'][*]['w']` for several.
+        name: Name, such as `W`, or `params['layers'][*]['w']` for several.
         leaves: The arguments or results.
-        layouts: The shardings that it may have, its own first.
+        layouts: The shardings that it may have, its original one first.
         classes: The class of each dimension.
         is_result: Whether they are results.
-        is_state: Whether the step hands each of them on to the next one.
-        belongs_to: The number of the part whose states these are, such as the weight of a momentum; None of all others.
+        is_state: Whether each step passes them on to the next one.
+        belongs_to: Index of the part whose states these are, such as the weight of a momentum; None for all others.
         itemsize_bytes: Bytes of an element.
     """
 

@@ -1,4 +1,4 @@
-"""What is searched: one program with all that is known of it, and how much may be spent."""
+"""The subject of a search: one program with all that is known about it, and the limits of the search."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hloscope.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much may be spent on one collective.
+    """The limits for one collective.
 
     Attributes:
-        changes: Changes that are compiled.
-        seconds: Seconds in total, ranking included; what runs then is ended.
+        changes: Maximum number of changes to compile.
+        seconds: Time limit in seconds, including ranking; whatever runs then is stopped.
     """
 
     changes: int = 4
@@ -28,15 +28,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A program that was lowered, compiled and analysed.
+    """A program that was lowered, compiled and analyzed.
 
     Attributes:
         function: The user's function.
-        lowered: What JAX made of it.
-        captured: What the compiler made of it.
-        analysis: With the reasons for its collectives.
-        store: Where compiles and trials are kept; None keeps none.
-        kept: What the program's compile is kept as; None where it is not.
+        lowered: The lowered program.
+        captured: The compiled program.
+        analysis: Its analysis, with the reasons for its collectives.
+        store: The cache of compiles and trials; None for no cache.
+        kept: Cache key of the program's compile; None if it is not cached.
         stage: Called with what is happening.
     """
 

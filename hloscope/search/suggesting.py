@@ -1,7 +1,7 @@
-"""The search for a better sharding: ranked with Shardy, compiled, and improved from what was compiled.
+"""The search for a better sharding: candidates are ranked with Shardy, compiled, and improved from the results.
 
-What is compiled, and in which order, depends on the program and the seed alone: more time, or more workers, only let
-the same order be followed further.
+What is compiled, and in which order, depends only on the program and the seed: more time or more workers only get
+further in the same order.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _LITTLE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How much a search may spend.
+    """The budget of a search.
 
     Attributes:
-        candidates: Programs that are compiled, the one as it is written not counted.
-        seconds: Seconds in all; None for any number.
-        seed: Of the random sampling where there is too much to rank all of it.
+        candidates: Number of programs to compile, not counting the program as written.
+        seconds: Time limit in seconds; None for no limit.
+        seed: Seed of the random sampling, which is used if there is too much to rank all of it.
     """
 
     candidates: int = 40
@@ -67,13 +67,13 @@ class Effort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A point that was compiled.
+    """A compiled point of the search space.
 
     Attributes:
         space: The mesh that it is on.
         point: The point.
-        change: What to do otherwise; None for the program as it is written.
-        figures: What it costs; None where it could not be compiled.
+        change: The change to the program; None for the program as written.
+        figures: Its cost; None if it could not be compiled.
     """
 
     space: Space
@@ -97,18 +97,18 @@ class Compiled:
 
 @dataclass(slots=True)
 class Found:
-    """What a search has found so far.
+    """The results of a search so far.
 
     Attributes:
-        own: The program as it is written.
-        compiled: What was compiled, in order, the program as it is among it.
-        ranked: Points that Shardy was asked of.
-        space_size: Points that there are; None where they were not counted.
-        failed: Compiles that failed.
-        stopped: Why it ended before all was compiled that was to be; None where it did not.
-        freed: What freeing each result would win: the best with all results open.
+        own: The program as written.
+        compiled: The compiled points in order, including the program as written.
+        ranked: Number of points ranked with Shardy.
+        space_size: Number of points; None if not counted.
+        failed: Number of compiles that failed.
+        stopped: Why it ended early; None if it did not.
+        freed: The best point with all result shardings left open, which shows what freeing results would gain.
         notes: What was not searched, one sentence each.
-        seconds: What it took.
+        seconds: Duration of the search.
     """
 
     own: Compiled

@@ -1,4 +1,4 @@
-"""What a point is likely to take once it is compiled, from what Shardy promises and what its neighbours took."""
+"""The expected step time of a point before it is compiled, from Shardy's estimate and its compiled neighbors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes that are tried: compiled through the ordinary path, priced, and compared with the program as it is."""
+"""Trials of changes: each is compiled through the ordinary path, priced, and compared with the program as written."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _TIE = 0.01
 
 
 def try_changes(subject: Subject, collective: Collective, limits: Limits) -> Trials:
-    """Tries what may take a collective out of a program, or make it smaller.
+    """Tries changes that may remove a collective or make it smaller.
 
-    What was tried before, of the same program with the same limits or wider ones, is not tried again.
+    Changes already tried for the same program with the same or wider limits are not tried again.
 
     Args:
         subject: The program.

@@ -1,4 +1,4 @@
-"""Where Shardy says that data must move: a `Reshard` for each place, with who made the array and who needs it."""
+"""The places where Shardy's shardings require data movement: a `Reshard` for each, with producer and consumer."""
 
 from __future__ import annotations
 

@@ -32,18 +32,18 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ShardedArray(Brief):
-    """One array.
+    """One array of the program, with its sharding.
 
     Attributes:
-        role: What it is in the program.
-        name: The user's name, or what made it.
+        role: Role in the program.
+        name: The user's name, or the operation that produces it.
         element_type: XLA's short type name.
         global_shape: Dimensions of the whole array.
         local_shape: Dimensions on one device, rounded up.
-        sharding: Such as `P('X', None)`.
-        bytes_per_device: Logical bytes on one device; None when the type is not known.
-        source: Where it is made or constrained; None for arguments and outputs.
-        is_moved: Whether Shardy moves it before it is used.
+        sharding: The sharding, such as `P('X', None)`.
+        bytes_per_device: Logical bytes on one device; None if the type is unknown.
+        source: Where it is produced or constrained; None for arguments and outputs.
+        is_moved: Whether Shardy reshards it before it is used.
     """
 
     role: Role

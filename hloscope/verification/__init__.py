@@ -1,4 +1,4 @@
-"""A program against its reference: the numbers (run in a child process), the structure, the communication.
+"""Verification of a program against its reference: numbers (run in a child process), structure and communication.
 
 The room is not named after the command because `hloscope.verify` is the public function.
 """

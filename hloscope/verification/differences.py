@@ -1,4 +1,4 @@
-"""How far two runs' outputs lie apart, element by element and shard by shard, and how far right programs may.
+"""The differences of two runs' outputs, by element and by shard, compared with the tolerance.
 
 Knows no JAX: shards are NumPy arrays with their place; tolerances follow from types and lengths of sums.
 """

@@ -1,4 +1,4 @@
-"""What is asked of a run of two programs: by the user, and of the process that runs them."""
+"""The request to run two programs, from the user and to the process that runs them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _HOW_TO_WRITE = "write NAME=LOW:HIGH, such as B=0:8 or x=-1:1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the user asks of a run.
+    """The user's settings for a run.
 
     Attributes:
         seed: The random seed.
-        ranges: For arguments by name: the least value and the one above the greatest, as numbers or letters.
-        scale: Sizes for the letters of the target's dimensions, smaller ones than its own.
-        rtol: Relative tolerance; None takes it from types and contraction sizes.
-        atol: Absolute tolerance; None takes it from the size of the expected numbers.
-        grad: Compare gradients as well.
-        against_single_device: Compare both with one of them on one device as well.
+        ranges: Half-open ranges of values for arguments, by name, as numbers or letters.
+        scale: Smaller sizes for the letters of the target's dimensions.
+        rtol: Relative tolerance; None to derive it from types and contraction sizes.
+        atol: Absolute tolerance; None to derive it from the magnitude of the expected values.
+        grad: Whether to compare gradients as well.
+        against_single_device: Whether to compare both with a single-device run as well.
         on: `cpu` for simulated devices, `tpu` or `gpu` for attached ones, `auto` for those that are attached if any.
-        timeout_s: Seconds after which a run is ended.
+        timeout_s: Time limit of a run, in seconds.
     """
 
     seed: int = 0
@@ -108,8 +108,8 @@ class Job:
         target: `module:fn` or `file.py:fn`, or the function itself for a run in this process.
         reference: Its reference, likewise; it takes from the target's decorator what it leaves open.
         devices: Devices that the larger of both needs.
-        facts: What the user said of both beside their own decorators.
-        settings: What he asks of the run.
+        facts: Options for both besides their own decorators.
+        settings: The user's settings for the run.
         platform: `cpu` for simulated devices, or the platform of attached ones: `tpu`, `gpu`.
         memory_bytes: Memory that the run may take; None when it is not known.
         poses: The slice that simulated devices answer as, and the processes that share it, so that the programs take

@@ -1,4 +1,4 @@
-"""What this machine has for a run: memory that is free, an accelerator that is attached, found without starting JAX."""
+"""The resources of this machine for a run: free memory and attached accelerators, found without starting JAX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rounding does to the outputs of two programs, measured on the reference, and a run judged by it."""
+"""The effect of rounding on outputs, measured on the reference, and the judgement of a run by it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a verification says of a program and its reference."""
+"""The result of verifying a program against its reference."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNTRIED_WORDS = "hloscope did not test whether any output of the reference depen
 
 
 class NumericsStatus(StrEnum):
-    """How the attempt to run both programs ended."""
+    """The outcome of running both programs."""
 
     RAN = "ran"
     REFUSED = "refused"
@@ -51,12 +51,12 @@ class NumericsStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """How far two floating-point numbers may lie apart: `absolute + relative * |reference|`.
+    """The allowed difference of two floating-point numbers: `absolute + relative * |reference|`.
 
     Attributes:
-        relative: The share of the reference's own magnitude; 0 for types that must agree exactly.
-        absolute: Added to it, for numbers near zero that cancellation left there.
-        source: Where it comes from.
+        relative: Relative tolerance; 0 for types that must agree exactly.
+        absolute: Absolute tolerance, for numbers near zero that result from cancellation.
+        source: Where the tolerance comes from.
     """
 
     relative: float = 0.0
@@ -66,15 +66,15 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bias:
-    """Errors that rounding does not make: they have one ratio, or one direction.
+    """Systematic errors that rounding does not explain: they share one ratio or one sign.
 
     Attributes:
-        ratio: The program's elements over the reference's, in the mean.
-        constant: Whether that ratio is all there is to the errors.
-        one_way: The share of the elements that differ whose error has the sign of most.
-        shards: Devices whose elements are biased; empty for all of them together.
-        meaning: What the ratio is, such as `the size of X`; empty where nothing is known that it could be.
-        explained: The largest deviation of the ratio from 1 that rounding explains.
+        ratio: Mean ratio of the program's elements to the reference's.
+        constant: Whether this ratio explains all of the errors.
+        one_way: Share of the differing elements whose error has the more frequent sign.
+        shards: Devices with biased elements; empty for all devices together.
+        meaning: Likely meaning of the ratio, such as `the size of X`; empty if unknown.
+        explained: Largest deviation of the ratio from 1 that rounding explains.
     """
 
     ratio: float
@@ -87,12 +87,12 @@ class Bias:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roughness:
-    """Errors that are larger all in all than the reference's own rounding.
+    """Errors that are larger overall than the reference's own rounding.
 
     Attributes:
-        times: How many times as large, in the root mean square.
-        own: Whether the program's own rounding explains them.
-        words: What rounds, such as `a loop of 64 steps adds up in bfloat16`; empty where that is not known.
+        times: Ratio of the two, in root mean square.
+        own: Whether the program's own rounding explains the errors.
+        words: What rounds, such as `a loop of 64 steps adds up in bfloat16`; empty if unknown.
     """
 
     times: float
@@ -102,15 +102,15 @@ class Roughness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worst:
-    """The element that differs most, measured in what was allowed for it.
+    """The element that differs most relative to its tolerance.
 
     Attributes:
-        index: Where it is in the whole array.
-        shard: Where its shard is in the mesh, such as `X=1, Y=0`; `device 3` without a mesh.
-        local_index: Where it is in that shard.
-        found: The program's value.
-        expected: The reference's value.
-        allowed: How far apart they may lie; 0 for types that must agree exactly.
+        index: Index in the global array.
+        shard: Position of its shard in the mesh, such as `X=1, Y=0`; `device 3` without a mesh.
+        local_index: Index in that shard.
+        found: Value in the program.
+        expected: Value in the reference.
+        allowed: Allowed difference; 0 for types that must agree exactly.
     """
 
     index: tuple[int, ...]
@@ -123,15 +123,15 @@ class Worst:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ErrorMap(Brief):
-    """Where an output's errors are: the largest of each block of it.
+    """A map of an output's errors: the largest error in each block of elements.
 
-    The last dimension lies across, all others together down, in the order of memory. Block `i` of `n` along a side of
-    `size` elements goes from element `i * size // n` to before `(i + 1) * size // n`.
+    Columns are the last dimension, rows all other dimensions in row-major order. Block `i` of `n` along a side of
+    `size` elements covers elements `i * size // n` up to but not including `(i + 1) * size // n`.
 
     Attributes:
-        shape: Of the output.
-        errors: For each row of blocks those of its columns, as a multiple of what is allowed, in three digits;
-            infinite where none is allowed.
+        shape: Shape of the output.
+        errors: Errors of the blocks, row by row, as multiples of the tolerance with three digits; infinite if the
+            tolerance is zero.
     """
 
     MOST: ClassVar[int] = 64
@@ -164,28 +164,29 @@ class ErrorMap(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class OutputComparison(Brief):
-    """One output of two runs, compared shard by shard: an element is wrong when one device's copy of it is.
+    """One output of two runs, compared shard by shard: an element is wrong if any device's copy of it is wrong.
 
     Attributes:
-        name: The output, such as `result[0]`, or `gradient of W`.
-        against: Whose output it is compared with: `reference`, `single device`.
-        subject: Whose output it is: `target`, `reference`.
-        elements: Elements of the whole output.
-        copies: Devices that hold each of them.
-        wrong: How many of them differ by more than is allowed on some device.
-        shards: Devices that hold a shard.
-        wrong_shards: Those that hold a wrong element, such as `X=1, Y=0`.
-        worst: The element that differs most; None where there is none.
-        largest_error: The largest difference, as a multiple of what is allowed; infinite where none is allowed.
-        informative: Whether the expected output says anything: some element is finite, and zero in its place would be
-            wrong.
-        blind_shards: Devices on which most of what is expected is not finite, or so small beside the rest of the output
-            that zeros would pass.
-        tolerance: How far a number of typical size may be off, and where that comes from.
-        bias: Errors that lean, also below the tolerance; None where none do.
-        roughness: Errors that are too large all in all; None where they are not.
-        unstable: Elements that hang on a decision that rounding can tip, such as an index: those are not judged.
-        exchanged: For wrong shards that hold what another should: `X=2 holds what the reference has at X=5`.
+        name: Name of the output, such as `result[0]` or `gradient of W`.
+        against: The run it is compared with: `reference` or `single device`.
+        subject: The run whose output it is: `target` or `reference`.
+        elements: Number of elements of the global output.
+        copies: Number of devices that hold each element.
+        wrong: Number of elements that exceed the tolerance on some device.
+        shards: Number of devices that hold a shard.
+        wrong_shards: Devices that hold a wrong element, such as `X=1, Y=0`.
+        worst: The element that differs most; None if no element differs.
+        largest_error: Largest difference as a multiple of the tolerance; infinite if the tolerance is zero.
+        informative: Whether the expected output is informative: some element is finite and would differ from zero by
+            more than the tolerance.
+        blind_shards: Devices on which most expected elements are not finite, or so small compared with the rest of the
+            output that zeros would pass.
+        tolerance: Tolerance for a number of typical magnitude, and where it comes from.
+        bias: Systematic errors, also below the tolerance; None if there are none.
+        roughness: Errors that are too large overall; None if they are not.
+        unstable: Number of elements that depend on a decision which rounding can change, such as an index; these are
+            not judged.
+        exchanged: Wrong shards that hold the values of another one: `X=2 holds what the reference has at X=5`.
         error_map: Where its errors are, coarsely; None of an output that agrees.
     """
 
@@ -210,20 +211,20 @@ class OutputComparison(Brief):
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing in it is wrong."""
+        """Whether no element is wrong."""
         return not self.wrong and self.bias is None and self.roughness is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Untested:
-    """A part of an argument that no output depends on for the inputs that were tried, or whose change nothing shows.
+    """A part of an argument that no output depends on for the tested inputs, or whose change no output shows.
 
     Attributes:
-        argument: The argument's name.
-        shards: The devices that hold the part; empty for all of the argument.
-        parts: Into how many different parts the devices share the argument.
-        tried: Whether that was seen; false where it would have taken too long to try each part.
-        changed: The output that is the argument with a change so small that rounding hides it; empty for anything else.
+        argument: Name of the argument.
+        shards: Devices that hold the part; empty for the whole argument.
+        parts: Number of different parts that the argument is sharded into.
+        tried: Whether the part was tested; False if testing each part would have taken too long.
+        changed: The output that is the argument with an update so small that rounding hides it; empty otherwise.
     """
 
     argument: str
@@ -235,23 +236,24 @@ class Untested:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Numerics(Brief):
-    """What came of running both programs on the same random inputs.
+    """The result of running both programs on the same random inputs.
 
     Attributes:
-        status: How the attempt ended.
-        ran_on: Such as `8 simulated CPU devices`, `8 TPU v5 lite devices`.
-        message: Why there are no numbers, in the words of whoever refused; empty after a run.
+        status: Outcome of the runs.
+        ran_on: Devices that both ran on, such as `8 simulated CPU devices` or `8 TPU v5 lite devices`.
+        message: Why there are no numbers, as the original error message; empty after a run.
         seed: The random seed.
-        inputs: One line for each argument: its name, type and range of values.
-        dims: The letters that were given other sizes than the target's own.
-        comparisons: One for each output of each pair that was compared.
-        estimated_bytes: Bytes of memory that the runs need; None when it was not estimated.
-        available_bytes: Bytes of memory that were free; None when it is not known.
-        not_compared: What could not be compared, and why: `gradients` or `single device` that were asked for, an
-            output of another shape.
-        untested: Parts of arguments that no output depends on for the inputs that were tried.
-        other_branches: Where the numbers are not those of the branch that was compiled: what ran, and why.
-        notes: Choices made for the user, one sentence each.
+        inputs: One line per argument: its name, type and range of values.
+        dims: Letters whose sizes differ from the target's own.
+        comparisons: One comparison per output of each compared pair.
+        estimated_bytes: Memory that the runs need, in bytes; None if not estimated.
+        available_bytes: Free memory in bytes; None if unknown.
+        not_compared: What could not be compared and why: requested `gradients` or `single device`, or an output of
+            another shape.
+        untested: Parts of arguments that no output depends on for the tested inputs.
+        other_branches: Branches that ran instead of the compiled ones, and why; their numbers are not those of the
+            compiled program.
+        notes: Choices made on the user's behalf, one sentence each.
     """
 
     status: NumericsStatus
@@ -273,7 +275,7 @@ class Numerics(Brief):
 
     @property
     def agree(self) -> bool:
-        """Whether both ran, and something was compared, and nothing differs."""
+        """Whether both ran, something was compared, and nothing differs."""
         ran = self.status is NumericsStatus.RAN and not self.not_compared
         is_informative = any(output.informative for output in self.comparisons)
         return ran and is_informative and all(output.agrees for output in self.comparisons)
@@ -286,9 +288,9 @@ class Verification(Shown):
     Attributes:
         target: The program, compiled for its slice.
         reference: Its reference, compiled for the same slice.
-        numerics: What came of running both.
-        communication: What each moves, matched; the reference is the old side.
-        findings: Everything in which the program falls behind its reference or could not be compared with it.
+        numerics: Comparison of the numbers of both.
+        communication: Comparison of the communication of both; the reference is the old side.
+        findings: Findings where the program is worse than its reference or could not be compared with it.
     """
 
     target: Analysis
@@ -304,27 +306,27 @@ class Verification(Shown):
 
     @property
     def untested(self) -> tuple[str, ...]:
-        """What no output depends on for the inputs that were tried: `table on 4 of 8 devices (X=4; X=5; ...)`."""
+        """Parts that no output depends on for the tested inputs: `table on 4 of 8 devices (X=4; X=5; ...)`."""
         messages = (finding.message for finding in self.findings if finding.rule == UNTESTED)
         words = (UNTESTED_WORDS, UNTRIED_WORDS, HIDDEN_WORDS)
         return tuple(reduce(str.removeprefix, words, message) for message in messages)
 
     @property
     def exceptions(self) -> tuple[str, ...]:
-        """What a verdict does not cover, in words: inputs that are untested, numbers of another branch."""
+        """What the verdict does not cover, in words: untested inputs, numbers of another branch."""
         untested = (f"untested {'; '.join(self.untested)}",) if self.untested else ()
         is_other = any(finding.rule == ANOTHER_BRANCH for finding in self.findings)
         return (*untested, *(("numbers of another branch",) if is_other else ()))
 
     @property
     def bytes_ratio(self) -> float | None:
-        """Wire bytes per step of the program over those of its reference; None where either is not known."""
+        """Ratio of the program's wire bytes per step to the reference's; None if either is unknown."""
         new, old = self.communication.new_total, self.communication.old_total
         return _ratio(new.wire_bytes, old.wire_bytes) if _known(new.bound, old.bound) else None
 
     @property
     def time_ratio(self) -> float | None:
-        """Predicted time of a step of the program over its reference's; None where either was not priced."""
+        """Ratio of the program's predicted step time to the reference's; None if either was not priced."""
         new, old = self.target.time, self.reference.time
         if new is None or old is None or not _known(new.bound, old.bound):
             return None
@@ -332,14 +334,14 @@ class Verification(Shown):
 
     @front_door
     def fails(self, fail_on: str = "error", *, strict: bool = False) -> bool:
-        """Whether a finding is as severe; with `strict` also whether the verdict has exceptions.
+        """Whether any finding is at least as severe as `fail_on` or, with `strict`, the verdict has exceptions.
 
         Args:
-            fail_on: The least severity: `note`, `warning` or `error`.
-            strict: Whether it fails where something is untested.
+            fail_on: Minimum severity: `note`, `warning` or `error`.
+            strict: Whether exceptions, such as untested inputs, count as a failure.
 
         Raises:
-            NotationError: There is no such severity.
+            NotationError: `fail_on` is not a severity.
         """
         return bool(severe(self.findings, fail_on) or (strict and self.exceptions))
 
@@ -369,15 +371,15 @@ def _ratio(found: float, expected: float) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficRow:
-    """What both programs move with collectives of one kind over the same axes, per step on one device.
+    """The communication of both programs with collectives of one kind over the same axes, per device and per step.
 
     Attributes:
-        kind: The kind.
+        kind: Kind of collective.
         axes: Mesh axes joined by `,`.
-        reference: The reference's sum.
-        target: The program's sum.
-        reference_us: Predicted time of the reference's; None when not priced.
-        target_us: Predicted time of the program's; None when not priced.
+        reference: Sum for the reference.
+        target: Sum for the program.
+        reference_us: Predicted time in the reference, in microseconds; None if not priced.
+        target_us: Predicted time in the program, in microseconds; None if not priced.
     """
 
     kind: str
@@ -389,7 +391,7 @@ class TrafficRow:
 
 
 def traffic_rows(comparison: Comparison, target: Analysis, reference: Analysis) -> tuple[TrafficRow, ...]:
-    """One row for each kind and axes that either program uses, most bytes first."""
+    """One row per kind and axes that either program uses, most bytes first."""
     return tuple(
         TrafficRow(
             kind=str(tally.kind),
@@ -412,15 +414,15 @@ def _time(collectives: Iterable[Collective], kind: str, axes: str) -> float | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
-    """What a program and its reference move.
+    """The communication of a program and its reference.
 
     Attributes:
-        same: Whether both move surely the same data.
-        rows: By kind and axes, most bytes first.
-        target_wire_bytes: Bytes one device of the program sends per step.
-        reference_wire_bytes: Bytes one device of the reference sends per step.
-        bytes_ratio: The first over the second; None where either is not known.
-        time_ratio: Predicted time of a step over the reference's; None where either is not known.
+        same: Whether both are known to move the same data.
+        rows: One row per kind and axes, most bytes first.
+        target_wire_bytes: Bytes that one device of the program sends per step.
+        reference_wire_bytes: Bytes that one device of the reference sends per step.
+        bytes_ratio: Ratio of the program's wire bytes to the reference's; None if either is unknown.
+        time_ratio: Ratio of the program's predicted step time to the reference's; None if either is unknown.
     """
 
     same: bool
@@ -433,11 +435,11 @@ class Communication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoMemories:
-    """Bytes on one device.
+    """Memory use of both programs in bytes, per device.
 
     Attributes:
-        target: Of the program.
-        reference: Of its reference.
+        target: Memory use of the program.
+        reference: Memory use of its reference.
     """
 
     target: Memory
@@ -449,17 +451,18 @@ class VerificationDocument:
     """A program compared with its reference: numbers, structure and communication.
 
     Attributes:
-        schema: Version of this document's shape.
+        schema: Schema version of the document.
         target: The program.
         reference: Its reference.
         slice: The slice that both were compiled for.
         passed: Whether no finding is an error.
-        untested: What no output depends on for the inputs that were tried, in words.
-        numerics: What came of running both.
-        communication: What each moves.
-        memory: What each takes.
-        findings: Everything in which the program falls behind its reference, the worst first.
-        versions: Versions of what took part.
+        untested: Parts of arguments that no output depends on for the tested inputs, in words.
+        numerics: Comparison of the numbers of both.
+        communication: Comparison of the communication of both.
+        memory: Memory use of both.
+        findings: Findings where the program is worse than its reference or could not be compared with it, most severe
+            first.
+        versions: Versions of `hloscope`, `jax`, `jaxlib` and `libtpu`.
     """
 
     schema: Schema = SCHEMA
@@ -476,7 +479,7 @@ class VerificationDocument:
 
 
 def document_of(found: Verification) -> VerificationDocument:
-    """The verification as plain data, described by `hloscope/schemas/verify.json`."""
+    """Returns the verification as plain data, described by `hloscope/schemas/verify.json`."""
     moved = found.communication
     return document(
         VerificationDocument,

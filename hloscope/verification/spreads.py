@@ -1,4 +1,4 @@
-"""How far right runs of one program lie apart, element by element, and what that says of another run. Knows no JAX.
+"""The spread of correct runs of one program, by element, and what it implies for another run. Does not use JAX.
 
 A spread is made from runs of the reference with its values moved by rounding. Elements are judged in groups of one
 magnitude: what cancelled to nearly zero has errors of the size of its terms, and what was small from the start has not.

@@ -1,4 +1,4 @@
-"""Where two programs run: in a process of their own on what is attached or simulated, or, where they must, in this one.
+"""The choice of where two programs run: in a separate process on attached or simulated devices, or in this one.
 
 A collective that not all devices reach hangs XLA's CPU runtime, which then ends the process; so numbers are made in a
 worker that does nothing else. It writes what it is about to do to its standard error, which is kept in memory and read

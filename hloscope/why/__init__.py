@@ -1,4 +1,4 @@
-"""Why a collective is there: the program's own shardings followed to every transfer of the compiled module.
+"""Reasons for collectives: the program's own shardings are followed to every transfer in the compiled module.
 
 An `Analysis` and what was captured beside it go in; the same analysis with a reason for each collective comes out.
 """

@@ -1,4 +1,4 @@
-"""A reason beside the collective that it is given for: where the two disagree, what was really done.
+"""The comparison of a reason with its collective, and a correction if the two disagree.
 
 Shardy says what has to move, and the partitioner how. Most of the time it is the obvious way; where it is another, as
 the kind and the shapes of the collective show, the reason is given as the partitioner's choice.

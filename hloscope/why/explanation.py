@@ -1,4 +1,4 @@
-"""The whole chain for one collective: who sharded what, the step at which a sharding is lost, and what to change."""
+"""The chain of causes for one collective: how arrays are sharded, where a sharding is lost, and what to change."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _NAMED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One link of the chain.
+    """One step in the chain of causes.
 
     Attributes:
         what: What happens, such as `argument W requests P('X', None)` or `dot_general needs D whole`.
-        arrays: The arrays that take part, in the literature's notation.
-        becomes: The array as it has to be from here on; None where it stays as it is.
-        source: Where it is written; None for arguments and outputs.
-        is_loss: Whether the sharding is lost or changed here.
+        arrays: The arrays involved, in named-axis notation.
+        becomes: The array after this step; None if it stays as it is.
+        source: Source frame of the step; None for arguments and outputs.
+        is_loss: Whether the sharding is lost or changed in this step.
     """
 
     what: str
@@ -53,19 +53,20 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Explanation(Shown):
-    """Everything that is known about why a collective is there.
+    """The explanation of why a collective is there.
 
     Attributes:
         collective: The collective, with its reason.
-        number: Its place in the report's list, counted from 1, by which it can be asked for.
-        copies: Places of the compiled program with the same collective for the same reason.
-        place: The line of the user's code; None when not known.
-        excerpt: That line's text; None when the file cannot be read.
-        unread: Whether that is since HLO text names the file, and the user did not say that it may be read.
-        steps: From who sharded the array to who needed it otherwise.
-        equations: The same in the literature's notation.
-        advice: Changes of the code, none of which was tried.
-        trials: What became of changes that were tried; None where nobody thought of any.
+        number: 1-based number in the report's list, by which it can be requested.
+        copies: Number of places in the compiled program with the same collective for the same reason.
+        place: Line of user code; None if unknown.
+        excerpt: Text of that line; None if the file cannot be read.
+        unread: Whether the excerpt is missing because the file is only named in HLO text and the user has not allowed
+            reading it.
+        steps: The chain, from the source of the sharding to the operation that needs another one.
+        equations: The same in named-axis notation.
+        advice: Suggested code changes, none of which was tried.
+        trials: Results of the changes that were tried; None if there were none to try.
     """
 
     collective: Collective
@@ -98,13 +99,14 @@ class Explanations(tuple[Explanation, ...], Shown):
     """The explanations of several collectives, most bytes per step first.
 
     Attributes:
-        everything: Whether the report shows all in full, and not the first with a list of the others.
+        everything: Whether the report shows all explanations in full, rather than the first one and a list of the
+            others.
     """
 
     everything: bool
 
     def __new__(cls, members: Iterable[Explanation] = (), *, everything: bool = False) -> Explanations:
-        """Makes one of its members."""
+        """Creates a tuple of these explanations."""
         made = super().__new__(cls, members)
         made.everything = everything
         return made

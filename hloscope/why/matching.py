@@ -1,4 +1,4 @@
-"""Which reshard of the program a compiled collective carries out, by operation, axes, kind and shape."""
+"""Matches compiled collectives with the reshards of the program, by operation, axes, kind and shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sentences, chains and advice have in common: dimensions, axes and who asked in words, arrays in notation.
+"""Phrases shared by sentences, chains and advice: dimensions, axes and requests in words, arrays in notation.
 
 The notation is that of the scaling literature: `Out[B_X, F] {U_Y} = In[B_X, D_Y] *_D W[D_Y, F]`. Source: "How to Scale
 Your Model", chapter "Sharded Matrices and How to Multiply Them": a subscript names the mesh axes that cut a dimension,

@@ -1,4 +1,4 @@
-"""The stage itself: an analysis and what was captured beside it, to the same analysis with reasons."""
+"""The stage that adds reasons to an analysis, from the compile's other results."""
 
 from __future__ import annotations
 

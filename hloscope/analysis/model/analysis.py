@@ -1,4 +1,4 @@
-"""The analysis of one compiled program, which is the document that reports in JSON hold."""
+"""The analysis of one compiled program; JSON reports are this document."""
 
 from __future__ import annotations
 
@@ -39,32 +39,32 @@ class Analysis(Shown, Evident):
 
     Example:
         >>> found["all-gather@fsdp"]                      # as contracts write it
-        >>> found.collectives[0]                          # number 1 in the report, which moves most
+        >>> found.collectives[0]                          # number 1 in the report: the most bytes
         >>> found.collectives.where(kind="all-*", source="moe.py")
         >>> print(found)                                  # the command line's report
 
     Attributes:
-        schema: Version of the document's shape.
+        schema: Schema version of the document.
         target: What the user named: `model.py:step`, `step.hlo`, `-`.
         module: The HLO module's name.
-        slice: The slice; None for HLO text of which nobody said it.
-        mesh: The user's mesh; None when there is none.
-        num_partitions: Partitions of the SPMD program, as the text says (of one slice, for multi-slice text).
-        collectives: By wire bytes per step, largest first; unknown bytes before all others.
+        slice: The slice; None for HLO text whose slice is unknown.
+        mesh: The user's mesh; None if there is none.
+        num_partitions: Number of SPMD partitions according to the HLO text (per slice, for multi-slice text).
+        collectives: Sorted by wire bytes per step, largest first; those with unknown bytes precede all others.
         totals: Sums per step on one device.
         arguments: The program's arguments, in order.
         outputs: The program's outputs, in order.
         intermediates: The largest intermediate arrays, largest first.
-        matmuls: What is multiplied on each line of source, most operations first.
-        kernels: Pallas kernels and others for TPUs that the program brings along, in the order of the text.
-        memory: Bytes on one device.
-        memory_peak: What lies in HBM when most of it is taken; None where the compiler does not say.
-        time: Where the step's time goes; None when it was not priced.
-        rematerializations: Arrays that the partitioner replicates because it knows no other way between two shardings.
-        findings: What rules found.
-        unmodelled: What was not understood.
-        notes: Choices made for the user and compiler diagnostics, one sentence each.
-        versions: `hloscope`, and `jax`, `jaxlib`, `libtpu` when they compiled the program.
+        matmuls: Matmuls and convolutions by source line, most FLOPs first.
+        kernels: Pallas and other TPU kernels in the program, in text order.
+        memory: Memory use in bytes, per device.
+        memory_peak: Contents of HBM at peak usage; None if the compiler does not report it.
+        time: Breakdown of the predicted step time; None if not priced.
+        rematerializations: Arrays that the partitioner replicates because it has no other way to reshard them.
+        findings: Findings of the rules.
+        unmodelled: Parts of the HLO text that were not understood.
+        notes: Choices made on the user's behalf and compiler diagnostics, one sentence each.
+        versions: Versions of `hloscope`, and of `jax`, `jaxlib` and `libtpu` if they compiled the program.
     """
 
     schema: Schema = SCHEMA
@@ -97,12 +97,12 @@ class Analysis(Shown, Evident):
 
     @front_door
     def __getitem__(self, selector: str) -> Collectives:
-        """The collectives that a contract's selector speaks of: `all-gather@fsdp`, `all-*@(X,Y) in "moe.py" over dcn`.
+        """The collectives that a contract selector matches: `all-gather@fsdp`, `all-*@(X,Y) in "moe.py" over dcn`.
 
-        One that nobody can tell of, such as one without known axes, is among them.
+        A collective that might match, such as one whose axes are unknown, is included.
 
         Raises:
-            NotationError: It cannot be read, or names a kind or an axis that there is not.
+            NotationError: The selector cannot be parsed, or names an unknown kind or axis.
         """
         return self.collectives.selected(selector)
 
@@ -122,34 +122,34 @@ class Analysis(Shown, Evident):
     @classmethod
     @front_door
     def from_dict(cls, document: Mapping[str, object]) -> Analysis:
-        """The analysis that `to_dict` made plain data of.
+        """Creates an analysis from the plain data that `to_dict` returned.
 
         Raises:
-            HloscopeError: It is no such document, or one of another schema.
+            HloscopeError: The data is not such a document, or has another schema version.
         """
         return read(cls, document, name="the document", key="collectives")
 
     @front_door
     def fails(self, fail_on: str = "warning") -> bool:
-        """Whether rules found something at least as severe that is not accepted.
+        """Whether any unaccepted finding is at least as severe as `fail_on`.
 
         Example:
             >>> assert not found.fails("warning"), found
 
         Args:
-            fail_on: The least severity: `note`, `warning` or `error`.
+            fail_on: Minimum severity: `note`, `warning` or `error`.
 
         Raises:
-            NotationError: There is no such severity.
+            NotationError: `fail_on` is not a severity.
         """
         return bool(severe(self.findings, fail_on))
 
     @front_door
     def timeline(self) -> Timeline:
-        """What runs when in one step, on which part of the device, and what it waits for.
+        """Returns the predicted timeline of one step: what runs when, on which unit, and what it waits for.
 
         Raises:
-            HloscopeError: The analysis was read from a document or made in another process, or nothing prices it.
+            HloscopeError: The analysis was read from a document or made in another process, or has no price.
         """
         found: Timeline = import_module("hloscope.api.timelines").timeline_of_analysis(self)
         return found
@@ -158,19 +158,19 @@ class Analysis(Shown, Evident):
     def graph(
         self, *, computation: str | None = None, around: str | None = None, hops: int | None = None
     ) -> ProgramGraph:
-        """The compiled program, or a part of it, as a graph: what needs what, and what is on the critical path.
+        """Returns the compiled program, or a part of it, as a dependency graph with its critical path.
 
         Example:
             >>> found.graph(around="all-gather.8", hops=2).to_networkx()
 
         Args:
-            computation: One HLO computation; by default all that run in a step, but not what stays inside fusions.
-            around: An instruction's name: only what is near it.
-            hops: How many edges away from there; 3 by default.
+            computation: An HLO computation; by default all that run in a step, without the insides of fusions.
+            around: An instruction's name; only its neighborhood is included.
+            hops: Size of that neighborhood, in edges; 3 by default.
 
         Raises:
-            HloscopeError: The analysis was read from a document or made in another process, or there is no such
-                computation or instruction.
+            HloscopeError: The analysis was read from a document or made in another process, or the computation or
+                instruction does not exist.
         """
         found: ProgramGraph = import_module("hloscope.api.graphs").graph_of_analysis(
             self, computation=computation, around=around, hops=hops
@@ -179,32 +179,32 @@ class Analysis(Shown, Evident):
 
     @front_door
     def mesh_picture(self) -> Picture:
-        """The mesh on its slice: chips, hosts and links, what crosses them in a step, and what each axis connects.
+        """Draws the mesh on its slice: chips, hosts, links with their traffic per step, and what each axis connects.
 
         Raises:
-            HloscopeError: There is no TPU slice.
+            HloscopeError: The program has no TPU slice.
         """
         picture: Picture = import_module("hloscope.report.pictures.drawn").mesh_picture(self)
         return picture
 
     @front_door
     def array(self, name: str) -> Picture:
-        """An argument, an output or a large intermediate as the axes of the mesh cut it, with who holds what.
+        """Draws how an argument, an output or a large intermediate is sharded, and which devices hold each shard.
 
         Example:
             >>> found.array("params['w']")
 
         Args:
-            name: The array's name, as the report has it.
+            name: The array's name in the report.
 
         Raises:
-            HloscopeError: There is no such array.
+            HloscopeError: No array has this name.
         """
         picture: Picture = import_module("hloscope.report.pictures.drawn").array_picture(self, name)
         return picture
 
     def to_dataframe(self) -> DataFrame:
-        """A row for each collective: `collectives.to_dataframe()`."""
+        """Returns a pandas DataFrame with one row per collective; the same as `collectives.to_dataframe()`."""
         return self.collectives.to_dataframe()
 
 
@@ -213,17 +213,16 @@ class ArrayFact(Helpful):
     """One argument or output array of the program.
 
     Attributes:
-        name: The user's name, a pytree path such as `params['w']`, or `result[0]`.
+        name: Name in the user's program: a pytree path such as `params['w']`, or `result[0]`.
         dtype: XLA's short type name, such as `bf16`.
-        global_shape: Dimensions of the whole array; None when the text does not say.
-        local_shape: Dimensions on one device.
-        sharding: The sharding in the user's mesh axes, such as `P('X', None)`; None when not known.
-        chosen_by: `user` when the sharding was asked for, `compiler` when it was left open, None when not known.
-        bytes_per_device: Logical bytes on one device; None when the type is not known.
-        donated: Whether its buffer is given to the program (arguments) or reuses a donated one (outputs).
-        used: False for an argument that the program does not read, which JAX drops.
-        reused: For a donated argument: whether an output takes its memory; None where that is not known, and of all
-            others.
+        global_shape: Global shape; None if the text does not state it.
+        local_shape: Shape on one device.
+        sharding: Sharding over the user's mesh axes, such as `P('X', None)`; None if unknown.
+        chosen_by: `user` if the program requests the sharding, `compiler` if it leaves it open, None if unknown.
+        bytes_per_device: Logical bytes on one device; None if the type is unknown.
+        donated: Whether its buffer is donated (arguments) or reuses a donated buffer (outputs).
+        used: False for an unused argument, which JAX drops.
+        reused: Whether an output reuses the memory of this donated argument; None if unknown or not a donated argument.
     """
 
     name: str
@@ -251,21 +250,21 @@ class IntermediateFact(Brief):
     """One large intermediate array of the program: neither an argument nor an output.
 
     Attributes:
-        name: The HLO instruction that makes it, without `%`; with `[1]` where it is an element of that one's result.
-        computation: The HLO computation that holds the instruction: ENTRY or the body of a loop.
+        name: The HLO instruction that produces it, without `%`; with `[1]` if it is an element of a tuple result.
+        computation: The HLO computation that contains the instruction: ENTRY or the body of a loop.
         line: 1-based line in the HLO text.
         dtype: XLA's short type name.
-        global_shape: Dimensions of the whole array; None when not known.
-        local_shape: Dimensions on one device.
+        global_shape: Global shape; None if unknown.
+        local_shape: Shape on one device.
         bytes_per_device: Logical bytes on one device.
-        padded_bytes_per_device: What it takes in memory with its tiles; None where the text gives no layout.
-        memory_space: XLA's number of the memory it lies in: 0 for the device's main memory; on TPU 1 for the vector
-            memory on the chip and 5 for the host's.
-        loops: Names of the `while` instructions around it, outermost first.
-        op_name: XLA's `op_name`; its own, or that of the instruction `source_of`.
-        source: Source frames, innermost first; empty when not known.
-        source_of: None when `source` is the instruction's own, else the name of the one it was taken from.
-        sharding: `P('X', None)` as Shardy propagates it; None when that is not known.
+        padded_bytes_per_device: Bytes in memory on one device, with tile padding; None if the text has no layout.
+        memory_space: XLA's number of the memory space: 0 for the device's main memory; on TPU, 1 for the on-chip vector
+            memory and 5 for host memory.
+        loops: Names of the enclosing `while` instructions, outermost first.
+        op_name: XLA's `op_name`, its own or that of the instruction `source_of`.
+        source: Source frames, innermost first; empty if unknown.
+        source_of: The instruction whose source frames these are; None if they are its own.
+        sharding: Sharding from Shardy's propagation, such as `P('X', None)`; None if unknown.
     """
 
     name: str
@@ -286,17 +285,17 @@ class IntermediateFact(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Memory(Brief):
-    """Bytes on one device, as the compiler's buffer assignment has them; None when not known.
+    """Bytes on one device, from the compiler's buffer assignment; None if unknown.
 
     Attributes:
         argument_bytes: Live arguments, with tile padding.
         output_bytes: Outputs, with tile padding.
         temp_bytes: Scratch space in HBM.
-        alias_bytes: Outputs that live in donated arguments, counted in both of the above.
+        alias_bytes: Outputs aliased with donated arguments, counted in both of the above.
         generated_code_bytes: The program itself.
-        peak_bytes: The most that is live at once: arguments + outputs - aliased + temporaries + code.
-        hbm_bytes: What one device of the chip has.
-        fits: Whether the compiler found room for it; None when no compiler was asked.
+        peak_bytes: Peak usage: arguments + outputs - aliased + temporaries + code.
+        hbm_bytes: HBM capacity of one device.
+        fits: Whether the program fits in memory according to the compiler; None if no compiler ran.
     """
 
     argument_bytes: int | None = None
@@ -310,7 +309,7 @@ class Memory(Brief):
 
 
 class BufferRole(StrEnum):
-    """What a buffer in HBM is there for."""
+    """The role of a buffer in HBM."""
 
     ARGUMENT = "argument"
     OUTPUT = "output"
@@ -327,19 +326,19 @@ class BufferRole(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PeakBuffer(Brief):
-    """One buffer in HBM of one device, or several that differ only in the layer they belong to.
+    """One buffer in the HBM of one device, or several that differ only in their layer.
 
     Attributes:
-        role: What it is there for.
-        bytes: What one takes, with tile padding.
-        count: How many there are.
-        name: The argument's name, with `*` for the numbers in which several differ; of all others the HLO instruction
-            that makes the first of them.
-        shape: On one device; None for a buffer without one array as its content.
-        op_name: XLA's `op_name` of what makes it; None when not known, and for arguments.
-        source: Where that was written, innermost frame first; empty when not known, and for arguments.
-        donation_frees: For an argument that lends its memory to no output: whether an output of its size has memory of
-            its own, which donating it would free; False for all others.
+        role: The role of the buffer.
+        bytes: Bytes of one such buffer, with tile padding.
+        count: Number of such buffers.
+        name: For an argument its name, with `*` for layer numbers that differ; otherwise the HLO instruction that
+            produces the first such buffer.
+        shape: Shape on one device; None for a buffer that does not hold a single array.
+        op_name: XLA's `op_name` of the producer; None if unknown, and for arguments.
+        source: Source frames of the producer, innermost first; empty if unknown, and for arguments.
+        donation_frees: Whether donating this argument would free the memory of an output of the same size; False for
+            all other buffers.
     """
 
     role: BufferRole
@@ -354,18 +353,18 @@ class PeakBuffer(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MemoryPeak(Brief):
-    """What is in HBM of one device at its peak, from the compiler's buffer assignment.
+    """Contents of one device's HBM at peak usage, from the compiler's buffer assignment.
 
-    The program's code is not among it. Without a limit, where the program does not fit.
+    The program's code is not included. If the program does not fit, this is the peak without a memory limit.
 
     Attributes:
-        at: The HLO instruction that runs then.
-        op_name: Its `op_name`; None when not known.
-        source: Where it was written, innermost frame first; empty when not known.
-        live_bytes: Bytes of all that is there.
-        fragmentation_bytes: Bytes that the compiler keeps for temporaries, and that are not taken then.
-        buffers: What is there, most bytes first.
-        other_bytes: Bytes of what is there besides: buffers too small to be told.
+        at: The HLO instruction that runs at the peak.
+        op_name: Its `op_name`; None if unknown.
+        source: Its source frames, innermost first; empty if unknown.
+        live_bytes: Bytes of all live buffers.
+        fragmentation_bytes: Bytes reserved for temporaries but unused at the peak.
+        buffers: The live buffers, most bytes first.
+        other_bytes: Bytes of the remaining buffers, which are too small to list.
     """
 
     at: str
@@ -379,17 +378,17 @@ class MemoryPeak(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceFact:
-    """The slice that the program was compiled for, or is priced on.
+    """The slice that the program was compiled for or is priced on.
 
     Attributes:
         name: `v5e:2x4`, `2*v5e:2x4`, `cpu:8` or `attached`.
-        chip: The chip's generation, such as `v5e`; `cpu` for simulated host devices.
-        chips: Chips in all slices together.
-        devices: JAX devices in all slices together.
-        slices: Slices joined over DCN.
-        used_devices: Devices that the program uses; fewer than `devices` when compiled on a subset.
-        chosen_by: `user` or `default`; of HLO text also `dump`, where the dump that it is in says so, `compiled`, where
-            JAX's compiled program does, `profile`, and `guess`, from the text itself.
+        chip: Chip generation, such as `v5e`; `cpu` for simulated host devices.
+        chips: Number of chips in all slices.
+        devices: Number of JAX devices in all slices.
+        slices: Number of slices connected over DCN.
+        used_devices: Number of devices that the program uses; fewer than `devices` if compiled on a subset.
+        chosen_by: Where the slice comes from: `user` or `default`; for HLO text also `dump` (the dump that contains
+            it), `compiled` (JAX's compiled program), `profile`, and `guess` (from the text itself).
     """
 
     name: str
@@ -403,11 +402,11 @@ class SliceFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmodelled:
-    """Something in the text that was not understood and that a total may therefore miss.
+    """A part of the text that was not understood, so that totals may be incomplete.
 
     Attributes:
-        what: What it is, one sentence: `trip count of %while.3 cannot be read`.
-        effect: What that does to the totals: `executions inside it are a lower bound`.
+        what: What was not understood, one sentence: `trip count of %while.3 cannot be read`.
+        effect: Effect on the totals: `executions inside it are a lower bound`.
         computation: The HLO computation.
         instruction: The HLO instruction.
         line: 1-based line in the HLO text.
@@ -422,14 +421,14 @@ class Unmodelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Total(Helpful):
-    """A sum over collectives, per device and step.
+    """A sum over collectives, per device and per step.
 
     Attributes:
-        wire_bytes: Sum of wire bytes x executions over the collectives whose bytes are known.
-        payload_bytes: Sum of payload bytes x executions over the collectives whose bytes are known.
-        collectives: Places in the program that start such a transfer.
-        executions: Transfers started per step.
-        bound: How the sums relate to the truth.
+        wire_bytes: Sum of wire bytes x executions, over the collectives whose bytes are known.
+        payload_bytes: Sum of payload bytes x executions, over the collectives whose bytes are known.
+        collectives: Number of collectives, counted as places in the program that start one.
+        executions: Executions per step.
+        bound: Whether the sums are exact or bounds.
     """
 
     wire_bytes: int
@@ -446,12 +445,12 @@ class Total(Helpful):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Totals(Total):
-    """The sum over all collectives, per step on one device, and its parts.
+    """Sums over all collectives, per device and per step, in total and by group.
 
     Attributes:
-        by_axis: By axis names joined by `,`; `?` where they are not known, empty where no axis is crossed.
-        by_kind: By kind of collective.
-        by_link: By network; a collective that crosses both counts there by its parts, each a transfer of its own.
+        by_axis: Sums by axis names joined by `,`; the key is `?` if they are unknown and empty if no axis is crossed.
+        by_kind: Sums by kind of collective.
+        by_link: Sums by network; a collective that crosses both is counted by its parts, each as its own transfer.
     """
 
     by_axis: dict[str, Total] = field(hash=False)

@@ -20,7 +20,7 @@ from hloscope.units import format_bytes, format_time
 
 
 class ArrayShape(Text):
-    """The shape of an array on one device, made from its HLO text, such as `bf16[2,1024]`."""
+    """The per-device shape of an array, created from its HLO text, such as `bf16[2,1024]`."""
 
     PATTERN = r"^(\w+\[(((<=)?\d+|\?)(,((<=)?\d+|\?))*)?\]|b\(.*\))$"
     __slots__ = ()
@@ -32,12 +32,12 @@ class ArrayShape(Text):
 
     @property
     def dimensions(self) -> tuple[int, ...] | None:
-        """Its dimensions; None where one of them is decided at run time."""
+        """Dimensions; None if one of them is dynamic."""
         return _dimensions_of(self.text)
 
 
 def shapes_of(*shapes: object) -> tuple[ArrayShape, ...]:
-    """Shapes made from what prints as their HLO texts."""
+    """Creates shapes from objects that print as HLO shapes."""
     return tuple(_shape_of(str(shape)) for shape in shapes)
 
 
@@ -54,14 +54,14 @@ _shape_of = lru_cache(maxsize=1024)(ArrayShape)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedValue:
-    """Where an array was made that is moved, behind copies, conversions and loops that carry it unchanged.
+    """The producer of a moved array, traced through copies, conversions and loops that carry it unchanged.
 
     Attributes:
-        computation: The HLO computation it was made in.
-        instruction: The HLO instruction that made it, without `%`.
-        element: Which element of that one's result it is, as indices into nested tuples; empty for the whole result.
-        slices: What is taken of it, slice by slice: the bounds as HLO has them; null for a slice at an offset that is
-            decided at run time, which may be another one each time.
+        computation: The HLO computation of the producer.
+        instruction: The HLO instruction that produces the array, without `%`.
+        element: Position in the instruction's result, as indices into nested tuples; empty for the whole result.
+        slices: Slices taken of the array, in order, each as bounds in HLO syntax; None for a slice at a dynamic offset,
+            which may differ each time.
     """
 
     computation: str
@@ -82,20 +82,20 @@ DeviceGroups = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectivePart:
-    """One of the transfers that a collective across slices is made of; the fields mean what they do there.
+    """One transfer of a collective across slices; its fields mean the same as those of the collective.
 
     Attributes:
-        kind: What this part does.
+        kind: Kind of this part.
         name: The HLO instruction that starts it, without `%`.
         line: 1-based line in the HLO text.
-        axes: The mesh axes it runs over.
-        groups: Who takes part, in the ids that the text has.
-        group_size: Devices in a group.
-        link: The network it crosses: one of the two.
-        payload_bytes: Bytes of the larger side on one device per execution.
-        wire_bytes: Bytes that one device must send per execution.
-        executions: Times it runs per step.
-        asynchronous: Whether it is printed as a start and a done.
+        axes: Mesh axes it runs over.
+        groups: Groups of participants, by the ids in the text.
+        group_size: Number of devices in a group.
+        link: The network it crosses, one of the two.
+        payload_bytes: Bytes of the larger of operand and result on one device, per execution.
+        wire_bytes: Bytes that one device must send, per execution.
+        executions: Executions per step.
+        asynchronous: Whether the text has it as a start and a done instruction.
     """
 
     kind: Kind
@@ -113,14 +113,14 @@ class CollectivePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisShift:
-    """Every device sends to the one a fixed distance away along a mesh axis, or along a product of axes.
+    """A shift: every device sends to the one a fixed distance away along a mesh axis or a product of axes.
 
     Attributes:
-        axes: The axis or sub-axis; several, major first, where the devices are counted through all of them.
-        size: Devices along them.
-        distance: Positions from source to target; negative towards position 0. On a ring the shorter way round, and
-            positive where both ways are equally long.
-        ring: Whether what leaves at one end enters at the other, so that each device that sends also receives.
+        axes: The axis or sub-axis; several, major first, for a product of axes.
+        size: Number of devices along them.
+        distance: Positions from source to target; negative towards position 0. On a ring, the shorter way round;
+            positive if both ways are equally long.
+        ring: Whether the shift wraps around, so that each device that sends also receives.
     """
 
     axes: tuple[str, ...]
@@ -131,10 +131,10 @@ class AxisShift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermutePattern:
-    """A permute that is one uniform shift.
+    """A permute that is a uniform shift.
 
     Attributes:
-        shifts: The shift along each axis that the data crosses, major first.
+        shifts: The shift along each crossed axis, major first.
         ring: Whether each device that sends also receives.
     """
 
@@ -150,66 +150,66 @@ class Collective(Helpful):
     """One logical collective: a place in the program that starts a transfer.
 
     Attributes:
-        kind: What it does.
+        kind: Kind of collective.
         name: The HLO instruction that starts it, without `%`.
-        computation: The HLO computation that holds it.
+        computation: The HLO computation that contains it.
         line: 1-based line in the HLO text.
-        axes: The mesh axes it runs over, major first, sub-axes as `X:(1)2`; None when the groups match no axes or
-            there is no mesh.
+        axes: Mesh axes it runs over, major first, sub-axes as `X:(1)2`; None if the groups match no axes or there is no
+            mesh.
         axes_guessed: Whether the axes rest on a guess of which part of the mesh each of several slices holds.
-        groups: The groups of partition ids (for a permute its source-target pairs), as the text has them: in one
-            slice's program those of the slice. Between slices, partition ids of the whole program, or device ids where
-            nothing says the partitions.
-        group_size: Devices in a group; the largest one where groups differ; None for a permute.
+        groups: Groups of partition ids (for a permute, its source-target pairs) from the text. Within a slice's
+            program, the ids of that slice. Between slices, partition ids of the whole program, or device ids if the
+            partitions are unknown.
+        group_size: Number of devices in a group, in the largest group if they differ; None for a permute.
         link: The network it crosses.
-        operand_shapes: Per-device operand shapes, such as `bf16[2,1024]`.
-        result_shapes: Per-device result shapes.
-        payload_bytes: Bytes of the larger side on one device per execution (all-gather: result; others: operand),
-            without tile padding; of a TPU's all-reduce in the type of its reducer, which may be wider than both.
-        wire_bytes: Bytes that one device must send per execution on an ideal ring. All-gather (n-1)/n of the result;
-            reduce-scatter and all-to-all (n-1)/n of the operand; all-reduce 2(n-1)/n of the operand; permute
-            the operand for each target of one source; broadcast the operand.
-        executions: Times it runs per step.
-        executions_bound: How `executions` relates to the truth.
-        bytes_bound: How `payload_bytes` and `wire_bytes` relate to the truth: at most where sizes are decided at run
-            time (ragged all-to-all, bounded dimensions) or where two element types leave open what moves.
-        payload_bytes_at_least: Bytes that the payload cannot be smaller than; the payload itself where it is exact.
-        wire_bytes_at_least: What the wire bytes cannot be smaller than.
-        padded_bytes: Bytes that the payload takes in memory with its tiles; None where the text gives no layout.
-        permute: How far and along which axes a permute shifts; None where the shift is not uniform, and for all others.
-        result_slices: Shapes of the slices, at offsets that only the device decides, that are all that is ever read
-            of an all-reduce's result; empty where more of it is read.
-        undone_by: For an all-gather of which each device only ever reads the part again that it has put in: the HLO
-            instruction that takes it; None for all others, and where that cannot be known.
-        moved_values: Where each array was made that is moved; two collectives of which these are equal, none of them
-            a slice at an offset that is decided at run time, move the same values.
-        moves_zeros: Whether all that it moves is known to be zeros.
-        loop_invariant: Whether it moves the same values in every iteration of the innermost loop around it; None
-            outside loops and where that cannot be known.
-        narrow_type: The narrower element type that all operands were converted from, or that all readers convert the
-            result to, also where the compiler has made such a conversion part of the collective; None when there is
-            none.
-        parts: What an all-reduce across slices is made of, in the order in which it runs; empty for all others.
-        loops: Names of the `while` instructions around it, outermost first.
-        loop_trips: How often each of them runs each time it is reached; None for one that cannot be read.
-        reduction: The opcode with which a reduction combines two elements, such as `add` or `maximum`; None for all
-            others, and for a reducer that is more than one operation.
-        origin: Who put it there.
-        asynchronous: Whether it is printed as a start and a done.
-        time_us: Predicted microseconds per execution; None when not priced.
-        exposed_us: The part of it that nothing hides; None when not priced.
-        time_error: How far `time_us` may be off, as a share of it; None when not priced.
-        overlap: What it could be hidden behind; None where it is hardly exposed, or no matmul is near or priced.
+        operand_shapes: Operand shapes per device, such as `bf16[2,1024]`.
+        result_shapes: Result shapes per device.
+        payload_bytes: Bytes of the larger of operand and result on one device, per execution (all-gather: result;
+            others: operand), without tile padding. For an all-reduce on TPU, in the type of its reducer, which may be
+            wider than both.
+        wire_bytes: Bytes that one device must send per execution on an ideal ring. All-gather: (n-1)/n of the result;
+            reduce-scatter and all-to-all: (n-1)/n of the operand; all-reduce: 2(n-1)/n of the operand; permute: the
+            operand for each target of one source; broadcast: the operand.
+        executions: Executions per step.
+        executions_bound: Whether `executions` is exact or a bound.
+        bytes_bound: Whether `payload_bytes` and `wire_bytes` are exact or bounds: upper bounds if sizes are dynamic
+            (ragged all-to-all, bounded dimensions) or if it is unclear which of two element types moves.
+        payload_bytes_at_least: Lower bound of the payload bytes; equal to `payload_bytes` if that is exact.
+        wire_bytes_at_least: Lower bound of the wire bytes.
+        padded_bytes: Bytes of the payload in memory, with tile padding; None if the text has no layout.
+        permute: Distance and axes of a permute's shift; None if the shift is not uniform, and for other kinds.
+        result_slices: Shapes of the slices, at device-dependent offsets, if only these are read from an all-reduce's
+            result; empty if more of it is read.
+        undone_by: For an all-gather from which each device reads back only the shard that it contributed, the HLO
+            instruction that slices it out; None for all others, and if unknown.
+        moved_values: The producer of each moved array. Two collectives with equal producers move the same values,
+            unless one of them is a slice at a dynamic offset.
+        moves_zeros: Whether everything it moves is known to be zeros.
+        loop_invariant: Whether it moves the same values in every iteration of the innermost enclosing loop; None
+            outside loops and if unknown.
+        narrow_type: The narrower element type that all operands were converted from, or that all users convert the
+            result to, including conversions that the compiler has made part of the collective; None if there is none.
+        parts: The parts of an all-reduce across slices, in execution order; empty for all others.
+        loops: Names of the enclosing `while` instructions, outermost first.
+        loop_trips: Trip count of each of these loops; None for one that is unknown.
+        reduction: Opcode of the reducer, such as `add` or `maximum`; None if the collective does not reduce, and for a
+            reducer with more than one operation.
+        origin: Who inserted it.
+        asynchronous: Whether the text has it as a start and a done instruction.
+        time_us: Predicted time per execution, in microseconds; None if not priced.
+        exposed_us: The exposed part of `time_us`, which does not overlap with computation; None if not priced.
+        time_error: Relative error of `time_us`; None if not priced.
+        overlap: The matmul it could overlap with; None if it is hardly exposed, or if no priced matmul is nearby.
         op_name: XLA's `op_name`, such as `jit(f)/dot_general`.
-        source: Source frames, innermost first; empty when not known.
-        source_of: None when `source` is the collective's own, else the name of the instruction it was taken from.
-        part: Where in the user's model it is; None when nobody asked.
-        why: Why it is there, in the user's terms; None when nobody asked.
-        reason: The evidence that `why` is made from; None when nobody asked.
-        tried: Of the changes that `hloscope explain` has tried against it, the one that helps most, and the step before
-            and after; None where none is known.
+        source: Source frames, innermost first; empty if unknown.
+        source_of: The instruction whose source frames these are; None if they are the collective's own.
+        part: Place in the user's model; None if not requested.
+        why: Why it is there, in terms of the user's program; None if not requested.
+        reason: The evidence for `why`; None if not requested.
+        tried: The most helpful change that `hloscope explain` has tried against it, with the step before and after;
+            None if unknown.
         payload_bytes_per_step: Payload bytes per step: `payload_bytes` x `executions`.
-        wire_bytes_per_step: Bytes one device sends per step: `wire_bytes` x `executions`.
+        wire_bytes_per_step: Bytes that one device sends per step: `wire_bytes` x `executions`.
     """
 
     kind: Kind
@@ -273,14 +273,14 @@ class Collective(Helpful):
 
 
 class Relation(StrEnum):
-    """How a matrix multiplication is related to a nearby collective."""
+    """How a matrix multiplication relates to a nearby collective."""
 
     INDEPENDENT = "independent"
-    """Neither needs the other: a schedule could run both at once."""
+    """Neither depends on the other, so a schedule could run both at once."""
     CONSUMER = "consumer"
-    """It uses what the collective brings, and could begin with the part that is there."""
+    """It consumes the collective's result and could start on the shards that have arrived."""
     PRODUCER = "producer"
-    """It produces what the collective moves, which could be sent chunk by chunk."""
+    """It produces the collective's operand, which could be sent chunk by chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -288,10 +288,10 @@ class Overlap(Brief):
     """The longest matrix multiplication that a collective could overlap with.
 
     Attributes:
-        name: Its HLO instruction, without `%`, in the collective's own computation.
-        relation: How it stands to the collective.
-        time_us: Its predicted microseconds per execution.
-        source: Its source frames, innermost first; empty when not known.
+        name: Its HLO instruction, without `%`, in the collective's computation.
+        relation: Its relation to the collective.
+        time_us: Predicted time per execution, in microseconds.
+        source: Source frames, innermost first; empty if unknown.
     """
 
     name: str
@@ -301,9 +301,9 @@ class Overlap(Brief):
 
 
 def transfers_in(collectives: Iterable[Collective]) -> dict[str, tuple[Collective, Collective | CollectivePart]]:
-    """What is on its way on the network, each with its collective: this itself and the parts of one across slices.
+    """The network transfers of these collectives: each collective itself and, across slices, its parts.
 
-    By `computation/name`, which intervals of a timeline have.
+    Keys are `computation/name`, as in the intervals of a timeline.
     """
     found: dict[str, tuple[Collective, Collective | CollectivePart]] = {}
     for whole in collectives:

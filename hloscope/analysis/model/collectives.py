@@ -1,4 +1,4 @@
-"""The collectives of a program, to be looked up, added up and put into a table."""
+"""The collectives of a program, with lookups, sums and tables."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ class Collectives(tuple[Collective, ...], Helpful):
     """A tuple of collectives, most bytes first.
 
     Example:
-        >>> found.collectives[0]          # number 1 in the report, which moves most
+        >>> found.collectives[0]          # number 1 in the report: the most bytes
         >>> found.collectives.where("all-gather", axis="fsdp").wire_bytes_per_step
         >>> found.collectives.by("module")
 
     Attributes:
-        mesh_axes: The axes of the program's mesh, which selectors are held against; None where there is none.
+        mesh_axes: Axes of the program's mesh, which selectors are checked against; None without a mesh.
     """
 
     mesh_axes: tuple[str, ...] | None
 
     def __new__(cls, members: Iterable[Collective] = (), *, mesh_axes: tuple[str, ...] | None = None) -> Collectives:
-        """Makes one of its members, for a program on a mesh of these axes."""
+        """Creates a tuple of these collectives, for a program on a mesh with these axes."""
         made = super().__new__(cls, members)
         made.mesh_axes = mesh_axes
         return made
@@ -76,21 +76,21 @@ class Collectives(tuple[Collective, ...], Helpful):
         module: str | None = None,
         link: str | None = None,
     ) -> Collectives:
-        """Those of a kind, over an axis, from a place; one of which that is not known may be one, and is among them.
+        """Returns the collectives that match every filter, including those with unknown properties that might match.
 
         Example:
             >>> assert not (bad := found.collectives.where("all-gather", axis="fsdp")), bad
             >>> found.collectives.where(source="moe.py:40").wire_bytes_per_step
 
         Args:
-            kind: A kind of collective, or a pattern such as `all-*`.
-            axis: Mesh axes, alone or among others, each perhaps a pattern.
-            source: The end of a file's path, perhaps with `:LINE`.
-            module: A part of the user's model, such as `layers.*.mlp`, perhaps a pattern; a part holds its own parts.
+            kind: Kind of collective, or a pattern such as `all-*`.
+            axis: Mesh axes that it runs over, alone or among others; each may be a pattern.
+            source: The end of a file's path, optionally with `:LINE`.
+            module: A module of the user's model or a pattern, such as `layers.*.mlp`; includes its submodules.
             link: `ici` or `dcn`.
 
         Raises:
-            NotationError: There is no such kind or axis, or one of the others cannot be read.
+            NotationError: The kind or the axis does not exist, or another filter cannot be parsed.
         """
         axes = None if axis is None else texts("axis", axis, example='axis="X", or axis=("X", "Y")')
         if module is not None:
@@ -100,10 +100,10 @@ class Collectives(tuple[Collective, ...], Helpful):
 
     @front_door
     def selected(self, selector: str) -> Collectives:
-        """Those that a contract's selector speaks of: `all-gather@fsdp`, `all-*@(X,Y) in "moe.py" over dcn`.
+        """The collectives that a contract selector matches: `all-gather@fsdp`, `all-*@(X,Y) in "moe.py" over dcn`.
 
         Raises:
-            NotationError: It cannot be read, or names a kind or an axis that there is not.
+            NotationError: The selector cannot be parsed, or names an unknown kind or axis.
         """
         notation = import_module("hloscope.contracts.notation")
         said = text("the selector", selector, example='found["all-gather@fsdp"]; found.collectives[0] is the first')
@@ -117,50 +117,50 @@ class Collectives(tuple[Collective, ...], Helpful):
 
     @front_door
     def by(self, what: Grouping) -> dict[str, Collectives]:
-        """Groups with their names, dearest first, as `report(group_by=…)` has them.
+        """Groups the collectives by name, most expensive group first, like `report(group_by=…)`.
 
         Example:
             >>> {name: group.exposed_us_per_step for name, group in found.collectives.by("module").items()}
 
         Args:
-            what: `axis`, `kind`, `line` or `module`.
+            what: What to group by: `axis`, `kind`, `line` or `module`.
 
         Raises:
-            NotationError: They cannot be grouped so.
+            NotationError: `what` is none of these.
         """
         groups = import_module("hloscope.report.parts").groups_by(self, what)
         return {group.name: self._only(group.members) for group in groups}
 
     @property
     def bound(self) -> Bound:
-        """How their bytes per step relate to the truth: `at least` where loops run an unknown number of times."""
+        """Whether the bytes per step are exact or bounds: `at least` if a loop has an unknown trip count."""
         bytes_bound = import_module("hloscope.analysis.totals").bytes_bound
         return reduce(add, map(bytes_bound, self), Bound.EXACT)
 
     @property
     def payload_bytes_per_step(self) -> int | None:
-        """Payload bytes of all together on one device, as `bound` says; None where those of one are not known."""
+        """Total payload bytes on one device, subject to `bound`; None if those of any collective are unknown."""
         return known_sum(member.payload_bytes_per_step for member in self)
 
     @property
     def wire_bytes_per_step(self) -> int | None:
-        """Bytes that one device sends for all together, as `bound` says; None where those of one are not known."""
+        """Total bytes that one device sends, subject to `bound`; None if those of any collective are unknown."""
         return known_sum(member.wire_bytes_per_step for member in self)
 
     @property
     def time_us_per_step(self) -> float | None:
-        """Predicted microseconds of all together; None where one is not priced."""
+        """Total predicted time in microseconds; None if any collective is not priced."""
         return _per_step(self, "time_us")
 
     @property
     def exposed_us_per_step(self) -> float | None:
-        """Predicted microseconds that a step waits for them; None where one is not priced."""
+        """Total predicted exposed time in microseconds; None if any collective is not priced."""
         return _per_step(self, "exposed_us")
 
     def to_dataframe(self) -> DataFrame:
-        """A row for each, in scalar columns: bytes per device and execution, microseconds per execution.
+        """Returns a pandas DataFrame with one row per collective: bytes per device and execution, time per execution.
 
-        Its `hlo_line` is the line in the HLO text; `source` is the user's line.
+        All columns are scalar; `hlo_line` is the line in the HLO text and `source` the line of user code.
 
         Raises:
             ImportError: pandas is not installed.

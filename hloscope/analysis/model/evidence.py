@@ -1,4 +1,4 @@
-"""What an analysis was made of: kept beside it in the process that made it, and in no document."""
+"""The compiled program behind a result, kept with it in the process that made it but not in documents."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _Result = TypeVar("_Result", bound="Evident")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """A compiled program, from which more can be read than an analysis holds.
+    """A compiled program, from which more can be derived than its analysis contains.
 
     Attributes:
         program: The program.
-        name: What the user named.
-        source_root: For HLO text: the folder in which files that it names may be read; None for none at all.
-        trials: What became of changes that were tried against collectives, by computation and name, as far as known.
+        name: The target as the user named it.
+        source_root: For HLO text, the folder below which source files that it names may be read; None to read none.
+        trials: Known results of changes tried against collectives, by computation and name.
     """
 
     program: Capture
@@ -34,14 +34,14 @@ class Evidence:
     trials: Mapping[tuple[str, str], Trials] = field(default_factory=dict)
 
     def module(self) -> HloModule:
-        """The parsed text, which is parsed at each call: it takes many times the text's memory."""
+        """The parsed text; parsed on each call, because it takes many times the memory of the text."""
         from hloscope.hlo import parse_module  # what reads an analysis alone does without a parser
 
         return parse_module(self.program.compiled.text, name=f"{self.name} (compiled)")
 
 
 class Evident:
-    """A result that remembers what it was made of, unless it is copied, pickled or read from a document."""
+    """A result that keeps its evidence, unless it is copied, pickled or read from a document."""
 
     __slots__ = ("_evidence",)
 
@@ -50,10 +50,10 @@ class Evident:
 
     @property
     def evidence(self) -> Evidence:
-        """What it was made of.
+        """The evidence for this result.
 
         Raises:
-            HloscopeError: That is not known here.
+            HloscopeError: The evidence is not available in this process.
         """
         found: Evidence | None = getattr(self, "_evidence", None)
         if found is None:
@@ -70,11 +70,11 @@ class Evident:
 
 
 def evidence_if_known(found: Evident) -> Evidence | None:
-    """What a result was made of; None where that is not known here."""
+    """Returns the evidence for a result; None if it is not available in this process."""
     return getattr(found, "_evidence", None)
 
 
 def with_evidence(result: _Result, evidence: Evidence) -> _Result:
-    """The result, which remembers what it was made of from here on."""
+    """Returns the result with its evidence attached."""
     object.__setattr__(result, "_evidence", evidence)
     return result

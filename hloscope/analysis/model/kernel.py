@@ -1,4 +1,4 @@
-"""A kernel in a TPU's own language, the user's or XLA's: what the text tells of it."""
+"""TPU kernels in the compiled program, the user's or XLA's."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from hloscope.shown import Brief
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Kernel(Brief):
-    """A Pallas or Mosaic kernel, or several calls of one that differ only in their place in the text.
+    """A Pallas or Mosaic kernel, or several calls of it that differ only in their place in the text.
 
     Attributes:
-        name: As its author called it, by which its cost can be given.
-        by_compiler: Whether XLA wrote it, as it does for some attention; then the name and the estimate are XLA's too.
+        name: The author's name for it, under which its cost can be given.
+        by_compiler: Whether XLA generated it, as it does for some attention; the name and the estimate are then XLA's.
         line: 1-based line of the first call in the HLO text.
-        calls: Places that call it.
-        executions: Runs per step of all of them together.
-        executions_bound: How `executions` relates to the truth.
-        operand_shapes: On one device.
-        result_shapes: On one device.
-        flops: Of one run, as its author estimates (`cost_estimate`); None where he does not.
-        accessed_bytes: Bytes of one run, by the same estimate; None where there is none.
-        remote_dma: Whether it sends to other chips by itself, which no total counts; None where it does not say.
-        fingerprint: A digest of what it does, wherever it is written; None for one that does not send by itself.
-        op_name: XLA's `op_name`; None when not known.
-        source: Where it was called, innermost frame first; empty when not known.
+        calls: Number of places that call it.
+        executions: Executions per step over all call sites.
+        executions_bound: Whether `executions` is exact or a bound.
+        operand_shapes: Operand shapes on one device.
+        result_shapes: Result shapes on one device.
+        flops: FLOPs per execution from the author's `cost_estimate`; None without one.
+        accessed_bytes: Bytes accessed per execution from the same estimate; None without one.
+        remote_dma: Whether it communicates with other chips by itself, which no total includes; None if unknown.
+        fingerprint: Digest of the kernel, independent of source locations; None for one that does not communicate by
+            itself.
+        op_name: XLA's `op_name`; None if unknown.
+        source: Source frames of the call, innermost first; empty if unknown.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""How much is multiplied on a line of the user's code."""
+"""Matmuls and convolutions by line of user code."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hloscope.shown import Brief
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Matmuls(Brief):
-    """The matmuls and convolutions of one line of the user's code and one type, per step on one device.
+    """The matmuls and convolutions of one type on one line of user code, per device and per step.
 
     Attributes:
-        dtype: XLA's short name of the type that is multiplied; of two types the wider one.
-        executions: How many run; what the compiler splits, joins or computes again counts as it is compiled.
-        flops: Their multiply-adds, two operations each; None where the text does not tell.
-        bound: How `executions` and `flops` relate to the truth.
-        source: Where they are written, innermost frame first, as the first of them is; empty when not known.
+        dtype: XLA's short name of the operand type; the wider one of two.
+        executions: Number of executions as compiled, including what the compiler split, merged or recomputed.
+        flops: FLOPs, counting a multiply-add as two; None if the text does not determine them.
+        bound: Whether `executions` and `flops` are exact or bounds.
+        source: Source frames of the first of them, innermost first; empty if unknown.
     """
 
     dtype: str

@@ -1,4 +1,4 @@
-"""Where in the user's model a collective is: in which module and layers, in which pass, and what it moves of it."""
+"""The place of a collective in the user's model: module, layers, pass, and the role of the moved array."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class Phase(StrEnum):
 
     FORWARD = "forward"
     BACKWARD = "backward"
-    """With what is computed again for it."""
+    """Including what is recomputed for it."""
     OPTIMIZER = "optimizer"
-    """All that comes after the gradient."""
+    """Everything after the gradient."""
 
 
 class Role(StrEnum):
-    """What is moved, as the module sees it."""
+    """The role of the moved array in its module."""
 
     WEIGHTS = "weights"
     """An argument itself."""
     GRADIENT = "gradient"
-    """What an argument is updated with."""
+    """The gradient of an argument."""
     ACTIVATIONS = "activations"
-    """What goes into a multiplication with an argument, or comes out of it."""
+    """An operand or the result of a multiplication with an argument."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +36,13 @@ class ModelPart:
     """A place in the user's model.
 
     Attributes:
-        module: The path of the module, such as `layers.*.mlp.gate`; `*` stands for the numbers of layers. None where
-            nothing names one.
-        layers: What the first `*` stands for, in ascending order: several numbers where one collective serves several
-            layers.
-        phase: The pass of the training step; None where the program computes no gradient, and where it is not known.
-        role: What is moved; None where it is none of these, or not known.
-        arguments: The arguments that it is about, as the program names them.
-        line: The innermost line of the user's code that is not in a helper which many lines call.
+        module: Path of the module, such as `layers.*.mlp.gate`, with `*` for layer numbers; None if there is no module
+            name.
+        layers: Layer numbers that the first `*` stands for, ascending; several if one collective serves several layers.
+        phase: Pass of the training step; None if unknown or if the program computes no gradient.
+        role: Role of the moved array; None if unknown or none of these.
+        arguments: Names of the program's arguments that it concerns.
+        line: Innermost line of user code outside helpers that many lines call.
     """
 
     module: str | None = None

@@ -1,4 +1,4 @@
-"""A picture as Python hands it out: it shows itself in a notebook, prints, and is saved."""
+"""Pictures of arrays, meshes and graphs, for notebooks, terminals and files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hloscope.shown import Fixed, one_line
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Picture(Fixed, Helpful):
-    """A picture that shows itself in a notebook, prints as text, and can be saved.
+    """A picture that displays in notebooks, prints as text, and can be saved.
 
     Example:
         >>> found.array("W")                       # drawn, in a notebook
@@ -24,8 +24,8 @@ class Picture(Fixed, Helpful):
 
     Attributes:
         title: What is drawn.
-        svg: The picture as an SVG element, in the colours of the text around it.
-        text: The picture in characters.
+        svg: The picture as an SVG element, in the color of the surrounding text.
+        text: The picture as text.
     """
 
     title: str
@@ -49,10 +49,10 @@ class Picture(Fixed, Helpful):
 
     @front_door
     def save(self, path: str | Path) -> None:
-        """Writes the picture to a file: `.svg`, or `.txt` for characters.
+        """Writes the picture to a file: `.svg`, or `.txt` for text.
 
         Raises:
-            HloscopeError: It has another ending, or cannot be written.
+            HloscopeError: The file has another suffix, or cannot be written.
         """
         file = named_path("path", path, example='path="picture.svg"')
         if file.suffix not in (".svg", ".txt"):

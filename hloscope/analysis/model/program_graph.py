@@ -1,4 +1,4 @@
-"""A compiled program as a graph of instructions: what needs what, what calls what, and what is on the critical path."""
+"""A compiled program as a graph of instructions, with dependencies, calls and the critical path."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class EdgeKind(StrEnum):
-    """Why one instruction needs another."""
+    """The kind of dependency between two instructions."""
 
     OPERAND = "operand"
     """The source is an operand of the target."""
@@ -36,25 +36,25 @@ class GraphNode(Brief):
     """One instruction.
 
     Attributes:
-        id: Its computation and its name, joined by `/`.
-        computation: The HLO computation that holds it.
-        name: Its name, without `%`.
+        id: Computation and name, joined by `/`.
+        computation: The HLO computation that contains it.
+        name: Instruction name, without `%`.
         line: 1-based line in the HLO text.
-        opcode: What it does, as printed.
-        shape: Its result on one device, without layouts.
-        bytes: Logical bytes of its result on one device, at most where dimensions are dynamic; None when not known.
-        collective: The kind of collective that it starts; None where it starts none.
-        axes: The mesh axes that this runs over; None where it starts none, or they are not known.
-        wire_bytes: Bytes that one device sends in it per execution; None where it starts none, or that is not known.
-        time_us: How long it takes, each time: of a transfer alone, of all else on the core; None when not priced, and
-            of what runs other computations.
-        bound: How this time relates to the truth, apart from the error of the model, and with it the bytes of a
-            collective: `unknown` of an operation that is priced without knowing what it does.
-        executions: How often it runs in one step; None when not known.
-        executions_bound: How that relates to the truth.
-        is_critical: Whether it is on the step's critical path; False too where that is not known.
+        opcode: Opcode, as printed.
+        shape: Result shape on one device, without layouts.
+        bytes: Logical bytes of the result on one device, an upper bound if dimensions are dynamic; None if unknown.
+        collective: Kind of the collective that it starts; None if it starts none.
+        axes: Mesh axes of that collective; None if unknown or if it starts none.
+        wire_bytes: Bytes that one device sends in that collective per execution; None if unknown or if it starts none.
+        time_us: Time per execution in microseconds, of a transfer by itself or of any other instruction on the core;
+            None if not priced, and for instructions that run other computations.
+        bound: Whether this time, and the bytes of a collective, are exact or bounds, apart from the error of the model;
+            `unknown` for an operation priced without knowing what it does.
+        executions: Executions per step; None if unknown.
+        executions_bound: Whether `executions` is exact or a bound.
+        is_critical: Whether it is on the critical path of the step; also False if unknown.
         op_name: XLA's `op_name`.
-        source: Where it was written, such as `moe.py:31 in expert`; None when not known.
+        source: Source location, such as `moe.py:31 in expert`; None if unknown.
     """
 
     id: str
@@ -78,14 +78,14 @@ class GraphNode(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GraphEdge(Brief):
-    """One value that goes from one instruction to another.
+    """A dependency of one instruction on another.
 
     Attributes:
-        source: The `id` of the instruction that makes it.
-        target: The `id` of the one that needs it.
-        kind: Why that needs it.
-        position: Which operand or argument it is; of a result the place of the computation among those that are called.
-        attribute: The attribute that names the computation which is called, such as `body`; None for operands.
+        source: The `id` of the producer.
+        target: The `id` of the consumer.
+        kind: Kind of dependency.
+        position: Index of the operand or argument; for a result, the index of the computation among the callees.
+        attribute: The attribute that names the called computation, such as `body`; None for operands.
     """
 
     source: str
@@ -106,15 +106,16 @@ class ProgramGraph(Shown):
         >>> Path("around.dot").write_text(graph.report("dot"))
 
     Attributes:
-        schema: Version of the document's shape.
-        target: What the user named.
+        schema: Schema version of the document.
+        target: The target as the user named it.
         module: The HLO module's name.
-        slice: The slice that times are for; None where nothing is priced.
-        part: What part of the module it is, in words.
-        nodes: The instructions, in the order of the text.
-        edges: What goes from one to another.
-        critical_path_us: How long the instructions on the critical path take together, per step; None when not known.
-        bound: How that relates to the truth, apart from the error of the model.
+        slice: The slice that times are predicted for; None if not priced.
+        part: Description of the part of the module that is shown.
+        nodes: The instructions, in text order.
+        edges: The dependencies between them.
+        critical_path_us: Total time of the instructions on the critical path per step, in microseconds; None if
+            unknown.
+        bound: Whether that is exact or a bound, apart from the error of the model.
         notes: Assumptions, one sentence each.
     """
 
@@ -138,7 +139,7 @@ class ProgramGraph(Shown):
 
     @front_door
     def to_networkx(self) -> MultiDiGraph:
-        """The graph for networkx: nodes are `id`s; their attributes are those of `GraphNode` that are known.
+        """Returns a `networkx.MultiDiGraph`: nodes are `id`s, with the known attributes of `GraphNode`.
 
         Example:
             >>> networkx.ancestors(graph.to_networkx(), "main/all-gather.8")
@@ -154,9 +155,9 @@ class ProgramGraph(Shown):
     @classmethod
     @front_door
     def from_dict(cls, document: Mapping[str, object]) -> ProgramGraph:
-        """The graph that `to_dict` made plain data of.
+        """Creates a graph from the plain data that `to_dict` returned.
 
         Raises:
-            HloscopeError: It is no such document, or one of another schema.
+            HloscopeError: The data is not such a document, or has another schema version.
         """
         return read(cls, document, name="the document", key="edges")

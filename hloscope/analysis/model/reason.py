@@ -1,4 +1,4 @@
-"""Why a collective is there: what asked for it, which places of the user's code it goes back to."""
+"""Why a collective is there: its cause and the places in user code it traces back to."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Axes = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFrame:
-    """One frame of the user's Python stack: where an operation was written.
+    """One frame of the user's Python stack at an operation.
 
     Attributes:
-        file: Path of the source file, as it was traced.
+        file: Path of the source file, as recorded while tracing.
         line: 1-based line.
-        function: Qualified name of the function; None when not known.
-        column: 0-based column; None when not known.
+        function: Qualified name of the function; None if unknown.
+        column: 0-based column; None if unknown.
     """
 
     file: str
@@ -37,7 +37,7 @@ Stack = Annotated[
 
 
 class ReasonKind(StrEnum):
-    """What makes data move.
+    """The cause of data movement.
 
     Source: Shardy's propagation and explicit resharding, whose operations and sharding rules these are read from.
     """
@@ -58,18 +58,19 @@ class ReasonKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Tensor(Brief):
-    """A whole array of the user's program, with its sharding.
+    """A global array of the user's program, with its sharding.
 
     Attributes:
-        name: The argument's or the variable's name; `result of dot_general` where it has none.
-        named: Whether `name` is the user's own.
-        element_type: Such as `bf16`.
-        shape: Dimensions of the whole array.
-        letters: A letter for each dimension, from an einsum or the argument's notation; its size where there is none.
-        sharding: The axes of each dimension, major first; None when not known.
+        name: Name of the argument or variable; `result of dot_general` if it has none.
+        named: Whether `name` comes from the user.
+        element_type: XLA's short type name, such as `bf16`.
+        shape: Global shape.
+        letters: A letter for each dimension, from an einsum or the argument's notation; the size of a dimension that
+            has none.
+        sharding: Mesh axes of each dimension, major first; None if unknown.
         partial_over: Axes over which each device holds a partial sum.
-        argument: The argument that it is made from by moving elements around; None when there is no single one.
-        source: Where it was made, innermost frame first; empty for arguments.
+        argument: The argument whose elements it rearranges; None if there is no single one.
+        source: Source frames of its producer, innermost first; empty for arguments.
     """
 
     name: str
@@ -85,12 +86,12 @@ class Tensor(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Operation(Brief):
-    """An operation of the user's program.
+    """An operation in the user's program.
 
     Attributes:
-        name: JAX's name of it, such as `dot_general`.
-        op_name: XLA's `op_name`; None where there is none.
-        source: Where it was written, innermost frame first.
+        name: JAX's name for it, such as `dot_general`.
+        op_name: XLA's `op_name`; None if there is none.
+        source: Source frames, innermost first.
     """
 
     name: str
@@ -100,14 +101,14 @@ class Operation(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedBy:
-    """Who put an axis on an array.
+    """What shards an array over an axis.
 
     Attributes:
         axis: The mesh axis.
-        by: `argument`, `output`, `constraint`, `shard_map`, or `unknown`.
-        name: The argument's or the output's name; None for a constraint.
-        sharding: What was asked for, such as `P('X', None)`; None when not known.
-        source: Where it was asked for, for a constraint or a shard_map.
+        by: What requests the sharding: `argument`, `output`, `constraint`, `shard_map` or `unknown`.
+        name: Name of the argument or output; None for a constraint.
+        sharding: The requested sharding, such as `P('X', None)`; None if unknown.
+        source: Source frames of the request, for a constraint or a shard_map.
     """
 
     axis: str
@@ -127,30 +128,32 @@ class Reason(Brief):
     """Why a collective is there.
 
     Attributes:
-        kind: What makes data move.
-        certain: False when the link from the compiled collective to this operation is inferred.
-        axes: The mesh axes that data moves over.
-        moved: The array as it was; None when not known.
-        wanted: The sharding that it had to get, by dimension; None when not known.
-        dimensions: The dimensions of `moved` that lose these axes; for a partial sum those summed, of `operands[0]`.
-        producer: The operation that made it; None for an argument.
-        consumer: The operation that needed it otherwise; None for an output.
-        operand: Which operand of the consumer it is.
-        operands: The operands of the operation that explains the move, the consumer or the producer of partial sums.
-        result: Its result.
-        summed: Letters of the dimensions that it sums over.
-        held_by: Who put the axes on `moved`.
-        asked_by: Who asked for what `moved` has to fit.
-        conflicting: The letter of the dimension that the same axis shards in the other operands or the result.
+        kind: The cause of data movement.
+        certain: False if the link from the compiled collective to this operation is inferred.
+        axes: Mesh axes that data moves over.
+        moved: The array before the move; None if unknown.
+        wanted: The sharding it is moved to, by dimension; None if unknown.
+        dimensions: Dimensions of `moved` that lose these axes; for a partial sum, the summed dimensions of
+            `operands[0]`.
+        producer: The operation that produces `moved`; None for an argument.
+        consumer: The operation that needs the other sharding; None for an output.
+        operand: Index of `moved` among the consumer's operands.
+        operands: Operands of the operation that explains the move: the consumer, or the producer of partial sums.
+        result: Result of that operation.
+        summed: Letters of the dimensions that the operation sums over.
+        held_by: What shards `moved` over these axes.
+        asked_by: What requests the sharding that `moved` has to match.
+        conflicting: Letter of the dimension that is sharded over the same axis in the other operands or the result.
         in_loop: Whether the operation runs in a loop.
-        loop_invariant: Whether what moves is the same in every iteration.
-        candidates: How many places of the program fit equally well; 1 when there is no doubt.
-        rewritten_from: What the partitioner had put there, when a later pass made this collective from it.
-        combined: How many transfers the compiler combined into this collective.
-        of_part: Whether what moves is not `moved` itself but its edges, a part of it, or something made from it.
-        realigns: The collective whose padded parts this one brings where they belong; None where it is its own.
-        weight: Of a sum over the parts of a gradient: the argument whose gradient it is, which has none of these axes.
-        missing: What is not known and how to get it; None when nothing is missing.
+        loop_invariant: Whether the moved value is loop-invariant.
+        candidates: Number of places in the program that match equally well; 1 if there is no ambiguity.
+        rewritten_from: The partitioner's original operation, if a later pass rewrote it into this collective.
+        combined: Number of transfers that the compiler combined into this collective.
+        of_part: Whether only the edges of `moved`, a part of it, or a value computed from it is moved.
+        realigns: The collective whose padded shards this one realigns; None if it realigns none.
+        weight: For the sum of a gradient, the argument whose gradient it is; that argument is not sharded over these
+            axes.
+        missing: What is unknown and how to find out; None if nothing is missing.
     """
 
     kind: ReasonKind
@@ -179,7 +182,7 @@ class Reason(Brief):
     missing: str | None = None
 
     def with_(self, **known: Any) -> Reason:
-        """The same with other values of some attributes; itself where it has these already, as most do."""
+        """Returns a copy with some attributes replaced, or the reason itself if nothing changes."""
         other = {name: value for name, value in known.items() if getattr(self, name) != value}
         return replace(self, **other) if other else self
 
@@ -192,13 +195,13 @@ class Rematerialization(Brief):
     """The partitioner's warning that it can only replicate an array to change its sharding.
 
     Attributes:
-        op_name: The operation's `op_name`; None when the warning does not say.
+        op_name: The operation's `op_name`; None if the warning does not state it.
         opcode: Its HLO opcode.
         shape: The array's shape on one device.
-        before: The sharding it has, in the user's axes where it follows them, else in XLA's words.
-        after: The sharding it needs, likewise.
-        source: Where the operation was written, innermost frame first; empty when not known.
-        text: The whole warning.
+        before: The sharding it has, over the user's axes if it can be expressed so, otherwise in XLA's notation.
+        after: The sharding it needs, in the same notation.
+        source: Source frames of the operation, innermost first; empty if unknown.
+        text: The full warning.
     """
 
     op_name: str | None

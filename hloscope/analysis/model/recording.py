@@ -1,4 +1,4 @@
-"""What came of a script that ran while its programs were watched."""
+"""The recording of a script: the programs that JAX compiled while it ran."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class RecordedProgram(Brief):
     """One program that JAX compiled, for one set of argument types.
 
     Attributes:
-        name: The function's name.
-        place: Where it is written, as `file.py:12`, or first called where it is JAX's own; None where unknown.
-        calls: How often the script called it.
-        faked: Why it was not executed, so that its results were zeros: `large`, `long` (it computes too much for a
-            simulated device), `memory` (the arrays that are real take too much of it already, on some of its calls at
-            least) or `kernel` (it has a kernel that only a TPU runs, or something else that no CPU can
-            compile); None where it was executed.
-        took_cpu_branch: Whether it was executed and took another branch of `jax.lax.platform_dependent` than on a TPU:
-            its numbers are not the priced program's.
-        slice_name: What it was compiled for: the part of the slice that its devices are.
-        device_count: Devices that it runs on.
-        boundary_bytes: Bytes of its arguments and results, whole.
-        flops: Of its matmuls and convolutions, on all devices together; kernels without a cost estimate are not in it.
-        rough_us: What one call takes by arithmetic, for ranking: matmuls at the chip's peak, arguments and results read
-            once, nothing sent. Neither a bound nor a prediction.
-        analysis: What moves in it, and how long a call takes; None where it was not analysed.
-        error: Why it could not be analysed; None where it could, or was not asked for.
+        name: Name of the function.
+        place: Where it is defined, such as `file.py:12`, or first called if it is part of JAX; None if unknown.
+        calls: Number of calls by the script.
+        faked: Why it was not executed and its results are zeros: `large`, `long` (it computes too much for a simulated
+            device), `memory` (real arrays already take too much memory, at least during some of its calls) or `kernel`
+            (it has a kernel that only runs on TPU, or something else that cannot be compiled for CPU); None if it was
+            executed.
+        took_cpu_branch: Whether it was executed and took another branch of `jax.lax.platform_dependent` than it would
+            on TPU, so that its numbers are not those of the priced program.
+        slice_name: What it was compiled for: the part of the slice that its devices form.
+        device_count: Number of devices that it runs on.
+        boundary_bytes: Global bytes of its arguments and results.
+        flops: FLOPs of its matmuls and convolutions, over all devices, without kernels that have no cost estimate.
+        rough_us: Rough time of one call in microseconds, for ranking: matmuls at the chip's peak, arguments and results
+            read once, no communication. Neither a bound nor a prediction.
+        analysis: Its analysis; None if it was not analyzed.
+        error: Why it could not be analyzed; None if it could, or if that was not requested.
     """
 
     name: str
@@ -56,31 +56,31 @@ class RecordedProgram(Brief):
 
     @property
     def call_us(self) -> float:
-        """What one call takes as predicted; by arithmetic where that is not known."""
+        """Predicted time of one call in microseconds; the rough time if not predicted."""
         return self.rough_us if self.predicted_us is None else self.predicted_us
 
     @property
     def all_calls_us(self) -> float:
-        """What all calls take together; of a program that was only compiled, one."""
+        """Time of all calls in microseconds; of one call for a program that was only compiled."""
         return self.call_us * max(self.calls, 1)
 
     @property
     def predicted_us(self) -> float | None:
-        """What one call takes as predicted; None where it was not analysed, or has no price."""
+        """Predicted time of one call in microseconds; None if it was not analyzed or not priced."""
         time = None if self.analysis is None else self.analysis.time
         return None if time is None else time.step_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallPrograms:
-    """Programs of JAX's own, such as `jnp.add` outside of `jax.jit`, which are not worth a line each.
+    """Small programs of JAX itself, such as `jnp.add` outside `jax.jit`, which are listed together.
 
     Attributes:
-        programs: How many.
-        calls: Of all of them.
-        names: Each name once, most calls first.
-        boundary_bytes: Bytes of the arguments and results of the largest.
-        rough_us: What all calls take together by arithmetic; see `RecordedProgram`.
+        programs: Number of programs.
+        calls: Number of calls of all of them.
+        names: Distinct names, most calls first.
+        boundary_bytes: Bytes of the arguments and results of the largest program.
+        rough_us: Rough time of all calls in microseconds; see `RecordedProgram`.
     """
 
     programs: int
@@ -95,10 +95,10 @@ class Recompiled(Brief):
     """A function that was compiled more than once.
 
     Attributes:
-        name: Its name.
-        place: Where it is written.
-        versions: How often.
-        changes: What was other each time after the first than the time before, a sentence each; equal ones once.
+        name: Name of the function.
+        place: Where it is defined.
+        versions: Number of compiles.
+        changes: What differed from the previous compile, one sentence each; equal ones once.
     """
 
     name: str
@@ -109,14 +109,14 @@ class Recompiled(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptWrite:
-    """Something that the script would have written, removed or sent, and that did not happen.
+    """A write, removal or request of the script that was redirected or not carried out.
 
     Attributes:
-        what: What it did, such as `open for writing`.
-        target: Where to.
-        became: What became of it.
-        where: The script's line.
-        times: How often.
+        what: The operation, such as `open for writing`.
+        target: Its destination.
+        became: What happened instead.
+        where: The line of the script.
+        times: Number of times.
     """
 
     what: str
@@ -128,21 +128,21 @@ class KeptWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Recording(Shown):
-    """A script's programs.
+    """The programs that a script compiled.
 
     Attributes:
-        schema: Version of this document's shape.
-        command: What was run.
+        schema: Schema version of the document.
+        command: The command that was run.
         slice_name: The slice that the script saw.
-        asked: The functions that were asked for by name, whose programs a report shows in full; empty for all.
+        asked: Functions requested by name, whose programs are shown in full; empty for all.
         ended: How the script ended: `ended`, `stopped` (its programs were known), `raised`, `interrupted`.
-        exit_status: The script's own; None where it did not get so far.
-        said: How it ended, in a sentence.
-        programs: Most predicted time first, calls times time.
-        small: Programs not worth a line each; None where there are none.
+        exit_status: Exit status of the script; None if it did not get that far.
+        said: How it ended, as a sentence.
+        programs: The programs, sorted by calls x predicted time, largest first.
+        small: Small programs, listed together; None if there are none.
         recompiled: Functions that were compiled more than once.
-        kept_writes: What was not written, removed or sent.
-        notes: One sentence each.
+        kept_writes: Writes, removals and requests that were redirected or not carried out.
+        notes: Notes, one sentence each.
         versions: Versions of jax, jaxlib, libtpu and hloscope.
     """
 
@@ -164,34 +164,34 @@ class Recording(Shown):
         fix_tables(self, "versions")
 
     def broken(self, fail_on: str) -> tuple[Finding, ...]:
-        """What rules found in programs that is at least as severe and not accepted.
+        """Returns the unaccepted findings in all programs that are at least this severe.
 
         Raises:
-            NotationError: There is no such severity.
+            NotationError: `fail_on` is not a severity.
         """
         analyses = (program.analysis for program in self.programs if program.analysis is not None)
         return severe((finding for found in analyses for finding in found.findings), fail_on)
 
     @property
     def not_analysed(self) -> tuple[str, ...]:
-        """The functions of programs that were not analysed, so that what rules would find is unknown."""
+        """Functions whose programs were not analyzed, so that their findings are unknown."""
         return tuple(dict.fromkeys(program.name for program in self.programs if program.analysis is None))
 
     def no_verdict(self) -> HloscopeError:
-        """That not every program was analysed, so that nobody can say that all are as they should be."""
+        """The error that no verdict is possible because not every program was analyzed."""
         fix = f"--top {len(self.programs)} analyses all that can be"
         return HloscopeError(f"no verdict: {', '.join(self.not_analysed)} not analysed", fix=fix)
 
     @front_door
     def fails(self, fail_on: str = "warning") -> bool:
-        """Whether rules found something at least as severe in a program that is not accepted.
+        """Whether any unaccepted finding in a program is at least as severe as `fail_on`.
 
         Args:
-            fail_on: The least severity: `note`, `warning` or `error`.
+            fail_on: Minimum severity: `note`, `warning` or `error`.
 
         Raises:
-            HloscopeError: Nothing is, as far as programs were analysed, and not all of them were.
-            NotationError: There is no such severity.
+            HloscopeError: There is no such finding, but not all programs were analyzed.
+            NotationError: `fail_on` is not a severity.
         """
         if self.broken(fail_on):
             return True

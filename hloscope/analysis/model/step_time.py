@@ -1,4 +1,4 @@
-"""Where the time of one step goes, as predicted for a slice."""
+"""The predicted time of one step on a slice, and its breakdown."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _UNKNOWN_SHARE = 0.01
 class UnknownOperation:
     """Operations on the critical path whose time is unknown.
 
-    They are taken to run at the memory's bandwidth; of kernels only what their results take to be written counts.
+    They are assumed to run at memory bandwidth; for kernels only the time to write their results is counted.
 
     Attributes:
-        what: The opcode, with a fusion's kind or a custom call's target.
-        count: How many run per step.
+        what: Opcode, with the kind of a fusion or the target of a custom call.
+        count: Executions per step.
         bytes: Bytes of their operands and results per step, with tile padding.
-        time_us: Their part of the step.
+        time_us: Their share of the step, in microseconds.
     """
 
     what: str
@@ -34,16 +34,16 @@ class UnknownOperation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleUse:
-    """One rule of the cost model and what it priced.
+    """One rule of the cost model and its contribution to the step.
 
     Attributes:
-        rule: Such as `cycles`, `pair` or `ring in one direction`.
-        time_us: Microseconds of this step that it priced, hidden ones too.
-        calibrated: Whether it was compared with measurements of this generation.
-        measured_once: Whether a single measurement has set the constant that it rests on: one row, profile or step.
-        error: How far its times may be off, as a share of them.
-        more_us: How much longer the step is if all of them are too short by that.
-        less_us: How much shorter it is if they are too long.
+        rule: Name of the rule, such as `cycles`, `pair` or `ring in one direction`.
+        time_us: Microseconds of this step that it priced, including overlapped time.
+        calibrated: Whether it was checked against measurements on this generation.
+        measured_once: Whether its constant rests on a single measurement: one row, profile or step.
+        error: Relative error of its times.
+        more_us: How much longer the step is if all its times are too short by `error`, in microseconds.
+        less_us: How much shorter the step is if they are too long by `error`, in microseconds.
     """
 
     rule: str
@@ -57,12 +57,12 @@ class RuleUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """How far predictions were from the measurements of a generation that they had not been fitted to.
+    """The error of predictions on held-out measurements of a generation.
 
     Attributes:
-        rows: Measurements.
-        median: Median of the factor between the two, 1 or more.
-        worst: The largest one.
+        rows: Number of measurements.
+        median: Median error factor, 1 or more.
+        worst: Largest error factor.
     """
 
     rows: int
@@ -75,31 +75,30 @@ class StepTime(Brief):
     """The predicted time of one step on one device, in the steady state.
 
     Attributes:
-        step_us: The whole step: `compute_us` and `exposed_us`.
-        least_us: Where the step's range begins, by how far the rules that priced it may be off.
-        most_us: Where it ends.
-        compute_us: The part in which the device computes or moves its own data.
-        exposed_us: The part in which it only waits for communication.
-        hidden_us: Communication that runs beside computation, and costs nothing.
-        hbm_us: The part of `compute_us` in which memory traffic sets the pace.
-        first_step_us: The first step, which also waits for what later steps find prefetched.
-        flops: Operations of the matmuls and convolutions on one device; a multiply-add counts as two.
-        peak_flops_share: `flops` over what the device could do in `step_us` at its peak for the types multiplied: 8-bit
-            types have one of their own where the chip multiplies them, all others bf16's. None where a kernel's FLOPs
-            are not known.
-        basis: What `compute_us` rests on: `cycles` where the compiler's schedule carries its own estimates; `roofline`
-            for FLOPs and bytes against the chip's peak figures, which no program reaches; `memory` where data are
-            only moved; `none` where nothing is computed or moved on the device.
-        is_scheduled: Whether the text says in which order it runs; without that nothing is taken to overlap.
+        step_us: Time of the step: `compute_us` + `exposed_us`.
+        least_us: Lower end of the step's range, from the errors of the rules that priced it.
+        most_us: Upper end of that range.
+        compute_us: Time in which the device computes or moves its own data.
+        exposed_us: Time in which the device only waits for communication.
+        hidden_us: Time of communication that overlaps with computation, at no cost.
+        hbm_us: The memory-bound part of `compute_us`.
+        first_step_us: Time of the first step, which also waits for data that later steps find prefetched.
+        flops: FLOPs of the matmuls and convolutions on one device, counting a multiply-add as two.
+        peak_flops_share: `flops` as a share of the device's peak over `step_us`: 8-bit types have their own peak if the
+            chip multiplies them, all other types have that of bf16. None if the FLOPs of a kernel are unknown.
+        basis: Basis of `compute_us`: `cycles` for the estimates in the compiler's schedule; `roofline` for FLOPs and
+            bytes at the chip's peak, which no program reaches; `memory` if data is only moved; `none` if the device
+            neither computes nor moves data.
+        is_scheduled: Whether the HLO is scheduled; without a schedule, no overlap is assumed.
         roofline_us: The part of `compute_us` that is priced with a roofline.
-        bound: How `step_us` relates to the truth, apart from the error of the model.
-        rules: What priced the step, most time first.
-        spread: How well this generation is predicted; None where there is no measurement, or a kernel is not priced.
-        unknown_operations: What was priced without knowing what it does, most time first.
-        unpriced_kernels: Names of kernels whose cost is unknown; the step takes at least `step_us`.
+        bound: Whether `step_us` is exact or a bound, apart from the error of the model.
+        rules: The rules that priced the step, most time first.
+        spread: Prediction error on this generation; None without measurements, or if a kernel is not priced.
+        unknown_operations: Operations priced without knowing what they do, most time first.
+        unpriced_kernels: Names of kernels whose cost is unknown, which makes `step_us` a lower bound.
         notes: Assumptions, one sentence each.
-        calibrated: The rules in use that were compared with measurements of this generation.
-        uncalibrated: The rules in use that were not.
+        calibrated: Rules in use that were checked against measurements on this generation.
+        uncalibrated: Rules in use that were not.
     """
 
     step_us: float
@@ -126,13 +125,13 @@ class StepTime(Brief):
 
     @property
     def rests_on_unknown(self) -> bool:
-        """Whether 1% of it or more was priced without knowing what it does."""
+        """Whether 1% of the step or more was priced without knowing what the operations do."""
         unknown_us = sum(operation.time_us for operation in self.unknown_operations)
         return bool(self.unknown_operations) and unknown_us >= _UNKNOWN_SHARE * self.step_us
 
     @property
     def has_range(self) -> bool:
-        """Whether the step likely takes between `least_us` and `most_us`: not where a part of it is unknown."""
+        """Whether the step likely takes between `least_us` and `most_us`; False if a part of it is unknown."""
         is_whole = not self.unpriced_kernels and self.bound in (Bound.EXACT, Bound.AT_MOST)
         return is_whole and self.least_us < self.most_us
 
@@ -144,27 +143,27 @@ class StepTime(Brief):
 
 
 class Step(Protocol):
-    """A predicted step, and what it rests on."""
+    """A predicted step time and the rules behind it."""
 
     @property
     def step_us(self) -> float | None:
-        """How long it takes."""
+        """Time of the step in microseconds."""
 
     @property
     def rules(self) -> tuple[RuleUse, ...]:
-        """What priced it."""
+        """The rules that priced it."""
 
 
 def ratio_range(after: Step, before: Step, *, same_generation: bool = True) -> tuple[float, float] | None:
-    """From and to: how long one step is beside another, where errors of rules that both rest on cancel.
+    """Returns the range of the ratio of two step times, in which the errors of shared rules cancel.
 
     Args:
-        after: The one.
-        before: The other.
-        same_generation: Whether both run on chips of one generation, whose rules are off alike.
+        after: The numerator.
+        before: The denominator.
+        same_generation: Whether both run on chips of one generation, so that the errors of their rules are the same.
 
     Returns:
-        None where one of them takes no time, or is not priced.
+        The lower and upper end; None if either step takes no time or is not priced.
     """
     if not after.step_us or not before.step_us:
         return None
@@ -179,6 +178,6 @@ def ratio_range(after: Step, before: Step, *, same_generation: bool = True) -> t
 
 
 def is_tie(after: Step, before: Step, *, same_generation: bool = True) -> bool:
-    """Whether nothing tells which of two different steps is faster: the range of their ratio contains 1."""
+    """Whether it is undecided which of two steps is faster: the range of their ratio contains 1."""
     found = ratio_range(after, before, same_generation=same_generation)
     return found is not None and after.step_us != before.step_us and found[0] <= 1 <= found[1]

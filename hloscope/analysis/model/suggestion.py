@@ -1,4 +1,4 @@
-"""What a search for better shardings found: the program as it is written, and what was compiled and is better."""
+"""The result of a search for better shardings: the program as written, and better ways to shard it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class SuggestedSpec(Brief):
     """The sharding suggested for an argument, a result, or all arrays of one kind.
 
     Attributes:
-        name: The user's name, `params['layers'][*]['w']` for the same weight of several layers.
-        count: How many arrays that are.
-        is_result: Whether it is of results.
-        before: The sharding that the program gives it, `P('X', None)`; None where it leaves it open.
-        after: The suggested one; None leaves a result open.
-        notation: The suggested one as the type of an argument, `bf16[4096,16384@X]`; None for an open result.
+        name: The user's name; `params['layers'][*]['w']` for the same weight in several layers.
+        count: Number of arrays with this name.
+        is_result: Whether they are results.
+        before: Sharding in the program as written, such as `P('X', None)`; None if it is left open.
+        after: The suggested sharding; None leaves a result open.
+        notation: The suggested sharding as an argument type, such as `bf16[4096,16384@X]`; None for an open result.
     """
 
     name: str
@@ -41,7 +41,7 @@ class SuggestedSpec(Brief):
 
     @property
     def is_changed(self) -> bool:
-        """Whether it differs from what the program says."""
+        """Whether it differs from the program as written."""
         return self.before != self.after
 
 
@@ -50,21 +50,20 @@ class Suggestion(Brief):
     """One way to shard the program, compiled and priced at full size.
 
     Attributes:
-        recipe: The name of the way, `FSDP over X, tensor parallel over Y`; None where it has none.
-        mesh: The size of each axis.
-        device_order: The devices in the order of the mesh, by their places in `jax.devices()`; None for the order of
-            `jax.make_mesh`.
-        is_own: Whether it is the program as it is written.
-        fits: Whether it fits in the memory of the slice's devices.
-        figures: What the step costs.
-        gain: The part of the program's own step that it saves; negative where it is slower, None where not known.
-        is_tie: Whether its step is indistinguishable from that of the program as it is written.
-        is_worth_it: Whether the step is faster by more than 5% and no tie, or takes a tenth less memory and is not
-            slower; where the program does not fit in memory, whether this one does.
-        specs: Every argument and freed result that was searched, changed or not.
-        constraints: What to do with the program's sharding constraints, one line each.
-        because: What it does less of, and more of, than the program as it is written.
-        code: Lines to paste.
+        recipe: Name of the scheme, such as `FSDP over X, tensor parallel over Y`; None if it has none.
+        mesh: Size of each mesh axis.
+        device_order: Device order of the mesh, as indices into `jax.devices()`; None for that of `jax.make_mesh`.
+        is_own: Whether it is the program as written.
+        fits: Whether it fits in device memory.
+        figures: Cost of the step.
+        gain: Fraction of the original step time that it saves; negative if slower, None if unknown.
+        is_tie: Whether its step time is indistinguishable from that of the program as written.
+        is_worth_it: Whether the step is more than 5% faster and not a tie, or takes a tenth less memory and is not
+            slower; if the program as written does not fit in memory, whether this one does.
+        specs: All searched arguments and freed results, changed or not.
+        constraints: Changes to the program's sharding constraints, one line each.
+        because: What it does less and more of than the program as written.
+        code: Code to paste into the program.
     """
 
     recipe: str | None
@@ -84,28 +83,28 @@ class Suggestion(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Suggestions(Shown):
-    """What a search found.
+    """The result of a search for better shardings.
 
     Attributes:
-        schema: Version of this document's shape.
+        schema: Schema version of the document.
         target: The program.
-        slice: What it was compiled for.
-        goal: `time`, or `memory` where the program as it is written does not fit in it.
-        own: The program as it is written.
-        front: The other ways that nothing beats in both time and memory, fastest first.
-        freed_gain: What leaving all results open would save beside the best, as a part of its step; None where no
-            result is held, or that was not tried.
-        freed: The results that are held where the program asks for them.
-        space: How many ways there are to choose from.
-        ranked: How many of them Shardy was asked of.
-        compiled: How many were compiled.
-        failed: How many could not be compiled.
-        refused: How many were priced below what the chips can do at their peak, and are left out: there the prices are
-            wrong.
-        recipes: What the best way of each named kind takes, in microseconds.
-        notes: What was not searched, and what had to be assumed, one sentence each.
-        stopped: Why the search ended before all was compiled that was to be; None where it did not.
-        seconds: What it took.
+        slice: The slice it was compiled for.
+        goal: What is minimized: `time`, or `memory` if the program as written does not fit in it.
+        own: The program as written.
+        front: The Pareto front of the other ways over time and memory, fastest first.
+        freed_gain: Fraction of the best step time that leaving all result shardings open would save in addition; None
+            if no result sharding is held, or if that was not tried.
+        freed: Results that are held to the sharding that the program requests.
+        space: Size of the search space.
+        ranked: Number of candidates ranked with Shardy.
+        compiled: Number of candidates compiled.
+        failed: Number of candidates that failed to compile.
+        refused: Number of candidates left out because they were priced below the chips' peak, which means that the
+            price is wrong.
+        recipes: Step time of the best candidate of each named scheme, in microseconds.
+        notes: What was not searched and what was assumed, one sentence each.
+        stopped: Why the search ended early; None if it did not.
+        seconds: Duration of the search.
     """
 
     schema: Schema = SCHEMA
@@ -128,7 +127,7 @@ class Suggestions(Shown):
 
     @property
     def best(self) -> Suggestion | None:
-        """Of those worth it and within 5% of the fastest, the one that needs least memory; None without any."""
+        """The worthwhile suggestion with the least memory within 5% of the fastest; None if there is none."""
         worth = [found for found in self.front if found.is_worth_it]
         fastest = min((found.figures.step_us or 0.0 for found in worth), default=0.0)
         near = [found for found in worth if (found.figures.step_us or 0.0) <= _NEAR * fastest]

@@ -1,4 +1,4 @@
-"""What runs when in one step, on which part of the device, and what it waits for: the predicted schedule."""
+"""The predicted timeline of one step: what runs when, on which unit of the device, and what it waits for."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 class Unit(StrEnum):
-    """What of a device is at work."""
+    """A unit of the device that works or waits."""
 
     CORE = "core"
-    """Its TensorCores: what is computed, and what they wait for."""
+    """The TensorCores, with what they compute and wait for."""
     ICI = "ici"
-    """Links between the chips of a slice."""
+    """The links between the chips of a slice."""
     DCN = "dcn"
-    """The data-centre network between slices."""
+    """The data-center network between slices."""
     HBM = "copy within the device"
     TO_HOST = "copy to the host"
     FROM_HOST = "copy from the host"
     HOST = "host"
-    """The host itself: callbacks, and what is computed there."""
+    """The host: callbacks and computation there."""
     THREAD = "another thread"
-    """What computes beside the core, such as a SparseCore."""
+    """A unit that computes concurrently with the core, such as a SparseCore."""
 
 
 class WaitCause(StrEnum):
@@ -44,21 +44,21 @@ class WaitCause(StrEnum):
     HBM = "hbm"
     """A copy within the device."""
     HOST = "host"
-    """A copy to or from the host, or the host itself."""
+    """A copy to or from the host, or the host."""
     KERNEL = "kernel"
-    """What computes on another thread of the device."""
+    """Computation on another thread of the device."""
     LIMIT = "limit"
-    """Nothing in the schedule: a step is not shorter than its bytes take through HBM, or its FLOPs at the peak."""
+    """Nothing in the schedule: a step takes at least as long as its bytes through HBM or its FLOPs at the peak."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedRun:
-    """A computation that an instruction runs.
+    """A computation run by an instruction.
 
     Attributes:
-        computation: Its name.
-        times: How often it runs, one after the other; 0 for a branch that takes less than another one, and is not run.
-        bound: How that relates to the truth.
+        computation: Name of the computation.
+        times: Number of consecutive executions; 0 for a branch that is not run because another one takes longer.
+        bound: Whether that is exact or a bound.
     """
 
     computation: str
@@ -68,34 +68,33 @@ class TimedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Interval(Brief):
-    """One stretch of time of one part of the device.
+    """One stretch of time on one unit of the device.
 
     Attributes:
-        name: The HLO instruction that the core is at, or that has started what is on its way; None for what is waited
-            for behind the last one.
-        unit: What is at work, or what waits.
-        begin_us: When, from the beginning of one execution of the computation.
-        end_us: Until when.
-        wait: What the core waits for meanwhile; None where the unit works.
-        waits_for: Of a wait the instruction that has started what is waited for, where that is in this computation.
-        collective: Of the transfer of a collective, and of a wait for one, the collective's `computation/name`.
-        rule: The rule that priced it; None of what runs other computations, and where nothing tells how long it takes,
-            so that it takes no time here.
-        links: Of a transfer within a slice: the axes of the torus, and the directions along them, whose links it uses,
-            such as `x+`.
-        runs: The computations that are run meanwhile: of a loop its condition and its body.
-        is_prefetch: Whether the step before has begun it.
-        issued_us: Of what the core goes on beside: when the core has started it. It begins later where it waits for
-            links, or in a queue.
-        done: Of that the instruction that waits for it, whether it has to or not; None behind the last one.
-        done_us: When the core comes to that instruction.
-        flops: Of an operation of the core its multiply-adds, two each; None of all else, and where nothing tells.
-        moved_bytes: Bytes that an operation of the core reads and writes of HBM, at the least; that a copy moves; that
-            one device sends in a collective. None of waits, and where nothing tells.
-        bound: How its time relates to the truth, apart from the error of the model, and with it the bytes of a
-            collective: `unknown` of an operation that is priced without knowing what it does.
-        live_bytes: Bytes of HBM that buffers take while the core is at it, arguments, outputs and constants included;
-            None of what runs beside the core or runs other computations, and where no buffer assignment is known.
+        name: The HLO instruction that the core runs or that started the transfer; None for a wait after the last
+            instruction.
+        unit: The unit that works or waits.
+        begin_us: Begin, in microseconds from the start of one execution of the computation.
+        end_us: End, on the same clock.
+        wait: What the core waits for; None if the unit works.
+        waits_for: For a wait, the instruction that started what is waited for, if it is in this computation.
+        collective: For a collective's transfer, or a wait for one, the collective's `computation/name`.
+        rule: The rule that priced it; None for instructions that run other computations, and for those with an unknown
+            duration, which take no time here.
+        links: For a transfer within a slice, the torus axes and directions whose links it uses, such as `x+`.
+        runs: Computations run during the interval; for a loop, its condition and body.
+        is_prefetch: Whether the previous step started it.
+        issued_us: For asynchronous work, when the core started it. It begins later if it waits for links or in a queue.
+        done: For asynchronous work, the instruction that waits for it, even if it is done by then; None after the last
+            instruction.
+        done_us: When the core reaches that instruction.
+        flops: FLOPs of an operation on the core, counting a multiply-add as two; None for all else, and if unknown.
+        moved_bytes: For an operation on the core, a lower bound of its HBM bytes read and written; for a copy, the
+            bytes it moves; for a collective, the bytes that one device sends. None for waits, and if unknown.
+        bound: Whether its time, and the bytes of a collective, are exact or bounds, apart from the error of the model;
+            `unknown` for an operation priced without knowing what it does.
+        live_bytes: Bytes of HBM in use while the core runs it, including arguments, outputs and constants; None for
+            asynchronous work, for instructions that run other computations, and without a buffer assignment.
     """
 
     name: str | None
@@ -119,23 +118,22 @@ class Interval(Brief):
 
     @property
     def time_us(self) -> float:
-        """How long it is."""
+        """Duration in microseconds."""
         return self.end_us - self.begin_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TimedComputation(Brief):
-    """One computation of the schedule, which is listed once however often it runs.
+    """One computation of the schedule, listed once however often it runs.
 
     Attributes:
-        name: Its name.
-        executions: How often the core runs it in one step; 0 for branches that are not taken, and for what runs on
-            another thread.
-        executions_beside: How often another thread runs it, of which `core` in its intervals then speaks.
-        executions_bound: How both relate to the truth.
-        time_us: How long one execution takes.
-        bound: How that relates to the truth, apart from the error of the model.
-        intervals: What runs when, by when it begins. Those of the core follow each other without gap or overlap.
+        name: Name of the computation.
+        executions: Executions per step on the core; 0 for branches that are not taken, and for work on another thread.
+        executions_beside: Executions per step on another thread; `core` in its intervals then means that thread.
+        executions_bound: Whether both are exact or bounds.
+        time_us: Time of one execution, in microseconds.
+        bound: Whether that is exact or a bound, apart from the error of the model.
+        intervals: Intervals sorted by begin. Those of the core have no gaps and do not overlap.
     """
 
     name: str
@@ -149,14 +147,14 @@ class TimedComputation(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """How long a core waits in one step, by what for.
+    """Waiting time of a core in one step, in microseconds, by what it waits for.
 
     Attributes:
-        collective_us: For collectives: the sum over them of what each is exposed, over all its executions.
+        collective_us: For collectives: the sum of their exposed times over all executions.
         hbm_us: For copies within the device.
-        host_us: For copies to or from the host, and for the host.
-        kernel_us: For what computes on another thread.
-        limit_us: How much longer the step is than its schedule, because its bytes or FLOPs take that long.
+        host_us: For copies to or from the host, and for the host itself.
+        kernel_us: For computation on another thread.
+        limit_us: Time added to the schedule because the step's bytes or FLOPs take that long.
     """
 
     collective_us: float = 0.0
@@ -167,13 +165,13 @@ class Waits:
 
     @property
     def total_us(self) -> float:
-        """All together."""
+        """Total waiting time in microseconds."""
         return self.collective_us + self.hbm_us + self.host_us + self.kernel_us + self.limit_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Timeline(Shown, Evident):
-    """One step as it is predicted, interval by interval; computing and waits add up to the step.
+    """The predicted timeline of one step; computing and waiting times add up to the step.
 
     Example:
         >>> found = hloscope.timeline("model:step", slice="v6e:2x4")
@@ -181,18 +179,19 @@ class Timeline(Shown, Evident):
         >>> [one for one in found.computation("main.5").intervals if one.wait == "collective"]
 
     Attributes:
-        schema: Version of the document's shape.
-        target: What the user named.
+        schema: Schema version of the document.
+        target: The target as the user named it.
         module: The HLO module's name.
-        slice: The slice it is predicted for.
-        step_us: The whole step.
-        bound: How that relates to the truth, apart from the error of the model.
-        computing_us: The part in which the core computes or moves its own data.
-        waits: The rest, by what the core waits for.
-        hidden_us: Time of collectives that nobody waits for.
-        entry: The computation that the step begins with.
-        computations: Those that are on the schedule, in the order of the text.
-        collectives: What `collective` of intervals speaks of, as `analyze` has it, with sources and reasons.
+        slice: The slice that it is predicted for.
+        step_us: Time of the step, in microseconds.
+        bound: Whether that is exact or a bound, apart from the error of the model.
+        computing_us: Time in which the core computes or moves its own data.
+        waits: Waiting time, by what the core waits for.
+        hidden_us: Time of collectives that is overlapped.
+        entry: Name of the computation that the step starts in.
+        computations: The scheduled computations, in text order.
+        collectives: The collectives that `collective` of intervals refers to, as in the analysis, with sources and
+            reasons.
         notes: Assumptions, one sentence each.
     """
 
@@ -219,10 +218,10 @@ class Timeline(Shown, Evident):
         )
 
     def computation(self, name: str) -> TimedComputation:
-        """The computation of a name.
+        """Returns the computation with this name.
 
         Raises:
-            KeyError: There is none of that name on the schedule.
+            KeyError: No scheduled computation has this name.
         """
         for computation in self.computations:
             if computation.name == name:
@@ -240,9 +239,9 @@ class Timeline(Shown, Evident):
     @classmethod
     @front_door
     def from_dict(cls, document: Mapping[str, object]) -> Timeline:
-        """The timeline that `to_dict` made plain data of.
+        """Creates a timeline from the plain data that `to_dict` returned.
 
         Raises:
-            HloscopeError: It is no such document, or one of another schema.
+            HloscopeError: The data is not such a document, or has another schema version.
         """
         return read(cls, document, name="the document", key="computations")

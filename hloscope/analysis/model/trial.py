@@ -1,4 +1,4 @@
-"""What became of changes that were tried: each compiled and priced, beside the program as it is."""
+"""The results of trying changes: each is compiled, priced and compared with the program as written."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from hloscope.shown import Brief, fix_tables
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Figures(Brief):
-    """What one step of a program costs one device.
+    """The cost of one step on one device.
 
     Attributes:
-        step_us: The predicted step; None where it is not priced.
-        step_us_range: From and to, by how far the rules that priced it may be off; None where it is not priced, or
-            holds a kernel of which nothing is known.
-        step_bound: How `step_us` relates to the truth, apart from the error of the model.
+        step_us: Predicted step time in microseconds; None if not priced.
+        step_us_range: Lower and upper end of the step time, from the errors of the rules that priced it; None if not
+            priced, or if a kernel's cost is unknown.
+        step_bound: Whether `step_us` is exact or a bound, apart from the error of the model.
         wire_bytes: Bytes that one device sends per step.
-        wire_bytes_by_axis: The same by mesh axis.
-        wire_bound: How these relate to the truth.
-        hbm_bytes: The most bytes that are live in the device's memory at once; None where the compiler does not say.
-        collectives: Places of the program that start a transfer.
-        unknown: What was not understood or priced, a word for each, in order: what two programs must share to be
-            compared where their figures are lower bounds.
-        slight: What was not understood, and is too small a part of this step to matter; of a faster one, it may.
-        rules: What priced the step.
-        compute_us: The part of the step in which the device computes; None where it is not priced.
-        exposed_us: The part in which it waits for communication; None where it is not priced.
+        wire_bytes_by_axis: The same, by mesh axis.
+        wire_bound: Whether these are exact or bounds.
+        hbm_bytes: Peak bytes in device memory; None if the compiler does not report them.
+        collectives: Number of collectives in the program.
+        unknown: What was not understood or priced, one word each, sorted. Two programs whose figures are lower bounds
+            are compared only if this is the same.
+        slight: What was not understood but is too small a part of this step to matter; in a faster step it may.
+        rules: The rules that priced the step.
+        compute_us: Computing part of the step, in microseconds; None if not priced.
+        exposed_us: Exposed communication in the step, in microseconds; None if not priced.
     """
 
     step_us: float | None
@@ -51,22 +51,21 @@ class Figures(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Trial(Brief):
-    """One change, and what the compiler made of the program with it.
+    """One change and the cost of the program compiled with it.
 
     Attributes:
-        change: What was changed, one line for each part, in the notation of the user's code.
-        after: What the step costs then; None where the program could not be compiled so.
-        problem: Why it could not; None where it could.
-        helps: Whether it is worth making: the step is faster by more than 5% and by more than the model may be off, or
-            takes less memory and is not slower; and nothing that is not known makes it look so.
-        frees_output: Whether a result comes out sharded otherwise than was asked for, and not as the argument that it
-            replaces.
-        opened: What becomes of the results that it leaves open, such as `result becomes P('X', None)`.
-        pads: Whether it needs a wrapper that pads arguments and cuts results.
-        moves: The arguments that whoever calls the program has to make otherwise: no result of the step comes to lie
-            as they.
-        moving_us: What it takes to bring them once from where they lie to where the change has them; 0 where each
-            device has its part already, None where it is not known, or the change does not help.
+        change: The change, one line per part, in the notation of the user's code.
+        after: Cost of the step with the change; None if it could not be compiled.
+        problem: Why it could not be compiled; None if it could.
+        helps: Whether the change is worth making: the step is faster by more than 5% and by more than the error of the
+            model, or takes less memory and is not slower, and no unknown cost accounts for the difference.
+        frees_output: Whether a result gets another sharding than requested and than the argument that it replaces.
+        opened: Shardings of the results that it leaves open, such as `result becomes P('X', None)`.
+        pads: Whether it needs a wrapper that pads arguments and slices results.
+        moves: Arguments that the caller has to create with another sharding, because no result of the step replaces
+            them with it.
+        moving_us: Time of resharding these arguments once for the change, in microseconds; 0 if each device already has
+            its shard, None if unknown or if the change does not help.
     """
 
     change: tuple[str, ...]
@@ -82,16 +81,16 @@ class Trial(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Trials(Brief):
-    """What was tried against one collective.
+    """The changes tried against one collective.
 
     Attributes:
-        before: What the step costs as it is; None where that is not known.
-        trials: What was compiled, what helps most first.
-        candidates: Changes that were thought of.
-        not_tried: Why nothing was tried; None where something was.
-        verdict: That it is better left as it is, and why; empty where a change helps, or nothing speaks for either.
-        stopped: Whether time ran out before all was tried that was to be.
-        seconds: What it took.
+        before: Cost of the step as written; None if unknown.
+        trials: The compiled changes, most helpful first.
+        candidates: Number of candidate changes.
+        not_tried: Why nothing was tried; None if something was.
+        verdict: Why the collective is better left as it is; empty if a change helps or if that is undecided.
+        stopped: Whether time ran out before all changes were tried.
+        seconds: Duration of the trials.
     """
 
     before: Figures | None = None
@@ -104,5 +103,5 @@ class Trials(Brief):
 
     @property
     def helping(self) -> tuple[Trial, ...]:
-        """Those that are worth making, best first."""
+        """The changes worth making, best first."""
         return tuple(trial for trial in self.trials if trial.helps)

@@ -1,1 +1,1 @@
-"""A script that runs as it is, while each program that JAX compiles is noticed and lowered for a slice."""
+"""Recording of an unmodified script: each program that JAX compiles is intercepted and lowered for a slice."""

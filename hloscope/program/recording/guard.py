@@ -1,4 +1,4 @@
-"""What the doors to the user's files and services share: whether a call may pass, the list of those that did not."""
+"""The guard of the user's files and services: decides which calls may pass, and lists those that may not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recording knows of each program that JAX compiled meanwhile."""
+"""The programs that JAX compiled during a recording."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _SOURCE = re.compile(r"^(?P<function>.*) at (?P<file>.*):(?P<line>\d+)$")
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Program:
-    """One program, as it was compiled for one set of argument types.
+    """One program, compiled for one set of argument types.
 
     Attributes:
-        name: The function's.
-        place: Where it is written, as `file.py:12`, or first called where it is JAX's own; None where unknown.
-        is_jaxs: Whether it is written in JAX itself, such as `jnp.add` outside of `jax.jit`.
-        lowered: For the slice that its devices are.
-        arguments: The type and the sharding of each argument leaf, by name.
-        flops: Of its matmuls and convolutions, on all devices together.
-        boundary_bytes: Of its arguments and results, whole.
-        digest: Of its text, without places.
-        calls: How often it was called.
-        faked: Why it was not executed; None where it was.
-        took_cpu_branch: Whether it was, and would take another branch of `platform_dependent` on a TPU.
-        is_compiled: Whether the script had it compiled, and did not only lower it.
-        pending: Its compile, once that has begun.
-        captured: What that yielded.
-        error: Why there is none.
+        name: Name of the function.
+        place: Where it is defined, such as `file.py:12`, or first called if it is part of JAX; None if unknown.
+        is_jaxs: Whether it is part of JAX, such as `jnp.add` outside `jax.jit`.
+        lowered: The program lowered for the slice that its devices form.
+        arguments: Type and sharding of each argument leaf, by name.
+        flops: FLOPs of its matmuls and convolutions, over all devices.
+        boundary_bytes: Global bytes of its arguments and results.
+        digest: Digest of its text without source locations.
+        calls: Number of calls.
+        faked: Why it was not executed; None if it was.
+        took_cpu_branch: Whether it was executed and would take another branch of `platform_dependent` on TPU.
+        is_compiled: Whether the script compiled it, rather than only lowering it.
+        pending: Its compile, if started.
+        captured: The compiled program.
+        error: Why there is no compiled program.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A user's own command line, run in this process as Python would run it."""
+"""Runs the user's command line in this process, as Python would run it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _FLAGS = re.compile(r"^-[uOBsSEIiqvbd]+$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """What to run.
+    """A script to run.
 
     Attributes:
-        words: What the user typed, less the interpreter.
-        path: The script's file; None for a module or an entry point.
+        words: The command line without the interpreter.
+        path: File of the script; None for a module or an entry point.
         module: The module that `-m` names.
-        entry: The function of a console script, as `package.module:function`.
-        arguments: What follows.
+        entry: Function of a console script, as `package.module:function`.
+        arguments: The script's arguments.
     """
 
     words: tuple[str, ...]
@@ -133,8 +133,8 @@ class Ending:
 
     Attributes:
         kind: `ended`, `stopped`, `raised` or `interrupted`.
-        status: The exit status that it would have had; None where it was stopped.
-        said: In a sentence.
+        status: Exit status that it would have had; None if it was stopped.
+        said: How it ended, as a sentence.
     """
 
     kind: str
@@ -143,7 +143,7 @@ class Ending:
 
 
 def run_to_its_end(run: Callable[[], None]) -> Ending:
-    """Runs a script, and tells how it ended; what it raises is printed as Python would."""
+    """Runs a script and returns how it ended; an exception is printed as Python would print it."""
     before, before_path, before_exit, process = sys.argv, list(sys.path), os._exit, os.getpid()
 
     def leave(status: int) -> None:

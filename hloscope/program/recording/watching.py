@@ -1,4 +1,4 @@
-"""What JAX compiles and calls meanwhile: each program is lowered for the slice, small ones run, and large ones do not.
+"""The watch on what JAX compiles and calls: each program is lowered for the slice, and only small ones are run.
 
 One function of JAX's lies on the way of all of them, those that a user lowers and compiles himself included. What it
 returns is a computation whose executable is hloscope's: it counts its calls, and executes the program on simulated
@@ -55,14 +55,14 @@ class SeenEnoughError(BaseException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What is executed, and how long a recording goes on.
+    """What to execute, and when to end a recording.
 
     Attributes:
-        run_below_bytes: Programs with fewer bytes of arguments and results are executed.
-        run_all: All are that can be.
-        stop_after: Calls of the dearest program, with nothing new compiled in between, that end the script; 0 for
-            never. None is 3 once something was not executed.
-        allow_writes: Files are written and removed though values are not real.
+        run_below_bytes: Execute programs with fewer bytes of arguments and results than this.
+        run_all: Execute every program that can run on simulated devices.
+        stop_after: Number of calls of the most expensive program, without a new compile in between, after which the
+            script ends; 0 for no limit. None means 3, once a program has not been executed.
+        allow_writes: Whether the script may write and remove files even though values are not real.
     """
 
     run_below_bytes: int = RUN_BELOW_BYTES
@@ -73,20 +73,20 @@ class Limits:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Watch:
-    """A recording while it goes on.
+    """A recording in progress.
 
     Attributes:
-        whole: The slice that the program is for.
-        devices: What each simulated device stands for, in the order of `jax.devices()`.
-        facts: What was said of all programs.
-        limits: What is executed, and for how long.
-        store: Where compiles are kept.
-        programs: In the order of their first calls.
+        whole: The whole slice.
+        devices: The slice's device that each simulated device stands for, in the order of `jax.devices()`.
+        facts: The options that apply to all programs.
+        limits: What to execute, and when to end the recording.
+        store: The compile cache.
+        programs: The programs, in the order of their first calls.
         fakes: The arrays whose values are not real.
-        held: What those take that are.
+        held: The bytes of the arrays whose values are real.
         stopped_by: The program whose calls ended the script.
-        missed: What could not be recorded, a sentence each.
-        writes: What the script would have written, removed or sent.
+        missed: What could not be recorded, one sentence each.
+        writes: The script's writes, removals and requests that were redirected or not carried out.
     """
 
     whole: Slice
