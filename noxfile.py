@@ -18,7 +18,6 @@ ROOMS = (
     "config",
     "contracts",
     "cost",
-    "graph",
     "hardware",
     "hlo",
     "matching",

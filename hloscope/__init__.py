@@ -12,7 +12,7 @@ Functions:
     suggest: Better shardings, each compiled and priced.
     price: The step time on each of several slices.
     timeline: What runs when in one step, and what is exposed.
-    program_graph: The compiled program as a graph, with its critical path.
+    graph: The compiled program as a graph, with its critical path.
     shardings: The shardings of all arrays, without a compile.
     diff: What one program moves and another does not.
     check: Whether programs satisfy a contract, in `hloscope.contracts` or as text; `accept` writes baselines.
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from hloscope.api.diffing import diff
     from hloscope.api.doctor import doctor
     from hloscope.api.explaining import explain
-    from hloscope.api.graphs import program_graph
+    from hloscope.api.graphs import graph
     from hloscope.api.measuring import measure
     from hloscope.api.merging import merge_reports
     from hloscope.api.pricing import price
@@ -111,7 +111,7 @@ _HOMES = {
     "hloscope.api.diffing": "diff",
     "hloscope.api.doctor": "doctor",
     "hloscope.api.explaining": "explain",
-    "hloscope.api.graphs": "program_graph",
+    "hloscope.api.graphs": "graph",
     "hloscope.api.measuring": "measure",
     "hloscope.api.merging": "merge_reports",
     "hloscope.api.pricing": "price",
@@ -205,10 +205,10 @@ __all__ = [
     "diff",
     "doctor",
     "explain",
+    "graph",
     "measure",
     "merge_reports",
     "price",
-    "program_graph",
     "record",
     "recording",
     "rules",

@@ -98,13 +98,13 @@ COMMANDS = {
     ),
     "timeline": (hloscope.timeline, Timeline, {"target": "timeline(target)"}),
     "graph": (
-        hloscope.program_graph,
+        hloscope.graph,
         ProgramGraph,
         {
-            "target": "program_graph(target)",
-            "computation": "program_graph(computation)",
-            "around": "program_graph(around)",
-            "hops": "program_graph(hops)",
+            "target": "graph(target)",
+            "computation": "graph(computation)",
+            "around": "graph(around)",
+            "hops": "graph(hops)",
         },
     ),
     "explain": (

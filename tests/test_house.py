@@ -20,7 +20,7 @@ PUBLIC = (
     "ShardingTable SliceError SuggestedSpec Suggestion Suggestions TargetError TimeLimitError Timeline Total Totals "
     "TraceError UnknownKeywordError Unpriced UnsupportedJaxError Verification WrongCallError __version__ accept aio "
     "analyze analyze_all analyze_text check compare contracts diff doctor explain measure merge_reports price "
-    "program_graph record recording rules shardings suggest target timeline verify "
+    "graph record recording rules shardings suggest target timeline verify "
 ).split()
 HEAVY = ("jax", "jaxlib", "networkx", "libtpu")
 

@@ -153,8 +153,8 @@ def test_a_folder_of_modules(dump):
         ("jit_broken", True),
     ]
     assert [one.module.name for one in found.failed] == ["jit_broken"]
-    assert "2 of 3 modules analysed" in str(found)
-    assert "not analysed" in str(found)
+    assert "2 of 3 modules analyzed" in str(found)
+    assert "not analyzed" in str(found)
     assert found[1].to_dict()["name"] == "jit_matmul"
     assert [one["name"] for one in found.to_dict()["modules"]] == [one.module.name for one in found]
     assert "error" in str(found[2])
@@ -175,7 +175,7 @@ def test_a_recording_too(tmp_path, cached):
     check_result("Recording", found)
     assert (found.fails("error"), [one.calls for one in found.programs]) == (False, [1])
     unknown = replace(found, programs=(*found.programs, replace(found.programs[0], name="eval", analysis=None)))
-    with pytest.raises(HloscopeError, match=r"^no verdict: eval not analysed\n   = fix: top=2 analyses"):
+    with pytest.raises(HloscopeError, match=r"^no verdict: eval not analyzed\n   = fix: top=2 analyses"):
         unknown.fails("error")
 
 

@@ -18,8 +18,8 @@ from hloscope.analysis.placement import Placement, lay_out
 from hloscope.analysis.spellings import CUSTOM_CALLS, may_communicate
 from hloscope.analysis.totals import largest_first, totals_of
 from hloscope.analysis.vocabulary import Kind
-from hloscope.graph import HloGraph, entry_of
 from hloscope.hlo import HloInstruction, HloModule, Sharding, collector_paused
+from hloscope.hlo.call_graph import HloGraph, entry_of
 
 
 def analyze_module(

@@ -13,8 +13,8 @@ from hloscope.analysis.defs import followed
 from hloscope.analysis.model import ArrayFact, IntermediateFact, Mesh
 from hloscope.analysis.partition_specs import partition_spec
 from hloscope.analysis.provenance import provenance_of
-from hloscope.graph import HloGraph, Value, entry_of
 from hloscope.hlo import HloComputation, HloInstruction, HloModule, Shape, Sharding
+from hloscope.hlo.call_graph import HloGraph, Value, entry_of
 from hloscope.hlo.shape import UNBOUNDED
 
 _DONOR = re.compile(r"\(\s*(?P<number>\d+)\s*,\s*\{(?P<index>[\d,\s]*)\}\s*\)")

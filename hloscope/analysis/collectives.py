@@ -21,8 +21,8 @@ from hloscope.analysis.transfers import Place
 from hloscope.analysis.uses import LoopEdge, across_loop_edge, only_reading_of, own_slice
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.documents import document
-from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction, HloModule, Shape
+from hloscope.hlo.call_graph import HloGraph, Value
 from hloscope.hlo.replica_groups import MAX_DEVICES
 from hloscope.units import known_sum
 

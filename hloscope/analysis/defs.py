@@ -9,8 +9,8 @@ from enum import Enum, auto
 from itertools import islice
 from typing import NamedTuple
 
-from hloscope.graph import HloGraph, Value, call_sites
 from hloscope.hlo import HloInstruction, Shape
+from hloscope.hlo.call_graph import HloGraph, Value, call_sites
 
 SEARCH_LIMIT = 96
 """Values looked at before a search gives up: what is further away than this says nothing about the value."""

@@ -10,8 +10,8 @@ from hloscope.analysis.model import Unmodelled
 from hloscope.analysis.opcodes import unsupported
 from hloscope.analysis.trip_counts import TripCount, trip_count
 from hloscope.analysis.vocabulary import Bound
-from hloscope.graph import CallSite, HloGraph, reached
 from hloscope.hlo import HloInstruction
+from hloscope.hlo.call_graph import CallSite, HloGraph, reached
 
 _MOST_EXECUTIONS = 2**63 - 1
 """What is counted; nested loops may claim more."""

@@ -15,8 +15,8 @@ from hloscope.analysis.provenance import provenance_of
 from hloscope.analysis.spellings import CUSTOM_CALLS, PALLAS, has_communication
 from hloscope.analysis.vocabulary import Bound
 from hloscope.analysis.volume import arrays
-from hloscope.graph import HloGraph
 from hloscope.hlo import HloInstruction
+from hloscope.hlo.call_graph import HloGraph
 
 _COST_ESTIMATE = re.compile(r'"(flops|bytes_accessed)"\s*:\s*"?(\d+)')
 _WRITTEN_BY_XLA = re.compile(r'"body"\s*:\s*"bW9kdWxl')

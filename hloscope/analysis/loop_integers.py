@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from hloscope.analysis.defs import CALLS, Frames, Maker, element_type_of, maker_of
-from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction
+from hloscope.hlo.call_graph import HloGraph, Value
 
 _GEOMETRIC_LIMIT = 4096
 """Trips looked at for a counter that is not advanced by adding."""

@@ -14,8 +14,8 @@ from hloscope.analysis.model import Matmuls, SourceFrame
 from hloscope.analysis.places import users_frame
 from hloscope.analysis.provenance import source_frames
 from hloscope.analysis.vocabulary import Bound
-from hloscope.graph import HloGraph
 from hloscope.hlo import HloInstruction
+from hloscope.hlo.call_graph import HloGraph
 from hloscope.units import array_bytes, known_sum
 
 MATMULS = frozenset({"dot", "convolution"})

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 
-from hloscope.graph import HloGraph
 from hloscope.hlo import HloInstruction
+from hloscope.hlo.call_graph import HloGraph
 
 MARK = "use_single_core"
 """What a text with such fusions mentions."""

@@ -14,8 +14,8 @@ from hloscope.analysis.totals import grouped
 from hloscope.analysis.uses import consumers
 from hloscope.analysis.vocabulary import Kind
 from hloscope.compiler.buffers import HbmPeak, LiveBuffer
-from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction, HloModule, Shape
+from hloscope.hlo.call_graph import HloGraph, Value
 from hloscope.program.capture import Capture
 from hloscope.units import known_sum
 

@@ -8,8 +8,8 @@ from itertools import chain
 
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode
-from hloscope.graph import entry_of
 from hloscope.hlo import HloModule
+from hloscope.hlo.call_graph import entry_of
 from hloscope.hlo.replica_groups import NamedMesh
 from hloscope.program.shardy_meshes import mesh_of, shardy_device_counts, shardy_meshes
 

@@ -18,8 +18,8 @@ from hloscope.analysis.matmuls import MATMULS
 from hloscope.analysis.model import Collective, ModelPart, MovedValue, Phase, Role
 from hloscope.analysis.paths import argument_path, phase_of, with_modules
 from hloscope.analysis.uses import Reading, across_loop_edge, readings_of
-from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction
+from hloscope.hlo.call_graph import HloGraph, Value
 from hloscope.hlo.shape import UNBOUNDED
 
 _FORMS = frozenset({"bitcast", "reshape", "transpose", "convert", "broadcast"})

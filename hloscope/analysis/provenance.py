@@ -13,8 +13,8 @@ from hloscope.analysis.model import SourceFrame
 from hloscope.analysis.transfers import Place, Transfer
 from hloscope.analysis.uses import consumers
 from hloscope.analysis.vocabulary import Kind, Origin
-from hloscope.graph import HloGraph
 from hloscope.hlo import Frame, HloInstruction
+from hloscope.hlo.call_graph import HloGraph
 from hloscope.launchers import is_launcher
 
 _SAYS_NOTHING = frozenset({"parameter", "constant", "tuple", "while", "conditional", "partition-id", "after-all"})

@@ -19,8 +19,8 @@ from hloscope.analysis.totals import Reach, reach_of
 from hloscope.analysis.transfers import Place, Transfer
 from hloscope.analysis.vocabulary import REDUCTIONS, SUMS, Bound, Kind, Link, Origin
 from hloscope.analysis.volume import common_narrower, narrower, sizes_of, wire_bytes_of
-from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloComputation, HloInstruction, Shape
+from hloscope.hlo.call_graph import HloGraph, Value
 
 _NO_VOLUME: Mapping[str, Any] = {"payload_bytes": None, "wire_bytes": None, "bytes_bound": Bound.UNKNOWN}
 """What a record says of its bytes where nobody asks."""

@@ -14,8 +14,8 @@ from hloscope.analysis.model import ArrayShape
 from hloscope.analysis.transfers import Transfer
 from hloscope.analysis.uses import Reading, own_slice, readings_of
 from hloscope.analysis.volume import common_narrower
-from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction, Shape
+from hloscope.hlo.call_graph import HloGraph, Value
 
 _SLICES = frozenset({"dynamic-slice"})
 _CONVERSIONS = frozenset({"convert"})

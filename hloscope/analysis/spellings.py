@@ -15,8 +15,8 @@ from hloscope.analysis.send_recv import read_send_or_recv
 from hloscope.analysis.transfers import LOWER_BOUND, Place, Transfer, opaque_transfer
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.analysis.volume import arrays, shapes_fit, total_bytes
-from hloscope.graph import Value
 from hloscope.hlo import HloInstruction, Shape
+from hloscope.hlo.call_graph import Value
 from hloscope.units import array_bytes
 
 CUSTOM_CALLS = frozenset({"custom-call", "custom-call-start"})

@@ -12,8 +12,8 @@ from hloscope.analysis.opcodes import unsupported
 from hloscope.analysis.placement import Layout
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.analysis.volume import arrays
-from hloscope.graph import HloGraph
 from hloscope.hlo import HloComputation, HloInstruction, Shape
+from hloscope.hlo.call_graph import HloGraph
 
 
 class Transfer(NamedTuple):

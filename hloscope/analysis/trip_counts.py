@@ -22,8 +22,8 @@ from hloscope.analysis.loop_integers import (
     signed,
 )
 from hloscope.analysis.vocabulary import Bound
-from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloComputation, HloInstruction
+from hloscope.hlo.call_graph import HloGraph, Value
 
 _COUNT = re.compile(r"[0-9]{1,19}")
 """What XLA prints of a count, which is 64 bits wide; anything longer is no count."""

@@ -16,8 +16,8 @@ from hloscope.analysis.mesh_text import mesh_from_text
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode
 from hloscope.analysis.vocabulary import Kind
-from hloscope.graph import entry_of
 from hloscope.hlo import HloModule, Sharding
+from hloscope.hlo.call_graph import entry_of
 
 _MOST_DEVICES = 1 << 14
 """Above this the groups of a text that may say anything are not gone through."""

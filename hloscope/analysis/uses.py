@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hloscope.analysis.defs import SEARCH_LIMIT, Frames, is_of_device, search
-from hloscope.graph import HloGraph, Value, call_sites
 from hloscope.hlo import HloInstruction, Shape
+from hloscope.hlo.call_graph import HloGraph, Value, call_sites
 
 _LIMIT = 64
 """Values looked at before a search gives up."""

@@ -54,7 +54,7 @@ class Side:
 
     @classmethod
     def of(cls, name: str, analysis: Analysis, *, root: Path | None = None) -> Side:
-        """A program that was analysed, of the project in a folder; what was guessed of it compares with nothing."""
+        """A program that was analyzed, of the project in a folder; what was guessed of it compares with nothing."""
         known = without_guesses(analysis)
         return cls(name=name, baseline=baseline_of(known, root=root), analysis=known, root=root)
 
@@ -324,10 +324,10 @@ def _job_of(name: str, project: ProjectConfig) -> Job:
 
 
 def sides_of_jobs(jobs: Sequence[Job], *, cached: bool, timeout_s: float | None = None) -> list[Side]:
-    """Analyses targets; see `run_jobs` for the arguments.
+    """Analyzes targets; see `run_jobs` for the arguments.
 
     Raises:
-        TargetError: One of them cannot be analysed.
+        TargetError: One of them cannot be analyzed.
     """
     sides = []
     numbered = [replace(job, name=f"{index} {job.name}", keeps_program=True) for index, job in enumerate(jobs)]

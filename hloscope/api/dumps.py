@@ -153,7 +153,7 @@ def _run_all(
 
 
 def _analyzed(module: DumpedModule, how: HowToAnalyze) -> DumpedResult:
-    """Analyses one module in this process, which is one of the pool's."""
+    """Analyzes one module in this process, which is one of the pool's."""
     begun, analysis, failed = time.monotonic(), None, None
     try:
         _load_plugins(how.folder)

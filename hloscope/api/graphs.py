@@ -1,4 +1,4 @@
-"""`program_graph`: a compiled program, or a part of it, as a graph of instructions."""
+"""`graph`: a compiled program, or a part of it, as a graph of instructions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hloscope.python_words import front_door
 
 @front_door
 @with_options(TargetOptions)
-def program_graph(
+def graph(
     target: Callable[..., Any] | str | Path,
     args: Any = None,
     *,
@@ -31,8 +31,8 @@ def program_graph(
     """Returns a compiled program as a dependency graph with times and the critical path.
 
     Example:
-        >>> graph = hloscope.program_graph("model:step", around="all-gather.8", hops=2, slice="v6e:2x4")
-        >>> networkx.descendants(graph.to_networkx(), "main/all-gather.8")
+        >>> around = hloscope.graph("model:step", around="all-gather.8", hops=2, slice="v6e:2x4")
+        >>> networkx.descendants(around.to_networkx(), "main/all-gather.8")
 
     Args:
         target: As for `analyze`.

@@ -180,7 +180,7 @@ def module_of(job: Job) -> str:
 
 
 def run_job(job: Job, *, cached: bool) -> Outcome:
-    """Analyses one target in this process."""
+    """Analyzes one target in this process."""
     begun, analysis, failed = time.monotonic(), None, None
     sources.clear()
     try:

@@ -153,7 +153,7 @@ def recording_of(
     try:
         for program in asked:
             stage(f"compiling {program.name} for {program.lowered.slice.name}")
-            found.append(_analysed(program, judging, when_compiled))
+            found.append(_analyzed(program, judging, when_compiled))
     except KeyboardInterrupt:
         notes.append("Ctrl-C ended the analysis: programs without figures were not analyzed")
     done = set(map(id, asked[: len(found)]))
@@ -228,7 +228,7 @@ def _words(error: Exception) -> str:
     return error.on_one_line() if isinstance(error, HloscopeError) else f"{type(error).__name__}: {error}"
 
 
-def _analysed(
+def _analyzed(
     program: Program, judging: RuleSelection, when_compiled: Callable[[RecordedProgram, str], None]
 ) -> RecordedProgram:
     if program.error is None and program.pending is not None:

@@ -44,7 +44,7 @@ def command(names: tuple[str, ...], accept_in_ci: bool, debug: bool, **options: 
 def _accepted(
     names: tuple[str, ...], in_ci: bool, *, only: tuple[str, ...], all_of_them: bool, beside: bool, **options: Any
 ) -> tuple[str, int]:
-    """What became of each baseline, in words; the exit code, 2 where a target could not be analysed."""
+    """What became of each baseline, in words; the exit code, 2 where a target could not be analyzed."""
     from hloscope.api.accepting import accept_project, refuse_to_accept
     from hloscope.config import find_project
 

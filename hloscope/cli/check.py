@@ -45,7 +45,7 @@ not be analyzed.
 
 
 def check_exit_code(report: CheckReport, _options: object) -> int:
-    """130 after Ctrl-C, 2 when a target could not be analysed or a rule failed, 1 when one is not as expected."""
+    """130 after Ctrl-C, 2 when a target could not be analyzed or a rule failed, 1 when one is not as expected."""
     if report.interrupted:
         return EXIT_INTERRUPTED
     if report.not_run or running.rules_failed(finding for checked in report.checks for finding in checked.findings):

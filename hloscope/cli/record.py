@@ -41,9 +41,9 @@ def _exit_code(found: Recording, options: dict[str, Any]) -> int:
         count = plural(len(broken), "finding")
         running.say(f"failed: {count} at or above --fail-on {options['fail_on']}: {broken[0].message}")
         return EXIT_BROKEN
-    if found.not_analysed:
+    if found.not_analyzed:
         running.say(str(found.no_verdict()))
-    return EXIT_COULD_NOT_RUN if found.not_analysed or broken else EXIT_OK
+    return EXIT_COULD_NOT_RUN if found.not_analyzed or broken else EXIT_OK
 
 
 def _leave(found: Recording, options: dict[str, Any]) -> None:

@@ -130,12 +130,12 @@ class Checked(Brief):
 
     Attributes:
         name: The target's name, with its slice where it has several.
-        analysis: What was found; None when it could not be analysed.
+        analysis: What was found; None when it could not be analyzed.
         verdict: What its contract says; None without a contract.
         baseline: Its baseline file, whether it exists or not; None when it wants none.
         judged: What it is beside its baseline; None without one.
         findings: All that is to be reported; an error among them fails the check.
-        error: Why it could not be analysed, as one message; None when it was.
+        error: Why it could not be analyzed, as one message; None when it was.
         place: Where the target is written, `pyproject.toml:12`; None where it is written nowhere.
         seconds: How long it took.
         compile_from: Where its compile is from: `cache`, `shared cache` or `compiler`; None where it needed none.
@@ -392,5 +392,5 @@ def _strictly(finding: Finding, *, strict: bool) -> Finding:
 
 
 def could_not_run(name: str, error: HloscopeError | str, *, place: str | None = None) -> Checked:
-    """The check of a target that could not be analysed."""
+    """The check of a target that could not be analyzed."""
     return Checked(name=name, error=str(error), place=place)

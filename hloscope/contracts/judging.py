@@ -119,7 +119,7 @@ class _Now(NamedTuple):
 
     @classmethod
     def of(cls, found: Analysis, root: Path | None) -> _Now:
-        """All of a program that was analysed."""
+        """All of a program that was analyzed."""
         arrays = {ARGUMENT: found.arguments, OUTPUT: found.outputs}
         return cls(dict(rows_of(found, root)), dict(matmul_rows_of(found, root)), arrays)
 

@@ -17,11 +17,11 @@ from hloscope.cost.constants import constants_of, with_measured
 from hloscope.cost.network import Network
 from hloscope.cost.paths import NOT_PRINTED, Algorithm, Groups, NetworkTime, Transfer, read_algorithm
 from hloscope.cost.records import Key, Priced
-from hloscope.graph import HloGraph
 from hloscope.hardware.device_order import device_order
 from hloscope.hardware.slices import Slice, shown
 from hloscope.hardware.torus import Torus
 from hloscope.hlo import HloModule
+from hloscope.hlo.call_graph import HloGraph
 
 _COLLECTIVES = ("all-", "reduce-scatter", "ragged-", "collective-")
 _ACROSS = "within a slice, devices are ordered as for a mesh of which only the first axis crosses slices"

@@ -13,8 +13,8 @@ from hloscope.cost.copies import HostCopies, MemoryCopies
 from hloscope.cost.operations import Basis, Operations, OperationTime, reaches_host, runs_on_host
 from hloscope.cost.paths import NetworkTime
 from hloscope.cost.records import InFlight, Key, Priced, Schedule, Stretch, Sums
-from hloscope.graph import HloGraph
 from hloscope.hlo import HloComputation, HloInstruction
+from hloscope.hlo.call_graph import HloGraph
 
 LOCAL_STARTS = frozenset({"copy-start", "slice-start", "dynamic-slice-start", "dynamic-update-slice-start"})
 _STEP = "async_collective_fusion"

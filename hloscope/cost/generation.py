@@ -15,10 +15,10 @@ from hloscope.cost.operations import cycles_of
 from hloscope.cost.price import SPARSE_CORE, WITHOUT_SPARSE_CORES, is_from_tpu
 from hloscope.cost.work import Work, work_by_computation, work_of
 from hloscope.errors import SliceError
-from hloscope.graph import HloGraph
 from hloscope.hardware.chips import CHIPS, Chip
 from hloscope.hardware.slices import Slice, default_slice
 from hloscope.hlo import HloInstruction, HloModule, collector_paused
+from hloscope.hlo.call_graph import HloGraph
 from hloscope.units import array_bytes, format_share
 
 _SCALAR_TILE = re.compile(r"\b(?:f32|s32|u32)\[\]\{:T\((\d+)\)|\bbf16\[\]\{:T\((\d+)\)")

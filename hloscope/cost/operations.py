@@ -14,9 +14,9 @@ from hloscope.analysis.spellings import PALLAS
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.constants import CONSTANTS, Constants
 from hloscope.cost.work import COLLECTIVES, HOST, Moved, Traffic, Work, space_of, work_by_computation, work_of
-from hloscope.graph import HloGraph
 from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloComputation, HloInstruction, Shape
+from hloscope.hlo.call_graph import HloGraph
 
 _MICROSECONDS = 1e6
 _CYCLES = re.compile(r'"estimated_cycles"\s*:\s*"?(\d+)')

@@ -10,8 +10,8 @@ from hloscope.analysis.model import Collective
 from hloscope.analysis.model.collective import Overlap, Relation
 from hloscope.analysis.provenance import provenance_of
 from hloscope.cost.operations import Operations
-from hloscope.graph import HloGraph, reached
 from hloscope.hlo import HloInstruction
+from hloscope.hlo.call_graph import HloGraph, reached
 
 SHARE_OF_STEP = 0.05
 """A collective that is exposed for less of the step is not worth the search, which reads its whole computation."""

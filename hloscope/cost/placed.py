@@ -73,7 +73,7 @@ def placed_mesh(
     device_ids: Sequence[int] | None = None,
     traffic: LinkTraffic | None = None,
 ) -> PlacedMesh:
-    """Lays the mesh of an analysed program over its slice.
+    """Lays the mesh of an analyzed program over its slice.
 
     Args:
         found: The analysis.

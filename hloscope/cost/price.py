@@ -29,12 +29,12 @@ from hloscope.cost.overlaps import with_overlaps
 from hloscope.cost.records import Priced, Sums
 from hloscope.cost.walk import Walk
 from hloscope.errors import SliceError
-from hloscope.graph import HloGraph
 from hloscope.hardware.chips import Chip
 from hloscope.hardware.chips import chip as find_chip
 from hloscope.hardware.slices import Slice
 from hloscope.hardware.torus import Torus
 from hloscope.hlo import HloModule, collector_paused
+from hloscope.hlo.call_graph import HloGraph
 from hloscope.program.capture import Capture
 from hloscope.units import format_bytes
 

@@ -20,8 +20,8 @@ from hloscope.cost.predicted import Prediction, predicted_step
 from hloscope.cost.records import Key
 from hloscope.cost.walk import scheduled
 from hloscope.errors import NotationError, did_you_mean
-from hloscope.graph import HloGraph, call_sites, may_call
 from hloscope.hlo import HloComputation, HloInstruction, HloModule
+from hloscope.hlo.call_graph import HloGraph, call_sites, may_call
 from hloscope.program.capture import Capture
 from hloscope.units import plural
 

@@ -14,8 +14,8 @@ from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.computation_walk import ComputationWalk
 from hloscope.cost.operations import Basis, Operations, OperationTime
 from hloscope.cost.records import Priced, Schedule, Span, Stretch, Sums
-from hloscope.graph import HloGraph
 from hloscope.hlo import HloComputation
+from hloscope.hlo.call_graph import HloGraph
 
 _RUNS = frozenset({"while", "conditional", "call"})
 _MICROSECONDS = 1e6

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from hloscope.analysis.matmuls import MATMULS, flops_of, integers_in
-from hloscope.graph import HloGraph
 from hloscope.hlo import HloInstruction, Shape
+from hloscope.hlo.call_graph import HloGraph
 from hloscope.units import known_sum
 
 _PRECISION_PASSES = {"high": 3.0, "highest": 6.0}

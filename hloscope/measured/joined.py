@@ -8,8 +8,8 @@ from functools import cached_property
 
 from hloscope.analysis.model import Analysis
 from hloscope.cost.predicted import Activity, Predicted, Prediction
-from hloscope.graph import HloGraph
 from hloscope.hlo import HloInstruction, HloModule
+from hloscope.hlo.call_graph import HloGraph
 from hloscope.measured.observed import Observed, Waited, durations_us, printed_form, waits_of
 
 

@@ -125,7 +125,7 @@ class Hlo:
         if isinstance(target, Path):
             return analyze(target)  # which says what is wrong with it
         facts = make_facts(**settings if args is None else {**settings, "args": args})
-        with ended_after(time_limit(facts.timeout_s), f"analysing {name_of(target)}"):
+        with ended_after(time_limit(facts.timeout_s), f"analyzing {name_of(target)}"):
             return analyze_function(target, facts, store=default_store())
 
     def _settings(self, options: dict[str, Any]) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class DumpedModules(tuple[DumpedResult, ...], Shown):
         return partial(DumpedModules, dump=self.dump, seconds=self.seconds), (tuple(self),)
 
     def __repr__(self) -> str:
-        return f"<{plural(len(self), 'module')} of {self.dump.folder}, {len(self.failed)} not analysed>"
+        return f"<{plural(len(self), 'module')} of {self.dump.folder}, {len(self.failed)} not analyzed>"
 
     def _subject(self) -> str:
         return "dumped_modules"
@@ -225,7 +225,7 @@ def _place(module: DumpedModule) -> str:
     return _PLATFORMS[module.platform] if found is None else found.name
 
 
-# ---- rows that are printed one by one, while others are still analysed
+# ---- rows that are printed one by one, while others are still analyzed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +263,7 @@ class Rows:
             name = f"…{name[1 - self.name :]}"
         if found is None:
             row = self._row(name, module.number, size, _PLATFORMS[module.platform])
-            return Text.assemble(row.rstrip(), "  ", (f"not analysed: {result.problem}", "red"))
+            return Text.assemble(row.rstrip(), "  ", (f"not analyzed: {result.problem}", "red"))
         total, step = found.totals, None if found.time is None else found.time.step_us
         counted = sum(finding.allowed is None for finding in found.findings)
         moves = total.bound.marked(format_bytes(total.wire_bytes)) if found.collectives else "nothing"
@@ -301,7 +301,7 @@ def summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iter
     """What stands below the rows: how many there are, and which take longest."""
     done = [result for result in results if result.analysis is not None]
     yield Text()
-    count = f"{len(done)} of {plural(len(dump.modules), 'module')} analysed in {format_time(seconds * 1e6)}"
+    count = f"{len(done)} of {plural(len(dump.modules), 'module')} analyzed in {format_time(seconds * 1e6)}"
     yield Text(count, style="bold")
     if any(_is_guess(result) for result in done):
         yield Text(f"{GUESSED} marks slices that are guessed from the text; set them with --slice", style="dim")

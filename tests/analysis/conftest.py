@@ -1,4 +1,4 @@
-"""Helpers to analyse small HLO written by hand."""
+"""Helpers to analyze small HLO written by hand."""
 
 from __future__ import annotations
 

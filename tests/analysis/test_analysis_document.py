@@ -107,7 +107,7 @@ def full(analyze):
         ),
         findings=(Finding(rule="r", severity=Severity.ERROR, message="m", line=3),),
         notes=("n",),
-        versions={"hloscope": "0.1.0"},
+        versions={"hloscope": "0.2.0"},
     )
 
 

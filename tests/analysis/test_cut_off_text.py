@@ -9,8 +9,8 @@ import pytest
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.graph import HloGraph, entry_of
 from hloscope.hlo import parse_module
+from hloscope.hlo.call_graph import HloGraph, entry_of
 from hloscope.rules.facts import Facts
 from hloscope.rules.unmodelled_text import UnmodelledText
 

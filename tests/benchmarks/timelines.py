@@ -3,7 +3,7 @@
     python tests/benchmarks/timelines.py TEXT SLICE
 
 TEXT is compiled HLO, which may be compressed; the bar is set for a step of 24 MB. Printed are the seconds of a
-processor, the least of some runs, that the analysis of the text takes (reading, analysing and pricing it, without
+processor, the least of some runs, that the analysis of the text takes (reading, analyzing and pricing it, without
 rules), what of it is the walk that records the intervals, and what making the timeline of these takes besides. The bar:
 recording and making it add at most a tenth to the analysis.
 """
@@ -39,7 +39,7 @@ def timed(work: Callable[[], T]) -> tuple[float, T]:
     return time.process_time() - start, found
 
 
-def analysed(text: str, chosen: Slice) -> PricedWalk:
+def analyzed(text: str, chosen: Slice) -> PricedWalk:
     """The whole analysis of a text."""
     module = parse_module(text)
     found = priced_walk(analyze_module(module, target="large", mesh=None), module, chosen)
@@ -62,7 +62,7 @@ def recording(priced: PricedWalk, chosen: Slice) -> float:
 def main() -> None:
     """Prints the figures; fails when the bar is missed."""
     text, chosen = read_hlo(Path(sys.argv[1])), parse_slice(sys.argv[2])
-    runs = [timed(lambda: analysed(text, chosen)) for _ in range(RUNS)]
+    runs = [timed(lambda: analyzed(text, chosen)) for _ in range(RUNS)]
     whole_s, priced = min(seconds for seconds, _ in runs), runs[-1][1]
     module = priced.walk.graph.module
     walk, _ = walk_of(priced.analysis, module, chosen, device_ids=None, kernel_costs=None)

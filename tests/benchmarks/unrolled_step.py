@@ -5,7 +5,7 @@
 The step is that of a decoder under FSDP and tensor parallelism: attention and a feed-forward layer, the loss, its
 gradient, and the optimizer with its state, for each of N layers by itself, as a Python loop writes them. Printed are,
 for each N (6, 12 and 47 unless said otherwise: the last has 1,853 collectives), the seconds of a processor that
-explaining takes once the program is compiled and analysed, and the size of the analysis as JSON. The bars: at 47 layers
+explaining takes once the program is compiled and analyzed, and the size of the analysis as JSON. The bars: at 47 layers
 at most 1.5 s and 4 MB, and a layer of 47 takes at most 1.5 times what one of 12 does.
 
 The compile takes minutes; with `--keep` what it yields is kept in a folder, and taken from there the next time.

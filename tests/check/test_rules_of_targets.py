@@ -98,7 +98,7 @@ def test_an_accepted_kind_says_what_to_expect(checked):
     ],
     ids=["allow", "axes", "option", "rule", "empty"],
 )
-def test_mistakes_are_told_before_anything_is_analysed(says, checked, lines, named, where):
+def test_mistakes_are_told_before_anything_is_analyzed(says, checked, lines, named, where):
     with pytest.raises(NotationError) as caught:
         checked(f"fail-on = 'note'\n{lines}")
     assert named in caught.value.what

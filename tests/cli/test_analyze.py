@@ -442,7 +442,7 @@ def test_a_reader_that_goes_away_is_no_error(hlo_file):
 
 
 def test_version_and_help():
-    assert hloscope("--version").stdout == "hloscope 0.1.0\n"
+    assert hloscope("--version").stdout == "hloscope 0.2.0\n"
     assert "package.module:fn" in hloscope("analyze", "--help").stdout
 
 

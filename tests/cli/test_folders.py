@@ -67,7 +67,7 @@ def test_rows_and_what_they_sum_up_to(folder):
     os.remove(folder / "module_0006.jit_empty.cpu_after_optimizations.txt")
     done = hloscope("analyze", folder, "--all", "--jobs", "1")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "2 of 2 modules analysed" in done.stdout
+    assert "2 of 2 modules analyzed" in done.stdout
     rows = {words[0]: words for words in map(str.split, done.stdout.splitlines()) if words}
     assert "v5e:2x4" in rows["jit_mlp"]
     assert "nothing" in rows["jit_small"]
@@ -141,7 +141,7 @@ def test_options_of_folders_beside_something_else(tmp_path):
 
 
 @pytest.mark.long
-def test_what_was_analysed_is_there_after_an_interrupt(tmp_path):
+def test_what_was_analyzed_is_there_after_an_interrupt(tmp_path):
     text = (MLP / f"{STEM}.after_codegen.txt").read_text()
     for number in range(200):
         (tmp_path / f"module_{number:04d}.jit_f.after_codegen.txt").write_text(text)

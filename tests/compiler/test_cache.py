@@ -98,17 +98,17 @@ def without_lines(analysis):
 
 @pytest.mark.tpu_compiler
 def test_a_function_that_moved_is_not_compiled_and_has_its_new_lines(compiled):
-    def analysed(source, **options):
+    def analyzed(source, **options):
         captured, compiles = compiled(source, **options)
         return analysis_of(captured, "step"), compiles
 
-    first, compiles = analysed(SOURCE)
+    first, compiles = analyzed(SOURCE)
     assert compiles == 1
     assert ("model.py", 6) in lines(first)
-    same, compiles = analysed(SOURCE)
+    same, compiles = analyzed(SOURCE)
     assert compiles == 0
     assert same.collectives == first.collectives
-    moved, compiles = analysed("# moved\n" * 10 + SOURCE)
+    moved, compiles = analyzed("# moved\n" * 10 + SOURCE)
     assert compiles == 0
     assert lines(moved) == [(file, line + 10) for file, line in lines(first)]
     assert without_lines(moved) == without_lines(first)
@@ -118,7 +118,7 @@ def test_a_function_that_moved_is_not_compiled_and_has_its_new_lines(compiled):
         first.memory,
         first.totals,
     )
-    renamed, compiles = analysed(SOURCE, name="other.py")
+    renamed, compiles = analyzed(SOURCE, name="other.py")
     assert compiles == 0
     assert {file for file, _ in lines(renamed)} == {"other.py"}
 
@@ -254,13 +254,13 @@ def test_lines_of_a_function_with_arguments_of_its_own_move(tmp_path):
     source = "import jax.numpy as jnp\n\n\ndef step(x, w):\n    return jnp.argmax(x @ w, axis=1)\n"
     facts, store = replace(FACTS, out="P('X')"), Store(tmp_path / "cache")
 
-    def analysed(text):
+    def analyzed(text):
         program = lower(function_in(tmp_path, text, name="module.py"), facts, name="step")
         pending = compiling.start_compile(program, store=store)
         return pending.found is not None, analysis_of(pending.capture(), "step")
 
-    fresh, first = analysed(source)
-    kept, moved = analysed("# moved\n" * 3 + source)
+    fresh, first = analyzed(source)
+    kept, moved = analyzed("# moved\n" * 3 + source)
     assert (fresh, kept) == (False, True)
     assert {line for _, line in lines(first)} == {5}
     assert {line for _, line in lines(moved)} == {8}

@@ -34,7 +34,7 @@ def accepted_program(tmp_path):
         replace(GATHER, source=at(2)),
         replace(REDUCE, source=at(3)),
         memory=memory,
-        versions={"hloscope": "0.1.0", "jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42"},
+        versions={"hloscope": "0.2.0", "jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42"},
     )
     path = tmp_path / "hloscope_baselines" / "block.txt"
     write_baselines(path, [baseline_of(found, root=tmp_path)])

@@ -35,7 +35,7 @@ MEMORY = Memory(
     peak_bytes=1_195_468_000,
     hbm_bytes=16 * 2**30,
 )
-VERSIONS = {"hloscope": "0.1.0", "jax": "0.10.2", "libtpu": "0.0.42.1"}
+VERSIONS = {"hloscope": "0.2.0", "jax": "0.10.2", "libtpu": "0.0.42.1"}
 BOTH = program(REDUCE, GATHER, replace(GATHER, name="all-gather.9"), memory=MEMORY, versions=VERSIONS)
 ROOT = Path("/home/me")
 TEXT = """\
@@ -45,7 +45,7 @@ target: model.py:step
 slice: none
 mesh: X=4,Y=2
 
-versions: hloscope 0.1.0, jax 0.10.2, libtpu 0.0.42.1
+versions: hloscope 0.2.0, jax 0.10.2, libtpu 0.0.42.1
 all-gather@X      bf16      12 times      25,165,824 B payload         18,874,368 B wire  model/moe.py in expert
 all-reduce@Y      bf16 add    1 time  32,768 B payload     32,768 B wire  model/mlp.py in block
 argument  f32[8] P('X') as f32[1]    1 array
@@ -61,7 +61,7 @@ hloscope baseline 1
 target: model.py:step
 slice: none
 mesh: X=4,Y=2
-versions: hloscope 0.1.0, jax 0.10.2, libtpu 0.0.42.1
+versions: hloscope 0.2.0, jax 0.10.2, libtpu 0.0.42.1
 
 all-gather@X  12 times  25,165,824 B payload  18,874,368 B wire  model/moe.py:91 in expert
 all-reduce@Y    1 time      32,768 B payload      32,768 B wire  model/mlp.py:7 in block

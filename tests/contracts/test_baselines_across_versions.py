@@ -17,14 +17,14 @@ PROGRAMS = sorted(path.name.removesuffix(".jax-0.10.hlo") for path in CAPTURED.g
 MESHES = {name: facts["mesh"] for name, facts in json.loads((CAPTURED / "facts.json").read_text()).items()}
 
 
-def analysed(name, version):
+def analyzed(name, version):
     text = (CAPTURED / f"{name}.jax-{version}.hlo").read_text()
     return hloscope.analyze_text(text, name=f"{name}.hlo", mesh=MESHES.get(name))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_upgrade_changes_no_baseline(name):
-    old, new = analysed(name, "0.10"), analysed(name, "0.12")
+    old, new = analyzed(name, "0.10"), analyzed(name, "0.12")
     assert judge(baseline_of(old), new).judged.causes == ()
     assert _rows(old) == _rows(new)
     assert match(old.collectives, new.collectives).changes == ()

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from hloscope.analysis.matmuls import Window, _valid_positions, flops_of
 from hloscope.cost.work import Work, work_by_computation, work_of
-from hloscope.graph import HloGraph
 from hloscope.hlo import parse_module
+from hloscope.hlo.call_graph import HloGraph
 
 NARROW = {"s8": 0.5, "f8e5m2": 0.5}
 

@@ -5,9 +5,9 @@ from cost_examples import BLOCK, READ, cycles, module_text, moved_us
 
 from hloscope.cost.constants import CONSTANTS
 from hloscope.cost.operations import Basis, Operations
-from hloscope.graph import HloGraph
 from hloscope.hardware import chip
 from hloscope.hlo import parse_module
+from hloscope.hlo.call_graph import HloGraph
 
 BLOCK_BYTES = 2**22
 IN_VMEM = "f32[1024,1024]{1,0:T(8,128)S(1)}"

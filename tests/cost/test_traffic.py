@@ -3,8 +3,8 @@
 import pytest
 
 from hloscope.cost.work import Moved, Traffic
-from hloscope.graph import HloGraph
 from hloscope.hlo import parse_module
+from hloscope.hlo.call_graph import HloGraph
 
 KILOBYTE = 1024
 TAKES_A_ROW = """

@@ -227,18 +227,18 @@ def lowered_modules():
     return sum(type(one).__name__ == "JaxIrContext" for one in gc.get_objects())
 
 
-def test_nothing_is_kept_of_a_plain_function_that_was_analysed():
+def test_nothing_is_kept_of_a_plain_function_that_was_analyzed():
     """JAX keeps what it lowered, of a megabyte and more, for as long as the function lives that it was made from."""
 
     def step(x, w, *, scale=2.0):
         return (x @ w).sum() * scale
 
-    def analysed():
+    def analyzed():
         return hloscope.analyze(step, ("f32[64@X,128]", "f32[128,64]"), mesh={"X": 4}, slice="cpu:4")
 
-    found, before = analysed(), lowered_modules()
+    found, before = analyzed(), lowered_modules()
     for _ in range(3):
-        assert analysed() == found
+        assert analyzed() == found
     assert found.target.endswith("step")
     assert found.arguments[0].name == "x"
     assert lowered_modules() <= before

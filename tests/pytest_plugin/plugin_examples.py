@@ -1,4 +1,4 @@
-"""A program as text, which tests of the plugin analyse."""
+"""A program as text, which tests of the plugin analyze."""
 
 HLO = """\
 HloModule m, num_partitions=8

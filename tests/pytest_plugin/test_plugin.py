@@ -461,7 +461,7 @@ class TestIdle:
         report.collectives == []
         report != none()
 
-    def test_nothing_analysed(self, hlo):
+    def test_nothing_analyzed(self, hlo):
         assert True
 
     def test_second_program(self, hlo):

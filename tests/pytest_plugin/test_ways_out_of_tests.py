@@ -32,7 +32,7 @@ pytestmark = pytest.mark.hloscope(mesh={"X": 2, "Y": 4})
 IDLE, WENT_ON = "nothing about .* was asserted", "an expectation failed, but the test went on"
 
 FAILING = {
-    "analyse, and no more": ('hlo.analyze("step.hlo")', IDLE),
+    "analyze, and no more": ('hlo.analyze("step.hlo")', IDLE),
     "ask for the fixture, and no more": ("pass", "requested, but analyzed nothing"),
     "print it": ('print(hlo.analyze("step.hlo"))', IDLE),
     "assert it": ('assert hlo.analyze("step.hlo")', IDLE),

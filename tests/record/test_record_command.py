@@ -207,9 +207,9 @@ def test_a_program_that_is_only_compiled_ahead_of_time_is_there(tmp_path):
     assert program["analysis"]["memory"]["argument_bytes"] > 0
 
 
-def test_a_verdict_over_what_was_not_analysed_is_none(tmp_path):
+def test_a_verdict_over_what_was_not_analyzed_is_none(tmp_path):
     path = script(tmp_path, "step(jnp.ones(8)); step(jnp.ones(16))")
     assert record(path, options=["--fail-on", "note"]).returncode == 0
     done = record(path, options=["--fail-on", "note", "--top", "1"])
     assert done.returncode == 2
-    assert "no verdict: step not analysed" in done.stderr
+    assert "no verdict: step not analyzed" in done.stderr

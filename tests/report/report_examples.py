@@ -41,7 +41,7 @@ NOTHING = Analysis(
     arguments=(),
     outputs=(),
     memory=Memory(),
-    versions={"hloscope": "0.1.0"},
+    versions={"hloscope": "0.2.0"},
 )
 
 GATHER = Collective(

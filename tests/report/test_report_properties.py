@@ -1,4 +1,4 @@
-"""Whatever is analysed, and however wide the terminal: nothing is too wide, nothing that a reader counts is broken."""
+"""Whatever is analyzed, and however wide the terminal: nothing is too wide, nothing that a reader counts is broken."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def shown(found, width=100, colour=False):
 
 def test_nothing_moves_and_all_agree(says):
     text = shown(judged(NOTHING, NOTHING, RAN))
-    assert text.endswith("\n\nhloscope 0.1.0\n")
+    assert text.endswith("\n\nhloscope 0.2.0\n")
     says(text)
     assert text.splitlines()[:3] == ["model.py:step", "compared with model.py:step", "passed"]
     (ran,) = re.findall(".* simulated CPU .*", text)

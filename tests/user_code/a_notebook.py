@@ -71,7 +71,7 @@ def every_use() -> None:
     pictures: list[hloscope.Picture] = [found.mesh_picture(), found.array("W")]
     pictures[0].save(Path("mesh.svg"))
     near: hloscope.ProgramGraph = found.graph(around="all-gather.8", hops=2)
-    hops = [edge.kind for edge in hloscope.program_graph(step, ARGS, computation="main").edges]
+    hops = [edge.kind for edge in hloscope.graph(step, ARGS, computation="main").edges]
     print(near.to_dict()["nodes"][0]["opcode"], near.report("graphml"), pictures[1].svg, hops)
     print([spec.after for spec in specs], ways.to_dict()["front"])
     table: hloscope.ShardingTable = hloscope.shardings(step, ARGS)

@@ -173,14 +173,14 @@ class Recording(Shown):
         return severe((finding for found in analyses for finding in found.findings), fail_on)
 
     @property
-    def not_analysed(self) -> tuple[str, ...]:
+    def not_analyzed(self) -> tuple[str, ...]:
         """Functions whose programs were not analyzed, so that their findings are unknown."""
         return tuple(dict.fromkeys(program.name for program in self.programs if program.analysis is None))
 
     def no_verdict(self) -> HloscopeError:
         """The error that no verdict is possible because not every program was analyzed."""
         fix = f"--top {len(self.programs)} analyses all that can be"
-        return HloscopeError(f"no verdict: {', '.join(self.not_analysed)} not analysed", fix=fix)
+        return HloscopeError(f"no verdict: {', '.join(self.not_analyzed)} not analyzed", fix=fix)
 
     @front_door
     def fails(self, fail_on: str = "warning") -> bool:
@@ -195,7 +195,7 @@ class Recording(Shown):
         """
         if self.broken(fail_on):
             return True
-        if self.not_analysed:
+        if self.not_analyzed:
             raise self.no_verdict()
         return False
 

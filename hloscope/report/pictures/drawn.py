@@ -27,7 +27,7 @@ _NEAR = 3
 
 
 def array_picture(found: Analysis, name: str) -> Picture:
-    """An argument, an output or a large intermediate of an analysed program, cut into its shards.
+    """An argument, an output or a large intermediate of an analyzed program, cut into its shards.
 
     Args:
         found: The analysis.
@@ -47,7 +47,7 @@ def picture_of(shards: Shards) -> Picture:
 
 
 def shards_in(found: Analysis, array: ArrayFact | IntermediateFact) -> Shards:
-    """Who holds what of an array of an analysed program; devices are numbered as JAX does, where that is known."""
+    """Who holds what of an array of an analyzed program; devices are numbered as JAX does, where that is known."""
     evidence = evidence_if_known(found)
     device_ids = None if evidence is None else evidence.program.compiled.device_ids or None
     mesh = _ONE_DEVICE if found.mesh is None and found.num_partitions == 1 else found.mesh
@@ -77,7 +77,7 @@ def named(arrays: Sequence[_Array], name: str, target: str) -> _Array:
 
 
 def mesh_picture(found: Analysis) -> Picture:
-    """The mesh of an analysed program on its slice.
+    """The mesh of an analyzed program on its slice.
 
     Raises:
         HloscopeError: It has no TPU slice.
@@ -88,7 +88,7 @@ def mesh_picture(found: Analysis) -> Picture:
 
 
 def placed_in(found: Analysis, module: HloModule | None = None) -> PlacedMesh:
-    """The mesh of an analysed program on its slice, with what crosses the links where the program is known.
+    """The mesh of an analyzed program on its slice, with what crosses the links where the program is known.
 
     Args:
         found: The analysis.

@@ -9,8 +9,8 @@ import pytest
 
 from hloscope.analysis.defs import producers
 from hloscope.analysis.uses import consumers
-from hloscope.graph import HloGraph
 from hloscope.hlo import parse_module
+from hloscope.hlo.call_graph import HloGraph
 
 TEXT = """HloModule m
 
