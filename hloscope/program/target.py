@@ -75,7 +75,7 @@ class TargetFacts:
         repeats=True,
         read=lambda given: kinds.as_outputs(list(given)),
         fits=kinds.are(kinds.is_text),
-        example='["P(\'data\', None)", "P()"], one for each output array, in pytree-leaf order',
+        example='["P(\'data\', None)", "P()"]  # one for each output array, in pytree-leaf order',
     )
     static: Mapping[str, Any] = option(
         says="Static arguments: Python values passed by keyword that are not traced.",

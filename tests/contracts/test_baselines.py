@@ -146,7 +146,7 @@ def test_another_mesh_slice_or_less_understood(says):
     unread = replace(BOTH, unmodelled=(Unmodelled(what="a", effect="b"),))
     (less,) = changes(BOTH, unread)
     assert [cause.judgement for cause in judged(unread, BOTH).causes] == ["better"]  # as an edited baseline would be
-    assert changes(unread, replace(BOTH, versions={**VERSIONS, "hloscope": "0.2.0"})) == []  # which understands more
+    assert changes(unread, replace(BOTH, versions={**VERSIONS, "hloscope": "0.3.0"})) == []  # which understands more
     assert changes(replace(unread, versions={**VERSIONS, "hloscope": "0.0.9"}), BOTH) != []  # which there never was
     says([other, less])
 
