@@ -38,7 +38,8 @@ def moved_words(
     sent = f"{sent_words(old, new)}{_rewritten_words(old, new)}"
     if lost is not None:
         other = {row.kind for row in new} - {row.kind for row in old}
-        return f"{lost}{f', with {_rows_words(new)} in its place' if other else ''}, {sent}"
+        instead = f"; instead there {_verb(new)} {_rows_words(new)}" if other else ""
+        return f"{lost}{instead}, {sent}"
     if in_pairs or _rows_words(new) == _rows_words(old):
         before, after = (known_sum(row.wire_bytes for row in side) for side in (old, new))
         amount = "another amount" if before is None or after is None else "more" if after >= before else "less"

@@ -279,8 +279,8 @@ class _Judge:
             message += "" if _is_known(alike) else "; some of it is unknown"
             message += "" if place.file else ", source unknown"
             change = self._cause(_selector(largest), judgement, message, old, new)
-            # Why what is left moves does not say why another part is gone.
-            is_less = lost is not None or why is not None
+            # Why what is left of the sums moves does not say why another part is gone.
+            is_less = why is not None if lost is None else all(row.kind in SUMS for row in new)
             yield change._replace(cause=replace(change.cause, why=why, tried=None)) if is_less else change
 
     def _judgement(self, pairs: Sequence[Pair]) -> tuple[Judgement, str | None, str | None]:
