@@ -161,7 +161,8 @@ def effort_of(found: Suggestions) -> Iterator[str]:
     """How it was searched, a line each."""
     failed = f", {found.failed} of which failed" if found.failed else ""
     yield (
-        f"{plural(found.space, 'way')} to shard it, {found.ranked:,} ranked with Shardy, "
+        f"{plural(found.space, 'assignment')} of shardings; of these and of changed constraints and device orders, "
+        f"{found.ranked:,} ranked with Shardy, "
         f"{found.compiled + found.failed} compiled{failed}, in {format_time(1e6 * found.seconds)}"
     )
     if found.stopped is not None:

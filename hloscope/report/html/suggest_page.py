@@ -27,8 +27,8 @@ from hloscope.units import plural
 
 _HEADS = ("sharding", "state", "mesh", ">step", ">of the step", ">HBM", ">sent per step")
 _SEARCHED = (
-    ("ways to shard the program", "space"),
-    ("ranked with Shardy", "ranked"),
+    ("assignments of shardings", "space"),
+    ("ranked with Shardy, changed constraints and device orders included", "ranked"),
     ("compiled", "compiled"),
     ("compiles that failed", "failed"),
     ("left out, because their price is below what the chips can do", "refused"),
@@ -38,13 +38,13 @@ _SEARCHED = (
 def render(found: Suggestions) -> str:
     """The page of a search."""
     page = Page.of(found)
-    page.heading(found.target, f"ways to shard it on {found.slice}")
-    ways = page.section("ways", "Ways", "What nothing beats in both time and memory")
+    page.heading(found.target, f"shardings on {found.slice}")
+    ways = page.section("ways", "Shardings", "Pareto front of time and memory")
     verdict(ways, "info" if in_full(found) is None else "good", headline(found), ".")
-    page.plot(ways, front_plot(_named(page, found)), "Ways to shard the program by time and memory")
+    page.plot(ways, front_plot(_named(page, found)), "Shardings by time and memory")
     numbered: list[tuple[int, Suggestion, Path]] = [(0, found.own, ("own",))]
     numbered += [(number + 1, way, ("front", number)) for number, way in enumerate(found.front)]
-    page.table(ways, "Ways to shard the program", _HEADS, [_row(page, *each) for each in numbered])
+    page.table(ways, "Shardings", _HEADS, [_row(page, *each) for each in numbered])
     _recipes(page, found, numbered)
     _tried(page, found)
     page.notes(found.notes)
@@ -89,7 +89,7 @@ def _mesh(way: Suggestion) -> str:
 
 def _recipes(page: Page, found: Suggestions, numbered: Sequence[tuple[int, Suggestion, Path]]) -> None:
     """Each way with what it changes, the one to take unfolded."""
-    recipes = page.section("recipes", "Changes", "What each way changes, and the code for it")
+    recipes = page.section("recipes", "Changes", "What each sharding changes, and its code")
     shown = in_full(found)
     if len(numbered) == 1:
         note(recipes, "Nothing was found that the program as it is written does not beat.")
@@ -151,9 +151,9 @@ def _spec(page: Page, text: str | None) -> Element:
 
 def _tried(page: Page, found: Suggestions) -> None:
     """How it was searched, what each kind of way takes at best, and what was refused."""
-    tried = page.section("tried", "Tried", "What was tried, and what was refused and why")
+    tried = page.section("tried", "Search", "What was searched")
     rows: list[list[Content]] = [[words, page.figure((field,), "count")] for words, field in _SEARCHED]
-    page.table(tried, "How many ways were searched", ["what became of them", ">ways"], rows, sorts=False)
+    page.table(tried, "How many candidates were searched", ["candidates", ">number"], rows, sorts=False)
     kept = [words for words in effort_of(found) if not words.startswith("recipes: ")]
     of = add(tried, "ul", class_="said")
     for words in kept[1:]:
@@ -166,5 +166,5 @@ def _tried(page: Page, found: Suggestions) -> None:
             [page.name(name), page.figure(path, "time"), page.figure(path, "share", over=own)]
             for name, path in ((name, ("recipes", name)) for name in page.document["recipes"])
         ]
-        add(tried, "h3", "The best way of each kind")
-        page.table(tried, "The best way of each kind", ["kind", ">step", ">of the step"], best)
+        add(tried, "h3", "Best sharding of each kind")
+        page.table(tried, "Best sharding of each kind", ["kind", ">step", ">of the step"], best)

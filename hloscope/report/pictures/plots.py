@@ -82,7 +82,7 @@ def front_plot(found: Suggestions) -> svg.Element:
     ways = [found.own, *found.front]
     drawn = [way for way in ways if way.figures.step_us is not None and way.figures.hbm_bytes is not None]
     rows = len(ways) + 1
-    title = f"{found.target} on {found.slice}: ways to shard it by time and memory"
+    title = f"{found.target} on {found.slice}: shardings by time and memory"
     said = "; ".join(f"{number}: {_way_words(way)}" for number, way in enumerate(ways))
     bottom = _MARGIN + 2 * _LINE_HEIGHT + _PLOT
     root = svg.picture(_WIDTH, bottom + 2.6 * _LINE_HEIGHT + _LINE_HEIGHT * rows + _MARGIN, title, said)

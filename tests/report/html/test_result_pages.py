@@ -236,7 +236,7 @@ def test_it_says_what_it_is_about(pages):
         "check": "Check of 8 targets commit aaaaaaaaaaaa",
         "comparison": "model.py:step ~/logs compared with model.py:step: 8 devices, TPU v5 lite",
         "prices": "model.py:step a step on 6 slices",
-        "suggestions": "~/project/model.py:step ways to shard it on v5e:2x4",
+        "suggestions": "~/project/model.py:step shardings on v5e:2x4",
         "verification": "model.py:step compared with model.py:step on v5e:2x4",
     }
     for subject, head in heads.items():
