@@ -58,14 +58,19 @@ def collective(
     return _just(clause)
 
 
-all_gather = partial(collective, Kind.ALL_GATHER)
-all_reduce = partial(collective, Kind.ALL_REDUCE)
-reduce_scatter = partial(collective, Kind.REDUCE_SCATTER)
-all_to_all = partial(collective, Kind.ALL_TO_ALL)
-ragged_all_to_all = partial(collective, Kind.RAGGED_ALL_TO_ALL)
-collective_permute = partial(collective, Kind.COLLECTIVE_PERMUTE)
-collective_broadcast = partial(collective, Kind.COLLECTIVE_BROADCAST)
-"""Each expects a collective of one kind, and takes what `collective` takes after it."""
+def _of(kind: Kind) -> partial[Contract]:
+    made = partial(collective, kind)
+    made.__doc__ = f"An expected {kind}; the arguments are those of `collective` after `kind`."
+    return made
+
+
+all_gather = _of(Kind.ALL_GATHER)
+all_reduce = _of(Kind.ALL_REDUCE)
+reduce_scatter = _of(Kind.REDUCE_SCATTER)
+all_to_all = _of(Kind.ALL_TO_ALL)
+ragged_all_to_all = _of(Kind.RAGGED_ALL_TO_ALL)
+collective_permute = _of(Kind.COLLECTIVE_PERMUTE)
+collective_broadcast = _of(Kind.COLLECTIVE_BROADCAST)
 
 
 def only(*contracts: Contract, equivalent: bool = False, at_least_ok: bool = False) -> Contract:
