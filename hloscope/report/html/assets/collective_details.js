@@ -147,7 +147,7 @@ function factsPart(row) {
     ["times per step", figure(side, `${path}.executions`, "count", { bound: of.executions_bound })],
     ...time,
     ["devices in a group", figure(side, `${path}.group_size`, "count", { unknown: "pairs" })],
-    ["put there", of.origin],
+    ["origin", of.origin],
     ["loops around it", of.loops.length ? nameOf(of.loops.join(" › ")) : "none"],
     [
       "groups",

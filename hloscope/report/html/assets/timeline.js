@@ -327,9 +327,9 @@ const TIMELINE_LEGEND = [
   ["loop", "a loop, folded"],
   ["exposed", "waits for a collective (hatched)"],
   ["copies", "waits for a copy (hatched)"],
-  ["hidden", "a collective on its way, hidden"],
-  ["moving", "other data on their way"],
-  ["level", "HBM in use, full height at its most"],
+  ["hidden", "a hidden collective"],
+  ["moving", "other transfers"],
+  ["level", "HBM in use (full height: the maximum)"],
 ];
 
 function timelineSection(sides) {
