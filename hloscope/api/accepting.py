@@ -225,7 +225,7 @@ def _written(proposed: Proposed, keys: Collection[str] | None, *, beside: bool) 
     compared = proposed.compared
     if compared is not None and compared.changes and keys is not None and not keys:
         return Accepted(name=proposed.name, path=proposed.path, state="rejected")
-    whole = compared is None or keys is None or {change.cause.key for change in compared.changes} <= set(keys)
+    whole = compared is None or keys is None or compared.is_all(keys)
     accepted = proposed.now if compared is None else compared.accepting(None if whole else keys)
     sections = with_section(proposed.kept, accepted, beside=beside)
     before = proposed.path.read_bytes() if proposed.path.is_file() else None
@@ -239,7 +239,7 @@ def _written(proposed: Proposed, keys: Collection[str] | None, *, beside: bool) 
 
 def _in_part(compared: Compared, keys: Collection[str], accepted: Baseline) -> str:
     """How many changes of a program are accepted, and that the predicted step is not, which comes of all of them."""
-    known = [change.cause.key in keys for change in compared.changes]
+    known = [change.cause.key in keys for change in compared.changes if change.cause.key != "step"]
     said = f"{sum(known)} of {plural(len(known), 'change')} accepted"
     if accepted.step in (None, compared.after.step):
         return said

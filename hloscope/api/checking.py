@@ -14,7 +14,7 @@ from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
 from hloscope.api.git import commit_of
 from hloscope.api.job_processes import HowToRun, run_jobs
-from hloscope.api.jobs import Job, Outcome, Shard, jobs_of, jobs_of_part
+from hloscope.api.jobs import Job, Outcome, Shard, baseline_file, jobs_of, jobs_of_part
 from hloscope.api.texts import meant, read_report, refuse_beside_analysis
 from hloscope.ci import is_strict
 from hloscope.compiler.elsewhere import compiling_on
@@ -244,7 +244,10 @@ def report_of_project(
         strict: Whether anything that weakens the check fails it; None to decide by whether `CI` is set.
     """
     whole = not names and shard is None
-    unused = unused_baselines(project) if whole else ()
+    unused = unused_baselines(project)
+    if not whole:  # those of targets that want none: others may belong to targets that were not checked
+        own = {baseline_file(project, check.name) for check in checks}
+        unused = tuple(path for path in unused if path in own)
     orphans = [Path(os.path.relpath(path, project.root)).as_posix() for path in unused]
     judged = judged_strictly(checks, strict=is_strict(strict), whole=whole, orphans=orphans)
     return CheckReport(

@@ -101,8 +101,7 @@ def jobs_of(project: ProjectConfig, names: Sequence[str]) -> tuple[Job, ...]:
     for target in project.named(tuple(name if name in known else name.partition("@")[0] for name in names)):
         for chosen in target.slices:
             name = target.name if len(target.slices) == 1 else f"{target.name}@{chosen}"
-            file = re.sub(r"[^\w.@-]", "-", name.replace("*", "x"))
-            path = project.baselines / f"{file}.txt" if target.baseline else None
+            path = baseline_file(project, name) if target.baseline else None
             jobs.append(
                 Job(name=name, target=target, slice=chosen, root=project.root, baseline=path, config=project.path)
             )
@@ -112,6 +111,12 @@ def jobs_of(project: ProjectConfig, names: Sequence[str]) -> tuple[Job, ...]:
             fix = f"use one of {', '.join(job.name for job in jobs)}"
             raise ConfigError(f"there is no target {name!r}", where=str(project.path), fix=fix)
     return tuple(job for job in jobs if not names or job.name in names or job.target.name in names)
+
+
+def baseline_file(project: ProjectConfig, name: str) -> Path:
+    """The baseline file of a target, which need not exist."""
+    file = re.sub(r"[^\w.@-]", "-", name.replace("*", "x"))
+    return project.baselines / f"{file}.txt"
 
 
 def _refuse_twins(jobs: Sequence[Job]) -> None:

@@ -49,6 +49,11 @@ class Compared(NamedTuple):
     before: Baseline
     after: Baseline
 
+    def is_all(self, keys: Collection[str]) -> bool:
+        """Whether changes of these keys are all changes; a step that nothing else explains comes with the others."""
+        left = {change.cause.key for change in self.changes} - {*keys}
+        return not left or (left == {"step"} and any(change.cause.key in keys for change in self.changes))
+
     def accepting(self, keys: Collection[str] | None = None) -> Baseline:
         """The baseline with the changes of some keys, or with all of them where none are given.
 
@@ -58,7 +63,7 @@ class Compared(NamedTuple):
         accepted = [change for change in self.changes if keys is None or change.cause.key in keys]
         before, after = self.before, self.after
         is_new = before.compiler != after.compiler or is_first_version(before)
-        if len(accepted) == len(self.changes):
+        if keys is None or self.is_all(keys):
             return after if is_new or accepted else replace(after, memory=before.memory, step=before.step)
         if is_first_version(before):  # whose rows say too little to be kept
             refused = [change for change in self.changes if change not in accepted]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hloscope.analysis.vocabulary import Kind
+from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.contracts.baselines import BaselineRow, Place
 from hloscope.contracts.judged import Figure
 from hloscope.contracts.losing import axes_words
@@ -18,7 +18,7 @@ def moved_words(
     *,
     in_pairs: bool,
     lost: str | None = None,
-    joined: bool = False,
+    as_many: bool = False,
 ) -> str:
     """`an all-gather over fsdp is new, 12.6 MB sent per step`.
 
@@ -27,25 +27,41 @@ def moved_words(
         new: What the program has in their place.
         in_pairs: Whether each of them is one that the program had before, at another size.
         lost: What nothing does any more.
-        joined: Whether what is gone moves together with others now.
+        as_many: Whether as many arrays are summed over these axes as before.
     """
     was, now = (format_bytes(known_sum(row.wire_bytes for row in side)) for side in (old, new))
+    though = "; as many arrays as before are summed there" if as_many else ""
     if not old:
-        return f"{_rows_words(new)} {_verb(new)} new, {now} sent per step"
+        return f"{_rows_words(new)} {_verb(new)} new, {now} sent per step{though}"
     if not new:
-        gone = f"{_rows_words(old)} {_verb(old)} {'now combined with others' if joined else 'gone'}"
-        return f"{lost or gone}{_was_words(old)}, {was} sent per step before"
-    sent = f"{sent_words(old, new)}{_rewritten_words(old, new)}"
+        gone = f"{_rows_words(old)} {_verb(old)} gone"
+        return f"{lost or gone}{_was_words(old)}, {was} sent per step before{though}"
+    sent = f"{sent_words(old, new)}{_types_words(old, new)}{_rewritten_words(old, new)}"
     if lost is not None:
         other = {row.kind for row in new} - {row.kind for row in old}
         instead = f"; instead there {_verb(new)} {_rows_words(new)}" if other else ""
-        return f"{lost}{instead}, {sent}"
+        places = [{row.place for row in side} for side in (old, new)]
+        is_told = places[0] & places[1] or _rewritten_words(old, new)
+        return f"{lost}{instead}{'' if is_told else _was_words(old)}, {sent}"
     if in_pairs or _rows_words(new) == _rows_words(old):
         before, after = (known_sum(row.wire_bytes for row in side) for side in (old, new))
         amount = "another amount" if before is None or after is None else "more" if after >= before else "less"
         verb = "moves" if _is_one(new) else "move"
         return f"{_rows_words(new)} {verb} {amount} than before, {sent}{_combined_words(old, new)}"
     return f"{_rows_words(new)} where {_rows_words(old)} {'was' if _is_one(old) else 'were'}, {sent}"
+
+
+def unknown_words(new: Sequence[BaselineRow]) -> str:
+    """`; some of it may not run, as in a branch`: why bytes are no exact figures."""
+    if any(row.bound is Bound.AT_MOST for row in new):
+        return "; some of it may not run, as in a branch"
+    return "; some of it is unknown"
+
+
+def _types_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> str:
+    """`, bf16+f32 where f32 was`."""
+    before, after = ("+".join(sorted({row.dtype or "unknown" for row in side})) for side in (old, new))
+    return "" if before == after else f", {after} where {before} was"
 
 
 def _was_words(gone: Sequence[BaselineRow]) -> str:
@@ -69,7 +85,7 @@ def _combined_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> s
 
 def _rewritten_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> str:
     """`: `out = psum(h)` where `out = psum(y)` was`, of one call in the code that is another one now."""
-    if not (len(old) == len(new) == 1 and old[0].written and new[0].written):
+    if not (len(old) == len(new) == 1 and old[0].written and new[0].written and old[0].arrays == new[0].arrays):
         return ""
     was, now = old[0].place.text, new[0].place.text
     return "" if None in (was, now) or was == now else f": `{now}` where `{was}` was"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hloscope.analysis.model import Analysis, ArrayFact, Collective, Matmuls, SourceFrame
 from hloscope.analysis.places import users_line
 from hloscope.analysis.totals import grouped
-from hloscope.analysis.vocabulary import SUMS, Bound
+from hloscope.analysis.vocabulary import SUMS
 from hloscope.contracts.accepting import Change, Compared, Rows, joined_by_line
 from hloscope.contracts.array_rows import ARGUMENT, KEYS, OUTPUT, ArrayRow, changed_arrays
 from hloscope.contracts.baselines import (
@@ -30,6 +30,7 @@ from hloscope.contracts.change_words import (
     multiplied_words,
     respelled_words,
     sent_words,
+    unknown_words,
 )
 from hloscope.contracts.figures import (
     MEMORY,
@@ -42,19 +43,21 @@ from hloscope.contracts.figures import (
 )
 from hloscope.contracts.judged import REDUCTION, UNKNOWN, USUAL, Cause, Figure, Judged, Judgement, Tolerance
 from hloscope.contracts.left_open import caveats, is_first_version, is_older, left_open, memory_words
-from hloscope.contracts.losing import are_joined, axes_words, lost_words, why_computed, why_lost
+from hloscope.contracts.losing import Lost, as_many_are_summed, axes_words, lost_of, why_computed
 from hloscope.contracts.pairing import (
     Multiplied,
     Pair,
-    bits_of,
+    is_known,
+    is_only_of,
     is_retyped,
     new_rows,
     of_one_change,
     of_other_types,
     old_rows,
     retyped,
+    selector_of,
 )
-from hloscope.contracts.verdicts_of_causes import verdict, weight
+from hloscope.contracts.verdicts_of_causes import judgement_of_types, verdict, weight
 from hloscope.matching import Change as MatchedChange
 from hloscope.matching import ChangeKind, match
 from hloscope.units import format_bytes, format_share, format_time, known_sum, plural
@@ -173,7 +176,7 @@ class _Judge:
         reduced = [self._pair(change) for change in matched if change.kind is ChangeKind.REDUCTION]
         pairs = list(self._changed(matched))
         figures = tuple(figures_of(self._before, self._after, self._times.get))
-        moved = [*self._other_reductions(reduced), *self._other_types(pairs), *self._moved(pairs)]
+        moved = [*self._other_reductions(reduced), *self._other_types(pairs), *self._moved(pairs, reduced)]
         changes = [*joined_by_line(moved, self._multiplied(figures)), *self._others()]
         changes += self._larger(figures)
         changes += self._slower(figures, [change.cause for change in changes])
@@ -232,7 +235,7 @@ class _Judge:
             name = name or (new[0].place.text if len(new) == 1 else None)
             where = f": `{name}`" if name else ""
             before, after = (_TYPES.get(each, each) for each in types)
-            judgement = _of_types(types, old)
+            judgement = judgement_of_types(types, old)
             rounded = f"; a sum in {after} is less precise" if judgement is Judgement.DIFFERENT else ""
             yield self._cause(
                 "types",
@@ -265,36 +268,54 @@ class _Judge:
         before, after = (grouped(lambda row: row.place, side.matmuls or ()) for side in (self._before, self._after))
         return before, after
 
-    def _moved(self, pairs: Sequence[Pair]) -> Iterator[Change]:
+    def _moved(self, pairs: Sequence[Pair], reduced: Sequence[Pair]) -> Iterator[Change]:
         """What moves otherwise than before, the changes of one line of source as one."""
-        for alike in of_one_change(pairs):
+        otherwise = {row for pair in reduced for row in pair.new}
+        for alike in self._with_instead(of_one_change(pairs), otherwise):
             place = alike[0].place
-            old = tuple(row for pair in alike for row in pair.old)
-            new = tuple(row for pair in alike for row in pair.new)
-            judgement, lost, why = self._judgement(alike)
+            old, new = (tuple(row for pair in alike for row in side(pair)) for side in (old_rows, new_rows))
+            judgement, lost, why = self._judgement(alike, otherwise)
             largest = max((*new, *old), key=lambda row: row.wire_bytes or 0)
             in_pairs = all(pair.old and pair.new for pair in alike)
-            joined = are_joined(old, self._before, self._after)
-            message = moved_words(old, new, in_pairs=in_pairs, lost=lost, joined=joined)
-            message += "" if _is_known(alike) else "; some of it is unknown"
+            as_many = as_many_are_summed((*old, *new), self._before, self._after)
+            message = moved_words(old, new, in_pairs=in_pairs, lost=lost and lost.words, as_many=as_many)
+            message += "" if is_known(alike) else unknown_words(new)
             message += "" if place.file else ", source unknown"
-            change = self._cause(_selector(largest), judgement, message, old, new)
+            key = selector_of(largest) if lost is None or lost.key is None else lost.key
+            change = self._cause(key, judgement, message, old, new)
+            line = None if lost is None or not lost.instead else self._now.line(lost.instead)
+            change = change if line is None else change._replace(cause=replace(change.cause, source=line))
             # Why what is left of the sums moves does not say why another part is gone.
             is_less = why is not None if lost is None else all(row.kind in SUMS for row in new)
+            is_less |= not is_known(alike)
             yield change._replace(cause=replace(change.cause, why=why, tried=None)) if is_less else change
 
-    def _judgement(self, pairs: Sequence[Pair]) -> tuple[Judgement, str | None, str | None]:
+    def _with_instead(self, found: Iterable[Sequence[Pair]], otherwise: Collection[BaselineRow]) -> list[list[Pair]]:
+        """The changes, in which what reduces arrays that another change has lost is a part of that."""
+        changes = [list(each) for each in found]
+        for alike in changes:
+            lost = self._judgement(alike, otherwise)[1]
+            instead = () if lost is None else lost.instead
+            for other in changes if instead else ():
+                if other is not alike and is_only_of(other, instead):
+                    alike.extend(other)
+                    other.clear()
+        return [each for each in changes if each]
+
+    def _judgement(
+        self, pairs: Sequence[Pair], reduced: Collection[BaselineRow]
+    ) -> tuple[Judgement, Lost | None, str | None]:
         """What changes of one line are together; what is lost where that is more than bytes, and why."""
         was, now = (sum(row.wire_bytes or 0 for pair in pairs for row in side(pair)) for side in (old_rows, new_rows))
         sides = self._before, self._after
-        lost = next(filter(None, (lost_words(row, pair.new, *sides) for pair in pairs for row in pair.old)), None)
-        if lost is not None:
+        lost = next(filter(None, (lost_of(row, pair.new, *sides) for pair in pairs for row in pair.old)), None)
+        if lost is not None and not (lost.instead and set(lost.instead) <= set(reduced)):
             self._loses = True
-            old = tuple(row for pair in pairs for row in pair.old)
             if self._sums_less:
-                return Judgement.DIFFERENT, lost, why_lost(old)
+                return Judgement.DIFFERENT, lost, lost.why
+            old = tuple(row for pair in pairs for row in pair.old)
             return Judgement.WORSE, None, why_computed(old) if now < was else None
-        if not _is_known(pairs):
+        if not is_known(pairs):
             return Judgement.DIFFERENT, None, None
         return Judgement.WORSE if now > was else Judgement.BETTER if now < was else Judgement.DIFFERENT, None, None
 
@@ -459,10 +480,6 @@ class _Judge:
         return next((place.file for place in places if place.file), None)
 
 
-def _selector(row: BaselineRow) -> str:
-    return f"{row.kind}@{'?' if row.axes is None else ','.join(row.axes)}"
-
-
 def _value_name(moved: Collective | None) -> str | None:
     """`params['w']`: what moves, as the user's code calls it."""
     if moved is None or moved.reason is None or moved.reason.moved is None or not moved.reason.moved.named:
@@ -481,15 +498,3 @@ def _versions(before: Baseline, after: Baseline) -> str | None:
         return None
     old, new = (", ".join(f"{name} {version}" for name, version in side.compiler) or "none" for side in (before, after))
     return f"{old} in the baseline, {new} here"
-
-
-def _is_known(pairs: Iterable[Pair]) -> bool:
-    rows = [row for pair in pairs for row in (*pair.old, *pair.new)]
-    return all(row.bound is Bound.EXACT and row.wire_bytes is not None for row in rows)
-
-
-def _of_types(types: tuple[str, str], old: Sequence[BaselineRow]) -> Judgement:
-    """What it is that arrays are in another type: a sum of a narrower one, or of another kind, has another result."""
-    if bits_of(types[1]) > bits_of(types[0]):
-        return Judgement.WORSE
-    return Judgement.DIFFERENT if any(row.kind in SUMS for row in old) else Judgement.BETTER

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hloscope.analysis.totals import grouped
-from hloscope.analysis.vocabulary import SUMS
+from hloscope.analysis.vocabulary import SUMS, Bound
 from hloscope.contracts.baselines import BaselineRow, MatmulRow, Place
 from hloscope.units import element_bits, known_sum
 
@@ -193,3 +193,19 @@ def of_one_change(pairs: Sequence[Pair]) -> list[list[Pair]]:
 def _what_moved(alike: Sequence[Pair]) -> Hashable:
     rows = [row for pair in alike for row in (*pair.old, *pair.new)]
     return frozenset((row.kind in SUMS or row.kind, row.axes, row.link) for row in rows)
+
+
+def is_known(pairs: Iterable[Pair]) -> bool:
+    """Whether the bytes and counts of all rows are known exactly."""
+    rows = [row for pair in pairs for row in (*pair.old, *pair.new)]
+    return all(row.bound is Bound.EXACT and row.wire_bytes is not None for row in rows)
+
+
+def is_only_of(pairs: Iterable[Pair], rows: Collection[BaselineRow]) -> bool:
+    """Whether pairs are of such rows that are new, and of nothing else."""
+    return all(not pair.old and {*pair.new} <= {*rows} for pair in pairs)
+
+
+def selector_of(row: BaselineRow) -> str:
+    """`all-gather@fsdp`: what a row moves, as contracts write it."""
+    return f"{row.kind}@{'?' if row.axes is None else ','.join(row.axes)}"

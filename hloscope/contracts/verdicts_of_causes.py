@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from hloscope.analysis.vocabulary import SUMS
 from hloscope.contracts.array_rows import KEYS
+from hloscope.contracts.baselines import BaselineRow
 from hloscope.contracts.figures import BETWEEN_SLICES, SENT, STEP, TRANSFERS, named
 from hloscope.contracts.judged import Cause, Figure, Judgement
+from hloscope.contracts.pairing import bits_of
 
 _SAME_TIME = 0.005
 """Of a step, or of what transfers take: less is no difference."""
@@ -60,3 +63,10 @@ def weight(cause: Cause) -> tuple[object, ...]:
     late = cause.key in ("memory", "step", *KEYS.values())
     rank = _RANKS[Judgement.WORSE if _is_of_arrays(cause) else cause.judgement]
     return rank, late, -abs(cause.time_us or 0), -abs(cause.wire_bytes or 0), cause.message
+
+
+def judgement_of_types(types: tuple[str, str], old: Sequence[BaselineRow]) -> Judgement:
+    """What it is that arrays are in another type: a sum of a narrower one, or of another kind, has another result."""
+    if bits_of(types[1]) > bits_of(types[0]):
+        return Judgement.WORSE
+    return Judgement.DIFFERENT if any(row.kind in SUMS for row in old) else Judgement.BETTER
