@@ -61,7 +61,7 @@ class Guide:
         elif self.folder != ROOT and (named := FILE.match(body)):
             path = self.folder / named["name"]
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(body[named.end() :].lstrip("\n"), encoding="utf-8")
+            path.write_text(body, encoding="utf-8")  # with that comment, as a reader pastes it
         return match[0]
 
     def _printed_by(self, command: str) -> str:

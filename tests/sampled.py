@@ -14,7 +14,7 @@ def first(count: int, cases: Iterable[Any]) -> list[Any]:
 
 
 def every_other(cases: Iterable[Any]) -> list[Any]:
-    """Every second of them in every run, so that neighbours, which are alike, take turns."""
+    """Every second of them in every run, so that neighbors, which are alike, take turns."""
     return [_case(case, now=at % 2 == 0) for at, case in enumerate(cases)]
 
 

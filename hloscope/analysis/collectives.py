@@ -168,10 +168,10 @@ def _join_across_slices(recorder: Recorder, moves: Sequence[Move]) -> Iterator[M
     second half behind it. Those in the loop are one all-reduce of every iteration, those around it one more.
     """
     chains: list[_Chain] = []
-    for neighbours in grouped(_surroundings, moves).values():
-        if any(_is_between_slices(move) for move in neighbours):
-            search = _Search(recorder, neighbours)
-            chains.extend(chain for first in neighbours if (chain := search.chain(first)) is not None)
+    for neighbors in grouped(_surroundings, moves).values():
+        if any(_is_between_slices(move) for move in neighbors):
+            search = _Search(recorder, neighbors)
+            chains.extend(chain for first in neighbors if (chain := search.chain(first)) is not None)
     joined = {id(chain.parts[0]): _joined(recorder, chain.parts) for chain in _complete(chains)}
     whole = {first: move for first, move in joined.items() if move is not None}
     taken = {id(part) for chain in chains if id(chain.parts[0]) in whole for part in chain.parts}
@@ -336,7 +336,7 @@ def _joined(recorder: Recorder, parts: Sequence[Move]) -> Move | None:
 
 
 def _best_placed(parts: Sequence[Move]) -> Collective:
-    """The part that says best where it was written: itself, else by its neighbours."""
+    """The part that says best where it was written: itself, else by its neighbors."""
     records = [part.collective for part in parts]
     own = (record for record in records if record.source and record.source_of is None)
     return next(own, next((record for record in records if record.source), records[0]))

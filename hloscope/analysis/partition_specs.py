@@ -111,7 +111,7 @@ def _spelled(dimensions: list[list[SubAxis]], mesh: Mesh) -> str:
 
 
 def _merged(digits: list[SubAxis]) -> list[SubAxis]:
-    """Joins neighbouring digits of one axis, such as both halves of an axis of 4."""
+    """Joins neighboring digits of one axis, such as both halves of an axis of 4."""
     merged: list[SubAxis] = []
     for digit in digits:
         last = merged[-1] if merged else None

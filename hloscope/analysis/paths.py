@@ -193,7 +193,7 @@ def with_layers(module: str, layers: Sequence[int]) -> str:
 
 
 def number_ranges(numbers: Iterable[int]) -> str:
-    """`0-2, 4`: numbers in ascending order, neighbours joined."""
+    """`0-2, 4`: numbers in ascending order, neighbors joined."""
     ranges: list[list[int]] = []
     for number in sorted(set(numbers)):
         if ranges and ranges[-1][1] == number - 1:

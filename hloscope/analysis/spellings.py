@@ -278,7 +278,7 @@ _FAMILIES = re.compile(
 )
 """Libraries that know one device, and callbacks into Python on the host.
 
-Source: `kGemmCallTarget`, `kCudnnConvForwardCallTarget` and their neighbours in xla/service/gpu; JAX's
+Source: `kGemmCallTarget`, `kCudnnConvForwardCallTarget` and their neighbors in xla/service/gpu; JAX's
 `jax/_src/callback.py`, `jax/_src/lax/linalg.py` and `jaxlib/*_kernels`.
 """
 

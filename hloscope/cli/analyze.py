@@ -88,7 +88,7 @@ _folder_options = together(
 @running.reports("analysis", _exit_code)
 def command(target: str, **options: Any) -> Analysis:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""
-    if folders.is_named(target, options):
+    if folders.is_named(target, options) and not targets.is_named(target):
         return folders.analysis_of_folder(target, options)
     target = targets.begun(target, options)
     return targets.analysis_of_target(target, options, targets.judging_of(options))

@@ -45,14 +45,14 @@ def _exit_code(priced: Priced, _options: object) -> int:
 @running.reports("prices", _exit_code)
 def command(target: str, slices: tuple[str, ...], executor: str | None, **options: Any) -> Priced:
     """Predict how long one step of TARGET takes on each slice: compute, and exposed communication."""
-    targets.start_compiler(target, slices[0])
+    target = targets.begun(target, options := {**options, "slice": slices[0]})
     from hloscope.api.pricing import largest_slice, price_function, price_text
     from hloscope.compiler.elsewhere import compiling_on
 
     largest = largest_slice(slices)
     if targets.is_text(target):
         name, text = targets.read_text(target, options)
-        return price_text(text, slices, name=name, **targets.text_facts(options))
+        return price_text(text, slices, name=name, **targets.text_facts({**options, "slice": None}))
     facts = targets.prepared_facts({**options, "slice": largest})
     with running.stdout_kept_for_the_report(), compiling_on(executor), progress() as stage:
         return price_function(target, facts, slices, stage=stage)

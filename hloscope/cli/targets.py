@@ -41,10 +41,23 @@ def begun(target: str, options: Options) -> str:
     Raises:
         HloscopeError: The targets file is written wrongly.
     """
-    if not is_text(target) and ":" not in target.partition("@")[0] and not Path(target).exists():
-        target = _of_project(target, options)
+    target = named(target, options)
     start_compiler(target, options["slice"])
     return target
+
+
+def named(target: str, options: Options) -> str:
+    """The function or file of a name in the targets file, whose options are added; any other target as it is.
+
+    A name goes before a folder or a file that happens to have it.
+    """
+    is_path = ":" in target.partition("@")[0] or Path(target).suffix or os.sep in target
+    return target if target == "-" or is_path else _of_project(target, options)
+
+
+def is_named(target: str) -> bool:
+    """Whether it is a name in the targets file."""
+    return named(target, {"slice": None}) != target
 
 
 _CONFIGURED = "of the targets file"

@@ -83,7 +83,7 @@ def _exit_code(found: Verification, options: dict[str, Any]) -> int:
 @running.reports("verification", _exit_code)
 def command(target: str, reference: str, **options: Any) -> Verification:
     """Check TARGET against REF: numbers on random inputs, structure of the outputs, and communication."""
-    targets.start_compiler(target, options["slice"])
+    target, reference = targets.begun(target, options), targets.named(reference, {"slice": None})
     from hloscope.api.verifying import verify_functions
 
     for role, name in (("the target", target), ("the reference", reference)):

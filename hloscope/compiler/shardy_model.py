@@ -42,7 +42,7 @@ class ShardingRule:
         sizes: Size of each factor.
         reduction: Factors that the operation sums over.
         need_replication: Factors that must not be sharded.
-        permutation: Factors along which neighbours are needed when they are sharded.
+        permutation: Factors along which neighbors are needed when they are sharded.
     """
 
     operands: tuple[tuple[tuple[int, ...], ...], ...]

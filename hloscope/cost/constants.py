@@ -24,7 +24,7 @@ class Constants:
     """What was measured; the values are fitted to all rows and rounded to three digits.
 
     Attributes:
-        link_share: Of a link's usable bandwidth, what transfers between neighbours, rings in both directions, permutes
+        link_share: Of a link's usable bandwidth, what transfers between neighbors, rings in both directions, permutes
             and all-to-alls reach.
         one_way_ring_share: The same for a ring of three devices or more that runs in one direction only.
         grid_share: The same for what runs over several axes of the torus at once.

@@ -148,7 +148,7 @@ class Network:
 
     def _ring_pairs(self, groups: Groups, two_way: bool) -> Iterator[tuple[int, int]]:
         for group in groups:
-            yield from _neighbours(ring_order(self.torus, group), both_ways=two_way)
+            yield from _neighbors(ring_order(self.torus, group), both_ways=two_way)
 
     def _grid(self, transfer: Transfer, size: int) -> NetworkTime:
         """Every axis carries a share of the data at once, in rings of both directions.
@@ -245,7 +245,7 @@ class Network:
                 place = self.torus.coordinates(device)
                 lines.setdefault((*place[:axis], *place[axis + 1 :]), {}).setdefault(place[axis], device)
             for line in lines.values():
-                yield from _neighbours([line[position] for position in sorted(line)])
+                yield from _neighbors([line[position] for position in sorted(line)])
 
     def _steps(self, groups: Groups) -> list[int]:
         """Steps along each axis from the first to the last member of a group, or half way round where it is closed."""
@@ -338,7 +338,7 @@ def _ring_rule(size: int, two_way: bool, doubled: bool) -> str:
     return "ring round a closed axis" if doubled else f"ring in {'both directions' if two_way else 'one direction'}"
 
 
-def _neighbours(order: Sequence[int], *, both_ways: bool = True) -> Iterator[tuple[int, int]]:
+def _neighbors(order: Sequence[int], *, both_ways: bool = True) -> Iterator[tuple[int, int]]:
     """Each member of a ring with the next one, and back."""
     for source, target in zip(order, (*order[1:], order[0]), strict=True):
         if source != target:

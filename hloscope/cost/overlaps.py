@@ -19,7 +19,7 @@ SHARE_OF_STEP = 0.05
 _RUNS_ITS_OWN_SCHEDULE = frozenset({"while", "conditional", "call"})
 _ASYNCHRONOUS = ("-start", "-update", "-done")
 
-_Neighbours = Callable[[HloInstruction], Sequence[HloInstruction]]
+_Neighbors = Callable[[HloInstruction], Sequence[HloInstruction]]
 
 
 def with_overlaps(
@@ -74,12 +74,12 @@ def _scheduled(instruction: HloInstruction, graph: HloGraph) -> HloInstruction:
     return instruction
 
 
-def _nearest(start: HloInstruction, neighbours: _Neighbours, operations: Operations) -> list[HloInstruction]:
+def _nearest(start: HloInstruction, neighbors: _Neighbors, operations: Operations) -> list[HloInstruction]:
     """The first matrix multiplications on each way from an instruction."""
     found: list[HloInstruction] = []
     seen, pending = {start.name}, [start]
     while pending:
-        for other in neighbours(pending.pop()):
+        for other in neighbors(pending.pop()):
             if other.name in seen:
                 continue
             seen.add(other.name)

@@ -180,7 +180,7 @@ class Traffic:
         return sum(self._size(value.operands[1]) for value in values if _writes_single_rows(value))
 
     def turns(self, instruction: HloInstruction) -> bool:
-        """Whether a fusion changes the dimension along which neighbours lie of an array that it reads or writes."""
+        """Whether a fusion changes the dimension along which neighbors lie of an array that it reads or writes."""
         if instruction.opcode != "fusion":
             return False
         inside = self._graph.module.computation(instruction.called[0][1]).instructions
@@ -291,7 +291,7 @@ def _writes_single_rows(value: HloInstruction) -> bool:
 
 
 def _turns(inner: HloInstruction) -> bool:
-    """Whether neighbours of a copy's or transpose's result were none in its operand."""
+    """Whether neighbors of a copy's or transpose's result were none in its operand."""
     before, after = inner.operands[0].shape.layout, inner.shape.layout
     if before is None or after is None or not before.minor_to_major or not after.minor_to_major:
         return False

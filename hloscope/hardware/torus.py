@@ -16,7 +16,7 @@ Coordinates = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Torus:
-    """One slice as a grid of chips with a link in each direction between neighbours.
+    """One slice as a grid of chips with a link in each direction between neighbors.
 
     Devices are numbered as libtpu numbers them: the cores of a chip first, then along the first axis.
 
@@ -128,7 +128,7 @@ def _add_steps(
 
 
 def ring_order(torus: Torus, group: Sequence[int]) -> tuple[int, ...]:
-    """The devices of a group in an order in which neighbours, the last and the first too, are as near as can be.
+    """The devices of a group in an order in which neighbors, the last and the first too, are as near as can be.
 
     A block with an even edge has a closed path of single hops: out through all columns but the first, back through
     the first one. A line is walked from end to end. Devices of one chip follow each other.
@@ -189,7 +189,7 @@ class AxisLinks:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the last device of each ring is as near to the first as neighbours are."""
+        """Whether the last device of each ring is as near to the first as neighbors are."""
         return max(map(len, self.rings), default=0) > 2 and self.back_hops <= max(self.hops, 1)
 
 

@@ -166,7 +166,7 @@ def _matmuls(
 ) -> Iterator[tuple[list[Collective], list[Collective]]]:
     """The permutes of each collective matmul, as its all-gather and as its reduce-scatter.
 
-    Over n devices it sends n - 1 chunks or more; what sends fewer, such as one shift to a neighbour, is none.
+    Over n devices it sends n - 1 chunks or more; what sends fewer, such as one shift to a neighbor, is none.
     """
     sizes = {} if mesh is None else dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
     known = [

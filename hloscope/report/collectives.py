@@ -179,10 +179,10 @@ def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
         of_row("source", _source, breaks=Breaks.BETWEEN_WORDS, given_up=2),
         of_row(
             "",
-            lambda row: f"(of {_neighbours(row)})" if _neighbours(row) else "",
+            lambda row: f"(of {_neighbors(row)})" if _neighbors(row) else "",
             style="dim",
             given_up=1,
-            below=lambda row: f"source taken from {_neighbours(row)}" if _neighbours(row) else "",
+            below=lambda row: f"source taken from {_neighbors(row)}" if _neighbors(row) else "",
         ),
         of_first("", _parts, style="dim", breaks=Breaks.BETWEEN_WORDS, given_up=1),
     )
@@ -274,7 +274,7 @@ def _source(row: _Row) -> Text:
     return Text(f"%{row.first.name}, HLO line {row.first.line}{more}", style="dim")
 
 
-def _neighbours(row: _Row) -> str:
+def _neighbors(row: _Row) -> str:
     """`%fusion.16`: the instruction that the source was taken from where the collective itself has none."""
     if not row.first.source or row.first.source_of is None:
         return ""

@@ -32,7 +32,7 @@ def follows_axes(chosen: Slice, mesh_shape: Sequence[int]) -> bool:
 def device_orders(chosen: Slice, mesh_shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Other orders of a slice's devices than that of `jax.make_mesh`, by their places in `jax.devices()`.
 
-    That of `jax.devices()` itself; and where one axis takes all devices, a way that goes from neighbour to neighbour.
+    That of `jax.devices()` itself; and where one axis takes all devices, a way that goes from neighbor to neighbor.
     """
     known = slice_devices(chosen)
     if prod(mesh_shape) != len(known) or chosen.slice_count > 1:
@@ -66,7 +66,7 @@ def _winding(known: Sequence[SliceDevice]) -> tuple[int, ...]:
     """Row after row, each the other way round than the one before, layer after layer likewise.
 
     In two dimensions it goes out along the first column of the others and comes back through it, so that its last
-    device is a neighbour of its first.
+    device is a neighbor of its first.
     """
     depth, height, width = (max(device.coords[axis] for device in known) + 1 for axis in (2, 1, 0))
     if depth == 1 and height % 2 == 0 and width > 1 and height > 1:

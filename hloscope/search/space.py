@@ -204,7 +204,7 @@ class Space:
                 total += part.bytes / prod(self.mesh[axis] for axes in spec or () for axis in axes)
         return int(total)
 
-    def neighbours(self, point: Point) -> Iterator[Point]:
+    def neighbors(self, point: Point) -> Iterator[Point]:
         """The points that differ in one part, with its states or without, or in what becomes of constraints."""
         for number, part in enumerate(self.parts):
             along = [other for other, state in enumerate(self.parts) if state.belongs_to == number]

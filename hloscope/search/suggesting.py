@@ -265,8 +265,8 @@ class Search:
         return [point for point, estimate in self._estimates.items() if estimate is not None and point.mesh == mesh]
 
     def _around(self, space: Space, points: Iterable[Point], most: int) -> list[Point]:
-        """Neighbours of points that are not ranked yet, sampled where there are more than are wanted."""
-        near = dict.fromkeys(other for point in points for other in space.neighbours(point))
+        """Neighbors of points that are not ranked yet, sampled where there are more than are wanted."""
+        near = dict.fromkeys(other for point in points for other in space.neighbors(point))
         found = [point for point in near if point not in self._estimates]
         return found if len(found) <= most else self._random.sample(found, most)
 
@@ -351,7 +351,7 @@ class Search:
         return [pool[at] for at in chosen]
 
     def _rank_near(self, known: Sequence[Compiled]) -> None:
-        """Ranks neighbours of the best that were compiled, where not all points are ranked."""
+        """Ranks neighbors of the best that were compiled, where not all points are ranked."""
         for found in sorted(known, key=lambda found: found.order)[:2]:
             subject, space = self._space_of[found.point.mesh]
             if space.size > self._most // len(self._subjects):

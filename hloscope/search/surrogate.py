@@ -31,7 +31,7 @@ _erf = np.vectorize(erf, otypes=[np.float64])
 class Surrogate:
     """A Gaussian process over what a compiled step takes, relative to Shardy's estimate of it.
 
-    The logarithm of a step is modelled as that of its estimate plus something that neighbours share: an estimate is
+    The logarithm of a step is modelled as that of its estimate plus something that neighbors share: an estimate is
     off in the same way for points that differ in little. The kernel is exponential in the number of differences.
 
     Some points take many times what was promised, for what the compiler does with them alone. They say little of

@@ -198,6 +198,9 @@ def _biased(of: str, output: OutputComparison, bias: Bias) -> Finding:
         message = f"every element of {of}{places} is {_ratio_words(output, bias)}"
         explained = f"rounding explains ratios from {1 - bias.explained:.4f} to {1 + bias.explained:.4f}"
         why = f"every element is within its tolerance, but {explained}"
+    elif abs(bias.ratio - 1) > bias.explained > 0:
+        message = f"the elements of {of} are {bias.ratio:.4g} times those of the reference on average"
+        why = f"rounding explains average ratios from {1 - bias.explained:.4f} to {1 + bias.explained:.4f}"
     else:
         message = f"the errors of {of} are biased: {100 * bias.one_way:.0f}% of them have the same sign"
         why = "rounding makes about as many elements larger as smaller"

@@ -208,7 +208,7 @@ def _need(
 ) -> tuple[ReasonKind, _Conflict | None]:
     """What makes an operation need an operand otherwise, and the array that it has to fit.
 
-    Source: the factors of Shardy's sharding rules: those that must be replicated, those that need their neighbours,
+    Source: the factors of Shardy's sharding rules: those that must be replicated, those that need their neighbors,
     and those that other operands or results shard over the same axes.
     """
     rule = op.rule

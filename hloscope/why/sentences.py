@@ -172,7 +172,7 @@ _SENTENCES: dict[ReasonKind, str | Callable[[Reason], str]] = {
     "over {cut}",
     ReasonKind.INDEXED_IN_LOOP: "{state}, but {consumer} indexes that dimension at a position that changes in the "
     "loop, so every device needs all of it",
-    ReasonKind.HALO: "{consumer} needs {neighbours} along {lost} of {moved}, which is sharded over {cut}",
+    ReasonKind.HALO: "{consumer} needs {neighbors} along {lost} of {moved}, which is sharded over {cut}",
     ReasonKind.CONSTRAINT: "the sharding constraint {constraint} requests a different sharding for {moved}",
     ReasonKind.REQUESTED_OUTPUT: "{moved} is computed as {computed}, but the requested output sharding is {requested}",
     ReasonKind.MERGED_DIMENSIONS: "{state}, but {consumer} {merges}",
@@ -242,11 +242,11 @@ def _conflicting(reason: Reason) -> str:
     return dimension_of(reason.conflicting or "") + next(cut, "")
 
 
-def _neighbours(reason: Reason) -> str:
+def _neighbors(reason: Reason) -> str:
     name = _consumer_name(reason)
     if name.startswith("cum"):
         return "the elements before each device's shard"
-    return "its neighbours' elements" if name.startswith(_WINDOWS) else "other devices' elements"
+    return "its neighbors' elements" if name.startswith(_WINDOWS) else "other devices' elements"
 
 
 def _constraint(reason: Reason) -> str:
@@ -294,7 +294,7 @@ _PIECES: dict[str, Callable[[Reason], str]] = {
     "merges": _merges,
     "missing": lambda reason: str(reason.missing),
     "moved": _moved,
-    "neighbours": _neighbours,
+    "neighbors": _neighbors,
     "part": part_words,
     "producer": lambda reason: _named(reason.producer, "an operation"),
     "requested": _requested,

@@ -127,7 +127,7 @@ def _with_reason(
     needed_by = reason.consumer.source if reason.consumer is not None and reason.kind in _NEEDED_BY_CONSUMER else ()
     if final.source_of is None or not needed_by or not reason.certain or reason.candidates > 1:
         return reasoned
-    return replace(reasoned, source=needed_by, source_of=None)  # better than the line of a neighbour
+    return replace(reasoned, source=needed_by, source_of=None)  # better than the line of a neighbor
 
 
 def _likely(final: Collective) -> Collective:

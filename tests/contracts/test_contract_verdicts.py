@@ -440,7 +440,7 @@ def test_nothing_crosses_dcn_on_one_slice(broken, text):
     assert evaluate(parse_contract(text), replace(BOTH, slice=replace(one, slices=2))).holds
 
 
-def test_one_shift_to_a_neighbour_is_no_collective_matmul():
+def test_one_shift_to_a_neighbor_is_no_collective_matmul():
     shift = replace(GATHER, kind=Kind.COLLECTIVE_PERMUTE, payload_bytes=1024, wire_bytes=1024, executions=1)
     contract = parse_contract("all-gather@X <= 1MB; nothing else; equivalent")
     assert not evaluate(contract, program(shift)).holds

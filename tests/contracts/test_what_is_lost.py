@@ -77,11 +77,11 @@ def test_narrower_sums_are_different_and_what_else_is_narrower_is_better(written
 
 
 def test_a_missing_sum_is_named_by_the_line_that_it_was(written, says):
-    neighbour = Matmuls(dtype="bf16", executions=1, flops=100, source=written.at(1))
-    before = written.baseline(program(summed(written.at(2)), matmuls=(neighbour,), **TRACED), "h = 1", SUM)
-    (cause,) = written.judged(before, program(matmuls=(neighbour,), **TRACED), "h = 1", "out = y").judged.causes
+    neighbor = Matmuls(dtype="bf16", executions=1, flops=100, source=written.at(1))
+    before = written.baseline(program(summed(written.at(2)), matmuls=(neighbor,), **TRACED), "h = 1", SUM)
+    (cause,) = written.judged(before, program(matmuls=(neighbor,), **TRACED), "h = 1", "out = y").judged.causes
     assert (cause.judgement, cause.source) == (Judgement.DIFFERENT, f"{written.path}:1")
-    elsewhere = replace(neighbour, source=written.at(1, function="other"))
+    elsewhere = replace(neighbor, source=written.at(1, function="other"))
     (cause,) = written.judged(before, program(matmuls=(elsewhere,), **TRACED), "h = 1", "out = y").judged.causes
     assert cause.source == "model.py"  # another function's line is not the place
     (finding, *_) = findings_of(written.judged(before, program(**TRACED), "h = 1", "out = y").judged, accept="accept")

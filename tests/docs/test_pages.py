@@ -133,7 +133,7 @@ def test_a_guide_is_worked_through_in_a_folder_of_its_own(tmp_path):
     text = guide.read_text()
     assert "$ cat step.hlo | tail -2\n  ROOT p = f32[4] parameter(0)\n}\n```" in text
     assert "step.hlo\n1\n```" in text
-    assert "-->\n\n5\n\n<!-- end -->" in text
+    assert "-->\n\n6\n\n<!-- end -->" in text
     assert refresh.refresh(guide, check=True)
 
 

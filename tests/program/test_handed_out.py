@@ -35,7 +35,7 @@ def topology(name, order=lambda devices: devices, **of_slices):
 
 
 def far_apart(devices):
-    """Pairs of which the two are not neighbours."""
+    """Pairs of which the two are not neighbors."""
     half = len(devices) // 2
     return [device for pair in zip(devices[:half], devices[half:][::-1], strict=True) for device in pair]
 

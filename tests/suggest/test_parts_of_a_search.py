@@ -1,4 +1,4 @@
-"""What a search is made of: classes of dimensions, recipes with names, what neighbours tell, orders of devices."""
+"""What a search is made of: classes of dimensions, recipes with names, what neighbors tell, orders of devices."""
 
 from __future__ import annotations
 
@@ -112,9 +112,7 @@ def test_the_ways_that_people_name_are_among_the_recipes(function):
 def test_a_change_takes_the_states_and_the_results_along():
     space = space_of(shardable.train)
     point = next(
-        other
-        for other in space.neighbours(space.own)
-        if other.specs[names(space).index("params['up']")] != ((), (), ())
+        other for other in space.neighbors(space.own) if other.specs[names(space).index("params['up']")] != ((), (), ())
     )
     changed = {leaf.name for leaf in space.change(point).arguments}
     assert {"params['up']", "mu['up']", "nu['up']"} <= changed
@@ -131,7 +129,7 @@ def test_points_differ_in_what_cuts_what():
     assert {KEPT, DROPPED, FOLLOWING} == {"kept", "dropped", "following"}
 
 
-def test_what_neighbours_took_corrects_the_estimate():
+def test_what_neighbors_took_corrects_the_estimate():
     traits = [{"a"}, {"a", "b"}, {"c", "d", "e"}, {"a", "f"}, {"c", "d", "g"}]
     columns = Differences(traits)
     rows = columns.rows(traits)
@@ -166,7 +164,7 @@ def test_a_gain_is_expected_where_much_is_unknown_or_promised():
 
 
 @pytest.mark.parametrize("name", ["v5e:2x4", "v5e:4x4", "v6e:4x8", "v5p:2x2x2"])
-def test_an_order_goes_from_neighbour_to_neighbour(name):
+def test_an_order_goes_from_neighbor_to_neighbor(name):
     from hloscope.hardware.devices import slice_devices
 
     chosen = parse_slice(name)

@@ -250,3 +250,15 @@ def test_what_was_not_understood_in_the_program_alone_is_told(says, naive):
 def test_jax_is_told_of_the_one_kind_of_gpu_that_it_can_use(monkeypatch, plugins, platform):
     monkeypatch.setattr("hloscope.verification.machine.find_spec", lambda name: name if name in plugins else None)
     assert [jax_platform(one) for one in ("cpu", "tpu", "gpu")] == ["cpu", "tpu", platform]
+
+
+def test_a_bias_is_named_by_its_ratio_or_by_its_sign(naive):
+    def message(**of):
+        bias = Bias(constant=False, shards=(), **of)
+        found = judged(naive, naive, replace(AGREED, comparisons=(replace(COMPARED, bias=bias),)))
+        return next(finding for finding in found.findings if finding.rule == "biased-result")
+
+    drifted = message(ratio=1.0124, one_way=0.5016, explained=0.0043)
+    assert drifted.message == "the elements of result are 1.012 times those of the reference on average"
+    assert "0.9957 to 1.0043" in drifted.why
+    assert "97% of them have the same sign" in message(ratio=1.0001, one_way=0.97, explained=0.0043).message

@@ -97,7 +97,7 @@ def _order(row: list[str], joined: Mapping[str, Sequence[str]], rows: Sequence[S
 
 
 def _place(layers: Layers, widths: Mapping[str, float], gap: float) -> None:
-    """Gives everything its place from left to right: below what it is joined to, as far as its neighbours allow."""
+    """Gives everything its place from left to right: below what it is joined to, as far as its neighbors allow."""
     for row in layers.rows:
         layers.x.update(zip(row, accumulate((widths.get(each, _WAY) + gap for each in row), initial=0.0), strict=False))
     for sweep in range(_SWEEPS):
@@ -118,7 +118,7 @@ def _wanted(layers: Layers, joined: Mapping[str, Sequence[str]], each: str) -> f
 
 
 def _settle(layers: Layers, row: Sequence[str], wanted: Sequence[float], widths: Sequence[float]) -> None:
-    """The places nearest to those that are wanted at which nothing overlaps: neighbours in each other's way share."""
+    """The places nearest to those that are wanted at which nothing overlaps: neighbors in each other's way share."""
     blocks: list[tuple[float, list[int]]] = []  # the place of each block's first, and who is in it
     offsets = [0.0]
     for before, after in pairwise(widths):

@@ -205,7 +205,7 @@ def mesh_words(placed: PlacedMesh) -> Iterator[str]:
 
 
 def _axis_words(placed: PlacedMesh, axis: PlacedAxis) -> str:
-    """`X=8: along x and y in rings whose neighbours are 1 link apart`, in the order of a ring and not of the axis."""
+    """`X=8: along x and y in rings whose neighbors are 1 link apart`, in the order of a ring and not of the axis."""
     said = []
     if axis.slices > 1:
         said.append(f"over DCN between {axis.slices} slices")
@@ -217,7 +217,7 @@ def _axis_words(placed: PlacedMesh, axis: PlacedAxis) -> str:
         if max(map(len, axis.links.rings)) == 2:
             ring = "in pairs"
         apart = f"{'up to ' * (axis.links.hops > 1)}{plural(axis.links.hops, 'link')} apart"
-        said.append(f"along {along} {ring} whose neighbours are {apart}")
+        said.append(f"along {along} {ring} whose neighbors are {apart}")
     return f"{axis.name}={axis.size}: {'; '.join(said)}"
 
 

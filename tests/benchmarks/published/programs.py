@@ -160,7 +160,7 @@ def scatter_by_xla(a, w):
 
 @jax.shard_map(in_specs=(P("x", "y"), P("y", None)), out_specs=P("x", "y"))
 def scatter_by_ring(a, w):
-    """A matmul and a reduce-scatter of permutes to the next neighbour."""
+    """A matmul and a reduce-scatter of permutes to the next neighbor."""
     ring = jax.lax.axis_size("y")
     here = jax.lax.axis_index("y")
     state = a @ w

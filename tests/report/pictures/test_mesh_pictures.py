@@ -81,9 +81,9 @@ def test_closed_axes_lead_round():
     )
     assert "Ends that stick out lead round" in " ".join(texts_in(closed.svg))
     assert sum("round to the other side" in title for title in titles_in(closed.svg)) == 32
-    assert "in rings whose neighbours are 1 link apart" in str(closed)
+    assert "in rings whose neighbors are 1 link apart" in str(closed)
     assert not any("round to the other side" in title for title in titles_in(open_.svg))
-    assert "data=8: along y in lines whose neighbours are 1 link apart" in str(open_)
+    assert "data=8: along y in lines whose neighbors are 1 link apart" in str(open_)
 
 
 def test_planes_stand_side_by_side():

@@ -31,7 +31,7 @@ def pair(args, specs, out, *, dims, grad=False, seeds=5, mesh=None):
 
 
 def ring_sum(part):
-    """The sum over devices in the type of its parts, one neighbour after the other; each device starts elsewhere."""
+    """The sum over devices in the type of its parts, one neighbor after the other; each device starts elsewhere."""
     devices = lax.axis_size("X")
     right = [(i, (i + 1) % devices) for i in range(devices)]
     total, moving = part, part
