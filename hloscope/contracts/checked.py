@@ -297,7 +297,7 @@ def _cost_of(cause: Cause) -> str | None:
 
 def _fix_of(cause: Cause, accept: str, explain: str | None, alike: int) -> str:
     """What helps against it, where that is known, else how to find it; and what accepts it, and those of its name."""
-    what = "the change" if alike == 1 else f"all {alike} changes of this name"
+    what = {1: "the change", 2: "both changes of this name"}.get(alike, f"all {alike} changes of this name")
     meant = f"to accept {what}: {accept} --only {quote(cause.key)}"
     if cause.tried is not None:
         return f"{cause.tried}; {meant}"
