@@ -220,7 +220,7 @@ def test_a_name_that_is_no_module_could_be_the_function_itself():
 @pytest.mark.parametrize(
     ("holder", "name", "meant"),
     [
-        (lambda _: hloscope, "analyze", "analyze"),
+        (lambda _: hloscope, "analyse", "analyze"),
         (lambda found: found, "collectivs", "collectives"),
         (lambda found: found.collectives, "were", "where"),
         (lambda found: found.collectives[0], "wire", "wire_bytes"),

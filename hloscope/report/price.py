@@ -164,7 +164,10 @@ def price_columns(priced: Priced) -> list[Column]:
         if first is None or len(priced) == 1 or time.step_us <= 0:
             return shown
         tie = time is not first and is_tie(time, first, same_generation=chips[id(time)] == chips[id(first)])
-        return f"{shown} ×{time.step_us / first.step_us:.2f}{' (a tie)' if tie else ''}"
+        ratio = (time.bound + -first.bound if time is not first else Bound.EXACT).marked(
+            f"×{time.step_us / first.step_us:.2f}"
+        )
+        return f"{shown} {ratio}{' (a tie)' if tie else ''}"
 
     of_time = partial(column, times)
     return [
@@ -174,7 +177,7 @@ def price_columns(priced: Priced) -> list[Column]:
         of_time("split", _known(time_bar, otherwise=""), given_up=1),
         of_time("compute", _known(lambda time: part_of(time, time.compute_us)), right=True),
         of_time("exposed", _known(lambda time: part_of(time, time.exposed_us)), right=True),
-        of_time("hidden", _known(lambda time: format_time(time.hidden_us)), right=True),
+        of_time("hidden", _known(lambda time: part_of(time, time.hidden_us)), right=True),
         of_time("of peak", _known(_of_peak), right=True, given_up=3),
         column(priced, "chip time", _chip_time, right=True, given_up=2, below="{} of chip time"),
         of_time("error factor", _known(_accuracy), given_up=4, below="error factor {}"),
@@ -213,12 +216,12 @@ def _chip_time(found: Analysis | Unpriced) -> str:
     """What one step costs of all chips together."""
     if isinstance(found, Unpriced) or found.time is None or found.slice is None:
         return "unknown"
-    return format_time(found.time.step_us * found.slice.chips)
+    return found.time.bound.marked(format_time(found.time.step_us * found.slice.chips))
 
 
 def _accuracy(time: StepTime) -> str:
     """How far predictions for the generation were off where it was measured, at worst."""
-    if time.unpriced_kernels:
+    if time.unpriced_kernels or time.bound in _INACCURATE:
         return "unknown"
     return "not measured" if time.spread is None else f"×{time.spread.worst:.2f}"
 

@@ -43,6 +43,7 @@ def render(found: Sequence[Analysis | Unpriced]) -> str:
     if len(known) > 1:
         plot = page.section("chips", "By chips", "Step time against chips")
         page.plot(plot, chips_plot(Prices(known)), "The step by the number of chips")
+        note(plot, "Both axes are logarithmic.")
         note(plot, "On a dashed line a step costs as much chip time as on the fewest chips of the same generation.")
         note(plot, "A cross marks what does not fit in HBM. Slices without a price are not drawn.")
     split = page.section("split", "Split", "What of the step is computed and what is waited for")
@@ -90,9 +91,10 @@ def _priced(page: Page, found: Sequence[Analysis]) -> Iterator[list[Content]]:
     for number, one in enumerate(found):
         path = ("prices", number)
         time, step_us = (*path, "time"), (*path, "time", "step_us")
-        ranged = one.time is not None and not one.time.unpriced_kernels
+        ranged = one.time is not None and one.time.has_range
         spread = page.range((*time, "least_us"), (*time, "most_us")) if ranged else []
-        bound = "exact" if one.time is None else one.time.bound
+        bound = Bound.EXACT if one.time is None else one.time.bound
+        of_part = bound.of_part
         step = page.figure(step_us, "time", bound=bound)
         yield [
             page.name(_name(one)),
@@ -100,11 +102,14 @@ def _priced(page: Page, found: Sequence[Analysis]) -> Iterator[list[Content]]:
             [step, made("small", *spread) if spread else None],
             "" if first is None else _of_first(page, found, number, first),
             page.figure(step_us, "time", times=(*path, "slice", "chips"), bound=bound),
-            *(page.figure((*time, field), "time") for field in ("compute_us", "exposed_us", "hidden_us")),
+            *(page.figure((*time, f"{name}_us"), "time", bound=of_part) for name in ("compute", "exposed", "hidden")),
             page.figure((*time, "peak_flops_share"), "share"),
             _hbm(page, one, number),
             _error(page, one, number),
         ]
+
+
+_RANGED = (Bound.EXACT, Bound.AT_MOST)
 
 
 def _fits(one: Analysis) -> Element:
@@ -130,7 +135,7 @@ def _hbm(page: Page, one: Analysis, number: int) -> list[Content]:
 
 def _error(page: Page, one: Analysis, number: int) -> Element:
     """How far predictions for the generation were off where it was measured, at worst."""
-    if one.time is None or one.time.unpriced_kernels:
+    if one.time is None or one.time.unpriced_kernels or one.time.bound not in _RANGED:
         return made("span", "unknown", class_="unknown")
     return page.figure(("prices", number, "time", "spread", "worst"), "factor", unknown="not measured")
 

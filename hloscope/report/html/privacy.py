@@ -26,6 +26,10 @@ _START = r"(?<![\w.~)\]-])(?:[A-Za-z]:)?"
 """Where a path begins that is named from the root on; a name stack, as in `jit(f)/home/dense`, is none."""
 _HOME = re.compile(_START + r"(?:[/\\]{1,2}(?:home|Users|export[/\\]home)[/\\]{1,2}[^/\\\s:'\"]+|/root(?![^/\s:'\"]))")
 """Folders that people's files are in, on machines of any kind."""
+_DEEPER = re.compile(
+    r"(?:(?<=[/\\])|(?<![^\s'\"]))(?:home|Users)[/\\]{1,2}[^/\\\s:'\"]+(?=[/\\][^\s:'\"]*\.(?:py|ipynb|pyi)\b)"
+)
+"""Such a folder of a Python file below others: `/usr/local/google/home/NAME/model.py`, `/mnt/c/Users/NAME/model.py`."""
 
 
 def _folder(path: str) -> str:
@@ -93,7 +97,7 @@ def without_people(text: str) -> str:
     """A string without the current folder, home folders and folders with the name of whoever runs this."""
     for start, instead in _own_folders():
         text = text.replace(start, instead) if start in text else text
-    text = _HOME.sub("~", text)
+    text = _DEEPER.sub("~", _HOME.sub("~", text))
     name = _own_name()
     return text if name is None else _below(name).sub("~", text)
 

@@ -260,7 +260,7 @@ def _powers(values: Sequence[float], begin: float, end: float) -> _Scale:
 
 def _span_of(time: StepTime) -> tuple[float, float]:
     """The range of a step; the step itself where nothing is known of that."""
-    return (time.step_us, time.step_us) if time.unpriced_kernels else (time.least_us, time.most_us)
+    return (time.least_us, time.most_us) if time.has_range else (time.step_us, time.step_us)
 
 
 def _upright(x: float, begin: float, end: float) -> str:
@@ -273,8 +273,10 @@ def _draw_slice(root: svg.Element, one: Analysis, x: float, down: _Scale, *, is_
     """A round point with the range of its time; a cross where the program does not fit."""
     assert one.time is not None
     y, (least, most) = down.at(one.time.step_us), _span_of(one.time)
-    svg.add(root, "path", text=None, d=_upright(x, down.at(least), down.at(most)), stroke=svg.LINE, fill="none")
-    said = [_slice_name(one), *([] if one.time.bound is Bound.EXACT else [str(one.time.bound)])]
+    if least < most:
+        svg.add(root, "path", text=None, d=_upright(x, down.at(least), down.at(most)), stroke=svg.LINE, fill="none")
+    is_exact = one.time.bound is Bound.EXACT
+    said = [_slice_name(one), *([] if is_exact else [one.time.bound.marked(format_time(one.time.step_us))])]
     if one.memory.fits is False:
         svg.add(root, "path", text=None, d=f"M{svg.number(x - 6)} {svg.number(y - 6)}l12 12m0 -12l-12 12", **_CROSS)
         said.append("does not fit")

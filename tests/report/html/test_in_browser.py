@@ -250,7 +250,7 @@ def test_with_keys_alone(shown, found):
 def test_the_timeline_shows_what_is_taken_of_hbm(shown, found):
     known = with_buffers(found)
     page = shown(known)
-    assert "HBM in use (full height: the maximum)" in page.inner_text("#timeline")
+    assert "HBM in use, without code (full height: the maximum)" in page.inner_text("#timeline")
     levels = "document.querySelector('#timeline canvas:not(.overview)').timeline.lanes.find((lane) => lane.level)"
     drawn = page.evaluate(f"[...{levels}.level]")
     (entry,) = [each for each in known.timeline().computations if each.name == known.timeline().entry]

@@ -118,7 +118,7 @@ def test_slices_that_are_too_small_or_not_known_are_marked():
     small = replace(on("v5e:2x4", 8, 100.0), memory=Memory(fits=False))
     floor = on("v5e:4x4", 16, 60.0, bound=Bound.AT_LEAST, unpriced_kernels=("k",))
     picture = written(chips_plot((small, floor, replace(ONE, time=None))))
-    assert {"v5e:2x4, does not fit", "v5e:4x4, at least"} <= set(texts_in(picture))
+    assert {"v5e:2x4, does not fit", "v5e:4x4, ≥60 us"} <= set(texts_in(picture))
     assert len(list(ElementTree.fromstring(picture).iter(f"{SVG}circle"))) == 1
     assert not list(ElementTree.fromstring(written(chips_plot((replace(ONE, time=None),)))).iter(f"{SVG}circle"))
 

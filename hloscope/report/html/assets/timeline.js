@@ -329,7 +329,7 @@ const TIMELINE_LEGEND = [
   ["copies", "waits for a copy (hatched)"],
   ["hidden", "a hidden collective"],
   ["moving", "other transfers"],
-  ["level", "HBM in use (full height: the maximum)"],
+  ["level", "HBM in use, without code (full height: the maximum)"],
 ];
 
 function timelineSection(sides) {
