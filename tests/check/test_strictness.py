@@ -142,3 +142,11 @@ def test_the_same_in_python(says, repository, monkeypatch):
         hloscope.accept()
     says(str(caught.value))
     assert hloscope.accept(in_ci=True)[0].state == "written"
+
+
+def test_a_named_target_does_not_pass_beside_its_own_orphan(repository):
+    project = repository.folder / "pyproject.toml"
+    project.write_text(f"{PROJECT}baseline = false\n")
+    assert repository.run("check", "step").exit_code == 0
+    strict = repository.run("check", "step", "--strict")
+    assert (strict.exit_code, "baseline-unused" in strict.stdout or "unused-baseline" in strict.stdout) == (1, True)

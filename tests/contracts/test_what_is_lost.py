@@ -127,3 +127,48 @@ def test_accepting_one_change_takes_its_rows_alone(written):
     whole = compared.accepting(["all-gather@X", "mesh"])
     assert whole.step == compared.after.step != before.step
     assert (whole.matmuls, whole.mesh) == (compared.after.matmuls, compared.after.mesh)
+
+
+FIVE = tuple("f32[2,8192]" for _ in range(5))
+
+
+@pytest.mark.parametrize(
+    ("other", "words", "key"),
+    [
+        ({"reduction": "maximum"}, "1 of 5 arrays is reduced by maximum over Y where add was", "reduction"),
+        ({"axes": ("X", "Y")}, "1 of 5 arrays is summed over X,Y where Y was", "all-reduce@Y"),
+        ({"axes": ("X",)}, "1 of 5 arrays is summed over X where Y was", "all-reduce@Y"),
+    ],
+    ids=["another operation", "more axes", "other axes"],
+)
+def test_what_is_reduced_otherwise_is_one_change_that_says_how(written, other, words, key):
+    before = written.baseline(program(summed(written.at(1), FIVE), **TRACED), SUM, OTHER)
+    rest, one = summed(written.at(1), FIVE[1:]), summed(written.at(2), FIVE[0], name="other", **other)
+    judged = written.judged(before, program(rest, one, **TRACED), SUM, OTHER).judged
+    (cause,) = judged.causes
+    assert (judged.judgement, cause.judgement, cause.key) == ("different", "different", key)
+    assert cause.message.startswith(words)
+    assert (cause.source, cause.why) == (f"{written.path}:2", None)  # no device is left with a partial sum
+
+
+def test_why_a_sum_is_missing_is_inferred(written):
+    before = written.baseline(program(summed(written.at(1), FIVE), **TRACED), SUM)
+    (cause,) = written.judged(before, program(summed(written.at(1), FIVE[1:]), **TRACED), SUM).judged.causes
+    assert cause.message.startswith("1 of 5 arrays is no longer summed over Y")
+    assert cause.why.startswith("likely: ")
+
+
+def test_a_step_comes_with_the_changes_behind_it(written):
+    def found(gathers, step_us):
+        time = StepTime(step_us=step_us, compute_us=step_us, exposed_us=0.0, hidden_us=0.0)
+        moved = replace(GATHER, source=written.at(2), executions=gathers, payload_bytes=gathers * 1000)
+        return program(summed(written.at(1)), moved, time=time, **TRACED)
+
+    before = written.baseline(found(2, 150.0), SUM, "x = gather(x)")
+    compared = written.judged(before, found(1, 100.0), SUM, "x = gather(x)")
+    assert {change.cause.key for change in compared.changes} == {"all-gather@X"}
+    part = replace(before, rows=compared.after.rows)  # as accepting that alone would have left it
+    compared = written.judged(part, found(1, 100.0), SUM, "x = gather(x)")
+    assert {change.cause.key for change in compared.changes} == {"step"}
+    assert compared.accepting(["step"]).step == compared.after.step
+    assert not compared.is_all(["all-gather@X"])
