@@ -78,8 +78,8 @@ def what_to_do(collective: Collective, ahead: str | None = None) -> str:
     try_others = "try other shardings (hloscope explain)"
     overlap, exposed_us = collective.overlap, collective.exposed_us
     if overlap is None:
-        no_matmul = "" if ahead else "with no matmul nearby, "
-        return f"{try_others}, or {no_matmul}{ahead or _AHEAD.get(collective.kind, 'start it earlier')}"
+        no_matmul = "" if ahead else " (no matmul is near it)"
+        return f"{try_others}, or {ahead or _AHEAD.get(collective.kind, 'start it earlier')}{no_matmul}"
     if exposed_us is not None and overlap.time_us < _LITTLE * exposed_us:
         return f"{try_others}: no nearby matmul could overlap even a tenth of it"
     return f"{try_others}, or {_how_to_hide(collective)}"
