@@ -64,7 +64,8 @@ def try_out(package: Path, folder: Path) -> None:
     run(folder, programs / "pip", "install", "--quiet", f"{package}[pytest]")
     work = folder / "work"
     work.mkdir()
-    for name, text in (("model.py", PROGRAM), ("hloscope.toml", TARGETS), ("test_model.py", TEST), ("pytest.ini", "[pytest]\n")):
+    files = {"model.py": PROGRAM, "hloscope.toml": TARGETS, "test_model.py": TEST, "pytest.ini": "[pytest]\n"}
+    for name, text in files.items():
         (work / name).write_text(text)
     assert "hloscope" in run(work, programs / "hloscope", "--version")
     assert str(folder) in run(work, programs / "python", "-c", "import hloscope; print(hloscope.__file__)")
