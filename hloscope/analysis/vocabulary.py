@@ -20,7 +20,7 @@ class Bound(StrEnum):
         return Bound(other) if self is Bound.EXACT else Bound.UNKNOWN
 
     def __neg__(self) -> Bound:
-        """The bound of what is subtracted: at most becomes at least, so that `after + -before` is a difference's."""
+        """The bound of what is subtracted, or divided by: `after + -before` is that of a difference or of a ratio."""
         return {Bound.AT_MOST: Bound.AT_LEAST, Bound.AT_LEAST: Bound.AT_MOST}.get(self, self)
 
     @property

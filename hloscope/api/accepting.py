@@ -174,7 +174,7 @@ def accept_project(
     order = {job.name: number for number, job in enumerate(jobs)}
     ended: Answer | None = None
     for proposed in sorted(proposals, key=lambda each: order[each.name]):
-        answer = ended if ended is not None else Answer(only) if asks is None or only else asks(proposed)
+        answer = ended or (_answer_of(proposed, only) if asks is None or only else asks(proposed))
         if answer.ends and not answer.accepted:
             keep(Accepted(name=proposed.name, path=proposed.path, state="not asked"))
         else:
@@ -237,9 +237,15 @@ def _written(proposed: Proposed, keys: Collection[str] | None, *, beside: bool) 
     return Accepted(name=proposed.name, path=proposed.path, state=state, note=note)
 
 
+def _answer_of(proposed: Proposed, only: Collection[str]) -> Answer:
+    """What is accepted without asking."""
+    compared = proposed.compared
+    return Answer(only if compared is None else compared.with_faster_step(only))
+
+
 def _in_part(compared: Compared, keys: Collection[str], accepted: Baseline) -> str:
     """How many changes of a program are accepted, and that the predicted step is not, which comes of all of them."""
-    known = [change.cause.key in keys for change in compared.changes if change.cause.key != "step"]
+    known = [key in keys for key in dict.fromkeys(change.cause.key for change in compared.changes)]
     said = f"{sum(known)} of {plural(len(known), 'change')} accepted"
     if accepted.step in (None, compared.after.step):
         return said

@@ -50,9 +50,14 @@ class Compared(NamedTuple):
     after: Baseline
 
     def is_all(self, keys: Collection[str]) -> bool:
-        """Whether changes of these keys are all changes; a step that nothing else explains comes with the others."""
-        left = {change.cause.key for change in self.changes} - {*keys}
-        return not left or (left == {"step"} and any(change.cause.key in keys for change in self.changes))
+        """Whether changes of these keys are all changes."""
+        return {change.cause.key for change in self.changes} <= {*keys}
+
+    def with_faster_step(self, keys: Collection[str]) -> Collection[str]:
+        """The keys, and that of a faster step where nothing else is left: what was accepted before may be behind it."""
+        left = [change.cause for change in self.changes if change.cause.key not in keys]
+        is_faster = bool(left) and all((each.key, each.judgement) == ("step", Judgement.BETTER) for each in left)
+        return (*keys, "step") if is_faster and len(left) < len(self.changes) else keys
 
     def accepting(self, keys: Collection[str] | None = None) -> Baseline:
         """The baseline with the changes of some keys, or with all of them where none are given.

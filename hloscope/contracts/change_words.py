@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.contracts.baselines import BaselineRow, Place
+from hloscope.contracts.baselines import Baseline, BaselineRow, Place
 from hloscope.contracts.judged import Figure
 from hloscope.contracts.losing import axes_words
 from hloscope.contracts.pairing import Multiplied
@@ -158,3 +158,11 @@ def multiplied_words(most: Multiplied, whole: Figure, *, others: int) -> str:
         return f"the matmuls{f' in {function}' if function else ''} do {amount}: {all_of_it}"
     besides = f", and those in {plural(others, 'other function')}" if others else ""
     return f"the matmuls in {function} do {amount}: {here}{besides}; {all_of_it} in total"
+
+
+def versions_words(before: Baseline, after: Baseline) -> str | None:
+    """The compilers of both, if they differ."""
+    if before.compiler == after.compiler:
+        return None
+    old, new = (", ".join(f"{name} {version}" for name, version in side.compiler) or "none" for side in (before, after))
+    return f"{old} in the baseline, {new} here"

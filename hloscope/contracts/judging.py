@@ -31,6 +31,7 @@ from hloscope.contracts.change_words import (
     respelled_words,
     sent_words,
     unknown_words,
+    versions_words,
 )
 from hloscope.contracts.figures import (
     MEMORY,
@@ -186,7 +187,7 @@ class _Judge:
             judgement=verdict(causes, figures, loses=self._loses),
             causes=causes,
             figures=figures,
-            versions=_versions(self._before, self._after),
+            versions=versions_words(self._before, self._after),
             notes=tuple(self._notes(matched)),
             caveats=tuple(caveats(self._before, self._after, self._tolerance)),
         )
@@ -294,7 +295,7 @@ class _Judge:
         """The changes, in which what reduces arrays that another change has lost is a part of that."""
         changes = [list(each) for each in found]
         for alike in changes:
-            lost = self._judgement(alike, otherwise)[1]
+            lost = self._lost(alike, otherwise)
             instead = () if lost is None else lost.instead
             for other in changes if instead else ():
                 if other is not alike and is_only_of(other, instead):
@@ -307,9 +308,7 @@ class _Judge:
     ) -> tuple[Judgement, Lost | None, str | None]:
         """What changes of one line are together; what is lost where that is more than bytes, and why."""
         was, now = (sum(row.wire_bytes or 0 for pair in pairs for row in side(pair)) for side in (old_rows, new_rows))
-        sides = self._before, self._after
-        lost = next(filter(None, (lost_of(row, pair.new, *sides) for pair in pairs for row in pair.old)), None)
-        if lost is not None and not (lost.instead and set(lost.instead) <= set(reduced)):
+        if (lost := self._lost(pairs, reduced)) is not None:
             self._loses = True
             if self._sums_less:
                 return Judgement.DIFFERENT, lost, lost.why
@@ -318,6 +317,12 @@ class _Judge:
         if not is_known(pairs):
             return Judgement.DIFFERENT, None, None
         return Judgement.WORSE if now > was else Judgement.BETTER if now < was else Judgement.DIFFERENT, None, None
+
+    def _lost(self, pairs: Iterable[Pair], reduced: Collection[BaselineRow]) -> Lost | None:
+        """What is lost first that no change of a reduction says already."""
+        rows = ((row, pair.new) for pair in pairs for row in pair.old)
+        losses = filter(None, (lost_of(*each, self._before, self._after) for each in rows))
+        return next((each for each in losses if not each.instead or not {*each.instead} <= {*reduced}), None)
 
     @property
     def _sums_less(self) -> bool:
@@ -491,10 +496,3 @@ def _words(value: str | tuple[tuple[str, int], ...] | None) -> str:
     if isinstance(value, tuple):
         return ",".join(f"{name}={size}" for name, size in value)
     return value or "none"
-
-
-def _versions(before: Baseline, after: Baseline) -> str | None:
-    if before.compiler == after.compiler:
-        return None
-    old, new = (", ".join(f"{name} {version}" for name, version in side.compiler) or "none" for side in (before, after))
-    return f"{old} in the baseline, {new} here"

@@ -158,12 +158,7 @@ def _factor(measured_us: float | None, predicted_us: float | None) -> str:
 def _rate(bytes_per_s: float | None, bound: Bound = Bound.EXACT) -> str:
     if bytes_per_s is None:
         return "unknown"
-    return turned(bound).marked(f"{format_bytes(bytes_per_s)}/s")
-
-
-def turned(bound: Bound) -> Bound:
-    """The bound of what is divided by something with a bound."""
-    return {Bound.AT_MOST: Bound.AT_LEAST, Bound.AT_LEAST: Bound.AT_MOST}.get(bound, bound)
+    return (-bound).marked(f"{format_bytes(bytes_per_s)}/s")
 
 
 def _rule(rule: str | None, calibrated: bool) -> str:
@@ -216,7 +211,7 @@ def _axes(axes: Sequence[MeasuredAxis]) -> _Table:
             format_bytes(axis.wire_bytes),
             format_time(axis.measured_exposed_us),
             format_time(axis.predicted_exposed_us),
-            _rate(axis.measured_bytes_per_s, turned(axis.measured_bound)),
+            _rate(axis.measured_bytes_per_s, -axis.measured_bound),
             _rate(axis.predicted_bytes_per_s),
         )
         for axis in axes

@@ -184,7 +184,9 @@ class DiffDocument(Shown, Compared):
             return causes
         judgement = self.judged.judgement
         if len(causes) < len(self.judged.causes):
-            judgement = verdict(causes, self.judged.figures, loses=False)
+            is_named = any(cause.judgement is Judgement.DIFFERENT for cause in self.judged.causes)
+            loses = judgement is Judgement.DIFFERENT and not is_named  # what is lost, though each device computes it
+            judgement = verdict(causes, self.judged.figures, loses=loses)
         fails = judgement in (Judgement.WORSE, Judgement.DIFFERENT)
         return tuple(cause for cause in causes if fails and cause.judgement is not Judgement.BETTER)
 

@@ -36,7 +36,7 @@ def figures_of_capture(program: Capture, name: str) -> Figures:
 def figures_of(found: Analysis, program: Capture) -> Figures:
     """What an analyzed program costs."""
     time, totals = found.time, found.totals
-    ranged = None if time is None or time.unpriced_kernels else (time.least_us, time.most_us)
+    ranged = (time.least_us, time.most_us) if time is not None and time.has_range else None
     unknown = [item.what.partition("%")[0] for item in found.unmodelled]
     unknown += [f"bytes of a {move.kind}" for move in found.collectives if move.wire_bytes is None]
     slight: list[str] = []

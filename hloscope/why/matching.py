@@ -222,8 +222,8 @@ class Matcher:
         users = frozenset(number for consumer, _ in reshard.consumers for number in consumer.numbers)
         arguments = around.arguments or (frozenset() if around.makers else frozenset(filter(None, (clues.argument,))))
         comes_from_there = around.makers == makers and arguments == frozenset(filter(None, (argument,)))
-        at_itself = frozenset(reshard.op.numbers)  # JAX 0.12 leaves a constraint behind that is reached
-        goes_there = around.users in (users, at_itself) and bool(around.outputs) == reshard.is_returned
+        is_at_itself = bool(around.users) and around.users == frozenset(reshard.op.numbers)  # as JAX 0.12 leaves them
+        goes_there = (around.users == users or is_at_itself) and bool(around.outputs) == reshard.is_returned
         return comes_from_there and bool(makers or argument), goes_there and bool(around.users or around.outputs)
 
     def _is_another_argument(self, clues: Clues, reshard: Reshard) -> bool:

@@ -172,3 +172,38 @@ def test_a_step_comes_with_the_changes_behind_it(written):
     assert {change.cause.key for change in compared.changes} == {"step"}
     assert compared.accepting(["step"]).step == compared.after.step
     assert not compared.is_all(["all-gather@X"])
+
+
+def test_a_reduction_that_is_named_hides_no_other_loss(written):
+    """A sum that became a maximum, and another one over the same axes of the same line that is gone."""
+    both = program(summed(written.at(1)), summed(written.at(1), "bf16[2,8192]", name="other"), **TRACED)
+    before = written.baseline(both, SUM)
+    judged = written.judged(before, program(summed(written.at(1), reduction="maximum"), **TRACED), SUM).judged
+    assert judged.judgement == "different"
+    messages = [cause.message for cause in judged.causes if cause.judgement == "different"]
+    assert any("maximum where add was" in message for message in messages)
+    assert any("sum" in message and "over Y" in message and "missing" in message for message in messages), judged.causes
+
+
+def test_what_was_not_named_is_not_accepted_with_a_step(written):
+    def found(gathers, step_us):
+        time = StepTime(step_us=step_us, compute_us=step_us, exposed_us=0.0, hidden_us=0.0)
+        moved = replace(GATHER, source=written.at(2), executions=gathers, payload_bytes=gathers * 1000)
+        return program(summed(written.at(1)), moved, time=time, **TRACED)
+
+    lines = (SUM, "x = gather(x)")
+    before = written.baseline(found(2, 100.0), *lines)
+    slower = written.judged(before, found(1, 160.0), *lines)  # it moves less, and takes longer
+    assert {(change.cause.key, change.cause.judgement) for change in slower.changes} == {
+        ("all-gather@X", "better"),
+        ("step", "worse"),
+    }
+    assert slower.with_faster_step(["all-gather@X"]) == ["all-gather@X"]
+    assert slower.accepting(["all-gather@X"]).step == before.step
+    less = written.judged(written.baseline(found(1, 100.0), *lines), found(2, 60.0), *lines)  # and the other way round
+    assert {(change.cause.key, change.cause.judgement) for change in less.changes} == {
+        ("all-gather@X", "worse"),
+        ("step", "better"),
+    }
+    assert {*less.with_faster_step(["all-gather@X"])} == {"all-gather@X", "step"}
+    assert [*less.with_faster_step([])] == []

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hloscope.analysis.vocabulary import Bound
 from hloscope.measured.model import CompareDocument, MeasuredProgram
-from hloscope.report.comparing import headline_of, turned
+from hloscope.report.comparing import headline_of
 from hloscope.report.html.pieces import Content, Element, Page, Path, add, labelled, made, note, unfolding, verdict
 from hloscope.report.pictures.plots import measured_plot, parts_plot
 from hloscope.units import plural
@@ -113,7 +113,7 @@ def _axes(page: Page, section: Element, path: Path, program: MeasuredProgram) ->
                 page.figure((*of, "wire_bytes"), "bytes"),
                 page.figure((*of, "measured_exposed_us"), "time"),
                 page.figure((*of, "predicted_exposed_us"), "time"),
-                _rate(page, (*of, "measured_bytes_per_s"), turned(axis.measured_bound)),
+                _rate(page, (*of, "measured_bytes_per_s"), -axis.measured_bound),
                 _rate(page, (*of, "predicted_bytes_per_s")),
             ]
         )
@@ -134,7 +134,7 @@ def _transfers(page: Page, section: Element, path: Path, program: MeasuredProgra
         one, of = program.transfers[number], (*path, "transfers", number)
         about = " · ".join(filter(None, (one.kind, f"over {','.join(one.axes)}" if one.axes else "", one.source)))
         measured, predicted = (*of, "measured_us"), (*of, "predicted_us")
-        factor = page.figure(predicted, "factor", over=measured, bound=turned(one.measured_bound), unknown="")
+        factor = page.figure(predicted, "factor", over=measured, bound=-one.measured_bound, unknown="")
         rows.append(
             [
                 [page.name(one.name, 60, class_="name mono"), made("small", page.name(about, 120))],
@@ -144,7 +144,7 @@ def _transfers(page: Page, section: Element, path: Path, program: MeasuredProgra
                 factor,
                 page.figure((*of, "measured_exposed_us"), "time"),
                 page.figure((*of, "predicted_exposed_us"), "time"),
-                _rate(page, (*of, "measured_bytes_per_s"), turned(one.measured_bound)),
+                _rate(page, (*of, "measured_bytes_per_s"), -one.measured_bound),
                 _rule(page, one.rule, one.calibrated),
             ]
         )

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.step_time import is_tie
 from hloscope.analysis.vocabulary import Bound
-from hloscope.report.comparing import turned
 from hloscope.report.html.pieces import Content, Element, Page, add, badge, made, note, verdict
 from hloscope.report.pictures.plots import chips_plot, prices_plot
 from hloscope.report.price import Prices, Unpriced, as_document, notes_of
@@ -44,8 +43,11 @@ def render(found: Sequence[Analysis | Unpriced]) -> str:
         plot = page.section("chips", "By chips", "Step time against chips")
         page.plot(plot, chips_plot(Prices(known)), "The step by the number of chips")
         note(plot, "Both axes are logarithmic.")
-        note(plot, "On a dashed line a step costs as much chip time as on the fewest chips of the same generation.")
-        note(plot, "A cross marks what does not fit in HBM. Slices without a price are not drawn.")
+        note(plot, "On a dashed line, a step costs as much chip time as on the fewest chips of the same generation.")
+        if any(one.memory.fits is False for one in known):
+            note(plot, "A cross marks what does not fit in HBM.")
+        if len(found) > len(known) or any(one.time is None for one in known):
+            note(plot, "Slices without a price are not drawn.")
     split = page.section("split", "Split", "What of the step is computed and what is waited for")
     page.plot(split, prices_plot(found), "The step on each slice, split")
     _unpriced(page)
@@ -109,9 +111,6 @@ def _priced(page: Page, found: Sequence[Analysis]) -> Iterator[list[Content]]:
         ]
 
 
-_RANGED = (Bound.EXACT, Bound.AT_MOST)
-
-
 def _fits(one: Analysis) -> Element:
     if one.memory.fits is None:
         return made("span", "not known whether it fits", class_="unknown")
@@ -124,7 +123,7 @@ def _of_first(page: Page, found: Sequence[Analysis], number: int, first: int) ->
     times = [one.time for one in (found[number], found[first])]
     bounds = [Bound.EXACT if time is None or number == first else time.bound for time in times]
     tied = made("small", "a tie") if _is_tie(found[number], found[first]) else None
-    return [page.figure(step_us, "factor", over=over, bound=bounds[0] + turned(bounds[1])), tied]
+    return [page.figure(step_us, "factor", over=over, bound=bounds[0] + -bounds[1]), tied]
 
 
 def _hbm(page: Page, one: Analysis, number: int) -> list[Content]:
@@ -135,7 +134,7 @@ def _hbm(page: Page, one: Analysis, number: int) -> list[Content]:
 
 def _error(page: Page, one: Analysis, number: int) -> Element:
     """How far predictions for the generation were off where it was measured, at worst."""
-    if one.time is None or one.time.unpriced_kernels or one.time.bound not in _RANGED:
+    if one.time is None or one.time.unpriced_kernels or one.time.bound not in _KNOWN:
         return made("span", "unknown", class_="unknown")
     return page.figure(("prices", number, "time", "spread", "worst"), "factor", unknown="not measured")
 

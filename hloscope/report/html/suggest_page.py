@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from hloscope.analysis.model.suggestion import Suggestion, Suggestions
 from hloscope.analysis.vocabulary import Bound
-from hloscope.report.comparing import turned
 from hloscope.report.html.pieces import (
     Content,
     Element,
@@ -62,7 +61,7 @@ def _row(page: Page, number: int, way: Suggestion, path: Path) -> list[Content]:
     step = page.figure((*figures, "step_us"), "time", bound=way.figures.step_bound)
     spread = page.range((*figures, "step_us_range", 0), (*figures, "step_us_range", 1))
     over: Path = ("own", "figures", "step_us")
-    own_bound = turned(Bound(page.at(("own", "figures", "step_bound"))))
+    own_bound = -Bound(page.at(("own", "figures", "step_bound")))
     bound = Bound.EXACT if way.is_own else way.figures.step_bound + own_bound
     return [
         [f"{number}  ", page.name(name_of(way), 80)],
@@ -121,7 +120,7 @@ def _about(page: Page, way: Suggestion) -> Iterator[tuple[str, Content]]:
 def _gain(page: Page, way: Suggestion, path: Path) -> Element | None:
     if way.gain is None:
         return None
-    bound = turned(way.figures.step_bound)
+    bound = -way.figures.step_bound
     return made("span", page.figure((*path, "gain"), "gain", bound=bound), class_="of")
 
 

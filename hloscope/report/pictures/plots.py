@@ -182,7 +182,9 @@ def prices_plot(priced: Priced) -> svg.Element:
     scale = _Scale(least=0.0, most=longest, begin=_MARGIN + _NAME, end=_WIDTH - _MARGIN - 170)
     for number, one in enumerate(priced):
         _draw_price(root, one, top + number * (_BAR + _BAR_GAP), scale.at)
-    legend = "Filled: computing. Hatched: exposed collectives. The line below is the range of the step."
+    legend = "Filled: computing. Hatched: exposed collectives."
+    if any(isinstance(one, Analysis) and one.time is not None and one.time.has_range for one in priced):
+        legend += " The line below is the range of the step."
     svg.label(root, _MARGIN, height - _MARGIN, legend, size=10.5, opacity=0.8)
     return root
 
@@ -219,10 +221,11 @@ def _draw_price(root: svg.Element, one: Analysis | Unpriced, y: float, at: Calla
     if waited > computed:
         lines = svg.hatch(computed, y, waited - computed, _BAR)
         svg.add(group, "path", text=None, d=lines, stroke=svg.LINE, stroke_opacity=0.8, fill="none")
-    most = at(time.most_us)
+    most = at(time.most_us) if time.has_range else end
     if time.has_range:
         _draw_range(group, at(time.least_us), most, y + _BAR + 4)
-    words = f"{time.bound.marked(format_time(time.step_us))}, {format_time(time.exposed_us)} exposed"
+    exposed = time.bound.of_part.marked(format_time(time.exposed_us))
+    words = f"{time.bound.marked(format_time(time.step_us))}, {exposed} exposed"
     svg.label(group, max(end, most) + 8, y + _BAR * 0.68, words, size=11)
 
 
