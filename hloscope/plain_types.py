@@ -430,6 +430,8 @@ class FigureDict(TypedDict):
     after: float | None
     before_range: list[float] | None
     after_range: list[float] | None
+    before_bound: BoundText
+    after_bound: BoundText
     comparable: bool
 
 

@@ -68,7 +68,9 @@ class Side:
     @property
     def step_bound(self) -> Bound | None:
         """Whether that is exact or a bound; None if unknown."""
-        return None if self.analysis is None or self.analysis.time is None else self.analysis.time.bound
+        if self.analysis is not None and self.analysis.time is not None:
+            return self.analysis.time.bound
+        return None if self.baseline.step is None else self.baseline.step.bound
 
 
 @front_door

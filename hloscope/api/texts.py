@@ -102,11 +102,23 @@ def text_of(target: object, described: Mapping[str, Any]) -> Text | None:
 
     facts = compiled_facts(target)
     said = {name: value for name, value in beside_text(facts.name, described).items() if value is not None}
-    known = Beside(slice=facts.slice, device_ids=facts.device_ids, memory_bytes=facts.memory_bytes, said_by="compiled")
+    known = Beside(
+        slice=facts.slice,
+        device_ids=facts.device_ids,
+        memory_bytes=facts.memory_bytes,
+        notes=(_OTHER_TEMPORARIES,) if facts.slice is not None and facts.slice.chip is not None else (),
+        said_by="compiled",
+    )
     beside = {"mesh": facts.mesh, **said} if facts.mesh else said
     if facts.slice is not None and facts.slice.slice_count > 1:  # the text is of one of them: the mesh tells how many
         beside.setdefault("slice", facts.slice.name)
     return Text(name=facts.name, text=facts.text, beside=beside, dumped=known, is_foreign=False)
+
+
+_OTHER_TEMPORARIES = (
+    "temporaries are those of memory_analysis(); the buffer assignment, which decides whether a program fits, is known "
+    "for a function and for the result of lower()"
+)
 
 
 def is_compiled(target: object) -> bool:

@@ -53,7 +53,7 @@ _ROW = re.compile(
 _MATMULS = re.compile(rf"matmuls +(?P<dtype>\w+|\?) +(?P<flops>{_COUNT}) FLOP{_PLACE}")
 _ARRAYS_OF_TYPE = re.compile(rf"(?P<kind>{ARGUMENT}|{OUTPUT}) +(?P<type>\S.*?)  +(?P<count>[1-9][\d,]*) arrays?")
 _FIRST_ROW = re.compile(rf"{_WHAT} +{' +'.join(_AMOUNTS)}(?: +(?P<file>\S.*?):(?P<line>\d+)(?: in (?P<function>.+))?)?")
-_STEP = re.compile(r"([\d,.]+) us, ([\d,.]+) to ([\d,.]+) us, cost model (\d+)")
+_STEP = re.compile(r"(?:(at most|at least|unknown) )?([\d,.]+) us, ([\d,.]+) to ([\d,.]+) us, cost model (\d+)")
 _TOTAL = re.compile(
     rf"total: (?P<executions>\d[\d,]*) times?, (?P<payload>{_COUNT}) B payload, (?P<wire>{_COUNT}) B wire"
 )
@@ -330,8 +330,9 @@ def _step(text: str) -> BaselineStep:
     found = _STEP.fullmatch(text)
     if found is None:
         raise ValueError(text)
-    step_us, least_us, most_us = (float(found[number].replace(",", "")) for number in (1, 2, 3))
-    return BaselineStep(step_us=step_us, least_us=least_us, most_us=most_us, model=int(found[4]))
+    step_us, least_us, most_us = (float(found[number].replace(",", "")) for number in (2, 3, 4))
+    bound = Bound(found[1] or Bound.EXACT)
+    return BaselineStep(step_us=step_us, least_us=least_us, most_us=most_us, model=int(found[5]), bound=bound)
 
 
 def _entries(text: str) -> list[str]:

@@ -140,12 +140,14 @@ class BaselineStep:
         least_us: Where its range begins.
         most_us: Where it ends.
         model: The version of the cost model: of another one nothing is compared.
+        bound: Whether the prediction is exact, apart from its range, or a bound.
     """
 
     step_us: float
     least_us: float
     most_us: float
     model: int
+    bound: Bound = Bound.EXACT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +212,7 @@ def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | N
             least_us=round(time.least_us, 3),
             most_us=round(time.most_us, 3),
             model=MODEL_VERSION,
+            bound=time.bound,
         ),
         not_understood=len(analysis.unmodelled),
         kernels=_sending(analysis) or None,
@@ -401,7 +404,8 @@ def _section(baseline: Baseline) -> list[str]:
     step = baseline.step
     if step is not None:
         span = f"{step.least_us:,.3f} to {step.most_us:,.3f} us"
-        lines.append(f"step: {step.step_us:,.3f} us, {span}, cost model {step.model}")
+        bound = "" if step.bound is Bound.EXACT else f"{step.bound} "
+        lines.append(f"step: {bound}{step.step_us:,.3f} us, {span}, cost model {step.model}")
     if baseline.kernels:
         lines.append(f"kernels: {_list(' '.join(kernel) for kernel in baseline.kernels)}")
     return [*lines, f"not understood: {baseline.not_understood}", END]

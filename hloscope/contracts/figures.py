@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from operator import add
 
 from hloscope.analysis.model import Mesh
-from hloscope.analysis.vocabulary import Link
+from hloscope.analysis.vocabulary import Bound, Link
 from hloscope.contracts.baselines import MEMORY_PARTS, Baseline, BaselineRow, MatmulRow
 from hloscope.contracts.judged import Figure
 from hloscope.contracts.losing import axes_words
@@ -33,7 +35,15 @@ def figures_of(before: Baseline, after: Baseline, time_of: TimeOf) -> Iterator[F
     yield from _step(before, after)
     times = [total_time_us(side.rows, time_of) for side in (before, after)]
     if None not in times and any(times):
-        yield Figure(name=TRANSFERS, unit="us", before=times[0], after=times[1])
+        before_bound, after_bound = map(_bound_of, (before.rows, after.rows))
+        yield Figure(
+            name=TRANSFERS,
+            unit="us",
+            before=times[0],
+            after=times[1],
+            before_bound=before_bound,
+            after_bound=after_bound,
+        )
     yield _sent(SENT, before.rows, after.rows)
     for axes in dict.fromkeys(map(axes_words, rows)):
         yield _sent(
@@ -61,6 +71,8 @@ def _step(before: Baseline, after: Baseline) -> Iterator[Figure]:
             after=None if now is None else now.step_us,
             before_range=None if then is None else (then.least_us, then.most_us),
             after_range=None if now is None else (now.least_us, now.most_us),
+            before_bound=Bound.EXACT if then is None else then.bound,
+            after_bound=Bound.EXACT if now is None else now.bound,
             comparable=then is None or now is None or then.model == now.model,
         )
 
@@ -79,7 +91,19 @@ def pricing_of(baseline: Baseline) -> AxesPricing | None:
 
 def _sent(name: str, before: Sequence[BaselineRow], after: Sequence[BaselineRow]) -> Figure:
     was, now = (known_sum(row.wire_bytes for row in side) for side in (before, after))
-    return Figure(name=name, unit="bytes", before=was, after=now)
+    return Figure(
+        name=name,
+        unit="bytes",
+        before=was,
+        after=now,
+        before_bound=_bound_of(before),
+        after_bound=_bound_of(after),
+    )
+
+
+def _bound_of(rows: Iterable[BaselineRow]) -> Bound:
+    """The bound of a sum over rows."""
+    return reduce(add, (row.bound for row in rows), Bound.EXACT)
 
 
 def _flops(rows: Iterable[MatmulRow]) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from hloscope.analysis.vocabulary import Bound
 from hloscope.shown import Brief
 
 
@@ -49,6 +50,8 @@ class Figure:
         after: Value in the program as it is now.
         before_range: Lower and upper end, for a prediction.
         after_range: The same for the program as it is now.
+        before_bound: Whether the value in the baseline is exact or a bound.
+        after_bound: The same for the program as it is now.
         comparable: Whether both values are comparable; steps predicted by different versions of the cost model are not.
     """
 
@@ -58,7 +61,14 @@ class Figure:
     after: float | None
     before_range: tuple[float, float] | None = None
     after_range: tuple[float, float] | None = None
+    before_bound: Bound = Bound.EXACT
+    after_bound: Bound = Bound.EXACT
     comparable: bool = True
+
+    @property
+    def change_bound(self) -> Bound:
+        """The bound of the difference and of the ratio of both values."""
+        return self.after_bound + -self.before_bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

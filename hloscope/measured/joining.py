@@ -18,7 +18,7 @@ _MICROSECOND_PS = 1e6
 _ROUNDED_US = 1e-6
 """What adding up leaves over."""
 
-NOTHING, NOT_MATCHED = "nothing", "not matched"
+IDLE, NOT_MATCHED = "idle", "not matched"
 _RUNS_OTHERS = frozenset({"while", "conditional", "call"})
 
 
@@ -109,11 +109,11 @@ def _parts(joined: Joined) -> Iterator[StepPart]:
     for found in joined.predicted.values():
         key = found.activity.value
         predictions[key] = predictions.get(key, 0.0) + found.executions * found.time_us
-    measured[NOTHING] = max(run.run.duration_us - sum(measured.values()), 0.0)  # threads of a CPU run side by side
+    measured[IDLE] = max(run.run.duration_us - sum(measured.values()), 0.0)  # threads of a CPU run side by side
     if joined.prediction is not None:
         rest_us = joined.prediction.step_us - sum(predictions.values())
-        predictions[NOTHING] = rest_us if rest_us > _ROUNDED_US else 0.0
-    for part in (*(activity.value for activity in Activity), NOT_MATCHED, NOTHING):
+        predictions[IDLE] = rest_us if rest_us > _ROUNDED_US else 0.0
+    for part in (*(activity.value for activity in Activity), NOT_MATCHED, IDLE):
         if measured.get(part) or predictions.get(part):
             known = None if joined.prediction is None else predictions.get(part, 0.0)
             yield StepPart(part=part, measured_us=measured.get(part, 0.0), predicted_us=known)

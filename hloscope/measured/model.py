@@ -37,7 +37,7 @@ class StepPart:
     """One part of the step; the parts add up to the step.
 
     Attributes:
-        part: What the device does or waits for: one of the activities; `nothing` between operations and before the
+        part: What the device does or waits for: one of the activities; `idle` between operations and before the
             first, where a device waits for others to begin; or `not matched`.
         measured_us: Measured time in the median run.
         predicted_us: Predicted time; None if not predicted.

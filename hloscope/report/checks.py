@@ -16,6 +16,7 @@ from rich.text import Text
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import split_place
+from hloscope.analysis.vocabulary import Bound
 from hloscope.cells import shown_place
 from hloscope.contracts.checked import COULD_NOT_RUN, Checked
 from hloscope.contracts.judged import Figure, Judged, Judgement
@@ -224,7 +225,8 @@ def _facts(checked: Checked) -> str:
     total = checked.analysis.totals
     parts = [checked.analysis.slice.name] if checked.analysis.slice is not None else []
     parts.append(f"{total.bound.marked(format_bytes(total.wire_bytes))} sent per step")
-    parts += [format_time(checked.analysis.time.step_us)] if checked.analysis.time is not None else []
+    time = checked.analysis.time
+    parts += [time.bound.marked(format_time(time.step_us))] if time is not None else []
     against = ["contract"] if checked.verdict is not None else []
     against += ["baseline"] if checked.judged is not None and not is_other(checked.judged) else []
     alone = " alone" if checked.judged is None else ""
@@ -259,15 +261,18 @@ AMOUNT_WORDS: dict[str, Callable[[float], str]] = {"us": format_time, "bytes": f
 def figure_words(figure: Figure) -> tuple[str, str, str]:
     """`predicted step`, `72 us (61 us to 83 us)`, `75 us (64 us to 86 us)`: a figure's name, before and after."""
     then = "" if figure.comparable else " (another version of the cost model)"
-    before = _amount_words(figure, figure.before, figure.before_range)
-    return figure.name, f"{before}{then}", _amount_words(figure, figure.after, figure.after_range)
+    before = _amount_words(figure, figure.before, figure.before_bound, figure.before_range)
+    return figure.name, f"{before}{then}", _amount_words(figure, figure.after, figure.after_bound, figure.after_range)
 
 
-def _amount_words(figure: Figure, value: float | None, span: tuple[float, float] | None) -> str:
+def _amount_words(figure: Figure, value: float | None, bound: Bound, span: tuple[float, float] | None) -> str:
+    """An amount with its bound; what is only a bound has no range."""
     words = AMOUNT_WORDS[figure.unit]
     if value is None:
         return "unknown"
-    return f"{words(value)} ({format_time_range(*span)})" if span is not None else words(value)
+    if span is None or bound is not Bound.EXACT:
+        return bound.marked(words(value))
+    return f"{words(value)} ({format_time_range(*span)})"
 
 
 def asides(checked: Checked) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -246,12 +246,11 @@ def figure_rows(report: DiffDocument) -> Iterator[tuple[str, str, str, str]]:
 
 def _figure_row(figure: Figure, report: DiffDocument) -> tuple[str, str, str, str]:
     """A figure with its ranges, and by how much it changes; one that is only a bound has no range."""
-    bounds = report.step_bounds if figure.name == STEP else (Bound.EXACT, Bound.EXACT)
-    values = report.step_us if figure.name == STEP else (figure.before, figure.after)
-    *marked, change = _of_both(values, bounds, AMOUNT_WORDS[figure.unit])
-    name, *exact = figure_words(figure)
-    before, after = exact if all(bound in (Bound.EXACT, None) for bound in bounds) else marked
-    return name, before, after, change
+    if figure.name == STEP:  # of a baseline, which rounds it, or of an analysis
+        figure = replace(figure, before=report.step_us[0], after=report.step_us[1])
+    bounds = (figure.before_bound, figure.after_bound)
+    *_, change = _of_both((figure.before, figure.after), bounds, AMOUNT_WORDS[figure.unit])
+    return *figure_words(figure), change
 
 
 def _of_totals(old: Total, new: Total) -> tuple[str, str, str]:

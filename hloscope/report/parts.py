@@ -41,11 +41,6 @@ _NOTATION = re.compile(r"(?<=[\w\]])\[[^\]'\"]+, [^\]]+\](?=`)")
 _CLAUSE = re.compile(r", so (?!its )|; ")
 _NAMES_SHOWN = 4
 _ROLES = {Role.WEIGHTS: "weights", Role.GRADIENT: "gradients", Role.ACTIVATIONS: "activations"}
-_AHEAD: dict[Role | None, str] = {
-    Role.WEIGHTS: "prefetch the next layer's weights",
-    Role.GRADIENT: "overlap the sum with the computation of the next layer's gradients",
-}
-"""What hides a collective that has no matmul near it."""
 _TITLES = {
     "module": "Collectives by part of the model",
     "axis": "Collectives by mesh axis",
@@ -169,8 +164,7 @@ def _advice(
     told = [fix for fix, told_of in about.items() if _is_most(told_of, members)]
     told += advice(most.reason)[:1] if most.reason is not None else []
     if not told and most.exposed_us:
-        ahead = None if most.overlap is not None or most.part is None else _AHEAD.get(most.part.role)
-        return what_to_do(most, ahead)
+        return what_to_do(most)
     return told[0] if told else None
 
 

@@ -69,17 +69,22 @@ def headline(found: Suggestions) -> str:
     if best is None:
         return "Nothing better than the program as written was found"
     if best.gain is not None and best.gain > _LARGE_GAIN:
-        return f"The best sharding found takes {format_share(best.gain)} less time"
+        return f"The best sharding found takes {format_share(best.gain)} less time{_less_memory(found.own, best)}"
     return "The best sharding found is as fast and needs less memory"
+
+
+def _less_memory(own: Suggestion, best: Suggestion) -> str:
+    """` and 44.8% less memory`: why the best is not the fastest."""
+    before, after = own.figures.hbm_bytes, best.figures.hbm_bytes
+    share = 1 - after / before if before and after is not None else 0.0
+    return f" and {format_share(share)} less memory" if share > _LARGE_GAIN else ""
 
 
 def front_columns(found: Suggestions) -> list[Column]:
     """The program as it is written and the front, as a table."""
     rows = [found.own, *found.front]
     return [
-        column(
-            rows, "", lambda row: "as written" if row.is_own else "better" if row.is_worth_it else "tie" * row.is_tie
-        ),
+        column(rows, "", lambda row: state_of(found, row)),
         column(rows, "sharding", name_of),
         column(rows, "mesh", _mesh, given_up=3, below="mesh {}"),
         column(rows, "step", _step, right=True),
@@ -87,6 +92,15 @@ def front_columns(found: Suggestions) -> list[Column]:
         column(rows, "HBM", _hbm, right=True),
         column(rows, "sent per step", _sent, right=True, given_up=1, below="sends {} per step"),
     ]
+
+
+def state_of(found: Suggestions, row: Suggestion) -> str:
+    """How a sharding compares with the program as written: `as written`, `best`, `better`, `tie`, or nothing."""
+    if row.is_own:
+        return "as written"
+    if row.is_worth_it:
+        return "best" if row is found.best else "better"
+    return "tie" * row.is_tie
 
 
 def name_of(row: Suggestion) -> str:
@@ -146,9 +160,15 @@ def changes_of(best: Suggestion) -> Iterator[str]:
     changed = [spec for spec in best.specs if spec.is_changed]
     for spec in changed:
         yield _change(spec)
-    kept = len(best.specs) - len(changed)
-    if kept:
-        yield f"{plural(kept, 'other array')} {'is' if kept == 1 else 'are'} unchanged"
+    if words := unchanged_words(best):
+        yield words
+
+
+def unchanged_words(best: Suggestion) -> str:
+    """`2 other arrays are unchanged`."""
+    kept = sum(not spec.is_changed for spec in best.specs)
+    noun = "array" if kept == len(best.specs) else "other array"
+    return f"{plural(kept, noun)} {'is' if kept == 1 else 'are'} unchanged" if kept else ""
 
 
 def _change(spec: SuggestedSpec) -> str:

@@ -19,7 +19,7 @@ def labelled(trials: Trials | None) -> Iterator[tuple[str, str]]:
     for trial in worth[:_SHOWN]:
         yield "tried", "; ".join(trial.change)
         yield "", gains(trials.before, trial)
-        for condition in _conditions(trial):
+        for condition in trial.conditions:
             yield "", condition
     rest = len(trials.helping) - len(worth[:_SHOWN])
     if rest:
@@ -64,32 +64,6 @@ def gains(before: Figures | None, trial: Trial) -> str:
     if before.collectives != after.collectives:
         words.append(f"{before.collectives} -> {plural(after.collectives, 'collective')}")
     return "; ".join(words)
-
-
-def _conditions(trial: Trial) -> Iterator[str]:
-    if trial.moves:
-        yield _asked_of_callers(trial)
-    if trial.frees_output:
-        becomes = f": {', '.join(trial.opened)}" if trial.opened else ""
-        yield f"if the result may have another sharding than the requested one{becomes}"
-    if trial.pads:
-        yield "these figures leave out the cost of the wrapper that pads and slices"
-
-
-def _asked_of_callers(trial: Trial) -> str:
-    """`if x can be created with that sharding: moving it there takes about 412 us`."""
-    names = list(trial.moves)
-    if len(names) > _SHOWN:
-        names[_SHOWN - 1 :] = [f"{len(names) - _SHOWN + 1} others"]
-    listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-    them = "them" if len(names) > 1 else "it"
-    if trial.moving_us is None:
-        cost = f"the time to move {them} there is unknown"
-    elif trial.moving_us == 0:
-        cost = f"slicing {them} further moves nothing"
-    else:
-        cost = f"moving {them} there takes about {format_time(trial.moving_us)}"
-    return f"if {listed} can be created with that sharding: {cost}"
 
 
 def _step(figures: Figures) -> str:

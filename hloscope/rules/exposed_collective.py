@@ -17,9 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hloscope.analysis.model import Collective, Relation
+from hloscope.analysis.model import Collective, Relation, Role
 from hloscope.analysis.places import short_source
-from hloscope.analysis.vocabulary import Kind
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
 from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_time
@@ -29,11 +28,15 @@ _RELATIONS = {
     Relation.CONSUMER: "which consumes it (a collective matmul moves one chunk while it multiplies another)",
     Relation.PRODUCER: "which produces what it moves (a collective matmul moves one chunk while it multiplies another)",
 }
-_AHEAD = {
-    Kind.ALL_GATHER: "prefetch it one layer ahead",
-    Kind.ALL_REDUCE: "overlap the sum with the computation of the next layer",
-    Kind.REDUCE_SCATTER: "overlap the sum with the computation of the next layer",
+_MEANWHILE = {
+    Role.WEIGHTS: "prefetch the next layer's weights during this layer",
+    Role.GRADIENT: "overlap the sum with the computation of the next layer's gradients",
+    Role.ACTIVATIONS: "overlap it with the computation of another part of the batch",
 }
+"""What can run during a collective without a matmul near it; the next layer needs the activations of this one."""
+
+
+_ELSE = "overlap it with computation that does not depend on it"
 
 
 class ExposedCollective(BuiltinRule, name="exposed-collective", severity=Severity.WARNING):
@@ -68,18 +71,17 @@ _LITTLE = 0.1
 """Of what is exposed: a matmul that hides no more is not worth a rewrite."""
 
 
-def what_to_do(collective: Collective, ahead: str | None = None) -> str:
+def what_to_do(collective: Collective) -> str:
     """Other shardings, which `hloscope explain` tries, and what could run meanwhile; none of it was tried.
 
     Args:
         collective: One that the step waits for.
-        ahead: What another layer could do meanwhile, where that is known better than by its kind.
     """
     try_others = "try other shardings (hloscope explain)"
     overlap, exposed_us = collective.overlap, collective.exposed_us
     if overlap is None:
-        no_matmul = "" if ahead else " (no matmul is near it)"
-        return f"{try_others}, or {ahead or _AHEAD.get(collective.kind, 'start it earlier')}{no_matmul}"
+        role = None if collective.part is None else collective.part.role
+        return f"{try_others}, or {_ELSE if role is None else _MEANWHILE[role]}"
     if exposed_us is not None and overlap.time_us < _LITTLE * exposed_us:
         return f"{try_others}: no nearby matmul could overlap even a tenth of it"
     return f"{try_others}, or {_how_to_hide(collective)}"

@@ -17,7 +17,7 @@ from hloscope.store import Store
 from hloscope.units import format_time
 
 _KIND, _FIGURES = "tried", "figures"
-_FORM = "5"
+_FORM = "6"
 """Of the entries and of how trials are judged: changes with them."""
 
 
@@ -135,12 +135,12 @@ def with_known_fixes(found: Analysis, store: Store | None, kept: Kept | None) ->
 
 
 def _words(trials: Trials | None) -> str | None:
-    """`argument W: P('X', None) -> P(None, 'X'), 492 us -> 73.9 us`: what helps most; None where nothing does."""
+    """`argument W: P('X', None) -> P(None, 'X'), 492 us -> 73.9 us, if …`: what helps most; None where nothing does."""
     if trials is None or not trials.helping:
         return None
     trial = trials.helping[0]
     steps = [None if figures is None else figures.step_us for figures in (trials.before, trial.after)]
-    return f"{'; '.join(trial.change)}, {' -> '.join(map(format_time, steps))}"
+    return "; ".join([f"{'; '.join(trial.change)}, {' -> '.join(map(format_time, steps))}", *trial.conditions])
 
 
 @lru_cache(maxsize=8)

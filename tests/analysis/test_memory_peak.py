@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import hloscope
-from hloscope.analysis.memory import memory_peak
+from hloscope.analysis.memory import memory_of, memory_peak
 from hloscope.analysis.model import BufferRole, Memory
 from hloscope.compiler.buffers import HbmPeak, LiveBuffer
 from hloscope.hlo import parse_module
@@ -55,6 +55,16 @@ def peak(*buffers):
         heap_bytes=50_000,
         temporary_bytes=sum(one.bytes for one in buffers if one.is_temporary),
     )
+
+
+@pytest.mark.parametrize(("known", "temp_bytes"), [(True, 50_000), (False, 61_000)])
+def test_temporaries_are_those_that_the_compiler_assigns_where_it_says(known, temp_bytes):
+    figures = {"argument_size_in_bytes": 8000, "output_size_in_bytes": 2000, "alias_size_in_bytes": 1000}
+    figures |= {"temp_size_in_bytes": 61_000, "generated_code_size_in_bytes": 500}
+    compiled = SimpleNamespace(memory_bytes=figures, hbm_peak=EVERYTHING if known else None, too_large=None)
+    found = memory_of(SimpleNamespace(compiled=compiled, slice=None, is_text=False))
+    assert found.temp_bytes == temp_bytes
+    assert found.peak_bytes == 8000 + 2000 - 1000 + temp_bytes + 500
 
 
 EVERYTHING = peak(

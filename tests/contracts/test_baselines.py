@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from contract_examples import GATHER, REDUCE, program
+from contract_examples import GATHER, PRICED, REDUCE, program
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +24,7 @@ from hloscope.contracts.judged import Judgement
 from hloscope.contracts.judging import judge
 from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, Severity
-from hloscope.report.checks import CheckReport
+from hloscope.report.checks import CheckReport, figure_words
 
 MEMORY = Memory(
     argument_bytes=239_000_000,
@@ -161,6 +161,20 @@ def test_inexact_facts_are_kept():
     assert re.search(r"opaque@\? over dcn +bf16 +at least 1 time +unknown B payload +unknown B wire\n", text)
     assert parse_baselines(text, name="b") == (baseline_of(inexact),)
     assert changes(inexact, inexact) == []
+
+
+def test_a_figure_that_is_only_a_bound_is_marked_as_one(says):
+    then = program(replace(GATHER, executions_bound=Bound.AT_MOST), REDUCE, time=PRICED)
+    now = program(GATHER, REDUCE, time=replace(PRICED, step_us=1400.0, bound=Bound.AT_LEAST))
+    text = format_baseline(baseline_of(now, root=ROOT))
+    assert "step: at least 1,400.000 us" in text
+    assert parse_baselines(text, name="b") == (baseline_of(now, root=ROOT),)
+    figures = {figure.name: figure for figure in judged(then, now).figures}
+    bounds = {name: (figure.before_bound, figure.after_bound, figure.change_bound) for name, figure in figures.items()}
+    assert bounds["sent over X"] == (Bound.AT_MOST, Bound.EXACT, Bound.AT_LEAST)
+    assert bounds["sent over Y"] == (Bound.EXACT, Bound.EXACT, Bound.EXACT)
+    assert bounds["predicted step"] == (Bound.EXACT, Bound.AT_LEAST, Bound.AT_LEAST)
+    says([figure_words(figure) for figure in figures.values()])
 
 
 COUNTS = st.integers(0, 10**13)

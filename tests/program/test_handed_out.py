@@ -52,7 +52,16 @@ def test_a_compiled_program_is_what_its_lowering_compiles_to(name, order):
     found, again = hloscope.analyze(before), hloscope.analyze(before.compile())
     assert (found.slice.name, again.slice.name, again.slice.chosen_by) == (name, name, "compiled")
     assert costs(found) == costs(again) != []
-    assert (replace(found.memory, fits=None), found.time) == (again.memory, again.time)
+    assert found.time == again.time
+    same = {"fits": None, "temp_bytes": 0, "peak_bytes": 0}
+    assert replace(found.memory, **same) == replace(again.memory, **same)
+    assert (
+        found.memory.temp_bytes
+        < 1 << 20
+        > again.memory.temp_bytes
+        == before.compile().memory_analysis().temp_size_in_bytes
+    )
+    assert any("temporaries are those of memory_analysis()" in note for note in again.notes)
 
 
 def test_devices_that_are_far_apart_take_longer():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -85,8 +86,23 @@ def test_analyze_tells_what_was_tried_and_tries_nothing(subject, monkeypatch):
     try_changes(subject, collective, LIMITS)
     monkeypatch.setattr(trials, "start_compile", refused)
     (told,) = with_known_fixes(analysis, subject.store, subject.kept).collectives
-    change, step = told.tried.split(", 4")
+    change, step, moves = re.split(r", (?=\d)|; ", told.tried)
     assert change == "argument mask: P(None, 'X') -> P('X', None)"
     assert step.endswith(" us -> 71.9 us")
+    assert moves.startswith("if mask can be created with that sharding: moving it there takes about ")
     assert with_known_fixes(analysis, None, subject.kept) == analysis
     assert with_known_fixes(analysis, subject.store, None) == analysis
+
+
+def test_what_a_change_depends_on_is_told_with_it(subject):
+    from hloscope.search.kept import with_known_fixes
+
+    found = try_changes(subject, subject.analysis.collectives[0], LIMITS)
+    trial = replace(found.helping[0], moves=("mask",), moving_us=412.0, frees_output=True)
+    kept = KeptTrials(subject.store, subject.kept, subject.analysis.collectives[0])
+    kept.put(LIMITS, replace(found, trials=(trial,)))
+    (told,) = with_known_fixes(subject.analysis, subject.store, subject.kept).collectives
+    assert told.tried.endswith(
+        " us -> 71.9 us; if mask can be created with that sharding: moving it there takes about 412 us; "
+        "if the result may have another sharding than the requested one"
+    )

@@ -290,7 +290,9 @@ class Memory(Brief):
     Attributes:
         argument_bytes: Live arguments, with tile padding.
         output_bytes: Outputs, with tile padding.
-        temp_bytes: Scratch space in HBM.
+        temp_bytes: Temporaries in HBM, including fragmentation, from the compiler's buffer assignment. A
+            `jax.stages.Compiled` has none: then it is `temp_size_in_bytes` of `memory_analysis()`, with which the peak
+            can be a fifth too high or too low.
         alias_bytes: Outputs aliased with donated arguments, counted in both of the above.
         generated_code_bytes: The program itself.
         peak_bytes: Peak usage: arguments + outputs - aliased + temporaries + code.

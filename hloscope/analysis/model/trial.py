@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from hloscope.analysis.model.step_time import RuleUse
 from hloscope.analysis.vocabulary import Bound
 from hloscope.shown import Brief, fix_tables
+from hloscope.units import format_time
+
+_MOST_NAMES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -77,6 +80,33 @@ class Trial(Brief):
     pads: bool = False
     moves: tuple[str, ...] = ()
     moving_us: float | None = None
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What has to hold for the figures, one clause each."""
+        becomes = f": {', '.join(self.opened)}" if self.opened else ""
+        conditions = (
+            (self.moves, self._moving),
+            (self.frees_output, f"if the result may have another sharding than the requested one{becomes}"),
+            (self.pads, "these figures leave out the cost of the wrapper that pads and slices"),
+        )
+        return tuple(words for holds, words in conditions if holds)
+
+    @property
+    def _moving(self) -> str:
+        """`if x can be created with that sharding: moving it there takes about 412 us`."""
+        names = list(self.moves)
+        if len(names) > _MOST_NAMES:
+            names[_MOST_NAMES - 1 :] = [f"{len(names) - _MOST_NAMES + 1} others"]
+        listed = " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+        them = "them" if len(names) > 1 else "it"
+        if self.moving_us is None:
+            cost = f"the time to move {them} there is unknown"
+        elif self.moving_us == 0:
+            cost = f"slicing {them} further moves nothing"
+        else:
+            cost = f"moving {them} there takes about {format_time(self.moving_us)}"
+        return f"if {listed} can be created with that sharding: {cost}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

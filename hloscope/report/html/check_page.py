@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.vocabulary import Bound
 from hloscope.contracts.checked import Checked
-from hloscope.contracts.judged import Figure
+from hloscope.contracts.judged import Figure, Judgement
 from hloscope.report.checks import CheckReport, as_document, asides, is_other, judgement_words
 from hloscope.report.html.finding_cards import cards, rules
 from hloscope.report.html.pieces import (
@@ -120,30 +121,36 @@ def _before_and_after(page: Page, checked: Checked, number: int) -> Iterator[lis
     assert checked.judged is not None
     for at, figure in enumerate(checked.judged.figures):
         path, unit = ("checks", number, "judged", "figures", at), _UNITS[figure.unit]
-        then = [page.figure((*path, "before"), unit, unknown="not known"), *_within(page, (*path, "before_range"))]
+        is_worse = checked.judged.judgement is Judgement.WORSE
+        then = _amount(page, path, "before", unit)
         if not figure.comparable:
             then.append(made("small", "by another version of the cost model"))
-        now = [page.figure((*path, "after"), unit, unknown="not known"), *_within(page, (*path, "after_range"))]
-        yield [page.name(figure.name, 60), then, now, _change(page, path, figure)]
+        now = _amount(page, path, "after", unit)
+        yield [page.name(figure.name, 60), then, now, _change(page, path, figure, is_worse=is_worse)]
 
 
-def _within(page: Page, path: Path) -> Iterator[Content]:
-    if page.at(path) is not None and page.at((*path, 0)) != page.at((*path, 1)):
-        yield made("small", *page.range((*path, 0), (*path, 1)))
+def _amount(page: Page, path: Path, side: str, unit: str) -> list[Content]:
+    """A figure with its bound; what is exact has the range of its prediction, where it is one."""
+    bound = Bound(page.at((*path, f"{side}_bound")))
+    span = (*path, f"{side}_range")
+    ranged = page.range((*span, 0), (*span, 1)) if bound is Bound.EXACT and page.at(span) is not None else []
+    amount = page.figure((*path, side), unit, bound=bound, unknown="not known")
+    return [amount, made("small", *ranged) if ranged else None]
 
 
-def _change(page: Page, path: Path, figure: Figure) -> Content:
-    """How many times as much it is now, with a mark."""
-    before, after = figure.before, figure.after
-    if before is None or after is None or not figure.comparable:
-        words = "unknown" if before is None or after is None else "not comparable"
+def _change(page: Page, path: Path, figure: Figure, *, is_worse: bool) -> Content:
+    """How much more or less it is now, with a mark; red only where the check says that the target got worse."""
+    before, after, bound = figure.before, figure.after, figure.change_bound
+    if before is None or after is None or not figure.comparable or bound is Bound.UNKNOWN:
+        words = "not comparable" if not figure.comparable and None not in (before, after) else "unknown"
         return made("span", words, class_="unknown")
     if before == after:
-        return "="
-    mark, kind = ("▲", "bad") if after > before else ("▼", "fewer")
+        return "=" if bound is Bound.EXACT else made("span", "unknown", class_="unknown")
+    mark, kind = ("▲", "bad" if is_worse else "more") if after > before else ("▼", "fewer")
     if not before:
         return made("span", f"{mark} new", class_=kind)
-    return made("span", f"{mark} ", page.figure((*path, "after"), "factor", over=(*path, "before")), class_=kind)
+    factor = page.figure((*path, "after"), "change", over=(*path, "before"), bound=bound)
+    return made("span", f"{mark} ", factor, class_=kind)
 
 
 def _now(page: Page, analysis: Analysis, path: Path) -> Iterator[list[Content]]:

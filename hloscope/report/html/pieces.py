@@ -36,8 +36,20 @@ Path = Sequence[str | int]
 
 _SCRIPTS = ("shell.js", "format.js", "results.js")
 _MOST_NAME, _MOST_LABEL, _MOST_PROSE = 96, 160, 2000
+_MUCH = 10
+"""The factor from which on a change is written as one, and not as a share."""
+
+
+def _change(factor: float) -> str:
+    """`+1.2%`, `−34.0%`, `×33`."""
+    if factor >= _MUCH:
+        return f"×{factor:,.0f}" if factor < 1e15 else f"×{factor:.1e}"
+    return f"{'+' if factor > 1 else '−'}{format_share(abs(factor - 1))}"
+
+
 _UNITS: Mapping[str, Callable[[float], str]] = {
     "bytes": format_bytes,
+    "change": _change,
     "capacity": lambda value: format_capacity(int(value)),
     "count": lambda value: format_count(int(value)),
     "digits": lambda value: format_digits(value, 3) if value else "0",

@@ -8,7 +8,7 @@ from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.step_time import is_tie
 from hloscope.analysis.vocabulary import Bound
 from hloscope.report.html.pieces import Content, Element, Page, add, badge, made, note, verdict
-from hloscope.report.pictures.plots import chips_plot, prices_plot
+from hloscope.report.pictures.plots import chips_plot, has_ideal, prices_plot
 from hloscope.report.price import Prices, Unpriced, as_document, notes_of
 from hloscope.units import plural
 
@@ -42,8 +42,10 @@ def render(found: Sequence[Analysis | Unpriced]) -> str:
     if len(known) > 1:
         plot = page.section("chips", "By chips", "Step time against chips")
         page.plot(plot, chips_plot(Prices(known)), "The step by the number of chips")
-        note(plot, "Both axes are logarithmic.")
-        note(plot, "On a dashed line, a step costs as much chip time as on the fewest chips of the same generation.")
+        if has_ideal(known):
+            note(plot, "On a dashed line, a step takes as much chip time as on the fewest chips of that generation.")
+        if len({one.slice and one.slice.chips for one in known}) < len(known):
+            note(plot, "Slices with the same number of chips are drawn next to each other.")
         if any(one.memory.fits is False for one in known):
             note(plot, "A cross marks what does not fit in HBM.")
         if len(found) > len(known) or any(one.time is None for one in known):

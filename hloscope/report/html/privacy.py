@@ -24,12 +24,17 @@ _LIBRARY = re.compile(r".*[/\\](?=(?:site|dist)-packages[/\\])", re.DOTALL)
 _SEPARATOR = re.compile(r"[/\\]")
 _START = r"(?<![\w.~)\]-])(?:[A-Za-z]:)?"
 """Where a path begins that is named from the root on; a name stack, as in `jit(f)/home/dense`, is none."""
-_HOME = re.compile(_START + r"(?:[/\\]{1,2}(?:home|Users|export[/\\]home)[/\\]{1,2}[^/\\\s:'\"]+|/root(?![^/\s:'\"]))")
-"""Folders that people's files are in, on machines of any kind."""
-_DEEPER = re.compile(
-    r"(?:(?<=[/\\])|(?<![^\s'\"]))(?:home|Users)[/\\]{1,2}[^/\\\s:'\"]+(?=[/\\][^\s:'\"]*\.(?:py|ipynb|pyi)\b)"
+_FOLDER = r"[/\\]{1,2}[^/\\\s:'\"]+"
+_PEOPLE = r"(?:home|users|export[/\\]home)"
+"""A folder that has one for each person, on machines of any kind."""
+_HOME = re.compile(rf"{_START}(?:[/\\]{{1,2}}{_PEOPLE}{_FOLDER}|/root(?![^/\s:'\"]))", re.IGNORECASE)
+"""What people's files are in."""
+_BELOW = re.compile(rf"({_START}(?:{_FOLDER}){{1,24}}?[/\\]{{1,2}}){_PEOPLE}{_FOLDER}", re.IGNORECASE)
+"""The same below other folders: `/usr/local/google/home/NAME/model.bin`, `/mnt/c/Users/NAME/model.bin`."""
+_RELATIVE = re.compile(
+    rf"(?:(?<=[/\\])|(?<![^\s'\"])){_PEOPLE}{_FOLDER}(?=[/\\][^\s:'\"]{{0,300}}\.(?:py|ipynb|pyi)\b)", re.IGNORECASE
 )
-"""Such a folder of a Python file below others: `/usr/local/google/home/NAME/model.py`, `/mnt/c/Users/NAME/model.py`."""
+"""The same of a Python file that is not named from the root on; other names may be those of a part of a model."""
 
 
 def _folder(path: str) -> str:
@@ -97,7 +102,7 @@ def without_people(text: str) -> str:
     """A string without the current folder, home folders and folders with the name of whoever runs this."""
     for start, instead in _own_folders():
         text = text.replace(start, instead) if start in text else text
-    text = _DEEPER.sub("~", _HOME.sub("~", text))
+    text = _RELATIVE.sub("~", _BELOW.sub(r"\1~", _HOME.sub("~", text)))
     name = _own_name()
     return text if name is None else _below(name).sub("~", text)
 
@@ -105,7 +110,7 @@ def without_people(text: str) -> str:
 @lru_cache(maxsize=4)
 def _below(name: str) -> re.Pattern[str]:
     """The beginning of a path from the root on, up to a folder of a name."""
-    return re.compile(rf"{_START}(?:[/\\]{{1,2}}[^/\\\s:'\"]+)*?[/\\]{{1,2}}{re.escape(name)}(?![^/\\\s:'\"])")
+    return re.compile(rf"{_START}(?:{_FOLDER}){{0,24}}?[/\\]{{1,2}}{re.escape(name)}(?![^/\\\s:'\"])")
 
 
 def _without_own_name(file: str) -> str:

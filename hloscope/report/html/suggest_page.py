@@ -21,8 +21,7 @@ from hloscope.report.html.pieces import (
     verdict,
 )
 from hloscope.report.pictures.plots import front_plot
-from hloscope.report.suggestions import effort_of, headline, in_full, name_of
-from hloscope.units import plural
+from hloscope.report.suggestions import effort_of, headline, in_full, name_of, state_of, unchanged_words
 
 _HEADS = ("sharding", "state", "mesh", ">step", ">of the step", ">HBM", ">sent per step")
 _SEARCHED = (
@@ -43,7 +42,7 @@ def render(found: Suggestions) -> str:
     page.plot(ways, front_plot(_named(page, found)), "Shardings by time and memory")
     numbered: list[tuple[int, Suggestion, Path]] = [(0, found.own, ("own",))]
     numbered += [(number + 1, way, ("front", number)) for number, way in enumerate(found.front)]
-    page.table(ways, "Shardings", _HEADS, [_row(page, *each) for each in numbered])
+    page.table(ways, "Shardings", _HEADS, [_row(page, found, *each) for each in numbered])
     _recipes(page, found, numbered)
     _tried(page, found)
     page.notes(found.notes)
@@ -56,7 +55,7 @@ def _named(page: Page, found: Suggestions) -> Suggestions:
     return replace(found, target=page.privacy.text(found.target))
 
 
-def _row(page: Page, number: int, way: Suggestion, path: Path) -> list[Content]:
+def _row(page: Page, found: Suggestions, number: int, way: Suggestion, path: Path) -> list[Content]:
     figures: Path = (*path, "figures")
     step = page.figure((*figures, "step_us"), "time", bound=way.figures.step_bound)
     spread = page.range((*figures, "step_us_range", 0), (*figures, "step_us_range", 1))
@@ -65,7 +64,7 @@ def _row(page: Page, number: int, way: Suggestion, path: Path) -> list[Content]:
     bound = Bound.EXACT if way.is_own else way.figures.step_bound + own_bound
     return [
         [f"{number}  ", page.name(name_of(way), 80)],
-        _state(way),
+        _state(found, way),
         page.name(_mesh(way), 40),
         [step, made("small", *spread) if spread else None],
         page.figure((*figures, "step_us"), "share", over=over, bound=bound),
@@ -74,12 +73,11 @@ def _row(page: Page, number: int, way: Suggestion, path: Path) -> list[Content]:
     ]
 
 
-def _state(way: Suggestion) -> list[Content]:
-    found = [badge("as written", "info")] if way.is_own else []
-    found += [badge("better", "good")] if way.is_worth_it else []
-    found += [badge("a tie", "info")] if way.is_tie else []
-    found += [] if way.fits else [badge("does not fit", "bad")]
-    return list(found)
+def _state(found: Suggestions, way: Suggestion) -> list[Content]:
+    state = state_of(found, way)
+    badges = [badge(state, "good" if way.is_worth_it else "info")] if state else []
+    badges += [] if way.fits else [badge("does not fit", "bad")]
+    return list(badges)
 
 
 def _mesh(way: Suggestion) -> str:
@@ -96,14 +94,15 @@ def _recipes(page: Page, found: Suggestions, numbered: Sequence[tuple[int, Sugge
         if way.is_own:
             continue
         gain = _gain(page, way, path)
-        line: list[Content] = [f"{number} ", page.name(name_of(way), 100), " ", _state(way), gain]
+        line: list[Content] = [f"{number} ", page.name(name_of(way), 100), " ", _state(found, way), gain]
         card = unfolding(recipes, line, is_open=way is shown)
         card.set("class", "target-card")
-        heads = ["array", "as written", "then"]
-        page.table(card, f"What way {number} changes", heads, _changes(page, way), sorts=False)
-        kept = sum(not spec.is_changed for spec in way.specs)
-        if kept:
-            note(card, f"{plural(kept, 'other array')} {'is' if kept == 1 else 'are'} unchanged.")
+        changes = list(_changes(page, way))
+        if changes:
+            heads = ["array", "as written", "then"]
+            page.table(card, f"What way {number} changes", heads, changes, sorts=False)
+        if words := unchanged_words(way):
+            note(card, f"{words}.")
         labelled(card, _about(page, way))
         if way.code:
             page.code(card, way.code, f"Code for way {number}")

@@ -25,6 +25,8 @@ _PART = 190.0
 _MOST_POINTS = 400
 _ASIDE = 30.0
 """Between slices of as many chips."""
+_OF_SLICES = ("chips (log scale) →", "↑ a step takes (log scale)")
+_OF_OPERATIONS = ("predicted (log scale) →", "↑ measured (log scale)")
 _NOT_KNOWN = "not drawn: a figure is not known"
 
 
@@ -244,7 +246,7 @@ def chips_plot(priced: Priced) -> svg.Element:
     across = _powers([float(count) for count in chips], _LEFT, _WIDTH - 2 * _MARGIN)
     across = replace(across, marks=tuple(map(float, sorted(set(chips)))))
     down = _powers(spans, _BOTTOM, _TOP)
-    _draw_axes(root, across, down, (lambda value: f"{value:g}", format_time), ("chips →", "↑ a step takes"))
+    _draw_axes(root, across, down, (lambda value: f"{value:g}", format_time), _OF_SLICES)
     for generation in dict.fromkeys(where.chip for _, where, _ in known):
         _draw_ideal(root, [(where, time) for _, where, time in known if where.chip == generation], across, down)
     for number, (one, where, _) in enumerate(known):
@@ -295,6 +297,13 @@ def _draw_slice(root: svg.Element, one: Analysis, x: float, down: _Scale, *, is_
 _CROSS: dict[str, str | float] = {"stroke": svg.LINE, "stroke_width": 2.5, "fill": "none"}
 
 
+def has_ideal(priced: Priced) -> bool:
+    """Whether a plot has a line of equal chip time: slices of one generation have different numbers of chips."""
+    known = [one.slice for one in priced if isinstance(one, Analysis) and one.time is not None]
+    slices = {(where.chip, where.chips) for where in known if where is not None}
+    return len(slices) > len({chip for chip, _ in slices})
+
+
 def _draw_ideal(root: svg.Element, known: Sequence[tuple[SliceFact, StepTime]], across: _Scale, down: _Scale) -> None:
     """From the fewest chips of a generation on, the steps that cost as much of all chips together."""
     fewest, time = min(known, key=lambda one: (one[0].chips, one[1].step_us))
@@ -341,7 +350,7 @@ def measured_plot(operations: Sequence[MeasuredOperation]) -> svg.Element:
         return root
     times = [time for one in drawn for time in (one.measured_us, one.predicted_us or 0.0)]
     across, down = _powers(times, _LEFT, _WIDTH - 2 * _MARGIN), _powers(times, _BOTTOM, _TOP)
-    _draw_axes(root, across, down, (format_time, format_time), ("predicted →", "↑ measured"))
+    _draw_axes(root, across, down, (format_time, format_time), _OF_OPERATIONS)
     for factor, dashes in ((1.0, "none"), (2.0, "5 5"), (0.5, "5 5")):
         _draw_factor(root, factor, dashes, across, down)
     for one in drawn:

@@ -14,7 +14,7 @@ from report_examples import FULL, GATHER
 from timeline_examples import with_buffers
 
 import hloscope
-from hloscope.analysis.model import Mesh
+from hloscope.analysis.model import Memory, Mesh
 from hloscope.api.analyzing import analyze_hlo
 from hloscope.report.formats import Canvas, render
 from hloscope.units import format_bytes, format_capacity, format_count, format_flops, format_share, format_time
@@ -219,6 +219,35 @@ def test_the_table_is_sorted_filtered_grouped_and_paged(shown, many):
     assert page.inner_text("#collectives [role=status]") == "1,500 of 3,000 collectives"
     page.select_option("#group-0", "kind")
     assert page.locator("#collectives tr.group").count() == 1
+
+
+def test_a_row_and_a_group_unfold_without_drawing_the_others_again(shown, many):
+    page = shown(render("analysis", "html", many, Canvas()))
+    page.select_option("#group-0", "kind")
+    for _ in range(2):
+        page.click('#collectives tr.group button[aria-expanded="false"]')
+    assert page.evaluate("document.activeElement.closest('tr.group') !== null")
+    counts = [page.locator(f"#collectives {rows}").count() for rows in ("tr.group", "tr[data-row]", "tr:has(.wide)")]
+    assert counts == [2, 200, 2]
+    page.evaluate("window.others = [...document.querySelectorAll('#collectives tr[data-row]')].slice(1)")
+    page.click("#collectives tr[data-row] button")
+    assert page.locator("#collectives tr.details").count() == 1
+    assert page.evaluate("window.others.every((row) => row.isConnected)")
+    assert page.evaluate("document.activeElement.matches('#collectives tr[data-row].open button')")
+    page.keyboard.press("Enter")
+    assert page.locator("#collectives tr.details").count() == 0
+    page.click('#collectives tr.group button[aria-expanded="true"]')
+    assert page.locator("#collectives tr[data-row]").count() == 100
+    assert page.evaluate("window.others.slice(99).every((row) => row.isConnected)")
+
+
+@pytest.mark.parametrize(
+    ("fits", "words"), [(True, "Little is left."), (False, "It does not fit."), (None, "It does not fit.")]
+)
+def test_the_compiler_says_whether_a_program_fits(shown, fits, words):
+    memory = Memory(argument_bytes=17 << 30, peak_bytes=17 << 30, hbm_bytes=16 << 30, fits=fits)
+    page = shown(render("analysis", "html", replace(FULL, memory=memory), Canvas()))
+    assert words in page.inner_text(".tiles")
 
 
 def test_with_keys_alone(shown, found):

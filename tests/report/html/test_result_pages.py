@@ -30,8 +30,18 @@ from hloscope.units import (
 
 SUBJECTS = ("check", "comparison", "prices", "suggestions", "verification")
 LEAST = dict(zip(SUBJECTS, (60, 50, 40, 35, 40), strict=True))
+
+
+def change_words(factor: float) -> str:
+    """How much more or less a figure is than before."""
+    if factor >= 10:
+        return f"×{factor:,.0f}"
+    return f"{'+' if factor > 1 else '−'}{format_share(abs(factor - 1))}"
+
+
 WRITTEN = {
     "bytes": format_bytes,
+    "change": change_words,
     "capacity": lambda value: format_capacity(int(value)),
     "count": lambda value: format_count(int(value)),
     "digits": lambda value: format_digits(value, 3) if value else "0",
@@ -158,7 +168,7 @@ def test_a_failure_says_line_why_cost_and_what_to_do(pages):
     ):
         assert words in text
     assert "hloscope accept step --only all-gather@X" in text
-    assert "▲ ×1.60" in text  # of the step
+    assert "▲ +60.0%" in text  # of the step
     assert "91 us to 112 us" in text.replace(" us  to ", " us to ")
 
 

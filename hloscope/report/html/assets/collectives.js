@@ -302,10 +302,11 @@ class CollectiveTable {
       (this.side.found.time ? members.reduce((sum, row) => sum + (row.perStep("exposed_us") ?? 0), 0) : 0) ||
       members.reduce((sum, row) => sum + (row.of.wire_bytes_per_step ?? 0), 0) * 1e-12;
     const sorted = [...groups].sort(([, one], [, other]) => cost(other) - cost(one));
-    return sorted.flatMap(([key, members]) => [
-      this.groupRow(key, members),
-      ...(this.isOpen(key) ? this.drawMembers(members) : []),
-    ]);
+    return sorted.flatMap(([key, members]) => this.drawGroup(key, members));
+  }
+
+  drawGroup(key, members) {
+    return [this.groupRow(key, members), ...(this.isOpen(key) ? this.drawMembers(members) : [])];
   }
 
   isOpen(key) {
@@ -358,8 +359,7 @@ class CollectiveTable {
         : key;
     const toggle = () => {
       if (!this.openGroups.delete(key)) this.openGroups.add(key);
-      this.draw();
-      this.focusOn(`[data-group="${CSS.escape(key)}"] button`);
+      this.redraw(`[data-group="${CSS.escape(key)}"]`, "tr:not(.group)", this.drawGroup(key, members));
     };
     const indexes = members.map((row) => row.index);
     const sums = {
@@ -402,22 +402,21 @@ class CollectiveTable {
   }
 
   drawRows(rows) {
-    return rows.flatMap((row) => {
-      const open = this.openRows.has(row.index);
-      const made = [this.row(row, open)];
-      if (open)
-        made.push(
-          el("tr", { class: "details" }, el("td", { colspan: String(this.columns.length) }, collectiveDetails(row))),
-        );
-      return made;
-    });
+    return rows.flatMap((row) => this.drawRow(row));
+  }
+
+  drawRow(row) {
+    const open = this.openRows.has(row.index);
+    const shown = this.row(row, open);
+    if (!open) return [shown];
+    const details = el("td", { colspan: String(this.columns.length) }, collectiveDetails(row));
+    return [shown, el("tr", { class: "details" }, details)];
   }
 
   row(row, open) {
     const toggle = () => {
       if (!this.openRows.delete(row.index)) this.openRows.add(row.index);
-      this.draw();
-      this.focusOn(`[data-row="${row.index}"] button`);
+      this.redraw(`[data-row="${row.index}"]`, "tr.details", this.drawRow(row));
     };
     const cells = this.columns.map((column, place) =>
       el(
@@ -448,8 +447,12 @@ class CollectiveTable {
     this.draw();
   }
 
-  focusOn(selector) {
-    this.body.querySelector(selector)?.focus();
+  /** Draws a row again with the rows that belong to it, as far as they match; the rest of a long table stays as it is. */
+  redraw(selector, belongs, rows) {
+    const old = this.body.querySelector(selector);
+    while (old.nextElementSibling?.matches(belongs)) old.nextElementSibling.remove();
+    old.replaceWith(...rows);
+    rows[0].querySelector("button").focus({ preventScroll: true });
   }
 
   onKey(event) {

@@ -254,7 +254,7 @@ function memoryTile(side) {
     );
   }
   const used = memory.hbm_bytes ? memory.peak_bytes / memory.hbm_bytes : null;
-  const over = used > 1 || memory.fits === false;
+  const over = memory.fits === false || (memory.fits === null && used > 1);
   const bar = el("span", { class: `fill ${over ? "over" : used > 0.9 ? "near" : "memory"}` });
   bar.style.width = `${Math.min(100, 100 * (used ?? 0))}%`;
   return el(
