@@ -15,7 +15,8 @@ from hloscope.ci import is_ci
 from hloscope.config import ProjectConfig, find_project
 from hloscope.contracts.accepting import Compared, with_section
 from hloscope.contracts.baseline_files import BaselineError, read_baselines, write_baselines
-from hloscope.contracts.baselines import Baseline, baseline_of, format_baselines, section_for
+from hloscope.contracts.baseline_text import format_baselines
+from hloscope.contracts.baselines import Baseline, baseline_of, section_for
 from hloscope.contracts.judging import judge
 from hloscope.errors import HloscopeError, did_you_mean
 from hloscope.progress import waiting

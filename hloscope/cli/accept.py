@@ -110,7 +110,7 @@ class _Asking:
 
 def _details(change: Change) -> list[str]:
     """Where a change is, why it moves, and the lines of the baseline that it takes away and adds."""
-    from hloscope.contracts.baselines import row_text
+    from hloscope.contracts.baseline_text import row_text
 
     cause = change.cause
     lines = [f"--> {cause.source}"] if cause.source else []

@@ -14,20 +14,16 @@ from typing import Any, NoReturn, TypeVar
 from hloscope.analysis.model import Memory
 from hloscope.analysis.vocabulary import REDUCTIONS, SUMS, Bound, Kind, Link
 from hloscope.contracts.array_rows import ARGUMENT, OUTPUT, ArrayRow
+from hloscope.contracts.baseline_text import END, FIRST_TITLE, TITLE, WRITTEN, format_baselines
 from hloscope.contracts.baselines import (
-    END,
-    FIRST_TITLE,
     MEMORY_PARTS,
     MIXED,
     NOWHERE,
-    TITLE,
-    WRITTEN,
     Baseline,
     BaselineRow,
     BaselineStep,
     MatmulRow,
     Place,
-    format_baselines,
 )
 from hloscope.errors import HloscopeError, caret_excerpt
 from hloscope.units import known_sum

@@ -52,7 +52,8 @@ class Figure:
         after_range: The same for the program as it is now.
         before_bound: Whether the value in the baseline is exact or a bound.
         after_bound: The same for the program as it is now.
-        comparable: Whether both values are comparable; steps predicted by different versions of the cost model are not.
+        comparable: Whether both values are comparable. Steps of different versions of the cost model are not, nor is
+            memory whose temporaries hloscope 0.1 counted.
     """
 
     name: str

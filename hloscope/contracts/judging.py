@@ -25,7 +25,6 @@ from hloscope.contracts.baselines import (
     rows_of,
 )
 from hloscope.contracts.change_words import (
-    most_grown_words,
     moved_words,
     multiplied_words,
     respelled_words,
@@ -34,16 +33,16 @@ from hloscope.contracts.change_words import (
     versions_words,
 )
 from hloscope.contracts.figures import (
-    MEMORY,
     MULTIPLIED,
-    STEP,
     figures_of,
+    grown_memory,
     named,
     pricing_of,
+    slower_step,
     total_time_us,
 )
 from hloscope.contracts.judged import REDUCTION, UNKNOWN, USUAL, Cause, Figure, Judged, Judgement, Tolerance
-from hloscope.contracts.left_open import caveats, is_first_version, is_older, left_open, memory_words
+from hloscope.contracts.left_open import caveats, is_first_version, is_older, left_open
 from hloscope.contracts.losing import Lost, as_many_are_summed, axes_words, lost_of, why_computed
 from hloscope.contracts.pairing import (
     Multiplied,
@@ -61,13 +60,7 @@ from hloscope.contracts.pairing import (
 from hloscope.contracts.verdicts_of_causes import judgement_of_types, verdict, weight
 from hloscope.matching import Change as MatchedChange
 from hloscope.matching import ChangeKind, match
-from hloscope.units import format_bytes, format_share, format_time, known_sum, plural
-
-_COMPILERS_OWN_BYTES = 128 << 10
-"""No growth at all: code and scratch of the compiler's own, which are most of what a tiny program takes.
-
-Source: the mean of 512 x 2048 squares took 604,160 bytes as libtpu 0.0.42 compiled it, and 636,416 as 0.0.50 did.
-"""
+from hloscope.units import known_sum, plural
 
 _TYPES = {
     "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "s8": "int8", "s32": "int32",
@@ -179,8 +172,9 @@ class _Judge:
         figures = tuple(figures_of(self._before, self._after, self._times.get))
         moved = [*self._other_reductions(reduced), *self._other_types(pairs), *self._moved(pairs, reduced)]
         changes = [*joined_by_line(moved, self._multiplied(figures)), *self._others()]
-        changes += self._larger(figures)
-        changes += self._slower(figures, [change.cause for change in changes])
+        changes += [self._cause("memory", *grown) for grown in grown_memory(figures, self._tolerance)]
+        slower = slower_step(figures, [change.cause for change in changes], self._tolerance)
+        changes += [] if slower is None else [self._cause("step", *slower)]
         changes.sort(key=lambda change: weight(change.cause))
         causes = tuple(change.cause for change in changes)
         judged = Judged(
@@ -410,43 +404,6 @@ class _Judge:
                 yield self._cause("kernels", Judgement.DIFFERENT, message)
         for name in sorted({name for name, _ in then or ()} - {name for name, _ in now}):
             yield self._cause("kernels", Judgement.DIFFERENT, f"the kernel {name}, which sent by itself, is gone")
-
-    def _larger(self, figures: Sequence[Figure]) -> Iterator[Change]:
-        """Parts of the memory that grew beyond what is let pass, or shrank by as much."""
-        parts = {figure.name.removeprefix(MEMORY): figure for figure in figures if figure.name.startswith(MEMORY)}
-        for name, share in self._tolerance.memory.items():
-            figure = parts.get(name)
-            if figure is None or figure.before is None:
-                continue
-            shown = memory_words(name)
-            if figure.after is None:
-                message = f"{shown} is unknown; it was {format_bytes(figure.before)}"
-                yield self._cause("memory", Judgement.DIFFERENT, message)
-                continue
-            grown = figure.after - figure.before
-            if abs(grown) > max(share * figure.before, _COMPILERS_OWN_BYTES):
-                much = f"{'grew' if grown > 0 else 'shrank'} by {format_share(abs(grown) / max(figure.before, 1))}"
-                most = most_grown_words(parts, grown) if name == "peak" else ""
-                message = f"{shown} {much}: {format_bytes(figure.before)} -> {format_bytes(figure.after)}{most}"
-                yield self._cause("memory", Judgement.WORSE if grown > 0 else Judgement.BETTER, message)
-
-    def _slower(self, figures: Sequence[Figure], causes: Sequence[Cause]) -> Iterator[Change]:
-        """A step that takes longer, or less long, although nothing else says why."""
-        step = named(figures, STEP)
-        if step is None or step.before is None or step.after is None:
-            return
-        change = step.after / step.before - 1 if step.before else 0.0
-        judgement = Judgement.WORSE if change > 0 else Judgement.BETTER
-        explained = any(
-            cause.judgement in (judgement, Judgement.DIFFERENT) and cause.key != "memory" for cause in causes
-        )
-        if abs(change) > self._tolerance.step and not explained:
-            much, amount = ("longer", "more") if change > 0 else ("less", "less")
-            message = (
-                f"the step takes {format_share(abs(change))} {much}, {format_time(step.before)} -> "
-                f"{format_time(step.after)}, although it neither moves nor multiplies {amount}"
-            )
-            yield self._cause("step", judgement, message)
 
     def _cause(
         self,

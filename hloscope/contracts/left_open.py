@@ -54,7 +54,10 @@ def left_open(then: Baseline, now: Baseline, *, called: str) -> Iterator[tuple[s
 def caveats(then: Baseline, now: Baseline, tolerance: Tolerance) -> Iterator[str]:
     """What everybody should know who reads that a program is as its baseline has it."""
     if is_first_version(then):
-        yield "the baseline is of format 1: types, operations, matmuls, arguments, outputs and the step are not judged"
+        yield (
+            "the baseline is of format 1: types, operations, matmuls, arguments, outputs, the step and the peak memory "
+            "are not judged"
+        )
     elif then.step is None and now.step is not None:
         yield "the step is not judged: the baseline does not have it"
     elif then.step is not None and now.step is None:

@@ -13,7 +13,8 @@ import pytest
 from hloscope.analysis.model import Analysis
 from hloscope.contracts.accepting import with_section
 from hloscope.contracts.baseline_files import BaselineError, read_baselines, write_baselines
-from hloscope.contracts.baselines import Baseline, baseline_of, format_baselines, section_for
+from hloscope.contracts.baseline_text import format_baselines
+from hloscope.contracts.baselines import Baseline, baseline_of, section_for
 from hloscope.contracts.checked import LOOSER, findings_of
 from hloscope.contracts.judged import Judged
 from hloscope.contracts.judging import judge

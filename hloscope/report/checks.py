@@ -260,7 +260,7 @@ AMOUNT_WORDS: dict[str, Callable[[float], str]] = {"us": format_time, "bytes": f
 
 def figure_words(figure: Figure) -> tuple[str, str, str]:
     """`predicted step`, `72 us (61 us to 83 us)`, `75 us (64 us to 86 us)`: a figure's name, before and after."""
-    then = "" if figure.comparable else " (another version of the cost model)"
+    then = "" if figure.comparable else " (from another version of hloscope)"
     before = _amount_words(figure, figure.before, figure.before_bound, figure.before_range)
     return figure.name, f"{before}{then}", _amount_words(figure, figure.after, figure.after_bound, figure.after_range)
 

@@ -13,7 +13,8 @@ from contract_examples import GATHER, REDUCE, program
 from hloscope.analysis.model import Memory, SourceFrame
 from hloscope.contracts.accepting import with_section
 from hloscope.contracts.baseline_files import read_baselines, write_baselines
-from hloscope.contracts.baselines import baseline_of, format_baseline, section_for
+from hloscope.contracts.baseline_text import format_baseline
+from hloscope.contracts.baselines import baseline_of, section_for
 from hloscope.contracts.judged import Judgement, Tolerance
 from hloscope.contracts.judging import judge
 

@@ -18,7 +18,8 @@ from hloscope.analysis.model import Memory, Mesh, SourceFrame, Unmodelled
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.api.analyzing import analyze_hlo
 from hloscope.contracts.baseline_files import BaselineError, parse_baselines, read_baselines, write_baselines
-from hloscope.contracts.baselines import baseline_of, format_baseline
+from hloscope.contracts.baseline_text import format_baseline
+from hloscope.contracts.baselines import baseline_of
 from hloscope.contracts.checked import check_analysis, findings_of
 from hloscope.contracts.judged import Judgement
 from hloscope.contracts.judging import judge
@@ -92,6 +93,16 @@ def test_a_file_of_the_first_version_is_read():
     assert judge(baseline, BOTH, root=ROOT).judged.judgement is Judgement.SAME
     found = judge(baseline, program(replace(REDUCE, payload_bytes=65_536, wire_bytes=65_536), memory=MEMORY), root=ROOT)
     assert [cause.judgement for cause in found.judged.causes] == ["worse", "better"]
+
+
+def test_memory_that_the_first_version_counted_otherwise_is_not_judged():
+    (baseline,) = parse_baselines(FIRST, name="b.txt")
+    grown = replace(MEMORY, temp_bytes=2 * MEMORY.temp_bytes, peak_bytes=2 * MEMORY.peak_bytes)
+    found = judge(baseline, replace(BOTH, memory=grown), root=ROOT).judged
+    figures = {figure.name: figure.comparable for figure in found.figures}
+    assert (found.judgement, figures["memory: peak"], figures["memory: code"]) == (Judgement.SAME, False, True)
+    assert any("the peak memory are not judged" in caveat for caveat in found.caveats)
+    assert [cause.key for cause in judged(BOTH, replace(BOTH, memory=grown)).causes] == ["memory"]
 
 
 def test_an_unchanged_program():

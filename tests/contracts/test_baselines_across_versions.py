@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import hloscope
-from hloscope.contracts.baselines import baseline_of, format_baseline
+from hloscope.contracts.baseline_text import format_baseline
+from hloscope.contracts.baselines import baseline_of
 from hloscope.contracts.judging import judge
 from hloscope.matching import match
 

@@ -14,7 +14,8 @@ from hloscope.analysis.model import Memory, SourceFrame
 from hloscope.analysis.vocabulary import Kind
 from hloscope.contracts.array_rows import array_rows, changed_arrays
 from hloscope.contracts.baseline_files import parse_baselines, write_baselines
-from hloscope.contracts.baselines import baseline_of, format_baseline
+from hloscope.contracts.baseline_text import format_baseline
+from hloscope.contracts.baselines import baseline_of
 from hloscope.contracts.checked import check_analysis, judged_strictly
 from hloscope.contracts.judged import Judgement, Tolerance
 from hloscope.contracts.judging import judge

@@ -11,7 +11,8 @@ from contract_examples import GATHER, REDUCE, program
 from hloscope.analysis.model import Matmuls, SourceFrame, StepTime, shapes_of
 from hloscope.analysis.vocabulary import Kind, Origin
 from hloscope.contracts.baseline_files import parse_baselines
-from hloscope.contracts.baselines import baseline_of, format_baseline
+from hloscope.contracts.baseline_text import format_baseline
+from hloscope.contracts.baselines import baseline_of
 from hloscope.contracts.checked import findings_of
 from hloscope.contracts.judged import Judgement
 from hloscope.contracts.judging import judge

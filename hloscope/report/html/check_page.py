@@ -124,7 +124,7 @@ def _before_and_after(page: Page, checked: Checked, number: int) -> Iterator[lis
         is_worse = checked.judged.judgement is Judgement.WORSE
         then = _amount(page, path, "before", unit)
         if not figure.comparable:
-            then.append(made("small", "by another version of the cost model"))
+            then.append(made("small", "from another version of hloscope"))
         now = _amount(page, path, "after", unit)
         yield [page.name(figure.name, 60), then, now, _change(page, path, figure, is_worse=is_worse)]
 
