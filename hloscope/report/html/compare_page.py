@@ -12,6 +12,8 @@ from hloscope.report.pictures.plots import measured_plot, parts_plot
 from hloscope.units import plural
 
 _Row = list[Content]
+_FEWEST_POINTS = 3
+"""Of a plot that says more than the table."""
 _MOST = 400
 _TIMES = (">measured", ">predicted", ">error factor")
 
@@ -82,7 +84,7 @@ def _step(page: Page, section: Element, path: Path, program: MeasuredProgram) ->
     if not program.measured_operations:
         matched = "the profile has no operations of it"
     known: list[tuple[str, Content]] = [
-        ("runs", [runs, " in all, on ", devices, " devices"]),
+        ("runs", [runs, " in all, on ", devices, " device" if program.devices == 1 else " devices"]),
         ("priced on", slice_words),
         ("matched", matched),
     ]
@@ -157,7 +159,7 @@ def _transfers(page: Page, section: Element, path: Path, program: MeasuredProgra
 
 def _operations(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
     """The plot of all, and a table of those that are furthest off."""
-    if any(one.predicted_us and one.measured_us > 0 for one in program.operations):
+    if sum(bool(one.predicted_us) and one.measured_us > 0 for one in program.operations) >= _FEWEST_POINTS:
         add(section, "h3", "Operations, measured against predicted")
         page.plot(section, measured_plot(program.operations), "Operations by predicted and measured time")
         words = "On the line both agree; on the dashed ones what is measured is twice, and half, of what is predicted."

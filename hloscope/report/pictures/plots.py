@@ -258,9 +258,9 @@ def chips_plot(priced: Priced) -> svg.Element:
     return root
 
 
-def _powers(values: Sequence[float], begin: float, end: float) -> _Scale:
-    """A line on which some numbers stand, each power of ten with as much room, and some on both sides."""
-    return _Scale(least=min(values) / 1.25, most=max(values) * 1.25, begin=begin, end=end, powers=True)
+def _powers(values: Sequence[float], begin: float, end: float, *, room: float = 1.25) -> _Scale:
+    """A line on which some numbers stand, each power of ten with as much room, and a factor of room on both sides."""
+    return _Scale(least=min(values) / room, most=max(values) * room, begin=begin, end=end, powers=True)
 
 
 def _span_of(time: StepTime) -> tuple[float, float]:
@@ -349,7 +349,8 @@ def measured_plot(operations: Sequence[MeasuredOperation]) -> svg.Element:
     if not drawn:
         return root
     times = [time for one in drawn for time in (one.measured_us, one.predicted_us or 0.0)]
-    across, down = _powers(times, _LEFT, _WIDTH - 2 * _MARGIN), _powers(times, _BOTTOM, _TOP)
+    room = 2.5  # so that the lines of half and of twice are seen
+    across, down = _powers(times, _LEFT, _WIDTH - 2 * _MARGIN, room=room), _powers(times, _BOTTOM, _TOP, room=room)
     _draw_axes(root, across, down, (format_time, format_time), _OF_OPERATIONS)
     for factor, dashes in ((1.0, "none"), (2.0, "5 5"), (0.5, "5 5")):
         _draw_factor(root, factor, dashes, across, down)
