@@ -9,7 +9,7 @@ from rich.text import Text
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.placed import PlacedMesh
 from hloscope.report.layout import hanging
-from hloscope.report.pictures.meshes import mesh_words
+from hloscope.report.pictures.mesh_words import mesh_words
 from hloscope.report.pictures.words import shown_places
 from hloscope.report.words import BOUNDS_WORDS
 

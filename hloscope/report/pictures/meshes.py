@@ -13,14 +13,13 @@ from hloscope.hardware.devices import SliceDevice
 from hloscope.hardware.torus import Torus
 from hloscope.report.escaping import plain_line
 from hloscope.report.pictures import svg
+from hloscope.report.pictures.mesh_words import TORUS_AXES, mesh_words
 from hloscope.report.pictures.words import shown_places
 from hloscope.report.words import BOUNDS_WORDS
-from hloscope.units import plural
 
 _MARGIN, _LINE_HEIGHT = 14.0, 17.0
 _ROW_WIDTH, _LEAST_WIDTH = 900.0, 620.0
 _BETWEEN_PLANES = 26.0
-_TORUS_AXES = "xyz"
 _SMALL = 0.8
 """Opacity of what is said beside a drawing."""
 _MOST_PLANES = 6
@@ -97,6 +96,8 @@ class _Sheet:
         planes: The planes of chips that are drawn.
         maps: The axes that have a map of their own.
         width: Of the whole picture.
+        planes_width: Of the planes, with the space around them.
+        planes_top: Where the planes begin.
         planes_end: Where the planes end.
     """
 
@@ -106,6 +107,8 @@ class _Sheet:
     planes: tuple[_Plane, ...]
     maps: tuple[PlacedAxis, ...]
     width: float
+    planes_width: float
+    planes_top: float
     planes_end: float
 
     @property
@@ -120,9 +123,20 @@ class _Sheet:
         columns, rows, _ = _edges(self.placed)
         return max(columns * self.map_step, 110.0) + 40, rows * self.map_step + 44
 
+    @property
+    def has_maps_beside(self) -> bool:
+        """Whether the maps have room beside the planes of one slice, and not only below them."""
+        width, height = self.map_size
+        is_wide = self.planes_width + len(self.maps) * width <= self.width - _MARGIN
+        return is_wide and self.placed.slice.slice_count == 1 and self.planes_top + height <= self.planes_end
+
     def map_corners(self) -> Iterator[tuple[float, float]]:
         """Where the maps are drawn, and behind them where the next row would be."""
         width, height = self.map_size
+        if self.has_maps_beside:
+            yield from ((self.planes_width + index * width, self.planes_top) for index in range(len(self.maps)))
+            yield _MARGIN, self.planes_end
+            return
         per_row = max(int((self.width - 2 * _MARGIN) // width), 1)
         top = self.planes_end + (_LINE_HEIGHT * 3 if self.placed.slice.slice_count > 1 else 0)
         for index in range(len(self.maps)):
@@ -160,7 +174,8 @@ def mesh_svg(placed: PlacedMesh) -> str:
 def _sheet(placed: PlacedMesh, head: tuple[str, ...]) -> _Sheet:
     columns, rows, count = _edges(placed)
     scale = _scale(placed)
-    planes, width, end = _planes(placed, scale, _MARGIN + _LINE_HEIGHT * (len(head) + 1))
+    top = _MARGIN + _LINE_HEIGHT * (len(head) + 1)
+    planes, width, end = _planes(placed, scale, top)
     has_maps = count == 1 and max(columns, rows) <= _LARGEST_MAP
     return _Sheet(
         placed=placed,
@@ -169,6 +184,8 @@ def _sheet(placed: PlacedMesh, head: tuple[str, ...]) -> _Sheet:
         planes=tuple(planes),
         maps=tuple(axis for axis in placed.axes if has_maps and axis.links is not None),
         width=max(width, _LEAST_WIDTH),
+        planes_width=width,
+        planes_top=top,
         planes_end=end,
     )
 
@@ -182,60 +199,6 @@ def _scale(placed: PlacedMesh) -> _Scale:
 def _edges(placed: PlacedMesh) -> tuple[int, int, int]:
     first, second, third = (*placed.torus.shape, 1, 1)[:3]
     return first, second, third
-
-
-def mesh_words(placed: PlacedMesh) -> Iterator[str]:
-    """What is said of the mesh, a line each; the first one is the title."""
-    mesh = placed.mesh
-    axes = (
-        ""
-        if mesh is None
-        else " ".join(f"{name}={size}" for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True))
-    )
-    yield f"mesh {axes} on {placed.slice.name}" if axes else placed.slice.name
-    hosts = len({device.host for device in placed.devices})
-    chips = len(placed.devices) // placed.torus.devices_per_chip
-    several = f"{placed.slice.slice_count} slices over DCN, each of " if placed.slice.slice_count > 1 else ""
-    ids = "the devices of a slice" if several else "device ids"
-    yield f"{several}{plural(chips, 'chip')} on {plural(hosts, 'host')}; numbers are {ids}"
-    for axis in placed.axes:
-        yield _axis_words(placed, axis)
-    if placed.traffic is not None:
-        yield _traffic_words(placed.traffic)
-
-
-def _axis_words(placed: PlacedMesh, axis: PlacedAxis) -> str:
-    """`X=8: along x and y in rings whose neighbors are 1 link apart`, in the order of a ring and not of the axis."""
-    said = []
-    if axis.slices > 1:
-        said.append(f"over DCN between {axis.slices} slices")
-    if axis.links is not None and not axis.links.torus_axes:
-        said.append("between the devices of a chip")
-    elif axis.links is not None:
-        along = " and ".join(_TORUS_AXES[torus_axis] for torus_axis in axis.links.torus_axes)
-        ring = "in rings" if axis.links.is_closed else "in lines"
-        if max(map(len, axis.links.rings)) == 2:
-            ring = "in pairs"
-        apart = f"{'up to ' * (axis.links.hops > 1)}{plural(axis.links.hops, 'link')} apart"
-        said.append(f"along {along} {ring} whose neighbors are {apart}")
-    return f"{axis.name}={axis.size}: {'; '.join(said)}"
-
-
-def _traffic_words(traffic: LinkTraffic) -> str:
-    """`busiest links per step: x+ 12.6 MB, x- 12.6 MB`."""
-    links = [
-        f"{_TORUS_AXES[axis]}{sign} {traffic.words(traffic.busiest_bytes(axis, direction))}"
-        for axis, size in enumerate(traffic.torus.shape)
-        if size > 1
-        for direction, sign in enumerate("+-")
-        if traffic.busiest_bytes(axis, direction) > 0
-    ]
-    dcn = [f"DCN {traffic.words(traffic.host_bytes)} from the busiest host"] if traffic.host_bytes else []
-    said = ", ".join([*links, *dcn])
-    if said:
-        return f"busiest links each step: {said}"
-    is_known = traffic.bound in (Bound.EXACT, Bound.AT_MOST)
-    return "nothing crosses the links" if is_known else "nothing is known to cross the links"
 
 
 def _planes(placed: PlacedMesh, scale: _Scale, top: float) -> tuple[list[_Plane], float, float]:
@@ -383,7 +346,7 @@ def _link_style(placed: PlacedMesh, chip: int, axis: int, widest: float) -> dict
 
 def _link_words(placed: PlacedMesh, chip: int, axis: int, leads_round: bool) -> str:
     """`x link from chip 0: 12.6 MB up and 12.6 MB down each step`."""
-    where = f"{_TORUS_AXES[axis]} link from the chip of device {chip * placed.torus.devices_per_chip}"
+    where = f"{TORUS_AXES[axis]} link from the chip of device {chip * placed.torus.devices_per_chip}"
     round_ = " round to the other side" if leads_round else " to the next"
     if placed.traffic is None:
         return f"{where}{round_}"
@@ -488,7 +451,8 @@ def _remarks(sheet: _Sheet) -> Iterator[str]:
     if len(sheet.planes) < count:
         yield f"Drawn are the planes z={', '.join(str(plane.z) for plane in sheet.planes)} of {count}."
     if sheet.maps:
-        yield "Below, what each axis connects; thick is the group of the first device."
+        where = "Beside the chips" if sheet.has_maps_beside else "Below the chips"
+        yield f"{where}, what each axis connects; thick is the group of the first device."
     if placed.coordinates and sheet.scale.has_labels:
         yield "Below the id of each device, its place in the mesh."
     yield "Dashed outlines are hosts."

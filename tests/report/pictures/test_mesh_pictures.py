@@ -22,7 +22,8 @@ from hloscope.hardware import parse_slice
 from hloscope.hardware.torus import Torus
 from hloscope.report.pictures.drawn import placed_in
 from hloscope.report.pictures.graphs import graph_svg
-from hloscope.report.pictures.meshes import mesh_svg, mesh_words
+from hloscope.report.pictures.mesh_words import mesh_words
+from hloscope.report.pictures.meshes import mesh_svg
 from hloscope.report.pictures.strips import timeline_svg
 
 EXPERTS = (
