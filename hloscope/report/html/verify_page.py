@@ -135,7 +135,7 @@ def _about(page: Page, output: OutputComparison) -> Iterator[tuple[str, Content]
         yield "wrong on", page.name("; ".join(shown) + more, 800)
     yield "exchanged", page.prose("; ".join(output.exchanged))
     yield "leaning", page.prose(_bias(output.bias))
-    yield "roughness", page.prose(_rough(output.roughness))
+    yield "error size", page.prose(_rough(output.roughness))
     yield "not judged", f"{output.unstable:,} elements that rounding can tip" if output.unstable else None
 
 

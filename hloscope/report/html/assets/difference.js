@@ -17,21 +17,31 @@ function differenceSection() {
   );
 }
 
+/** What the program became: a mark, the class of its colour, and the word for all of it. */
+const JUDGED = {
+  worse: ["▲", "bad", "Worse"],
+  different: ["≠", "bad", "Different"],
+  better: ["▼", "fewer", "Better"],
+  same: ["=", null, "The same"],
+};
+
 function differenceWords(diff) {
-  const verdict = diff.judged.judgement === "same" ? "the same" : diff.judged.judgement;
-  const words = diff.changes.length ? `${verdict}, ${plural(diff.changes.length, "change")} of what moves` : verdict;
-  return diff.unsure || diff.not_understood.length ? `${words}, as far as it is known` : words;
+  const [mark, kind, words] = JUDGED[diff.judged.judgement];
+  const said = [
+    diff.changes.length ? `${plural(diff.changes.length, "change")} of what moves` : null,
+    diff.unsure || diff.not_understood.length ? "as far as it is known" : null,
+  ];
+  return [el("b", { class: kind }, `${mark} ${words}`), ...said.filter(Boolean).map((part) => `, ${part}`)];
 }
 
 /** Why the program is judged so, what counts most first. */
 function causes(diff) {
   if (!diff.judged.causes.length) return null;
-  const marks = { worse: ["▲", "bad"], different: ["≠", "bad"], better: ["▼", "fewer"] };
   return el(
     "ul",
     { class: "changes" },
     diff.judged.causes.map((cause) => {
-      const [mark, kind] = marks[cause.judgement];
+      const [mark, kind] = JUDGED[cause.judgement];
       const words = `${cause.judgement}: ${cause.message}`;
       return el("li", {}, el("span", { class: kind }, mark), " ", prose(words, 400));
     }),
