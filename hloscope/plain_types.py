@@ -1144,6 +1144,7 @@ class SuggestionsDict(TypedDict):
     ranked: int
     compiled: int
     failed: int
+    failures: dict[str, int]
     refused: int
     recipes: dict[str, float]
     notes: list[str]

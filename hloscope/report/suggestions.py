@@ -13,6 +13,8 @@ from hloscope.report.words import notes_section
 from hloscope.units import format_bytes, format_share, format_time, format_time_range, plural
 
 _LARGE_GAIN = 0.05
+_FAILURES = 3
+"""Reasons of failed compiles that are told."""
 
 
 def lines(found: Suggestions, width: int) -> Iterator[Text]:
@@ -185,6 +187,7 @@ def effort_of(found: Suggestions) -> Iterator[str]:
         f"{found.ranked:,} ranked with Shardy, "
         f"{found.compiled + found.failed} compiled{failed}, in {format_time(1e6 * found.seconds)}"
     )
+    yield from (f"failed to compile ({number:,}): {why}" for why, number in list(found.failures.items())[:_FAILURES])
     if found.stopped is not None:
         yield f"stopped early: {found.stopped}"
     if found.refused:

@@ -6,7 +6,7 @@ further in the same order.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log, prod
@@ -104,7 +104,7 @@ class Found:
         compiled: The compiled points in order, including the program as written.
         ranked: Number of points ranked with Shardy.
         space_size: Number of points; None if not counted.
-        failed: Number of compiles that failed.
+        failures: Compiles that failed, by the compiler's reason.
         stopped: Why it ended early; None if it did not.
         freed: The best point with all result shardings left open, which shows what freeing results would gain.
         notes: What was not searched, one sentence each.
@@ -115,7 +115,7 @@ class Found:
     compiled: list[Compiled] = field(default_factory=list)
     ranked: int = 0
     space_size: int = 0
-    failed: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
     stopped: str | None = None
     freed: Compiled | None = None
     notes: list[str] = field(default_factory=list)
@@ -218,7 +218,7 @@ class Search:
 
     @property
     def _left(self) -> int:
-        return self._effort.candidates - len(self.found.compiled) - self.found.failed + 1
+        return self._effort.candidates - len(self.found.compiled) - self.found.failures.total() + 1
 
     @property
     def _until(self) -> float:
@@ -433,8 +433,8 @@ class Search:
         except TimeLimitError:
             self.found.stopped = "the time limit was reached"
             return
-        if figures is None:
-            self.found.failed += monotonic() < self._until
+        if isinstance(figures, str):
+            self.found.failures[figures] += monotonic() < self._until
             return
         _, space = self._space_of[point.mesh]
         self.found.compiled.append(Compiled(space=space, point=point, change=change, figures=figures))
@@ -460,7 +460,7 @@ class Search:
                 figures = _figures(*self._start(found.point, change))
             except TimeLimitError:
                 return
-            if figures is None:
+            if isinstance(figures, str):
                 continue
             freed = Compiled(space=found.space, point=found.point, change=change, figures=figures)
             if self.found.freed is None or freed.order < self.found.freed.order:
@@ -474,20 +474,20 @@ def _drop(waiting: Iterable[tuple[object, ...]]) -> None:
             pending.drop()
 
 
-def _figures(kept: KeptFigures | None, pending: Figures | Pending | str) -> Figures | None:
-    """What a program costs, which is kept; None where it cannot be compiled.
+def _figures(kept: KeptFigures | None, pending: Figures | Pending | str) -> Figures | str:
+    """What a program costs, which is kept; why not, where it cannot be compiled.
 
     Raises:
         TimeLimitError: The compile took too long.
     """
     if not isinstance(pending, Pending):
-        return pending if isinstance(pending, Figures) else None
+        return pending
     try:
         figures = figures_of_capture(pending.capture(reasons=False), pending.program.name)
     except TimeLimitError:
         raise
-    except HloscopeError:
-        return None
+    except HloscopeError as error:
+        return error.what
     if kept is not None:
         kept.put(figures)
     return figures

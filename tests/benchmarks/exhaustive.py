@@ -521,7 +521,7 @@ def searched(layer: Layer, seed: int, best_us: float) -> Outcome:
     at, best = min(usual, key=lambda item: (item[1], item[0]))
     asked = (_step(one) for one in found.compiled if one.point.order is None and None not in one.point.specs)
     return Outcome(
-        compiles=len(found.compiled) + found.failed + 2 * (found.freed is not None),
+        compiles=len(found.compiled) + found.failures.total() + 2 * (found.freed is not None),
         best_us=best,
         at=at,
         near_at=next((at for at, step in usual if step <= MOST_RATIO * best_us), None),

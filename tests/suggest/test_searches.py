@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import signal
@@ -15,7 +16,9 @@ import pytest
 import shardable
 
 import hloscope
+from hloscope.program.lowering import lower_changed
 from hloscope.program.target import attached_facts
+from hloscope.search import suggesting
 
 ROOT = Path(__file__).parent.parent.parent
 EXPERTS = f"{ROOT}/fixtures/programs/mixture_of_experts.py:mixture_of_experts"
@@ -99,6 +102,23 @@ def test_ctrl_c_gives_what_was_found():
     assert found.stopped == "interrupted"
     assert 1 <= found.compiled < 20
     assert "stopped early: interrupted" in str(found)
+
+
+@pytest.mark.usefixtures("cached")
+def test_compiles_that_fail_are_told_with_their_reasons(monkeypatch):
+    calls = itertools.count()
+
+    def refused_now_and_then(*args, **kwargs):
+        if next(calls) % 3 == 2:
+            raise hloscope.HloscopeError("the compiler refuses it", why="an example")
+        return lower_changed(*args, **kwargs)
+
+    monkeypatch.setattr(suggesting, "lower_changed", refused_now_and_then)
+    found = hloscope.suggest(shardable.experts, candidates=8, jobs=1)
+    assert found.failures == {"the compiler refuses it": found.failed}
+    assert found.failed > 0
+    assert f"failed to compile ({found.failed}): the compiler refuses it" in " ".join(str(found).split())
+    assert found.to_dict()["failures"] == found.failures
 
 
 @pytest.mark.long

@@ -99,6 +99,7 @@ class Suggestions(Shown):
         ranked: Number of candidates ranked with Shardy.
         compiled: Number of candidates compiled.
         failed: Number of candidates that failed to compile.
+        failures: Their numbers by the reason, most frequent first.
         refused: Number of candidates left out because they were priced below the chips' peak, which means that the
             price is wrong.
         recipes: Step time of the best candidate of each named scheme, in microseconds.
@@ -119,6 +120,7 @@ class Suggestions(Shown):
     ranked: int
     compiled: int
     failed: int = 0
+    failures: Mapping[str, int] = field(default_factory=dict, hash=False)
     refused: int = 0
     recipes: Mapping[str, float] = field(default_factory=dict, hash=False)
     notes: tuple[str, ...] = ()

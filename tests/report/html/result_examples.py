@@ -168,6 +168,7 @@ def suggestions() -> Suggestions:
         ranked=181,
         compiled=23,
         failed=2,
+        failures={"the compiler refuses the program: an array of /home/me/x is too large": 2},
         refused=1,
         recipes={"FSDP over X": 250.0, "tensor parallel over Y": 305.0},
         freed=("result",),
