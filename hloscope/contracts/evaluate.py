@@ -342,7 +342,7 @@ def _bytes(limit: Limit, collective: Collective) -> int | None:
 
 def _measured(limit: Limit, analysis: Analysis, *, at_least_ok: bool) -> Iterator[Breach]:
     found, words = _found(limit, analysis)
-    doubt = None if limit.quantity is Quantity.HBM or at_least_ok else _doubtful_time(analysis.time)
+    doubt = None if limit.quantity is Quantity.HBM or at_least_ok else _doubtful_time(limit, analysis)
     if found is None:
         yield Breach(
             kind=BreachKind.UNDECIDED,
@@ -368,15 +368,29 @@ def _is_a_ceiling(limit: Limit, time: StepTime | None) -> bool:
     return limit.quantity is not Quantity.HBM and time is not None and time.bound is Bound.AT_MOST
 
 
-def _doubtful_time(time: StepTime | None) -> str | None:
-    """Why a step may take longer than predicted: a roofline, or something in it not counted or not known; else None."""
+def _doubtful_time(limit: Limit, analysis: Analysis) -> str | None:
+    """Why a step may take longer than predicted: a roofline, or something in it not counted or not known; else None.
+
+    Of several branches the longest is predicted, of which another one may be exposed for longer.
+    """
+    time = analysis.time
     if time is None:
         return None
+    if limit.quantity is Quantity.EXPOSED and time.bound is Bound.AT_MOST and _may_be_exposed(limit, analysis):
+        return "a branch that takes less time may be exposed for longer"
     if time.basis == "roofline" or time.bound in (Bound.AT_LEAST, Bound.UNKNOWN):
         return "the predicted time is a lower bound"
     if time.rests_on_unknown:
         return f"{time.unknown_operations[0].what} is priced without knowing what it does"
     return None
+
+
+def _may_be_exposed(limit: Limit, analysis: Analysis) -> bool:
+    """Whether all that may be exposed, whatever branches are taken, is more than a limit."""
+    exposed = [(moved.exposed_us, moved.executions) for moved in analysis.collectives]
+    most_us = sum(times * each_us for each_us, times in exposed if each_us is not None)
+    is_more = most_us > 0 if limit.share else _up(most_us * 1000) > limit.most
+    return is_more or any(each_us is None for each_us, _ in exposed)
 
 
 def _found(limit: Limit, analysis: Analysis) -> tuple[int | None, str]:

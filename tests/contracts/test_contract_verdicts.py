@@ -250,6 +250,23 @@ def test_a_time_that_is_a_lower_bound_passes_no_limit(broken, facts, text):
     assert broken("time <= 1us; at-least-ok", analysis) == ["broken"]
 
 
+@pytest.mark.parametrize(
+    ("text", "exposed_us", "kinds"),
+    [
+        ("exposed <= 5%", 1350.0, ["undecided"]),
+        ("exposed <= 100us", 1350.0, ["undecided"]),
+        ("exposed <= 2ms", 1350.0, []),
+        ("exposed <= 2ms", None, ["undecided"]),
+        ("exposed <= 5%", 0.0, []),
+        ("time <= 4ms", 1350.0, []),
+    ],
+)
+def test_a_branch_that_takes_less_time_may_wait_longer(broken, text, exposed_us, kinds):
+    longest = replace(PRICED, step_us=3040.0, exposed_us=8.0, bound=Bound.AT_MOST)
+    waits = replace(REDUCE, executions=1, executions_bound=Bound.AT_MOST, exposed_us=exposed_us)
+    assert broken(text, program(waits, time=longest)) == kinds
+
+
 @pytest.mark.parametrize("text", ["no all-gather@fspd", "all-gather@X; no *@fspd", "wire@fspd <= 1MB/step"])
 def test_an_axis_that_the_mesh_does_not_have(broken, text):
     analysis = program(replace(GATHER, axes=("X",)), mesh=("X=4", "fsdp=2"))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import getpass
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +23,26 @@ from hloscope.report.escaping import plain_lines
 
 _LIBRARY = re.compile(r".*[/\\](?=(?:site|dist)-packages[/\\])", re.DOTALL)
 _SEPARATOR = re.compile(r"[/\\]")
-_START = r"(?<![\w.~)\]-])(?:[A-Za-z]:)?"
-"""Where a path begins that is named from the root on; a name stack, as in `jit(f)/home/dense`, is none."""
+_FRONT = r"(?:(?<![\w.~)\]-])|(?<=-[IL]))(?<!:/)(?!(?<=:)//)"
+"""Where a path begins that is named from the root on; name stacks, as `jit(f)/home/dense`, and addresses have none."""
+_START = _FRONT + r"(?:[A-Za-z]:)?"
 _FOLDER = r"[/\\]{1,2}[^/\\\s:'\"]+"
-_PEOPLE = r"(?:home|users|export[/\\]home)"
+_PEOPLE = r"(?:homes?\d?|users|export[/\\]home|documents and settings)"
 """A folder that has one for each person, on machines of any kind."""
-_HOME = re.compile(rf"{_START}(?:[/\\]{{1,2}}{_PEOPLE}{_FOLDER}|/root(?![^/\s:'\"]))", re.IGNORECASE)
+_LETTER = r"[^/\\\s:'\",;()\[\]{}<>]"
+_PERSON = rf"[/\\]{{1,2}}(?:{_LETTER}+(?: {_LETTER}+){{1,2}}(?=[/\\])|{_LETTER}+(?:'\w+)?)"
+"""That of one person, whose name may have blanks where more of the path follows."""
+_IS_PEOPLE = re.compile(_PEOPLE, re.IGNORECASE)
+_HOME = re.compile(rf"{_START}(?:[/\\]{{1,2}}{_PEOPLE}{_PERSON}|/root(?![^/\s:'\"]))", re.IGNORECASE)
 """What people's files are in."""
-_BELOW = re.compile(rf"({_START}(?:{_FOLDER}){{1,24}}?[/\\]{{1,2}}){_PEOPLE}{_FOLDER}", re.IGNORECASE)
+_BELOW = re.compile(rf"({_START}(?:{_FOLDER}){{1,24}}?[/\\]{{1,2}}){_PEOPLE}{_PERSON}", re.IGNORECASE)
 """The same below other folders: `/usr/local/google/home/NAME/model.bin`, `/mnt/c/Users/NAME/model.bin`."""
 _RELATIVE = re.compile(
     rf"(?:(?<=[/\\])|(?<![^\s'\"])){_PEOPLE}{_FOLDER}(?=[/\\][^\s:'\"]{{0,300}}\.(?:py|ipynb|pyi)\b)", re.IGNORECASE
 )
 """The same of a Python file that is not named from the root on; other names may be those of a part of a model."""
-
-
-def _folder(path: str) -> str:
-    return path.rstrip("/\\") + os.sep
+_SOMEBODYS = re.compile(r"(?<![\w/\\~.)\]])~[A-Za-z_][\w.-]*(?=[/\\])")
+"""`~NAME/model.py`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,9 @@ class Privacy:
         known = sorted(set(filter(None, files)))
         short = {file: _short(file) for file in known}
         far = [file for file, name in short.items() if _is_absolute(name)]
-        start = _common_folder(far)
-        names = {**short, **{file: _without_own_name(without_people(file[start:])) for file in far}}
+        hidden = _each_its_own({file: _hidden(file) for file in far})
+        start = _common_folder(list(hidden.values()))
+        names = {**short, **{file: name[start:] for file, name in hidden.items()}}
         whole = sorted((file for file in names if _is_absolute(file)), key=len, reverse=True)
         return cls(names, tuple((file, names[file]) for file in whole))
 
@@ -100,9 +105,9 @@ def files_of(value: Any, key: str = "") -> Iterator[str]:
 
 def without_people(text: str) -> str:
     """A string without the current folder, home folders and folders with the name of whoever runs this."""
-    for start, instead in _own_folders():
-        text = text.replace(start, instead) if start in text else text
-    text = _RELATIVE.sub("~", _BELOW.sub(r"\1~", _HOME.sub("~", text)))
+    for own, instead in _own_folders():
+        text = own.sub(instead, text)
+    text = _SOMEBODYS.sub("~", _RELATIVE.sub("~", _BELOW.sub(r"\1~", _HOME.sub("~", text))))
     name = _own_name()
     return text if name is None else _below(name).sub("~", text)
 
@@ -113,25 +118,53 @@ def _below(name: str) -> re.Pattern[str]:
     return re.compile(rf"{_START}(?:{_FOLDER}){{0,24}}?[/\\]{{1,2}}{re.escape(name)}(?![^/\\\s:'\"])")
 
 
-def _without_own_name(file: str) -> str:
-    """The name of a file, in which no folder is called as whoever runs this."""
-    own = _own_name()
-    return "".join("~" if part == own else part for part in re.split(r"([/\\])", file))
+def _hidden(file: str) -> str:
+    """A file that is named from the root on, without home folders and folders called as whoever runs this."""
+    parts, own = re.split(r"([/\\]+)", file), _own_name()
+    begins = [number for number, part in enumerate(parts[:-2]) if _IS_PEOPLE.fullmatch(part)]
+    if begins:
+        first = begins[0]
+        parts[first : first + 3] = ["~"]
+        if not "".join(parts[:first]).strip("/\\"):
+            parts[:first] = []
+    return "".join("~" if part == own else part for part in parts)
 
 
-def _own_folders() -> list[tuple[str, str]]:
-    """The current folder and the home folder with what stands in their place, the one inside the other first."""
-    known = [(os.getcwd(), ("", ".")), (str(Path.home()), ("~/", "~"))]
-    folders = sorted((pair for pair in known if len(pair[0]) > 1), key=lambda pair: -len(pair[0]))
-    return [step for folder, (begin, alone) in folders for step in ((_folder(folder), begin), (folder, alone))]
+def _each_its_own(names: Mapping[str, str]) -> dict[str, str]:
+    """Names of files, in which those of several people that are alike have numbers: `~/train.py`, `~2/train.py`."""
+    counts: Counter[str] = Counter()
+    found = {}
+    for file, name in names.items():
+        counts[name] += 1
+        found[file] = name if counts[name] == 1 else name.replace("~", f"~{counts[name]}", 1)
+    return found
+
+
+@lru_cache(maxsize=4)
+def _finding(folder: str) -> re.Pattern[str]:
+    """The folder by itself, or with what separates it from what is in it."""
+    return re.compile(rf"{_FRONT}{re.escape(folder)}(?:(?P<inside>[/\\])|(?=[\s:'\",;)\]}}>]|$))")
+
+
+def _own_folders() -> list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]:
+    """The current folder and the home folder, the one inside the other first, each with what stands in its place."""
+    known = {os.getcwd(): ("", "."), str(Path.home()): ("~/", "~")}
+    folders = sorted((folder.rstrip("/\\") for folder in known), key=len, reverse=True)
+    return [(_finding(folder), partial(_instead, *known[folder])) for folder in folders if len(folder) > 1]
+
+
+def _instead(inside: str, alone: str, found: re.Match[str]) -> str:
+    return inside if found["inside"] else alone
 
 
 @lru_cache(maxsize=1)
 def _own_name() -> str | None:
+    """Whoever runs this, unless it is the superuser, of whom there is one on every machine."""
     try:
-        return getpass.getuser() or None
+        name = getpass.getuser()
     except (OSError, KeyError):  # nobody of that number
         return None
+    return None if name in ("", "root") else name
 
 
 def _short(file: str) -> str:
@@ -141,8 +174,10 @@ def _short(file: str) -> str:
     inside = _LIBRARY.sub("", file)
     if inside != file:
         return inside
-    start, instead = next((step for step in _own_folders() if file.startswith(step[0])), ("", ""))
-    return file if instead else file.removeprefix(start)
+    for own, instead in _own_folders():
+        if (found := own.match(file)) and found["inside"]:
+            return instead(found) + file[found.end() :]
+    return file if _is_absolute(file) else without_people(file)
 
 
 def _is_absolute(file: str) -> bool:
