@@ -33,8 +33,9 @@ _COUNT = r"(?:unknown|\d[\d,]*)"
 _AXIS = r'(?:"(?:[^"\\]|\\.)*"|[^\s,="]+)'
 _NAME = r'(?:"(?:[^"\\]|\\.)*"|[^\s"]*[^\s":])'
 _MESH_AXIS = re.compile(rf"(?P<name>{_AXIS})=(?P<size>\d+)(?:,|$)")
+_BOUND = r"(?:(?P<bound>at most|at least|unknown) )?"
 _AMOUNTS = (
-    r"(?:(?P<bound>at most|at least|unknown) )?(?P<executions>\d[\d,]*) times?",
+    rf"{_BOUND}(?P<executions>\d[\d,]*) times?",
     rf"(?P<payload>{_COUNT}) B payload",
     rf"(?P<wire>{_COUNT}) B wire",
 )
@@ -46,10 +47,10 @@ _REDUCTION = rf"(?: (?P<reduction>{'|'.join((*REDUCTIONS, MIXED))}))?"
 _ROW = re.compile(
     rf"{_WHAT} +(?P<dtype>[\w+]+|\?){_REDUCTION}(?P<written> {WRITTEN})? +{' +'.join(_AMOUNTS_NOW)}{_PLACE}"
 )
-_MATMULS = re.compile(rf"matmuls +(?P<dtype>\w+|\?) +(?P<flops>{_COUNT}) FLOP{_PLACE}")
+_MATMULS = re.compile(rf"matmuls +(?P<dtype>\w+|\?) +{_BOUND}(?P<flops>{_COUNT}) FLOP{_PLACE}")
 _ARRAYS_OF_TYPE = re.compile(rf"(?P<kind>{ARGUMENT}|{OUTPUT}) +(?P<type>\S.*?)  +(?P<count>[1-9][\d,]*) arrays?")
 _FIRST_ROW = re.compile(rf"{_WHAT} +{' +'.join(_AMOUNTS)}(?: +(?P<file>\S.*?):(?P<line>\d+)(?: in (?P<function>.+))?)?")
-_STEP = re.compile(r"(?:(at most|at least|unknown) )?([\d,.]+) us, ([\d,.]+) to ([\d,.]+) us, cost model (\d+)")
+_STEP = re.compile(rf"{_BOUND}([\d,.]+) us, ([\d,.]+) to ([\d,.]+) us, cost model (\d+)")
 _TOTAL = re.compile(
     rf"total: (?P<executions>\d[\d,]*) times?, (?P<payload>{_COUNT}) B payload, (?P<wire>{_COUNT}) B wire"
 )
@@ -199,7 +200,8 @@ class _Reader:
                 return
             if row_words is _ROW and (found := _MATMULS.fullmatch(line)) is not None:
                 flops, place = _count(found["flops"]), _place(found.groupdict())
-                section.matmuls.append(MatmulRow(dtype=found["dtype"], flops=flops, place=place))
+                bound = Bound(found["bound"] or Bound.EXACT)
+                section.matmuls.append(MatmulRow(dtype=found["dtype"], flops=flops, bound=bound, place=place))
                 return
             if row_words is _ROW and (array := _ARRAYS_OF_TYPE.fullmatch(line)) is not None:
                 count = _count(array["count"]) or 0
@@ -327,7 +329,7 @@ def _step(text: str) -> BaselineStep:
     if found is None:
         raise ValueError(text)
     step_us, least_us, most_us = (float(found[number].replace(",", "")) for number in (2, 3, 4))
-    bound = Bound(found[1] or Bound.EXACT)
+    bound = Bound(found["bound"] or Bound.EXACT)
     return BaselineStep(step_us=step_us, least_us=least_us, most_us=most_us, model=int(found[5]), bound=bound)
 
 

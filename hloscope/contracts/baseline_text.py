@@ -50,8 +50,7 @@ def _section(baseline: Baseline) -> list[str]:
     step = baseline.step
     if step is not None:
         span = f"{step.least_us:,.3f} to {step.most_us:,.3f} us"
-        bound = "" if step.bound is Bound.EXACT else f"{step.bound} "
-        lines.append(f"step: {bound}{step.step_us:,.3f} us, {span}, cost model {step.model}")
+        lines.append(f"step: {_bound_words(step.bound)}{step.step_us:,.3f} us, {span}, cost model {step.model}")
     if baseline.kernels:
         lines.append(f"kernels: {_list(' '.join(kernel) for kernel in baseline.kernels)}")
     return [*lines, f"not understood: {baseline.not_understood}", END]
@@ -83,7 +82,7 @@ def _cells(row: BaselineRow) -> tuple[str, ...]:
 
 
 def _matmul_cells(row: MatmulRow) -> tuple[str, ...]:
-    return "matmuls", row.dtype, f"{_number(row.flops)} FLOP", _place_words(row.place)
+    return "matmuls", row.dtype, f"{_bound_words(row.bound)}{_number(row.flops)} FLOP", _place_words(row.place)
 
 
 def _array_cells(row: ArrayRow) -> tuple[str, ...]:
@@ -128,9 +127,12 @@ def _number(count: int | None) -> str:
 
 
 def _count_words(row: BaselineRow) -> str:
-    bound = "" if row.bound is Bound.EXACT else f"{row.bound} "
     arrays = "" if row.arrays in (None, row.executions) else f" of {row.arrays:,} arrays"
-    return f"{bound}{_times(row.executions)}{arrays}"
+    return f"{_bound_words(row.bound)}{_times(row.executions)}{arrays}"
+
+
+def _bound_words(bound: Bound) -> str:
+    return "" if bound is Bound.EXACT else f"{bound} "
 
 
 def _times(count: int) -> str:

@@ -112,11 +112,13 @@ class MatmulRow:
     Attributes:
         dtype: XLA's short name of the type.
         flops: Multiply-adds, two operations each; None where they are not known.
+        bound: How that relates to the truth.
         place: Where it is written.
     """
 
     dtype: str
     flops: int | None
+    bound: Bound = Bound.EXACT
     place: Place = NOWHERE
 
 
@@ -210,7 +212,7 @@ def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | N
 
 def _sending(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     """The kernels that send by themselves, of which no row tells how much: each by its name, with what it does."""
-    known = ((seen(kernel.name), kernel.fingerprint or "") for kernel in analysis.kernels if kernel.remote_dma)
+    known = ((seen(kernel.name), kernel.fingerprint or "unknown") for kernel in analysis.kernels if kernel.remote_dma)
     return tuple(sorted(known))
 
 
@@ -232,11 +234,13 @@ def matmul_rows_of(analysis: Analysis, root: Path | None = None) -> tuple[tuple[
     """The same of what a program multiplies."""
     place_of = _places(analysis, root)
     groups = grouped(lambda each: (each.dtype, place_of(each.source)), analysis.matmuls)
-    rows = (
-        (MatmulRow(dtype=dtype, flops=known_sum(each.flops for each in group), place=place), tuple(group))
-        for (dtype, place), group in groups.items()
-    )
+    rows = ((_matmul_row(dtype, group, place), tuple(group)) for (dtype, place), group in groups.items())
     return tuple(sorted(rows, key=lambda pair: row_order(pair[0])))
+
+
+def _matmul_row(dtype: str, group: Sequence[Matmuls], place: Place) -> MatmulRow:
+    bound = reduce(lambda bound, each: bound + each.bound, group, Bound.EXACT)
+    return MatmulRow(dtype=dtype, flops=known_sum(each.flops for each in group), bound=bound, place=place)
 
 
 def _places(analysis: Analysis, root: Path | None) -> Callable[[Sequence[SourceFrame]], Place]:

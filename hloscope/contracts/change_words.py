@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
 
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.contracts.baselines import Baseline, BaselineRow, Place
@@ -29,7 +31,7 @@ def moved_words(
         lost: What nothing does any more.
         as_many: Whether as many arrays are summed over these axes as before.
     """
-    was, now = (format_bytes(known_sum(row.wire_bytes for row in side)) for side in (old, new))
+    was, now = _sent(old), _sent(new)
     though = "; as many arrays as before are summed there" if as_many else ""
     if not old:
         return f"{_rows_words(new)} {_verb(new)} new, {now} sent per step{though}"
@@ -44,16 +46,26 @@ def moved_words(
         is_told = places[0] & places[1] or _rewritten_words(old, new)
         return f"{lost}{instead}{'' if is_told else _was_words(old)}, {sent}"
     if in_pairs or _rows_words(new) == _rows_words(old):
-        before, after = (known_sum(row.wire_bytes for row in side) for side in (old, new))
-        amount = "another amount" if before is None or after is None else "more" if after >= before else "less"
         verb = "moves" if _is_one(new) else "move"
-        return f"{_rows_words(new)} {verb} {amount} than before, {sent}{_combined_words(old, new)}"
+        return f"{_rows_words(new)} {verb} {_amount_words(old, new)}, {sent}{_combined_words(old, new)}"
     return f"{_rows_words(new)} where {_rows_words(old)} {'was' if _is_one(old) else 'were'}, {sent}"
 
 
-def unknown_words(new: Sequence[BaselineRow]) -> str:
+def _amount_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> str:
+    """`more than before`, as far as that is known."""
+    before, after = (known_sum(row.wire_bytes for row in side) for side in (old, new))
+    bounds = [reduce(add, (row.bound for row in side), Bound.EXACT) for side in (old, new)]
+    if before is None or after is None:
+        return "another amount than before"
+    if before == after and bounds[0] is not bounds[1]:
+        change = bounds[1] + -bounds[0]
+        return "an unknown amount" if change is Bound.UNKNOWN else f"{change} as much as before"
+    return f"{'more' if after >= before else 'less'} than before"
+
+
+def unknown_words(rows: Sequence[BaselineRow]) -> str:
     """`; some of it may not run, as in a branch`: why bytes are no exact figures."""
-    if any(row.bound is Bound.AT_MOST for row in new):
+    if any(row.bound is Bound.AT_MOST for row in rows):
         return "; some of it may not run, as in a branch"
     return "; some of it is unknown"
 
@@ -129,8 +141,15 @@ def respelled_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> s
 
 def sent_words(old: Sequence[BaselineRow], new: Sequence[BaselineRow]) -> str:
     """`12.6 MB -> 6.29 MB sent per step`."""
-    was, now = (format_bytes(known_sum(row.wire_bytes for row in side)) for side in (old, new))
-    return f"{was} -> {now} sent per step"
+    return f"{_sent(old)} -> {_sent(new)} sent per step"
+
+
+def _sent(rows: Sequence[BaselineRow]) -> str:
+    """`≤12.6 MB`: what rows send, with its bound."""
+    wire_bytes = known_sum(row.wire_bytes for row in rows)
+    if wire_bytes is None:
+        return format_bytes(None)
+    return reduce(add, (row.bound for row in rows), Bound.EXACT).marked(format_bytes(wire_bytes))
 
 
 def most_grown_words(parts: Mapping[str, Figure], grown: float) -> str:
@@ -152,8 +171,11 @@ def multiplied_words(most: Multiplied, whole: Figure, *, others: int) -> str:
     """
     function = function_of((most.new or most.old)[0].place)
     amount = "more" if most.more > 0 else "less"
-    all_of_it = f"{format_flops(whole.before or 0)} -> {format_flops(whole.after or 0)}"
-    here = f"{format_flops(most.was)} -> {format_flops(most.now)}"
+    bounds = whole.before_bound, whole.after_bound
+    all_of_it, here = (
+        " -> ".join(bound.marked(format_flops(flops)) for bound, flops in zip(bounds, sides, strict=True))
+        for sides in ((whole.before or 0, whole.after or 0), (most.was, most.now))
+    )
     if function is None or (here == all_of_it and not others):
         return f"the matmuls{f' in {function}' if function else ''} do {amount}: {all_of_it}"
     besides = f", and those in {plural(others, 'other function')}" if others else ""

@@ -45,26 +45,17 @@ def figures_of(before: Baseline, after: Baseline, time_of: TimeOf) -> Iterator[F
     yield from _step(before, after)
     times = [total_time_us(side.rows, time_of) for side in (before, after)]
     if None not in times and any(times):
-        before_bound, after_bound = map(_bound_of, (before.rows, after.rows))
-        yield Figure(
-            name=TRANSFERS,
-            unit="us",
-            before=times[0],
-            after=times[1],
-            before_bound=before_bound,
-            after_bound=after_bound,
-        )
-    yield _sent(SENT, before.rows, after.rows)
+        bounds = [_bound_of(side, side.rows) for side in (before, after)]
+        yield _bounded(TRANSFERS, "us", times, bounds)
+    yield _sent(SENT, before, after, lambda _: True)
     for axes in dict.fromkeys(map(axes_words, rows)):
-        yield _sent(
-            f"sent over {axes}", *([row for row in side.rows if axes_words(row) == axes] for side in (before, after))
-        )
+        yield _sent(f"sent over {axes}", before, after, lambda row, axes=axes: axes_words(row) == axes)  # type: ignore[misc]
     if any(row.link is not Link.ICI for row in rows):
-        yield _sent(
-            BETWEEN_SLICES, *([row for row in side.rows if row.link is not Link.ICI] for side in (before, after))
-        )
+        yield _sent(BETWEEN_SLICES, before, after, lambda row: row.link is not Link.ICI)
     if before.matmuls is not None:
-        yield Figure(name=MULTIPLIED, unit="flops", before=_flops(before.matmuls), after=_flops(after.matmuls or ()))
+        matmuls = [side.matmuls or () for side in (before, after)]
+        bounds = [_bound_of(side, rows) for side, rows in zip((before, after), matmuls, strict=True)]
+        yield _bounded(MULTIPLIED, "flops", [known_sum(row.flops for row in rows) for rows in matmuls], bounds)
     for name, part in MEMORY_PARTS.items():
         was, now = getattr(before.memory, part), getattr(after.memory, part)
         if was is not None or now is not None:
@@ -100,25 +91,23 @@ def pricing_of(baseline: Baseline) -> AxesPricing | None:
         return None
 
 
-def _sent(name: str, before: Sequence[BaselineRow], after: Sequence[BaselineRow]) -> Figure:
-    was, now = (known_sum(row.wire_bytes for row in side) for side in (before, after))
+def _sent(name: str, before: Baseline, after: Baseline, is_meant: Callable[[BaselineRow], bool]) -> Figure:
+    sides = [[row for row in side.rows if is_meant(row)] for side in (before, after)]
+    bounds = [_bound_of(side, rows) for side, rows in zip((before, after), sides, strict=True)]
+    return _bounded(name, "bytes", [known_sum(row.wire_bytes for row in rows) for rows in sides], bounds)
+
+
+def _bounded(name: str, unit: str, amounts: Sequence[float | None], bounds: Sequence[Bound]) -> Figure:
+    """A figure of both sides with the bound of each."""
     return Figure(
-        name=name,
-        unit="bytes",
-        before=was,
-        after=now,
-        before_bound=_bound_of(before),
-        after_bound=_bound_of(after),
+        name=name, unit=unit, before=amounts[0], after=amounts[1], before_bound=bounds[0], after_bound=bounds[1]
     )
 
 
-def _bound_of(rows: Iterable[BaselineRow]) -> Bound:
-    """The bound of a sum over rows."""
-    return reduce(add, (row.bound for row in rows), Bound.EXACT)
-
-
-def _flops(rows: Iterable[MatmulRow]) -> int | None:
-    return known_sum(row.flops for row in rows)
+def _bound_of(side: Baseline, rows: Iterable[BaselineRow | MatmulRow]) -> Bound:
+    """The bound of a sum over rows: at least so much where anything in the program is not understood."""
+    is_whole = not side.not_understood and not side.kernels
+    return reduce(add, (row.bound for row in rows), Bound.EXACT if is_whole else Bound.AT_LEAST)
 
 
 def total_time_us(rows: Sequence[BaselineRow], time_of: TimeOf) -> float | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -11,7 +13,7 @@ from typing import NamedTuple
 from hloscope.analysis.model import Analysis, ArrayFact, Collective, Matmuls, SourceFrame
 from hloscope.analysis.places import users_line
 from hloscope.analysis.totals import grouped
-from hloscope.analysis.vocabulary import SUMS
+from hloscope.analysis.vocabulary import SUMS, Bound
 from hloscope.contracts.accepting import Change, Compared, Rows, joined_by_line
 from hloscope.contracts.array_rows import ARGUMENT, KEYS, OUTPUT, ArrayRow, changed_arrays
 from hloscope.contracts.baselines import (
@@ -274,7 +276,7 @@ class _Judge:
             in_pairs = all(pair.old and pair.new for pair in alike)
             as_many = as_many_are_summed((*old, *new), self._before, self._after)
             message = moved_words(old, new, in_pairs=in_pairs, lost=lost and lost.words, as_many=as_many)
-            message += "" if is_known(alike) else unknown_words(new)
+            message += "" if is_known(alike) else unknown_words((*old, *new))
             message += "" if place.file else ", source unknown"
             key = selector_of(largest) if lost is None or lost.key is None else lost.key
             change = self._cause(key, judgement, message, old, new)
@@ -339,13 +341,22 @@ class _Judge:
         first, *others = functions
         change = self._cause(
             "matmuls",
-            Judgement.WORSE if sign > 0 else Judgement.BETTER,
+            self._judgement_of_multiplied(sign),
             multiplied_words(first, whole, others=len(others)),
             tuple(row for each in functions for row in each.old),
             tuple(row for each in functions for row in each.new),
         )
         line = self._now.line(first.grown())
         yield change if line is None else change._replace(cause=replace(change.cause, source=line))
+
+    def _judgement_of_multiplied(self, sign: int) -> Judgement:
+        """What more or fewer FLOPs are; what may not run, as in a branch, says neither unless it bounds the change."""
+        before, after = (
+            reduce(add, (row.bound for row in side.matmuls or ()), Bound.EXACT) for side in (self._before, self._after)
+        )
+        if after + -before not in (Bound.EXACT, Bound.AT_LEAST if sign > 0 else Bound.AT_MOST):
+            return Judgement.DIFFERENT
+        return Judgement.WORSE if sign > 0 else Judgement.BETTER
 
     def _matmuls_by_function(self) -> Iterator[Multiplied]:
         """What each function multiplies, before and after."""

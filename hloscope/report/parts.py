@@ -97,7 +97,8 @@ def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = Tr
             yield from hanging(line, width, indent=4)
         asked.append(str(costly.most))
     if can_be_explained:
-        yield Text(f"each in full: hloscope explain TARGET {', '.join(asked)}", style="dim")
+        others = f" (also {', '.join(asked[1:])})" if asked[1:] else ""
+        yield Text(f"in full: hloscope explain TARGET {asked[0]}{others}", style="dim")
 
 
 def _most(thing: Thing) -> Collective:

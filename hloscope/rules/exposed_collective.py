@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from hloscope.analysis.model import Collective, Relation, Role
 from hloscope.analysis.places import short_source
+from hloscope.analysis.vocabulary import Origin
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
 from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_time
@@ -29,11 +30,14 @@ _RELATIONS = {
     Relation.PRODUCER: "which produces what it moves (a collective matmul moves one chunk while it multiplies another)",
 }
 _MEANWHILE = {
-    Role.WEIGHTS: "prefetch the next layer's weights during this layer",
+    Role.WEIGHTS: "do it for the next layer during this one",
     Role.GRADIENT: "overlap the sum with the computation of the next layer's gradients",
     Role.ACTIVATIONS: "overlap it with the computation of another part of the batch",
 }
-"""What can run during a collective without a matmul near it; the next layer needs the activations of this one."""
+"""What can run during a collective of a layer without a matmul near it.
+
+An argument moves as it is, and can for the next layer; the next layer needs the activations of this one.
+"""
 
 
 _ELSE = "overlap it with computation that does not depend on it"
@@ -77,14 +81,25 @@ def what_to_do(collective: Collective) -> str:
     Args:
         collective: One that the step waits for.
     """
-    try_others = "try other shardings (hloscope explain)"
     overlap, exposed_us = collective.overlap, collective.exposed_us
     if overlap is None:
-        role = None if collective.part is None else collective.part.role
-        return f"{try_others}, or {_ELSE if role is None else _MEANWHILE[role]}"
+        return f"{_move_less(collective)}, or {_meanwhile(collective)}"
     if exposed_us is not None and overlap.time_us < _LITTLE * exposed_us:
-        return f"{try_others}: no nearby matmul could overlap even a tenth of it"
-    return f"{try_others}, or {_how_to_hide(collective)}"
+        return f"{_move_less(collective)}: no nearby matmul could overlap even a tenth of it"
+    return f"{_move_less(collective)}, or {_how_to_hide(collective)}"
+
+
+def _move_less(collective: Collective) -> str:
+    """What to look for first; shardings do not decide over what the code calls by its name."""
+    if collective.origin is Origin.AUTHORED:
+        return "move less in this call"
+    return "try other shardings (hloscope explain)"
+
+
+def _meanwhile(collective: Collective) -> str:
+    part = collective.part
+    is_of_a_layer = bool(collective.loops) or (part is not None and bool(part.layers))
+    return _MEANWHILE[part.role] if part is not None and part.role is not None and is_of_a_layer else _ELSE
 
 
 def _how_to_hide(collective: Collective) -> str:

@@ -14,7 +14,8 @@ from contract_examples import GATHER, PRICED, REDUCE, program
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.model import Memory, Mesh, SourceFrame, Unmodelled
+from hloscope.analysis.model import Matmuls, Memory, Mesh, SourceFrame, Unmodelled
+from hloscope.analysis.model.kernel import Kernel
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.api.analyzing import analyze_hlo
 from hloscope.contracts.baseline_files import BaselineError, parse_baselines, read_baselines, write_baselines
@@ -72,6 +73,24 @@ memory: 239,000,000 B arguments, 14,700,000 B outputs, 942,000,000 B temporaries
 not understood: 0
 total: 13 times, 25,198,592 B payload, 18,907,136 B wire
 """
+
+
+MATMULS = Matmuls(dtype="bf16", executions=1, flops=2_147_483_648)
+RING = Kernel(
+    name="ring",
+    by_compiler=False,
+    line=12,
+    calls=1,
+    executions=1,
+    executions_bound=Bound.EXACT,
+    operand_shapes=(),
+    result_shapes=(),
+    flops=None,
+    accessed_bytes=None,
+    remote_dma=True,
+    op_name=None,
+    source=(),
+)
 
 
 def changes(then, now):
@@ -186,6 +205,51 @@ def test_a_figure_that_is_only_a_bound_is_marked_as_one(says):
     assert bounds["sent over Y"] == (Bound.EXACT, Bound.EXACT, Bound.EXACT)
     assert bounds["predicted step"] == (Bound.EXACT, Bound.AT_LEAST, Bound.AT_LEAST)
     says([figure_words(figure) for figure in figures.values()])
+
+
+def test_what_may_not_run_bounds_what_is_multiplied():
+    rows = [MATMULS, replace(MATMULS, flops=2 * MATMULS.flops, bound=Bound.AT_MOST)]
+    exact, less, bound = (program(REDUCE, matmuls=(row,)) for row in (MATMULS, replace(MATMULS, flops=10**6), rows[1]))
+    text = format_baseline(baseline_of(bound, root=ROOT))
+    assert re.search(r"matmuls +bf16 +at most [\d,]+ FLOP", text)
+    assert parse_baselines(text, name="b") == (baseline_of(bound, root=ROOT),)
+    for then, now, judgement in (
+        (exact, less, "better"),
+        (less, exact, "worse"),
+        (bound, less, "different"),  # what was in the branch may not have run
+        (less, bound, "different"),
+        (exact, bound, "different"),
+    ):
+        (cause,) = judged(then, now).causes
+        assert (cause.key, cause.judgement) == ("matmuls", judgement), (then, now)
+
+
+def test_a_program_that_is_not_all_understood_has_figures_that_are_lower_bounds():
+    unread = replace(BOTH, unmodelled=(Unmodelled(what="%k is not read", effect="bytes may be missing"),))
+    figures = {figure.name: figure for figure in judged(unread, unread).figures}
+    assert {figures[name].after_bound for name in ("sent per step", "sent over X")} == {Bound.AT_LEAST}
+    assert {figure.after_bound for figure in judged(BOTH, BOTH).figures} == {Bound.EXACT}
+
+
+def test_a_kernel_whose_code_the_text_does_not_have_is_written_so_that_it_is_read():
+    text = format_baseline(baseline_of(program(REDUCE, kernels=(RING,)), root=ROOT))
+    assert "kernels: ring unknown\n" in text
+    assert parse_baselines(text, name="b")[0].kernels == (("ring", "unknown"),)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        ((Bound.EXACT, Bound.AT_MOST), "move at most as much as before, 9.44 MB -> ≤9.44 MB sent per step"),
+        ((Bound.AT_MOST, Bound.EXACT), "move at least as much as before, ≤9.44 MB -> 9.44 MB sent per step"),
+        ((Bound.AT_LEAST, Bound.AT_MOST), "move at most as much as before"),
+        ((Bound.AT_MOST, Bound.UNKNOWN), "move an unknown amount"),
+    ],
+)
+def test_a_change_of_bounds_alone_is_not_said_to_be_more(bounds, words):
+    then, now = (program(replace(GATHER, executions_bound=bound)) for bound in bounds)
+    (message,) = changes(then, now)
+    assert words in message
 
 
 COUNTS = st.integers(0, 10**13)

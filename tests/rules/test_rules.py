@@ -13,13 +13,14 @@ from click.testing import CliRunner
 from rule_cases import FIRES, LOOP, SILENT, across_slices, chain_of_all_reduces, compiled, judged_with, one_collective
 
 import hloscope
-from hloscope.analysis.model import SourceFrame, StepTime
+from hloscope.analysis.model import ModelPart, Phase, Role, SourceFrame, StepTime
 from hloscope.analysis.places import NOT_READ
-from hloscope.analysis.vocabulary import Link
+from hloscope.analysis.vocabulary import Kind, Link, Origin
 from hloscope.cli.rules import command as rules_command
 from hloscope.contracts.verdict import BreachKind
 from hloscope.errors import NotationError
 from hloscope.rules.builtin import RULES
+from hloscope.rules.exposed_collective import what_to_do
 from hloscope.rules.facts import Facts
 from hloscope.rules.rule import cost_of, doc_of
 from hloscope.verification.pages import RULE_NAMES
@@ -114,7 +115,42 @@ def test_a_sum_that_nothing_hides_is_not_told_to_be_fetched_ahead(says):
     found = one_collective(exposed_us=500.0, executions=1, overlap=None)
     timed = replace(found, time=StepTime(step_us=1000.0, compute_us=500.0, exposed_us=500.0, hidden_us=0.0))
     (one,) = judged_with(timed, select=["exposed-collective"]).findings
-    assert re.findall("prefetch|fetch|sum", says(one.fix)) == ["sum"]
+    assert "fetch" not in says(one.fix)
+
+
+@pytest.mark.parametrize(
+    ("role", "is_layered", "words"),
+    [
+        (Role.WEIGHTS, True, "do it for the next layer during this one"),
+        (Role.WEIGHTS, False, "computation that does not depend on it"),  # as of a batch, a cache, an embedding
+        (Role.GRADIENT, True, "the computation of the next layer's gradients"),
+        (Role.ACTIVATIONS, True, "the computation of another part of the batch"),
+        (None, True, "computation that does not depend on it"),
+    ],
+)
+def test_what_can_run_during_a_collective_follows_what_it_moves(role, is_layered, words):
+    part = ModelPart(role=role)
+    found = one_collective(exposed_us=500.0, overlap=None, part=part, loops=("while.1",) if is_layered else ())
+    assert words in what_to_do(found.collectives[0])
+    assert what_to_do(found.collectives[0]).startswith("try other shardings")
+    authored = replace(found.collectives[0], origin=Origin.AUTHORED)
+    assert (
+        what_to_do(authored) == f"move less in this call, or {what_to_do(found.collectives[0]).partition(', or ')[2]}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "about", "rules"),
+    [
+        (Kind.ALL_REDUCE, {"role": Role.GRADIENT}, []),
+        (Kind.ALL_REDUCE, {"phase": Phase.OPTIMIZER}, []),
+        (Kind.ALL_REDUCE, {"role": Role.ACTIVATIONS}, ["model-parallel-over-dcn"]),
+        (Kind.ALL_GATHER, {"role": Role.GRADIENT}, ["model-parallel-over-dcn"]),
+    ],
+)
+def test_gradients_are_what_dcn_is_meant_for_in_a_loop_too(kind, about, rules):
+    found = one_collective(kind=kind, link=Link.DCN, loops=("while.1",), part=ModelPart(**about))
+    assert [one.rule for one in judged_with(found, select=["model-parallel-over-dcn"]).findings] == rules
 
 
 def test_small_collectives_are_told_once_at_the_first(says):

@@ -141,11 +141,13 @@ def _amount(page: Page, path: Path, side: str, unit: str) -> list[Content]:
 def _change(page: Page, path: Path, figure: Figure, *, is_worse: bool) -> Content:
     """How much more or less it is now, with a mark; red only where the check says that the target got worse."""
     before, after, bound = figure.before, figure.after, figure.change_bound
+    if before == after and before is not None and figure.before_bound is figure.after_bound and figure.comparable:
+        return "=" if bound is Bound.EXACT else made("span", "= as counted", class_="unknown")
     if before is None or after is None or not figure.comparable or bound is Bound.UNKNOWN:
         words = "not comparable" if not figure.comparable and None not in (before, after) else "unknown"
         return made("span", words, class_="unknown")
     if before == after:
-        return "=" if bound is Bound.EXACT else made("span", "unknown", class_="unknown")
+        return made("span", f"{bound} as much", class_="unknown")
     mark, kind = ("▲", "bad" if is_worse else "more") if after > before else ("▼", "fewer")
     if not before:
         return made("span", f"{mark} new", class_=kind)
