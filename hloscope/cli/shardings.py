@@ -24,7 +24,9 @@ explains why.
 @click.command(epilog=_EPILOG)
 @click.argument("target")
 @target_options(without=("chip_overrides", "kernel_costs"))
-@click.option("--draw", is_flag=True, help="Draw how the mesh shards each array, and which devices hold each shard.")
+@click.option(
+    "--draw", is_flag=True, help="Draw how the mesh shards each array, and which places in the mesh hold each shard."
+)
 @running.reports("shardings", shown_as=lambda options: "drawn_shardings" if options["draw"] else "shardings")
 def command(target: str, draw: bool, **options: Any) -> ShardingTable:
     """Show the shardings of TARGET's arguments, constraints, outputs and large arrays, as Shardy propagates them."""

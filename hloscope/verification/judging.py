@@ -40,7 +40,8 @@ _FIXES = {
     NumericsStatus.ABORTED: _UNREACHED,
     NumericsStatus.NOT_IMPLEMENTED: "express it with operations that the backend has, such as all_to_all instead of "
     "ragged_all_to_all, or run on an attached TPU",
-    NumericsStatus.TOO_LARGE: "compare the numbers at smaller sizes, such as --scale B=64,F=256",
+    NumericsStatus.TOO_LARGE: "compare the numbers at smaller sizes: with letters in the argument types "
+    "('bf16[B@X,F]'), --scale B=64,F=256",
     NumericsStatus.REFUSED: "let the reference take arguments of the same shapes and types, in the same order",
 }
 
