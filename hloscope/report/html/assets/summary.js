@@ -188,7 +188,7 @@ function axisTile(side) {
             ),
           ),
           isInBoth(side.found.totals)
-            ? note("What crosses both networks is counted in each, so that these add up to more than the whole.")
+            ? note("Transfers over both networks are counted once in each, so these add up to more than all transfers of the step.")
             : null,
         ]
       : null,

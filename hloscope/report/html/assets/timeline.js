@@ -346,7 +346,7 @@ const TIMELINE_LEGEND = [
   ["copies", "waits for a copy (hatched)"],
   ["hidden", "a hidden collective"],
   ["moving", "other transfers"],
-  ["busy", "inside a folded loop (height: share of its time)"],
+  ["busy", "in use inside a folded loop (height: share of its time)"],
   ["level", "HBM in use, without code (full height: the maximum)"],
 ];
 
