@@ -77,7 +77,7 @@ def _verdict(page: Page, parent: Element, found: Sequence[Analysis]) -> None:
     unsure = " Whether it fits is not known everywhere." if open_ones else ""
     at_worst = any(_bound(found[number]) is Bound.AT_MOST for _, number in of)
     words = "The shortest step at worst is " if at_worst else "The shortest step that is known is "
-    longest = " Steps are compared with every branch at its longest." if at_worst else ""
+    longest = " Every branch is counted at its longest." if at_worst else ""
     verdict(parent, "info", words, step, " on ", page.name(_name(found[fastest])), f"{tied}.{longest}{unsure}")
 
 

@@ -38,6 +38,7 @@ class ArrayTable {
       onclick: () => {
         this.all = !this.all;
         this.draw();
+        if (this.more.hidden) this.search.focus({ preventScroll: true });
       },
     });
   }
