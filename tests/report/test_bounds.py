@@ -7,14 +7,13 @@ import json
 from dataclasses import replace
 
 import pytest
-from bounded_examples import BRANCH, KERNEL, LOOP, MULTIPLIES, ONCE, analysis_of
+from bounded_examples import BRANCH, KERNEL, LOOP, ONCE, analysis_of
 
 import hloscope
 from hloscope.analysis.vocabulary import Bound
 from hloscope.measured.as_profile import predicted_profile
 from hloscope.report.diffs import figure_rows
 from hloscope.report.formats import Canvas, render
-from hloscope.report.price import Prices
 from hloscope.report.trace import files
 
 
@@ -160,20 +159,3 @@ def test_times_in_text_are_marked_as_bytes_are(text, mark, parts):
     grouped = found.report("text", group_by="kind")
     assert f"{mark}6.52 us" in next(line for line in grouped.splitlines() if line.strip().startswith("all-reduce"))
     assert f"{parts}6.52 us exposed" in found._repr_html_()
-
-
-def test_a_share_of_the_peak_is_no_bound_where_the_step_is_one():
-    """The branch that takes longest reaches the peak, and the other one multiplies nothing at all."""
-    found = analysis_of(MULTIPLIES)
-    other = analysis_of(MULTIPLIES.replace("true_computation=yes", "true_computation=no"))
-    shares = [each.time.peak_flops_share for each in (found, other)]
-    assert (found.time.bound, *shares) == ("at most", pytest.approx(1.0), 0.0)
-    assert "~100.0% of peak FLOP/s" in found.report("text")
-    assert "~100.0%" in render("prices", "text", Prices((found, found)), Canvas(width=160))
-    once = analysis_of(
-        MULTIPLIES.replace(
-            "conditional(q, p, p), true_computation=yes, false_computation=no",
-            "dot(p, p), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
-        )
-    )
-    assert " 100.0% of peak FLOP/s" in once.report("text")
