@@ -209,7 +209,7 @@ def unknown_accuracy(time: StepTime) -> str | None:
 
 
 def _of_peak(time: StepTime) -> str:
-    return "" if time.peak_flops_share is None else format_share(time.peak_flops_share)
+    return "" if time.peak_flops_share is None else time.bound.of_part.marked(format_share(time.peak_flops_share))
 
 
 def _chip_time(found: Analysis | Unpriced) -> str:
@@ -316,7 +316,7 @@ def time_line(time: StepTime, width: int) -> Text:
 
 def _remarks(time: StepTime) -> Iterator[str]:
     if time.peak_flops_share is not None:
-        yield f"{format_share(time.peak_flops_share)} of peak FLOP/s"
+        yield f"{_of_peak(time)} of peak FLOP/s"
     yield f"memory-bound {part_of(time, time.hbm_us)}"
     if time.first_step_us > 1.01 * time.step_us:
         yield f"first step {time.bound.marked(format_time(time.first_step_us))}"

@@ -9,6 +9,7 @@ from math import isfinite
 from rich.text import Text
 
 from hloscope.analysis.model import Analysis, Total
+from hloscope.analysis.vocabulary import Bound
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
 from hloscope.report.words import legend, notes_section, versions_line
@@ -151,11 +152,13 @@ def _bytes(total: Total) -> str:
 
 
 def _times_run(total: Total) -> str:
-    return f"{total.executions:,}" if total.collectives else ""
+    return total.bound.marked(f"{total.executions:,}") if total.collectives else ""
 
 
 def _time(microseconds: float | None, total: Total) -> str:
-    return "" if microseconds is None or not total.collectives else format_time(microseconds)
+    if microseconds is None or not total.collectives:
+        return ""
+    return total.bound.marked(format_time(microseconds))
 
 
 def traffic_verdict(found: Verification) -> Text:
@@ -169,13 +172,13 @@ def traffic_verdict(found: Verification) -> Text:
             else _spelled(found, steps)
         )
     totals = _totals(found)
-    return Text(f"In total {totals[0]}, compared with {totals[1]} in the reference{_times(found.bytes_ratio)}{steps}.")
+    return Text(f"In total {totals[0]}, compared with {totals[1]} in the reference{_times_bytes(found)}{steps}.")
 
 
 def _spelled(found: Verification, steps: str) -> Text:
     """For the same data in spellings that the compiler may exchange, which can differ in bytes."""
     here, there = _totals(found)
-    amounts = "" if here == there else f": {here}, compared with {there} in the reference{_times(found.bytes_ratio)}"
+    amounts = "" if here == there else f": {here}, compared with {there} in the reference{_times_bytes(found)}"
     return Text(f"Both move the same data, some of it with different collectives{amounts}{steps}.", style="green")
 
 
@@ -187,16 +190,22 @@ def _totals(found: Verification) -> tuple[str, str]:
 
 def _steps(found: Verification) -> str:
     """`; a step takes 312 us, compared with 253 us in the reference (1.23 times as much)`; empty if one is unpriced."""
-    times = [analysis.time for analysis in (found.target, found.reference) if analysis.time is not None]
-    if len(times) < 2:
+    new, old = found.target.time, found.reference.time
+    if new is None or old is None:
         return ""
-    shown = [time.bound.marked(format_time(time.step_us)) for time in times]
-    return f"; a step takes {shown[0]}, compared with {shown[1]} in the reference{_times(found.time_ratio)}"
+    shown = [time.bound.marked(format_time(time.step_us)) for time in (new, old)]
+    times = _times(found.time_ratio, new.bound + -old.bound)
+    return f"; a step takes {shown[0]}, compared with {shown[1]} in the reference{times}"
 
 
-def _times(ratio: float | None) -> str:
+def _times_bytes(found: Verification) -> str:
+    new, old = found.communication.new_total, found.communication.old_total
+    return _times(found.bytes_ratio, new.bound + -old.bound)
+
+
+def _times(ratio: float | None, bound: Bound) -> str:
     """` (1.23 times as much)`; nothing where both are as good as equal."""
-    return "" if ratio is None or abs(ratio - 1) < _SAME else f" ({ratio:.3g} times as much)"
+    return "" if ratio is None or abs(ratio - 1) < _SAME else f" ({bound.marked(f'{ratio:.3g}')} times as much)"
 
 
 def _memory(found: Verification, width: int) -> Iterator[Text]:

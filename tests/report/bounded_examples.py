@@ -61,6 +61,24 @@ ENTRY main {{
   ROOT o = f32[1024] conditional(q, p, p), true_computation=yes, false_computation=no
 }}
 """
+MULTIPLIES = """HloModule multiplies, num_partitions=4
+
+yes {
+  v = bf16[4096,4096] parameter(0)
+  ROOT r = bf16[4096,4096] dot(v, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+no {
+  w = bf16[4096,4096] parameter(0)
+  ROOT z = bf16[4096,4096] add(w, w)
+}
+
+ENTRY main {
+  p = bf16[4096,4096] parameter(0)
+  q = pred[] parameter(1)
+  ROOT o = bf16[4096,4096] conditional(q, p, p), true_computation=yes, false_computation=no
+}
+"""
 KERNEL = """HloModule kernel, num_partitions=4
 
 ENTRY main {

@@ -4,12 +4,13 @@ import json
 from dataclasses import replace
 
 import pytest
+from bounded_examples import MULTIPLIES, analysis_of
 from report_examples import FULL
 
 from hloscope.analysis.model import Spread, StepTime
 from hloscope.errors import HloscopeError
 from hloscope.report.formats import Canvas, render
-from hloscope.report.price import Unpriced
+from hloscope.report.price import Prices, Unpriced
 
 ONE = StepTime(
     step_us=1000.0,
@@ -69,3 +70,20 @@ def test_the_error_of_a_slice_is_broken_below_what_follows_its_label():
     )
     below = lines.split("why: its process was ended\n")[1].splitlines()[:2]
     assert [len(line) - len(line.lstrip()) for line in below] == [14, 14]
+
+
+def test_a_share_of_the_peak_is_no_bound_where_the_step_is_one():
+    """The branch that takes longest reaches the peak, and the other one multiplies nothing at all."""
+    found = analysis_of(MULTIPLIES)
+    other = analysis_of(MULTIPLIES.replace("true_computation=yes", "true_computation=no"))
+    shares = [each.time.peak_flops_share for each in (found, other)]
+    assert (found.time.bound, *shares) == ("at most", pytest.approx(1.0), 0.0)
+    assert "~100.0% of peak FLOP/s" in found.report("text")
+    assert "~100.0%" in render("prices", "text", Prices((found, found)), Canvas(width=160))
+    once = analysis_of(
+        MULTIPLIES.replace(
+            "conditional(q, p, p), true_computation=yes, false_computation=no",
+            "dot(p, p), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        )
+    )
+    assert " 100.0% of peak FLOP/s" in once.report("text")

@@ -10,6 +10,7 @@ import pytest
 from report_examples import GATHER, NOTHING
 
 from hloscope.analysis.model import StepTime
+from hloscope.analysis.vocabulary import Bound
 from hloscope.report.formats import Canvas, render
 from hloscope.verification.judging import judged
 from hloscope.verification.model import Numerics, NumericsStatus, OutputComparison, Tolerance, Untested, Worst
@@ -109,3 +110,24 @@ def test_it_keeps_to_its_width(width):
 def test_json_is_the_document():
     found = judged(NOTHING, NOTHING, RAN)
     assert json.loads(render("verification", "json", found, Canvas())) == json.loads(json.dumps(found.to_dict()))
+
+
+def test_what_a_branch_may_move_is_marked_wherever_it_is_said():
+    """Of twice the bytes at most, nothing is known that bounds the ratio from below."""
+    may = replace(GATHER, executions_bound=Bound.AT_MOST, time_us=10.0)
+    whole = replace(GATHER, executions=4, time_us=10.0)
+
+    def of(collective, step_us, bound):
+        time = StepTime(step_us=step_us, compute_us=1, exposed_us=1, hidden_us=0, bound=bound)
+        return replace(NOTHING, collectives=(collective,), time=time)
+
+    found = judged(of(may, 300.0, Bound.AT_MOST), of(whole, 100.0, Bound.EXACT), RAN)
+    words = " ".join(shown(found, 160).split())
+    assert "≤2.82 GB ≤8 ≤80 us 1.41 GB 4 40 us" in words
+    assert "In total ≤2.82 GB, compared with 1.41 GB in the reference (≤2 times as much)" in words
+    assert "a step takes ≤300 us, compared with 100 us in the reference (≤3 times as much)" in words
+    both = judged(of(may, 300.0, Bound.AT_MOST), of(replace(may, executions=4), 100.0, Bound.AT_MOST), RAN)
+    assert "(~2 times as much)" in " ".join(shown(both, 160).split())
+    page = render("verification", "html", found, Canvas())
+    assert page.count(">≤80 us</data>") == 1
+    assert ">40 us</data>" in page

@@ -75,8 +75,14 @@ def _verdict(page: Page, parent: Element, found: Sequence[Analysis]) -> None:
     tied = f", a tie with {', '.join(ties)}" if ties else ""
     open_ones = [one for one in found if one.memory.fits is None and one.time is not None]
     unsure = " Whether it fits is not known everywhere." if open_ones else ""
-    words = "The shortest step that is known is "
-    verdict(parent, "info", words, step, " on ", page.name(_name(found[fastest])), f"{tied}.{unsure}")
+    at_worst = any(_bound(found[number]) is Bound.AT_MOST for _, number in of)
+    words = "The shortest step at worst is " if at_worst else "The shortest step that is known is "
+    longest = " Every branch is counted at its longest." if at_worst else ""
+    verdict(parent, "info", words, step, " on ", page.name(_name(found[fastest])), f"{tied}.{longest}{unsure}")
+
+
+def _bound(one: Analysis) -> Bound:
+    return Bound.EXACT if one.time is None else one.time.bound
 
 
 def _name(one: Analysis) -> str:
@@ -97,7 +103,7 @@ def _priced(page: Page, found: Sequence[Analysis]) -> Iterator[list[Content]]:
         time, step_us = (*path, "time"), (*path, "time", "step_us")
         ranged = one.time is not None and one.time.has_range
         spread = page.range((*time, "least_us"), (*time, "most_us")) if ranged else []
-        bound = Bound.EXACT if one.time is None else one.time.bound
+        bound = _bound(one)
         of_part = bound.of_part
         step = page.figure(step_us, "time", bound=bound)
         yield [
@@ -107,7 +113,7 @@ def _priced(page: Page, found: Sequence[Analysis]) -> Iterator[list[Content]]:
             "" if first is None else _of_first(page, found, number, first),
             page.figure(step_us, "time", times=(*path, "slice", "chips"), bound=bound),
             *(page.figure((*time, f"{name}_us"), "time", bound=of_part) for name in ("compute", "exposed", "hidden")),
-            page.figure((*time, "peak_flops_share"), "share"),
+            page.figure((*time, "peak_flops_share"), "share", bound=of_part),
             _hbm(page, one, number),
             _error(page, one, number),
         ]

@@ -189,7 +189,7 @@ def _traffic(page: Page, found: Verification) -> None:
             cells += [
                 "–" if none else page.figure((*of, "wire_bytes"), "bytes", bound=total.bound),
                 "–" if none else page.figure((*of, "executions"), "count", bound=total.bound),
-                "–" if none else page.figure((*path, number, f"{side}_us"), "time"),
+                "–" if none else page.figure((*path, number, f"{side}_us"), "time", bound=total.bound),
             ]
         rows.append(cells)
     if rows:

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 from bounded_examples import BRANCH, LOOP, ONCE, analysis_of
-from pages import CHROMIUM, UNFOLD_ALL, Shown, chromium
-from report_examples import FULL, GATHER
+from pages import CHROMIUM, UNFOLD_ALL
+from report_examples import FULL
 from timeline_examples import with_buffers
 
 import hloscope
-from hloscope.analysis.model import Memory, Mesh
+from hloscope.analysis.model import Memory
 from hloscope.api.analyzing import analyze_hlo
 from hloscope.report.formats import Canvas, render
 from hloscope.units import format_bytes, format_capacity, format_count, format_flops, format_share, format_time
@@ -33,38 +33,6 @@ FORMATS = {
 FIGURES = """() => [...document.querySelectorAll('data')].map(
   (one) => ({ ...one.dataset, value: one.value, text: one.textContent })
 )"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def many(found):
-    """Thousands of collectives in some parts of a model."""
-    kinds = {"all-gather": "X", "all-reduce": "Y"}
-    rows = [
-        replace(GATHER, kind=kind, axes=(axis,), name=f"{kind}.{number}", line=number, wire_bytes=number * 1000 + 7)
-        for number, (kind, axis) in enumerate([*kinds.items()] * 1500, start=1)
-    ]
-    return replace(FULL, collectives=tuple(rows), mesh=Mesh(axis_names=("X", "Y"), axis_sizes=(4, 2)))
-
-
-@pytest.fixture
-def shown(browser, tmp_path):
-    """Shows an analysis, and ends with no complaint of the browser."""
-    open_pages = []
-
-    def show(analysis, **how):
-        html = analysis.report("html") if hasattr(analysis, "report") else analysis
-        open_pages.append(Shown(browser, html, tmp_path, **how))
-        return open_pages[-1].page
-
-    yield show
-    for page in open_pages:
-        page.close()
 
 
 def at(document, steps):

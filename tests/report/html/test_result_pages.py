@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from pages import data_of
 from test_hostile_strings import EVIL, UNSEEN
 
+from hloscope.analysis.vocabulary import Bound
 from hloscope.cli import group
 from hloscope.report.checks import CheckReport
 from hloscope.report.formats import FORMATS, Canvas, render
@@ -191,6 +192,17 @@ def test_a_lower_bound_and_what_does_not_fit_are_not_the_fastest(pages):
     small = result_examples.prices()[0]
     text = Reader(render("prices", "html", Prices((small,)), Canvas())).text
     assert "There is no slice that the program fits on" in text
+
+
+def test_upper_bounds_are_compared_at_their_worst_and_say_so():
+    """Another slice's step may be shorter than it is at most; so none is known to be the shortest."""
+    first, second = (result_examples.prices()[number] for number in (1, 3))
+    at_most = replace(first, time=replace(first.time, bound=Bound.AT_MOST, peak_flops_share=0.5))
+    for found, step in (((at_most, second), "45 us"), ((at_most,), "≤56.0 us")):
+        page = Reader(render("prices", "html", Prices(found), Canvas()))
+        assert f"The shortest step at worst is {step} on" in page.text
+        assert "Every branch is counted at its longest." in page.text
+        assert "~50.0%" in {figure["text"] for figure in page.figures}
 
 
 def test_what_does_not_fit_has_no_price_or_is_not_compiled_is_marked(pages):

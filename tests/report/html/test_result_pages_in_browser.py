@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from pages import CHROMIUM, UNFOLD_ALL, Shown, chromium, data_of
+from pages import CHROMIUM, UNFOLD_ALL, data_of
 from result_examples import all_of
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
@@ -23,26 +23,6 @@ CELLS = f"(asked) => [...({COLUMN})(asked)].map((cell) => cell.querySelector('da
 def pages(tmp_path_factory):
     found = all_of(tmp_path_factory.mktemp("check"))
     return {subject: found[subject].report("html") for subject in SUBJECTS}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture
-def shown(browser, tmp_path):
-    """Shows a page, and ends with no complaint of the browser."""
-    opened = []
-
-    def show(html, **how):
-        opened.append(Shown(browser, html, tmp_path, **how))
-        return opened[-1].page
-
-    yield show
-    for page in opened:
-        page.close()
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)

@@ -24,6 +24,7 @@ class ArrayTable {
   constructor(side, list, title) {
     Object.assign(this, { side, list, title, all: false, opened: new Set() });
     this.arrays = side.found[list].map((of, index) => ({ of, index }));
+    this.hasRemarks = this.arrays.some(({ of }) => remarksOf(of).length > 0);
     this.body = el("tbody", {});
     this.search = el("input", {
       type: "search",
@@ -37,12 +38,14 @@ class ArrayTable {
       onclick: () => {
         this.all = !this.all;
         this.draw();
+        if (this.more.hidden) this.search.focus({ preventScroll: true });
       },
     });
   }
 
   element() {
-    const heads = ["name", "whole array", "sharding", "on one device", "bytes on one device", "remarks"];
+    const heads = ["name", "whole array", "sharding", "on one device", "bytes on one device"];
+    if (this.hasRemarks) heads.push("remarks");
     this.draw();
     return el(
       "div",
@@ -131,10 +134,10 @@ class ArrayTable {
         { class: "right" },
         of.used === false ? "not used" : figure(this.side, `${path}.bytes_per_device`, "bytes"),
       ),
-      el("td", {}, remarksOf(of)),
+      this.hasRemarks ? el("td", {}, remarksOf(of)) : null,
     );
     return open
-      ? [row, el("tr", { class: "details" }, el("td", { colspan: "6" }, this.details(of, index, path)))]
+      ? [row, el("tr", { class: "details" }, el("td", { colspan: this.hasRemarks ? "6" : "5" }, this.details(of, index, path)))]
       : [row];
   }
 

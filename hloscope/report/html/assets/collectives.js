@@ -115,6 +115,12 @@ function exposedBar(side, rows) {
   return el("span", { class: "track small", "aria-hidden": "true" }, bar);
 }
 
+/** What a button says that shows more rows: of how many, where it does not show all. */
+function moreWords(left) {
+  const words = `Show ${WRITTEN.count(Math.min(left, PAGE_ROWS))} more`;
+  return left > PAGE_ROWS ? `${words} of ${WRITTEN.count(left)}` : words;
+}
+
 class CollectiveTable {
   constructor(side) {
     this.side = side;
@@ -137,10 +143,7 @@ class CollectiveTable {
       type: "button",
       class: "wide",
       hidden: true,
-      onclick: () => {
-        this.shown += PAGE_ROWS;
-        this.draw();
-      },
+      onclick: () => this.showMore(this.visible()),
     });
     this.search = el("input", {
       type: "search",
@@ -205,7 +208,7 @@ class CollectiveTable {
         "Table of collectives",
         el(
           "table",
-          { onkeydown: (event) => this.onKey(event) },
+          { class: this.side.found.time ? "timed" : null, onkeydown: (event) => this.onKey(event) },
           el("caption", { class: "unseen" }, "Collectives. A row unfolds with its button."),
           el("thead", {}, this.head),
           this.body,
@@ -241,6 +244,7 @@ class CollectiveTable {
     this.by = this.grouping.value = indexes && indexes.length <= FEW_ROWS ? "none" : this.by;
     this.onSearch();
     if (indexes) show(this.search);
+    else this.search.focus({ preventScroll: true });
   }
 
   reveal(row) {
@@ -280,7 +284,7 @@ class CollectiveTable {
       const isIt = head.dataset.column === this.sort;
       head.setAttribute("aria-sort", !isIt ? "none" : this.down ? "descending" : "ascending");
     }
-    const made = this.by === "none" ? this.drawRows(rows.slice(0, this.shown)) : this.drawGroups(rows);
+    const made = this.by === "none" ? this.drawSome(rows, this.shown) : this.drawGroups(rows);
     this.body.replaceChildren(...made);
     const total = this.side.rows.length;
     this.count.textContent =
@@ -289,7 +293,15 @@ class CollectiveTable {
         : `${WRITTEN.count(rows.length)} of ${plural(total, "collective")}`;
     const left = this.by === "none" ? rows.length - this.shown : 0;
     this.more.hidden = left <= 0;
-    this.more.textContent = `Show ${WRITTEN.count(Math.min(left, PAGE_ROWS))} more of ${WRITTEN.count(Math.max(left, 0))}`;
+    this.more.textContent = moreWords(left);
+  }
+
+  /** Shows more rows of a list; the keyboard goes to the first of them. */
+  showMore(rows) {
+    const next = rows[this.shown];
+    this.shown += PAGE_ROWS;
+    this.draw();
+    this.body.querySelector(`[data-row="${next.index}"] button`).focus({ preventScroll: true });
   }
 
   drawGroups(rows) {
@@ -315,37 +327,26 @@ class CollectiveTable {
 
   drawMembers(members) {
     const most = this.isOnPaper ? Math.min(this.shown, PAPER_ROWS) : this.shown;
-    const shown = this.drawRows(members.slice(0, most));
+    const shown = this.drawSome(members, most);
     const left = members.length - most;
-    if (left > 0 && this.isOnPaper) {
-      const words = `and ${WRITTEN.count(left)} more, which the page lists`;
-      shown.push(el("tr", {}, el("td", { colspan: String(this.columns.length), class: "note" }, words)));
-      return shown;
-    }
-    if (left > 0)
-      shown.push(
-        el(
-          "tr",
-          {},
-          el(
-            "td",
-            { colspan: String(this.columns.length) },
-            el(
-              "button",
-              {
-                type: "button",
-                class: "wide",
-                onclick: () => {
-                  this.shown += PAGE_ROWS;
-                  this.draw();
-                },
-              },
-              `Show ${Math.min(left, PAGE_ROWS)} more of ${left}`,
-            ),
-          ),
-        ),
-      );
-    return shown;
+    if (left <= 0 || this.isOnPaper) return shown;
+    const more = el(
+      "button",
+      { type: "button", class: "wide", onclick: () => this.showMore(members) },
+      moreWords(left),
+    );
+    return [...shown, this.wideRow(more)];
+  }
+
+  /** The first rows; paper, on which no more of them can be asked for, says how many there are besides. */
+  drawSome(rows, most) {
+    const [shown, left] = [this.drawRows(rows.slice(0, most)), rows.length - most];
+    if (left <= 0 || !this.isOnPaper) return shown;
+    return [...shown, this.wideRow(note(`and ${WRITTEN.count(left)} more, which the page lists`))];
+  }
+
+  wideRow(content) {
+    return el("tr", {}, el("td", { colspan: String(this.columns.length) }, content));
   }
 
   groupRow(key, members) {
@@ -389,7 +390,9 @@ class CollectiveTable {
       "tr",
       { class: "group", "data-group": key },
       first,
-      this.columns.slice(4).map((column) => el("td", { class: "right" }, sums[column.id]())),
+      this.columns
+        .slice(4)
+        .map((column) => el("td", { class: "right", "data-column": column.id }, sums[column.id]())),
     );
   }
 
@@ -421,7 +424,7 @@ class CollectiveTable {
     const cells = this.columns.map((column, place) =>
       el(
         "td",
-        { class: column.isNumber ? "right" : null },
+        { class: column.isNumber ? "right" : null, "data-column": column.id },
         place === 0
           ? el(
               "button",

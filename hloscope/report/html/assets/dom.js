@@ -19,6 +19,11 @@ function nameOf(text, { most = 96, tag = "bdi", cls = "name" } = {}) {
   return el(tag, { class: cls, title: shown === text ? null : text.slice(0, 2000) }, shown);
 }
 
+/** Text that is broken after its commas where it is too long for a line. */
+function afterCommas(text) {
+  return text.split(/(?<=,)/).map((part, index) => [index ? el("wbr") : null, part]);
+}
+
 /** Sentences of hloscope, in which names of the program stand in backticks. */
 function prose(text, most = 1500) {
   const parts = clipped(text, most).split("`");

@@ -1,6 +1,7 @@
 // HBM at its peak: what lies there, by part of the model or by role, and the largest buffers.
 
 const MOST_BUFFERS = 60;
+const MOST_PARTS = 24;
 const ROLE_WORDS = {
   argument: "argument",
   output: "output with memory of its own",
@@ -64,8 +65,11 @@ function peakGroups(side, byRole) {
   });
   const size = (indexes) =>
     indexes.reduce((sum, index) => sum + peak.buffers[index].bytes * peak.buffers[index].count, 0);
-  const sorted = [...groups].sort(([, one], [, other]) => size(other) - size(one)).slice(0, 24);
-  const rows = sorted.map(([key, indexes]) =>
+  const sorted = [...groups].sort(([, one], [, other]) => size(other) - size(one));
+  const rest = sorted.slice(MOST_PARTS);
+  const shown = sorted.slice(0, MOST_PARTS);
+  if (rest.length) shown.push([plural(rest.length, "smaller part"), rest.flatMap(([, indexes]) => indexes)]);
+  const rows = shown.map(([key, indexes]) =>
     peakRow(
       side,
       key,

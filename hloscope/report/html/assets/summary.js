@@ -143,7 +143,10 @@ function stepRemarks(side) {
   const { time } = side.found;
   const words = [];
   if (time.peak_flops_share !== null)
-    words.push([figure(side, "analysis.time.peak_flops_share", "share"), " of the peak FLOP/s"]);
+    words.push([
+      figure(side, "analysis.time.peak_flops_share", "share", { bound: boundOfPart(side) }),
+      " of the peak FLOP/s",
+    ]);
   if (time.hbm_us > 0) words.push(["memory-bound ", figure(side, "analysis.time.hbm_us", "time", { bound: boundOfPart(side) })]);
   if (time.first_step_us > time.step_us)
     words.push(["first step ", figure(side, "analysis.time.first_step_us", "time", time)]);
@@ -184,6 +187,9 @@ function axisTile(side) {
               ),
             ),
           ),
+          isInBoth(side.found.totals)
+            ? note("Transfers over both networks are counted once in each, so these add up to more than all transfers of the step.")
+            : null,
         ]
       : null,
     side.found.mesh === null ? note("Axes are unknown without a mesh: give it as --mesh X=4,Y=2.") : null,
@@ -191,6 +197,11 @@ function axisTile(side) {
       ? note("? marks guessed axes: the text does not say which axis crosses slices, as --dcn would.")
       : null,
   );
+}
+
+/** Whether transfers over both networks, which are counted in each, make their sum more than the whole. */
+function isInBoth({ by_link: links, executions }) {
+  return Object.values(links).reduce((sum, link) => sum + link.executions, 0) > executions;
 }
 
 function axisWords(side, axis) {
@@ -212,7 +223,7 @@ function barRow(side, label, path, all, kind) {
   return el(
     "li",
     {},
-    nameOf(label, { most: 40, cls: "label" }),
+    el("bdi", { class: "label", title: label.length > 40 ? label : null }, afterCommas(clipped(label, 40))),
     el("span", { class: "track", "aria-hidden": "true" }, bar),
     el("b", {}, byKeys(side, [...path, "wire_bytes"], "bytes", total.bound)),
     el(

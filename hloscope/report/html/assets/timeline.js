@@ -30,7 +30,7 @@ class TimelineView extends TimelineCanvas {
     this.path = known < 0 ? [...this.path, { name, times, bound }] : this.path.slice(0, known + 1);
     this.computation = computation;
     this.index = this.side.timeline.computations.indexOf(computation);
-    this.lanes = lanesOf(computation, (each) => this.liveIn(each));
+    this.lanes = this.lanesOf(computation);
     const others = name === this.side.timeline.entry ? sides.map((side) => side.timeline?.step_us ?? 0) : []; // of two programs on one scale
     this.whole = [0, Math.max(computation.time_us, ...others, 1e-9)];
     this.view = [...this.whole];
@@ -41,6 +41,12 @@ class TimelineView extends TimelineCanvas {
     this.resize();
   }
 
+  /** Opens a computation from a button, which is gone then: the keyboard goes to the canvas. */
+  enter({ name, times, bound }) {
+    this.open(name, times, bound);
+    this.canvas.focus({ preventScroll: true });
+  }
+
   breadcrumbs() {
     return this.path.flatMap((step, index) => {
       const words = index === 0 ? `the step` : `${step.name}, ${MARKS[step.bound]}${plural(step.times, "time")}`;
@@ -49,7 +55,7 @@ class TimelineView extends TimelineCanvas {
         ? el("b", {}, nameOf(words, { most: 60 }))
         : el(
             "button",
-            { type: "button", class: "quiet", onclick: () => this.open(step.name, step.times, step.bound) },
+            { type: "button", class: "quiet", onclick: () => this.enter(step) },
             clipped(words, 60),
           );
       return index ? [" › ", crumb] : [crumb];
@@ -156,6 +162,10 @@ class TimelineView extends TimelineCanvas {
     const lane = this.lanes.find((each) => y >= each.top && y < each.top + each.row * each.rows.length);
     const row = lane?.rows[Math.floor((y - lane.top) / lane.row)];
     if (!row || x < LABEL_WIDTH) return null;
+    return this.at(row, x) ?? (lane.busy && this.at(lane.busy.row, x));
+  }
+
+  at(row, x) {
     const index = row.from(this.time(x));
     return index < row.of.length && this.x(row.begin[index]) <= x + 2 ? row.of[index] : null;
   }
@@ -164,7 +174,9 @@ class TimelineView extends TimelineCanvas {
 
   /** What can be done where nothing is selected; a loop that is most of it can be opened at once. */
   hints() {
-    const words = note(
+    const words = el(
+      "p",
+      { class: "note on-screen" },
       "Select an interval for what it is. A loop is one block; open it to see one execution of its body.",
     );
     const loop = this.computation.intervals.find(
@@ -173,7 +185,7 @@ class TimelineView extends TimelineCanvas {
     const run = loop && this.longestRun(loop);
     if (!run) return [words];
     const label = `Open ${clipped(intervalName(loop), 40)}, ${share((loop.end_us - loop.begin_us) / this.computation.time_us)} of it`;
-    return [words, el("button", { type: "button", onclick: () => this.openBody(loop) }, label)];
+    return [words, el("button", { type: "button", onclick: () => this.enter(asStep(run)) }, label)];
   }
 
   describe() {
@@ -209,7 +221,7 @@ class TimelineView extends TimelineCanvas {
           .map((run) =>
             el(
               "button",
-              { type: "button", onclick: () => this.open(run.computation, run.times, run.bound) },
+              { type: "button", onclick: () => this.enter(asStep(run)) },
               `Open ${clipped(run.computation, 40)}`,
             ),
           ),
@@ -322,6 +334,11 @@ class TimelineView extends TimelineCanvas {
   }
 }
 
+/** What an interval runs, as a step of the path to it. */
+function asStep(run) {
+  return { name: run.computation, times: run.times, bound: run.bound };
+}
+
 const TIMELINE_LEGEND = [
   ["compute", "computes"],
   ["loop", "a loop, folded"],
@@ -329,6 +346,7 @@ const TIMELINE_LEGEND = [
   ["copies", "waits for a copy (hatched)"],
   ["hidden", "a hidden collective"],
   ["moving", "other transfers"],
+  ["busy", "in use inside a folded loop (height: share of its time)"],
   ["level", "HBM in use, without code (full height: the maximum)"],
 ];
 
@@ -366,14 +384,14 @@ function timelineOf(side) {
     el(
       "ul",
       { class: "legend row" },
-      TIMELINE_LEGEND.filter(([kind]) => kind !== "level" || view.liveIn(side.timeline.entry) !== null).map(([kind, words]) =>
+      TIMELINE_LEGEND.filter(([kind]) => view.has(kind)).map(([kind, words]) =>
         el("li", {}, el("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), words),
       ),
     ),
     view.chosen,
     el(
       "p",
-      { class: "note", id: `keys-${side.number}` },
+      { class: "note on-screen", id: `keys-${side.number}` },
       "Keys: ← → move, + − zoom, 0 whole, ↑ ↓ next interval, w longest wait, Enter opens a loop, Esc leaves it. Drag to move; click it, then scroll to zoom.",
     ),
     unfolding("The longest waits, as a table", () => waitTable(side)),

@@ -85,24 +85,71 @@ class TimelineCanvas {
 
   drawLane(pen, lane) {
     if (lane.level) return this.drawLevel(pen, lane);
+    if (lane.busy) this.drawHeights(pen, lane, lane.busy.row, (index) => lane.busy.parts[index], "busy");
     lane.rows.forEach((row, number) => this.drawRow(pen, row, lane.top + number * lane.row, lane.row - 2));
   }
 
-  /** How much there is, as high as its part of the most in the step; of what is in one pixel, the most. */
+  /** How much there is, as high as its part of the most in the step. */
   drawLevel(pen, lane) {
-    const [row, right, height] = [lane.rows[0], Math.ceil(this.width), lane.row - 2];
     const most = this.liveIn(this.side.timeline.entry);
+    this.drawHeights(pen, lane, lane.rows[0], (index) => lane.level[index] / most, "level");
+  }
+
+  /** Pieces of a row as high as their parts of a lane; of what is in one pixel, the most. */
+  drawHeights(pen, lane, row, partOf, kind) {
+    const [right, height] = [Math.ceil(this.width), lane.row * lane.rows.length - 2];
     const heights = new Float32Array(right + 1);
     for (let index = row.from(this.view[0]); index < row.begin.length; index += 1) {
       const left = Math.floor(Math.max(this.x(row.begin[index]), LABEL_WIDTH));
       if (left > right) break;
       const end = Math.min(Math.max(Math.ceil(this.x(row.end[index])), left + 1), right);
-      const part = (height * lane.level[index]) / most;
+      const part = partOf(index) > 0 ? Math.max(height * partOf(index), 1) : 0;
       for (let pixel = left; pixel < end; pixel += 1) if (part > heights[pixel]) heights[pixel] = part;
     }
-    pen.fillStyle = this.inks.fill[KINDS.indexOf("level")];
-    for (let pixel = LABEL_WIDTH; pixel < right; pixel += 1)
-      if (heights[pixel] > 0) pen.fillRect(pixel, lane.top + height - heights[pixel], 1, heights[pixel]);
+    pen.fillStyle = this.inks.fill[KINDS.indexOf(kind)];
+    for (let begin = LABEL_WIDTH, pixel = begin + 1; pixel <= right; pixel += 1) {
+      if (pixel < right && heights[pixel] === heights[begin]) continue;
+      if (heights[begin] > 0) pen.fillRect(begin, lane.top + height - heights[begin], pixel - begin, heights[begin]);
+      begin = pixel;
+    }
+  }
+
+  lanesOf(computation) {
+    return lanesOf(
+      computation,
+      (each) => this.liveIn(each),
+      (one) => this.busyShares(one),
+    );
+  }
+
+  /** Of what is folded, the share of its time in which each lane inside it is in use. */
+  busyShares(one) {
+    const shares = new Map();
+    for (const run of one.runs)
+      for (const [key, time] of run.times > 0 ? this.busyIn(run.computation) : [])
+        shares.set(key, (shares.get(key) ?? 0) + (run.times * time) / (one.end_us - one.begin_us));
+    return new Map([...shares].map(([key, part]) => [key, Math.min(part, 1)]));
+  }
+
+  busyIn(name) {
+    this.busy ??= new Map();
+    if (!this.busy.has(name)) {
+      this.busy.set(name, new Map());
+      const found = this.side.timeline.computations.find((one) => one.name === name);
+      this.busy.set(
+        name,
+        busyTimes(found?.intervals ?? [], (one) => this.busyShares(one)),
+      );
+    }
+    return this.busy.get(name);
+  }
+
+  /** Whether something of a kind is drawn, as far as that is not so of every timeline. */
+  has(kind) {
+    const { timeline } = this.side;
+    if (kind === "level") return this.liveIn(timeline.entry) !== null;
+    if (kind !== "busy") return true;
+    return timeline.computations.some((one) => foldedIn(one.intervals).some((each) => this.busyShares(each).size > 0));
   }
 
   /** The most that buffers take of HBM in a computation and in what it runs; null where that is not known. */

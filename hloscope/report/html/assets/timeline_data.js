@@ -10,7 +10,7 @@ const UNIT_LANES = [
   ["host", "Host"],
   ["another thread", "Other threads"],
 ];
-const KINDS = ["compute", "exposed", "copies", "host", "threads", "limit", "loop", "hidden", "moving", "level"];
+const KINDS = ["compute", "exposed", "copies", "host", "threads", "limit", "loop", "hidden", "moving", "level", "busy"];
 const KIND_OF_WAIT = { collective: "exposed", hbm: "copies", host: "host", kernel: "threads", limit: "limit" };
 const MOST_ROWS = 8;
 
@@ -96,17 +96,66 @@ function liveOf(one, liveIn) {
   return known.length ? Math.max(...known) : null;
 }
 
+function laneKey(one) {
+  return one.unit === "ici" && one.links.length ? `ici ${one.links.join(" ")}` : one.unit;
+}
+
+/** What takes time on the core and stands for what it runs, such as a loop. */
+function foldedIn(intervals) {
+  return intervals.filter((one) => one.unit === "core" && one.runs.length && one.end_us > one.begin_us);
+}
+
+/** How long each lane but the core's is in use in one execution, with what is folded; `sharesOf` tells of that. */
+function busyTimes(intervals, sharesOf) {
+  const spans = new Map();
+  for (const one of [...intervals].sort((each, other) => each.begin_us - other.begin_us)) {
+    if (one.unit === "core" || !(one.end_us > one.begin_us)) continue;
+    const known = spans.get(laneKey(one)) ?? spans.set(laneKey(one), []).get(laneKey(one));
+    const last = known[known.length - 1];
+    if (last && one.begin_us < last[1]) last[1] = Math.max(last[1], one.end_us);
+    else known.push([one.begin_us, one.end_us]);
+  }
+  const length = (known, from, to) =>
+    known.reduce((sum, [begin, end]) => sum + Math.max(0, Math.min(end, to) - Math.max(begin, from)), 0);
+  const times = new Map([...spans].map(([key, known]) => [key, length(known, -Infinity, Infinity)]));
+  for (const one of foldedIn(intervals)) {
+    for (const [key, part] of sharesOf(one)) {
+      const free = one.end_us - one.begin_us - length(spans.get(key) ?? [], one.begin_us, one.end_us);
+      times.set(key, (times.get(key) ?? 0) + part * free);
+    }
+  }
+  return times;
+}
+
+/** Of what is folded, the share of its time in which each lane is in use inside it. */
+function busyRows(computation, sharesOf) {
+  const by = new Map();
+  for (const one of foldedIn(computation.intervals)) {
+    for (const [key, part] of sharesOf(one)) {
+      const piece = { of: one, begin: one.begin_us, end: one.end_us, kind: "busy", part };
+      if (part > 0) (by.get(key) ?? by.set(key, []).get(key)).push(piece);
+    }
+  }
+  const rowOf = (pieces) => ({ row: new LaneRow(pieces), parts: Float64Array.from(pieces, (piece) => piece.part) });
+  return new Map([...by].map(([key, pieces]) => [key, rowOf(pieces)]));
+}
+
 /** One execution of a computation as lanes. */
-function lanesOf(computation, liveIn) {
+function lanesOf(computation, liveIn, sharesOf) {
   const by = new Map();
   const waits = waitsByCollective(computation.intervals);
-  for (const one of computation.intervals) {
-    const key = one.unit === "ici" && one.links.length ? `ici ${one.links.join(" ")}` : one.unit;
-    if (one.end_us > one.begin_us) (by.get(key) ?? by.set(key, []).get(key)).push(one);
-  }
+  for (const one of computation.intervals)
+    if (one.end_us > one.begin_us) (by.get(laneKey(one)) ?? by.set(laneKey(one), []).get(laneKey(one))).push(one);
+  const busy = busyRows(computation, sharesOf);
   const order = (key) => UNIT_LANES.findIndex(([unit]) => key === unit || key.startsWith(`${unit} `));
-  const keys = [...by.keys()].sort((one, other) => order(one) - order(other) || (one < other ? -1 : 1));
-  const lanes = keys.map((key) => ({ key, label: laneLabel(key), rows: rowsOf(by.get(key), waits) }));
+  const keys = [...new Set([...by.keys(), ...busy.keys()])];
+  keys.sort((one, other) => order(one) - order(other) || (one < other ? -1 : 1));
+  const lanes = keys.map((key) => ({
+    key,
+    label: laneLabel(key),
+    rows: by.has(key) ? rowsOf(by.get(key), waits) : [new LaneRow([])],
+    busy: busy.get(key) ?? null,
+  }));
   return [...lanes, ...levelLane(computation, liveIn)];
 }
 
