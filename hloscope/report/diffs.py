@@ -310,7 +310,7 @@ def cause_lines(report: DiffDocument, width: int = UNBROKEN) -> Iterator[Text]:
     """`worse: an all-gather over X is new, 8.19 kB sent per step (model.py:20 in step)`, and below it why it moves."""
     for cause, words in zip(report.judged.causes, _causes_in_words(report), strict=True):
         yield from hanging(Text(words), width)
-        for label, about in _details_of(cause):
+        for label, about in details_of(cause):
             text = Text(f"  {label}: {about}", style="dim")
             yield from hanging(text, width, indent=len(label) + 4)
 
@@ -320,16 +320,23 @@ def _causes_in_words(report: DiffDocument) -> Iterator[str]:
         yield f"{cause.judgement}: {cause.message}{'' if place is None else f' ({place})'}"
 
 
-def _details_of(cause: Cause) -> Iterator[tuple[str, str]]:
-    """Why what it is about moves, and what helps against it, as far as they are known."""
-    yield from ((label, words) for label, words in (("why", cause.why), ("tried", cause.tried)) if words)
+_NO_REASON = "not known"
+"""How a reason begins that is none."""
+
+
+def details_of(cause: Cause) -> Iterator[tuple[str, str]]:
+    """Why the data moves, and the change that was tried against it, as far as they are known."""
+    if cause.why and not cause.why.startswith(_NO_REASON):
+        yield "why", cause.why
+    if cause.tried:
+        yield "tried", cause.tried
 
 
 def cause_places(report: DiffDocument) -> Iterator[str | None]:
     """`moe.py:31 in expert_forward`: the line of each cause as short as an analysis shows it; None without one."""
     known: dict[str | None, str | None] = {}
     for side in filter(None, report.sides):
-        stacks = (about.source for about in chain(side.collectives, side.matmuls))
+        stacks = chain((one.source for one in side.collectives), (one.source for one in side.matmuls))
         known.update({users_line(stack): short_source(stack) for stack in stacks})
     for cause in report.judged.causes:
         if cause.source is None:
@@ -384,7 +391,7 @@ def is_step_tie(report: DiffDocument) -> bool:
     Of a baseline only the range of its step is known, so that it is undecided where both ranges overlap.
     """
     step = named(report.judged.figures, STEP)
-    if step is None or step.before == step.after or not step.change_bound == Bound.EXACT:
+    if step is None or report.step_us[0] == report.step_us[1] or step.change_bound is not Bound.EXACT:
         return False
     before, after = report.sides
     if before is not None and after is not None and before.time is not None and after.time is not None:
@@ -400,7 +407,7 @@ def render_markdown(report: DiffDocument) -> str:
     lines = [f"### hloscope diff: {report.headline}", "", f"{code(report.old)} → {code(report.new)}", ""]
     if report.judged.causes:
         for cause, words in zip(report.judged.causes, _causes_in_words(report), strict=True):
-            lines += [f"* {prose(words)}", *(f"  * {label}: {prose(about)}" for label, about in _details_of(cause))]
+            lines += [f"* {prose(words)}", *(f"  * {label}: {prose(about)}" for label, about in details_of(cause))]
         lines += [""]
     lines += ["| per device | before | after | change |", "| --- | ---: | ---: | ---: |"]
     rows = [*figure_rows(report)]

@@ -69,14 +69,16 @@ function ratio(row, isTie) {
   const [before, after] = amountsOf(row);
   if (isUnknown(row)) return el("span", { class: "unknown" }, "change unknown");
   const mark = MARKS[boundOfChange(row.bounds)];
-  if (before === after) return mark ? el("span", { class: "unknown" }, "change unknown") : "unchanged";
+  if (before === after) return mark ? mark + share(0) : "unchanged";
   const kind = isTie ? null : after > before ? "bad" : "fewer";
   return el("span", { class: kind }, mark, before ? shareOfChange(before, after) : "new");
 }
 
 /** Why the program is judged so, what counts most first. */
 function causes(diff) {
-  const all = diff.judged.causes.map((cause, index) => causeItem(cause, DATA.said.places[index]));
+  const all = diff.judged.causes.map((cause, index) =>
+    causeItem(cause, DATA.said.places[index], DATA.said.details[index]),
+  );
   if (!all.length) return null;
   const rest = all.slice(MOST_CAUSES);
   return el(
@@ -88,9 +90,8 @@ function causes(diff) {
   );
 }
 
-function causeItem(cause, place) {
+function causeItem(cause, place, details) {
   const [mark, kind] = JUDGED[cause.judgement];
-  const known = ["why", "tried"].filter((label) => cause[label]);
   return el(
     "li",
     {},
@@ -98,11 +99,11 @@ function causeItem(cause, place) {
     " ",
     prose(`${cause.judgement}: ${cause.message}`, WHOLE),
     place ? [" ", nameOf(place, { cls: "name mono place" })] : null,
-    known.length
+    details.length
       ? el(
           "dl",
           {},
-          known.map((label) => [el("dt", {}, label), el("dd", {}, prose(cause[label], WHOLE))]),
+          details.map(([label, words]) => [el("dt", {}, label), el("dd", {}, prose(words, WHOLE))]),
         )
       : null,
   );
