@@ -229,7 +229,7 @@ function changeWords(row) {
   const words = `${more ? "▲" : "▼"} ${mark}${signed(written(Math.abs(after - before), row.unit), more)}`;
   const share = mark || !before ? "" : ` (${shareOfChange(before, after)})`;
   const kind = row.label === "memory: aliased" ? null : more ? "bad" : "fewer"; // what is donated costs nothing
-  return el("span", { class: kind }, words + share);
+  return el("span", { class: kind }, el("span", { class: "amount" }, words), share);
 }
 
 /** What is written of a difference, with its sign before the number: `+34.0%`, `under −0.1%`. */
