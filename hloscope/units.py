@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 _BITS = {
@@ -97,6 +98,11 @@ def format_digits(value: float, digits: int = 2) -> str:
 def format_share(share: float) -> str:
     """A share for a person: `34.0%`; `under 0.1%` for what is little and not nothing."""
     return "under 0.1%" if 0 < share < 0.001 else f"{100 * share:.1f}%"
+
+
+def signed(words: str, *, is_more: bool) -> str:
+    """`+34.0%`, `under −0.1%`: what is written of a difference, with its sign before the number."""
+    return re.sub(r"(?=\d)", "+" if is_more else "−", words, count=1)
 
 
 def _scaled(value: float, units: tuple[str, ...]) -> str:

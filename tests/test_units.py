@@ -16,6 +16,7 @@ from hloscope.units import (
     format_share,
     format_time,
     plural,
+    signed,
 )
 
 
@@ -91,3 +92,8 @@ def test_element_types():
 )
 def test_digits_without_powers_of_ten(value, shown):
     assert format_digits(value) == shown
+
+
+def test_a_sign_stands_before_the_number():
+    signs = [signed(words, is_more=more) for words in ("34.0%", "under 0.1%", "6.14 kB") for more in (True, False)]
+    assert signs == ["+34.0%", "−34.0%", "under +0.1%", "under −0.1%", "+6.14 kB", "−6.14 kB"]

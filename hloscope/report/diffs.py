@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis, Collective, Total, Totals
-from hloscope.analysis.places import users_line
+from hloscope.analysis.model import Analysis, Collective, SourceFrame, Total, Totals
+from hloscope.analysis.model.step_time import is_tie
+from hloscope.analysis.places import short_source, split_place, users_line
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.cells import shown_place
-from hloscope.contracts.figures import MEMORY, MULTIPLIED, STEP
+from hloscope.contracts.figures import MEMORY, MULTIPLIED, STEP, named
 from hloscope.contracts.judged import UNKNOWN, Cause, Figure, Judged, Judgement
 from hloscope.contracts.verdicts_of_causes import verdict
 from hloscope.documents import SCHEMA, Schema, document
@@ -21,12 +23,12 @@ from hloscope.given import choice
 from hloscope.matching import Change, ChangeKind
 from hloscope.matching.model import Tally, change_line
 from hloscope.python_words import front_door
-from hloscope.report.checks import AMOUNT_WORDS, figure_words
+from hloscope.report.checks import AMOUNT_WORDS, UNBROKEN, figure_words
 from hloscope.report.escaping import code, fenced, plain_line, prose, without_commands
-from hloscope.report.layout import Column, column, folded, table_lines
+from hloscope.report.layout import Column, column, folded, hanging, table_lines
 from hloscope.report.words import GUESSED, legend
 from hloscope.shown import Brief, Shown, one_line
-from hloscope.units import format_bytes, plural
+from hloscope.units import format_bytes, plural, signed
 
 if TYPE_CHECKING:
     from hloscope.plain_types import DiffDict
@@ -231,17 +233,20 @@ def _changed(collective: Collective) -> ChangedCollective:
 
 
 def figure_rows(report: DiffDocument) -> Iterator[tuple[str, str, str, str]]:
-    """What is measured: its name, before, after and by how much it changes."""
-    totals = report.totals
+    """What is measured, the step first: its name, before, after and by how much it changes."""
+    totals, figures = report.totals, [figure for figure in report.judged.figures if figure.before or figure.after]
+    yield from (_figure_row(figure, report) for figure in figures if figure.name == STEP)
     yield "sent per step", *_of_totals(totals.old, totals.new)
     for tally in report.tallies:
         guessed = GUESSED if tally.axes_guessed else ""
         yield f"{tally.kind} {tally.axes or 'none'}{guessed}", *_of_totals(tally.old, tally.new)
-    for figure in report.judged.figures:
-        is_part = figure.name.startswith(MEMORY) and figure.name != f"{MEMORY}peak"
-        is_shown = figure.name in (STEP, MULTIPLIED) or figure.name.startswith(MEMORY)
-        if is_shown and (figure.before or figure.after) and not (is_part and figure.before == figure.after):
-            yield _figure_row(figure, report)
+    parts = (figure for figure in figures if figure.name.startswith(MEMORY) and figure.before != figure.after)
+    peak = (figure for figure in figures if figure.name == _PEAK)
+    multiplied = (figure for figure in figures if figure.name == MULTIPLIED)
+    yield from (_figure_row(figure, report) for figure in dict.fromkeys((*peak, *parts, *multiplied)))
+
+
+_PEAK = f"{MEMORY}peak"
 
 
 def _figure_row(figure: Figure, report: DiffDocument) -> tuple[str, str, str, str]:
@@ -250,7 +255,7 @@ def _figure_row(figure: Figure, report: DiffDocument) -> tuple[str, str, str, st
         figure = replace(figure, before=report.step_us[0], after=report.step_us[1])
     bounds = (figure.before_bound, figure.after_bound)
     *_, change = _of_both((figure.before, figure.after), bounds, AMOUNT_WORDS[figure.unit])
-    return *figure_words(figure), change
+    return *figure_words(figure), change if figure.comparable else "not comparable"
 
 
 def _of_totals(old: Total, new: Total) -> tuple[str, str, str]:
@@ -271,7 +276,7 @@ def _of_both(
         return before, after, "unknown"
     if old == new:
         return before, after, "=" if bound is Bound.EXACT else bound.marked(show(0))
-    return before, after, bound.marked(("+" if new > old else "−") + show(abs(new - old)))
+    return before, after, bound.marked(signed(show(abs(new - old)), is_more=new > old))
 
 
 def doubts_of(report: DiffDocument) -> Iterator[str]:
@@ -293,33 +298,124 @@ def figure_columns(report: DiffDocument) -> list[Column]:
 
 def lines(report: DiffDocument, width: int) -> Iterator[Text]:
     """What the change is and why, what moves otherwise, a line each, and what is measured of both."""
-    yield Text(f"{report.old} -> {report.new}: {report.headline}")
-    yield from map(Text, cause_lines(report))
-    yield from (Text(change.text) for change in report.changes)
+    yield from hanging(Text(f"{report.old} -> {report.new}: {report.headline}"), width)
+    yield from cause_lines(report, width)
+    yield from (line for change in change_lines(report) for line in hanging(Text(change.text), width))
     table = table_lines(figure_columns(report), width)
     yield from (Text(), *(Text(line.plain) for line in (*table, *folded((legend(table),), width))))
-    yield from (Text(f"note: {doubt}") for doubt in doubts_of(report))
+    yield from (line for doubt in doubts_of(report) for line in hanging(Text(f"note: {doubt}"), width))
 
 
-def cause_lines(report: DiffDocument) -> Iterator[str]:
-    """`worse: an all-gather over X is new, 8.19 kB sent per step  (model.py:20)`: a line for each cause."""
+def cause_lines(report: DiffDocument, width: int = UNBROKEN) -> Iterator[Text]:
+    """`worse: an all-gather over X is new, 8.19 kB sent per step (model.py:20 in step)`, and below it why it moves."""
+    for cause, words in zip(report.judged.causes, _causes_in_words(report), strict=True):
+        yield from hanging(Text(words), width)
+        for label, about in details_of(cause):
+            text = Text(f"  {label}: {about}", style="dim")
+            yield from hanging(text, width, indent=len(label) + 4)
+
+
+def _causes_in_words(report: DiffDocument) -> Iterator[str]:
+    for cause, place in zip(report.judged.causes, cause_places(report), strict=True):
+        yield f"{cause.judgement}: {cause.message}{'' if place is None else f' ({place})'}"
+
+
+_NO_REASON = "not known"
+"""How a reason begins that is none."""
+
+
+def details_of(cause: Cause) -> Iterator[tuple[str, str]]:
+    """Why the data moves, and the change that was tried against it, as far as they are known."""
+    if cause.why and not cause.why.startswith(_NO_REASON):
+        yield "why", cause.why
+    if cause.tried:
+        yield "tried", cause.tried
+
+
+def cause_places(report: DiffDocument) -> Iterator[str | None]:
+    """`moe.py:31 in expert_forward`: the line of each cause as short as an analysis shows it; None without one."""
+    known: dict[str | None, str | None] = {}
+    for side in filter(None, report.sides):
+        stacks = chain((one.source for one in side.collectives), (one.source for one in side.matmuls))
+        known.update({users_line(stack): short_source(stack) for stack in stacks})
     for cause in report.judged.causes:
-        place = "" if cause.source is None else f"  ({shown_place(cause.source)})"
-        yield f"{cause.judgement}: {cause.message}{place}"
+        if cause.source is None:
+            yield None
+        else:
+            file, line = split_place(cause.source)
+            yield known.get(cause.source) or short_source((SourceFrame(file=file, line=line or 0),))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeLine:
+    """A line of the list of changes: all that happened to the same collectives, and to others like them.
+
+    Attributes:
+        kinds: What happened, such as other bytes and other executions.
+        increase: Whether the new program moves more.
+        text: The changes on one line, with the number of others that read the same.
+    """
+
+    kinds: tuple[ChangeKind, ...]
+    increase: bool
+    text: str
+
+
+def change_lines(report: DiffDocument) -> Iterator[ChangeLine]:
+    """The changes, most bytes per step first, those of the same collectives on one line."""
+    alike: dict[object, list[ListedChange]] = {}
+    for change in report.changes:
+        alike.setdefault((change.old, change.new, _parts_of(change)[1]), []).append(change)
+    for changes in alike.values():
+        what, place = _parts_of(changes[0])
+        said = dict.fromkeys(_parts_of(change)[0] for change in changes)
+        whole = "; ".join(words for words in said if not any(other != words and words in other for other in said))
+        kinds = Counter(change.kind for change in changes)
+        more = max(kinds.values()) - 1
+        yield ChangeLine(
+            kinds=tuple(kinds),
+            increase=any(change.increase for change in changes),
+            text=f"{whole or what}  {place}{f', +{more:,} more' if more else ''}",
+        )
+
+
+def _parts_of(change: ListedChange) -> tuple[str, str]:
+    """What happened, and where."""
+    what, _, place = change.text.rpartition("  ")
+    return what, place
+
+
+def is_step_tie(report: DiffDocument) -> bool:
+    """Whether it is undecided which of both steps is shorter, within the error of the prediction.
+
+    Of a baseline only the range of its step is known, so that it is undecided where both ranges overlap.
+    """
+    step = named(report.judged.figures, STEP)
+    if step is None or report.step_us[0] == report.step_us[1] or step.change_bound is not Bound.EXACT:
+        return False
+    before, after = report.sides
+    if before is not None and after is not None and before.time is not None and after.time is not None:
+        alike = before.slice is not None and after.slice is not None and before.slice.chip == after.slice.chip
+        return is_tie(after.time, before.time, same_generation=alike)
+    if step.before_range is None or step.after_range is None:
+        return False
+    return step.before_range[0] <= step.after_range[1] and step.after_range[0] <= step.before_range[1]
 
 
 def render_markdown(report: DiffDocument) -> str:
     """A comment for a pull request."""
     lines = [f"### hloscope diff: {report.headline}", "", f"{code(report.old)} → {code(report.new)}", ""]
     if report.judged.causes:
-        lines += [*(f"* {prose(line)}" for line in cause_lines(report)), ""]
+        for cause, words in zip(report.judged.causes, _causes_in_words(report), strict=True):
+            lines += [f"* {prose(words)}", *(f"  * {label}: {prose(about)}" for label, about in details_of(cause))]
+        lines += [""]
     lines += ["| per device | before | after | change |", "| --- | ---: | ---: | ---: |"]
     rows = [*figure_rows(report)]
     lines += [f"| {' | '.join(map(prose, row))} |" for row in rows]
     marks = legend(Text(cell) for row in rows for cell in row)
     lines += [] if marks is None else ["", prose(marks.plain)]
     if report.changes:
-        changes = (_diff_line(plain_line(change.text)) for change in report.changes)
+        changes = (_diff_line(plain_line(change.text)) for change in change_lines(report))
         block = fenced("\n".join(changes), "diff")
         lines += ["", "<details><summary>changes</summary>", "", *block, "", "</details>"]
     return without_commands("\n".join([*lines, *(f"\n> {prose(doubt)}" for doubt in doubts_of(report))])) + "\n"

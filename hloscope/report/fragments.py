@@ -117,7 +117,7 @@ def _step_bar(root: _Element, time: StepTime) -> None:
 
 def _difference(root: _Element, found: DiffDocument) -> None:
     _title(root, found.headline, f"{found.old} → {found.new}")
-    _lines(root, map(Text, cause_lines(found)))
+    _lines(root, cause_lines(found))
     _table(root, figure_columns(found))
     if found.changes:
         inside = _folded(root, plural(len(found.changes), "change"), is_open=len(found.changes) <= _ROWS)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from itertools import accumulate, takewhile
 
+from hloscope.analysis.vocabulary import Bound
 from hloscope.contracts.checked import Checked
 from hloscope.contracts.figures import MEMORY, SENT, STEP, named
 from hloscope.contracts.judged import Judgement
@@ -89,10 +90,15 @@ def _cells(checked: Checked) -> tuple[str, ...]:
         code(checked.name),
         result,
         "" if found.slice is None else found.slice.name,
-        _then_and_now(checked, STEP, "" if found.time is None else format_time(found.time.step_us), format_time),
+        _then_and_now(checked, STEP, _step_words(checked), format_time),
         _then_and_now(checked, SENT, found.totals.bound.marked(format_bytes(found.totals.wire_bytes)), format_bytes),
         _then_and_now(checked, f"{MEMORY}peak", _peak_words(found.memory.peak_bytes), _peak_words),
     )
+
+
+def _step_words(checked: Checked) -> str:
+    time = None if checked.analysis is None else checked.analysis.time
+    return "" if time is None else time.bound.marked(format_time(time.step_us))
 
 
 def _peak_words(count: float | None) -> str:
@@ -100,11 +106,17 @@ def _peak_words(count: float | None) -> str:
 
 
 def _then_and_now(checked: Checked, name: str, now: str, words: Callable[[float | None], str]) -> str:
-    """`2.1 ms → **2.6 ms**` where a figure is not what the baseline has."""
+    """`2.1 ms → **2.6 ms**` where a figure is not what the baseline has, as that has it: a step is rounded there."""
     figure = None if checked.judged is None else named(checked.judged.figures, name)
-    if figure is None or figure.before is None or words(figure.before) == now:
+    if figure is None or figure.before is None:
         return now
-    return f"{words(figure.before)} → **{now}**"
+    if figure.after is None:
+        return f"{figure.before_bound.marked(words(figure.before))} → **unknown**"
+    was = figure.before_bound.marked(words(figure.before))
+    is_now = figure.after_bound.marked(words(figure.after))
+    if was == is_now:
+        return now
+    return f"{was} → {is_now if figure.change_bound is Bound.UNKNOWN else f'**{is_now}**'}"
 
 
 def _bad(checked: Checked) -> str:

@@ -30,6 +30,7 @@ from hloscope.report import formats
 from hloscope.report.checks import CheckReport
 from hloscope.report.formats import FORMATS, OF_FILES, Canvas, render
 from hloscope.report.pages import pages
+from hloscope.units import format_time
 
 ROOT = Path("/home/me/project")
 ARRAY = ArrayFact(
@@ -329,6 +330,32 @@ allows none</code></summary>
 """)
     assert text.count("<details>") == text.count("</details>") == 2
     assert set(FACTS) == {fact for fact in FACTS if fact in text}
+
+
+def markdown_row(tmp_path, then, now):
+    """The cells of the step, of what is sent and of HBM in the comment on a program with a baseline."""
+    path = tmp_path / "then.txt"
+    write_baselines(path, [baseline_of(then, root=ROOT)])
+    checked = check_analysis("step", now, contract=None, baseline=path, root=ROOT)
+    text = render("check", "markdown", CheckReport(checks=(checked,), root=ROOT), Canvas())
+    (row,) = (line for line in text.splitlines() if line.startswith("| `step` |"))
+    return [cell.strip() for cell in row.split("|")[4:7]]
+
+
+def test_a_comment_marks_bounds_and_no_step_that_a_baseline_rounds(tmp_path):
+    then = program(REDUCE)
+    assert markdown_row(tmp_path, then, then) == ["100 us", "1.57 MB", "1.07 GB"]
+    finer = replace(then, time=replace(then.time, step_us=6.5249, compute_us=6.0, exposed_us=0.5249))
+    assert format_time(round(6.5249, 3)) != format_time(6.5249)
+    assert markdown_row(tmp_path, finer, finer)[0] == "6.52 us"
+    branch = program(replace(REDUCE, executions=2, executions_bound=Bound.AT_MOST))
+    at_most = replace(branch, time=replace(branch.time, step_us=120.0, bound=Bound.AT_MOST))
+    assert markdown_row(tmp_path, then, at_most)[:2] == ["100 us → **≤120 us**", "1.57 MB → **≤3.15 MB**"]
+    assert markdown_row(tmp_path, at_most, then)[:2] == ["≤120 us → **100 us**", "≤3.15 MB → **1.57 MB**"]
+    at_most_130 = replace(at_most, time=replace(at_most.time, step_us=130.0))
+    assert markdown_row(tmp_path, at_most, at_most_130)[0] == "≤120 us → ≤130 us"  # which may be the same
+    unknown = replace(then, memory=Memory())
+    assert markdown_row(tmp_path, then, unknown)[2] == "1.07 GB → **unknown**"
 
 
 FACTS = (

@@ -97,7 +97,7 @@ def test_text(files):
         render("difference", "text", found, Canvas())
         == """\
 before.hlo -> after.hlo: worse, 1 change of what moves
-worse: an all-gather over X is new, 8.19 kB sent per step  (/home/me/model.py:20)
+worse: an all-gather over X is new, 8.19 kB sent per step (model.py:20 in step)
 +1 all-gather X 16.4 kB payload  model.py:20 in step
 
 per device       before     after     change

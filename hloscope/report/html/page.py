@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hloscope.analysis.model import Analysis
 from hloscope.documents import plain
-from hloscope.report.diffs import DiffDocument
+from hloscope.report.diffs import DiffDocument, cause_places, change_lines, details_of, is_step_tie
 from hloscope.report.html.island import rules_of, side_of
 from hloscope.report.html.privacy import Privacy, files_of
 from hloscope.report.html.shell import framed
@@ -54,10 +54,18 @@ def render_difference(found: DiffDocument, *, with_source: bool = True) -> str:
     """
     known = [(name, side) for name, side in zip(("before", "after"), found.sides, strict=True) if side is not None]
     document = plain(found)
+    privacy = Privacy.of(files_of(document))
+    said = {
+        "is_tie": is_step_tie(found),
+        "places": list(cause_places(found)),
+        "details": [list(map(list, details_of(cause))) for cause in found.judged.causes],
+        "changes": plain([*change_lines(found)]),
+    }
     data = {
         "sides": [side_of(side, with_source=with_source) for _, side in known],
         "names": [name for name, _ in known],
         "rules": rules_of(finding for _, side in known for finding in side.findings),
-        "diff": Privacy.of(files_of(document)).data(document),
+        "diff": privacy.data(document),
+        "said": privacy.data(said),
     }
     return framed(f"{found.old} → {found.new}", data, _SCRIPTS)

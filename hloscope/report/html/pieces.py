@@ -26,6 +26,7 @@ from hloscope.units import (
     format_flops,
     format_share,
     format_time,
+    signed,
 )
 
 Element = ElementTree.Element
@@ -41,10 +42,10 @@ _MUCH = 10
 
 
 def _change(factor: float) -> str:
-    """`+1.2%`, `−34.0%`, `×33`."""
+    """`+1.2%`, `−34.0%`, `under +0.1%`, `×33`."""
     if factor >= _MUCH:
         return f"×{factor:,.0f}" if factor < 1e15 else f"×{factor:.1e}"
-    return f"{'+' if factor > 1 else '−'}{format_share(abs(factor - 1))}"
+    return signed(format_share(abs(factor - 1)), is_more=factor > 1)
 
 
 _UNITS: Mapping[str, Callable[[float], str]] = {

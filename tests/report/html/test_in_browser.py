@@ -16,6 +16,7 @@ from timeline_examples import with_buffers
 import hloscope
 from hloscope.analysis.model import Memory
 from hloscope.api.analyzing import analyze_hlo
+from hloscope.report.diffs import with_sides
 from hloscope.report.formats import Canvas, render
 from hloscope.units import format_bytes, format_capacity, format_count, format_flops, format_share, format_time
 
@@ -128,11 +129,69 @@ def test_changes_keep_their_bounds_and_large_ones_are_factors(shown):
         page = shown(hloscope.diff(once, analysis_of(text)))
         return [row.inner_text().split("\t")[-1] for row in page.query_selector_all("table.measured tbody tr")]
 
-    sent, *_, step = changes_to(LOOP)
-    assert (sent, step) == ("unknown", "unknown")
-    assert changes_to(BRANCH.replace("1024", "2048"))[0] == "▲ ≤+6.14 kB"
-    assert changes_to(ONCE.replace("1024", "2048"))[0] == "▲ +6.14 kB (+100.0%)"
-    assert changes_to(ONCE.replace("1024", "1073741824"))[0] == "▲ +6.44 GB (×1,048,576)"
+    assert changes_to(LOOP)[:2] == ["unknown", "unknown"]
+    assert changes_to(BRANCH.replace("1024", "2048"))[1] == "▲ ≤+6.14 kB"
+    assert changes_to(ONCE.replace("1024", "2048"))[1] == "▲ +6.14 kB (+100.0%)"
+    assert changes_to(ONCE.replace("1024", "1073741824"))[1] == "▲ +6.44 GB (×1,048,576)"
+
+
+@pytest.mark.parametrize(
+    ("new", "step", "verdict"),
+    [
+        (ONCE.replace("1024", "1048576"), "124 us, ×19", "▲ Worse, 1 change of what moves"),
+        (BRANCH, "≤6.52 us, ≤0.0%", "≠ Different"),
+        (LOOP, "~6.52 us, change unknown", "≠ Different"),
+        (ONCE, "6.52 us, unchanged", "= The same"),
+    ],
+)
+def test_a_difference_says_first_how_long_the_step_takes(shown, new, step, verdict):
+    page = shown(hloscope.diff(analysis_of(ONCE), analysis_of(new)))
+    assert page.inner_text(".changed .then") == f"6.52 us → {step}"
+    assert page.inner_text(".changed small") == "predicted for one step"
+    assert page.inner_text(".changed .verdict").startswith(verdict)
+
+
+def test_a_difference_without_both_steps_says_first_what_is_sent(shown):
+    untimed = hloscope.analyze_text(ONCE.replace("1024", "2048"), name="untimed.hlo", mesh={"X": 4})
+    page = shown(hloscope.diff(analysis_of(ONCE), untimed))
+    assert page.inner_text(".changed .then") == "6.14 kB → 12.3 kB, +100.0%"
+    assert page.inner_text(".changed small") == "sent by one device per step"
+
+
+def test_a_tie_of_two_steps_is_said_and_has_no_colour(shown):
+    found = hloscope.diff(analysis_of(ONCE), analysis_of(ONCE.replace("1024", "1026")))
+    page = shown(render("difference", "html", with_sides(found, (None, found.sides[1])), Canvas()))
+    assert page.inner_text(".changed .then") == "6.52 us → 6.52 us, under +0.1%"
+    assert page.inner_text(".changed small").endswith("a tie within the error of the prediction")
+    assert page.locator(".changed .then .bad").count() == 0
+
+
+def test_steps_of_a_difference_have_one_scale(shown):
+    found = hloscope.diff(analysis_of(ONCE), analysis_of(ONCE.replace("1024", "1048576")))
+    page = shown(found)
+    widths = [bar.bounding_box()["width"] for bar in page.query_selector_all(".side .split:not(.thin)")]
+    assert widths[0] / widths[1] == pytest.approx(found.step_us[0] / found.step_us[1], rel=0.02)
+
+
+def test_many_causes_and_changes_are_folded_and_whole(shown):
+    found = hloscope.diff(analysis_of(ONCE), analysis_of(ONCE.replace("1024", "2048")))
+    cause = found.judged.causes[0]
+    many = [
+        replace(cause, message=f"{n} {'all-reduces over X and ' * 40}end", source=f"/a/b.py:{n + 1}", why=f"so {n}")
+        for n in range(9)
+    ]
+    (change,) = found.changes
+    changes = tuple(replace(change, text=f"~ {number}  b.py:{number}") for number in range(12))
+    page = shown(replace(found, judged=replace(found.judged, causes=tuple(many)), changes=changes))
+    causes = page.locator(".causes li")
+    assert (causes.count(), page.locator("#difference .changes li.mono").count()) == (5, 0)
+    assert "b.py:1" in causes.first.inner_text()
+    assert "so 0" in causes.first.inner_text()
+    assert many[0].message in causes.first.inner_text()
+    page.click("text=4 more causes")
+    page.click("text=All 12 changes of what moves")
+    page.wait_for_selector("#difference .changes li.mono")
+    assert (causes.count(), page.locator("#difference .changes li.mono").count()) == (9, 12)
 
 
 def test_both_sides_of_a_difference(shown, found, captured):
@@ -141,7 +200,7 @@ def test_both_sides_of_a_difference(shown, found, captured):
     difference = hloscope.diff(found, other)
     page = shown(difference)
     check_figures(page, documents_of(found, other, diff=difference.to_dict()), least=80)
-    assert page.locator("#difference tbody tr").count() == 4
+    assert page.locator("#difference tbody tr").count() == 5
     assert page.locator("canvas.overview").count() == 2
 
 

@@ -37,7 +37,8 @@ def change_words(factor: float) -> str:
     """How much more or less a figure is than before."""
     if factor >= 10:
         return f"×{factor:,.0f}"
-    return f"{'+' if factor > 1 else '−'}{format_share(abs(factor - 1))}"
+    sign = "+" if factor > 1 else "−"
+    return f"under {sign}0.1%" if abs(factor - 1) < 0.001 else f"{sign}{format_share(abs(factor - 1))}"
 
 
 WRITTEN = {
