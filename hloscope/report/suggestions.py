@@ -10,7 +10,7 @@ from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Sugges
 from hloscope.report.escaping import fenced, prose
 from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, section, table_lines
 from hloscope.report.trials import difference_words
-from hloscope.report.words import notes_section
+from hloscope.report.words import legend, notes_section
 from hloscope.units import format_bytes, format_share, format_time, format_time_range, plural
 
 _LARGE_GAIN = 0.05
@@ -22,10 +22,13 @@ def lines(found: Suggestions, width: int) -> Iterator[Text]:
     """The front as a table, then the best in full, then what was not searched."""
     inner = width - INDENT
     yield from fold(Text.assemble((found.target, "bold"), f" on {found.slice}"), width)
-    yield from section(headline(found), table_lines(front_columns(found), inner), inner)
+    title, table = headline(found), table_lines(front_columns(found), inner)
     shown = in_full(found)
+    in_words = [] if shown is None else [Text(title_of(found, shown)), *_full(found, shown, inner)]
+    marks = folded((legend([Text(title), *table, *in_words]),), inner)
+    yield from section(title, [*table, *marks], inner)
     if shown is not None:
-        yield from section(title_of(found, shown), _full(found, shown, inner), inner)
+        yield from section(in_words[0].plain, in_words[1:], inner)
     yield from section("How it was searched", folded(map(Text, effort_of(found)), inner), inner)
     yield from notes_section(dict.fromkeys(found.notes), inner)
 

@@ -48,8 +48,9 @@ def gains(before: Figures | None, trial: Trial) -> str:
     after = trial.after
     if before is None or after is None:
         return trial.problem or "its cost is unknown"
-    tie = ", a tie within the error of the prediction" if is_tie(after, before) else ""
-    words = [f"{', '.join(filter(None, (f'{_step(before)} -> {_step(after)}', difference_words(before, after))))}{tie}"]
+    tie = "a tie within the error of the prediction" if is_tie(after, before) else ""
+    steps = f"{_step(before)} -> {_step(after)}"
+    words = [", ".join(filter(None, (steps, difference_words(before, after), tie)))]
     axes = dict.fromkeys((*before.wire_bytes_by_axis, *after.wire_bytes_by_axis))
     for axis in axes:
         pair = (before.wire_bytes_by_axis.get(axis, 0), after.wire_bytes_by_axis.get(axis, 0))
@@ -64,10 +65,9 @@ def gains(before: Figures | None, trial: Trial) -> str:
 
 
 def _step(figures: Figures) -> str:
-    shown = figures.step_words
     if figures.step_us_range is None:
-        return shown
-    return f"{shown} ({format_time_range(*figures.step_us_range)})"
+        return figures.step_words
+    return f"{figures.step_words} ({format_time_range(*figures.step_us_range)})"
 
 
 def difference_words(before: Figures, after: Figures) -> str:

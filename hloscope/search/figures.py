@@ -96,6 +96,6 @@ def _is_comparable(before: Figures, after: Figures) -> bool:
     is_counted = before.wire_bound is not Bound.UNKNOWN and after.wire_bound in _NO_LESS
     if is_timed and is_counted:
         return True
-    is_like_timed = is_timed or before.step_bound is after.step_bound
-    is_like_counted = is_counted or before.wire_bound is after.wire_bound
+    is_like_timed = is_timed or before.step_bound == after.step_bound
+    is_like_counted = is_counted or before.wire_bound == after.wire_bound
     return is_like_timed and is_like_counted and before.unknown == after.unknown

@@ -14,7 +14,7 @@ from hloscope.report.pictures import svg
 from hloscope.report.price import Priced, Unpriced
 from hloscope.report.suggestions import name_of
 from hloscope.report.trials import difference_words
-from hloscope.units import format_bytes, format_share, format_time, format_time_range
+from hloscope.units import format_bytes, format_time, format_time_range
 
 _WIDTH, _MARGIN, _LINE_HEIGHT = 720.0, 14.0, 17.0
 _LEFT, _PLOT = 84.0, 260.0
