@@ -5,25 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from test_trials_judged import BEFORE as JUDGED
 
-from hloscope.analysis.model.trial import Figures, Trial, Trials
+from hloscope.analysis.model.trial import Trial, Trials
 from hloscope.analysis.vocabulary import Bound
 from hloscope.search.front import _because
 from hloscope.search.kept import _words
 from hloscope.search.trials import _of_best
 
-BEFORE = Figures(
-    step_us=100.0,
-    step_us_range=None,
-    step_bound=Bound.EXACT,
-    wire_bytes=1000,
-    wire_bytes_by_axis={"X": 1000},
-    wire_bound=Bound.EXACT,
-    hbm_bytes=1000,
-    collectives=1,
-    compute_us=40.0,
-    exposed_us=60.0,
-)
+BEFORE = replace(JUDGED, compute_us=40.0, exposed_us=60.0)
 AFTER = replace(BEFORE, step_us=40.0, exposed_us=0.0, wire_bytes=0, wire_bytes_by_axis={}, collectives=0)
 
 
