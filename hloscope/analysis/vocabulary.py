@@ -32,7 +32,12 @@ class Bound(StrEnum):
         """`≥3 MB`: a quantity with its bound."""
         return _MARKS[self] + text
 
+    def said(self, text: str) -> str:
+        """`at least 3 times`: the same in words."""
+        return _WORDS[self] + text
 
+
+_WORDS = {Bound.EXACT: "", Bound.AT_MOST: "at most ", Bound.AT_LEAST: "at least ", Bound.UNKNOWN: "about "}
 _MARKS = {Bound.AT_LEAST: "≥", Bound.AT_MOST: "≤", Bound.UNKNOWN: "~", Bound.EXACT: ""}
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 from hloscope.analysis.model import Collective, Frame, ReasonKind, SharedReason
 from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.places import ONLY_UNDER_ROOT, short_source
+from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind, Origin
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import caret_excerpt
@@ -206,7 +207,13 @@ def _headline(explanation: Explanation) -> Text:
 def _brief(of: Collective) -> str:
     """Its bytes and its line, as far as they are known."""
     place = short_source(of.source)
-    return f", {format_bytes(of.wire_bytes_per_step)} per step{f', {place}' if place else ''}"
+    return f", {_per_step(of)} per step{f', {place}' if place else ''}"
+
+
+def _per_step(of: Collective) -> str:
+    """What one device sends for it in a step, with its bound."""
+    sent = format_bytes(of.wire_bytes_per_step)
+    return sent if of.wire_bytes is None else bytes_bound(of).marked(sent)
 
 
 def _labelled(label: str, words: str, width: int) -> list[Text]:
@@ -223,11 +230,12 @@ def _step(step: Step) -> Text:
 
 
 def _cost(of: Collective) -> str:
-    times = f"{of.executions_bound} {plural(of.executions, 'time')} per step".removeprefix("exact ")
-    per_step = format_bytes(of.wire_bytes_per_step)
-    time = "" if of.time_us is None else f", {format_time(of.time_us)} each"
-    exposed = "" if of.exposed_us is None else f", {format_time(of.exposed_us)} of it exposed"
-    return f"one device sends {format_bytes(of.wire_bytes)}, {times}: {per_step} per step{time}{exposed}"
+    times = of.executions_bound.said(plural(of.executions, "time"))
+    sent, each = format_bytes(of.wire_bytes), of.bytes_bound.marked
+    sent = sent if of.wire_bytes is None else each(sent)
+    time = "" if of.time_us is None else f", {each(format_time(of.time_us))} each"
+    exposed = "" if of.exposed_us is None else f", {each(format_time(of.exposed_us))} of it exposed"
+    return f"one device sends {sent}, {times} per step: {_per_step(of)} per step{time}{exposed}"
 
 
 def _origin(of: Collective) -> str:

@@ -9,7 +9,8 @@ from rich.text import Text
 from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Suggestions
 from hloscope.report.escaping import fenced, prose
 from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, section, table_lines
-from hloscope.report.words import notes_section
+from hloscope.report.trials import difference_words
+from hloscope.report.words import legend, notes_section
 from hloscope.units import format_bytes, format_share, format_time, format_time_range, plural
 
 _LARGE_GAIN = 0.05
@@ -21,10 +22,13 @@ def lines(found: Suggestions, width: int) -> Iterator[Text]:
     """The front as a table, then the best in full, then what was not searched."""
     inner = width - INDENT
     yield from fold(Text.assemble((found.target, "bold"), f" on {found.slice}"), width)
-    yield from section(headline(found), table_lines(front_columns(found), inner), inner)
+    title, table = headline(found), table_lines(front_columns(found), inner)
     shown = in_full(found)
+    in_words = [] if shown is None else [Text(title_of(found, shown)), *_full(found, shown, inner)]
+    marks = folded((legend([Text(title), *table, *in_words]),), inner)
+    yield from section(title, [*table, *marks], inner)
     if shown is not None:
-        yield from section(title_of(found, shown), _full(found, shown, inner), inner)
+        yield from section(in_words[0].plain, in_words[1:], inner)
     yield from section("How it was searched", folded(map(Text, effort_of(found)), inner), inner)
     yield from notes_section(dict.fromkeys(found.notes), inner)
 
@@ -67,11 +71,12 @@ def headline(found: Suggestions) -> str:
     if found.goal == "memory":
         if best is None:
             return "The program does not fit in memory, and neither does any sharding that was compiled"
-        return f"The program does not fit in memory; the fastest that fits takes {format_time(best.figures.step_us)}"
+        return f"The program does not fit in memory; the fastest that fits takes {best.figures.step_words}"
     if best is None:
         return "Nothing better than the program as written was found"
     if best.gain is not None and best.gain > _LARGE_GAIN:
-        return f"The best sharding found takes {format_share(best.gain)} less time{_less_memory(found.own, best)}"
+        words = difference_words(found.own.figures, best.figures)
+        return f"The best sharding found takes {words} time{_less_memory(found.own, best)}"
     return "The best sharding found is as fast and needs less memory"
 
 
@@ -121,7 +126,7 @@ def _mesh(row: Suggestion) -> str:
 
 
 def _step(row: Suggestion) -> str:
-    return row.figures.step_bound.marked(format_time(row.figures.step_us))
+    return row.figures.step_words
 
 
 def _range(row: Suggestion) -> str:
@@ -141,8 +146,8 @@ def _sent(row: Suggestion) -> str:
 def title_of(found: Suggestions, best: Suggestion) -> str:
     """`312 us -> 253 us, 18.9% less: FSDP`."""
     before, after = found.own.figures, best.figures
-    share = f", {format_share(abs(best.gain))} {'less' if best.gain >= 0 else 'more'}" if best.gain is not None else ""
-    return f"{format_time(before.step_us)} -> {format_time(after.step_us)}{share}: {name_of(best)}"
+    steps = f"{before.step_words} -> {after.step_words}"
+    return f"{', '.join(filter(None, (steps, difference_words(before, after))))}: {name_of(best)}"
 
 
 def _full(found: Suggestions, best: Suggestion, width: int) -> Iterator[Text]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hloscope.analysis.model.step_time import is_tie
 from hloscope.analysis.model.trial import Figures, Trial, Trials
-from hloscope.units import format_bytes, format_share, format_time, format_time_range, plural
+from hloscope.units import format_bytes, format_share, format_time_range, plural
 
 _SHOWN = 3
 
@@ -48,17 +48,15 @@ def gains(before: Figures | None, trial: Trial) -> str:
     after = trial.after
     if before is None or after is None:
         return trial.problem or "its cost is unknown"
-    tie = ", a tie within the error of the prediction" if is_tie(after, before) else ""
-    words = [f"{_step(before)} -> {_step(after)}{_difference(before.step_us, after.step_us)}{tie}"]
+    tie = "a tie within the error of the prediction" if is_tie(after, before) else ""
+    steps = f"{_step(before)} -> {_step(after)}"
+    words = [", ".join(filter(None, (steps, difference_words(before, after), tie)))]
     axes = dict.fromkeys((*before.wire_bytes_by_axis, *after.wire_bytes_by_axis))
     for axis in axes:
         pair = (before.wire_bytes_by_axis.get(axis, 0), after.wire_bytes_by_axis.get(axis, 0))
         if pair[0] != pair[1]:
-            sent = [
-                figures.wire_bound.marked(format_bytes(count))
-                for figures, count in zip((before, after), pair, strict=True)
-            ]
-            words.append(f"over {axis or 'no axis'} one device sends {sent[0]} -> {sent[1]} per step")
+            sent = f"{before.sent_words(axis)} -> {after.sent_words(axis)}"
+            words.append(f"over {axis or 'no axis'} one device sends {sent} per step")
     if before.hbm_bytes != after.hbm_bytes:
         words.append(f"HBM {format_bytes(before.hbm_bytes)} -> {format_bytes(after.hbm_bytes)} per device")
     if before.collectives != after.collectives:
@@ -67,14 +65,14 @@ def gains(before: Figures | None, trial: Trial) -> str:
 
 
 def _step(figures: Figures) -> str:
-    shown = figures.step_bound.marked(format_time(figures.step_us))
     if figures.step_us_range is None:
-        return shown
-    return f"{shown} ({format_time_range(*figures.step_us_range)})"
+        return figures.step_words
+    return f"{figures.step_words} ({format_time_range(*figures.step_us_range)})"
 
 
-def _difference(before: float | None, after: float | None) -> str:
-    if not before or after is None:
+def difference_words(before: Figures, after: Figures) -> str:
+    """`≥85.0% less`: how much less time a step takes than another, or more; empty if that is unknown."""
+    if not before.step_us or after.step_us is None:
         return ""
-    share = 1 - after / before
-    return f", {format_share(abs(share))} {'less' if share >= 0 else 'more'}"
+    gain, ratio = 1 - after.step_us / before.step_us, after.ratio_bound(before)
+    return f"{(-ratio).marked(format_share(gain))} less" if gain >= 0 else f"{ratio.marked(format_share(-gain))} more"

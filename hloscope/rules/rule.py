@@ -93,15 +93,12 @@ def cost_of(collective: Collective) -> str | None:
     """
     if collective.wire_bytes is None:
         return None
-    words = f"{_BOUNDS[collective.bytes_bound]}{format_bytes(collective.wire_bytes)} sent per device"
+    words = f"{collective.bytes_bound.said(format_bytes(collective.wire_bytes))} sent per device"
     if collective.executions != 1 or collective.executions_bound is not Bound.EXACT:
         total = bytes_bound(collective).marked(format_bytes(collective.wire_bytes_per_step))
-        count = f"{_BOUNDS[collective.executions_bound]}{format_count(collective.executions)}"
+        count = collective.executions_bound.said(format_count(collective.executions))
         words += f", {count} {'time' if collective.executions == 1 else 'times'} per step ({total})"
     return words if collective.time_us is None else f"{words}, {format_time(collective.time_us)} each"
-
-
-_BOUNDS = {Bound.EXACT: "", Bound.AT_MOST: "at most ", Bound.AT_LEAST: "at least ", Bound.UNKNOWN: "about "}
 
 
 def element_types(collective: Collective) -> frozenset[str]:

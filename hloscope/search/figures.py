@@ -24,7 +24,6 @@ DOES_NOT_FIT = "it does not fit in memory"
 _NO_SLOWER = 0.005
 _NO_LESS = (Bound.EXACT, Bound.AT_MOST)
 """Bounds of a figure that the truth does not exceed."""
-_NO_MORE = (Bound.EXACT, Bound.AT_LEAST)
 
 
 def figures_of_capture(program: Capture, name: str) -> Figures:
@@ -73,8 +72,8 @@ def gain(before: Figures, after: Figures) -> float | None:
 def helps(before: Figures, after: Figures) -> bool:
     """Whether a change is worth making: faster by more than `FASTER` and no tie, or not slower with less memory.
 
-    What is not known never counts for it: where the step after is a lower bound, or that before an upper one, only two
-    programs with the same unknowns are compared.
+    What is not known never counts for it: where the step after is a lower bound, or that before an upper one, it is
+    compared only with a step that has the same bound and the same unknowns.
     """
     gained = gain(before, after)
     known = {*before.unknown, *before.slight}
@@ -88,9 +87,15 @@ def helps(before: Figures, after: Figures) -> bool:
 
 
 def _is_comparable(before: Figures, after: Figures) -> bool:
-    """Whether steps can be compared. That bytes before are at most so many does not blur a step that is exact."""
-    bounds = ((before.step_bound, after.step_bound), (before.wire_bound, after.wire_bound))
-    is_timed = before.step_bound in _NO_MORE and after.step_bound in _NO_LESS
+    """Whether it is certain that the costs differ as their figures do, or both are bounded alike.
+
+    Of two steps that are at most so long, the same branch is taken at worst. Bytes before that are at most so many do
+    not blur a step.
+    """
+    is_timed = after.ratio_bound(before) in _NO_LESS
     is_counted = before.wire_bound is not Bound.UNKNOWN and after.wire_bound in _NO_LESS
-    certain = is_timed and is_counted
-    return certain or (all(old == new for old, new in bounds) and before.unknown == after.unknown)
+    if is_timed and is_counted:
+        return True
+    is_like_timed = is_timed or before.step_bound == after.step_bound
+    is_like_counted = is_counted or before.wire_bound == after.wire_bound
+    return is_like_timed and is_like_counted and before.unknown == after.unknown

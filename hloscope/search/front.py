@@ -13,7 +13,7 @@ from hloscope.search.figures import gain, helps
 from hloscope.search.orders import follows_axes
 from hloscope.search.space import DROPPED, KEPT, Part, Space
 from hloscope.search.suggesting import Compiled, Found, Search
-from hloscope.units import format_bytes, format_time
+from hloscope.units import format_bytes
 
 _MOST = 6
 _LESS_MEMORY = 0.02
@@ -175,11 +175,11 @@ def _because(before: Figures, after: Figures) -> Iterator[str]:
         ("compute", before.compute_us, after.compute_us),
     ):
         if old is not None and new is not None and abs(old - new) > 0.01 * max(before.step_us or 0.0, 1e-9):
-            yield f"{noun} {format_time(old)} -> {format_time(new)}"
+            yield f"{noun} {before.part_words(old)} -> {after.part_words(new)}"
     for axis in dict.fromkeys((*before.wire_bytes_by_axis, *after.wire_bytes_by_axis)):
         sent = before.wire_bytes_by_axis.get(axis, 0), after.wire_bytes_by_axis.get(axis, 0)
         if sent[0] != sent[1]:
-            yield f"one device sends {format_bytes(sent[0])} -> {format_bytes(sent[1])} over {axis or 'no axis'}"
+            yield f"one device sends {before.sent_words(axis)} -> {after.sent_words(axis)} over {axis or 'no axis'}"
     if before.hbm_bytes is not None and after.hbm_bytes is not None and before.hbm_bytes != after.hbm_bytes:
         yield f"HBM {format_bytes(before.hbm_bytes)} -> {format_bytes(after.hbm_bytes)} per device"
 

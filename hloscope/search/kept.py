@@ -14,10 +14,9 @@ from hloscope.cost.constants import constants_of
 from hloscope.program.compiling import Pending
 from hloscope.search.subject import Limits
 from hloscope.store import Store
-from hloscope.units import format_time
 
 _KIND, _FIGURES = "tried", "figures"
-_FORM = "6"
+_FORM = "7"
 """Of the entries and of how trials are judged: changes with them."""
 
 
@@ -139,8 +138,8 @@ def _words(trials: Trials | None) -> str | None:
     if trials is None or not trials.helping:
         return None
     trial = trials.helping[0]
-    steps = [None if figures is None else figures.step_us for figures in (trials.before, trial.after)]
-    return "; ".join([f"{'; '.join(trial.change)}, {' -> '.join(map(format_time, steps))}", *trial.conditions])
+    steps = ("unknown" if figures is None else figures.step_words for figures in (trials.before, trial.after))
+    return "; ".join([f"{'; '.join(trial.change)}, {' -> '.join(steps)}", *trial.conditions])
 
 
 @lru_cache(maxsize=8)

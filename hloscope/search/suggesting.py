@@ -31,7 +31,7 @@ from hloscope.search.recipes import Recipe, Recipes
 from hloscope.search.space import Point, Space
 from hloscope.search.subject import Subject
 from hloscope.search.surrogate import Array, Differences, Surrogate, calibrated, expected_gains
-from hloscope.units import format_time, plural
+from hloscope.units import plural
 
 _ROUND = 8
 """Points that are compiled before the next are chosen."""
@@ -426,7 +426,7 @@ class Search:
     def _note(self, point: Point, change: Change, kept: KeptFigures | None, pending: Figures | Pending | str) -> None:
         """Takes note of what a point costs, or that it could not be compiled."""
         best = self.found.best.figures
-        shown = "" if best is None or best.step_us is None else f", best so far {format_time(best.step_us)}"
+        shown = "" if best is None or best.step_us is None else f", best so far {best.step_words}"
         self._stage(f"compiled {len(self.found.compiled) - 1} of {self._effort.candidates}{shown}")
         try:
             figures = _figures(kept, pending)

@@ -9,6 +9,7 @@ from time import monotonic
 from hloscope.analysis.model import Collective
 from hloscope.analysis.model.reason import ReasonKind
 from hloscope.analysis.model.trial import Figures, Trial, Trials
+from hloscope.analysis.totals import bytes_bound
 from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.program.change import Change
 from hloscope.program.compiling import start_compile
@@ -223,11 +224,9 @@ def _verdict(
         return ""
     hardly_matters = list(_why_left(before, collective))
     reasons = [*hardly_matters]
-    gains = [gain(before, trial.after) for trial in trials if trial.after is not None]
-    best = max((gained for gained in gains if gained is not None), default=None)
     if trials:
         count = plural(candidates, "change") if candidates == len(trials) else f"{len(trials)} of {candidates} changes"
-        reasons.append(f"tried {count}, {_of_best(best)}")
+        reasons.append(f"tried {count}, {_of_best(before, trials)}")
     label = "nothing found yet" if stopped and not hardly_matters else "leave it"
     return f"{label}: {'; '.join(reasons)}" if reasons else ""
 
@@ -240,16 +239,22 @@ def _why_left(before: Figures, collective: Collective) -> Iterator[str]:
     if exposed == 0:
         yield "the transfer is fully overlapped"
     elif share < _LITTLE:
-        yield f"it takes {format_share(share)} of the step"
+        bound = bytes_bound(collective) + -before.step_bound
+        yield f"it takes {bound.marked(format_share(share))} of the step"
 
 
-def _of_best(best: float | None) -> str:
-    if best is None:
+def _of_best(before: Figures, trials: Sequence[Trial]) -> str:
+    priced = [trial.after for trial in trials if trial.after is not None]
+    gains = ((gained, after) for after in priced if (gained := gain(before, after)) is not None)
+    best, after = max(gains, key=lambda each: each[0], default=(None, None))
+    if best is None or after is None:
         return "none of which compiles"
+    ratio = after.ratio_bound(before)
     if best <= -_NOTHING:
-        return f"the best of which is {format_share(-best)} slower"
+        return f"the best of which is {ratio.marked(format_share(-best))} slower"
     if best < _NOTHING:
         return "none of which makes it faster"
+    share = (-ratio).marked(format_share(best))
     if best > FASTER:
-        return f"the best of which may be {format_share(best)} faster: some of its costs are unknown"
-    return f"the best of which is {format_share(best)} faster, less than the model can resolve"
+        return f"the best of which may be {share} faster: some of its costs are unknown"
+    return f"the best of which is {share} faster, less than the model can resolve"

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import hloscope
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.suggestion import Suggestion, Suggestions
+from hloscope.analysis.model.trial import Figures
+from hloscope.analysis.vocabulary import Bound
 
 _SUM = "sum {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT add = f32[] add(x, y)\n}\n"
 _REDUCE = (
@@ -93,3 +98,22 @@ def analysis_of(text: str) -> Analysis:
     """The program on a slice."""
     name = text.split()[1].rstrip(",")
     return hloscope.analyze_text(text, name=f"{name}.hlo", mesh={"X": 4}, slice="v5e:2x2")
+
+
+def ways_of(before: Bound, after: Bound, step_us: float) -> Suggestions:
+    """A program of 1 ms, and a way to shard it that takes some time; both may be bounds."""
+    figures = Figures(
+        step_us=1000.0,
+        step_us_range=None,
+        step_bound=before,
+        wire_bytes=10**6,
+        wire_bytes_by_axis={"X": 10**6},
+        wire_bound=Bound.EXACT,
+        hbm_bytes=10**9,
+        collectives=1,
+    )
+    own = Suggestion(recipe=None, mesh={"X": 4}, is_own=True, figures=figures)
+    cost = replace(figures, step_us=step_us, step_bound=after)
+    gain = 1 - step_us / 1000.0
+    way = Suggestion(recipe="way", mesh={"X": 4}, figures=cost, gain=gain, is_worth_it=gain > 0)
+    return Suggestions(target="step", slice="v5e:2x2", own=own, front=(way,), space=2, ranked=2, compiled=2)

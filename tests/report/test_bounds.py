@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import replace
 
 import pytest
-from bounded_examples import BRANCH, KERNEL, LOOP, ONCE, analysis_of
+from bounded_examples import BRANCH, KERNEL, LOOP, ONCE, analysis_of, ways_of
 
 import hloscope
 from hloscope.analysis.vocabulary import Bound
 from hloscope.measured.as_profile import predicted_profile
 from hloscope.report.diffs import figure_rows
 from hloscope.report.formats import Canvas, render
+from hloscope.report.pictures.plots import front_svg
 from hloscope.report.trace import files
 
 
@@ -137,6 +139,62 @@ def test_the_mesh_marks_what_crosses_its_links(text, mark):
     assert f">{mark}3.07 kB</text>" in svg
     assert f"{mark}3.07 kB there and {mark}3.07 kB back each step" in svg
     assert ("means" in svg) == bool(mark)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gain", "ratio"),
+    [
+        (Bound.EXACT, Bound.EXACT, "", ""),
+        (Bound.EXACT, Bound.AT_MOST, "≥", "≤"),
+        (Bound.AT_LEAST, Bound.EXACT, "≥", "≤"),
+        (Bound.AT_MOST, Bound.AT_MOST, "~", "~"),
+        (Bound.AT_MOST, Bound.EXACT, "≤", "≥"),
+    ],
+)
+def test_a_gain_has_one_bound_wherever_it_is_shown(before, after, gain, ratio):
+    steps = before.marked("1 ms"), after.marked("250 us")
+    found = ways_of(before, after, 250.0)
+    text, page = found.report("text"), found.report("html")
+    assert f"The best sharding found takes {gain}75.0% less time" in text
+    assert f"{steps[0]} -> {steps[1]}, {gain}75.0% less: way" in text
+    assert set(re.findall(" ([≥≤~]) means", text)) == {*"".join((before.marked(""), after.marked(""), gain))}
+    assert f">{gain}75.0% less time</data>" in page
+    assert f">{ratio}25.0%</data>" in page
+    for shown in (text, found.report("markdown").replace("\\", ""), page, front_svg(found)):
+        assert set(re.findall(r"([≥≤~]?)75\.0% less", shown)) == {gain}
+    assert f"{steps[0]} -> {steps[1]}" in repr(found)
+    slower = ways_of(before, after, 1500.0)
+    for shown in (slower.report("html"), front_svg(slower)):
+        assert set(re.findall(r"([≥≤~]?)50\.0% more", shown)) == {ratio}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (ONCE, "one device sends 6.14 kB, 1 time per step: 6.14 kB per step, 6.52 us each, 6.52 us of it exposed"),
+        (BRANCH, "at most 1 time per step: ≤6.14 kB per step, 6.52 us each"),
+        (LOOP, "about 1 time per step: ~6.14 kB per step, 6.52 us each"),
+    ],
+)
+def test_an_explanation_marks_what_is_a_bound(text, words):
+    found = analysis_of(text)
+    for form in ("text", "markdown"):
+        shown = render("explanation", form, hloscope.explain(found), Canvas(width=300))
+        assert words in shown.replace("\\", "")
+
+
+def test_an_explanation_marks_bytes_that_are_a_bound():
+    found = analysis_of(ONCE)
+    for change, words in (
+        (
+            {"bytes_bound": Bound.AT_MOST},
+            "sends ≤6.14 kB, 1 time per step: ≤6.14 kB per step, ≤6.52 us each",
+        ),
+        ({"wire_bytes": None}, "sends unknown, 1 time per step: unknown per step, 6.52 us each"),
+    ):
+        one = replace(found.collectives[0], **change)
+        explained = hloscope.explain(replace(found, collectives=type(found.collectives)([one])))
+        assert words in render("explanation", "text", explained, Canvas(width=300))
 
 
 def test_a_step_of_which_a_part_is_unknown_has_no_range():

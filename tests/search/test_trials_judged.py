@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -63,6 +64,42 @@ def test_an_upper_bound_before_may_have_hidden_a_faster_step():
     assert not helps(replace(BEFORE, step_bound=Bound.AT_MOST), FASTER)
     assert helps(replace(BEFORE, step_bound=Bound.AT_LEAST), FASTER)
     assert helps(BEFORE, replace(FASTER, step_bound=Bound.AT_MOST))
+
+
+CERTAIN = {
+    (Bound.EXACT, Bound.EXACT),
+    (Bound.EXACT, Bound.AT_MOST),
+    (Bound.AT_LEAST, Bound.EXACT),
+    (Bound.AT_LEAST, Bound.AT_MOST),
+}
+COUNTED = {*CERTAIN, (Bound.AT_MOST, Bound.EXACT), (Bound.AT_MOST, Bound.AT_MOST)}
+ALIKE = {(bound, bound) for bound in Bound}
+"""The bounds before and after."""
+
+
+def judged(step, wire, unknown=()):
+    before = replace(BEFORE, step_bound=step[0], wire_bound=wire[0], unknown=("kernel splash", *unknown))
+    return helps(before, replace(FASTER, step_bound=step[1], wire_bound=wire[1], unknown=("kernel splash",)))
+
+
+def test_steps_and_bytes_are_each_certain_or_bounded_alike():
+    pairs = list(product(Bound, repeat=2))
+    compared = {each for each in product(pairs, pairs) if judged(*each)}
+    assert compared == set(product(CERTAIN | ALIKE, COUNTED | ALIKE))
+
+
+def test_of_programs_with_other_unknowns_only_what_is_certain_is_compared():
+    pairs = list(product(Bound, repeat=2))
+    compared = {each for each in product(pairs, pairs) if judged(*each, unknown=("dot",))}
+    assert compared == set(product(CERTAIN, COUNTED))
+
+
+def test_a_program_that_sends_nothing_any_more_is_better_where_a_branch_sent_before():
+    before = replace(BEFORE, step_bound=Bound.AT_MOST, wire_bound=Bound.AT_MOST)
+    after = replace(FASTER, step_bound=Bound.AT_MOST)
+    assert helps(before, after)
+    assert not helps(before, replace(after, step_bound=Bound.AT_LEAST))
+    assert not helps(before, replace(after, wire_bound=Bound.AT_LEAST))
 
 
 def test_two_programs_with_the_same_unknowns_are_compared():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hloscope.analysis.model.trial import Figures
 from hloscope.documents import SCHEMA, Schema
 from hloscope.shown import Brief, Shown, one_line
-from hloscope.units import format_time, plural
+from hloscope.units import plural
 
 if TYPE_CHECKING:
     from hloscope.plain_types import SuggestionsDict
@@ -136,9 +136,8 @@ class Suggestions(Shown):
         return min(near, key=lambda found: found.figures.hbm_bytes or 0, default=None)
 
     def __repr__(self) -> str:
-        own = format_time(self.own.figures.step_us)
-        best = self.best
-        found = "nothing better" if best is None else f"{own} -> {format_time(best.figures.step_us)}"
+        own, best = self.own.figures.step_words, self.best
+        found = "nothing better" if best is None else f"{own} -> {best.figures.step_words}"
         return one_line(f"<Suggestions for {self.target} on {self.slice}: {found}, {plural(self.compiled, 'compile')}>")
 
     def _subject(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hloscope.analysis.model.step_time import RuleUse
 from hloscope.analysis.vocabulary import Bound
 from hloscope.shown import Brief, fix_tables
-from hloscope.units import format_time
+from hloscope.units import format_bytes, format_time
 
 _MOST_NAMES = 3
 
@@ -50,6 +50,23 @@ class Figures(Brief):
 
     def __post_init__(self) -> None:
         fix_tables(self, "wire_bytes_by_axis")
+
+    @property
+    def step_words(self) -> str:
+        """The step time with its bound, such as `≤492 us`."""
+        return "unknown" if self.step_us is None else self.step_bound.marked(format_time(self.step_us))
+
+    def part_words(self, part_us: float) -> str:
+        """A part of the step time with its bound, such as `~12.5 us`."""
+        return self.step_bound.of_part.marked(format_time(part_us))
+
+    def sent_words(self, axes: str) -> str:
+        """What one device sends over some axes with its bound, such as `≤25.2 MB`."""
+        return self.wire_bound.marked(format_bytes(self.wire_bytes_by_axis.get(axes, 0)))
+
+    def ratio_bound(self, before: Figures) -> Bound:
+        """The bound of this step time divided by another; what is saved of that one has the opposite bound."""
+        return self.step_bound + -before.step_bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

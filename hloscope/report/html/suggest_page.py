@@ -60,8 +60,7 @@ def _row(page: Page, found: Suggestions, number: int, way: Suggestion, path: Pat
     step = page.figure((*figures, "step_us"), "time", bound=way.figures.step_bound)
     spread = page.range((*figures, "step_us_range", 0), (*figures, "step_us_range", 1))
     over: Path = ("own", "figures", "step_us")
-    own_bound = -Bound(page.at(("own", "figures", "step_bound")))
-    bound = Bound.EXACT if way.is_own else way.figures.step_bound + own_bound
+    bound = Bound.EXACT if way.is_own else way.figures.ratio_bound(found.own.figures)
     return [
         [f"{number}  ", page.name(name_of(way), 80)],
         _state(found, way),
@@ -93,7 +92,7 @@ def _recipes(page: Page, found: Suggestions, numbered: Sequence[tuple[int, Sugge
     for number, way, path in numbered:
         if way.is_own:
             continue
-        gain = _gain(page, way, path)
+        gain = _gain(page, found, way, path)
         line: list[Content] = [f"{number} ", page.name(name_of(way), 100), " ", _state(found, way), gain]
         card = unfolding(recipes, line, is_open=way is shown)
         card.set("class", "target-card")
@@ -116,11 +115,11 @@ def _about(page: Page, way: Suggestion) -> Iterator[tuple[str, Content]]:
     yield "proven", _proven(way)
 
 
-def _gain(page: Page, way: Suggestion, path: Path) -> Element | None:
+def _gain(page: Page, found: Suggestions, way: Suggestion, path: Path) -> Element | None:
     if way.gain is None:
         return None
-    bound = -way.figures.step_bound
-    return made("span", page.figure((*path, "gain"), "gain", bound=bound), class_="of")
+    ratio = way.figures.ratio_bound(found.own.figures)
+    return made("span", page.figure((*path, "gain"), "gain", bound=-ratio if way.gain >= 0 else ratio), class_="of")
 
 
 def _proven(way: Suggestion) -> str:

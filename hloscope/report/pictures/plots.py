@@ -13,7 +13,8 @@ from hloscope.measured.model import MeasuredOperation, StepPart
 from hloscope.report.pictures import svg
 from hloscope.report.price import Priced, Unpriced
 from hloscope.report.suggestions import name_of
-from hloscope.units import format_bytes, format_share, format_time, format_time_range
+from hloscope.report.trials import difference_words
+from hloscope.units import format_bytes, format_time, format_time_range
 
 _WIDTH, _MARGIN, _LINE_HEIGHT = 720.0, 14.0, 17.0
 _LEFT, _PLOT = 84.0, 260.0
@@ -85,7 +86,7 @@ def front_plot(found: Suggestions) -> svg.Element:
     drawn = [way for way in ways if way.figures.step_us is not None and way.figures.hbm_bytes is not None]
     rows = len(ways) + 1
     title = f"{found.target} on {found.slice}: shardings by time and memory"
-    said = "; ".join(f"{number}: {_way_words(way)}" for number, way in enumerate(ways))
+    said = "; ".join(f"{number}: {_way_words(found, way)}" for number, way in enumerate(ways))
     bottom = _MARGIN + 2 * _LINE_HEIGHT + _PLOT
     root = svg.picture(_WIDTH, bottom + 2.6 * _LINE_HEIGHT + _LINE_HEIGHT * rows + _MARGIN, title, said)
     svg.label(root, _MARGIN, _MARGIN + 6, svg.cut_to(title, _WIDTH - 2 * _MARGIN, 14), size=14, font_weight="bold")
@@ -97,10 +98,10 @@ def front_plot(found: Suggestions) -> svg.Element:
         _draw_axes(root, across, down, (format_time, format_bytes), ("a step takes →", "↑ memory of a device"))
         for number, way in enumerate(ways):
             if way in drawn:
-                _draw_way(root, way, number, across, down)
+                _draw_way(root, found, number, across, down)
     for number, way in enumerate(ways):
         y = bottom + 3 * _LINE_HEIGHT + _LINE_HEIGHT * number
-        words = f"{number}  {_way_words(way)}{'' if way in drawn else f', {_NOT_KNOWN}'}"
+        words = f"{number}  {_way_words(found, way)}{'' if way in drawn else f', {_NOT_KNOWN}'}"
         weight = "bold" if way.is_worth_it else "normal"
         svg.label(root, _MARGIN, y, svg.cut_to(words, _WIDTH - 2 * _MARGIN), font_weight=weight)
     return root
@@ -113,15 +114,12 @@ def _spread(values: Sequence[float], begin: float, end: float) -> _Scale:
     return _Scale(least=max(least - room, 0.0), most=most + room, begin=begin, end=end)
 
 
-def _way_words(way: Suggestion) -> str:
-    figures = way.figures
-    gain = ""
-    if way.gain is not None and not way.is_own:
-        gain = f", {format_share(abs(way.gain))} {'less' if way.gain >= 0 else 'more'}"
+def _way_words(found: Suggestions, way: Suggestion) -> str:
+    difference = "" if way.is_own else difference_words(found.own.figures, way.figures)
     kind = "as written" if way.is_own else f"{'better: ' if way.is_worth_it else ''}{name_of(way)}"
     fits = "" if way.fits else ", does not fit"
-    step = figures.step_bound.marked(format_time(figures.step_us))
-    return f"{kind}: {step}{gain}, {format_bytes(figures.hbm_bytes)} of HBM{fits}"
+    cost = (way.figures.step_words, difference, f"{format_bytes(way.figures.hbm_bytes)} of HBM")
+    return f"{kind}: {', '.join(filter(None, cost))}{fits}"
 
 
 def _draw_axes(
@@ -149,11 +147,12 @@ def _rule(root: svg.Element, begin: tuple[float, float], end: tuple[float, float
     svg.add(root, "line", text=None, x1=x1, y1=y1, x2=x2, y2=y2, stroke=svg.LINE, stroke_opacity=0.18)
 
 
-def _draw_way(root: svg.Element, way: Suggestion, number: int, across: _Scale, down: _Scale) -> None:
+def _draw_way(root: svg.Element, found: Suggestions, number: int, across: _Scale, down: _Scale) -> None:
     """A point with the range of its time: round, a diamond for the program as it is written, filled where better."""
+    way = found.front[number - 1] if number else found.own
     x, y = across.at(way.figures.step_us or 0.0), down.at(float(way.figures.hbm_bytes or 0))
     group = svg.add(root, "g")
-    svg.add(group, "title", text=f"{number}: {_way_words(way)}")
+    svg.add(group, "title", text=f"{number}: {_way_words(found, way)}")
     if way.figures.step_us_range is not None:
         least, most = way.figures.step_us_range
         _draw_range(group, across.at(least), across.at(most), y)
