@@ -15,7 +15,6 @@ from hloscope.analysis.provenance import source_frames
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.counters import Count, hbm_in_use
 from hloscope.cost.unrolled import MOST_EVENTS, Placed, Role, Unrolled, times_bound
-from hloscope.errors import ProfileError
 from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.profiles.model import PREDICTED, Device, Event, Profile, ProfiledOperation, Run, Stats
@@ -27,7 +26,6 @@ from hloscope.version import __version__
 _MICROSECOND_PS = 1_000_000
 _SECOND_US = 1e6
 _BETWEEN_RUNS_US = 10.0
-_MOST_OPERATIONS = 2_000_000
 _PERCENT = 100.0
 _SHOWN_ATTRIBUTES = (
     *("kind", "calls", "to_apply", "condition", "body", "branch_computations", "dimensions", "dim_labels"),
@@ -295,11 +293,6 @@ def _events(unrolled: Unrolled, operations: _Operations) -> _Step:
         name = placed.name
         if name is None or placed.beside:
             continue
-        if len(step.operations) >= _MOST_OPERATIONS:
-            raise ProfileError(
-                f"the step runs more than {_MOST_OPERATIONS:,} operations, which is too much for a profile",
-                fix="write the profile of a program with fewer layers",
-            )
         operation = operations.of(placed.computation, name)
         if placed.role is Role.ITERATION:
             step.loops.append(
