@@ -6,6 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hloscope.units import plural
+
 if TYPE_CHECKING:
     from hloscope.analysis.groups import Groups
     from hloscope.analysis.model import Mesh

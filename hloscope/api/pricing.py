@@ -104,14 +104,21 @@ def price_function(
         from hloscope.program.lowering import lower
 
         _check_sizes(slices, known.mesh)
+        title = name_of(target)
         with ExitStack() as stack:
-            pending = []
+            begun: list[tuple[str, Pending | HloscopeError]] = []
             for name in slices:
-                here = replace(known, slice=name)
-                lowered = lower(function, here, name=name_of(target), stage=stage, store=store)
-                pending.append((name, start_compile(lowered, stage=stage, store=store)))
-                stack.callback(pending[-1][1].drop)
-            return tuple(_priced(begun, name_of(target), name, stage) for name, begun in pending)
+                try:
+                    lowered = lower(function, _on(name, known, facts), name=title, stage=stage, store=store)
+                    pending = start_compile(lowered, stage=stage, store=store)
+                except (MeshError, SliceError) as error:
+                    begun.append((name, error))
+                    continue
+                begun.append((name, pending))
+                stack.callback(pending.drop)
+            if all(isinstance(one, HloscopeError) for _, one in begun):
+                raise next(one for _, one in begun if isinstance(one, HloscopeError))
+            return tuple(_priced(one, title, name, stage) for name, one in begun)
 
     return with_function(target, widest, priced, stage=stage, store=store)
 
@@ -133,7 +140,21 @@ def _check_sizes(slices: Sequence[str], mesh: Any) -> None:
             raise
 
 
-def _priced(begun: Pending, target: str, slice_name: str, stage: Stage) -> Analysis | Unpriced:
+def _on(slice_name: str, known: TargetFacts, asked: TargetFacts) -> TargetFacts:
+    """What is said of a target, for one of the slices that it is priced on.
+
+    Args:
+        slice_name: The slice.
+        known: What the user and the target say together.
+        asked: What the user says; its axes over DCN are meant for every slice, and the target's only for those of it.
+    """
+    crosses = parse_slice(slice_name).slice_count > 1
+    return replace(known, slice=slice_name, dcn=known.dcn if crosses else asked.dcn)
+
+
+def _priced(begun: Pending | HloscopeError, target: str, slice_name: str, stage: Stage) -> Analysis | Unpriced:
+    if isinstance(begun, HloscopeError):
+        return Unpriced(target=target, slice_name=slice_name, error=begun)
     stage(f"compiling for {slice_name}")
     try:
         return analysis_of(begun.capture(stage), target)

@@ -17,7 +17,19 @@ from hloscope.cost.counters import Count, hbm_in_use
 from hloscope.cost.unrolled import MOST_EVENTS, Placed, Role, Unrolled, times_bound
 from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloInstruction, HloModule
-from hloscope.profiles.model import PREDICTED, Device, Event, Profile, ProfiledOperation, Run, Stats
+from hloscope.measured.place import place_of
+from hloscope.profiles.model import (
+    PLACE,
+    PREDICTED,
+    PREDICTED_BY,
+    SLICE,
+    Device,
+    Event,
+    Profile,
+    ProfiledOperation,
+    Run,
+    Stats,
+)
 from hloscope.program.capture import Capture
 from hloscope.protobuf import message
 from hloscope.units import known_sum
@@ -74,8 +86,9 @@ def predicted_profile(
     )
     notes = () if unrolled.left_out is None else (unrolled.left_out,)
     said: Stats = (
-        ("predicted_by", f"hloscope {__version__}: nothing here was measured"),
-        ("slice", timeline.slice),
+        (PREDICTED_BY, f"hloscope {__version__}: nothing here was measured"),
+        (SLICE, timeline.slice),
+        (PLACE, place_of(program)),
         ("step_bound", str(timeline.bound)),
         *(("left_out", note) for note in notes),
     )
