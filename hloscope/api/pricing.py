@@ -80,6 +80,7 @@ def price_function(
     facts: TargetFacts,
     slices: Sequence[str],
     *,
+    dcn_is_asked: bool = True,
     stage: Stage = lambda _: None,
 ) -> tuple[Analysis | Unpriced, ...]:
     """Compiles a function for each slice, several at once, and prices it there.
@@ -88,6 +89,7 @@ def price_function(
         target: The function.
         facts: How to call it; its slice is not used.
         slices: Names of slices, each with as many devices as the mesh.
+        dcn_is_asked: Whether the axes over DCN in `facts` are the user's for this call, not those of a targets file.
         stage: Called with what is happening, for a progress display.
 
     Returns:
@@ -98,6 +100,8 @@ def price_function(
     """
     store, widest = default_store(), replace(facts, slice=largest_slice(slices))
     _check_sizes(slices, facts.mesh)
+    has_dcn = any(parse_slice(name).slice_count > 1 for name in slices)
+    asked_dcn = facts.dcn if dcn_is_asked and not has_dcn else None
 
     def priced(function: Callable[..., Any], known: TargetFacts) -> tuple[Analysis | Unpriced, ...]:
         from hloscope.program.compiling import start_compile  # both import JAX, which takes its time
@@ -109,7 +113,7 @@ def price_function(
             begun: list[tuple[str, Pending | HloscopeError]] = []
             for name in slices:
                 try:
-                    lowered = lower(function, _on(name, known, facts), name=title, stage=stage, store=store)
+                    lowered = lower(function, _on(name, known, asked_dcn), name=title, stage=stage, store=store)
                     pending = start_compile(lowered, stage=stage, store=store)
                 except (MeshError, SliceError) as error:
                     begun.append((name, error))
@@ -140,16 +144,16 @@ def _check_sizes(slices: Sequence[str], mesh: Any) -> None:
             raise
 
 
-def _on(slice_name: str, known: TargetFacts, asked: TargetFacts) -> TargetFacts:
+def _on(slice_name: str, known: TargetFacts, asked_dcn: Mapping[str, int] | None) -> TargetFacts:
     """What is said of a target, for one of the slices that it is priced on.
 
     Args:
         slice_name: The slice.
-        known: What the user and the target say together.
-        asked: What the user says; its axes over DCN are meant for every slice, and the target's only for those of it.
+        known: What is said of the target, whose own axes over DCN are not meant for a single slice.
+        asked_dcn: Axes over DCN that the user asks for although none of the slices has DCN, which is refused.
     """
     crosses = parse_slice(slice_name).slice_count > 1
-    return replace(known, slice=slice_name, dcn=known.dcn if crosses else asked.dcn)
+    return replace(known, slice=slice_name, dcn=known.dcn if crosses else asked_dcn)
 
 
 def _priced(begun: Pending | HloscopeError, target: str, slice_name: str, stage: Stage) -> Analysis | Unpriced:
