@@ -258,7 +258,7 @@ def _transfers(transfers: Sequence[MeasuredTransfer], *, is_predicted: bool) -> 
         for row in longest
     ]
     shown = "measured / predicted" if is_predicted else "measured"
-    words = f"Transfers, each execution, {shown}, most exposed per step first"
+    words = f"Transfers, each execution, {shown}, most exposed first"
     title = _titled(words, len(longest), len(transfers))
     return title, ("name", "times", "each", "exposed, with waits", "hidden", "achieved", _BELOW), rows
 

@@ -16,6 +16,8 @@ _BASIS = "Measured in the profile; predictions have no measurement in them."
 _FEWEST_POINTS = 3
 """Of a plot that says more than the table."""
 _MOST = 400
+_LEAST_FACTOR = 0.5
+"""What is at least less than this may be right, or off by any factor either way."""
 _TIMES = (">measured", ">predicted", ">error factor")
 
 
@@ -133,9 +135,9 @@ def _rate(page: Page, path: Path, bound: Bound = Bound.EXACT, *, unknown: str = 
 
 
 def _factor(page: Page, of: Path, one: MeasuredTransfer) -> Element:
-    """Predicted over measured time; what is only at least something below 1 leaves open which of them is longer."""
-    measured_us, predicted_us, bound = one.measured_us, one.predicted_us, -one.measured_bound
-    if bound is Bound.AT_LEAST and measured_us is not None and predicted_us is not None and predicted_us < measured_us:
+    """Predicted over measured time; unknown where it is only at least so little that it says nothing."""
+    measured_us, predicted_us, bound = one.measured_us or 0.0, one.predicted_us, -one.measured_bound
+    if bound is Bound.AT_LEAST and predicted_us is not None and predicted_us < _LEAST_FACTOR * measured_us:
         return made("span", "unknown", class_="unknown")
     return page.figure((*of, "predicted_us"), "factor", over=(*of, "measured_us"), bound=bound, unknown="")
 
