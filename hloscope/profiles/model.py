@@ -11,6 +11,8 @@ PREDICTED = "predicted"
 
 PREDICTED_BY, SLICE, PLACE = "predicted_by", "slice", "place"
 """Of such a run, what its devices' statistics say: which hloscope, for which slice, and where its partitions are."""
+SAID = (PREDICTED_BY, SLICE, PLACE)
+"""What is read back of what a device says of itself."""
 
 _MICROSECOND_PS = 1e6
 
@@ -18,7 +20,7 @@ _MICROSECOND_PS = 1e6
 Stats = tuple[tuple[str, int | float | str | bytes], ...]
 """What viewers are told beside names and times, by the names that they look for.
 
-Only `PREDICTED_BY`, `SLICE` and `PLACE` are read back.
+Only `SAID` is read back.
 """
 
 

@@ -11,17 +11,7 @@ from pathlib import Path
 
 from hloscope.errors import ProfileError
 from hloscope.profiles import xplane
-from hloscope.profiles.model import (
-    PLACE,
-    PREDICTED,
-    PREDICTED_BY,
-    SLICE,
-    Device,
-    Event,
-    Profile,
-    ProfiledOperation,
-    Run,
-)
+from hloscope.profiles.model import PREDICTED, SAID, Device, Event, Profile, ProfiledOperation, Run
 from hloscope.profiles.xplane import Plane
 from hloscope.protobuf import WireError, fields
 
@@ -169,7 +159,7 @@ def _device(plane: Plane) -> Device:
             replace(run, operations=tuple(during[OPERATIONS][index]), transfers=tuple(during[TRANSFERS][index]))
             for index, run in enumerate(runs)
         ),
-        stats=tuple((name, str(stats[name])) for name in (PREDICTED_BY, SLICE, PLACE) if name in stats),
+        stats=tuple((name, str(stats[name])) for name in SAID if name in stats),
     )
 
 

@@ -1,4 +1,4 @@
-"""A profile that hloscope wrote itself: first of all nothing in it was measured, and it is priced where it was predicted."""
+"""A profile that hloscope wrote itself: first it says that nothing was measured, and it is priced as it was predicted."""
 
 from __future__ import annotations
 
