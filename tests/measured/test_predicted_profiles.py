@@ -1,4 +1,4 @@
-"""A profile that hloscope wrote itself: first it says that nothing was measured, and it is priced as it was predicted."""
+"""A profile that hloscope wrote itself: it says first that nothing was measured, and is priced as it was predicted."""
 
 from __future__ import annotations
 
