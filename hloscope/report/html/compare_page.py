@@ -44,7 +44,7 @@ def _times(page: Page, path: Path) -> _Row:
     return [
         page.figure(measured, "time"),
         page.figure(predicted, "time", unknown=NOT_PREDICTED),
-        page.figure(predicted, "factor", over=measured, unknown=""),
+        page.figure(predicted, "factor", over=measured, unknown="") if page.at(predicted) else None,
     ]
 
 
