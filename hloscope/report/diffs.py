@@ -271,7 +271,7 @@ def _of_both(
         return before, after, "unknown"
     if old == new:
         return before, after, "=" if bound is Bound.EXACT else bound.marked(show(0))
-    return before, after, bound.marked(("+" if new > old else "−") + show(abs(new - old)).replace("under ", "<"))
+    return before, after, bound.marked(("+" if new > old else "−") + show(abs(new - old)))
 
 
 def doubts_of(report: DiffDocument) -> Iterator[str]:
