@@ -309,6 +309,7 @@ class CompareDict(TypedDict):
     chip: str | None
     device_kind: str
     devices: int
+    is_prediction: bool
     programs: list[MeasuredProgramDict]
     uncompared: list[UncomparedProgramDict]
     calibration: list[CalibratedFigureDict]

@@ -6,6 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hloscope.units import plural
+
 if TYPE_CHECKING:
     from hloscope.analysis.groups import Groups
     from hloscope.analysis.model import Mesh
@@ -29,8 +31,8 @@ class Placement:
     def __post_init__(self) -> None:
         if self.device_ids is not None and len(self.device_ids) != len(self.slice_of_partition):
             raise ValueError(
-                f"a placement needs one device for each partition: {len(self.device_ids)} devices, "
-                f"{len(self.slice_of_partition)} partitions"
+                f"a placement needs one device for each partition: {plural(len(self.device_ids), 'device')}, "
+                f"{plural(len(self.slice_of_partition), 'partition')}"
             )
 
     @classmethod

@@ -25,8 +25,9 @@ from hloscope.measured.joined import Joined
 from hloscope.measured.joining import compared
 from hloscope.measured.model import CompareDocument, UncomparedProgram
 from hloscope.measured.observed import Observed, observed_programs
+from hloscope.measured.place import with_place
 from hloscope.outputs import check_report_file, write_text
-from hloscope.profiles.model import Profile
+from hloscope.profiles.model import PLACE, SLICE, Profile
 from hloscope.profiles.reading import profile_files, read_profile
 from hloscope.program.capture import Capture
 from hloscope.program.files import decode_hlo, unpacked
@@ -132,7 +133,11 @@ def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> C
             uncompared.append(_uncompared(found, "others take longer; compare it with --only"))
         else:
             try:
-                joined.append(_of_proto(found, holding[found.program], facts, chosen, chosen_by))
+                program, module = _of_proto(found, holding[found.program], facts, chosen, chosen_by)
+                if chosen.name == profile.prediction.get(SLICE) and not facts.mesh:
+                    program = with_place(program, profile.prediction.get(PLACE, ""))
+                program = with_guesses(program, module, facts, is_said=True)
+                joined.append(_joined(found, program, module, found.program))
             except HloParseError as error:
                 uncompared.append(_uncompared(found, error.on_one_line()))
     if not joined:
@@ -175,7 +180,7 @@ def compare_function(
     """
     profile = opened(path)
     chip = chip_of(profile)
-    chosen, _ = _slice(facts, profile, chip, [_devices_asked(facts)])
+    chosen, _ = _slice(facts, profile, chip, [_devices_asked(facts)], of_one_slice=False)
     facts = facts if facts.slice is not None else replace(facts, slice=chosen.name)
     name = name_of(target)
 
@@ -215,8 +220,19 @@ def _devices_asked(facts: TargetFacts) -> int:
     return prod(sizes) if sizes else 0
 
 
-def _slice(facts: TargetFacts, profile: Profile, chip: Chip, partitions: Sequence[int]) -> tuple[Slice, str]:
-    """The slice that programs ran on, and who says so: the user, else the smallest that holds all that is known.
+def _slice(
+    facts: TargetFacts, profile: Profile, chip: Chip, partitions: Sequence[int], *, of_one_slice: bool = True
+) -> tuple[Slice, str]:
+    """The slice that programs ran on, and who says so.
+
+    That is the user, else a profile that hloscope wrote itself, else it is the smallest that holds all that is known.
+
+    Args:
+        facts: What the user says.
+        profile: The profile.
+        chip: Its generation.
+        partitions: Of each program its devices, as far as they are known.
+        of_one_slice: Whether these are the devices of one slice of several.
 
     Raises:
         ProfileError: The user's slice is of another generation.
@@ -229,6 +245,11 @@ def _slice(facts: TargetFacts, profile: Profile, chip: Chip, partitions: Sequenc
                 fix=f"name a {chip.name} slice, or none, to use the slice of the profile",
             )
         return said, "user"
+    predicted = profile.prediction.get(SLICE)
+    if predicted is not None:
+        said = parse_slice(predicted)
+        if said.chip == chip and max(partitions) <= (said.devices_per_slice if of_one_slice else said.device_count):
+            return said, "profile"
     chips = max((device.chip_id + 1 for device in profile.devices if device.chip_id is not None), default=0)
     return default_slice(max(chips * chip.devices_per_chip, *partitions, 1), chip.name), "profile"
 
@@ -265,16 +286,17 @@ def _uncompared(found: Observed, why: str) -> UncomparedProgram:
     return UncomparedProgram(program=found.program, runs=len(found.runs), measured_us=found.total_us, why=why)
 
 
-def _of_proto(found: Observed, proto: bytes, facts: TargetFacts, chosen: Slice, chosen_by: str) -> Joined:
-    """A program of a profile with what is predicted of it by the module that the profile holds."""
+def _of_proto(
+    found: Observed, proto: bytes, facts: TargetFacts, chosen: Slice, chosen_by: str
+) -> tuple[Capture, HloModule]:
+    """A program by the module that the profile holds."""
     name = found.program
     text = decode_hlo(proto, name=f"{name}.hlo.pb")
     module, devices = parse_module(text, name=name), devices_of(module_of(proto))
     program = capture_of_text(text, module, facts, chosen, name=name)
     if len(devices) == module.device_count and sorted(devices) == list(range(chosen.device_count)):
         program = replace(program, compiled=replace(program.compiled, device_ids=devices))
-    program = replace(program, slice_chosen_by=chosen_by)
-    return _joined(found, with_guesses(program, module, facts, is_said=True), module, name)
+    return replace(program, slice_chosen_by=chosen_by), module
 
 
 def _joined(found: Observed, program: Capture, module: HloModule, name: str) -> Joined:
@@ -328,8 +350,9 @@ def _document(
         chip=chip.name,
         device_kind=profile.devices[0].kind,
         devices=len(profile.devices),
+        is_prediction=bool(profile.prediction),
         programs=tuple(map(compared, joined)),
         uncompared=tuple(uncompared),
-        calibration=fitted(joined),
+        calibration=() if profile.prediction else fitted(joined),
         notes=profile.notes,
     )

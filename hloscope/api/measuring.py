@@ -22,6 +22,7 @@ from hloscope.measured.joining import compared
 from hloscope.measured.model import CompareDocument
 from hloscope.measured.observed import observed_programs
 from hloscope.profiles.reading import profile_files, read_profile
+from hloscope.program.capture import Mesh
 from hloscope.program.environment import DEFAULT_DEVICES
 from hloscope.program.files import unpacked
 from hloscope.program.loading import name_of
@@ -116,13 +117,13 @@ def measure_function(
         run = ProfiledRun(
             target=target, facts=replace(facts, slice=None), platform=on, devices=devices, folder=str(where), runs=runs
         )
-        text = profiled_in_child(run, timeout_s=_LIMIT_S if facts.timeout_s is None else facts.timeout_s)
+        text, mesh = profiled_in_child(run, timeout_s=_LIMIT_S if facts.timeout_s is None else facts.timeout_s)
         if on == "tpu":
             return compare_function(target, where, facts, stage=stage, store=store)
-        return _of_cpu(target, text, where, facts)
+        return _of_cpu(target, text, mesh, where, facts)
 
 
-def _of_cpu(target: str, text: str, folder: Path, facts: TargetFacts) -> CompareDocument:
+def _of_cpu(target: str, text: str, mesh: Mesh | None, folder: Path, facts: TargetFacts) -> CompareDocument:
     """What simulated devices took; of them nothing is predicted."""
     files, notes = profile_files(folder)
     profile = read_profile(str(folder), ((str(file), unpacked(file)) for file in files), of_cpu=True)
@@ -130,14 +131,9 @@ def _of_cpu(target: str, text: str, folder: Path, facts: TargetFacts) -> Compare
     named = [found for found in observed_programs(profile.devices) if found.program.partition("(")[0] == module.name]
     if not named:
         raise ProfileError(f"the profile of {target} contains no run of it", why=f"it is compiled as {module.name}")
-    known = facts if isinstance(facts.mesh, dict) else replace(facts, mesh=None)
-    chosen = parse_slice(f"cpu:{max(module.device_count, 1)}")
-    program = with_guesses(
-        capture_of_text(text, module, known, chosen, name=target),
-        module,
-        replace(known, chip_overrides=None),
-        is_said=True,
-    )
+    known = replace(facts, mesh=None, chip_overrides=None)
+    program = capture_of_text(text, module, known, parse_slice(f"cpu:{max(module.device_count, 1)}"), name=target)
+    program = with_guesses(replace(program, mesh=mesh), module, known, is_said=True)
     analysis = replace(price_capture(program, module, target=target), slice=slice_fact(program))
     joined = Joined(observed=named[0], module=module, analysis=analysis, prediction=None)
     return CompareDocument(

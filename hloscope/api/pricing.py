@@ -80,6 +80,7 @@ def price_function(
     facts: TargetFacts,
     slices: Sequence[str],
     *,
+    dcn_is_asked: bool = True,
     stage: Stage = lambda _: None,
 ) -> tuple[Analysis | Unpriced, ...]:
     """Compiles a function for each slice, several at once, and prices it there.
@@ -88,6 +89,7 @@ def price_function(
         target: The function.
         facts: How to call it; its slice is not used.
         slices: Names of slices, each with as many devices as the mesh.
+        dcn_is_asked: Whether the axes over DCN in `facts` are the user's for this call, not those of a targets file.
         stage: Called with what is happening, for a progress display.
 
     Returns:
@@ -98,20 +100,29 @@ def price_function(
     """
     store, widest = default_store(), replace(facts, slice=largest_slice(slices))
     _check_sizes(slices, facts.mesh)
+    has_dcn = any(parse_slice(name).slice_count > 1 for name in slices)
+    asked_dcn = facts.dcn if dcn_is_asked and not has_dcn else None
 
     def priced(function: Callable[..., Any], known: TargetFacts) -> tuple[Analysis | Unpriced, ...]:
         from hloscope.program.compiling import start_compile  # both import JAX, which takes its time
         from hloscope.program.lowering import lower
 
         _check_sizes(slices, known.mesh)
+        title = name_of(target)
         with ExitStack() as stack:
-            pending = []
+            begun: list[tuple[str, Pending | HloscopeError]] = []
             for name in slices:
-                here = replace(known, slice=name)
-                lowered = lower(function, here, name=name_of(target), stage=stage, store=store)
-                pending.append((name, start_compile(lowered, stage=stage, store=store)))
-                stack.callback(pending[-1][1].drop)
-            return tuple(_priced(begun, name_of(target), name, stage) for name, begun in pending)
+                try:
+                    lowered = lower(function, _on(name, known, asked_dcn), name=title, stage=stage, store=store)
+                    pending = start_compile(lowered, stage=stage, store=store)
+                except (MeshError, SliceError) as error:
+                    begun.append((name, error))
+                    continue
+                begun.append((name, pending))
+                stack.callback(pending.drop)
+            if all(isinstance(one, HloscopeError) for _, one in begun):
+                raise next(one for _, one in begun if isinstance(one, HloscopeError))
+            return tuple(_priced(one, title, name, stage) for name, one in begun)
 
     return with_function(target, widest, priced, stage=stage, store=store)
 
@@ -133,7 +144,21 @@ def _check_sizes(slices: Sequence[str], mesh: Any) -> None:
             raise
 
 
-def _priced(begun: Pending, target: str, slice_name: str, stage: Stage) -> Analysis | Unpriced:
+def _on(slice_name: str, known: TargetFacts, asked_dcn: Mapping[str, int] | None) -> TargetFacts:
+    """What is said of a target, for one of the slices that it is priced on.
+
+    Args:
+        slice_name: The slice.
+        known: What is said of the target, whose own axes over DCN are not meant for a single slice.
+        asked_dcn: Axes over DCN that the user asks for although none of the slices has DCN, which is refused.
+    """
+    crosses = parse_slice(slice_name).slice_count > 1
+    return replace(known, slice=slice_name, dcn=known.dcn if crosses else asked_dcn)
+
+
+def _priced(begun: Pending | HloscopeError, target: str, slice_name: str, stage: Stage) -> Analysis | Unpriced:
+    if isinstance(begun, HloscopeError):
+        return Unpriced(target=target, slice_name=slice_name, error=begun)
     stage(f"compiling for {slice_name}")
     try:
         return analysis_of(begun.capture(stage), target)

@@ -27,6 +27,7 @@ from hloscope.program.dump_facts import Beside, facts_beside
 from hloscope.program.dumps import module_at
 from hloscope.program.files import names_hlo, read_hlo, split_module
 from hloscope.program.target import BY_NAME, TargetFacts
+from hloscope.units import plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,17 +378,19 @@ def _check_devices(name: str, slices: int, module: HloModule, mesh: Mesh | None,
     why = f"its header says num_partitions={module.num_partitions}, replica_count={module.replica_count}"
     why += f", which are those of one of {slices} slices" if slices > 1 else ""
     if not 0 < devices <= _MAX_DEVICES:
-        raise HloscopeError(f"{name} claims to be a program for {devices} devices", why=why, fix="check its header")
+        raise HloscopeError(
+            f"{name} claims to be a program for {plural(devices, 'device')}", why=why, fix="check its header"
+        )
     says = devices > 1 or "num_partitions" in module.header
     if mesh is not None and says and mesh.device_count != devices:
         raise MeshError(
-            f"the mesh has {mesh.device_count} devices, but {name} is a program for {devices}",
+            f"the mesh has {plural(mesh.device_count, 'device')}, but {name} is a program for {devices}",
             why=why,
             fix="pass the mesh that the program was compiled for",
         )
     if chosen is not None and not chosen.is_attached and chosen.device_count < devices:
         raise SliceError(
-            f"{chosen.name} has {chosen.device_count} devices, but {name} is a program for {devices}",
+            f"{chosen.name} has {plural(chosen.device_count, 'device')}, but {name} is a program for {devices}",
             why=why,
             fix="name a slice that is large enough",
         )

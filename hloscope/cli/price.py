@@ -55,4 +55,4 @@ def command(target: str, slices: tuple[str, ...], executor: str | None, **option
         return price_text(text, slices, name=name, **targets.text_facts({**options, "slice": None}))
     facts = targets.prepared_facts({**options, "slice": largest})
     with running.stdout_kept_for_the_report(), compiling_on(executor), progress() as stage:
-        return price_function(target, facts, slices, stage=stage)
+        return price_function(target, facts, slices, dcn_is_asked=bool(options["dcn"]), stage=stage)

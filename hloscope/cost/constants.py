@@ -41,7 +41,7 @@ class Constants:
         vector_share: Of the compiler's cycles that are not for memory, what an operation takes that streams its data
             through memory and multiplies no matrices.
         narrow_share: Of the peak for 8-bit types, what a matmul of them reaches at the least.
-        dcn_share: Of the data-centre network bandwidth, what transfers between slices reach.
+        dcn_share: Of the data-center network bandwidth, what transfers between slices reach.
         host_share: Of the bandwidth between host and chip, what copies in one direction reach.
         host_both_ways_share: The same while copies in both directions run.
     """
@@ -117,7 +117,7 @@ def is_calibrated(chip_name: str, rule: str) -> bool:
 
 
 _MEASURED_ONCE = frozenset({
-    "vector unit", "asynchronous gather", "data-centre network", "link to the host", "update of single rows",
+    "vector unit", "asynchronous gather", "data-center network", "link to the host", "update of single rows",
     "transposed layouts",
 })  # fmt: skip
 _MEASURED_ONCE_ON = dict.fromkeys(("v5p", "v6e"), frozenset({"ring in one direction", "ring round a closed axis"}))

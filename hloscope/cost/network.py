@@ -19,7 +19,7 @@ from hloscope.hardware.torus import Torus, ring_order
 
 _MICROSECONDS = 1e6
 _DCN_ROUND_TRIP_US = 20.0
-"""Not measured: the order of a round trip between hosts of one data centre."""
+"""Not measured: the order of a round trip between hosts of one data center."""
 
 _MOST_PAIRS = 512
 """Pairs of a permute whose ways are looked at one by one; of more all are taken to share what one does."""
@@ -71,7 +71,7 @@ class Network:
     def time_between_slices(
         self, kind: Kind, wire_bytes: int, senders: Iterable[tuple[int, int]]
     ) -> NetworkTime | None:
-        """The time of a transfer over the data-centre network; None when its bandwidth is not known.
+        """The time of a transfer over the data-center network; None when its bandwidth is not known.
 
         Args:
             kind: What it does; an all-reduce crosses twice.

@@ -112,7 +112,7 @@ def _offloaded(backend_config: str) -> Algorithm:
 
 Groups = tuple[tuple[int, ...], ...]
 Pairs = tuple[tuple[int, int], ...]
-BETWEEN_SLICES = "data-centre network"
+BETWEEN_SLICES = "data-center network"
 """The rule of what crosses it."""
 
 
@@ -143,11 +143,11 @@ class NetworkTime:
         bandwidth_us: Bytes on the busiest link over its bandwidth.
         latency_us: The fixed time, and what each step adds.
         rule: The rule of the model that made it.
-        links: The directed links it uses, flattened; None for the data-centre network, which is one for all.
+        links: The directed links it uses, flattened; None for the data-center network, which is one for all.
         is_offloaded: Whether a SparseCore carries it out.
         pairs: Of a permute its (source, target) devices, none of which waits for another; empty for all else.
-        loads: The same links with how many times `each_bytes` cross each; None for the data-centre network.
-        each_bytes: What crosses a link with a load of 1; of the data-centre network what leaves the busiest host.
+        loads: The same links with how many times `each_bytes` cross each; None for the data-center network.
+        each_bytes: What crosses a link with a load of 1; of the data-center network what leaves the busiest host.
         loads_bound: How the loads relate to the truth.
     """
 
@@ -168,7 +168,7 @@ class NetworkTime:
 
     @property
     def is_between_slices(self) -> bool:
-        """Whether the data-centre network carries it."""
+        """Whether the data-center network carries it."""
         return self.rule == BETWEEN_SLICES
 
 

@@ -310,7 +310,7 @@ class InFlight:
     exposed_us: float = 0.0
 
     def meets(self, found: NetworkTime) -> bool:
-        """Whether it uses a link that another transfer needs, or both use the data-centre network."""
+        """Whether it uses a link that another transfer needs, or both use the data-center network."""
         own = self.transfer
         if own is None or own.links is None or found.links is None:
             return own is not None and own.links is found.links and own.rule == found.rule

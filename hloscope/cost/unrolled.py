@@ -10,9 +10,12 @@ from typing import NamedTuple
 
 from hloscope.analysis.model.timeline import Interval, TimedComputation, Timeline, Unit
 from hloscope.analysis.vocabulary import Bound
+from hloscope.errors import ProfileError
 
 MOST_EVENTS = 200_000
 """What viewers still open; of a step that holds more, loops are told with fewer iterations."""
+MOST_OPERATIONS = 2_000_000
+"""What is told of a step that holds more than viewers open even with one iteration of each loop."""
 
 
 class Role(StrEnum):
@@ -88,6 +91,9 @@ class Unrolled:
         timeline: The step.
         most_iterations: How many iterations of each loop are told one by one.
         left_out: What is said of iterations that are not; None where all are told.
+
+    Raises:
+        ProfileError: The step has too many operations, with one iteration of each loop.
     """
 
     def __init__(self, timeline: Timeline, most_events: int = MOST_EVENTS) -> None:
@@ -99,6 +105,12 @@ class Unrolled:
         self.most_iterations = longest
         while self.most_iterations > 1 and self._count(self.most_iterations) > most_events:
             self.most_iterations //= 2
+        if self._count(self.most_iterations) > max(most_events, MOST_OPERATIONS):
+            raise ProfileError(
+                f"the step runs more than {MOST_OPERATIONS:,} operations, too many for a trace or a profile",
+                why="every call is shown, and of each loop at least one iteration",
+                fix="export a program with fewer layers, or the timeline as JSON, which has each computation once",
+            )
         self.left_out = (
             None if self.most_iterations >= longest else _about_iterations(self.most_iterations, most_events)
         )

@@ -66,7 +66,7 @@ class Chip:
             when all are multiples of it.
         slice_shapes: The blocks one slice may have, smallest first; in 3D those below a full cube.
         max_slice_chips: Chips of the largest single slice.
-        dcn_bytes_per_s: Data-centre network bandwidth.
+        dcn_bytes_per_s: Data-center network bandwidth.
         pcie_bytes_per_s: Bandwidth between host and chip, one way.
         clock_hz: The clock that turns a schedule's `estimated_cycles` into seconds.
         core_link_bytes_per_s: Bandwidth between the devices of one chip, in one direction.

@@ -15,10 +15,21 @@ from hloscope.analysis.provenance import source_frames
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.counters import Count, hbm_in_use
 from hloscope.cost.unrolled import MOST_EVENTS, Placed, Role, Unrolled, times_bound
-from hloscope.errors import ProfileError
 from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloInstruction, HloModule
-from hloscope.profiles.model import PREDICTED, Device, Event, Profile, ProfiledOperation, Run, Stats
+from hloscope.measured.place import place_of
+from hloscope.profiles.model import (
+    PLACE,
+    PREDICTED,
+    PREDICTED_BY,
+    SLICE,
+    Device,
+    Event,
+    Profile,
+    ProfiledOperation,
+    Run,
+    Stats,
+)
 from hloscope.program.capture import Capture
 from hloscope.protobuf import message
 from hloscope.units import known_sum
@@ -27,7 +38,6 @@ from hloscope.version import __version__
 _MICROSECOND_PS = 1_000_000
 _SECOND_US = 1e6
 _BETWEEN_RUNS_US = 10.0
-_MOST_OPERATIONS = 2_000_000
 _PERCENT = 100.0
 _SHOWN_ATTRIBUTES = (
     *("kind", "calls", "to_apply", "condition", "body", "branch_computations", "dimensions", "dim_labels"),
@@ -76,8 +86,9 @@ def predicted_profile(
     )
     notes = () if unrolled.left_out is None else (unrolled.left_out,)
     said: Stats = (
-        ("predicted_by", f"hloscope {__version__}: nothing here was measured"),
-        ("slice", timeline.slice),
+        (PREDICTED_BY, f"hloscope {__version__}: nothing here was measured"),
+        (SLICE, timeline.slice),
+        (PLACE, place_of(program)),
         ("step_bound", str(timeline.bound)),
         *(("left_out", note) for note in notes),
     )
@@ -295,11 +306,6 @@ def _events(unrolled: Unrolled, operations: _Operations) -> _Step:
         name = placed.name
         if name is None or placed.beside:
             continue
-        if len(step.operations) >= _MOST_OPERATIONS:
-            raise ProfileError(
-                f"the step runs more than {_MOST_OPERATIONS:,} operations, which is too much for a profile",
-                fix="write the profile of a program with fewer layers",
-            )
         operation = operations.of(placed.computation, name)
         if placed.role is Role.ITERATION:
             step.loops.append(

@@ -230,6 +230,8 @@ def _line(figure: CalibratedFigure) -> str:
 
 
 def _why_none(document: CompareDocument) -> str:
+    if document.is_prediction:
+        return "it is hloscope's own prediction: nothing in it was measured"
     shares = [program.matched_share or 0.0 for program in document.programs]
     if shares and max(shares) < LEAST_MATCHED:
         return (

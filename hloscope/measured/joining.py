@@ -24,7 +24,7 @@ _RUNS_OTHERS = frozenset({"while", "conditional", "call"})
 
 def compared(joined: Joined) -> MeasuredProgram:
     """Compares a program's runs with its prediction."""
-    chosen, observed = joined.analysis.slice, joined.observed
+    chosen, observed = None if joined.prediction is None else joined.analysis.slice, joined.observed
     durations = observed.durations_us
     operations = tuple(_operations(joined))
     transfers = tuple(transfers_of(joined))

@@ -109,8 +109,9 @@ class MeasuredTransfer:
         measured_bound: Whether that is exact or a bound: an upper bound if the device did not wait for its end, or if
             another transfer was queued before it.
         predicted_us: Predicted time by itself; None if unknown.
-        measured_exposed_us: Measured exposed time.
-        predicted_exposed_us: Predicted exposed time; None if unknown.
+        measured_exposed_us: Measured exposed time of one execution. It includes the wait for earlier transfers before
+            the operation can begin, which an analysis counts as exposed time of those.
+        predicted_exposed_us: The predicted value of the same; None if unknown.
         measured_hidden_us: Measured overlapped time: the rest of `measured_us`, with the same bound.
         predicted_hidden_us: Predicted overlapped time; None if unknown.
         measured_bytes_per_s: Bytes over `measured_us`; a lower bound if that is an upper bound.
@@ -185,7 +186,7 @@ class MeasuredProgram:
         runs: Number of runs on all devices.
         devices: Number of devices that it ran on.
         slice: The slice that it is priced on; None if not priced.
-        slice_chosen_by: `profile` if the profile names the slice, otherwise `user` or `target`; None without a slice.
+        slice_chosen_by: `profile` if the profile names the slice, otherwise `user` or `target`; None if not priced.
         partitions: Number of devices that the program was compiled for; None if unknown.
         step: Duration of a run.
         parts: Breakdown of the time.
@@ -264,6 +265,8 @@ class CompareDocument(Shown):
         chip: Chip generation; None for CPU devices, which have no prediction.
         device_kind: Device kind as named in the profile.
         devices: Number of devices in the profile.
+        is_prediction: Whether the profile is one that hloscope wrote from its own prediction: then nothing in it was
+            measured.
         programs: The compared programs, most time first.
         uncompared: Programs without a prediction.
         calibration: Figures calibrated from the profile; empty unless requested.
@@ -276,6 +279,7 @@ class CompareDocument(Shown):
     chip: str | None
     device_kind: str
     devices: int
+    is_prediction: bool = False
     programs: tuple[MeasuredProgram, ...]
     uncompared: tuple[UncomparedProgram, ...] = ()
     calibration: tuple[CalibratedFigure, ...] = ()

@@ -133,8 +133,9 @@ def _predicted_exposed_us(joined: Joined, found: Predicted) -> float:
 def _taken(joined: Joined, around: str, found: Predicted | None, *, is_inside: bool) -> _Taken:
     """What one execution took: the median over all executions, runs and devices.
 
-    A transfer that the device waits for ends when the wait does. Of one that it does not wait for nobody sees the end,
-    and of one that had to wait for another nobody sees the beginning, unless that was waited for.
+    A transfer that the device waits for ends when the wait does; its operation may have waited for others first. Of one
+    that it does not wait for nobody sees the end, and of one that had to wait for another nobody sees the beginning,
+    unless that was waited for.
     """
     own = joined.durations_us.get(around)
     if not own or around not in joined.matched:
@@ -143,8 +144,9 @@ def _taken(joined: Joined, around: str, found: Predicted | None, *, is_inside: b
     if not waits and found is not None and found.runs_beside:
         return _Taken(time_us=None, exposed_us=median_low(own), bound=Bound.UNKNOWN)
     if not waits:
+        is_less = is_inside or (found is not None and _waits_for_others(found))
         return _Taken(
-            time_us=median_low(own), exposed_us=median_low(own), bound=Bound.AT_MOST if is_inside else Bound.EXACT
+            time_us=median_low(own), exposed_us=median_low(own), bound=Bound.AT_MOST if is_less else Bound.EXACT
         )
     exposed_us = median_low(wait.waited_us for wait in waits)
     is_seen = sum(wait.is_exact for wait in waits) * 2 > len(waits)
@@ -155,6 +157,11 @@ def _taken(joined: Joined, around: str, found: Predicted | None, *, is_inside: b
         exposed_us=exposed_us + median_low(own),
         bound=Bound.EXACT if is_seen else Bound.AT_MOST,
     )
+
+
+def _waits_for_others(found: Predicted) -> bool:
+    """Whether an operation that is a transfer waits for the links before it begins."""
+    return found.transfer_us is not None and found.time_us > found.transfer_us + _ROUNDED_US
 
 
 # ---- by mesh axes

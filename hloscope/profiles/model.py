@@ -9,11 +9,19 @@ from typing import NamedTuple
 PREDICTED = "predicted"
 """What the runs that hloscope writes itself are called, and begin with: nothing in them was measured."""
 
+PREDICTED_BY, SLICE, PLACE = "predicted_by", "slice", "place"
+"""Of such a run, what its devices' statistics say: which hloscope, for which slice, and where its partitions are."""
+SAID = (PREDICTED_BY, SLICE, PLACE)
+"""What is read back of what a device says of itself."""
+
 _MICROSECOND_PS = 1e6
 
 
 Stats = tuple[tuple[str, int | float | str | bytes], ...]
-"""What viewers are told beside names and times, by the names that they look for; written, and not read back."""
+"""What viewers are told beside names and times, by the names that they look for.
+
+Only `SAID` is read back.
+"""
 
 
 class ProfiledOperation(NamedTuple):
@@ -118,3 +126,9 @@ class Profile:
     protos: Mapping[str, bytes]
     notes: tuple[str, ...] = ()
     stats: Stats = ()
+
+    @property
+    def prediction(self) -> Mapping[str, str]:
+        """What a profile that hloscope wrote itself says of its prediction, by the names of statistics; else empty."""
+        said = {name: str(value) for name, value in self.devices[0].stats}
+        return said if PREDICTED_BY in said else {}

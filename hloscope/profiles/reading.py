@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hloscope.errors import ProfileError
 from hloscope.profiles import xplane
-from hloscope.profiles.model import PREDICTED, Device, Event, Profile, ProfiledOperation, Run
+from hloscope.profiles.model import PREDICTED, SAID, Device, Event, Profile, ProfiledOperation, Run
 from hloscope.profiles.xplane import Plane
 from hloscope.protobuf import WireError, fields
 
@@ -45,12 +45,12 @@ def profile_files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
         raise ProfileError(f"there is no profile {path}", fix=_HOW)
     own = sorted(path.glob(_FILES))
     if own:
-        return own, _about(path)
+        return own, ()
     for below in _RUNS:
         runs = sorted({file.parent for file in (path / below).glob(f"*/{_FILES}")}, key=_measured_last)
         if runs:
             note = f"of {len(runs)} profiles in {path}, the last one is used: {runs[-1].name}"
-            return sorted(runs[-1].glob(_FILES)), ((note,) if len(runs) > 1 else ()) + _about(runs[-1])
+            return sorted(runs[-1].glob(_FILES)), (note,) if len(runs) > 1 else ()
     raise ProfileError(
         f"{path} contains no profile",
         why="there is no *.xplane.pb in it, nor in plugins/profile/* below it",
@@ -61,12 +61,6 @@ def profile_files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
 def _measured_last(run: Path) -> tuple[bool, str]:
     """The order of runs, of which the last one is read: predictions come before all that was measured."""
     return not run.name.startswith(PREDICTED), run.name
-
-
-def _about(run: Path) -> tuple[str, ...]:
-    if not run.name.startswith(PREDICTED):
-        return ()
-    return (f"{run.name} is a prediction that hloscope wrote: nothing in it was measured",)
 
 
 def read_profile(name: str, files: Iterable[tuple[str, bytes]], *, of_cpu: bool = False) -> Profile:
@@ -165,6 +159,7 @@ def _device(plane: Plane) -> Device:
             replace(run, operations=tuple(during[OPERATIONS][index]), transfers=tuple(during[TRANSFERS][index]))
             for index, run in enumerate(runs)
         ),
+        stats=tuple((name, str(stats[name])) for name in SAID if name in stats),
     )
 
 

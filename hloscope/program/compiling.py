@@ -100,7 +100,7 @@ def _capture(program: Lowered, found: Compiled, versions: Mapping[str, str]) -> 
         slice=chosen,
         slice_chosen_by=program.slice_chosen_by,
         used_devices=seen.device_count,
-        mesh=_reported_mesh(program.mesh, seen),
+        mesh=reported_mesh(program.mesh, seen),
         devices_per_slice=chosen.devices_per_slice if chosen.slice_count > 1 else None,
         arguments=_argument_records(program, found.parameter_shardings),
         outputs=_output_records(program, found.output_shardings),
@@ -259,7 +259,8 @@ def _across_slices(mesh: jax.sharding.Mesh, chosen: Slice, plan: Plan) -> tuple[
     return slices_per_axis(axis_sizes(mesh), chosen.slice_count, plan.dcn, plan.notes)
 
 
-def _reported_mesh(mesh: jax.sharding.Mesh | None, seen: jax_internals.LoweredFacts) -> Mesh | None:
+def reported_mesh(mesh: jax.sharding.Mesh | None, seen: jax_internals.LoweredFacts) -> Mesh | None:
+    """A mesh of JAX as plain data, by the partitions of a program's devices."""
     if mesh is None:
         return None
     partition = {device.id: index for index, device in enumerate(seen.devices)}

@@ -1,4 +1,4 @@
-"""Several slices joined over the data-centre network: which mesh axis crosses it, and which slice a device is in."""
+"""Several slices joined over the data-center network: which mesh axis crosses it, and which slice a device is in."""
 
 from __future__ import annotations
 

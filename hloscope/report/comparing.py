@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from typing import Any
 
 from rich.text import Text
@@ -30,6 +31,13 @@ _LEAST_SHARE = 1e-5
 _BELOW = ""
 """The header of a column that has no room of its own."""
 
+NOT_PREDICTED = "not predicted"
+NOTHING_MEASURED = "This profile is hloscope's own prediction: nothing in it was measured."
+_WITH_WAITS = (
+    "exposed times of transfers are those of one execution, with its operation's wait for earlier transfers, which "
+    "hloscope analyze counts as theirs"
+)
+
 _Row = tuple[str, ...]
 _Table = tuple[str, tuple[str, ...], list[_Row]]
 """A title, the headers, and the cells."""
@@ -38,9 +46,11 @@ _Table = tuple[str, tuple[str, ...], list[_Row]]
 def lines(found: CompareDocument, width: int) -> Iterator[Text]:
     """For each program the step, then where measurement and prediction disagree."""
     inner = width - INDENT
+    if found.is_prediction:
+        yield from fold(Text(NOTHING_MEASURED, style="bold yellow"), width)
     yield from fold(Text(headline_of(found), style="bold"), width)
     for program in found.programs:
-        yield from _program_lines(program, width)
+        yield from _program_lines(found, program, width)
     if found.calibration:
         yield from section("Chip figures from the profile", _table_lines(_calibration(found), inner), inner)
     if found.uncompared:
@@ -49,22 +59,23 @@ def lines(found: CompareDocument, width: int) -> Iterator[Text]:
     yield from notes_section(dict.fromkeys(found.notes), inner)
 
 
-def _program_lines(program: MeasuredProgram, width: int) -> Iterator[Text]:
+def _program_lines(found: CompareDocument, program: MeasuredProgram, width: int) -> Iterator[Text]:
     inner = width - INDENT
     yield Text()
-    yield from fold(Text(_program_line(program), style="bold"), width)
+    yield from fold(Text(_program_line(found, program), style="bold"), width)
     yield from fold(Text(_step_line(program)), width)
     yield from fold(Text(_matched_line(program), style="dim"), width)
     for table in _tables(program):
         drawn = _table_lines(table, inner)
         known = legend(drawn)
         yield from section(table[0], (*drawn, *([] if known is None else [known])), inner)
-    yield from notes_section(dict.fromkeys(program.notes), inner)
+    yield from notes_section(notes_of(program), inner)
 
 
 def render_markdown(found: CompareDocument) -> str:
     """The same as a comment or a page."""
-    parts = [f"### hloscope compare: {prose(headline_of(found))}"]
+    parts = [f"> **{prose(NOTHING_MEASURED)}**", ""] if found.is_prediction else []
+    parts += [f"### hloscope compare: {prose(headline_of(found))}"]
     for program in found.programs:
         parts += [
             "",
@@ -76,7 +87,7 @@ def render_markdown(found: CompareDocument) -> str:
         ]
         for table in _tables(program):
             parts += ["", *_markdown_table(table)]
-        parts += [f"\n> {prose(note)}" for note in program.notes]
+        parts += [f"\n> {prose(note)}" for note in notes_of(program)]
     if found.calibration:
         parts += ["", *_markdown_table(_calibration(found))]
     parts += ["", *(f"* {prose(words)}" for words in _others(found)), *(f"\n> {prose(note)}" for note in found.notes)]
@@ -118,11 +129,22 @@ def headline_of(found: CompareDocument) -> str:
     return f"{found.profile} compared with {of}: {plural(found.devices, 'device')}, {where}"
 
 
-def _program_line(program: MeasuredProgram) -> str:
-    priced = "" if program.step.predicted_us is None else "priced "
-    where = "" if program.slice is None else f", {priced}on {program.slice}"
-    says = " (from the profile)" if program.slice_chosen_by == "profile" else ""
-    return f"{program.program}: {plural(program.runs, 'run')} on {plural(program.devices, 'device')}{where}{says}"
+def _program_line(found: CompareDocument, program: MeasuredProgram) -> str:
+    runs, devices = plural(program.runs, "run"), plural(program.devices, "device")
+    return f"{program.program}: {runs} on {devices}, {priced_on(found, program)}"
+
+
+def priced_on(found: CompareDocument, program: MeasuredProgram) -> str:
+    """Where a program is priced, or why it is not."""
+    if program.slice is None:
+        return f"not priced: {'only TPUs have predicted times' if found.chip is None else 'its step has no time'}"
+    return f"priced on {program.slice}{' (from the profile)' if program.slice_chosen_by == 'profile' else ''}"
+
+
+def notes_of(program: MeasuredProgram) -> Sequence[str]:
+    """The notes on a program, with what its exposed times include where that matters."""
+    waits = any((row.predicted_exposed_us or 0) > (row.predicted_us or inf) + _LEAST_US for row in program.transfers)
+    return list(dict.fromkeys((*([_WITH_WAITS] if waits else []), *program.notes)))
 
 
 def _step_line(program: MeasuredProgram) -> str:
@@ -131,7 +153,7 @@ def _step_line(program: MeasuredProgram) -> str:
     if program.runs > 1:
         measured += f" ({format_time(step.least_us)} to {format_time(step.most_us)})"
     if step.predicted_us is None:
-        return f"{measured}, not predicted"
+        return f"{measured}, {NOT_PREDICTED}"
     return f"{measured}, {format_time(step.predicted_us)} predicted, {_factor(step.median_us, step.predicted_us)}"
 
 
@@ -155,14 +177,16 @@ def _factor(measured_us: float | None, predicted_us: float | None) -> str:
     return f"×{predicted_us / measured_us:.2f}" if measured_us and predicted_us else ""
 
 
-def _rate(bytes_per_s: float | None, bound: Bound = Bound.EXACT) -> str:
-    if bytes_per_s is None:
-        return "unknown"
-    return (-bound).marked(f"{format_bytes(bytes_per_s)}/s")
+def _predicted(time_us: float | None) -> str:
+    return NOT_PREDICTED if time_us is None else format_time(time_us)
+
+
+def _rate(bytes_per_s: float | None, bound: Bound = Bound.EXACT, *, unknown: str = "unknown") -> str:
+    return unknown if bytes_per_s is None else bound.marked(f"{format_bytes(bytes_per_s)}/s")
 
 
 def _rule(rule: str | None, calibrated: bool) -> str:
-    return "not predicted" if rule is None else rule if calibrated else f"{rule}, uncalibrated"
+    return NOT_PREDICTED if rule is None else rule if calibrated else f"{rule}, uncalibrated"
 
 
 # ---- tables
@@ -173,7 +197,7 @@ def _tables(program: MeasuredProgram) -> Iterator[_Table]:
     if program.axes:
         yield _axes(program.axes)
     if program.transfers:
-        yield _transfers(program.transfers)
+        yield _transfers(program.transfers, is_predicted=program.step.predicted_us is not None)
     least_us = max(_LEAST_US, _LEAST_SHARE * program.step.median_us)
     off = [found for found in program.operations if abs(_off_us(found)) >= least_us]
     if off:
@@ -186,16 +210,12 @@ def _off_us(operation: MeasuredOperation) -> float:
     return operation.measured_us if operation.difference_us is None else operation.difference_us
 
 
-def _pair(measured: str, predicted: str) -> str:
-    return f"{measured} / {predicted}".replace("under ", "<")
-
-
 def _parts(parts: Sequence[StepPart]) -> _Table:
     rows: list[_Row] = [
         (
             part.part,
             format_time(part.measured_us),
-            format_time(part.predicted_us),
+            _predicted(part.predicted_us),
             _factor(part.measured_us, part.predicted_us),
         )
         for part in parts
@@ -210,9 +230,9 @@ def _axes(axes: Sequence[MeasuredAxis]) -> _Table:
             str(axis.collectives),
             format_bytes(axis.wire_bytes),
             format_time(axis.measured_exposed_us),
-            format_time(axis.predicted_exposed_us),
-            _rate(axis.measured_bytes_per_s, -axis.measured_bound),
-            _rate(axis.predicted_bytes_per_s),
+            _predicted(axis.predicted_exposed_us),
+            _rate(axis.measured_bytes_per_s, axis.measured_bound),
+            _rate(axis.predicted_bytes_per_s, unknown=NOT_PREDICTED),
         )
         for axis in axes
     ]
@@ -220,22 +240,32 @@ def _axes(axes: Sequence[MeasuredAxis]) -> _Table:
     return "Collectives by mesh axis, per step", headers, rows
 
 
-def _transfers(transfers: Sequence[MeasuredTransfer]) -> _Table:
+def _transfers(transfers: Sequence[MeasuredTransfer], *, is_predicted: bool) -> _Table:
+    def pair(measured: str, predicted_us: float | None) -> str:
+        return f"{measured} / {_predicted(predicted_us)}".replace("under ", "<") if is_predicted else measured
+
     longest = sorted(transfers, key=lambda row: row.measured_exposed_us * row.executions, reverse=True)[:_MOST_LISTED]
     rows: list[_Row] = [
         (
             row.name,
             f"{row.executions:g}",
-            _pair(row.measured_bound.marked(format_time(row.measured_us)), format_time(row.predicted_us)),
-            _pair(format_time(row.measured_exposed_us), format_time(row.predicted_exposed_us)),
-            _pair(row.measured_bound.marked(format_time(row.measured_hidden_us)), format_time(row.predicted_hidden_us)),
-            _rate(row.measured_bytes_per_s, row.measured_bound),
+            pair(row.measured_bound.marked(format_time(row.measured_us)), row.predicted_us),
+            pair(format_time(row.measured_exposed_us), row.predicted_exposed_us),
+            pair(_hidden(row), row.predicted_hidden_us),
+            _rate(row.measured_bytes_per_s, -row.measured_bound),
             _about(row),
         )
         for row in longest
     ]
-    title = _titled("Transfers, measured / predicted, most exposed first", len(longest), len(transfers))
-    return title, ("name", "times", "each", "exposed", "hidden", "achieved", _BELOW), rows
+    shown = "measured / predicted" if is_predicted else "measured"
+    words = f"Transfers, each execution, {shown}, most exposed first"
+    title = _titled(words, len(longest), len(transfers))
+    return title, ("name", "times", "each", "exposed, with waits", "hidden", "achieved", _BELOW), rows
+
+
+def _hidden(row: MeasuredTransfer) -> str:
+    bound = row.measured_bound if row.measured_hidden_us else Bound.EXACT  # at most nothing is nothing
+    return bound.marked(format_time(row.measured_hidden_us))
 
 
 def _about(row: MeasuredTransfer) -> str:
@@ -250,7 +280,7 @@ def _operations(operations: Sequence[MeasuredOperation]) -> _Table:
             found.name,
             f"{found.executions:g}",
             format_time(found.measured_us),
-            format_time(found.predicted_us),
+            _predicted(found.predicted_us),
             _factor(found.measured_us, found.predicted_us),
             _rule(found.rule, found.calibrated),
         )

@@ -70,4 +70,5 @@ def _proto(program: Capture, name: str, devices: int) -> tuple[bytes, tuple[str,
         return b"", (_NO_HLO.format(f"jaxlib cannot read it: {error}"),)
     peak = program.compiled.hbm_peak
     assignment = b"" if peak is None else assignment_of(peak, module)
-    return hlo_proto(module, program.compiled.device_ids or range(devices), assignment), ()
+    partitions = (program.compiled.device_ids or range(devices))[:devices]  # those of one slice, as its text has them
+    return hlo_proto(module, partitions, assignment), ()

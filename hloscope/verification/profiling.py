@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.errors import ProfileError, TargetError, TimeLimitError
+from hloscope.program.capture import Mesh
 from hloscope.program.target import TargetFacts
 from hloscope.verification.machine import jax_platform
 
@@ -45,11 +46,11 @@ class ProfiledRun:
     seed: int = 0
 
 
-def profiled_in_child(run: ProfiledRun, *, timeout_s: float) -> str:
+def profiled_in_child(run: ProfiledRun, *, timeout_s: float) -> tuple[str, Mesh | None]:
     """Runs a program in a process of its own.
 
     Returns:
-        The HLO text that ran.
+        The HLO text that ran, and the mesh that the program has.
 
     Raises:
         HloscopeError: JAX refuses the program, or the process died or took too long.
@@ -70,7 +71,8 @@ def profiled_in_child(run: ProfiledRun, *, timeout_s: float) -> str:
             worker.pool.kill(found)
             raise TimeLimitError(f"running {run.target}", timeout_s)
         try:
-            return found.result()
+            ran: tuple[str, Mesh | None] = found.result()
+            return ran
         except WorkerDied as died:
             last = "\n".join(died.words.strip().splitlines()[-_SAID_LINES:])
             raise ProfileError(f"{run.target} terminated the process that ran it", why=last or None) from None
@@ -86,7 +88,7 @@ class _Worker:
         self.pool.shutdown()
 
 
-def _run(path: list[str], devices: int, platform: str, pickled: bytes) -> str:
+def _run(path: list[str], devices: int, platform: str, pickled: bytes) -> tuple[str, Mesh | None]:
     sys.path[:] = path
     from hloscope.program.environment import prepare_environment
 
@@ -94,9 +96,10 @@ def _run(path: list[str], devices: int, platform: str, pickled: bytes) -> str:
     return _profiled(pickle.loads(pickled))
 
 
-def _profiled(run: ProfiledRun) -> str:
+def _profiled(run: ProfiledRun) -> tuple[str, Mesh | None]:
     import jax
 
+    from hloscope.program.compiling import reported_mesh
     from hloscope.program.loading import loaded, name_of
     from hloscope.program.target import attached_facts
     from hloscope.verification.executing import prepare
@@ -107,7 +110,7 @@ def _profiled(run: ProfiledRun) -> str:
     with jax.profiler.trace(run.folder):
         for _ in range(run.runs):
             jax.block_until_ready(_call(program, run.seed))
-    return str(program.compiled.as_text())
+    return str(program.compiled.as_text()), reported_mesh(program.lowered.mesh, program.seen)
 
 
 def _call(program: Prepared, seed: int) -> Any:

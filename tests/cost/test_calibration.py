@@ -109,5 +109,5 @@ def test_generations_without_measurements_are_not_calibrated():
     assert spread_of("v4") is None
     assert not is_calibrated("v4", "cycles")
     assert is_calibrated("v5e", "cycles")
-    assert not is_calibrated("v5e", "data-centre network")
+    assert not is_calibrated("v5e", "data-center network")
     assert not is_calibrated("v6e", "permute")

@@ -50,11 +50,21 @@ def profile_of(text: str, slice_name: str = SLICE, *, devices: int = 1, runs: in
 
 
 def written(profile: Profile, folder: Path) -> Path:
-    """The folder of a profile, laid out as `jax.profiler` does it."""
+    """The folder of a profile, laid out as `jax.profiler` does it; it says nothing of where it comes from."""
+    return as_given(as_measured(profile), folder)
+
+
+def as_given(profile: Profile, folder: Path) -> Path:
+    """The folder of a profile with all that it says."""
     run = folder / "plugins" / "profile" / "2026_11_23_10_00_00"
     run.mkdir(parents=True)
     (run / "host.xplane.pb").write_bytes(xspace(profile))
     return folder
+
+
+def as_measured(profile: Profile) -> Profile:
+    """A profile that does not say that hloscope wrote it."""
+    return replace(profile, stats=(), devices=tuple(replace(device, stats=()) for device in profile.devices))
 
 
 def slowed(profile: Profile, factors: dict[str, float]) -> Profile:

@@ -36,7 +36,8 @@ def test_each_run_on_each_device_is_measured(measured, schema_of):
     document, folder = measured
     jsonschema.validate(document, schema_of("compare"))
     (program,) = document["programs"]
-    assert (program["runs"], program["devices"], program["slice"]) == (12, 4, "cpu:4")
+    assert (program["runs"], program["devices"], program["partitions"]) == (12, 4, 4)
+    assert (program["slice"], program["slice_chosen_by"]) == (None, None), "it is not priced"
     assert program["step"]["least_us"] <= program["step"]["median_us"] <= program["step"]["most_us"]
     assert program["step"]["least_us"] > 0
     assert len(profile_files(folder / "kept")[0]) == 1
@@ -64,8 +65,17 @@ def test_what_is_not_predicted_is_unknown_and_never_zero(measured):
 def test_the_report_says_so(tmp_path):
     done = ran(f"{STEPS}:step", *ARGS, "--on", "cpu", "--runs", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert "on 4 devices, not priced: only TPUs have predicted times" in done.stdout
     assert "not predicted" in done.stdout
+    assert "unknown" not in done.stdout
     assert "these are simulated devices of this machine" in done.stdout
+
+
+def test_axes_have_the_names_of_the_targets_own_mesh(tmp_path):
+    done = ran(f"{STEPS}:decorated", "--on", "cpu", "--runs", "1", "--format", "json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (program,) = json.loads(done.stdout)["programs"]
+    assert {tuple(one["axes"]) for one in program["transfers"]} == {("model",)}
 
 
 def test_where_no_tpu_is(tmp_path):

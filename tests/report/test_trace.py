@@ -6,16 +6,17 @@ import gzip
 import json
 from collections import Counter, defaultdict
 from functools import partial
+from time import process_time
 from typing import Any
 
 import pytest
 from step_by_step import Told, per_step, told
-from timeline_examples import CHOSEN, EVIL, LONG, check_every, hostile_text, timeline_of
+from timeline_examples import CHOSEN, EVIL, LONG, check_every, deep_text, hostile_text, timeline_of
 
 import hloscope
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.cost.unrolled import Unrolled
-from hloscope.errors import NotationError
+from hloscope.errors import HloscopeError, NotationError
 from hloscope.report import trace
 
 NS = 1e-3
@@ -211,3 +212,24 @@ def test_a_timeline_that_was_read_from_json_has_a_trace_too():
     read, whole = Trace(Timeline.from_dict(found.to_dict())), Trace(found)
     assert [one["ts"] for one in read.slices] == [one["ts"] for one in whole.slices]
     assert [one["args"].get("why") for one in read.slices] == [one["args"].get("why") for one in whole.slices]
+
+
+@pytest.mark.parametrize("format_name", ["trace", "xplane"])
+def test_a_step_of_too_many_operations_is_refused_before_it_is_unrolled(says, tmp_path, format_name):
+    file = tmp_path / "deep.hlo"
+    file.write_text(deep_text(30))
+    found = hloscope.timeline(file, slice="v5e:2x2")
+    begun_s = process_time()
+    with pytest.raises(HloscopeError) as caught:
+        found.save(tmp_path / "out", format_name)
+    assert process_time() - begun_s < 1
+    assert not (tmp_path / "out").exists()
+    says(caught)
+
+
+def test_a_step_of_fewer_has_each_of_its_operations(tmp_path):
+    file = tmp_path / "deep.hlo"
+    file.write_text(deep_text(6))
+    shown = Trace(hloscope.timeline(file, slice="v5e:2x2"))
+    permutes = [one for one in shown.slices if shown.track(one).startswith("ICI")]
+    assert len(permutes) == 2**6

@@ -94,3 +94,15 @@ def with_buffers(found: Analysis) -> Analysis:
     program = found.evidence.program
     known = replace(program, compiled=replace(program.compiled, hbm_peak=peak))
     return with_evidence(replace(found), Evidence(program=known, name=found.target))
+
+
+def deep_text(depth: int) -> str:
+    """Calls within calls, each twice: a short text of which a step runs 2**depth collectives."""
+    shape = "f32[1024,1024]"
+    ring = "channel_id=1, source_target_pairs={{0,1},{1,2},{2,3},{3,0}}"
+    texts = [f"c0 {{\n  v = {shape} parameter(0)\n  ROOT r = {shape} collective-permute(v), {ring}\n}}\n"]
+    for number in range(1, depth + 1):
+        name, callee = "ENTRY e" if number == depth else f"c{number}", f"to_apply=c{number - 1}"
+        calls = f"  a = {shape} call(v), {callee}\n  ROOT b = {shape} call(a), {callee}\n"
+        texts.append(f"{name} {{\n  v = {shape} parameter(0)\n{calls}}}\n")
+    return "HloModule deep, num_partitions=4, is_scheduled=true\n\n" + "\n".join(texts)

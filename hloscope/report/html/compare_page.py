@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hloscope.analysis.vocabulary import Bound
-from hloscope.measured.model import CompareDocument, MeasuredProgram
-from hloscope.report.comparing import headline_of
+from hloscope.measured.model import CompareDocument, MeasuredProgram, MeasuredTransfer
+from hloscope.report.comparing import NOT_PREDICTED, NOTHING_MEASURED, headline_of, notes_of, priced_on
 from hloscope.report.html.pieces import Content, Element, Page, Path, add, labelled, made, note, unfolding, verdict
 from hloscope.report.pictures.plots import measured_plot, parts_plot
 from hloscope.units import plural
 
 _Row = list[Content]
+_BASIS = "Measured in the profile; predictions have no measurement in them."
 _FEWEST_POINTS = 3
 """Of a plot that says more than the table."""
 _MOST = 400
+_LEAST_FACTOR = 0.5
+"""What is at least less than this may be right, or off by any factor either way."""
 _TIMES = (">measured", ">predicted", ">error factor")
 
 
@@ -22,14 +25,16 @@ def render(found: CompareDocument) -> str:
     """The page of a comparison."""
     page = Page.of(found)
     page.heading(found.target or "The profile's own programs", page.name(headline_of(found), 200))
-    for number, program in enumerate(found.programs):
-        _program(page, number, program, alone=len(found.programs) == 1)
+    if found.is_prediction:
+        verdict(page.section("prediction", "Prediction"), "warn", NOTHING_MEASURED)
+    for number in range(len(found.programs)):
+        _program(page, number, found, alone=len(found.programs) == 1)
     if not found.programs:
         verdict(page.section("step", "Step"), "warn", "No program of the profile could be compared.")
     _uncompared(page, found)
     _calibration(page)
     page.notes(found.notes)
-    basis = "Measured in the profile; predictions have no measurement in them."
+    basis = NOTHING_MEASURED if found.is_prediction else _BASIS
     return page.finished("measured and predicted", basis=basis)
 
 
@@ -38,16 +43,17 @@ def _times(page: Page, path: Path) -> _Row:
     measured, predicted = (*path, "measured_us"), (*path, "predicted_us")
     return [
         page.figure(measured, "time"),
-        page.figure(predicted, "time", unknown="not predicted"),
-        page.figure(predicted, "factor", over=measured, unknown=""),
+        page.figure(predicted, "time", unknown=NOT_PREDICTED),
+        page.figure(predicted, "factor", over=measured, unknown="") if page.at(predicted) else None,
     ]
 
 
-def _program(page: Page, number: int, program: MeasuredProgram, *, alone: bool) -> None:
+def _program(page: Page, number: int, found: CompareDocument, *, alone: bool) -> None:
     path: Path = ("programs", number)
+    program = found.programs[number]
     short = "Step" if alone else page.privacy.text(program.program.partition("(")[0])[:24]
     section = page.section(f"step-{number}", short, page.privacy.text(program.program)[:120])
-    _step(page, section, path, program)
+    _step(page, section, path, program, priced_on(found, program))
     page.plot(section, parts_plot(program.parts), "Where the step's time goes, measured and predicted")
     rows: list[_Row] = [[part.part, *_times(page, (*path, "parts", at))] for at, part in enumerate(program.parts)]
     page.table(section, "Parts of the step", ["part", *_TIMES], rows)
@@ -55,11 +61,11 @@ def _program(page: Page, number: int, program: MeasuredProgram, *, alone: bool) 
     _transfers(page, section, path, program)
     _operations(page, section, path, program)
     _rules(page, section, path, program)
-    for words in dict.fromkeys(program.notes):
+    for words in notes_of(program):
         note(section, page.prose(words))
 
 
-def _step(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
+def _step(page: Page, section: Element, path: Path, program: MeasuredProgram, priced: str) -> None:
     step: Path = (*path, "step")
     median, predicted = (*step, "median_us"), (*step, "predicted_us")
     about: list[Content] = ["The step took ", page.figure(median, "time")]
@@ -80,12 +86,11 @@ def _step(page: Page, section: Element, path: Path, program: MeasuredProgram) ->
         page.figure((*path, "matched_share"), "share"),
         " of their time",
     ]
-    slice_words = None if program.slice is None else page.name(f"{program.slice} (by {program.slice_chosen_by})")
     if not program.measured_operations:
         matched = "the profile has no operations of it"
     known: list[tuple[str, Content]] = [
         ("runs", [runs, " in all, on ", devices, " device" if program.devices == 1 else " devices"]),
-        ("priced on", slice_words),
+        ("prediction", page.name(priced, 200)),
         ("matched", matched),
     ]
     labelled(section, [*known, ("not matched", _lost(page, program))])
@@ -114,9 +119,9 @@ def _axes(page: Page, section: Element, path: Path, program: MeasuredProgram) ->
                 page.figure((*of, "collectives"), "count"),
                 page.figure((*of, "wire_bytes"), "bytes"),
                 page.figure((*of, "measured_exposed_us"), "time"),
-                page.figure((*of, "predicted_exposed_us"), "time"),
-                _rate(page, (*of, "measured_bytes_per_s"), -axis.measured_bound),
-                _rate(page, (*of, "predicted_bytes_per_s")),
+                page.figure((*of, "predicted_exposed_us"), "time", unknown=NOT_PREDICTED),
+                _rate(page, (*of, "measured_bytes_per_s"), axis.measured_bound),
+                _rate(page, (*of, "predicted_bytes_per_s"), unknown=NOT_PREDICTED),
             ]
         )
     if rows:
@@ -125,8 +130,16 @@ def _axes(page: Page, section: Element, path: Path, program: MeasuredProgram) ->
         page.table(section, "Collectives by mesh axis", heads, rows)
 
 
-def _rate(page: Page, path: Path, bound: Bound = Bound.EXACT) -> _Row:
-    return [page.figure(path, "bytes", bound=bound), "/s" if page.at(path) is not None else None]
+def _rate(page: Page, path: Path, bound: Bound = Bound.EXACT, *, unknown: str = "unknown") -> _Row:
+    return [page.figure(path, "bytes", bound=bound, unknown=unknown), "/s" if page.at(path) is not None else None]
+
+
+def _factor(page: Page, of: Path, one: MeasuredTransfer) -> Element:
+    """Predicted over measured time; unknown where it is only at least so little that it says nothing."""
+    measured_us, predicted_us, bound = one.measured_us or 0.0, one.predicted_us, -one.measured_bound
+    if bound is Bound.AT_LEAST and predicted_us is not None and predicted_us < _LEAST_FACTOR * measured_us:
+        return made("span", "unknown", class_="unknown")
+    return page.figure((*of, "predicted_us"), "factor", over=(*of, "measured_us"), bound=bound, unknown="")
 
 
 def _transfers(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
@@ -135,24 +148,22 @@ def _transfers(page: Page, section: Element, path: Path, program: MeasuredProgra
     for number in order[:_MOST]:
         one, of = program.transfers[number], (*path, "transfers", number)
         about = " · ".join(filter(None, (one.kind, f"over {','.join(one.axes)}" if one.axes else "", one.source)))
-        measured, predicted = (*of, "measured_us"), (*of, "predicted_us")
-        factor = page.figure(predicted, "factor", over=measured, bound=-one.measured_bound, unknown="")
         rows.append(
             [
                 [page.name(one.name, 60, class_="name mono"), made("small", page.name(about, 120))],
                 page.figure((*of, "executions"), "digits"),
-                page.figure(measured, "time", bound=one.measured_bound),
-                page.figure(predicted, "time"),
-                factor,
+                page.figure((*of, "measured_us"), "time", bound=one.measured_bound),
+                page.figure((*of, "predicted_us"), "time", unknown=NOT_PREDICTED),
+                _factor(page, of, one),
                 page.figure((*of, "measured_exposed_us"), "time"),
-                page.figure((*of, "predicted_exposed_us"), "time"),
+                page.figure((*of, "predicted_exposed_us"), "time", unknown=NOT_PREDICTED),
                 _rate(page, (*of, "measured_bytes_per_s"), -one.measured_bound),
                 _rule(page, one.rule, one.calibrated),
             ]
         )
     if rows:
         add(section, "h3", "Transfers, each execution")
-        heads = ["transfer", ">times", *_TIMES, ">exposed", ">predicted", ">achieved", "rule"]
+        heads = ["transfer", ">times", *_TIMES, ">exposed, with waits", ">predicted", ">achieved", "rule"]
         page.table(section, "Transfers", heads, rows)
         _more(section, len(order))
 
@@ -196,7 +207,7 @@ def _rules(page: Page, section: Element, path: Path, program: MeasuredProgram) -
 
 def _rule(page: Page, rule: str | None, calibrated: bool) -> Element:
     if rule is None:
-        return made("span", "not predicted", class_="unknown")
+        return made("span", NOT_PREDICTED, class_="unknown")
     return page.name(rule if calibrated else f"{rule}, uncalibrated", 60)
 
 

@@ -10,6 +10,7 @@ from hloscope.analysis.model import Analysis, SliceFact, StepTime
 from hloscope.analysis.model.suggestion import Suggestion, Suggestions
 from hloscope.analysis.vocabulary import Bound
 from hloscope.measured.model import MeasuredOperation, StepPart
+from hloscope.report.comparing import NOT_PREDICTED
 from hloscope.report.pictures import svg
 from hloscope.report.price import Priced, Unpriced
 from hloscope.report.suggestions import name_of
@@ -319,7 +320,8 @@ def parts_plot(parts: Sequence[StepPart]) -> svg.Element:
     """Where a step's time goes, each part as measured and, below it, as predicted."""
     title = "Where the step's time goes, measured and predicted"
     said = "; ".join(
-        f"{part.part}: {format_time(part.measured_us)} measured, {format_time(part.predicted_us)} predicted"
+        f"{part.part}: {format_time(part.measured_us)} measured, "
+        + (NOT_PREDICTED if part.predicted_us is None else f"{format_time(part.predicted_us)} predicted")
         for part in parts
     )
     row = _BAR + _BAR_GAP
@@ -332,7 +334,8 @@ def parts_plot(parts: Sequence[StepPart]) -> svg.Element:
         for value, below, solid in ((part.measured_us, 0.0, 0.8), (part.predicted_us, _BAR / 2, 0.15)):
             begin, end = scale.at(0.0), scale.at(value or 0.0)
             svg.box(root, (begin, y + below), (end - begin, _BAR / 2), fill=svg.TINT, fill_opacity=solid)
-            svg.label(root, end + 6, y + below + 9, format_time(value), size=10)
+            words = NOT_PREDICTED if value is None else format_time(value)
+            svg.label(root, end + 6, y + below + 9, words, size=10)
     svg.label(
         root, _MARGIN, _MARGIN + len(parts) * row + 8, "Filled: measured. Pale: predicted.", size=10.5, opacity=0.8
     )

@@ -267,7 +267,7 @@ def comparison() -> CompareDocument:
         measured_exposed_us=90.0,
         predicted_exposed_us=None,
         measured_bytes_per_s=7.8e10,
-        measured_bound=Bound.AT_MOST,
+        measured_bound=Bound.AT_LEAST,
         predicted_bytes_per_s=None,
     )
     of = MeasuredProgram(

@@ -183,8 +183,10 @@ def test_what_is_not_known_says_so_and_bounds_keep_their_marks(pages):
         figure["text"] for figure in read["comparison"].figures
     }
     assert "∞" in {figure["text"] for figure in read["verification"].figures}
-    for subject in ("prices", "suggestions", "comparison", "verification"):
+    for subject in ("prices", "suggestions", "verification"):
         assert "unknown" in read[subject].text
+    assert "not predicted" in read["comparison"].text
+    assert "unknown" not in read["comparison"].text
 
 
 def test_a_lower_bound_and_what_does_not_fit_are_not_the_fastest(pages):

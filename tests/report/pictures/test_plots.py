@@ -160,7 +160,7 @@ def test_parts_are_as_long_as_they_take():
     picture = written(parts_plot(parts))
     widths = [float(box.get("width")) for box in ElementTree.fromstring(picture).iter(f"{SVG}rect")]
     assert widths == pytest.approx([widths[0], widths[0] / 2, widths[0] / 4, 0.0], abs=0.05)
-    assert {"80 us", "40 us", "20 us", "unknown"} <= set(texts_in(picture))
+    assert {"80 us", "40 us", "20 us", "not predicted"} <= set(texts_in(picture))
 
 
 ERRORS = st.sampled_from([0.0, 0.4, 0.9, 3.0, 30.0, math.inf])
