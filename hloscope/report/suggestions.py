@@ -73,7 +73,7 @@ def headline(found: Suggestions) -> str:
             return "The program does not fit in memory, and neither does any sharding that was compiled"
         return f"The program does not fit in memory; the fastest that fits takes {best.figures.step_words}"
     if best is None:
-        return "Nothing better than the program as written was found"
+        return _nothing_better(found)
     if best.gain is not None and best.gain > _LARGE_GAIN:
         words = difference_words(found.own.figures, best.figures)
         return f"The best sharding found takes {words} time{_less_memory(found.own, best)}"
@@ -85,6 +85,19 @@ def _less_memory(own: Suggestion, best: Suggestion) -> str:
     before, after = own.figures.hbm_bytes, best.figures.hbm_bytes
     share = 1 - after / before if before and after is not None else 0.0
     return f" and {format_share(share)} less memory" if share > _LARGE_GAIN else ""
+
+
+def is_conclusive(found: Suggestions) -> bool:
+    """Whether any other sharding was compiled, so that something is known of them."""
+    return found.compiled > 1
+
+
+def _nothing_better(found: Suggestions) -> str:
+    if not is_conclusive(found):
+        why = "" if found.stopped is None else f": {found.stopped}"
+        return f"No conclusion, because no other sharding was compiled{why}"
+    among = "" if found.stopped is None else f" among {plural(found.compiled - 1, 'sharding')}, before {found.stopped}"
+    return f"Nothing better than the program as written was found{among}"
 
 
 def front_columns(found: Suggestions) -> list[Column]:

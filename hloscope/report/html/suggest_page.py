@@ -21,7 +21,7 @@ from hloscope.report.html.pieces import (
     verdict,
 )
 from hloscope.report.pictures.plots import front_plot
-from hloscope.report.suggestions import effort_of, headline, in_full, name_of, state_of, unchanged_words
+from hloscope.report.suggestions import effort_of, headline, in_full, is_conclusive, name_of, state_of, unchanged_words
 
 _HEADS = ("sharding", "state", "mesh", ">step", ">of the step", ">HBM", ">sent per step")
 _SEARCHED = (
@@ -38,8 +38,10 @@ def render(found: Suggestions) -> str:
     page = Page.of(found)
     page.heading(found.target, f"shardings on {found.slice}")
     ways = page.section("ways", "Shardings", "Pareto front of time and memory")
-    verdict(ways, "info" if in_full(found) is None else "good", headline(found), ".")
-    page.plot(ways, front_plot(_named(page, found)), "Shardings by time and memory")
+    kind = "warn" if not is_conclusive(found) else "info" if in_full(found) is None else "good"
+    verdict(ways, kind, headline(found), ".")
+    if found.front:
+        page.plot(ways, front_plot(_named(page, found)), "Shardings by time and memory")
     numbered: list[tuple[int, Suggestion, Path]] = [(0, found.own, ("own",))]
     numbered += [(number + 1, way, ("front", number)) for number, way in enumerate(found.front)]
     page.table(ways, "Shardings", _HEADS, [_row(page, found, *each) for each in numbered])
@@ -88,7 +90,7 @@ def _recipes(page: Page, found: Suggestions, numbered: Sequence[tuple[int, Sugge
     recipes = page.section("recipes", "Changes", "What each sharding changes, and its code")
     shown = in_full(found)
     if len(numbered) == 1:
-        note(recipes, "Nothing was found that the program as it is written does not beat.")
+        note(recipes, "No better sharding was found.")
     for number, way, path in numbered:
         if way.is_own:
             continue

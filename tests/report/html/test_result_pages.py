@@ -19,6 +19,7 @@ from hloscope.report.checks import CheckReport
 from hloscope.report.formats import FORMATS, Canvas, render
 from hloscope.report.html.privacy import Privacy, files_of
 from hloscope.report.price import Prices
+from hloscope.report.suggestions import headline
 from hloscope.units import (
     format_bytes,
     format_capacity,
@@ -350,3 +351,18 @@ def test_every_command_that_has_such_a_page_lists_it():
         "difference",
         *SUBJECTS,
     }
+
+
+@pytest.mark.parametrize(
+    ("compiled", "stopped", "words"),
+    [
+        (1, "the time limit was reached", "because no other sharding was compiled: the time limit was reached"),
+        (1, None, "No conclusion, because no other sharding was compiled"),
+        (6, "the time limit was reached", "was found among 5 shardings, before the time limit was reached"),
+        (6, None, "Nothing better than the program as written was found"),
+    ],
+)
+def test_what_was_not_compiled_is_not_said_to_be_no_better(compiled, stopped, words):
+    found = replace(result_examples.suggestions(), front=(), compiled=compiled, stopped=stopped)
+    assert headline(found).endswith(words)
+    assert words in Reader(render("suggestions", "html", found, Canvas())).text
