@@ -93,7 +93,7 @@ def test_a_difference_and_a_check_name_both(experts):
     name = experts.target
     found = hloscope.diff(experts, other)
     assert (found.old, found.new) == (f"{name} (v5e:2x4)", f"{name} (v6e:2x4)")
-    assert str(found).startswith(f"{name} (v5e:2x4) -> {name} (v6e:2x4): ")
+    assert " ".join(str(found).split()).startswith(f"{name} (v5e:2x4) -> {name} (v6e:2x4): ")
     report = hloscope.check(experts, experts, contract="none")
     assert [checked.name for checked in report.failed] == [f"{name} (1)", f"{name} (2)"]
     assert hloscope.check(experts, contract="none").failed[0].name == name
