@@ -19,7 +19,8 @@ from hloscope.shown import Brief
 from hloscope.units import format_bytes, format_time, plural
 
 _OFFENDERS_SHOWN = 5
-_NO_REASON = "not known"
+NO_REASON = "not known"
+"""How a reason begins that is none."""
 _BOUND_WORDS = {Bound.AT_LEAST: "at least", Bound.AT_MOST: "up to", Bound.UNKNOWN: "perhaps"}
 _SHORT = 6
 """Characters: an amount that is longer is rounded up where it is suggested."""
@@ -123,7 +124,7 @@ def _offender_lines(moved: Collective) -> Iterator[str]:
     where = short_source(moved.source) or "source not known"
     taken = f" (of %{moved.source_of})" if moved.source and moved.source_of else ""
     yield f"  --> {where}{taken}: {amount_words(moved)}, %{moved.name} at HLO line {moved.line}{_guess(moved)}"
-    if moved.why and not moved.why.startswith(_NO_REASON):
+    if moved.why and not moved.why.startswith(NO_REASON):
         yield f"      why: {moved.why}"
     if moved.tried is not None:
         yield f"      tried: {moved.tried}"

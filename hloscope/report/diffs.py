@@ -17,6 +17,7 @@ from hloscope.analysis.places import short_source, split_place, users_line
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.contracts.figures import MEMORY, MULTIPLIED, STEP, named
 from hloscope.contracts.judged import UNKNOWN, Cause, Figure, Judged, Judgement
+from hloscope.contracts.verdict import NO_REASON
 from hloscope.contracts.verdicts_of_causes import verdict
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.given import choice
@@ -320,13 +321,9 @@ def _causes_in_words(report: DiffDocument) -> Iterator[str]:
         yield f"{cause.judgement}: {cause.message}{'' if place is None else f' ({place})'}"
 
 
-_NO_REASON = "not known"
-"""How a reason begins that is none."""
-
-
 def details_of(cause: Cause) -> Iterator[tuple[str, str]]:
     """Why the data moves, and the change that was tried against it, as far as they are known."""
-    if cause.why and not cause.why.startswith(_NO_REASON):
+    if cause.why and not cause.why.startswith(NO_REASON):
         yield "why", cause.why
     if cause.tried:
         yield "tried", cause.tried

@@ -1,7 +1,7 @@
 """Per-layer traffic on the network between slices.
 
 What it does: reports a collective over DCN that runs in a loop, or that is not a reduction: all-gathers and all-to-alls
-of activations or weights, and reductions in every layer. DCN is meant for the reduction of gradients, as in data
+of activations or weights, and reductions in every layer. DCN is meant for a reduction once per step, as in data
 parallelism, and for permutes, as in pipelines; these are not reported.
 
 Why it matters: a chip has 7 to 14 times less bandwidth over DCN than over one ICI link, so tensor, expert or fully
@@ -42,19 +42,26 @@ class ModelParallelOverDcn(BuiltinRule, name="model-parallel-over-dcn", severity
                     self,
                     collective,
                     f"{over_axes(collective)} crosses DCN {often}",
-                    fix=f"keep {','.join(collective.axes) if collective.axes else 'its axis'} within a slice: "
-                    "give --dcn an axis over which only gradients are summed",
+                    fix=_fix_of(collective),
                 )
 
 
 def _belongs_in_a_slice(collective: Collective) -> bool:
-    if collective.kind is Kind.COLLECTIVE_PERMUTE or _is_of_gradients(collective):
-        return False
-    return bool(collective.loops) or collective.kind not in SUMS
+    return collective.kind is not Kind.COLLECTIVE_PERMUTE and (bool(collective.loops) or collective.kind not in SUMS)
 
 
-def _is_of_gradients(collective: Collective) -> bool:
-    """Whether it sums gradients, of which each layer has its own: in a loop it moves as much as after it."""
+def _fix_of(collective: Collective) -> str:
+    if _sums_gradients(collective):
+        return (
+            "if the loop runs over microbatches, sum the gradients once, after it; if it runs over layers, each has "
+            "gradients of its own, and nothing is gained"
+        )
+    axes = ",".join(collective.axes) if collective.axes else "its axis"
+    return f"keep {axes} within a slice: give --dcn an axis over which only gradients are summed"
+
+
+def _sums_gradients(collective: Collective) -> bool:
+    """Whether it sums gradients, as far as its part of the model says, for which the axis over DCN is the right one."""
     part = collective.part
     is_of_them = part is not None and (part.role is Role.GRADIENT or part.phase is Phase.OPTIMIZER)
     return is_of_them and collective.kind in SUMS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -40,9 +40,9 @@ def test_home_folders_are_hidden_wherever_they_lie(text, shown):
 
 @pytest.mark.parametrize("piece", ["/$", "/home", "/.home/", "\\x", " /a"])
 def test_a_long_hostile_path_is_read_in_one_go(piece):
-    begun = perf_counter()
+    begun = process_time()
     without_people(piece * 40_000)
-    assert perf_counter() - begun < 2
+    assert process_time() - begun < 2
 
 
 @pytest.mark.parametrize(
