@@ -26,7 +26,13 @@ ROOMS = (
     "report",
     "rules",
 )
-QUICK = [*(f"tests/{room}" for room in ROOMS), "tests/test_api.py", "tests/test_errors.py", "tests/test_house.py"]
+QUICK = [
+    *(f"tests/{room}" for room in ROOMS),
+    "tests/test_api.py",
+    "tests/test_errors.py",
+    "tests/test_house.py",
+    "tests/house",
+]
 SERVERS = ("aiohttp", "cheroot", "moto[server]", "paramiko", "s3fs", "webdav4[fsspec]", "wsgidav")
 """What holds a shared cache on this machine, and its clients; OpenSSH's server is used where it is installed."""
 SIDE_BY_SIDE = ("-n", "auto", "--dist", "worksteal")  # neighbors stay together, and share what they compile

@@ -97,7 +97,7 @@ def test_hlo_text_needs_neither_jax_nor_networkx():
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_functions_stay_short(path):
     text = path.read_text()
-    assert text.count("\n") <= 500 or path.name == "plain_types.py", "only what is generated may be longer"
+    assert text.count("\n") <= 800 or path.name == "plain_types.py", "only what is generated may be longer"
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node)
