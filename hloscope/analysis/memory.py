@@ -13,7 +13,7 @@ from hloscope.analysis.provenance import provenance_of
 from hloscope.analysis.totals import grouped
 from hloscope.analysis.uses import consumers
 from hloscope.analysis.vocabulary import Kind
-from hloscope.compiler.buffers import HbmPeak, LiveBuffer
+from hloscope.compiler.model import HbmPeak, LiveBuffer
 from hloscope.hlo import HloInstruction, HloModule, Shape
 from hloscope.hlo.call_graph import HloGraph, Value
 from hloscope.program.capture import Capture

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
+from hloscope.compiler.model import HbmPeak, LiveBuffer, Value
 from hloscope.protobuf import Value as WireValue
 from hloscope.protobuf import fields, message
 
@@ -33,52 +33,6 @@ _LINE = re.compile(
 _RANGE = re.compile(r"^    ([^\s{]+)\{([\d,]*)\}:(\d+)-(\d+)$", re.MULTILINE)
 _INSTRUCTION = re.compile(r"^    (\d+):(\S+)$", re.MULTILINE)
 _PARAMETER = re.compile(r"\bparameter (\d+)")
-
-Value = tuple[str, tuple[int, ...]]
-"""An instruction, and the element of its result."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveBuffer:
-    """One buffer in HBM.
-
-    Attributes:
-        bytes: What it takes there, with tile padding.
-        values: The values that it holds while most of HBM is taken: instructions of the final module, each with the
-            element of its result. Of an argument or an output, all that it ever holds.
-        parameter: The number of the parameter that it is; None for all others.
-        is_output: Whether an output is in it at the end.
-        is_temporary: Whether it lies in the heap, and not there for the whole program.
-    """
-
-    bytes: int
-    values: tuple[Value, ...]
-    parameter: int | None = None
-    is_output: bool = False
-    is_temporary: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HbmPeak:
-    """HBM of one device when most of it is taken.
-
-    Attributes:
-        at: The instruction that runs then.
-        buffers: The largest that are there, largest first.
-        other_bytes: All other buffers together.
-        live_bytes: All buffers together.
-        heap_bytes: What the compiler takes for temporaries; what of it is not taken then is lost to fragmentation.
-        temporary_bytes: Buffers of the heap together.
-        live_bytes_at: All buffers together while each instruction runs, by its name.
-    """
-
-    at: str
-    buffers: tuple[LiveBuffer, ...]
-    other_bytes: int
-    live_bytes: int
-    heap_bytes: int
-    temporary_bytes: int
-    live_bytes_at: Mapping[str, int] = field(default_factory=dict, repr=False)
 
 
 class _Placed(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 import hloscope
 from hloscope.analysis.memory import memory_of, memory_peak
 from hloscope.analysis.model import BufferRole, Memory
-from hloscope.compiler.buffers import HbmPeak, LiveBuffer
+from hloscope.compiler.model import HbmPeak, LiveBuffer
 from hloscope.hlo import parse_module
 from hloscope.report.memory_peak import memory_peak_section
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.compiler.buffers import HbmPeak, LiveBuffer, _Placed, _taken, assignment_of, peak_of
+from hloscope.compiler.buffers import _Placed, _taken, assignment_of, peak_of
+from hloscope.compiler.model import HbmPeak, LiveBuffer
 from hloscope.compiler.step import text_proto
 from hloscope.protobuf import fields
 

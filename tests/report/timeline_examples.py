@@ -11,7 +11,7 @@ import hloscope
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.evidence import Evidence, with_evidence
 from hloscope.analysis.model.timeline import Timeline
-from hloscope.compiler.buffers import HbmPeak
+from hloscope.compiler.model import HbmPeak
 from hloscope.errors import HloscopeError
 from hloscope.hardware.slices import default_slice
 from hloscope.hlo import parse_module
