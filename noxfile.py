@@ -18,13 +18,13 @@ ROOMS = (
     "config",
     "contracts",
     "cost",
-    "hardware",
     "hlo",
     "matching",
     "measured",
     "profiles",
     "report",
     "rules",
+    "tpu",
 )
 QUICK = [*(f"tests/{room}" for room in ROOMS), "tests/test_api.py", "tests/test_errors.py", "tests/test_house.py"]
 SERVERS = ("aiohttp", "cheroot", "moto[server]", "paramiko", "s3fs", "webdav4[fsspec]", "wsgidav")

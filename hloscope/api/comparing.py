@@ -15,10 +15,6 @@ from hloscope.compiler.hlo_protos import devices_of, module_of
 from hloscope.cost.captures import price_capture
 from hloscope.cost.predicted import predicted_step
 from hloscope.errors import HloParseError, HloscopeError, ProfileError
-from hloscope.hardware.chips import Chip
-from hloscope.hardware.chips import chip as find_chip
-from hloscope.hardware.overrides import is_figure, overridden
-from hloscope.hardware.slices import Slice, default_slice, parse_slice
 from hloscope.hlo import HloModule, parse_module
 from hloscope.measured.fitting import calibration_file, fitted
 from hloscope.measured.joined import Joined
@@ -36,6 +32,10 @@ from hloscope.program.target import TargetFacts, TargetOptions, make_facts, with
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
+from hloscope.tpu.chips import find_chip
+from hloscope.tpu.generation import Chip
+from hloscope.tpu.overrides import is_figure, overridden
+from hloscope.tpu.slices import Slice, default_slice, parse_slice
 
 _LEAST_MATCHED = 0.5
 """Of the time in operations: where less of it is in the compiled module, that is another program."""

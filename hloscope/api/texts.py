@@ -19,14 +19,14 @@ from hloscope.cost.price import is_from_tpu
 from hloscope.documents import read
 from hloscope.errors import HloscopeError, MeshError, SliceError, TargetError
 from hloscope.given import has_value
-from hloscope.hardware.overrides import overridden
-from hloscope.hardware.slices import Slice
 from hloscope.hlo import HloModule, module_text
 from hloscope.program.capture import Capture, Mesh
 from hloscope.program.dump_facts import Beside, facts_beside
 from hloscope.program.dumps import module_at
 from hloscope.program.files import names_hlo, read_hlo, split_module
 from hloscope.program.target import BY_NAME, TargetFacts
+from hloscope.tpu.overrides import overridden
+from hloscope.tpu.slices import Slice
 from hloscope.units import plural
 
 

@@ -256,9 +256,9 @@ def prepared_facts(options: Options) -> TargetFacts:
         HloscopeError: Bad input, or there is no JAX.
     """
     from hloscope.api.own_rules import load_project_plugins
-    from hloscope.hardware.overrides import overridden
-    from hloscope.hardware.slices import default_slice, parse_slice
     from hloscope.program.environment import DEFAULT_DEVICES, check_mesh_size, prepare_environment, require_jax
+    from hloscope.tpu.overrides import overridden
+    from hloscope.tpu.slices import default_slice, parse_slice
 
     require_jax()
     with running.stdout_kept_for_the_report():

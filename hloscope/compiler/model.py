@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hloscope.compiler.buffers import HbmPeak
 from hloscope.compiler.shardy_model import Identities, ShardyModule
-from hloscope.hardware.slices import Slice
+from hloscope.tpu.slices import Slice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,9 @@ from math import prod
 import numpy as np
 
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.cost.constants import CONSTANTS, Constants
 from hloscope.cost.paths import BETWEEN_SLICES, Groups, NetworkTime, Path, Transfer, Way, path_on
-from hloscope.hardware.chips import Chip
-from hloscope.hardware.torus import Torus, ring_order
+from hloscope.tpu.generation import CONSTANTS, Chip, Constants
+from hloscope.tpu.torus import Torus, ring_order
 
 _MICROSECONDS = 1e6
 _DCN_ROUND_TRIP_US = 20.0

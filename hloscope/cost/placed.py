@@ -12,9 +12,9 @@ from hloscope.analysis.placement import DEVICES_PER_SLICE_ID
 from hloscope.cost.collectives import devices_of_partitions
 from hloscope.cost.link_traffic import LinkTraffic
 from hloscope.errors import SliceError
-from hloscope.hardware.devices import SliceDevice, slice_devices
-from hloscope.hardware.slices import Slice, parse_slice
-from hloscope.hardware.torus import AxisLinks, Torus, axis_links
+from hloscope.tpu.devices import SliceDevice, slice_devices
+from hloscope.tpu.slices import Slice, parse_slice
+from hloscope.tpu.torus import AxisLinks, Torus, axis_links
 from hloscope.units import plural
 
 _MOST_NAMES, _LONGEST_NAME = 8, 60

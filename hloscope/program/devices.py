@@ -21,13 +21,13 @@ import numpy as np
 from hloscope.compiler.jax_internals import backends_are_initialised, is_tracing, kept_apart, replaced_in_this_thread
 from hloscope.compiler.jax_support import check_supported
 from hloscope.errors import DeviceCountError, HloscopeError, MeshError, SliceError
-from hloscope.hardware.devices import SliceDevice, slice_devices
-from hloscope.hardware.slices import Slice, default_slice, parse_slice
 from hloscope.program.environment import DEFAULT_DEVICES, check_can_be_simulated, check_mesh_size
 from hloscope.program.notation import parse_axis_types
 from hloscope.program.several_slices import simulated_hybrid_meshes
 from hloscope.program.stand_ins import pose_as, posed_processes, posed_slice, posing_as
 from hloscope.program.target import TargetFacts, attached_facts
+from hloscope.tpu.devices import SliceDevice, slice_devices
+from hloscope.tpu.slices import Slice, default_slice, parse_slice
 from hloscope.units import plural
 
 T = TypeVar("T")

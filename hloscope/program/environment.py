@@ -12,8 +12,8 @@ from math import prod
 from hloscope.compiler.cache import flags_of_compiles
 from hloscope.compiler.client import QUIET_LIBTPU
 from hloscope.errors import HloscopeError, MeshError, TargetError
-from hloscope.hardware.chips import CHIPS
-from hloscope.hardware.slices import Slice, default_slice, slice_that_fits
+from hloscope.tpu.chips import CHIPS
+from hloscope.tpu.slices import Slice, default_slice, slice_that_fits
 from hloscope.units import plural
 
 DEFAULT_DEVICES = 8

@@ -21,7 +21,6 @@ from hloscope.compiler.edits import ModuleTexts, edited
 from hloscope.compiler.jax_internals import LoweredFacts, replaced_in_this_thread
 from hloscope.compiler.model import Layout
 from hloscope.errors import HloscopeError, TargetError, TraceError
-from hloscope.hardware.slices import Slice, default_slice
 from hloscope.program.arguments import Call, build_call, out_shardings, told_of_nothing
 from hloscope.program.change import Change, LeafChange
 from hloscope.program.devices import make_mesh, traced_afresh
@@ -42,6 +41,7 @@ from hloscope.program.several_slices import simulated_hybrid_meshes
 from hloscope.program.stand_ins import posed_slice, taken_notes
 from hloscope.program.target import TargetFacts
 from hloscope.store import Store
+from hloscope.tpu.slices import Slice, default_slice
 
 Function = Callable[..., Any]
 

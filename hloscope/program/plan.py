@@ -9,10 +9,10 @@ from typing import Any
 import jax
 
 from hloscope.errors import NotationError
-from hloscope.hardware.slices import Slice, default_slice, parse_slice
 from hloscope.program.devices import asked_mesh, axis_sizes, make_mesh
 from hloscope.program.environment import check_device_count, check_mesh_size
 from hloscope.program.target import TargetFacts
+from hloscope.tpu.slices import Slice, default_slice, parse_slice
 from hloscope.units import plural
 
 

@@ -21,11 +21,11 @@ import jax
 from hloscope.compiler.client import platform_version
 from hloscope.compiler.jax_internals import kept_apart, replaced_in_this_thread
 from hloscope.errors import SliceError
-from hloscope.hardware.chips import Chip
-from hloscope.hardware.devices import SliceDevice, slice_devices
-from hloscope.hardware.slices import Slice
 from hloscope.program.importing import shown_path
 from hloscope.store import default_store
+from hloscope.tpu.devices import SliceDevice, slice_devices
+from hloscope.tpu.generation import Chip
+from hloscope.tpu.slices import Slice
 from hloscope.units import plural
 
 _JAX = Path(jax.__file__).parent

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from hloscope.hardware.devices import SliceDevice, slice_devices
-from hloscope.hardware.slices import Slice
+from hloscope.tpu.devices import SliceDevice, slice_devices
+from hloscope.tpu.slices import Slice
 
 
 @dataclass(frozen=True, slots=True)

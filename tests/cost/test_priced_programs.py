@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.constants import CONSTANTS
 from hloscope.cost.price import price_module
-from hloscope.hardware import parse_slice
-from hloscope.hardware.overrides import overridden
 from hloscope.hlo import parse_module
+from hloscope.tpu import parse_slice
+from hloscope.tpu.generation import CONSTANTS
+from hloscope.tpu.overrides import overridden
 
 CAPTURED = Path(__file__).parents[2] / "fixtures" / "captured"
 ARGUMENT = f"%a = {BLOCK} parameter(0)"

@@ -22,8 +22,8 @@ from hloscope.cli import group
 from hloscope.cost.intervals import timeline_of
 from hloscope.cost.price import priced_walk
 from hloscope.errors import HloscopeError
-from hloscope.hardware.slices import default_slice, parse_slice
 from hloscope.hlo import parse_module
+from hloscope.tpu.slices import default_slice, parse_slice
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 TEXTS = sorted([*FIXTURES.rglob("*.hlo"), *FIXTURES.rglob("*.hlo.xz")])

@@ -13,8 +13,8 @@ from hloscope.analysis.model.evidence import Evidence, with_evidence
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.compiler.buffers import HbmPeak
 from hloscope.errors import HloscopeError
-from hloscope.hardware.slices import default_slice
 from hloscope.hlo import parse_module
+from hloscope.tpu.slices import default_slice
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 EVERY = sorted([*FIXTURES.rglob("*.hlo"), *FIXTURES.rglob("*.hlo.xz")])

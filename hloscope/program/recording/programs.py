@@ -14,13 +14,13 @@ import jax
 
 from hloscope.compiler.jax_internals import option_texts
 from hloscope.compiler.model import Layout
-from hloscope.hardware.devices import Place, SliceDevice, slice_devices
-from hloscope.hardware.slices import Slice, default_slice, slice_shapes
 from hloscope.program.capture import Capture
 from hloscope.program.compiling import Pending
 from hloscope.program.importing import is_library, shown_path
 from hloscope.program.lowering import Lowered
 from hloscope.program.notation import short_dtype
+from hloscope.tpu.devices import Place, SliceDevice, slice_devices
+from hloscope.tpu.slices import Slice, default_slice, slice_shapes
 
 _SOURCE = re.compile(r"^(?P<function>.*) at (?P<file>.*):(?P<line>\d+)$")
 """What JAX says of where a function that it traced stands."""

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from hloscope.hardware import parse_slice
-from hloscope.hardware.device_order import device_order
-from hloscope.hardware.torus import Torus
+from hloscope.tpu import parse_slice
+from hloscope.tpu.devices import device_order
+from hloscope.tpu.torus import Torus
 
 MESHES = {
     "v2:2x2": [(8,), (2, 4), (4, 2), (2, 2, 2)],

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from hloscope.errors import SliceError
-from hloscope.hardware import parse_slice
-from hloscope.hardware.overrides import overridden
+from hloscope.tpu import parse_slice
+from hloscope.tpu.overrides import overridden
 
 
 def test_a_figure_is_replaced_and_nothing_else():

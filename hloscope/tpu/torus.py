@@ -9,7 +9,8 @@ from math import prod
 
 import numpy as np
 
-from hloscope.hardware.slices import HOST_BLOCK, Slice
+from hloscope.tpu.generation import HOST_BOUNDS
+from hloscope.tpu.slices import Slice
 
 Coordinates = tuple[int, ...]
 
@@ -24,11 +25,13 @@ class Torus:
         shape: Chips along each axis.
         wraparound: Whether the last chip of each axis is joined to the first.
         devices_per_chip: Devices that share the links of one chip.
+        host_bounds: The chips of one host along each axis.
     """
 
     shape: tuple[int, ...]
     wraparound: tuple[bool, ...]
     devices_per_chip: int = 1
+    host_bounds: tuple[int, int, int] = HOST_BOUNDS
 
     def __post_init__(self) -> None:
         if len(self.shape) != len(self.wraparound):
@@ -39,7 +42,12 @@ class Torus:
         """The grid of one slice; for devices without links between chips, a line."""
         if chosen.chip is None:
             return cls(shape=chosen.shape or (1,), wraparound=(False,) * max(len(chosen.shape), 1))
-        return cls(shape=chosen.shape, wraparound=chosen.wraparound(), devices_per_chip=chosen.chip.devices_per_chip)
+        return cls(
+            shape=chosen.shape,
+            wraparound=chosen.wraparound(),
+            devices_per_chip=chosen.chip.devices_per_chip,
+            host_bounds=chosen.chip.host_bounds,
+        )
 
     @property
     def device_count(self) -> int:
@@ -61,7 +69,7 @@ class Torus:
     @property
     def host_shape(self) -> Coordinates:
         """The block of chips of one host, as libtpu lays them out; a slice not made of such blocks has one host."""
-        block = (*HOST_BLOCK, *(1,) * len(self.shape))[: len(self.shape)]
+        block = (*self.host_bounds, *(1,) * len(self.shape))[: len(self.shape)]
         divisible = all(size % edge == 0 for size, edge in zip(self.shape, block, strict=True))
         return block if divisible else self.shape
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from hloscope.errors import SliceError, did_you_mean
-from hloscope.hardware.chips import Calibration, Chip
-from hloscope.hardware.chips import chip as find_chip
-from hloscope.hardware.slices import Slice
+from hloscope.tpu.chips import find_chip
+from hloscope.tpu.generation import Calibration, Chip, Constants
+from hloscope.tpu.slices import Slice
 
 _CONSTANTS, _FITTED_TO = "measured", "fitted_to"
 """Tables of a generation in the file that `hloscope compare --save` writes."""
@@ -20,7 +20,7 @@ _LARGEST_CONSTANT = 1000.0
 
 SliceOrNone = TypeVar("SliceOrNone", Slice, Slice | None)
 
-_NOT_FIGURES = ("devices_per_chip", "cores_per_chip", "wraparound_size", "max_slice_chips")
+_NOT_FIGURES = ("devices_per_chip", "cores_per_chip", "wraparound_size", "max_slice_chips", "max_chips_used_in_part")
 _FIGURES = {
     item.name: item.type
     for item in fields(Chip)
@@ -67,6 +67,33 @@ def overridden(chosen: SliceOrNone, overrides: Iterable[str]) -> SliceOrNone:
         return chosen
     typed = {name: int(value) if _is_whole(name) else value for name, value in figures.items()}
     return replace(chosen, chip=replace(chosen.chip, calibration=calibration, **typed))  # type: ignore[arg-type]
+
+
+def find_constants(chip: Chip, usual: Constants | None = None) -> Constants:
+    """The constants of the cost model that hold for a chip.
+
+    Args:
+        chip: The chip.
+        usual: The constants of its generation, if other than those that ship.
+
+    Returns:
+        The usual ones, with those in their place that a profile of the user's own has settled.
+
+    Raises:
+        SliceError: The profile's file names a constant that is unknown.
+    """
+    usual = chip.measured.constants if usual is None else usual
+    if chip.calibration is None:
+        return usual
+    known = [each.name for each in fields(Constants)]
+    for name, _ in chip.calibration.constants:
+        if name not in known:
+            raise SliceError(
+                f"{name} is not a constant of the cost model",
+                where=chip.calibration.file,
+                fix=did_you_mean(name, known, f"they are {', '.join(known)}"),
+            )
+    return replace(usual, **dict(chip.calibration.constants))
 
 
 def is_figure(name: str) -> bool:

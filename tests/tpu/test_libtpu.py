@@ -9,9 +9,9 @@ from math import prod
 
 import pytest
 
-from hloscope.hardware.chips import CHIPS
-from hloscope.hardware.slices import Slice, slice_shapes
-from hloscope.hardware.torus import Torus
+from hloscope.tpu.chips import CHIPS
+from hloscope.tpu.slices import Slice, slice_shapes
+from hloscope.tpu.torus import Torus
 
 CHILD = """
 import json, sys

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.hardware import parse_slice
-from hloscope.hardware.torus import Torus, axis_links, ring_order
+from hloscope.tpu import parse_slice
+from hloscope.tpu.torus import Torus, axis_links, ring_order
 
 GRIDS = st.lists(st.integers(1, 5), min_size=1, max_size=3).flatmap(
     lambda shape: st.builds(

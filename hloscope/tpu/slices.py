@@ -13,24 +13,17 @@ from itertools import zip_longest
 from math import prod
 
 from hloscope.errors import SliceError
-from hloscope.hardware.chips import Chip, nearest_chips
-from hloscope.hardware.chips import chip as find_chip
+from hloscope.tpu.chips import ALTERNATIVES, CHIPS, DEFAULT_CHIP, find_chip, nearest_chips
+from hloscope.tpu.generation import Chip, Shape
 
-HOST_BLOCK = (2, 2, 1)
-"""libtpu's default block of chips per host; a slice must be divisible by it or bring its own bounds."""
-
-_NAME = re.compile(
-    r"(?:(?P<count>\d{1,9})\s*\*\s*)?(?P<generation>[a-z][\w -]*?|7x)\s*"
-    r"(?:[:-]\s*(?P<shape>\d{1,9}(?:\s*x\s*\d{1,9})+)|-(?P<number>\d{1,9})|:\s*(?P<edge>\d{1,9}))?",
-    re.IGNORECASE,
+_NAME = (
+    r"(?:(?P<count>\d{{1,9}})\s*\*\s*)?(?P<generation>[a-z][\w -]*?{numbered})\s*"
+    r"(?:[:-]\s*(?P<shape>\d{{1,9}}(?:\s*x\s*\d{{1,9}})+)|-(?P<number>\d{{1,9}})|:\s*(?P<edge>\d{{1,9}}))?"
 )
-
-_LARGEST_PART_OF_V5E = 16
+"""The name of a slice; some generations have spellings that begin with a digit."""
 
 _TWISTED = "_twisted"
 _HOW_TO_NAME = "write a block such as v5e:2x4, a size such as v5e-8, several slices as 2*v5e:2x4, cpu:8 or attached"
-_CUBE_EDGE = 4
-"""Chips along the edge of the cube that larger 3D slices are made of. Source: Google Cloud, TPU v4 and v5p pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +102,11 @@ class Slice:
         return self.devices_per_slice * self.slice_count
 
     def can_be_used_in_part_by(self, device_count: int) -> bool:
-        """Whether a program for fewer devices is compiled for a part of this: no smaller slice holds it, none fits.
-
-        Source: libtpu, "On platforms with limited ICI routing device assignment should include all slice devices",
-        which it says of v5e above 16 chips and of no other slice that was tried.
-        """
+        """Whether a program for fewer devices is compiled for a part of this: no smaller slice holds it, none fits."""
         if self.chip is None or self.slice_count > 1 or not 0 < device_count < self.device_count:
             return False
-        if self.chip.name == "v5e" and self.chip_count > _LARGEST_PART_OF_V5E:
+        most_chips = self.chip.max_chips_used_in_part
+        if most_chips is not None and self.chip_count > most_chips:
             return False
         return default_slice(device_count, self.chip.name).device_count == self.device_count
 
@@ -127,15 +117,15 @@ class Slice:
 
     @property
     def chips_per_host_bounds(self) -> tuple[int, int, int] | None:
-        """The host's block of chips where libtpu's default of 2x2x1 does not divide the slice; None elsewhere.
+        """The host's block of chips where the usual one does not divide the slice; None elsewhere.
 
         JAX 0.10's libtpu refuses blocks below one host without it; JAX 0.12's makes them either way.
         """
         if self.chip is None:
             return None
-        first, second, third = (*self.shape, *(1,) * (3 - len(self.shape)))
-        divisible = all(edge % host == 0 for edge, host in zip((first, second, third), HOST_BLOCK, strict=True))
-        return None if divisible else (first, second, third)
+        edges = three_edges(self.shape)
+        divisible = all(edge % host == 0 for edge, host in zip(edges, self.chip.host_bounds, strict=True))
+        return None if divisible else edges
 
     @property
     def topology_kwargs(self) -> dict[str, str | int | list[int] | list[bool]]:
@@ -182,7 +172,7 @@ def parse_slice(text: str) -> Slice:
     Raises:
         SliceError: The name is invalid, the generation is unknown, or it has no such block.
     """
-    match = _NAME.fullmatch(text.strip())
+    match = re.fullmatch(_name_pattern(), text.strip(), re.IGNORECASE)
     if match is None:
         plain, twisted, rest = text.strip().partition(_TWISTED)
         is_twisted = bool(plain and twisted and not rest)
@@ -209,6 +199,11 @@ def parse_slice(text: str) -> Slice:
             fix=f"write, for example, {_shown_with_chips(known, nearest_shapes(known, int(match['edge'] or 8))[0])}",
         )
     return Slice(chip=known, shape=_shape_of_size(known, int(match["number"]), text), slice_count=count)
+
+
+def _name_pattern() -> str:
+    numbered = [name for chip in CHIPS for name in chip.spellings if name[0].isdigit()]
+    return _NAME.format(numbered="".join(f"|{re.escape(name)}" for name in numbered))
 
 
 def _cpu_slice(match: re.Match[str], text: str) -> Slice:
@@ -269,7 +264,7 @@ def _shown_with_chips(known: Chip, shape: Shape) -> str:
     return f"{known.topology_prefix}:{shown(shape)} ({chips:,} {'chip' if chips == 1 else 'chips'})"
 
 
-def default_slice(device_count: int, chip: str = "v5e") -> Slice:
+def default_slice(device_count: int, chip: str = DEFAULT_CHIP.name) -> Slice:
     """The smallest single slice that shows JAX `device_count` devices: exactly as many if possible, else more.
 
     Args:
@@ -305,32 +300,32 @@ def slice_that_fits(device_count: int, chip: str) -> Slice | None:
     if device_count > largest:
         shape = nearest_shapes(known, known.max_slice_chips, limit=1)[0]
         return None if device_count % largest else Slice(chip=known, shape=shape, slice_count=device_count // largest)
-    for generation in (chip, "v6e", "v5p"):
+    for generation in (chip, *(other.name for other in ALTERNATIVES)):
         found = default_slice(device_count, generation)
         if found.device_count == device_count or found.can_be_used_in_part_by(device_count):
             return found
     return None
 
 
-Shape = tuple[int, ...]
-
-
 @lru_cache(maxsize=16)
 def slice_shapes(chip: Chip) -> tuple[Shape, ...]:
     """Every block of `chip` in one orientation: fewest chips first, then the most cube-like.
 
-    3D generations offer 4A x 4B x 4C with A <= B <= C up to their largest slice, besides the blocks below one cube.
+    3D generations offer whatever is made of cubes up to their largest slice, besides the blocks below one cube.
+
+    Source: Google Cloud, TPU v4 and v5p pages.
     """
-    shapes = (*chip.slice_shapes, *(_cuboids(chip.max_slice_chips) if chip.torus_dimensions == 3 else ()))
+    shapes = (*chip.slice_shapes, *(_cuboids(chip) if chip.torus_dimensions == 3 else ()))
     return tuple(sorted(shapes, key=lambda shape: (prod(shape), sum(shape))))
 
 
-def _cuboids(max_chips: int) -> Iterator[Shape]:
-    cubes = max_chips // _CUBE_EDGE**3
+def _cuboids(chip: Chip) -> Iterator[Shape]:
+    edge = chip.wraparound_size
+    cubes = chip.max_slice_chips // edge**3
     for first in range(1, cubes + 1):
         for second in range(first, cubes // first + 1):
             for third in range(second, cubes // (first * second) + 1):
-                yield (_CUBE_EDGE * first, _CUBE_EDGE * second, _CUBE_EDGE * third)
+                yield (edge * first, edge * second, edge * third)
 
 
 def is_slice_shape(chip: Chip, shape: Shape) -> bool:
@@ -364,6 +359,12 @@ def nearest_shapes(chip: Chip, chip_count: int, shape: Shape | None = None, limi
     return tuple(sorted(slice_shapes(chip), key=distance)[:limit])
 
 
+def three_edges(shape: Shape) -> tuple[int, int, int]:
+    """The edges of a block as of one in 3D: an axis that it does not have is 1 long."""
+    first, second, third = (*shape, *(1,) * (3 - len(shape)))
+    return first, second, third
+
+
 def shown(shape: Iterable[int]) -> str:
     """`2x4`."""
     return "x".join(str(edge) for edge in shape)
@@ -374,4 +375,5 @@ def _offered(chip: Chip) -> str:
     listed = ", ".join(shown(shape) for shape in chip.slice_shapes)
     if chip.torus_dimensions == 2:
         return listed
-    return f"{listed}, and blocks whose three edges are multiples of {_CUBE_EDGE}, up to {chip.max_slice_chips:,} chips"
+    edge, most = chip.wraparound_size, chip.max_slice_chips
+    return f"{listed}, and blocks whose three edges are multiples of {edge}, up to {most:,} chips"

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.errors import SliceError
-from hloscope.hardware.chips import CHIPS, chip
-from hloscope.hardware.slices import (
+from hloscope.tpu.chips import CHIPS, find_chip
+from hloscope.tpu.slices import (
     Slice,
     default_slice,
     is_slice_shape,
@@ -158,25 +158,25 @@ def test_what_libtpu_is_asked(text: str, topology: str | None, kwargs: dict) -> 
 
 
 def test_three_dimensional_blocks_stop_at_the_largest_slice() -> None:
-    v4 = chip("v4")
+    v4 = find_chip("v4")
     assert is_slice_shape(v4, (12, 16, 16))
     assert is_slice_shape(v4, (16, 12, 16))
     assert not is_slice_shape(v4, (16, 16, 16))
     assert not is_slice_shape(v4, (4, 4, 6))
     assert not is_slice_shape(v4, (2, 2))
-    assert is_slice_shape(chip("v5p"), (4, 4, 244))
+    assert is_slice_shape(find_chip("v5p"), (4, 4, 244))
     assert prod(slice_shapes(v4)[-1]) == v4.max_slice_chips
 
 
 def test_a_size_means_the_most_cube_like_block() -> None:
-    assert shape_with(chip("v5p"), 1024) == (8, 8, 16)
-    assert shape_with(chip("v5p"), 512) == (8, 8, 8)
-    assert shape_with(chip("v5e"), 12) is None
+    assert shape_with(find_chip("v5p"), 1024) == (8, 8, 16)
+    assert shape_with(find_chip("v5p"), 512) == (8, 8, 8)
+    assert shape_with(find_chip("v5e"), 12) is None
 
 
 def test_nearest_by_chips_then_by_edges() -> None:
-    assert nearest_shapes(chip("v5e"), 36, (6, 6)) == ((4, 8), (4, 4), (8, 8))
-    assert nearest_shapes(chip("v5p"), 256, (4, 4, 16), limit=2) == ((4, 4, 16), (4, 8, 8))
+    assert nearest_shapes(find_chip("v5e"), 36, (6, 6)) == ((4, 8), (4, 4), (8, 8))
+    assert nearest_shapes(find_chip("v5p"), 256, (4, 4, 16), limit=2) == ((4, 4, 16), (4, 8, 8))
 
 
 @pytest.mark.parametrize(
