@@ -1,6 +1,8 @@
 """The constants and the spreads that ship are those that the published timings gave."""
 
 import json
+import re
+import runpy
 import statistics
 from dataclasses import asdict
 from pathlib import Path
@@ -8,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from hloscope.tpu import CHIPS, find_chip
-from hloscope.tpu.generation import CONSTANTS
+from hloscope.tpu.generation import CONSTANTS, Constants, Measured
 
 RESIDUALS = json.loads(
     (Path(__file__).parents[1] / "benchmarks" / "published" / "residuals.json").read_text(encoding="utf-8")
 )
+PUBLISHED = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "published_timings.py"))
 REQUIRED = {name: row for name, row in RESIDUALS["rows"].items() if not row["extra"]}
 ROWS_OF_CONSTANT = {
     "link_share": ("book-2x2-all-gather", "v6e-all-reduce-pairs", "v5p-permute-64MiB"),
@@ -66,6 +69,15 @@ def test_the_constants_are_the_fitted_ones():
 def test_a_generation_has_its_own_constants_and_the_others_for_the_rest():
     assert own_constants("v5p") == {"one_way_ring_share": 1.067, "start_us": 5.41}
     assert measured("v4").constants == CONSTANTS
+
+
+def test_what_a_fit_prints_is_what_ships():
+    assert re.findall(r"(\w+): float = (.+)", PUBLISHED["code_of_constants"](RESIDUALS)) == [
+        (name, str(value)) for name, value in asdict(CONSTANTS).items()
+    ]
+    for chip in RESIDUALS["errors"]:
+        code = PUBLISHED["code_of_generation"](RESIDUALS, chip).strip().removeprefix("measured=").removesuffix(",")
+        assert eval(code, {"Measured": Measured, "Constants": Constants}) == measured(chip)
 
 
 def test_every_constant_names_the_rows_that_set_it():
