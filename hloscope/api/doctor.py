@@ -15,7 +15,7 @@ from hloscope.remote_store import ADDRESS, RemoteStore, shown
 from hloscope.report.checkups import Checkup, Checkups
 from hloscope.store import Store, default_store
 from hloscope.tpu.chips import DEFAULT_CHIP
-from hloscope.tpu.slices import default_slice
+from hloscope.tpu.slices import find_smallest_slice
 from hloscope.units import format_bytes, format_capacity, plural
 from hloscope.verification.machine import attached_platform
 from hloscope.version import __version__
@@ -77,7 +77,7 @@ def _compiler() -> Checkup:
             else "unset it, or set it to the path of libtpu.so"
         )
         return Checkup(name=name, found=why, works=False, fix=fix)
-    begun, tried = time.monotonic(), default_slice(4).name
+    begun, tried = time.monotonic(), find_smallest_slice(4).name
     try:
         client.Question(step.prepare, tried, doing=f"compiling an empty program for {tried}").answer()
     except HloscopeError as error:

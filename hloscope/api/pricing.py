@@ -22,7 +22,7 @@ from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.report.price import Prices, Unpriced
 from hloscope.store import default_store
-from hloscope.tpu.overrides import overridden
+from hloscope.tpu.overrides import override_chip
 from hloscope.tpu.slices import parse_slice
 from hloscope.units import plural
 
@@ -181,7 +181,7 @@ def price_text(
     from hloscope.hlo import parse_module
 
     facts, module = make_facts(**beside), parse_module(text, name=name)
-    chosen = (overridden(parse_slice(slice_name), facts.chip_overrides or ()) for slice_name in slices)
+    chosen = (override_chip(parse_slice(slice_name), facts.chip_overrides or ()) for slice_name in slices)
     programs = [capture_of_text(text, module, facts, slice_, name=name) for slice_ in chosen]
     found = tuple(analysis_of(program, name, module=module) for program in programs)
     chips = list(dict.fromkeys(analysis.slice.chip for analysis in found if analysis.slice is not None))

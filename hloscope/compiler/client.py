@@ -24,7 +24,7 @@ from hloscope.compiler.slots import BYTES_PER_WORKER, core_count, free_bytes, sl
 from hloscope.compiler.step import full_temporary_folder
 from hloscope.errors import CompileError, CompilerDiedError, NotationError, TimeLimitError
 from hloscope.store import Store
-from hloscope.tpu.slices import Slice, default_slice
+from hloscope.tpu.slices import Slice, find_smallest_slice
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ QUIET_LIBTPU = {
 }
 _USUAL_DEVICES = 16
 """CPU devices of every worker: they cost nothing, and it serves all programs that need no more of them."""
-_ANY_SLICE = default_slice(4).name
+_ANY_SLICE = find_smallest_slice(4).name
 """The slice of a question to libtpu that would be answered alike for any other."""
 DEFAULT_LIMIT_S = 30 * 60.0
 """Where nobody watches."""

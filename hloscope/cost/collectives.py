@@ -18,9 +18,9 @@ from hloscope.cost.paths import NOT_PRINTED, Algorithm, Groups, NetworkTime, Tra
 from hloscope.cost.records import Key, Priced
 from hloscope.hlo import HloModule
 from hloscope.hlo.call_graph import HloGraph
-from hloscope.tpu.devices import device_order
+from hloscope.tpu.devices import find_device_order
 from hloscope.tpu.overrides import find_constants
-from hloscope.tpu.slices import Slice, shown
+from hloscope.tpu.slices import Slice, format_shape
 from hloscope.tpu.torus import Torus
 
 _COLLECTIVES = ("all-", "reduce-scatter", "ragged-", "collective-")
@@ -141,12 +141,12 @@ def devices_of_partitions(
     if count == 1:
         return (0,), ()
     shape = _mesh_within_slice(mesh, chosen, count)
-    order = None if shape is None else device_order(chosen, shape)
+    order = None if shape is None else find_device_order(chosen, shape)
     several = () if chosen.slice_count == 1 else (_ACROSS,)
     if order is None:
         return tuple(range(min(count, chosen.devices_per_slice))), (
             f"devices are ordered by their numbers: jax.make_mesh has no order for "
-            f"{'an unknown mesh' if shape is None else f'a mesh of {shown(shape)}'} on {chosen.name}",
+            f"{'an unknown mesh' if shape is None else f'a mesh of {format_shape(shape)}'} on {chosen.name}",
         )
     ids = mesh.partition_ids if mesh is not None else None
     if ids is None or sorted(ids) != list(range(count)):

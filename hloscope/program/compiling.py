@@ -32,7 +32,7 @@ from hloscope.program.several_slices import slices_of_own_mesh, slices_per_axis
 from hloscope.program.stand_ins import orders_meshes_as
 from hloscope.program.surroundings import stop_where_interrupted
 from hloscope.store import Store
-from hloscope.tpu.overrides import overridden
+from hloscope.tpu.overrides import override_chip
 from hloscope.tpu.slices import Slice
 
 Stage = Callable[[str], None]
@@ -133,7 +133,7 @@ def prepare_compile(program: Lowered, *, stage: Stage = lambda _: None, store: S
     Raises:
         HloscopeError: There is no compiler for its slice, or a figure given for its chip is not one.
     """
-    program = replace(program, slice=overridden(program.slice, program.facts.chip_overrides or ()))
+    program = replace(program, slice=override_chip(program.slice, program.facts.chip_overrides or ()))
     require_libtpu(program.slice)
     versions = _versions(program.slice)
     stage(f"compiling for {program.slice.name}")

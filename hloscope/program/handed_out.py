@@ -27,7 +27,7 @@ from hloscope.program.plan import axis_kinds, concrete_mesh
 from hloscope.program.target import TargetFacts
 from hloscope.tpu.chips import find_chip_of_kind
 from hloscope.tpu.generation import Chip
-from hloscope.tpu.slices import Slice, slice_shapes
+from hloscope.tpu.slices import Slice, list_shapes
 
 _EXPORTED = ("args", "kwargs", "out", "static", "dims", "axis_types")
 """What an exported program has settled."""
@@ -89,7 +89,7 @@ def slice_of_devices(devices: Sequence[Any]) -> Slice | None:
     if len(blocks) != 1:
         return None
     (edges,) = blocks
-    shape = next((shape for shape in slice_shapes(chip) if (*shape, 1, 1)[:3] == (*edges, 1, 1)[:3]), None)
+    shape = next((shape for shape in list_shapes(chip) if (*shape, 1, 1)[:3] == (*edges, 1, 1)[:3]), None)
     found = None if shape is None else Slice(chip=chip, shape=shape, slice_count=len(slices))
     return found if found is not None and found.device_count == len(devices) else None
 

@@ -8,6 +8,6 @@ chips. `overrides` replaces figures that the user knows better.
 
 from hloscope.tpu.chips import CHIPS, find_chip
 from hloscope.tpu.generation import Chip
-from hloscope.tpu.slices import Slice, default_slice, parse_slice
+from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
 
-__all__ = ["CHIPS", "Chip", "Slice", "default_slice", "find_chip", "parse_slice"]
+__all__ = ["CHIPS", "Chip", "Slice", "find_chip", "find_smallest_slice", "parse_slice"]

@@ -34,7 +34,7 @@ def find_chip(name: str) -> Chip:
     found = _chip_spelled(name.strip().lower())
     if found is not None:
         return found
-    guesses = nearest_chips(name)
+    guesses = find_nearest_chips(name)
     raise SliceError(
         f'unknown TPU generation "{name.strip()}"',
         why=f"the known ones are {', '.join(candidate.name for candidate in CHIPS)}",
@@ -42,7 +42,7 @@ def find_chip(name: str) -> Chip:
     )
 
 
-def nearest_chips(name: str) -> tuple[Chip, ...]:
+def find_nearest_chips(name: str) -> tuple[Chip, ...]:
     """At most three generations whose name or alias looks like `name`, the likest first; none when nothing does."""
     wanted = re.sub(r"^(?:google\W*)?tpu\W*(?=v?\d)", "", name.strip().lower())
     wanted = wanted if wanted.startswith("v") else f"v{wanted}" if wanted[:1].isdigit() else wanted

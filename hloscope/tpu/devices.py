@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from hloscope.tpu.slices import Slice, three_edges
+from hloscope.tpu.slices import Slice, pad_shape
 
 Place = tuple[int, int, int]
 
@@ -33,7 +33,7 @@ class SliceDevice:
     host: int
 
 
-def slice_devices(chosen: Slice) -> tuple[SliceDevice, ...]:
+def list_devices(chosen: Slice) -> tuple[SliceDevice, ...]:
     """The devices of a TPU slice in the order of `jax.devices()`: host after host, as the first axis goes fastest.
 
     Args:
@@ -46,7 +46,7 @@ def slice_devices(chosen: Slice) -> tuple[SliceDevice, ...]:
     """
     if chosen.chip is None:
         return ()
-    edges = three_edges(chosen.shape)
+    edges = pad_shape(chosen.shape)
     block = chosen.chips_per_host_bounds or chosen.chip.host_bounds
     hosts = [corner for corner in _places(edges) if all(at % edge == 0 for at, edge in zip(corner, block, strict=True))]
     found = []
@@ -73,7 +73,7 @@ def _places(edges: Place) -> list[Place]:
     return [(x, y, z) for z, y, x in product(*map(range, reversed(edges)))]
 
 
-def device_order(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] | None:
+def find_device_order(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] | None:
     """Device ids of one slice in row-major mesh order.
 
     Args:
@@ -90,7 +90,7 @@ def device_order(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] | 
     if chip is None or prod(mesh_shape) != chosen.devices_per_slice:
         return None
     by_hand = None if chip.order_devices is None else chip.order_devices(chosen.shape, mesh_shape)
-    return by_hand or _along_axes(three_edges(chosen.shape), chip.devices_per_chip, mesh_shape)
+    return by_hand or _along_axes(pad_shape(chosen.shape), chip.devices_per_chip, mesh_shape)
 
 
 def _along_axes(edges: Place, cores: int, mesh_shape: Sequence[int]) -> tuple[int, ...] | None:

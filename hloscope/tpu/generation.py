@@ -51,18 +51,13 @@ NARROW_TYPES_OF_V5_AND_V6 = ("s8", "u8", "s4", "u4", "f8e5m2", "f8e4m3b11fnuz")
 
 _RING_OF_EIGHT_CORES = (0, 1, 2, 3, 6, 7, 4, 5)
 _ERROR_IF_NOT_MEASURED = 0.35
-"""How far a rule may be off where it was not measured: what predictions of other generations' rows were."""
+"""The error of a rule where nothing has measured it, as large as that of predictions of other generations' rows."""
 
 _RULES_MEASURED_ONCE = frozenset({
     "vector unit", "asynchronous gather", "data-center network", "link to the host", "update of single rows",
     "transposed layouts",
 })  # fmt: skip
 """Rules whose constant a single row, profile or step has set, for all generations."""
-
-
-def usable_bytes(gib: float) -> int:
-    """Bytes from the GiB figure, two decimals, that libtpu prints when a program does not fit."""
-    return int(gib * GIB)
 
 
 def order_cores_by_eights(count: int) -> tuple[int, ...]:
@@ -147,15 +142,15 @@ class Measured:
     worst: float = 1.0
 
     def is_calibrated(self, rule: str) -> bool:
-        """Whether a rule was compared with a measurement of this generation."""
+        """True if a rule was compared with a measurement of this generation."""
         return rule in dict(self.rule_errors)
 
     def is_measured_once(self, rule: str) -> bool:
-        """Whether a single measurement has set the constant that a rule rests on."""
+        """True if a single measurement has set the constant that a rule rests on."""
         return rule in _RULES_MEASURED_ONCE or rule in self.rules_measured_once
 
     def error_of(self, rule: str) -> float:
-        """How far the times that a rule gives may be off, as a share of them."""
+        """The error of the times that a rule gives, as a share of them."""
         return dict(self.rule_errors).get(rule, _ERROR_IF_NOT_MEASURED)
 
 
@@ -206,7 +201,8 @@ class Chip:
         devices_per_chip: JAX devices that one chip shows in that configuration.
         cores_per_chip: TensorCores, which the number in names like `v4-8` counts.
         hbm_bytes: Physical HBM.
-        usable_hbm_bytes_per_device: What libtpu lets one program occupy; the rest is reserved by the system.
+        usable_hbm_bytes_per_device: What libtpu lets one program occupy, from the GiB with two decimals that it prints
+            when a program does not fit; the rest is reserved by the system.
         hbm_bytes_per_s: HBM bandwidth.
         bf16_flops_per_s: Peak dense bf16 multiply-adds, two operations each.
         int8_ops_per_s: Peak dense int8 operations.
@@ -228,7 +224,7 @@ class Chip:
         narrow_matmul_types: Types narrower than bf16 whose matmuls run at the pace of the 8-bit figures; all others are
             widened to bf16.
         chip_config_name: The libtpu configuration that Cloud TPU starts the chip in; None for libtpu's default.
-        has_sparse_cores: Whether the chip has SparseCores, which run collectives beside the TensorCore.
+        has_sparse_cores: Whether the chip has SparseCores, which run collectives while the TensorCore computes.
         has_wide_scalar_tiles: Whether HLO prints scalars with tiles twice as wide as those of later generations.
         has_bf16_arithmetic: Whether arithmetic in bf16 is done as such; without it, the compiler widens it to f32.
         hlo_marks: Texts that compiled HLO shows on this generation and not on all others.
@@ -289,5 +285,5 @@ class Chip:
 
     @property
     def is_megacore(self) -> bool:
-        """Whether several TensorCores are one device."""
+        """True if several TensorCores are one device."""
         return self.cores_per_chip > self.devices_per_chip

@@ -26,13 +26,13 @@ _FIGURES = {
     for item in fields(Chip)
     if str(item.type).split(" ")[0] in ("int", "float") and item.name not in _NOT_FIGURES
 }
-"""What may be overridden: sizes and rates. What decides which slices exist is no matter of measurement."""
+"""Figures that may be overridden: sizes and rates. The ones that decide which slices exist are not measured."""
 
 _LARGEST = 1e24
 """More than any figure of a chip, in bytes, operations or cycles; within it no time overflows or vanishes."""
 
 
-def overridden(chosen: SliceOrNone, overrides: Iterable[str]) -> SliceOrNone:
+def override_chip(chosen: SliceOrNone, overrides: Iterable[str]) -> SliceOrNone:
     """A slice with some of its chip's figures replaced, later ones winning.
 
     Args:
@@ -97,7 +97,7 @@ def find_constants(chip: Chip, usual: Constants | None = None) -> Constants:
 
 
 def is_figure(name: str) -> bool:
-    """Whether a name is that of a chip's figure which may be overridden."""
+    """True for the name of a figure that may be overridden."""
     return name in _FIGURES
 
 
@@ -124,7 +124,7 @@ def _from_file(path: Path, chip: Chip) -> tuple[dict[str, float], Calibration | 
 def _calibration(
     path: Path, name: str, table: Mapping[str, object], figures: Mapping[str, float]
 ) -> Calibration | None:
-    """What `hloscope compare --save` has written beside the figures; None in files that people write."""
+    """The tables that `hloscope compare --save` writes in addition to the figures; None in files that people write."""
     fitted, constants = table.get(_FITTED_TO), table.get(_CONSTANTS, {})
     if fitted is None and not constants:
         return None

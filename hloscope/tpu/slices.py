@@ -1,4 +1,4 @@
-"""Slices and their names, without anything that has to be installed.
+"""Slices and their names, without JAX or libtpu.
 
 Which blocks of chips a slice may have is a table: libtpu cannot answer that, it lays out any block, `v5e:6x6` included.
 """
@@ -13,7 +13,7 @@ from itertools import zip_longest
 from math import prod
 
 from hloscope.errors import SliceError
-from hloscope.tpu.chips import ALTERNATIVES, CHIPS, DEFAULT_CHIP, find_chip, nearest_chips
+from hloscope.tpu.chips import ALTERNATIVES, CHIPS, DEFAULT_CHIP, find_chip, find_nearest_chips
 from hloscope.tpu.generation import Chip, Shape
 
 _NAME = (
@@ -28,7 +28,7 @@ _HOW_TO_NAME = "write a block such as v5e:2x4, a size such as v5e-8, several sli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """What a program runs on: one or more equal TPU slices, simulated CPU devices, or the attached devices.
+    """The devices that a program runs on: one or more equal TPU slices, simulated CPU devices, or the attached devices.
 
     Attributes:
         chip: TPU generation; None for CPU devices and attached ones.
@@ -48,9 +48,9 @@ class Slice:
             )
         if self.chip is not None and not is_slice_shape(self.chip, self.shape):
             raise SliceError(
-                f"no {self.chip.name} slice has the shape {shown(self.shape)}",
-                why=f"{self.chip.name} comes in blocks of {_offered(self.chip)}",
-                fix=_use_one_of(self.chip, nearest_shapes(self.chip, prod(self.shape), self.shape)),
+                f"no {self.chip.name} slice has the shape {format_shape(self.shape)}",
+                why=f"{self.chip.name} comes in blocks of {_format_offer(self.chip)}",
+                fix=_propose(self.chip, find_nearest_shapes(self.chip, prod(self.shape), self.shape)),
             )
         if self.chip is None and self.shape and (len(self.shape) != 1 or self.shape[0] < 1):
             raise SliceError("simulated CPU devices need a number of 1 or more", fix="write, for example, cpu:8")
@@ -65,7 +65,7 @@ class Slice:
 
     @property
     def is_attached(self) -> bool:
-        """Whether this stands for the devices of this machine, whose number only JAX knows."""
+        """True for the devices of this machine, whose number only JAX knows."""
         return self.chip is None and not self.shape
 
     @property
@@ -102,18 +102,18 @@ class Slice:
         return self.devices_per_slice * self.slice_count
 
     def can_be_used_in_part_by(self, device_count: int) -> bool:
-        """Whether a program for fewer devices is compiled for a part of this: no smaller slice holds it, none fits."""
+        """True if a program for fewer devices is compiled for a part of this: no smaller slice holds it, none fits."""
         if self.chip is None or self.slice_count > 1 or not 0 < device_count < self.device_count:
             return False
         most_chips = self.chip.max_chips_used_in_part
         if most_chips is not None and self.chip_count > most_chips:
             return False
-        return default_slice(device_count, self.chip.name).device_count == self.device_count
+        return find_smallest_slice(device_count, self.chip.name).device_count == self.device_count
 
     @property
     def libtpu_topology_name(self) -> str | None:
         """The `topology_name` of one slice for `jax.experimental.topologies.get_topology_desc`; None without a TPU."""
-        return None if self.chip is None else f"{self.chip.topology_prefix}:{shown(self.shape)}"
+        return None if self.chip is None else f"{self.chip.topology_prefix}:{format_shape(self.shape)}"
 
     @property
     def chips_per_host_bounds(self) -> tuple[int, int, int] | None:
@@ -123,7 +123,7 @@ class Slice:
         """
         if self.chip is None:
             return None
-        edges = three_edges(self.shape)
+        edges = pad_shape(self.shape)
         divisible = all(edge % host == 0 for edge, host in zip(edges, self.chip.host_bounds, strict=True))
         return None if divisible else edges
 
@@ -146,7 +146,7 @@ class Slice:
         return kwargs
 
     def wraparound(self) -> tuple[bool, ...]:
-        """Whether each physical axis of one slice is closed to a ring; empty without a TPU.
+        """The physical axes of one slice, each True if it is closed to a ring; empty without a TPU.
 
         2D: an axis is closed when it is as long as the pod's edge. 3D: every axis is closed once the slice is made of
         whole cubes, and none below that.
@@ -193,10 +193,11 @@ def parse_slice(text: str) -> Slice:
             chip=known, shape=tuple(int(edge) for edge in match["shape"].lower().split("x")), slice_count=count
         )
     if match["number"] is None:
+        example = find_nearest_shapes(known, int(match["edge"] or 8))[0]
         raise SliceError(
             f'"{text}" does not name a block of chips',
-            why=f"{known.name} comes in blocks of {_offered(known)}",
-            fix=f"write, for example, {_shown_with_chips(known, nearest_shapes(known, int(match['edge'] or 8))[0])}",
+            why=f"{known.name} comes in blocks of {_format_offer(known)}",
+            fix=f"write, for example, {_format_with_chips(known, example)}",
         )
     return Slice(chip=known, shape=_shape_of_size(known, int(match["number"]), text), slice_count=count)
 
@@ -224,9 +225,9 @@ def _chip_of(generation: str, match: re.Match[str]) -> Chip:
         return find_chip(generation)
     except SliceError as error:
         before, after = match.string[: match.start("generation")], match.string[match.end("generation") :]
-        near = nearest_chips(generation)
+        near = find_nearest_chips(generation)
         if not after:
-            after = next((f":{shown(nearest_shapes(guess, 8)[0])}" for guess in near), "")
+            after = next((f":{format_shape(find_nearest_shapes(guess, 8)[0])}" for guess in near), "")
         guesses = [f"{before}{guess.name}{after}" for guess in near]
         fitting = [guess for guess in guesses if _can_be_read(guess)] or guesses
         error.fix = f"did you mean {' or '.join(fitting)}?" if fitting else _HOW_TO_NAME
@@ -243,28 +244,28 @@ def _can_be_read(text: str) -> bool:
 
 def _shape_of_size(known: Chip, number: int, text: str) -> Shape:
     cores = known.cores_per_chip
-    shape = shape_with(known, number // cores) if number % cores == 0 else None
+    shape = find_shape(known, number // cores) if number % cores == 0 else None
     if shape is not None:
         return shape
     unit = f"TensorCores, {cores} per chip" if cores > 1 else "chips"
     raise SliceError(
         f'there is no {known.name} slice of the size "{text}"',
-        why=f"the number counts {unit}; {known.name} comes in blocks of {_offered(known)}",
-        fix=_use_one_of(known, nearest_shapes(known, number // cores)),
+        why=f"the number counts {unit}; {known.name} comes in blocks of {_format_offer(known)}",
+        fix=_propose(known, find_nearest_shapes(known, number // cores)),
     )
 
 
-def _use_one_of(known: Chip, shapes: tuple[Shape, ...]) -> str:
-    *others, last = (_shown_with_chips(known, shape) for shape in shapes)
+def _propose(known: Chip, shapes: tuple[Shape, ...]) -> str:
+    *others, last = (_format_with_chips(known, shape) for shape in shapes)
     return f"use {', '.join(others)} or {last}"
 
 
-def _shown_with_chips(known: Chip, shape: Shape) -> str:
+def _format_with_chips(known: Chip, shape: Shape) -> str:
     chips = prod(shape)
-    return f"{known.topology_prefix}:{shown(shape)} ({chips:,} {'chip' if chips == 1 else 'chips'})"
+    return f"{known.topology_prefix}:{format_shape(shape)} ({chips:,} {'chip' if chips == 1 else 'chips'})"
 
 
-def default_slice(device_count: int, chip: str = DEFAULT_CHIP.name) -> Slice:
+def find_smallest_slice(device_count: int, chip: str = DEFAULT_CHIP.name) -> Slice:
     """The smallest single slice that shows JAX `device_count` devices: exactly as many if possible, else more.
 
     Args:
@@ -278,12 +279,12 @@ def default_slice(device_count: int, chip: str = DEFAULT_CHIP.name) -> Slice:
     if device_count < 1:
         raise SliceError(f"{device_count} is not a number of devices", fix="use a number of 1 or more")
     chips = -(-device_count // known.devices_per_chip)
-    shape = shape_with(known, chips) or next((block for block in slice_shapes(known) if prod(block) >= chips), None)
+    shape = find_shape(known, chips) or next((block for block in list_shapes(known) if prod(block) >= chips), None)
     if shape is not None:
         return Slice(chip=known, shape=shape)
     count = -(-chips // known.max_slice_chips)
-    whole = nearest_shapes(known, known.max_slice_chips, limit=1)[0]
-    several = f"{count}*{known.topology_prefix}:{shown(whole)}"
+    whole = find_nearest_shapes(known, known.max_slice_chips, limit=1)[0]
+    several = f"{count}*{known.topology_prefix}:{format_shape(whole)}"
     held = count * prod(whole) * known.devices_per_chip
     fix = f"name several, such as {several}" if held == device_count else f"use {held:,} devices, as {several} has"
     raise SliceError(
@@ -293,25 +294,25 @@ def default_slice(device_count: int, chip: str = DEFAULT_CHIP.name) -> Slice:
     )
 
 
-def slice_that_fits(device_count: int, chip: str) -> Slice | None:
-    """What a mesh of so many devices can be compiled for: this generation if possible, several slices if need be."""
+def find_fitting_slice(device_count: int, chip: str) -> Slice | None:
+    """The slice for a mesh of so many devices: of this generation if possible, several if need be, or None."""
     known = find_chip(chip)
     largest = known.max_slice_chips * known.devices_per_chip
     if device_count > largest:
-        shape = nearest_shapes(known, known.max_slice_chips, limit=1)[0]
+        shape = find_nearest_shapes(known, known.max_slice_chips, limit=1)[0]
         return None if device_count % largest else Slice(chip=known, shape=shape, slice_count=device_count // largest)
     for generation in (chip, *(other.name for other in ALTERNATIVES)):
-        found = default_slice(device_count, generation)
+        found = find_smallest_slice(device_count, generation)
         if found.device_count == device_count or found.can_be_used_in_part_by(device_count):
             return found
     return None
 
 
 @lru_cache(maxsize=16)
-def slice_shapes(chip: Chip) -> tuple[Shape, ...]:
+def list_shapes(chip: Chip) -> tuple[Shape, ...]:
     """Every block of `chip` in one orientation: fewest chips first, then the most cube-like.
 
-    3D generations offer whatever is made of cubes up to their largest slice, besides the blocks below one cube.
+    3D generations offer all blocks of cubes up to their largest slice, and some blocks below one cube.
 
     Source: Google Cloud, TPU v4 and v5p pages.
     """
@@ -329,19 +330,19 @@ def _cuboids(chip: Chip) -> Iterator[Shape]:
 
 
 def is_slice_shape(chip: Chip, shape: Shape) -> bool:
-    """Whether `chip` comes in blocks of `shape`, in this or any other orientation."""
-    return tuple(sorted(shape)) in {tuple(sorted(known)) for known in slice_shapes(chip)}
+    """True if `chip` comes in blocks of `shape`, in this or any other orientation."""
+    return tuple(sorted(shape)) in {tuple(sorted(known)) for known in list_shapes(chip)}
 
 
-def shape_with(chip: Chip, chip_count: int) -> Shape | None:
-    """The block with exactly `chip_count` chips, the most cube-like of several; None when there is none.
+def find_shape(chip: Chip, chip_count: int) -> Shape | None:
+    """The block with exactly `chip_count` chips, the most cube-like of several, or None.
 
     Source: Google Cloud, "TPU types and topologies": the default for a chip count is the most cube-like block.
     """
-    return next((shape for shape in slice_shapes(chip) if prod(shape) == chip_count), None)
+    return next((shape for shape in list_shapes(chip) if prod(shape) == chip_count), None)
 
 
-def nearest_shapes(chip: Chip, chip_count: int, shape: Shape | None = None, limit: int = 3) -> tuple[Shape, ...]:
+def find_nearest_shapes(chip: Chip, chip_count: int, shape: Shape | None = None, limit: int = 3) -> tuple[Shape, ...]:
     """The blocks nearest to a wish: by number of chips, then by how much their edges differ.
 
     Args:
@@ -356,23 +357,23 @@ def nearest_shapes(chip: Chip, chip_count: int, shape: Shape | None = None, limi
         pairs = zip_longest(wished, sorted(known, reverse=True), fillvalue=1)
         return abs(prod(known) - chip_count), sum(abs(left - right) for left, right in pairs), sum(known)
 
-    return tuple(sorted(slice_shapes(chip), key=distance)[:limit])
+    return tuple(sorted(list_shapes(chip), key=distance)[:limit])
 
 
-def three_edges(shape: Shape) -> tuple[int, int, int]:
+def pad_shape(shape: Shape) -> tuple[int, int, int]:
     """The edges of a block as of one in 3D: an axis that it does not have is 1 long."""
     first, second, third = (*shape, *(1,) * (3 - len(shape)))
     return first, second, third
 
 
-def shown(shape: Iterable[int]) -> str:
+def format_shape(shape: Iterable[int]) -> str:
     """`2x4`."""
     return "x".join(str(edge) for edge in shape)
 
 
-def _offered(chip: Chip) -> str:
+def _format_offer(chip: Chip) -> str:
     """The blocks of `chip` in words, for an error."""
-    listed = ", ".join(shown(shape) for shape in chip.slice_shapes)
+    listed = ", ".join(format_shape(shape) for shape in chip.slice_shapes)
     if chip.torus_dimensions == 2:
         return listed
     edge, most = chip.wraparound_size, chip.max_slice_chips

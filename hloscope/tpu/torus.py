@@ -90,13 +90,13 @@ class Torus:
         return int(total.max(initial=0))
 
     def link_loads(self, pairs: Iterable[tuple[int, int]]) -> np.ndarray:
-        """How many of the transfers cross each directed link, `[chip, axis, direction]`, direction 0 being upwards.
+        """The number of transfers that cross each directed link, `[chip, axis, direction]`; direction 0 is upwards.
 
         Transfers are routed along one axis after the other, the shorter way round a ring; where both ways are equally
         long half of the transfer takes each. Transfers within a chip use no link.
 
         Args:
-            pairs: (source, target) devices; one that stands twice counts twice.
+            pairs: (source, target) devices; one that occurs twice counts twice.
 
         Source: dimension-ordered routing, as the scaling book describes the TPU's network (chapter on TPUs).
         """
@@ -135,7 +135,7 @@ def _add_steps(
         np.add.at(loads, base[moving] + position * stride, share[moving])
 
 
-def ring_order(torus: Torus, group: Sequence[int]) -> tuple[int, ...]:
+def order_ring(torus: Torus, group: Sequence[int]) -> tuple[int, ...]:
     """The devices of a group in an order in which neighbors, the last and the first too, are as near as can be.
 
     A block with an even edge has a closed path of single hops: out through all columns but the first, back through
@@ -157,7 +157,7 @@ def ring_order(torus: Torus, group: Sequence[int]) -> tuple[int, ...]:
 
 
 def _place_on_ring(rank: Coordinates, wide: Sequence[int], sizes: Sequence[int]) -> tuple[int, int]:
-    """Where a chip of a block comes on the ring: (0, n) on the way out, (1, n) on the way back."""
+    """The place of a chip of a block on the ring: (0, n) on the way out, (1, n) on the way back."""
     if not wide:
         return 0, 0
     rows = wide[0]
@@ -197,18 +197,18 @@ class AxisLinks:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the last device of each ring is as near to the first as neighbors are."""
+        """True if the last device of each ring is as near to the first as neighbors are."""
         return max(map(len, self.rings), default=0) > 2 and self.back_hops <= max(self.hops, 1)
 
 
-def axis_links(torus: Torus, groups: Sequence[Sequence[int]]) -> AxisLinks:
+def find_axis_links(torus: Torus, groups: Sequence[Sequence[int]]) -> AxisLinks:
     """Lays the groups of devices along one axis of a mesh over the links of a slice, as rings.
 
     Args:
         torus: The slice.
         groups: Devices of the slice.
     """
-    rings = tuple(ring_order(torus, group) for group in groups)
+    rings = tuple(order_ring(torus, group) for group in groups)
     onward = [pair for ring in rings for pair in pairwise(ring)]
     back = [(ring[-1], ring[0]) for ring in rings if len(ring) > 1]
     steps = [*onward, *back]

@@ -13,7 +13,6 @@ from hloscope.tpu.generation import (
     Measured,
     Shape,
     order_cores_by_eights,
-    usable_bytes,
 )
 
 
@@ -32,7 +31,7 @@ V2 = Chip(
     devices_per_chip=2,
     cores_per_chip=2,  # v2-8 is one host of 4 chips
     hbm_bytes=16 * GIB,
-    usable_hbm_bytes_per_device=usable_bytes(7.48),  # libtpu
+    usable_hbm_bytes_per_device=int(7.48 * GIB),  # libtpu
     hbm_bytes_per_s=700e9,  # GCP; JAX 716e9
     bf16_flops_per_s=46e12,  # GCP, JAX
     vmem_bytes=16 * MIB,  # JAX

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloscope.tpu.generation import GIB, MIB, PART_OF_A_HOST_2D, Chip, usable_bytes
+from hloscope.tpu.generation import GIB, MIB, PART_OF_A_HOST_2D, Chip
 from hloscope.tpu.v2 import order_devices
 
 V3 = Chip(
@@ -14,7 +14,7 @@ V3 = Chip(
     devices_per_chip=2,
     cores_per_chip=2,
     hbm_bytes=32 * GIB,
-    usable_hbm_bytes_per_device=usable_bytes(15.48),  # libtpu
+    usable_hbm_bytes_per_device=int(15.48 * GIB),  # libtpu
     hbm_bytes_per_s=900e9,  # GCP, SB; JAX 825e9
     bf16_flops_per_s=123e12,  # GCP; JAX and SB 140e12
     vmem_bytes=16 * MIB,  # JAX

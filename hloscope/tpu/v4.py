@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloscope.tpu.generation import BELOW_A_CUBE, GIB, MEGACORE, MIB, Chip, Mark, usable_bytes
+from hloscope.tpu.generation import BELOW_A_CUBE, GIB, MEGACORE, MIB, Chip, Mark
 
 V4 = Chip(
     name="v4",
@@ -16,7 +16,7 @@ V4 = Chip(
     chip_config_name="megacore",
     cores_per_chip=2,  # v4-8 is one host of 4 chips
     hbm_bytes=32 * GIB,
-    usable_hbm_bytes_per_device=usable_bytes(30.75),  # libtpu, megacore
+    usable_hbm_bytes_per_device=int(30.75 * GIB),  # libtpu, megacore
     hbm_bytes_per_s=1200e9,  # GCP, SB; JAX 1230e9
     bf16_flops_per_s=275e12,  # all
     int8_ops_per_s=275e12,  # GCP: "bf16 or int8"

@@ -14,7 +14,6 @@ from hloscope.tpu.generation import (
     Chip,
     Measured,
     Shape,
-    usable_bytes,
 )
 
 _RING_OF_2X2 = (0, 1, 3, 2)
@@ -41,7 +40,7 @@ V5E = Chip(
     devices_per_chip=1,
     cores_per_chip=1,
     hbm_bytes=16 * GIB,
-    usable_hbm_bytes_per_device=usable_bytes(15.75),  # libtpu
+    usable_hbm_bytes_per_device=int(15.75 * GIB),  # libtpu
     hbm_bytes_per_s=819e9,  # GCP; another GCP table says 800 GiB/s (859e9), JAX 820e9
     bf16_flops_per_s=197e12,  # all
     int8_ops_per_s=394e12,  # SB, JAX; GCP 393e12

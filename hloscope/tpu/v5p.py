@@ -15,7 +15,6 @@ from hloscope.tpu.generation import (
     Constants,
     Measured,
     Shape,
-    usable_bytes,
 )
 
 _RING_OF_2X2X2 = (0, 1, 3, 2, 6, 7, 5, 4)
@@ -36,7 +35,7 @@ V5P = Chip(
     cores_per_chip=2,  # v5p-8 is one host of 4 chips
     # GCP lists 95 GiB and says why: 96 GiB are there and a part is reserved. libtpu lets a program have 95.73.
     hbm_bytes=96 * GIB,
-    usable_hbm_bytes_per_device=usable_bytes(95.73),  # libtpu of JAX 0.12; 95.74 with JAX 0.10
+    usable_hbm_bytes_per_device=int(95.73 * GIB),  # libtpu of JAX 0.12; 95.74 with JAX 0.10
     hbm_bytes_per_s=2765e9,  # GCP; SB 2800e9, JAX 2460e9
     bf16_flops_per_s=459e12,  # all
     int8_ops_per_s=918e12,  # SB, JAX

@@ -11,7 +11,6 @@ from hloscope.tpu.generation import (
     Chip,
     Constants,
     Measured,
-    usable_bytes,
 )
 from hloscope.tpu.v5e import order_devices
 
@@ -24,7 +23,7 @@ V6E = Chip(
     devices_per_chip=1,
     cores_per_chip=1,
     hbm_bytes=32 * GIB,
-    usable_hbm_bytes_per_device=usable_bytes(31.24),  # libtpu of JAX 0.12; 31.25 with JAX 0.10
+    usable_hbm_bytes_per_device=int(31.24 * GIB),  # libtpu of JAX 0.12; 31.25 with JAX 0.10
     hbm_bytes_per_s=1638e9,  # GCP, the newest table; others of its tables say 1640e9 and 1600e9
     bf16_flops_per_s=918e12,  # GCP, SB; JAX 920e12
     int8_ops_per_s=1836e12,  # GCP; JAX 1840e12

@@ -15,7 +15,6 @@ from hloscope.tpu.generation import (
     Measured,
     Shape,
     order_cores_by_eights,
-    usable_bytes,
 )
 
 
@@ -36,7 +35,7 @@ V7X = Chip(
     # GCP sells by topology; Google's xpk and GKE name the machines by TensorCores: tpu7x-8 is 2x2x1, 4 chips.
     cores_per_chip=2,
     hbm_bytes=192 * GIB,
-    usable_hbm_bytes_per_device=usable_bytes(94.74),  # libtpu of JAX 0.12; 94.75 with JAX 0.10
+    usable_hbm_bytes_per_device=int(94.74 * GIB),  # libtpu of JAX 0.12; 94.75 with JAX 0.10
     hbm_bytes_per_s=7380e9,  # GCP; JAX 7400e9
     bf16_flops_per_s=2307e12,  # GCP; JAX 2310e12
     int8_ops_per_s=None,  # disputed: nothing official, and JAX lists it as not available

@@ -13,7 +13,7 @@ import hloscope
 from hloscope.errors import SliceError
 from hloscope.measured.fitting import calibration_file
 from hloscope.tpu.chips import find_chip
-from hloscope.tpu.overrides import is_figure, overridden
+from hloscope.tpu.overrides import is_figure, override_chip
 from hloscope.tpu.slices import parse_slice
 
 BIG = "f32[4096,4096]{1,0:T(8,128)}"
@@ -86,7 +86,7 @@ def test_it_is_refused_on_another_generation(compared, tmp_path, says):
     file = tmp_path / "calibration.toml"
     file.write_text(calibration_file(compared, is_figure))
     with pytest.raises(SliceError) as caught:
-        overridden(parse_slice("v6e:2x4"), [str(file)])
+        override_chip(parse_slice("v6e:2x4"), [str(file)])
     assert "v6e" in says(str(caught.value).replace(str(tmp_path), "DIR"))
 
 

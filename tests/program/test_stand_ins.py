@@ -36,7 +36,7 @@ def posing(chosen):
 
 
 def test_devices_are_the_slices(posing, chosen):
-    from hloscope.tpu.devices import slice_devices
+    from hloscope.tpu.devices import list_devices
 
     assert jax.default_backend() == "tpu"
     assert jax.devices("tpu") == posing
@@ -48,7 +48,7 @@ def test_devices_are_the_slices(posing, chosen):
     assert {device.platform for device in posing} == {"tpu"}
     assert {device.device_kind for device in posing} == {chosen.chip.device_kind}
     assert {device.client.platform for device in posing} == {"tpu"}
-    for device, known in zip(posing, slice_devices(chosen), strict=True):
+    for device, known in zip(posing, list_devices(chosen), strict=True):
         assert (device.id, tuple(device.coords), device.core_on_chip, device.slice_index) == (
             known.id,
             known.coords,

@@ -165,10 +165,10 @@ def test_a_gain_is_expected_where_much_is_unknown_or_promised():
 
 @pytest.mark.parametrize("name", ["v5e:2x4", "v5e:4x4", "v6e:4x8", "v5p:2x2x2"])
 def test_an_order_goes_from_neighbor_to_neighbor(name):
-    from hloscope.tpu.devices import slice_devices
+    from hloscope.tpu.devices import list_devices
 
     chosen = parse_slice(name)
-    known = slice_devices(chosen)
+    known = list_devices(chosen)
     orders = list(device_orders(chosen, (len(known),)))
     assert all(sorted(order) == list(range(len(known))) for order in orders)
     winding = [known[place].coords for place in orders[0]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from hloscope.tpu.generation import BELOW_A_CUBE, GIB, MIB, Chip, Constants, Mark, Measured, Shape, usable_bytes
+from hloscope.tpu.generation import BELOW_A_CUBE, GIB, MIB, Chip, Constants, Mark, Measured, Shape
 
 
 def order_devices(shape: Shape, mesh_shape: Sequence[int]) -> tuple[int, ...] | None:
@@ -22,7 +22,7 @@ V9Z = Chip(
     devices_per_chip=1,
     cores_per_chip=1,
     hbm_bytes=64 * GIB,
-    usable_hbm_bytes_per_device=usable_bytes(63.5),
+    usable_hbm_bytes_per_device=int(63.5 * GIB),
     hbm_bytes_per_s=4000e9,
     bf16_flops_per_s=400e12,
     vmem_bytes=64 * MIB,

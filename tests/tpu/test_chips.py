@@ -4,7 +4,7 @@ import re
 import pytest
 
 from hloscope.errors import SliceError
-from hloscope.tpu.chips import CHIPS, find_chip, nearest_chips
+from hloscope.tpu.chips import CHIPS, find_chip, find_nearest_chips
 from hloscope.tpu.generation import Chip
 
 
@@ -64,7 +64,7 @@ def test_unknown_generation(says) -> None:
 
 
 def test_nothing_near_is_no_guess() -> None:
-    assert nearest_chips("h100") == ()
+    assert find_nearest_chips("h100") == ()
     with pytest.raises(SliceError) as caught:
         find_chip("h100")
     assert caught.value.fix is None

@@ -16,14 +16,14 @@ from made_up_generation import V9Z
 from hloscope.analysis.model import Mesh
 from hloscope.api.analyzing import analyze_hlo
 from hloscope.cli import group
-from hloscope.cost.generation import guessed_slice
+from hloscope.cost.guess import guess_slice
 from hloscope.hlo import parse_module
 from hloscope.program.environment import most_devices
 from hloscope.program.files import read_hlo
-from hloscope.tpu import CHIPS, default_slice, find_chip, parse_slice
+from hloscope.tpu import CHIPS, find_chip, find_smallest_slice, parse_slice
 from hloscope.tpu.chips import find_chip_of_kind
-from hloscope.tpu.devices import device_order, slice_devices
-from hloscope.tpu.overrides import overridden
+from hloscope.tpu.devices import find_device_order, list_devices
+from hloscope.tpu.overrides import override_chip
 from hloscope.tpu.torus import Torus
 
 NAIVE = "fixtures/captured/collective_matmul.naive.jax-0.12.hlo"
@@ -111,16 +111,16 @@ def test_it_is_found_by_all_its_names(made_up):
     assert find_chip_of_kind("TPU v9 zero") is made_up
     for name in ("v9z:2x2x2", "9z:2x2x2", "v9z-8", "tpu-v9z-8"):
         assert parse_slice(name).name == "v9z:2x2x2"
-    assert default_slice(512, "v9z").name == "v9z:8x8x8"
+    assert find_smallest_slice(512, "v9z").name == "v9z:8x8x8"
     assert most_devices() == max(chip.max_slice_chips * chip.devices_per_chip for chip in CHIPS)
 
 
 def test_its_slices_are_laid_out_as_its_file_says(made_up):
     chosen = parse_slice("v9z:2x2x2")
-    assert device_order(chosen, (8,)) == (7, 6, 5, 4, 3, 2, 1, 0)
-    assert device_order(parse_slice("v9z:2x2x4"), (4, 4)) == device_order(parse_slice("v4:2x2x4"), (4, 4))
-    assert [device.host for device in slice_devices(chosen)] == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert [device.coords[0] for device in slice_devices(chosen)] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert find_device_order(chosen, (8,)) == (7, 6, 5, 4, 3, 2, 1, 0)
+    assert find_device_order(parse_slice("v9z:2x2x4"), (4, 4)) == find_device_order(parse_slice("v4:2x2x4"), (4, 4))
+    assert [device.host for device in list_devices(chosen)] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert [device.coords[0] for device in list_devices(chosen)] == [0, 0, 0, 0, 1, 1, 1, 1]
     torus = Torus.of(chosen)
     assert [torus.host_of(device) for device in (0, 1, 2)] == [(0, 0, 0), (1, 0, 0), (0, 0, 0)]
     assert not parse_slice("v9z:2x2x4").can_be_used_in_part_by(15)
@@ -140,7 +140,7 @@ def test_programs_are_priced_by_its_figures(made_up, root, tmp_path):
     assert not any(use.calibrated for use in others)
     path = tmp_path / "chips.toml"
     path.write_text("[v9z]\nclock_hz = 1e9\n")
-    assert overridden(parse_slice("v9z:2x2x2"), [str(path)]).chip.clock_hz == 1e9
+    assert override_chip(parse_slice("v9z:2x2x2"), [str(path)]).chip.clock_hz == 1e9
 
 
 def test_the_command_line_prices_it_too(made_up, root):
@@ -159,7 +159,7 @@ ENTRY main {
   ROOT p = bf16[16,128]{1,0:S(9)} parameter(0), backend_config={"used_scoped_memory_configs":[]}
 }
 """
-    guess = guessed_slice(parse_module(text))
+    guess = guess_slice(parse_module(text))
     assert guess is not None
     assert (guess.slice.name, guess.because) == ("v9z:2x2x2", "it uses a memory that only v9z has")
     shutil.copytree(root / "fixtures/dumps/mlp", tmp_path / "mlp")

@@ -19,7 +19,7 @@ from hloscope.hlo import HloModule, parse_module
 from hloscope.tpu import parse_slice
 from hloscope.tpu.chips import CHIPS
 from hloscope.tpu.generation import CONSTANTS, Constants
-from hloscope.tpu.overrides import overridden
+from hloscope.tpu.overrides import override_chip
 
 PRIOR = Constants(
     link_share=0.95,
@@ -153,7 +153,7 @@ def priced(row: Row, table: Table, *, own_source: bool = True) -> Analysis:
     module, analysis, device_ids = parsed(row.name)
     chosen = parse_slice(row.slice)
     if not own_source and CLOCKS.get(row.generation, ("", 0.0))[0] == row.source:
-        chosen = overridden(chosen, [f"clock_hz={CLOCKS[row.generation][1]}"])
+        chosen = override_chip(chosen, [f"clock_hz={CLOCKS[row.generation][1]}"])
     constants = constants_in(table, row.generation)
     return price_module(analysis, module, chosen, device_ids=device_ids, constants=constants)
 

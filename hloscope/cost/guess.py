@@ -20,7 +20,7 @@ from hloscope.hlo import HloInstruction, HloModule, collector_paused
 from hloscope.hlo.call_graph import HloGraph
 from hloscope.tpu.chips import CHIPS
 from hloscope.tpu.generation import MEGACORE, Chip, Mark
-from hloscope.tpu.slices import Slice, default_slice
+from hloscope.tpu.slices import Slice, find_smallest_slice
 from hloscope.units import array_bytes, format_share
 
 _SCALAR_TILE = re.compile(r"\b(?:f32|s32|u32)\[\]\{:T\((\d+)\)|\bbf16\[\]\{:T\((\d+)\)")
@@ -31,7 +31,7 @@ _LEAST_FLOPS = 1e9
 _LEAST_INTENSITY = 600.0
 """FLOPs per byte: above what any generation's memory slows down."""
 _SHARES = (0.56, 1.1)
-"""What such a matmul reaches of its own generation's peak, in the compiler's cycles: 0.57 to 0.98 in those compiled.
+"""The share of its own generation's peak that such a matmul reaches, in the compiler's cycles: 0.57 to 0.98 in samples.
 
 Peaks per cycle differ by factors of two from v2 to v5e, v5p and v6e, so that no share of two of them lies here; v4 and
 v5p are alike, and so are v6e and 7x.
@@ -42,7 +42,7 @@ _NARROW = dict.fromkeys(("s8", "u8", "s4", "u4", "s2", "u2", "f8e5m2", "f8e4m3fn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guess:
-    """A slice that nobody has named.
+    """A slice that the user has not named.
 
     Attributes:
         slice: The guessed generation, in the usual block of as many devices.
@@ -54,7 +54,7 @@ class Guess:
 
 
 @collector_paused()
-def guessed_slice(module: HloModule) -> Guess | None:
+def guess_slice(module: HloModule) -> Guess | None:
     """The slice that a text was likely compiled for.
 
     Returns:
@@ -74,7 +74,7 @@ def guessed_slice(module: HloModule) -> Guess | None:
         share = format_share(density / _peak_per_cycle(chip))
         because.append(f"a matmul reaches {share} of its peak in the compiler's cycles")
     try:
-        found = default_slice(module.device_count, chip.name)
+        found = find_smallest_slice(module.device_count, chip.name)
     except SliceError:
         return None
     return Guess(slice=found, because=" and ".join(because)) if found.device_count == module.device_count else None
@@ -104,7 +104,7 @@ def _marks() -> list[Mark]:
 
 
 def _has_wide_scalar_tiles(module: HloModule) -> bool | None:
-    """Whether scalars have the tiles of the oldest generations, twice as wide; None if the text has no scalars."""
+    """True if scalars have the tiles of the oldest generations, twice as wide; None if the text has no scalars."""
     match = module.first_match(_SCALAR_TILE)
     if match is None:
         return None
@@ -112,7 +112,7 @@ def _has_wide_scalar_tiles(module: HloModule) -> bool | None:
 
 
 def _reaches(chip: Chip, density: float, module: HloModule) -> bool:
-    """Whether a matmul of such a density may be one of a generation; with two cores to a device it is split."""
+    """True if a generation may reach the density of a matmul; where two cores are one device, it must be split."""
     low, high = _SHARES
     return low <= density / _peak_per_cycle(chip) <= high and (not chip.is_megacore or module.mentions(MEGACORE.text))
 
