@@ -18,13 +18,13 @@ ROOMS = (
     "config",
     "contracts",
     "cost",
-    "hardware",
     "hlo",
     "matching",
     "measured",
     "profiles",
     "report",
     "rules",
+    "tpu",
 )
 QUICK = [
     *(f"tests/{room}" for room in ROOMS),

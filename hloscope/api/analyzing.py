@@ -19,8 +19,6 @@ from hloscope.api.texts import Text, capture_of_text, with_dump, with_guesses
 from hloscope.compiler.client import start_ahead
 from hloscope.compiler.jax_support import untested
 from hloscope.cost.captures import price_capture
-from hloscope.hardware.overrides import overridden
-from hloscope.hardware.slices import parse_slice
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture, CapturedArray
 from hloscope.program.dump_facts import Beside
@@ -29,6 +27,8 @@ from hloscope.program.target import TargetFacts, attached_facts, make_facts
 from hloscope.rules.facts import Facts
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, judged
 from hloscope.store import Store
+from hloscope.tpu.overrides import override_chip
+from hloscope.tpu.slices import parse_slice
 from hloscope.units import array_bytes, plural
 from hloscope.version import __version__
 from hloscope.why import explained, unexplained
@@ -327,7 +327,7 @@ def captured_text(
         HloscopeError: As for `analyze_hlo`.
     """
     may_follow = facts.slice is None and (guesses or beside is not None)
-    chosen = overridden(
+    chosen = override_chip(
         parse_slice(facts.slice) if facts.slice else None, () if may_follow else facts.chip_overrides or ()
     )
     module = parse_module(text, name=name)
@@ -336,7 +336,7 @@ def captured_text(
         program = with_dump(program, module, beside, facts, name=name)
     if guesses:
         program = with_guesses(program, module, facts, is_said=beside is not None and beside.slice is not None)
-    overridden(program.slice, (facts.chip_overrides or ()) if program.slice is None else ())
+    override_chip(program.slice, (facts.chip_overrides or ()) if program.slice is None else ())
     return program, module
 
 

@@ -15,10 +15,6 @@ from hloscope.compiler.hlo_protos import devices_of, module_of
 from hloscope.cost.captures import price_capture
 from hloscope.cost.predicted import predicted_step
 from hloscope.errors import HloParseError, HloscopeError, ProfileError
-from hloscope.hardware.chips import Chip
-from hloscope.hardware.chips import chip as find_chip
-from hloscope.hardware.overrides import is_figure, overridden
-from hloscope.hardware.slices import Slice, default_slice, parse_slice
 from hloscope.hlo import HloModule, parse_module
 from hloscope.measured.fitting import calibration_file, fitted
 from hloscope.measured.joined import Joined
@@ -36,6 +32,10 @@ from hloscope.program.target import TargetFacts, TargetOptions, make_facts, with
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
+from hloscope.tpu.chips import find_chip
+from hloscope.tpu.generation import Chip
+from hloscope.tpu.overrides import is_figure, override_chip
+from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
 
 _LEAST_MATCHED = 0.5
 """Of the time in operations: where less of it is in the compiled module, that is another program."""
@@ -123,7 +123,7 @@ def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> C
     programs = _chosen(profile, only)
     holding = {found.program: profile.protos[found.program] for found in programs if found.program in profile.protos}
     chosen, chosen_by = _slice(facts, profile, chip, [len(devices_of(module_of(proto))) for proto in holding.values()])
-    chosen = overridden(chosen, facts.chip_overrides or ())
+    chosen = override_chip(chosen, facts.chip_overrides or ())
     joined: list[Joined] = []
     uncompared: list[UncomparedProgram] = []
     for found in programs:
@@ -158,7 +158,7 @@ def compare_text(text: str, path: Path, facts: TargetFacts, *, name: str, only: 
     profile, module = opened(path), parse_module(text, name=name)
     chip = chip_of(profile)
     chosen, chosen_by = _slice(facts, profile, chip, [module.device_count])
-    chosen = overridden(chosen, facts.chip_overrides or ())
+    chosen = override_chip(chosen, facts.chip_overrides or ())
     program = replace(capture_of_text(text, module, facts, chosen, name=name), slice_chosen_by=chosen_by)
     program = with_guesses(program, module, facts, is_said=True)
     return _of_target(profile, chip, program, module, name, only)
@@ -251,7 +251,7 @@ def _slice(
         if said.chip == chip and max(partitions) <= (said.devices_per_slice if of_one_slice else said.device_count):
             return said, "profile"
     chips = max((device.chip_id + 1 for device in profile.devices if device.chip_id is not None), default=0)
-    return default_slice(max(chips * chip.devices_per_chip, *partitions, 1), chip.name), "profile"
+    return find_smallest_slice(max(chips * chip.devices_per_chip, *partitions, 1), chip.name), "profile"
 
 
 def _chosen(profile: Profile, only: str | None) -> tuple[Observed, ...]:

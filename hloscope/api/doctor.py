@@ -14,6 +14,8 @@ from hloscope.python_words import front_door
 from hloscope.remote_store import ADDRESS, RemoteStore, shown
 from hloscope.report.checkups import Checkup, Checkups
 from hloscope.store import Store, default_store
+from hloscope.tpu.chips import DEFAULT_CHIP
+from hloscope.tpu.slices import find_smallest_slice
 from hloscope.units import format_bytes, format_capacity, plural
 from hloscope.verification.machine import attached_platform
 from hloscope.version import __version__
@@ -75,9 +77,9 @@ def _compiler() -> Checkup:
             else "unset it, or set it to the path of libtpu.so"
         )
         return Checkup(name=name, found=why, works=False, fix=fix)
-    begun = time.monotonic()
+    begun, tried = time.monotonic(), find_smallest_slice(4).name
     try:
-        client.Question(step.prepare, "v5e:2x2", doing="compiling an empty program for v5e:2x2").answer()
+        client.Question(step.prepare, tried, doing=f"compiling an empty program for {tried}").answer()
     except HloscopeError as error:
         words = "; ".join(" ".join(part.split()) for part in (error.what, error.why) if part)
         return Checkup(name=name, found=f"libtpu {build}: {words}", works=False, fix=error.fix)
@@ -85,7 +87,8 @@ def _compiler() -> Checkup:
         return Checkup(name=name, found=f"libtpu {build}: {describe(error)}", works=False, fix=jax_support.TO_INSTALL)
     seconds = time.monotonic() - begun
     path = os.environ.get("TPU_LIBRARY_PATH") or libtpu.installed()
-    return Checkup(name=name, found=f"libtpu {build} ({path}) compiled for v5e in {seconds:.1f} s", works=True)
+    found = f"libtpu {build} ({path}) compiled for {DEFAULT_CHIP.name} in {seconds:.1f} s"
+    return Checkup(name=name, found=found, works=True)
 
 
 def _workers() -> Checkup:

@@ -15,7 +15,6 @@ from hloscope.api.comparing import compare_function
 from hloscope.api.texts import capture_of_text, meant, with_guesses
 from hloscope.cost.captures import price_capture
 from hloscope.errors import NotationError, ProfileError, TargetError
-from hloscope.hardware.slices import parse_slice
 from hloscope.hlo import parse_module
 from hloscope.measured.joined import Joined
 from hloscope.measured.joining import compared
@@ -30,6 +29,7 @@ from hloscope.program.target import TargetFacts, TargetOptions, make_facts, with
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
+from hloscope.tpu.slices import parse_slice
 from hloscope.verification.machine import attached_platform
 from hloscope.verification.profiling import ProfiledRun, profiled_in_child
 from hloscope.verification.where import by_name

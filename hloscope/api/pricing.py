@@ -15,8 +15,6 @@ from hloscope.api.analyzing import Stage, analysis_of, with_function
 from hloscope.api.texts import capture_of_text, meant, text_of
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.errors import CompileError, HloscopeError, MeshError, SliceError, TimeLimitError
-from hloscope.hardware.overrides import overridden
-from hloscope.hardware.slices import parse_slice
 from hloscope.program.environment import check_device_count
 from hloscope.program.loading import name_of
 from hloscope.program.target import ProgramOptions, TargetFacts, make_facts, with_options
@@ -24,6 +22,8 @@ from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.report.price import Prices, Unpriced
 from hloscope.store import default_store
+from hloscope.tpu.overrides import override_chip
+from hloscope.tpu.slices import parse_slice
 from hloscope.units import plural
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def price_text(
     from hloscope.hlo import parse_module
 
     facts, module = make_facts(**beside), parse_module(text, name=name)
-    chosen = (overridden(parse_slice(slice_name), facts.chip_overrides or ()) for slice_name in slices)
+    chosen = (override_chip(parse_slice(slice_name), facts.chip_overrides or ()) for slice_name in slices)
     programs = [capture_of_text(text, module, facts, slice_, name=name) for slice_ in chosen]
     found = tuple(analysis_of(program, name, module=module) for program in programs)
     chips = list(dict.fromkeys(analysis.slice.chip for analysis in found if analysis.slice is not None))

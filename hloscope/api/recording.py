@@ -18,10 +18,10 @@ from hloscope.analysis.model.recording import (
 )
 from hloscope.api.analyzing import analysis_of
 from hloscope.errors import HloscopeError, SliceError, did_you_mean
-from hloscope.hardware.slices import Slice, parse_slice
 from hloscope.program.target import TargetFacts
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection
 from hloscope.store import Store
+from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
 
 if TYPE_CHECKING:
     from hloscope.program.recording.programs import Program
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hloscope.program.recording.writes import WriteEntry
 
 Stage = Callable[[str], None]
-DEFAULT_SLICE = "v5e:2x4"
+DEFAULT_SLICE = find_smallest_slice(8).name
 DEFAULT_TOP = 12
 
 

@@ -14,19 +14,19 @@ from hloscope.analysis.guesses import GUESS
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.unnamed_axes import unnamed_mesh
 from hloscope.compiler.model import Compiled
-from hloscope.cost.generation import guessed_slice
+from hloscope.cost.guess import guess_slice
 from hloscope.cost.price import is_from_tpu
 from hloscope.documents import read
 from hloscope.errors import HloscopeError, MeshError, SliceError, TargetError
 from hloscope.given import has_value
-from hloscope.hardware.overrides import overridden
-from hloscope.hardware.slices import Slice
 from hloscope.hlo import HloModule, module_text
 from hloscope.program.capture import Capture, Mesh
 from hloscope.program.dump_facts import Beside, facts_beside
 from hloscope.program.dumps import module_at
 from hloscope.program.files import names_hlo, read_hlo, split_module
 from hloscope.program.target import BY_NAME, TargetFacts
+from hloscope.tpu.overrides import override_chip
+from hloscope.tpu.slices import Slice
 from hloscope.units import plural
 
 
@@ -191,7 +191,7 @@ def with_dump(program: Capture, module: HloModule, beside: Beside, facts: Target
                 f"for {module.device_count}: it is not priced"
             )
         else:
-            chosen = overridden(said, facts.chip_overrides or ())
+            chosen = override_chip(said, facts.chip_overrides or ())
             program = capture_of_text(program.compiled.text, module, facts, chosen, name=name)
             program = replace(program, slice_chosen_by=beside.said_by)
     is_own = program.slice is not None and program.slice_chosen_by == beside.said_by
@@ -229,7 +229,7 @@ def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_
         program = replace(program, mesh=mesh, notes=(*program.notes, _about_names(mesh)))
     if program.slice is not None or is_said:
         return program
-    guess = guessed_slice(module)
+    guess = guess_slice(module)
     if guess is None:
         return replace(program, notes=(*program.notes, _NO_TIMES)) if is_from_tpu(module) else program
     chosen, (generation, _, block) = guess.slice, guess.slice.name.partition(":")
@@ -237,7 +237,7 @@ def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_
         f"{generation} is guessed from the text: {guess.because}; {block} is the usual block of {chosen.chip_count} "
         "chips; set it with --slice"
     )
-    chosen = overridden(chosen, facts.chip_overrides or ())
+    chosen = override_chip(chosen, facts.chip_overrides or ())
     return replace(program, slice=chosen, slice_chosen_by=GUESS, notes=(*program.notes, note))
 
 

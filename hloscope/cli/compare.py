@@ -29,8 +29,8 @@ def _write(found: CompareDocument, options: dict[str, Any]) -> None:
     """What the profile says of the chip, where that is asked for."""
     if options["save"] is None:
         return
-    from hloscope.hardware.overrides import is_figure
     from hloscope.measured.fitting import calibration_file
+    from hloscope.tpu.overrides import is_figure
 
     running.write_report(calibration_file(found, is_figure), options["save"])
     running.say(f"wrote {options['save']}: use it with --chip-override {options['save']}")

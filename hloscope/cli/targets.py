@@ -256,9 +256,9 @@ def prepared_facts(options: Options) -> TargetFacts:
         HloscopeError: Bad input, or there is no JAX.
     """
     from hloscope.api.own_rules import load_project_plugins
-    from hloscope.hardware.overrides import overridden
-    from hloscope.hardware.slices import default_slice, parse_slice
     from hloscope.program.environment import DEFAULT_DEVICES, check_mesh_size, prepare_environment, require_jax
+    from hloscope.tpu.overrides import override_chip
+    from hloscope.tpu.slices import find_smallest_slice, parse_slice
 
     require_jax()
     with running.stdout_kept_for_the_report():
@@ -271,7 +271,7 @@ def prepared_facts(options: Options) -> TargetFacts:
         check_mesh_size(chosen, facts.mesh)
     elif chosen is not None and not attached:
         asked = chosen.device_count
-    overridden(chosen or default_slice(1), facts.chip_overrides or ())
+    override_chip(chosen or find_smallest_slice(1), facts.chip_overrides or ())
     prepare_environment(asked or DEFAULT_DEVICES, attached=attached)
     return facts
 

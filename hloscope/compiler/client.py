@@ -23,8 +23,8 @@ from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.compiler.slots import BYTES_PER_WORKER, core_count, free_bytes, slot_count
 from hloscope.compiler.step import full_temporary_folder
 from hloscope.errors import CompileError, CompilerDiedError, NotationError, TimeLimitError
-from hloscope.hardware.slices import Slice
 from hloscope.store import Store
+from hloscope.tpu.slices import Slice, find_smallest_slice
 
 T = TypeVar("T")
 
@@ -35,6 +35,8 @@ QUIET_LIBTPU = {
 }
 _USUAL_DEVICES = 16
 """CPU devices of every worker: they cost nothing, and it serves all programs that need no more of them."""
+_ANY_SLICE = find_smallest_slice(4).name
+"""The slice of a question to libtpu that would be answered alike for any other."""
 DEFAULT_LIMIT_S = 30 * 60.0
 """Where nobody watches."""
 _SAID_LINES = 6
@@ -130,7 +132,7 @@ def start_ahead(target: str, slice_name: str | None, store: Store | None) -> Non
     if _elsewhere.get() is not None or (store is not None and is_expected(store, target)):
         return
     if slice_name is None or not slice_name.startswith(("cpu", "attached")):
-        pool().warm(environment(), slice_name or "v5e:2x2")
+        pool().warm(environment(), slice_name or _ANY_SLICE)
 
 
 def compile_program(program: Program, *, name: str, timeout_s: float | None) -> Question[Compiled]:
@@ -333,7 +335,7 @@ def platform_version(chosen: Slice, store: Store | None) -> str:
     Raises:
         HloscopeError: It cannot be asked.
     """
-    name, build = chosen.libtpu_topology_name or "v5e:2x2", libtpu.build()
+    name, build = chosen.libtpu_topology_name or _ANY_SLICE, libtpu.build()
     known = None if store is None or build is None else store.get("libtpu", f"{build} {name}")
     if known is not None:
         return known.decode()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from hloscope.errors import CompileError, HbmError, HloscopeError
-from hloscope.hardware.slices import Slice
 from hloscope.launchers import is_launcher
+from hloscope.tpu.slices import Slice
 
 _DIAGNOSTIC = re.compile(r"^[WEF]\d{4} .*?\] (\[SPMD\] .*)$")
 _DIAGNOSTIC_CHARS = 2000

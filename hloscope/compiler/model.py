@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hloscope.compiler.shardy_model import Identities, ShardyModule
-from hloscope.hardware.slices import Slice
+from hloscope.tpu.slices import Slice
 
 Value = tuple[str, tuple[int, ...]]
 """An instruction, and the element of its result."""

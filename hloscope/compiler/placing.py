@@ -11,7 +11,7 @@ from typing import Any
 from hloscope.compiler.diagnostics import captured_stderr
 from hloscope.compiler.model import Layout
 from hloscope.errors import SliceError
-from hloscope.hardware.slices import Slice
+from hloscope.tpu.slices import Slice
 
 
 def physical_devices(chosen: Slice, layout: Layout, notes: list[str]) -> list[Any]:

@@ -26,7 +26,7 @@ from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.placing import physical_devices, topology_devices
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import CompileError, HbmError
-from hloscope.hardware.slices import parse_slice
+from hloscope.tpu.slices import parse_slice
 
 _NO_HBM_LIMIT = "xla_tpu_no_crash_on_oom"
 _SAID_CHARS = 200

@@ -20,7 +20,7 @@ from hloscope.analysis.places import path_of, users_frame
 from hloscope.analysis.totals import bytes_bound, grouped
 from hloscope.analysis.vocabulary import SUMS, Bound, Kind, Link, Origin
 from hloscope.contracts.array_rows import ArrayRow, array_rows
-from hloscope.cost.constants import MODEL_VERSION
+from hloscope.cost import MODEL_VERSION
 from hloscope.documents import document
 from hloscope.units import known_sum
 

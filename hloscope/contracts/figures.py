@@ -15,7 +15,7 @@ from hloscope.contracts.left_open import is_first_version, memory_words
 from hloscope.contracts.losing import axes_words
 from hloscope.cost.collectives import AxesPricing
 from hloscope.errors import HloscopeError
-from hloscope.hardware.slices import parse_slice
+from hloscope.tpu.slices import parse_slice
 from hloscope.units import format_bytes, format_share, format_time, known_sum
 
 TimeOf = Callable[[BaselineRow], float | None]

@@ -13,15 +13,15 @@ from hloscope.analysis.model import Analysis, Collective, CollectivePart, Mesh
 from hloscope.analysis.placement import DEVICES_PER_SLICE_ID
 from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import Kind, Link
-from hloscope.cost.constants import constants_of, with_measured
 from hloscope.cost.network import Network
 from hloscope.cost.paths import NOT_PRINTED, Algorithm, Groups, NetworkTime, Transfer, read_algorithm
 from hloscope.cost.records import Key, Priced
-from hloscope.hardware.device_order import device_order
-from hloscope.hardware.slices import Slice, shown
-from hloscope.hardware.torus import Torus
 from hloscope.hlo import HloModule
 from hloscope.hlo.call_graph import HloGraph
+from hloscope.tpu.devices import find_device_order
+from hloscope.tpu.overrides import find_constants
+from hloscope.tpu.slices import Slice, format_shape
+from hloscope.tpu.torus import Torus
 
 _COLLECTIVES = ("all-", "reduce-scatter", "ragged-", "collective-")
 _ACROSS = "within a slice, devices are ordered as for a mesh of which only the first axis crosses slices"
@@ -141,12 +141,12 @@ def devices_of_partitions(
     if count == 1:
         return (0,), ()
     shape = _mesh_within_slice(mesh, chosen, count)
-    order = None if shape is None else device_order(chosen, shape)
+    order = None if shape is None else find_device_order(chosen, shape)
     several = () if chosen.slice_count == 1 else (_ACROSS,)
     if order is None:
         return tuple(range(min(count, chosen.devices_per_slice))), (
             f"devices are ordered by their numbers: jax.make_mesh has no order for "
-            f"{'an unknown mesh' if shape is None else f'a mesh of {shown(shape)}'} on {chosen.name}",
+            f"{'an unknown mesh' if shape is None else f'a mesh of {format_shape(shape)}'} on {chosen.name}",
         )
     ids = mesh.partition_ids if mesh is not None else None
     if ids is None or sorted(ids) != list(range(count)):
@@ -198,8 +198,7 @@ class AxesPricing:
         count = chosen.devices_per_slice
         if chosen.chip is None or mesh.device_count != count * chosen.slice_count:
             return None
-        constants = with_measured(constants_of(chosen.chip.name), chosen.chip.calibration)
-        network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=constants)
+        network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=find_constants(chosen.chip))
         device_of, _ = devices_of_partitions(mesh, chosen, count, None)
         return cls(mesh=mesh, pricing=Pricing(network=network, device_of=device_of))
 

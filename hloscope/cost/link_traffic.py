@@ -12,9 +12,9 @@ from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.paths import NetworkTime
 from hloscope.cost.price import walk_of_program
-from hloscope.hardware.torus import Torus
 from hloscope.hlo import HloModule
 from hloscope.program.capture import Capture
+from hloscope.tpu.torus import Torus
 from hloscope.units import format_bytes
 
 

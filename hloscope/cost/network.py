@@ -12,10 +12,9 @@ from math import prod
 import numpy as np
 
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.cost.constants import CONSTANTS, Constants
 from hloscope.cost.paths import BETWEEN_SLICES, Groups, NetworkTime, Path, Transfer, Way, path_on
-from hloscope.hardware.chips import Chip
-from hloscope.hardware.torus import Torus, ring_order
+from hloscope.tpu.generation import CONSTANTS, Chip, Constants
+from hloscope.tpu.torus import Torus, order_ring
 
 _MICROSECONDS = 1e6
 _DCN_ROUND_TRIP_US = 20.0
@@ -148,7 +147,7 @@ class Network:
 
     def _ring_pairs(self, groups: Groups, two_way: bool) -> Iterator[tuple[int, int]]:
         for group in groups:
-            yield from _neighbors(ring_order(self.torus, group), both_ways=two_way)
+            yield from _neighbors(order_ring(self.torus, group), both_ways=two_way)
 
     def _grid(self, transfer: Transfer, size: int) -> NetworkTime:
         """Every axis carries a share of the data at once, in rings of both directions.

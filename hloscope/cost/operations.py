@@ -12,11 +12,10 @@ from hloscope.analysis.matmuls import MATMULS
 from hloscope.analysis.megacore import MARK, Branches, branches_of
 from hloscope.analysis.spellings import PALLAS
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.constants import CONSTANTS, Constants
 from hloscope.cost.work import COLLECTIVES, HOST, Moved, Traffic, Work, space_of, work_by_computation, work_of
-from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloComputation, HloInstruction, Shape
 from hloscope.hlo.call_graph import HloGraph
+from hloscope.tpu.generation import CONSTANTS, Chip, Constants
 
 _MICROSECONDS = 1e6
 _CYCLES = re.compile(r'"estimated_cycles"\s*:\s*"?(\d+)')

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.hardware.torus import Torus
+from hloscope.tpu.torus import Torus
 
 _EMITTER = re.compile(r'"emitter"\s*:\s*"([^"]*)"')
 _STRATEGY = re.compile(r'"strategy"\s*:\s*"([^"]*)"')

@@ -12,9 +12,9 @@ from hloscope.analysis.placement import DEVICES_PER_SLICE_ID
 from hloscope.cost.collectives import devices_of_partitions
 from hloscope.cost.link_traffic import LinkTraffic
 from hloscope.errors import SliceError
-from hloscope.hardware.devices import SliceDevice, slice_devices
-from hloscope.hardware.slices import Slice, parse_slice
-from hloscope.hardware.torus import AxisLinks, Torus, axis_links
+from hloscope.tpu.devices import SliceDevice, list_devices
+from hloscope.tpu.slices import Slice, parse_slice
+from hloscope.tpu.torus import AxisLinks, Torus, find_axis_links
 from hloscope.units import plural
 
 _MOST_NAMES, _LONGEST_NAME = 8, 60
@@ -95,7 +95,7 @@ def placed_mesh(
     return PlacedMesh(
         slice=chosen,
         torus=Torus.of(chosen),
-        devices=tuple(device for device in slice_devices(chosen) if device.slice_index == 0),
+        devices=tuple(device for device in list_devices(chosen) if device.slice_index == 0),
         coordinates=_coordinates(found.mesh, homes),
         mesh=found.mesh,
         axes=() if found.mesh is None else tuple(_axes(found.mesh, homes, Torus.of(chosen))),
@@ -153,6 +153,6 @@ def _axes(mesh: Mesh, homes: Sequence[Home], torus: Torus) -> list[PlacedAxis]:
         inside = [[device for index, device in group if index == 0] for group in groups]
         inside = [group for group in inside if len(group) > 1]
         slices = max(len({index for index, _ in group}) for group in groups)
-        links = axis_links(torus, inside) if inside else None
+        links = find_axis_links(torus, inside) if inside else None
         found.append(PlacedAxis(name=name, size=size, slices=slices, links=links))
     return found

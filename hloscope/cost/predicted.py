@@ -10,15 +10,15 @@ from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.timeline import TimedRun, Unit
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.computation_walk import LOCAL_STARTS, ends_chain, unit_of_copy
-from hloscope.cost.constants import is_calibrated
 from hloscope.cost.operations import Basis
 from hloscope.cost.paths import NetworkTime
 from hloscope.cost.price import walk_of_program
 from hloscope.cost.records import Key, Span
 from hloscope.cost.walk import Walk
-from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.program.capture import Capture
+from hloscope.tpu.chips import find_chip
+from hloscope.tpu.generation import Chip
 
 _UNPRICED = "not priced"
 _ON_ANOTHER_THREAD = "on another thread"
@@ -97,7 +97,7 @@ class Prediction:
 
     def is_calibrated(self, rule: str) -> bool:
         """Whether a rule was compared with a measurement of this generation."""
-        return is_calibrated(self.chip, rule)
+        return find_chip(self.chip).measured.is_calibrated(rule)
 
     def schedule(self) -> Iterator[tuple[Span, float, bool]]:
         """Every instruction that runs in one step, as often as it runs; what runs others comes before them.

@@ -10,40 +10,30 @@ from typing import NamedTuple
 
 from hloscope.analysis.kernels import kernel_names
 from hloscope.analysis.model import Analysis, Collective, Collectives
-from hloscope.analysis.model.step_time import RuleUse, StepTime, UnknownOperation
+from hloscope.analysis.model.step_time import RuleUse, Spread, StepTime, UnknownOperation
 from hloscope.analysis.model.timeline import WaitCause
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.cost.collectives import Pricing, devices_of_partitions, partition_count, priced_collectives
-from hloscope.cost.constants import (
-    Constants,
-    constants_of,
-    error_of,
-    is_calibrated,
-    is_measured_once,
-    spread_of,
-    with_measured,
-)
 from hloscope.cost.network import Network
 from hloscope.cost.operations import Basis, Operations
 from hloscope.cost.overlaps import with_overlaps
 from hloscope.cost.records import Priced, Sums
 from hloscope.cost.walk import Walk
 from hloscope.errors import SliceError
-from hloscope.hardware.chips import Chip
-from hloscope.hardware.chips import chip as find_chip
-from hloscope.hardware.slices import Slice
-from hloscope.hardware.torus import Torus
 from hloscope.hlo import HloModule, collector_paused
 from hloscope.hlo.call_graph import HloGraph
 from hloscope.program.capture import Capture
+from hloscope.tpu.chips import find_chip
+from hloscope.tpu.generation import Chip, Constants, Measured
+from hloscope.tpu.overrides import find_constants
+from hloscope.tpu.slices import Slice
+from hloscope.tpu.torus import Torus
 from hloscope.units import format_bytes
 
 _MICROSECONDS = 1e6
 _ENDLESS = "the step is not priced: according to their trip counts, its loops do not finish"
 _ONLY_TPU_PRINTS = ("estimated_cycles", "used_scoped_memory_configs")
 SPARSE_CORE = ("DEVICE_TYPE_SPARSECORE", 'execution_thread="sparsecore"')
-WITHOUT_SPARSE_CORES = frozenset({"v2", "v3", "v5e"})
-"""Source: Google Cloud's page of each TPU version."""
 
 _TOO_DENSE = 1.1
 _TOO_THIN = 0.5
@@ -127,7 +117,7 @@ def priced_walk(
     if not isfinite(sums.total_us + sums.prefetched_us):
         return PricedWalk(walk, replace(analysis, notes=(*analysis.notes, _ENDLESS)))
     collectives = tuple(
-        _with_times(collective, walk.priced, sums, chosen.chip.name) for collective in analysis.collectives
+        _with_times(collective, walk.priced, sums, chosen.chip.measured) for collective in analysis.collectives
     )
     basis = _basis(sums, module)
     notes += tuple(_about_text(module, is_roofline=basis == "roofline"))
@@ -166,8 +156,7 @@ def walk_of(
     """
     if chosen.chip is None:
         raise SliceError(f"{chosen.name} has no price", why="only TPU slices are priced")
-    graph, usual = HloGraph(module), constants_of(chosen.chip.name) if constants is None else constants
-    constants = with_measured(usual, chosen.chip.calibration)
+    graph, constants = HloGraph(module), find_constants(chosen.chip, constants)
     network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=constants)
     device_of, notes = devices_of_partitions(analysis.mesh, chosen, partition_count(analysis, module), device_ids)
     known = None if device_ids is None else tuple(device_ids)
@@ -208,7 +197,7 @@ def _basis(sums: Sums, module: HloModule) -> str:
     return "memory"
 
 
-def _with_times(collective: Collective, priced: Priced, sums: Sums, chip_name: str) -> Collective:
+def _with_times(collective: Collective, priced: Priced, sums: Sums, measured: Measured) -> Collective:
     keys = [(collective.computation, part.name) for part in collective.parts or (collective,)]
     times = [priced.times[key] for key in keys]
     if any(time is None for time in times):
@@ -218,7 +207,7 @@ def _with_times(collective: Collective, priced: Priced, sums: Sums, chip_name: s
         collective,
         time_us=sum(time.time_us for time in times if time is not None),
         exposed_us=sum(exposed) if len(exposed) == len(keys) else None,
-        time_error=max((error_of(chip_name, time.rule) for time in times if time is not None), default=None),
+        time_error=max((measured.error_of(time.rule) for time in times if time is not None), default=None),
     )
 
 
@@ -240,11 +229,15 @@ def _step_time(sums: Sums, priced: Priced, analysis: Analysis, chip: Chip, *, ba
         basis=basis,
         roofline_us=sums.by_basis[Basis.ROOFLINE],
         bound=_bound(sums, analysis),
-        rules=_rules(sums, priced, chip),
-        spread=None if sums.kernels else spread_of(chip.name),
+        rules=_rules(sums, priced, chip.measured),
+        spread=None if sums.kernels else _spread(chip.measured),
         unknown_operations=_unknown(sums),
         unpriced_kernels=tuple(sorted(sums.kernels)),
     )
+
+
+def _spread(measured: Measured) -> Spread | None:
+    return Spread(rows=measured.rows, median=measured.median, worst=measured.worst) if measured.rows else None
 
 
 def _bound(sums: Sums, analysis: Analysis) -> Bound:
@@ -256,7 +249,7 @@ def _bound(sums: Sums, analysis: Analysis) -> Bound:
     return bound
 
 
-def _rules(sums: Sums, priced: Priced, chip: Chip) -> tuple[RuleUse, ...]:
+def _rules(sums: Sums, priced: Priced, measured: Measured) -> tuple[RuleUse, ...]:
     """What priced the step, and by how much it may be off.
 
     A collective that is exposed makes the step longer by all that it takes longer, but shorter only by what is exposed.
@@ -272,14 +265,14 @@ def _rules(sums: Sums, priced: Priced, chip: Chip) -> tuple[RuleUse, ...]:
     computing = {basis.value: amount for basis, amount in sums.by_basis.items()}
     uses = []
     for rule, amount in {**computing, **sums.rules}.items():
-        error = error_of(chip.name, rule)
+        error = measured.error_of(rule)
         more_us = computing.get(rule, bearing[rule]) * error
         uses.append(
             RuleUse(
                 rule=rule,
                 time_us=amount,
-                calibrated=is_calibrated(chip.name, rule),
-                measured_once=is_measured_once(chip.name, rule) or rule in offloaded,
+                calibrated=measured.is_calibrated(rule),
+                measured_once=measured.is_measured_once(rule) or rule in offloaded,
                 error=error,
                 more_us=more_us,
                 less_us=min(more_us, computing.get(rule, exposed[rule])),
@@ -340,7 +333,7 @@ def _about_kernels(module: HloModule, operations: Operations) -> Iterator[str]:
 
 def _about_generation(module: HloModule, sums: Sums, chip: Chip) -> Iterator[str]:
     """Why a text cannot have been compiled for a chip; the figures are the table's, whatever was overridden."""
-    if chip.name in WITHOUT_SPARSE_CORES and any(module.mentions(word) for word in SPARSE_CORE):
+    if not chip.has_sparse_cores and any(module.mentions(word) for word in SPARSE_CORE):
         yield f"the text was compiled for a generation with SparseCores, which {chip.name} does not have"
         return
     usual = find_chip(chip.name)

@@ -15,7 +15,6 @@ from hloscope.analysis.provenance import source_frames
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.counters import Count, hbm_in_use
 from hloscope.cost.unrolled import MOST_EVENTS, Placed, Role, Unrolled, times_bound
-from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.measured.place import place_of
 from hloscope.profiles.model import (
@@ -32,6 +31,7 @@ from hloscope.profiles.model import (
 )
 from hloscope.program.capture import Capture
 from hloscope.protobuf import message
+from hloscope.tpu.generation import Chip
 from hloscope.units import known_sum
 from hloscope.version import __version__
 
@@ -120,7 +120,7 @@ def _peaks(chip: Chip) -> Stats:
     return (
         ("peak_teraflops_per_second", chip.bf16_flops_per_s / chip.devices_per_chip / 1e12),
         ("peak_hbm_bw_gigabytes_per_second", chip.hbm_bytes_per_s / chip.devices_per_chip / 1e9),
-        ("has_megacore", int(chip.cores_per_chip > chip.devices_per_chip)),
+        ("has_megacore", int(chip.is_megacore)),
         ("has_merged_vmem", 1),
     )
 

@@ -11,11 +11,11 @@ from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.operations import Basis
 from hloscope.cost.predicted import FROM_HOST, TO_HOST, Activity, Predicted
 from hloscope.errors import ProfileError
-from hloscope.hardware.chips import Chip
-from hloscope.hardware.chips import chip as find_chip
 from hloscope.measured.joined import Joined
 from hloscope.measured.model import CalibratedFigure, CompareDocument, MeasuredTransfer
 from hloscope.measured.transfers import transfers_of
+from hloscope.tpu.chips import find_chip
+from hloscope.tpu.generation import Chip
 
 LEAST_MATCHED = 0.95
 """Of the time in operations: below, the program was compiled with other flags, or by another compiler."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from hloscope.compiler.model import Compiled
-    from hloscope.hardware.slices import Slice
+    from hloscope.tpu.slices import Slice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,8 +22,6 @@ from hloscope.compiler.placing import require_libtpu
 from hloscope.compiler.shardy_model import EXPANDED
 from hloscope.compiler.step import compiled_by
 from hloscope.errors import MeshError, TimeLimitError
-from hloscope.hardware.overrides import overridden
-from hloscope.hardware.slices import Slice
 from hloscope.program.arguments import argument_letters
 from hloscope.program.capture import Capture, CapturedArray, Mesh, spec_text
 from hloscope.program.devices import axis_sizes
@@ -34,6 +32,8 @@ from hloscope.program.several_slices import slices_of_own_mesh, slices_per_axis
 from hloscope.program.stand_ins import orders_meshes_as
 from hloscope.program.surroundings import stop_where_interrupted
 from hloscope.store import Store
+from hloscope.tpu.overrides import override_chip
+from hloscope.tpu.slices import Slice
 
 Stage = Callable[[str], None]
 
@@ -133,7 +133,7 @@ def prepare_compile(program: Lowered, *, stage: Stage = lambda _: None, store: S
     Raises:
         HloscopeError: There is no compiler for its slice, or a figure given for its chip is not one.
     """
-    program = replace(program, slice=overridden(program.slice, program.facts.chip_overrides or ()))
+    program = replace(program, slice=override_chip(program.slice, program.facts.chip_overrides or ()))
     require_libtpu(program.slice)
     versions = _versions(program.slice)
     stage(f"compiling for {program.slice.name}")

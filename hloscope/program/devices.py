@@ -21,13 +21,13 @@ import numpy as np
 from hloscope.compiler.jax_internals import backends_are_initialised, is_tracing, kept_apart, replaced_in_this_thread
 from hloscope.compiler.jax_support import check_supported
 from hloscope.errors import DeviceCountError, HloscopeError, MeshError, SliceError
-from hloscope.hardware.devices import SliceDevice, slice_devices
-from hloscope.hardware.slices import Slice, default_slice, parse_slice
 from hloscope.program.environment import DEFAULT_DEVICES, check_can_be_simulated, check_mesh_size
 from hloscope.program.notation import parse_axis_types
 from hloscope.program.several_slices import simulated_hybrid_meshes
 from hloscope.program.stand_ins import pose_as, posed_processes, posed_slice, posing_as
 from hloscope.program.target import TargetFacts, attached_facts
+from hloscope.tpu.devices import SliceDevice, list_devices
+from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
 from hloscope.units import plural
 
 T = TypeVar("T")
@@ -156,7 +156,7 @@ def _slice_to_show(facts: TargetFacts) -> Slice | None:
     if count is None:
         return None
     try:
-        return default_slice(count)
+        return find_smallest_slice(count)
     except SliceError:
         return None
 
@@ -188,7 +188,7 @@ def shown_for_a_script(facts: TargetFacts, chosen: Slice) -> Iterator[Mapping[An
     count = _devices_to_begin_with(facts, by_name=True)
     with _shown(facts, count, by_name=True, in_all=True), simulated_hybrid_meshes(), _device_settings_ignored():
         client = jax.devices("cpu")[0].client
-        yield dict(zip(client.devices(), slice_devices(chosen), strict=True))
+        yield dict(zip(client.devices(), list_devices(chosen), strict=True))
 
 
 def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: TargetFacts, work: Callable[[], T]) -> T:

@@ -10,22 +10,11 @@ from pathlib import Path
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.compiler.step import PARTITIONED, memory_of_assignment
 from hloscope.errors import SliceError
-from hloscope.hardware.chips import chip as find_chip
-from hloscope.hardware.slices import Slice
 from hloscope.program.capture import Mesh
 from hloscope.program.dumps import DumpedModule
 from hloscope.program.shardy_meshes import shardy_meshes
-
-_GENERATIONS = {
-    "JELLYFISH": "v2",
-    "DRAGONFISH": "v3",
-    "PUFFERFISH": "v4",
-    "VIPERFISH lite": "v5e",
-    "VIPERFISH": "v5p",
-    "GHOSTLITE": "v6e",
-    "6acc60406": "v7x",
-}
-"""What libtpu calls them. Source: `target_arguments.txt` of a compile for each, by JAX 0.10 and 0.12."""
+from hloscope.tpu.chips import find_chip_in_dump
+from hloscope.tpu.slices import Slice
 
 _ARGUMENTS = re.compile(
     r'tpu_topology_args \{\s*version: TPU_VERSION_(?P<version>\w+)(?:\s*variant: "(?P<variant>\w*)")?'
@@ -84,10 +73,9 @@ def slice_of(module: DumpedModule) -> Slice | None:
     if len(said) != 1:  # slices of several kinds, or nothing that is understood
         return None
     (version, variant, edges), slices = said.pop(), max(text.count("slice_info {"), 1)
-    name = _GENERATIONS.get(f"{version} {variant}".strip())
-    if name is None:
+    chip = find_chip_in_dump(f"{version} {variant}".strip())
+    if chip is None:
         return None
-    chip = find_chip(name)
     try:
         return Slice(chip=chip, shape=edges[: chip.torus_dimensions], slice_count=slices)
     except SliceError:

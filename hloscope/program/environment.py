@@ -12,8 +12,8 @@ from math import prod
 from hloscope.compiler.cache import flags_of_compiles
 from hloscope.compiler.client import QUIET_LIBTPU
 from hloscope.errors import HloscopeError, MeshError, TargetError
-from hloscope.hardware.chips import CHIPS
-from hloscope.hardware.slices import Slice, default_slice, slice_that_fits
+from hloscope.tpu.chips import CHIPS
+from hloscope.tpu.slices import Slice, find_fitting_slice, find_smallest_slice
 from hloscope.units import plural
 
 DEFAULT_DEVICES = 8
@@ -86,7 +86,7 @@ def check_mesh_size(chosen: Slice | None, mesh: Mapping[str, int]) -> None:
         SliceError: No single slice is that large.
     """
     if chosen is None:
-        default_slice(prod(mesh.values()))
+        find_smallest_slice(prod(mesh.values()))
     else:
         check_device_count(chosen, mesh)
 
@@ -108,7 +108,7 @@ def check_device_count(chosen: Slice, mesh: Mapping[str, int]) -> None:
         available = chosen.device_count
     if available == count or chosen.can_be_used_in_part_by(count):
         return
-    other = None if chosen.chip is None else slice_that_fits(count, chosen.chip.name)
+    other = None if chosen.chip is None else find_fitting_slice(count, chosen.chip.name)
     raise MeshError(
         f"the mesh has {plural(count, 'device')}, but the slice {chosen.name} has {available}",
         why=f"{' x '.join(f'{axis}={size}' for axis, size in mesh.items())} = {count}" if len(mesh) > 1 else None,

@@ -20,13 +20,14 @@ from hloscope.compiler.model import Layout
 from hloscope.compiler.step import memory_fields
 from hloscope.errors import MeshError, TargetError
 from hloscope.given import has_value
-from hloscope.hardware.chips import CHIPS, Chip
-from hloscope.hardware.slices import Slice, slice_shapes
 from hloscope.program.arguments import check_donated
 from hloscope.program.devices import axis_sizes, make_mesh
 from hloscope.program.own_meshes import abstract_mesh_of, check_own_meshes
 from hloscope.program.plan import axis_kinds, concrete_mesh
 from hloscope.program.target import TargetFacts
+from hloscope.tpu.chips import find_chip_of_kind
+from hloscope.tpu.generation import Chip
+from hloscope.tpu.slices import Slice, list_shapes
 
 _EXPORTED = ("args", "kwargs", "out", "static", "dims", "axis_types")
 """What an exported program has settled."""
@@ -73,8 +74,7 @@ def chip_of_devices(devices: Sequence[Any]) -> Chip | None:
     """The TPU generation that devices of a topology, or attached ones, are of; None of others."""
     if not devices or getattr(devices[0], "platform", None) != "tpu":
         return None
-    kind = str(devices[0].device_kind)
-    return next((chip for chip in CHIPS if chip.device_kind == kind), None)
+    return find_chip_of_kind(str(devices[0].device_kind))
 
 
 def slice_of_devices(devices: Sequence[Any]) -> Slice | None:
@@ -89,7 +89,7 @@ def slice_of_devices(devices: Sequence[Any]) -> Slice | None:
     if len(blocks) != 1:
         return None
     (edges,) = blocks
-    shape = next((shape for shape in slice_shapes(chip) if (*shape, 1, 1)[:3] == (*edges, 1, 1)[:3]), None)
+    shape = next((shape for shape in list_shapes(chip) if (*shape, 1, 1)[:3] == (*edges, 1, 1)[:3]), None)
     found = None if shape is None else Slice(chip=chip, shape=shape, slice_count=len(slices))
     return found if found is not None and found.device_count == len(devices) else None
 

@@ -21,7 +21,6 @@ from hloscope.compiler.edits import ModuleTexts, edited
 from hloscope.compiler.jax_internals import LoweredFacts, replaced_in_this_thread
 from hloscope.compiler.model import Layout
 from hloscope.errors import HloscopeError, TargetError, TraceError
-from hloscope.hardware.slices import Slice, default_slice
 from hloscope.program.arguments import Call, build_call, out_shardings, told_of_nothing
 from hloscope.program.change import Change, LeafChange
 from hloscope.program.devices import make_mesh, traced_afresh
@@ -42,6 +41,7 @@ from hloscope.program.several_slices import simulated_hybrid_meshes
 from hloscope.program.stand_ins import posed_slice, taken_notes
 from hloscope.program.target import TargetFacts
 from hloscope.store import Store
+from hloscope.tpu.slices import Slice, find_smallest_slice
 
 Function = Callable[..., Any]
 
@@ -291,7 +291,7 @@ class _Attempt:
         plan = self.plan
         if plan.is_real:
             return _trace_and_lower(call, plan.mesh, None, self.changed)
-        with lowering_for_a_slice(plan.slice or default_slice(8), self.store):
+        with lowering_for_a_slice(plan.slice or find_smallest_slice(8), self.store):
             return _trace_and_lower(call, plan.mesh, "tpu", self.changed)
 
     def working_mode(self) -> str | None:
@@ -311,7 +311,7 @@ def _handed_out(function: Function, facts: TargetFacts, plan: Plan, store: Store
     """A program that JAX has traced or lowered already; None where it is a function."""
     if not is_traced_already(function):
         return None
-    with lowering_for_a_slice(plan.slice or default_slice(8), store):
+    with lowering_for_a_slice(plan.slice or find_smallest_slice(8), store):
         module, traced = lowered_already(function, facts, is_for_tpu=not plan.is_real)
     platforms = jax_internals.lowered_platforms(module)
     if platforms and not plan.is_real and "tpu" not in platforms:
@@ -324,7 +324,7 @@ def _handed_out(function: Function, facts: TargetFacts, plan: Plan, store: Store
     if plan.slice is None:
         plan.slice, chip = slice_of_devices(seen.devices), chip_of_devices(seen.devices)
         if plan.slice is None and chip is not None:
-            plan.slice = default_slice(len(seen.devices), chip.name)
+            plan.slice = find_smallest_slice(len(seen.devices), chip.name)
             plan.notes.append(f"its devices do not form a known slice: compiled for {plan.slice.name}")
     return _Made(module, traced, []), None
 

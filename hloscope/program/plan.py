@@ -9,10 +9,10 @@ from typing import Any
 import jax
 
 from hloscope.errors import NotationError
-from hloscope.hardware.slices import Slice, default_slice, parse_slice
 from hloscope.program.devices import asked_mesh, axis_sizes, make_mesh
 from hloscope.program.environment import check_device_count, check_mesh_size
 from hloscope.program.target import TargetFacts
+from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
 from hloscope.units import plural
 
 
@@ -86,7 +86,7 @@ def choose_slice(plan: Plan, mesh: jax.sharding.Mesh | None, device_count: int) 
             f"the program runs on {device_count} of the mesh's {mesh.size} devices: nothing is sharded over it"
         )
     wanted = max(device_count, mesh.size if mesh is not None else 1)
-    chosen, chosen_by = (default_slice(wanted), "default") if plan.slice is None else (plan.slice, "user")
+    chosen, chosen_by = (find_smallest_slice(wanted), "default") if plan.slice is None else (plan.slice, "user")
     if not chosen.is_attached and (mesh is not None or plan.slice is None):
         check_device_count(chosen, {"devices": wanted} if mesh is None else axis_sizes(mesh))
         if chosen.chip is not None and wanted < chosen.device_count:

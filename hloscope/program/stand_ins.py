@@ -21,11 +21,11 @@ import jax
 from hloscope.compiler.client import platform_version
 from hloscope.compiler.jax_internals import kept_apart, replaced_in_this_thread
 from hloscope.errors import SliceError
-from hloscope.hardware.chips import Chip
-from hloscope.hardware.devices import SliceDevice, slice_devices
-from hloscope.hardware.slices import Slice
 from hloscope.program.importing import shown_path
 from hloscope.store import default_store
+from hloscope.tpu.devices import SliceDevice, list_devices
+from hloscope.tpu.generation import Chip
+from hloscope.tpu.slices import Slice
 from hloscope.units import plural
 
 _JAX = Path(jax.__file__).parent
@@ -105,7 +105,7 @@ def pose_as(chosen: Slice, processes: int = 1) -> bool:
 def _pose(chosen: Slice, client: Any, processes: int, sees_meshes: bool, until: ExitStack) -> None:
     assert chosen.chip is not None
     until.enter_context(kept_apart((client.device_count(), chosen.name)))
-    listed = slice_devices(chosen)
+    listed = list_devices(chosen)
     hosts = listed[-1].host + 1
     if hosts % processes:
         raise SliceError(

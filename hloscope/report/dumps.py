@@ -12,13 +12,13 @@ from rich.text import Text
 from hloscope.analysis.guesses import GUESS
 from hloscope.analysis.model import Analysis, SliceFact
 from hloscope.documents import SCHEMA, Schema
-from hloscope.hardware.slices import Slice
 from hloscope.program.dump_facts import slice_of
 from hloscope.program.dumps import Dump, DumpedModule
 from hloscope.report.analysis import lines as lines_of_analysis
 from hloscope.report.layout import INDENT, column, fold, folded, table_lines
 from hloscope.report.words import GUESSED
 from hloscope.shown import Shown, one_line
+from hloscope.tpu.slices import Slice
 from hloscope.units import format_bytes, format_time, plural
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model import Analysis, ArrayFact, Collective, Reason
 from hloscope.analysis.vocabulary import Kind
-from hloscope.hardware.slices import Slice
 from hloscope.hlo import HloModule
 from hloscope.hlo.call_graph import HloGraph
+from hloscope.tpu.slices import Slice
 
 if TYPE_CHECKING:
     from hloscope.cost.critical_path import CriticalPath

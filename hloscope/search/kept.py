@@ -10,7 +10,6 @@ from hloscope.analysis.model import Analysis, Collective, Collectives
 from hloscope.analysis.model.evidence import evidence_if_known, with_evidence
 from hloscope.analysis.model.trial import Figures, Trials
 from hloscope.compiler.cache import Kept
-from hloscope.cost.constants import constants_of
 from hloscope.program.compiling import Pending
 from hloscope.search.subject import Limits
 from hloscope.store import Store
@@ -95,8 +94,7 @@ class KeptFigures:
         if store is None or pending.kept is None:
             return None
         chip, costs = pending.program.slice.chip, sorted(pending.program.facts.kernel_costs.items())
-        constants = None if chip is None else constants_of(chip.name)
-        return cls(store, f"{_FORM} {pending.kept.key} {chip} {constants} {costs}")
+        return cls(store, f"{_FORM} {pending.kept.key} {chip} {costs}")
 
     def get(self) -> Figures | None:
         """The figures; None if unknown."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from hloscope.hardware.devices import SliceDevice, slice_devices
-from hloscope.hardware.slices import Slice
+from hloscope.tpu.devices import SliceDevice, list_devices
+from hloscope.tpu.slices import Slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def device_orders(chosen: Slice, mesh_shape: Sequence[int]) -> Iterator[tuple[in
 
     That of `jax.devices()` itself; and where one axis takes all devices, a way that goes from neighbor to neighbor.
     """
-    known = slice_devices(chosen)
+    known = list_devices(chosen)
     if prod(mesh_shape) != len(known) or chosen.slice_count > 1:
         return
     usual = _as_made(chosen, mesh_shape)
@@ -51,7 +51,7 @@ def _as_made(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] | None
     assert chosen.chip is not None
     kind = chosen.chip.device_kind
     devices: list[Any] = [
-        _Asked(place, known.coords, known.core_on_chip, kind) for place, known in enumerate(slice_devices(chosen))
+        _Asked(place, known.coords, known.core_on_chip, kind) for place, known in enumerate(list_devices(chosen))
     ]
     if prod(mesh_shape) != len(devices):
         return None

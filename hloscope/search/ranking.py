@@ -11,11 +11,11 @@ from hloscope.compiler import client, step
 from hloscope.compiler.edits import ModuleEdit
 from hloscope.compiler.estimates import Estimate, Rates
 from hloscope.errors import CompilerDiedError, HloscopeError
-from hloscope.hardware.slices import Slice
 from hloscope.program.change import Change
 from hloscope.program.lowering import Lowered, lower_changed
 from hloscope.search.candidates import MOST, pairs, triples
 from hloscope.search.subject import Subject
+from hloscope.tpu.slices import Slice
 
 _BATCH = 12
 _SIDE_BY_SIDE = 4

@@ -17,7 +17,6 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from hloscope.compiler import jax_internals
 from hloscope.errors import HloscopeError, TargetError
-from hloscope.hardware.slices import parse_slice
 from hloscope.program import devices
 from hloscope.program.arguments import KEY_IMPLEMENTATIONS, build_call
 from hloscope.program.jaxprs import differs_by_platform
@@ -25,6 +24,7 @@ from hloscope.program.lowering import Lowered, lower
 from hloscope.program.plan import Plan, axis_kinds, make_plan
 from hloscope.program.target import TargetFacts
 from hloscope.store import default_store
+from hloscope.tpu.slices import parse_slice
 from hloscope.units import known_sum
 from hloscope.verification.differences import Rounding, Shard, is_manual, rounding_of
 from hloscope.verification.job import Function

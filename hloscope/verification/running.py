@@ -13,10 +13,10 @@ from typing import Any
 import jax
 
 from hloscope.errors import HloscopeError, NotationError
-from hloscope.hardware.slices import Slice, parse_slice
 from hloscope.program.loading import describe, loaded, name_of
 from hloscope.program.stand_ins import posing_as
 from hloscope.program.target import TargetFacts, attached_facts
+from hloscope.tpu.slices import Slice, parse_slice
 from hloscope.units import plural
 from hloscope.verification import executing, machine
 from hloscope.verification.executing import Prepared

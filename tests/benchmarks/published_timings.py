@@ -4,8 +4,8 @@ Run it with `python tests/benchmarks/published_timings.py`. Every row of `publis
 the slice it ran on (compiled texts are kept in hloscope's cache) and priced. Two predictions are printed: with the
 constants that ship, and with constants fitted to the rows of all other sources, which is the honest figure.
 
-`--fit` prints constants fitted to all rows, writes `published/residuals.json` and brings the rows of `docs/time.md` up
-to them.
+`--fit` fits the constants to all rows, writes `published/residuals.json`, brings the rows of `docs/time.md` up to them
+and prints what to paste into the files of `hloscope/tpu/`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import re
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,6 +181,46 @@ def _shown(microseconds: float) -> str:
     return f"{microseconds:,.0f}" if microseconds >= 100 else f"{microseconds:.1f}"
 
 
+def code_of_constants(document: Mapping[str, Any]) -> str:
+    """The fields of `Constants` in `tpu/generation.py`, as they are written there."""
+    shared = {name: value for name, value in document["constants"].items() if "." not in name}
+    return "\n".join(f"    {name}: float = {_rounded(shared[name])}" for name in _names_of_constants())
+
+
+def code_of_generation(document: Mapping[str, Any], generation: str) -> str:
+    """The record of what was measured, as it is written in the file of a generation."""
+    from hloscope.tpu import find_chip
+
+    constants, spread = document["constants"], document["spreads"][f"{generation} left out"]
+    own = {name: constants.get(f"{generation}.{name}") for name in _names_of_constants()}
+    said = ", ".join(f"{name}={_rounded(value)}" for name, value in own.items() if value is not None)
+    once = find_chip(generation).measured.rules_measured_once
+    lines = (
+        "measured=Measured(",
+        *([f"    constants=Constants({said}),"] if said else []),
+        "    rule_errors=(",
+        *(f'        ("{rule}", {error}),' for rule, error in document["errors"][generation].items()),
+        "    ),",
+        *([f"    rules_measured_once=({json.dumps(once)[1:-1]},),"] if once else []),
+        f"    rows={spread['rows']},",
+        f"    median={spread['median']},",
+        f"    worst={spread['worst']},",
+        "),",
+    )
+    return "\n".join(f"    {line}" for line in lines)
+
+
+def _names_of_constants() -> list[str]:
+    from hloscope.tpu.generation import Constants
+
+    return [field.name for field in fields(Constants)]
+
+
+def _rounded(value: float) -> float:
+    """Three digits of what was fitted, and all digits of what was set by hand."""
+    return value if value == round(value, 3) else float(f"{value:.3g}")
+
+
 def print_step(path: Path, table: Table) -> None:
     """The whole step, with the constants given and without those that it sets itself."""
     from published.prediction import BY_HAND
@@ -222,8 +263,7 @@ def main() -> None:
     if arguments.step_text is not None:
         print_step(arguments.step_text, table)
     if arguments.fit:
-        print(json.dumps(table, indent=1))
-        document = {
+        document: dict[str, Any] = {
             "constants": table,
             "rows": residuals(shipped, honest, held),
             "spreads": spreads,
@@ -232,6 +272,9 @@ def main() -> None:
         }
         RESIDUALS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), document), encoding="utf-8")
+        print(f"\nhloscope/tpu/generation.py, Constants:\n{code_of_constants(document)}")
+        for generation in document["errors"]:
+            print(f"\nhloscope/tpu/{generation}.py:\n{code_of_generation(document, generation)}")
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ from hloscope.analysis.analyze import analyze_module
 from hloscope.cost.intervals import timeline_of
 from hloscope.cost.price import PricedWalk, priced_walk, walk_of
 from hloscope.cost.records import Stretch, Sums
-from hloscope.hardware.slices import Slice, parse_slice
 from hloscope.hlo import parse_module
 from hloscope.program.files import read_hlo
+from hloscope.tpu.slices import Slice, parse_slice
 
 RUNS = 5
 MOST_ADDED = 0.1

@@ -21,8 +21,8 @@ from hloscope.compiler import client, pool, slots
 from hloscope.compiler.diagnostics import captured_stderr
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.errors import CompileError, CompilerDiedError, NotationError, SliceError, TimeLimitError
-from hloscope.hardware.slices import parse_slice
 from hloscope.program.surroundings import one_call, stop_where_interrupted
+from hloscope.tpu.slices import parse_slice
 
 FOREVER = (re.match, r"(a+)+$", "a" * 64 + "b")
 """A call that ends some time after the universe, inside C, with the interpreter's lock held."""

@@ -19,7 +19,7 @@ from hloscope.contracts.baselines import baseline_of
 from hloscope.contracts.checked import check_analysis, judged_strictly
 from hloscope.contracts.judged import Judgement, Tolerance
 from hloscope.contracts.judging import judge
-from hloscope.cost.constants import MODEL_VERSION
+from hloscope.cost import MODEL_VERSION
 from hloscope.report.checks import CheckReport
 
 SPELLINGS = Path(__file__).parent.parent.parent / "fixtures" / "spellings"

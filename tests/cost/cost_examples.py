@@ -6,10 +6,10 @@ import textwrap
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis, Mesh
-from hloscope.cost.constants import CONSTANTS
 from hloscope.cost.price import price_module
-from hloscope.hardware import parse_slice
 from hloscope.hlo import parse_module
+from hloscope.tpu import parse_slice
+from hloscope.tpu.generation import CONSTANTS
 
 HEADER = "HloModule test, is_scheduled=true, num_partitions=8"
 SUM = """

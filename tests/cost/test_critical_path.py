@@ -10,10 +10,10 @@ import pytest
 
 import hloscope
 from hloscope.api.texts import hlo_text
-from hloscope.hardware.slices import parse_slice
 from hloscope.hlo import parse_module
 from hloscope.rules import Facts
 from hloscope.rules.collective_on_critical_path import CollectiveOnCriticalPath
+from hloscope.tpu.slices import parse_slice
 
 ADD = "add {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT sum = f32[] add(x, y)\n}\n"
 GROUPS = "channel_id=1, replica_groups={{0,1,2,3}}, use_global_device_ids=true"

@@ -7,7 +7,7 @@ import pytest
 from cost_examples import priced
 
 from hloscope.analysis.model import Mesh
-from hloscope.cost.constants import MODEL_VERSION
+from hloscope.cost import MODEL_VERSION
 
 CAPTURED = Path(__file__).parents[2] / "fixtures" / "captured"
 FACTS = json.loads((CAPTURED / "facts.json").read_text(encoding="utf-8"))

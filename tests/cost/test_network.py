@@ -7,13 +7,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hloscope.analysis.vocabulary import Kind
-from hloscope.cost.constants import CONSTANTS
 from hloscope.cost.network import Network
 from hloscope.cost.paths import NOT_PRINTED, Algorithm, Transfer, Way
-from hloscope.hardware import chip, parse_slice
-from hloscope.hardware.torus import Torus
+from hloscope.tpu import find_chip, parse_slice
+from hloscope.tpu.generation import CONSTANTS
+from hloscope.tpu.torus import Torus
 
-V5E = chip("v5e")
+V5E = find_chip("v5e")
 ONE_WAY, TWO_WAY = Algorithm(way=Way.RING, directions=1), Algorithm(way=Way.RING, directions=2)
 GRID = Algorithm(way=Way.GRID)
 IDEAL = replace(

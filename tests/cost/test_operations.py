@@ -3,11 +3,11 @@
 import pytest
 from cost_examples import BLOCK, READ, cycles, module_text, moved_us
 
-from hloscope.cost.constants import CONSTANTS
 from hloscope.cost.operations import Basis, Operations
-from hloscope.hardware import chip
 from hloscope.hlo import parse_module
 from hloscope.hlo.call_graph import HloGraph
+from hloscope.tpu import find_chip
+from hloscope.tpu.generation import CONSTANTS
 
 BLOCK_BYTES = 2**22
 IN_VMEM = "f32[1024,1024]{1,0:T(8,128)S(1)}"
@@ -18,7 +18,7 @@ TYPES = ("bf16", "s32")
 def operation(*lines, on="v5e"):
     """The time of the last instruction of ENTRY."""
     module = parse_module(module_text("\n".join(lines)))
-    operations = Operations(graph=HloGraph(module), chip=chip(on))
+    operations = Operations(graph=HloGraph(module), chip=find_chip(on))
     last = module.entry.root
     return operations, last
 
@@ -50,7 +50,7 @@ def test_what_stays_in_the_vector_memory_takes_its_cycles():
     inside += f"  ROOT %n = {IN_VMEM} negate(%p)\n}}\n"
     line = f"ROOT %f = {IN_VMEM} fusion(%a), kind=kLoop, calls=%inside, {cycles(90_000)}"
     module = parse_module(module_text(f"{FAST_ARGUMENT}\n{line}", before=inside))
-    found = Operations(graph=HloGraph(module), chip=chip("v5e")).time_of(module.entry.root)
+    found = Operations(graph=HloGraph(module), chip=find_chip("v5e")).time_of(module.entry.root)
     assert (found.time_us, found.basis) == (60.0, Basis.CYCLES)
 
 
@@ -134,7 +134,7 @@ def test_a_roofline_counts_the_passes_of_the_matrix_unit():
 def test_narrow_types_are_faster_where_the_chip_multiplies_them(kind, on, passes):
     dot = "dot(%m, %m), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
     found = time_of(f"%m = {kind}[4096,4096] parameter(0)", f"ROOT %d = f32[4096,4096] {dot}", on=on)
-    entry = chip(on)
+    entry = find_chip(on)
     peak = entry.bf16_flops_per_s / entry.devices_per_chip
     assert found.time_us == pytest.approx(passes * 2 * 4096**3 / peak * 1e6, rel=3e-2)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hloscope.analysis.vocabulary import Kind
 from hloscope.cost.network import Network
 from hloscope.cost.paths import NOT_PRINTED, Algorithm, Transfer, Way
-from hloscope.hardware import CHIPS
-from hloscope.hardware.torus import Torus
+from hloscope.tpu import CHIPS
+from hloscope.tpu.torus import Torus
 
 ALGORITHMS = (
     NOT_PRINTED,

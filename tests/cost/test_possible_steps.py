@@ -7,11 +7,11 @@ from cost_examples import BLOCK, HEADER, cycles, fusion, module_text, moved_us, 
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.constants import CONSTANTS
 from hloscope.cost.price import price_module
-from hloscope.hardware import parse_slice
 from hloscope.hlo import parse_module
 from hloscope.report.price import time_lines
+from hloscope.tpu import parse_slice
+from hloscope.tpu.generation import CONSTANTS
 
 ARGUMENT = f"%a = {BLOCK} parameter(0)"
 BLOCK_BYTES = 2**22

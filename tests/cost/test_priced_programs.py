@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.constants import CONSTANTS
 from hloscope.cost.price import price_module
-from hloscope.hardware import parse_slice
-from hloscope.hardware.overrides import overridden
 from hloscope.hlo import parse_module
+from hloscope.tpu import parse_slice
+from hloscope.tpu.generation import CONSTANTS
+from hloscope.tpu.overrides import override_chip
 
 CAPTURED = Path(__file__).parents[2] / "fixtures" / "captured"
 ARGUMENT = f"%a = {BLOCK} parameter(0)"
@@ -134,7 +134,7 @@ def test_devices_that_are_no_tpu_are_not_priced():
 def test_an_override_changes_the_price():
     module = parse_module(module_text(f"{ARGUMENT}\nROOT {fusion('f', 'a', 15_000)}"))
     analysis = analyze_module(module, target="m", mesh=None)
-    slower = overridden(parse_slice("v5e:2x4"), ["clock_hz=0.75e9"])
+    slower = override_chip(parse_slice("v5e:2x4"), ["clock_hz=0.75e9"])
     assert price_module(analysis, module, slower).time.step_us == 20.0
 
 

@@ -7,8 +7,8 @@ from cost_examples import BLOCK, fusion, module_text, priced
 
 from hloscope.analysis.model import RuleUse, StepTime
 from hloscope.analysis.model.step_time import is_tie, ratio_range
-from hloscope.cost.constants import error_of
 from hloscope.report.price import time_line
+from hloscope.tpu import find_chip
 
 GROUPS = "channel_id=1, replica_groups={{0,1},{2,3},{4,5},{6,7}}, use_global_device_ids=true"
 ALONE = module_text(f"%a = {BLOCK} parameter(0)\nROOT {fusion('f', 'a', 150_000)}")
@@ -29,7 +29,7 @@ def step(**uses):
 
 def test_a_step_of_one_rule_may_be_off_as_far_as_that_rule():
     time = priced(ALONE).time
-    error = error_of("v5e", "cycles")
+    error = find_chip("v5e").measured.error_of("cycles")
     assert (time.least_us, time.most_us) == (pytest.approx(100 * (1 - error)), pytest.approx(100 * (1 + error)))
 
 
@@ -48,7 +48,9 @@ def test_errors_of_different_rules_add_as_squares():
 def test_an_exposed_collective_has_the_range_of_its_rule_and_brings_it_into_the_step():
     found = priced(REDUCED)
     (reduction,) = found.collectives
-    assert reduction.time_error == error_of("v5e", next(use.rule for use in found.time.rules if use.rule != "cycles"))
+    assert reduction.time_error == find_chip("v5e").measured.error_of(
+        next(use.rule for use in found.time.rules if use.rule != "cycles")
+    )
     assert found.time.most_us - found.time.step_us > reduction.time_us * reduction.time_error
 
 

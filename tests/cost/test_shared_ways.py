@@ -5,10 +5,10 @@ from cost_examples import BLOCK, fusion, module_text, moved_us, priced
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.vocabulary import Bound, Link
-from hloscope.cost.constants import CONSTANTS
 from hloscope.cost.price import price_module
-from hloscope.hardware import parse_slice
 from hloscope.hlo import parse_module
+from hloscope.tpu import parse_slice
+from hloscope.tpu.generation import CONSTANTS
 
 ARGUMENT = f"%a = {BLOCK} parameter(0)"
 ON_HOST = "f32[1024,1024]{1,0:T(8,128)S(5)}"

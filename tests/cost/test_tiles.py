@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cost_examples import HEADER, cycles, priced
 
-from hloscope.cost.constants import CONSTANTS
+from hloscope.tpu.generation import CONSTANTS
 
 ONE = HEADER.replace("8", "1")
 STACK = "f32[512,16,7168]{2,1,0:T(8,128)}"

@@ -6,7 +6,7 @@ import runpy
 from dataclasses import asdict
 from pathlib import Path
 
-from hloscope.cost.constants import CONSTANTS
+from hloscope.tpu.generation import CONSTANTS
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = runpy.run_path(str(ROOT / "tests" / "benchmarks" / "published_timings.py"))

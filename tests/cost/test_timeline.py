@@ -22,8 +22,8 @@ from hloscope.cli import group
 from hloscope.cost.intervals import timeline_of
 from hloscope.cost.price import priced_walk
 from hloscope.errors import HloscopeError
-from hloscope.hardware.slices import default_slice, parse_slice
 from hloscope.hlo import parse_module
+from hloscope.tpu.slices import find_smallest_slice, parse_slice
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 TEXTS = sorted([*FIXTURES.rglob("*.hlo"), *FIXTURES.rglob("*.hlo.xz")])
@@ -36,7 +36,7 @@ def text_at(path: Path) -> str:
 def timed(text: str, chip: str = "v5e") -> tuple[Timeline, hloscope.Analysis]:
     module = parse_module(text)
     chosen = parse_slice("v5e:2x4") if module.device_count == 8 and chip == "v5e" else None
-    chosen = chosen or default_slice(max(module.device_count, 1), chip)
+    chosen = chosen or find_smallest_slice(max(module.device_count, 1), chip)
     priced = priced_walk(analyze_module(module, target="test", mesh=None), module, chosen)
     assert priced is not None
     found = timeline_of(priced.walk, priced.analysis, chosen.name)

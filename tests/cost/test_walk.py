@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.analysis.vocabulary import Bound
-from hloscope.hardware.slices import parse_slice
 from hloscope.hlo import parse_module
 from hloscope.rules import Facts
+from hloscope.tpu.slices import parse_slice
 
 PAIRS = "{{0,1},{1,0}}"
 GROUPS = "channel_id=1, replica_groups=[4,2]<=[8], use_global_device_ids=true"

@@ -11,13 +11,13 @@ from hloscope.api.texts import Text, capture_of_text, with_guesses
 from hloscope.api.timelines import timeline_of_text
 from hloscope.cost.captures import price_capture
 from hloscope.cost.predicted import Prediction, predicted_step
-from hloscope.hardware.slices import parse_slice
 from hloscope.hlo import parse_module
 from hloscope.measured.as_profile import predicted_profile
 from hloscope.profiles.model import Device, Event, Profile, Run
 from hloscope.profiles.writing import xspace
 from hloscope.program.target import make_facts
 from hloscope.protobuf import field
+from hloscope.tpu.slices import parse_slice
 
 CAPTURED = sorted((Path(__file__).parent.parent.parent / "fixtures" / "captured").glob("*.hlo"))
 SLICE = "v5e:2x4"

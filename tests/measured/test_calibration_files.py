@@ -11,10 +11,10 @@ from profile_examples import prediction_of, profile_of, slowed, written
 
 import hloscope
 from hloscope.errors import SliceError
-from hloscope.hardware.chips import chip
-from hloscope.hardware.overrides import is_figure, overridden
-from hloscope.hardware.slices import parse_slice
 from hloscope.measured.fitting import calibration_file
+from hloscope.tpu.chips import find_chip
+from hloscope.tpu.overrides import is_figure, override_chip
+from hloscope.tpu.slices import parse_slice
 
 BIG = "f32[4096,4096]{1,0:T(8,128)}"
 TEXT = f"""HloModule jit_step, is_scheduled=true, num_partitions=8
@@ -47,8 +47,8 @@ def compared(tmp_path):
 
 def test_each_figure_is_what_made_the_run_slower(compared):
     figures = {figure.name: figure for figure in compared.calibration}
-    assert figures["clock_hz"].value == pytest.approx(chip("v5e").clock_hz / 1.1, rel=1e-4)
-    assert figures["hbm_bytes_per_s"].value == pytest.approx(chip("v5e").hbm_bytes_per_s / 1.05, rel=1e-4)
+    assert figures["clock_hz"].value == pytest.approx(find_chip("v5e").clock_hz / 1.1, rel=1e-4)
+    assert figures["hbm_bytes_per_s"].value == pytest.approx(find_chip("v5e").hbm_bytes_per_s / 1.05, rel=1e-4)
     assert figures["link_share"].value == pytest.approx(figures["link_share"].before / 1.25, rel=5e-3)
     small = prediction_of(TEXT).operations["main", "small"].time_us
     assert figures["start_us"].value == pytest.approx(figures["start_us"].before + 0.5 * small, rel=1e-4)
@@ -86,7 +86,7 @@ def test_it_is_refused_on_another_generation(compared, tmp_path, says):
     file = tmp_path / "calibration.toml"
     file.write_text(calibration_file(compared, is_figure))
     with pytest.raises(SliceError) as caught:
-        overridden(parse_slice("v6e:2x4"), [str(file)])
+        override_chip(parse_slice("v6e:2x4"), [str(file)])
     assert "v6e" in says(str(caught.value).replace(str(tmp_path), "DIR"))
 
 

@@ -8,9 +8,9 @@ import shutil
 import pytest
 
 from hloscope.errors import TargetError
-from hloscope.hardware.slices import parse_slice
 from hloscope.program.dump_facts import facts_beside, slice_of
 from hloscope.program.dumps import read_dump
+from hloscope.tpu.slices import parse_slice
 
 ARGUMENTS = """replica_count: 1
 {several}tpu_topology_args {{

@@ -12,9 +12,9 @@ from jax.sharding import PartitionSpec as P
 
 import hloscope
 from hloscope.errors import MeshError, SliceError
-from hloscope.hardware.slices import parse_slice
 from hloscope.program import devices, environment
 from hloscope.program.environment import check_can_be_simulated, most_devices, prepare_environment
+from hloscope.tpu.slices import parse_slice
 
 
 def double(x):

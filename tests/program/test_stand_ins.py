@@ -14,12 +14,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import hloscope
 from hloscope.api.analyzing import with_function
 from hloscope.errors import SliceError
-from hloscope.hardware import parse_slice
 from hloscope.program.compiling import start_compile
 from hloscope.program.devices import own_devices
 from hloscope.program.lowering import lower
 from hloscope.program.stand_ins import pose_as, posed_slice, posing_as
 from hloscope.program.target import make_facts
+from hloscope.tpu import parse_slice
 
 ATTRIBUTES = ("id", "platform", "device_kind", "coords", "core_on_chip", "num_cores", "slice_index")
 
@@ -36,7 +36,7 @@ def posing(chosen):
 
 
 def test_devices_are_the_slices(posing, chosen):
-    from hloscope.hardware.devices import slice_devices
+    from hloscope.tpu.devices import list_devices
 
     assert jax.default_backend() == "tpu"
     assert jax.devices("tpu") == posing
@@ -48,7 +48,7 @@ def test_devices_are_the_slices(posing, chosen):
     assert {device.platform for device in posing} == {"tpu"}
     assert {device.device_kind for device in posing} == {chosen.chip.device_kind}
     assert {device.client.platform for device in posing} == {"tpu"}
-    for device, known in zip(posing, slice_devices(chosen), strict=True):
+    for device, known in zip(posing, list_devices(chosen), strict=True):
         assert (device.id, tuple(device.coords), device.core_on_chip, device.slice_index) == (
             known.id,
             known.coords,

@@ -13,8 +13,8 @@ from hloscope.analysis.model.evidence import Evidence, with_evidence
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.compiler.model import HbmPeak
 from hloscope.errors import HloscopeError
-from hloscope.hardware.slices import default_slice
 from hloscope.hlo import parse_module
+from hloscope.tpu.slices import find_smallest_slice
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 EVERY = sorted([*FIXTURES.rglob("*.hlo"), *FIXTURES.rglob("*.hlo.xz")])
@@ -46,7 +46,7 @@ def timeline_of(path: Path) -> Timeline:
     """
     count = max(parse_module(text_at(path)).device_count, 1)
     several = "2*" if "_over_slices" in path.name else ""
-    return hloscope.timeline(path, slice=f"{several}{default_slice(count).name}")
+    return hloscope.timeline(path, slice=f"{several}{find_smallest_slice(count).name}")
 
 
 def check_every(check: Callable[[Timeline], None]) -> None:

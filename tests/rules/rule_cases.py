@@ -9,10 +9,10 @@ from pathlib import Path
 import hloscope
 from hloscope.analysis.model import Analysis, ArrayFact, Memory, MovedValue, SliceFact
 from hloscope.analysis.vocabulary import Kind, Link
-from hloscope.hardware.slices import parse_slice
 from hloscope.hlo import parse_module
 from hloscope.rules.facts import Facts
 from hloscope.rules.selection import judged, make_selection
+from hloscope.tpu.slices import parse_slice
 
 KERNEL = """HloModule kernel, num_partitions=2
 ENTRY main {

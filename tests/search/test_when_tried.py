@@ -10,7 +10,7 @@ import pytest
 from hloscope.analysis.model.trial import Trial, Trials
 from hloscope.api import explaining
 from hloscope.api.explaining import Trying
-from hloscope.hardware.slices import parse_slice
+from hloscope.tpu.slices import parse_slice
 from hloscope.why.explanation import Explanation
 
 

@@ -11,7 +11,6 @@ import shardable
 
 import hloscope
 from hloscope.compiler import client
-from hloscope.hardware.slices import parse_slice
 from hloscope.program.devices import on_enough_devices
 from hloscope.program.lowering import lower
 from hloscope.program.surroundings import one_call
@@ -20,6 +19,7 @@ from hloscope.search.orders import device_orders, follows_axes
 from hloscope.search.recipes import Recipes
 from hloscope.search.space import DROPPED, FOLLOWING, KEPT, Point, Space
 from hloscope.search.surrogate import Differences, Surrogate, calibrated, expected_gains
+from hloscope.tpu.slices import parse_slice
 
 
 def space_of(function, keep=(), free=()):
@@ -165,10 +165,10 @@ def test_a_gain_is_expected_where_much_is_unknown_or_promised():
 
 @pytest.mark.parametrize("name", ["v5e:2x4", "v5e:4x4", "v6e:4x8", "v5p:2x2x2"])
 def test_an_order_goes_from_neighbor_to_neighbor(name):
-    from hloscope.hardware.devices import slice_devices
+    from hloscope.tpu.devices import list_devices
 
     chosen = parse_slice(name)
-    known = slice_devices(chosen)
+    known = list_devices(chosen)
     orders = list(device_orders(chosen, (len(known),)))
     assert all(sorted(order) == list(range(len(known))) for order in orders)
     winding = [known[place].coords for place in orders[0]]

@@ -14,13 +14,13 @@ import jax
 
 from hloscope.compiler.jax_internals import option_texts
 from hloscope.compiler.model import Layout
-from hloscope.hardware.devices import Place, SliceDevice, slice_devices
-from hloscope.hardware.slices import Slice, default_slice, slice_shapes
 from hloscope.program.capture import Capture
 from hloscope.program.compiling import Pending
 from hloscope.program.importing import is_library, shown_path
 from hloscope.program.lowering import Lowered
 from hloscope.program.notation import short_dtype
+from hloscope.tpu.devices import Place, SliceDevice, list_devices
+from hloscope.tpu.slices import Slice, find_smallest_slice, list_shapes
 
 _SOURCE = re.compile(r"^(?P<function>.*) at (?P<file>.*):(?P<line>\d+)$")
 """What JAX says of where a function that it traced stands."""
@@ -188,14 +188,14 @@ def sub_slice(devices: Iterable[Any], known: Mapping[Any, SliceDevice], whole: S
     assert whole.chip is not None
     low = [min(each.coords[axis] for each in chosen) for axis in range(3)]
     edges = tuple(max(each.coords[axis] for each in chosen) - low[axis] + 1 for axis in range(3))
-    shape = next((shape for shape in slice_shapes(whole.chip) if (*shape, 1, 1)[:3] == edges), None)
+    shape = next((shape for shape in list_shapes(whole.chip) if (*shape, 1, 1)[:3] == edges), None)
     block = None if shape is None else Slice(chip=whole.chip, shape=shape)
     if block is not None and block.device_count == len(chosen):
-        there = {(each.coords, each.core_on_chip): at for at, each in enumerate(slice_devices(block))}
+        there = {(each.coords, each.core_on_chip): at for at, each in enumerate(list_devices(block))}
         ids = [there.get((_less(each.coords, low), each.core_on_chip)) for each in chosen]
         if None not in ids:
             return block, Layout(device_count=len(chosen), simulated_ids=tuple(at for at in ids if at is not None))
-    return default_slice(len(chosen), whole.chip.name), Layout(device_count=len(chosen))
+    return find_smallest_slice(len(chosen), whole.chip.name), Layout(device_count=len(chosen))
 
 
 def _less(place: Place, corner: Sequence[int]) -> Place:

@@ -21,8 +21,6 @@ import jax
 
 from hloscope.compiler import jax_internals, jax_watching
 from hloscope.errors import HloscopeError
-from hloscope.hardware.devices import SliceDevice
-from hloscope.hardware.slices import Slice
 from hloscope.program.compiling import start_compile
 from hloscope.program.jaxprs import differs_by_platform, matmul_flops, mesh_in, opened
 from hloscope.program.lowering import Lowered, lowering_for_a_slice
@@ -34,6 +32,8 @@ from hloscope.program.recording.programs import Program, bytes_of, place_of, sub
 from hloscope.program.recording.writes import WriteLog, writes_guarded
 from hloscope.program.target import TargetFacts
 from hloscope.store import Store
+from hloscope.tpu.devices import SliceDevice
+from hloscope.tpu.slices import Slice
 
 RUN_BELOW_BYTES = 64_000_000
 _MOST_HELD = 8

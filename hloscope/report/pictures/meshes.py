@@ -9,13 +9,13 @@ from itertools import pairwise
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.link_traffic import LinkTraffic
 from hloscope.cost.placed import PlacedAxis, PlacedMesh
-from hloscope.hardware.devices import SliceDevice
-from hloscope.hardware.torus import Torus
 from hloscope.report.escaping import plain_line
 from hloscope.report.pictures import svg
 from hloscope.report.pictures.mesh_words import TORUS_AXES, mesh_words
 from hloscope.report.pictures.words import shown_places
 from hloscope.report.words import BOUNDS_WORDS
+from hloscope.tpu.devices import SliceDevice
+from hloscope.tpu.torus import Torus
 
 _MARGIN, _LINE_HEIGHT = 14.0, 17.0
 _ROW_WIDTH, _LEAST_WIDTH = 900.0, 620.0

@@ -13,12 +13,13 @@ from published.rows import COLLECTIVE, Row
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis, Mesh
-from hloscope.cost.constants import CONSTANTS, OF_GENERATION, Constants
 from hloscope.cost.operations import Basis
 from hloscope.cost.price import price_module
-from hloscope.hardware import parse_slice
-from hloscope.hardware.overrides import overridden
 from hloscope.hlo import HloModule, parse_module
+from hloscope.tpu import parse_slice
+from hloscope.tpu.chips import CHIPS
+from hloscope.tpu.generation import CONSTANTS, Constants
+from hloscope.tpu.overrides import override_chip
 
 PRIOR = Constants(
     link_share=0.95,
@@ -123,8 +124,14 @@ Table = Mapping[str, float]
 
 def shipped_table() -> Table:
     """The constants that ship."""
-    own = {f"{chip}.{name}": value for chip, found in OF_GENERATION.items() for name, value in found.items()}
-    return {**asdict(CONSTANTS), **own}
+    own = {chip.name: own_constants(chip.measured.constants) for chip in CHIPS}
+    named = {f"{chip}.{name}": value for chip, found in own.items() for name, value in found.items()}
+    return {**asdict(CONSTANTS), **named}
+
+
+def own_constants(constants: Constants) -> dict[str, float]:
+    """The constants of a generation that differ from those of all others."""
+    return {name: value for name, value in asdict(constants).items() if value != getattr(CONSTANTS, name)}
 
 
 def constants_in(table: Table, generation: str) -> Constants:
@@ -146,7 +153,7 @@ def priced(row: Row, table: Table, *, own_source: bool = True) -> Analysis:
     module, analysis, device_ids = parsed(row.name)
     chosen = parse_slice(row.slice)
     if not own_source and CLOCKS.get(row.generation, ("", 0.0))[0] == row.source:
-        chosen = overridden(chosen, [f"clock_hz={CLOCKS[row.generation][1]}"])
+        chosen = override_chip(chosen, [f"clock_hz={CLOCKS[row.generation][1]}"])
     constants = constants_in(table, row.generation)
     return price_module(analysis, module, chosen, device_ids=device_ids, constants=constants)
 

@@ -16,8 +16,8 @@ from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis, Mesh
 from hloscope.analysis.vocabulary import Kind
 from hloscope.cost.price import price_module
-from hloscope.hardware import parse_slice
 from hloscope.hlo import parse_module
+from hloscope.tpu import parse_slice
 
 MEASURED_MS = 512.6
 MEASURED_SHARES = {

@@ -18,13 +18,13 @@ from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.link_traffic import LinkTraffic
 from hloscope.cost.placed import placed_mesh
 from hloscope.errors import HloscopeError, SliceError
-from hloscope.hardware import parse_slice
-from hloscope.hardware.torus import Torus
 from hloscope.report.pictures.drawn import placed_in
 from hloscope.report.pictures.graphs import graph_svg
 from hloscope.report.pictures.mesh_words import mesh_words
 from hloscope.report.pictures.meshes import mesh_svg
 from hloscope.report.pictures.strips import timeline_svg
+from hloscope.tpu import parse_slice
+from hloscope.tpu.torus import Torus
 
 EXPERTS = (
     Path(__file__).parent.parent.parent.parent / "fixtures/captured/mixture_of_experts.mixture_of_experts.jax-0.10.hlo"

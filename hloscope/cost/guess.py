@@ -7,38 +7,31 @@ in programs compiled for v2 to 7x by the libtpu of JAX 0.10 and 0.12, and the gu
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hloscope.analysis.matmuls import MATMULS
 from hloscope.cost.operations import cycles_of
-from hloscope.cost.price import SPARSE_CORE, WITHOUT_SPARSE_CORES, is_from_tpu
+from hloscope.cost.price import SPARSE_CORE, is_from_tpu
 from hloscope.cost.work import Work, work_by_computation, work_of
 from hloscope.errors import SliceError
-from hloscope.hardware.chips import CHIPS, Chip
-from hloscope.hardware.slices import Slice, default_slice
 from hloscope.hlo import HloInstruction, HloModule, collector_paused
 from hloscope.hlo.call_graph import HloGraph
+from hloscope.tpu.chips import CHIPS
+from hloscope.tpu.generation import MEGACORE, Chip, Mark
+from hloscope.tpu.slices import Slice, find_smallest_slice
 from hloscope.units import array_bytes, format_share
 
 _SCALAR_TILE = re.compile(r"\b(?:f32|s32|u32)\[\]\{:T\((\d+)\)|\bbf16\[\]\{:T\((\d+)\)")
-_MARKS: tuple[tuple[str, frozenset[str], str], ...] = (
-    ("S(3)", frozenset({"v4"}), "it uses the common memory (CMEM) that only v4 has"),
-    ("T(16,128)(2,1)", frozenset({"v7x"}), "it has tiles of 16 rows, which only 7x has"),
-    ("S(1)", frozenset({"v5e", "v5p", "v6e", "v7x"}), "it keeps arrays in vector memory between operations"),
-    ("megacore_config", frozenset({"v4", "v5p"}), "it splits operations over two cores (megacore)"),
-)
-"""What a text mentions, the generations that print it, and in words."""
-
 _WIDENED = "float_type_correction_info"
-"""Arithmetic in bf16 that is done in f32 instead, on all generations before 7x."""
+"""Arithmetic in bf16 that is done in f32 instead."""
 
-_SPLITS = "megacore_config"
 _LEAST_FLOPS = 1e9
 _LEAST_INTENSITY = 600.0
 """FLOPs per byte: above what any generation's memory slows down."""
 _SHARES = (0.56, 1.1)
-"""What such a matmul reaches of its own generation's peak, in the compiler's cycles: 0.57 to 0.98 in those compiled.
+"""The share of its own generation's peak that such a matmul reaches, in the compiler's cycles: 0.57 to 0.98 in samples.
 
 Peaks per cycle differ by factors of two from v2 to v5e, v5p and v6e, so that no share of two of them lies here; v4 and
 v5p are alike, and so are v6e and 7x.
@@ -49,7 +42,7 @@ _NARROW = dict.fromkeys(("s8", "u8", "s4", "u4", "s2", "u2", "f8e5m2", "f8e4m3fn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guess:
-    """A slice that nobody has named.
+    """A slice that the user has not named.
 
     Attributes:
         slice: The guessed generation, in the usual block of as many devices.
@@ -61,7 +54,7 @@ class Guess:
 
 
 @collector_paused()
-def guessed_slice(module: HloModule) -> Guess | None:
+def guess_slice(module: HloModule) -> Guess | None:
     """The slice that a text was likely compiled for.
 
     Returns:
@@ -73,39 +66,45 @@ def guessed_slice(module: HloModule) -> Guess | None:
     left, because = _by_marks(module)
     density = _density(module)
     if density > 0:
-        left = {name: chip for name, chip in left.items() if _reaches(chip, density, module)}
+        left = [chip for chip in left if _reaches(chip, density, module)]
     if len(left) != 1:
         return None
-    (chip,) = left.values()
+    (chip,) = left
     if density > 0:
         share = format_share(density / _peak_per_cycle(chip))
         because.append(f"a matmul reaches {share} of its peak in the compiler's cycles")
     try:
-        found = default_slice(module.device_count, chip.name)
+        found = find_smallest_slice(module.device_count, chip.name)
     except SliceError:
         return None
     return Guess(slice=found, because=" and ".join(because)) if found.device_count == module.device_count else None
 
 
-def _by_marks(module: HloModule) -> tuple[dict[str, Chip], list[str]]:
+def _by_marks(module: HloModule) -> tuple[list[Chip], list[str]]:
     """The generations that print what the text does, and in words what tells."""
-    left, because = {chip.name: chip for chip in CHIPS}, []
-    for mark, names, words in _MARKS:
-        if module.mentions(mark) and not left.keys() <= names:
-            left = {name: chip for name, chip in left.items() if name in names}
-            because.append(words)
-    old = _has_old_scalars(module)
-    if old is not None:
-        left = {name: chip for name, chip in left.items() if (name in ("v2", "v3")) is old}
+    left, because = list(CHIPS), []
+    for mark in _marks():
+        if module.mentions(mark.text) and not all(mark in chip.hlo_marks for chip in left):
+            left = [chip for chip in left if mark in chip.hlo_marks]
+            because.append(mark.meaning)
+    wide = _has_wide_scalar_tiles(module)
+    if wide is not None:
+        left = [chip for chip in left if chip.has_wide_scalar_tiles is wide]
     if module.mentions(_WIDENED):
-        left.pop("v7x", None)
+        left = [chip for chip in left if not chip.has_bf16_arithmetic]
     if any(module.mentions(word) for word in SPARSE_CORE):
-        left = {name: chip for name, chip in left.items() if name not in WITHOUT_SPARSE_CORES}
+        left = [chip for chip in left if chip.has_sparse_cores]
     return left, because
 
 
-def _has_old_scalars(module: HloModule) -> bool | None:
-    """Whether scalars have the tiles of v2 and v3, twice as wide as later ones; None where the text has none."""
+def _marks() -> list[Mark]:
+    """The marks of all generations, newest first; those of one generation alone come before all others."""
+    printed = Counter(mark for chip in reversed(CHIPS) for mark in chip.hlo_marks)
+    return sorted(printed, key=lambda mark: printed[mark] > 1)
+
+
+def _has_wide_scalar_tiles(module: HloModule) -> bool | None:
+    """True if scalars have the tiles of the oldest generations, twice as wide; None if the text has no scalars."""
     match = module.first_match(_SCALAR_TILE)
     if match is None:
         return None
@@ -113,10 +112,9 @@ def _has_old_scalars(module: HloModule) -> bool | None:
 
 
 def _reaches(chip: Chip, density: float, module: HloModule) -> bool:
-    """Whether a matmul of such a density may be one of a generation; with two cores to a device it is split."""
+    """True if a generation may reach the density of a matmul; where two cores are one device, it must be split."""
     low, high = _SHARES
-    is_split = chip.cores_per_chip > chip.devices_per_chip
-    return low <= density / _peak_per_cycle(chip) <= high and (not is_split or module.mentions(_SPLITS))
+    return low <= density / _peak_per_cycle(chip) <= high and (not chip.is_megacore or module.mentions(MEGACORE.text))
 
 
 def _peak_per_cycle(chip: Chip) -> float:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from hloscope.hardware import parse_slice
-from hloscope.hardware.device_order import device_order
-from hloscope.hardware.torus import Torus
+from hloscope.tpu import parse_slice
+from hloscope.tpu.devices import find_device_order
+from hloscope.tpu.torus import Torus
 
 MESHES = {
     "v2:2x2": [(8,), (2, 4), (4, 2), (2, 2, 2)],
@@ -54,7 +54,7 @@ def test_the_order_is_the_one_that_jax_chooses(name, mesh):
     if name == "v5p:2x2x2" and jax.__version_info__ < (0, 12):
         pytest.skip("this JAX knows v5p by another name")
     expected = [device.id for device in mesh_utils.create_device_mesh(mesh, stand_ins(name)).flat]
-    assert device_order(parse_slice(name), mesh) == tuple(expected)
+    assert find_device_order(parse_slice(name), mesh) == tuple(expected)
 
 
 @pytest.mark.parametrize(("name", "mesh"), [("v5p:8x8x8", (4, 16, 8)), ("v5e:4x8", (2, 16)), ("v5e:2x4", (4,))])
@@ -63,8 +63,8 @@ def test_a_mesh_that_jax_refuses_has_no_order(name, mesh):
 
     with pytest.raises((NotImplementedError, ValueError)):
         mesh_utils.create_device_mesh(mesh, stand_ins(name))
-    assert device_order(parse_slice(name), mesh) is None
+    assert find_device_order(parse_slice(name), mesh) is None
 
 
 def test_devices_without_links_have_no_order():
-    assert device_order(parse_slice("cpu:8"), (8,)) is None
+    assert find_device_order(parse_slice("cpu:8"), (8,)) is None

@@ -9,9 +9,9 @@ from math import prod
 
 import pytest
 
-from hloscope.hardware.chips import CHIPS
-from hloscope.hardware.slices import Slice, slice_shapes
-from hloscope.hardware.torus import Torus
+from hloscope.tpu.chips import CHIPS
+from hloscope.tpu.slices import Slice, list_shapes
+from hloscope.tpu.torus import Torus
 
 CHILD = """
 import json, sys
@@ -32,10 +32,10 @@ print("ANSWERS" + json.dumps(answers))
 
 
 def _asked() -> list[Slice]:
-    single = [Slice(chip=entry, shape=shape) for entry in CHIPS for shape in slice_shapes(entry) if prod(shape) <= 64]
+    single = [Slice(chip=entry, shape=shape) for entry in CHIPS for shape in list_shapes(entry) if prod(shape) <= 64]
     turned = [Slice(chip=made.chip, shape=made.shape[::-1]) for made in single if made.shape != made.shape[::-1]]
     double = [Slice(chip=made.chip, shape=made.shape, slice_count=2) for made in single if made.chip_count <= 16]
-    edge = [Slice(chip=entry, shape=slice_shapes(entry)[-1]) for entry in CHIPS if entry.torus_dimensions == 2]
+    edge = [Slice(chip=entry, shape=list_shapes(entry)[-1]) for entry in CHIPS if entry.torus_dimensions == 2]
     return single + turned + double + edge
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from hloscope.api.analyzing import analyze_hlo
-from hloscope.cost.generation import guessed_slice
+from hloscope.cost.guess import guess_slice
 from hloscope.hlo import parse_module
 from hloscope.program.files import read_hlo
 
@@ -28,7 +28,7 @@ NAIVE = "captured/collective_matmul.naive.jax-0.12.hlo"
     ],
 )
 def test_guesses(root, file, name):
-    found = guessed_slice(parse_module(read_hlo(root / "fixtures" / file)))
+    found = guess_slice(parse_module(read_hlo(root / "fixtures" / file)))
     assert (found and found.slice.name) == name
     assert found is None or found.because
 
@@ -39,7 +39,7 @@ def test_matmuls_of_another_density_are_no_v5e(root, faster, name):
         return f"{match[1]}{max(1, round(int(match[2]) / faster))}"
 
     text = re.sub(r'("estimated_cycles":")(\d+)', scaled, read_hlo(root / "fixtures" / NAIVE))
-    found = guessed_slice(parse_module(text))
+    found = guess_slice(parse_module(text))
     assert (found and found.slice.name) == name
 
 
@@ -54,10 +54,10 @@ ENTRY main {{
   ROOT p = bf16[16,128]{{1,0:{mark}}} parameter(0), backend_config={{"used_scoped_memory_configs":[]}}
 }}
 """
-    found = guessed_slice(parse_module(text))
+    found = guess_slice(parse_module(text))
     assert found is not None
     assert found.slice.name == name
-    assert guessed_slice(parse_module(text.replace("num_partitions=8", "num_partitions=6"))) is None
+    assert guess_slice(parse_module(text.replace("num_partitions=8", "num_partitions=6"))) is None
 
 
 def test_findings_and_what_the_user_says(root):

@@ -4,7 +4,8 @@ import re
 import pytest
 
 from hloscope.errors import SliceError
-from hloscope.hardware.chips import CHIPS, Chip, chip, nearest_chips
+from hloscope.tpu.chips import CHIPS, find_chip, find_nearest_chips
+from hloscope.tpu.generation import Chip
 
 
 def test_generations_are_listed_oldest_first() -> None:
@@ -16,8 +17,8 @@ def test_every_spelling_names_one_generation() -> None:
     assert len(spellings) == len(set(spellings))
     for entry in CHIPS:
         for spelling in (entry.name, *entry.aliases, entry.device_kind, entry.topology_prefix):
-            assert chip(spelling) is entry
-            assert chip(f" {spelling.upper()} ") is entry
+            assert find_chip(spelling) is entry
+            assert find_chip(f" {spelling.upper()} ") is entry
 
 
 @pytest.mark.parametrize("entry", CHIPS, ids=lambda entry: entry.name)
@@ -45,17 +46,17 @@ def test_figures_are_consistent(entry: Chip) -> None:
     ],
 )
 def test_published_figures(name: str, devices: int, hbm_gib: int, flops: float) -> None:
-    entry = chip(name)
+    entry = find_chip(name)
     assert (entry.devices_per_chip, entry.hbm_bytes, entry.bf16_flops_per_s) == (devices, hbm_gib * 2**30, flops)
 
 
 def test_the_clock_of_v5e_reproduces_the_measured_fusion() -> None:
-    assert 334109 / chip("v5e").clock_hz * 1e6 == pytest.approx(222.8, rel=1e-3)
+    assert 334109 / find_chip("v5e").clock_hz * 1e6 == pytest.approx(222.8, rel=1e-3)
 
 
 def test_unknown_generation(says) -> None:
     with pytest.raises(SliceError) as caught:
-        chip("v5x")
+        find_chip("v5x")
     assert '"v5x"' in caught.value.what
     assert "v2, v3, v4, v5e, v5p, v6e, v7x" in caught.value.why
     assert re.findall(r"v\w+", caught.value.fix) == ["v5e", "v5p", "v7x"]
@@ -63,7 +64,7 @@ def test_unknown_generation(says) -> None:
 
 
 def test_nothing_near_is_no_guess() -> None:
-    assert nearest_chips("h100") == ()
+    assert find_nearest_chips("h100") == ()
     with pytest.raises(SliceError) as caught:
-        chip("h100")
+        find_chip("h100")
     assert caught.value.fix is None

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hloscope.hardware import parse_slice
-from hloscope.hardware.devices import slice_devices
+from hloscope.tpu import parse_slice
+from hloscope.tpu.devices import list_devices
 
 SLICES = (
     *("v2:2x2", "v3:2x2", "v3:4x8", "v4:2x2x1", "v4:2x2x4", "v4:4x4x4", "v5e:1x1", "v5e:1x2", "v5e:2x4", "v5e:4x2"),
@@ -40,18 +40,18 @@ def test_they_are_the_ones_that_libtpu_lists(monkeypatch):
         chosen = parse_slice(name)
         several = chosen.slice_count > 1
         ours = [
-            (0 if several else one.id, one.coords, one.core_on_chip, one.slice_index) for one in slice_devices(chosen)
+            (0 if several else one.id, one.coords, one.core_on_chip, one.slice_index) for one in list_devices(chosen)
         ]
-        assert (ours, [one.host for one in slice_devices(chosen)]) == found[name], name
+        assert (ours, [one.host for one in list_devices(chosen)]) == found[name], name
 
 
 def test_every_device_has_a_number_and_a_place_of_its_own():
     for name in SLICES:
-        listed = slice_devices(parse_slice(name))
+        listed = list_devices(parse_slice(name))
         assert sorted(one.id for one in listed) == list(range(len(listed)))
         assert len({(one.slice_index, one.coords, one.core_on_chip) for one in listed}) == len(listed)
 
 
 @pytest.mark.parametrize("name", ["cpu:8", "attached"])
 def test_what_is_no_slice_has_none(name):
-    assert slice_devices(parse_slice(name)) == ()
+    assert list_devices(parse_slice(name)) == ()

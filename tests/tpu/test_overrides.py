@@ -5,13 +5,13 @@ import re
 import pytest
 
 from hloscope.errors import SliceError
-from hloscope.hardware import parse_slice
-from hloscope.hardware.overrides import overridden
+from hloscope.tpu import parse_slice
+from hloscope.tpu.overrides import override_chip
 
 
 def test_a_figure_is_replaced_and_nothing_else():
     plain = parse_slice("v5e:2x4")
-    changed = overridden(plain, ["hbm_bytes_per_s=750e9", "vmem_bytes=1048576"])
+    changed = override_chip(plain, ["hbm_bytes_per_s=750e9", "vmem_bytes=1048576"])
     assert (changed.chip.hbm_bytes_per_s, changed.chip.vmem_bytes) == (750e9, 1048576)
     assert isinstance(changed.chip.vmem_bytes, int)
     assert changed.chip.ici_bytes_per_s == plain.chip.ici_bytes_per_s
@@ -21,17 +21,17 @@ def test_a_figure_is_replaced_and_nothing_else():
 def test_a_file_speaks_of_all_generations_or_of_one(tmp_path):
     path = tmp_path / "chips.toml"
     path.write_text("dcn_bytes_per_s = 2e9\n\n[v5litepod]\nici_bytes_per_s = 44e9\n\n[v5p]\nici_bytes_per_s = 1e9\n")
-    changed = overridden(parse_slice("v5e:2x4"), [str(path), "ici_bytes_per_s=43e9"])
+    changed = override_chip(parse_slice("v5e:2x4"), [str(path), "ici_bytes_per_s=43e9"])
     assert (changed.chip.dcn_bytes_per_s, changed.chip.ici_bytes_per_s) == (2e9, 43e9)
-    assert overridden(parse_slice("v5p:2x2x1"), [str(path)]).chip.ici_bytes_per_s == 1e9
+    assert override_chip(parse_slice("v5p:2x2x1"), [str(path)]).chip.ici_bytes_per_s == 1e9
 
 
 @pytest.mark.parametrize("slice_name", ["cpu:8", None])
 def test_devices_without_a_chip_have_no_figures(says, slice_name):
     chosen = None if slice_name is None else parse_slice(slice_name)
-    assert overridden(chosen, ()) is chosen
+    assert override_chip(chosen, ()) is chosen
     with pytest.raises(SliceError) as caught:
-        overridden(chosen, ["hbm_bytes_per_s=1"])
+        override_chip(chosen, ["hbm_bytes_per_s=1"])
     assert "hbm_bytes_per_s=1" in caught.value.what
     assert ("cpu:8" in caught.value.why) is (slice_name is not None)
     assert "--chip-override" in caught.value.fix
@@ -55,7 +55,7 @@ def test_devices_without_a_chip_have_no_figures(says, slice_name):
 def test_what_cannot_be_read_is_said(says, override, wrong, right, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SliceError) as caught:
-        overridden(parse_slice("v5e:2x4"), [override])
+        override_chip(parse_slice("v5e:2x4"), [override])
     error = caught.value
     assert error.where == (override if "=" in override else None)
     assert error.what.startswith(override.partition("=")[0])
@@ -69,6 +69,6 @@ def test_what_cannot_be_read_is_said(says, override, wrong, right, tmp_path, mon
 
 def test_what_decides_which_slices_exist_is_no_figure(says):
     with pytest.raises(SliceError) as caught:
-        overridden(parse_slice("v5e:2x4"), ["devices_per_chip=2"])
+        override_chip(parse_slice("v5e:2x4"), ["devices_per_chip=2"])
     assert caught.value.what.startswith("devices_per_chip ")
     says(caught)

@@ -9,7 +9,8 @@ from math import prod
 
 import numpy as np
 
-from hloscope.hardware.slices import HOST_BLOCK, Slice
+from hloscope.tpu.generation import HOST_BOUNDS
+from hloscope.tpu.slices import Slice
 
 Coordinates = tuple[int, ...]
 
@@ -24,11 +25,13 @@ class Torus:
         shape: Chips along each axis.
         wraparound: Whether the last chip of each axis is joined to the first.
         devices_per_chip: Devices that share the links of one chip.
+        host_bounds: The chips of one host along each axis.
     """
 
     shape: tuple[int, ...]
     wraparound: tuple[bool, ...]
     devices_per_chip: int = 1
+    host_bounds: tuple[int, int, int] = HOST_BOUNDS
 
     def __post_init__(self) -> None:
         if len(self.shape) != len(self.wraparound):
@@ -39,7 +42,12 @@ class Torus:
         """The grid of one slice; for devices without links between chips, a line."""
         if chosen.chip is None:
             return cls(shape=chosen.shape or (1,), wraparound=(False,) * max(len(chosen.shape), 1))
-        return cls(shape=chosen.shape, wraparound=chosen.wraparound(), devices_per_chip=chosen.chip.devices_per_chip)
+        return cls(
+            shape=chosen.shape,
+            wraparound=chosen.wraparound(),
+            devices_per_chip=chosen.chip.devices_per_chip,
+            host_bounds=chosen.chip.host_bounds,
+        )
 
     @property
     def device_count(self) -> int:
@@ -61,7 +69,7 @@ class Torus:
     @property
     def host_shape(self) -> Coordinates:
         """The block of chips of one host, as libtpu lays them out; a slice not made of such blocks has one host."""
-        block = (*HOST_BLOCK, *(1,) * len(self.shape))[: len(self.shape)]
+        block = (*self.host_bounds, *(1,) * len(self.shape))[: len(self.shape)]
         divisible = all(size % edge == 0 for size, edge in zip(self.shape, block, strict=True))
         return block if divisible else self.shape
 
@@ -82,13 +90,13 @@ class Torus:
         return int(total.max(initial=0))
 
     def link_loads(self, pairs: Iterable[tuple[int, int]]) -> np.ndarray:
-        """How many of the transfers cross each directed link, `[chip, axis, direction]`, direction 0 being upwards.
+        """The number of transfers that cross each directed link, `[chip, axis, direction]`; direction 0 is upwards.
 
         Transfers are routed along one axis after the other, the shorter way round a ring; where both ways are equally
         long half of the transfer takes each. Transfers within a chip use no link.
 
         Args:
-            pairs: (source, target) devices; one that stands twice counts twice.
+            pairs: (source, target) devices; one that occurs twice counts twice.
 
         Source: dimension-ordered routing, as the scaling book describes the TPU's network (chapter on TPUs).
         """
@@ -127,7 +135,7 @@ def _add_steps(
         np.add.at(loads, base[moving] + position * stride, share[moving])
 
 
-def ring_order(torus: Torus, group: Sequence[int]) -> tuple[int, ...]:
+def order_ring(torus: Torus, group: Sequence[int]) -> tuple[int, ...]:
     """The devices of a group in an order in which neighbors, the last and the first too, are as near as can be.
 
     A block with an even edge has a closed path of single hops: out through all columns but the first, back through
@@ -149,7 +157,7 @@ def ring_order(torus: Torus, group: Sequence[int]) -> tuple[int, ...]:
 
 
 def _place_on_ring(rank: Coordinates, wide: Sequence[int], sizes: Sequence[int]) -> tuple[int, int]:
-    """Where a chip of a block comes on the ring: (0, n) on the way out, (1, n) on the way back."""
+    """The place of a chip of a block on the ring: (0, n) on the way out, (1, n) on the way back."""
     if not wide:
         return 0, 0
     rows = wide[0]
@@ -189,18 +197,18 @@ class AxisLinks:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the last device of each ring is as near to the first as neighbors are."""
+        """True if the last device of each ring is as near to the first as neighbors are."""
         return max(map(len, self.rings), default=0) > 2 and self.back_hops <= max(self.hops, 1)
 
 
-def axis_links(torus: Torus, groups: Sequence[Sequence[int]]) -> AxisLinks:
+def find_axis_links(torus: Torus, groups: Sequence[Sequence[int]]) -> AxisLinks:
     """Lays the groups of devices along one axis of a mesh over the links of a slice, as rings.
 
     Args:
         torus: The slice.
         groups: Devices of the slice.
     """
-    rings = tuple(ring_order(torus, group) for group in groups)
+    rings = tuple(order_ring(torus, group) for group in groups)
     onward = [pair for ring in rings for pair in pairwise(ring)]
     back = [(ring[-1], ring[0]) for ring in rings if len(ring) > 1]
     steps = [*onward, *back]

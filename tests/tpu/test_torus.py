@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.hardware import parse_slice
-from hloscope.hardware.torus import Torus, axis_links, ring_order
+from hloscope.tpu import parse_slice
+from hloscope.tpu.torus import Torus, find_axis_links, order_ring
 
 GRIDS = st.lists(st.integers(1, 5), min_size=1, max_size=3).flatmap(
     lambda shape: st.builds(
@@ -93,7 +93,7 @@ def test_wraparound_is_never_further(torus, data):
 @pytest.mark.parametrize("name", ["v5e:2x2", "v5e:2x4", "v5e:4x8", "v5p:2x2x2", "v5p:4x4x4", "v4:2x2x4"])
 def test_a_block_with_an_even_edge_is_a_ring_of_single_hops(name):
     torus = Torus.of(parse_slice(name))
-    order = ring_order(torus, range(torus.device_count))
+    order = order_ring(torus, range(torus.device_count))
     assert sorted(order) == list(range(torus.device_count))
     assert {torus.longest_way([pair]) for pair in zip(order, (*order[1:], order[0]), strict=True)} == {1}
 
@@ -101,14 +101,14 @@ def test_a_block_with_an_even_edge_is_a_ring_of_single_hops(name):
 @given(GRIDS, st.data())
 def test_a_ring_holds_every_device_once(torus, data):
     group = data.draw(st.sets(st.integers(0, torus.device_count - 1), min_size=1))
-    assert sorted(ring_order(torus, tuple(group))) == sorted(group)
+    assert sorted(order_ring(torus, tuple(group))) == sorted(group)
 
 
 def test_a_line_is_walked_from_end_to_end():
     torus = Torus.of(parse_slice("v5e:4x8"))
     at = {torus.coordinates(device): device for device in range(torus.device_count)}
     group = [at[2, y] for y in (3, 1, 0, 2)]
-    assert [torus.coordinates(device) for device in ring_order(torus, group)] == [(2, 0), (2, 1), (2, 2), (2, 3)]
+    assert [torus.coordinates(device) for device in order_ring(torus, group)] == [(2, 0), (2, 1), (2, 2), (2, 3)]
 
 
 def rows(columns, count):
@@ -116,34 +116,34 @@ def rows(columns, count):
 
 
 def test_an_axis_along_a_row_uses_the_links_of_its_rows_alone():
-    found = axis_links(Torus.of(parse_slice("v5e:4x4")), rows(4, 4))
+    found = find_axis_links(Torus.of(parse_slice("v5e:4x4")), rows(4, 4))
     assert (found.torus_axes, found.hops, found.back_hops, found.is_closed) == ((0,), 1, 3, False)
     assert found.links[:, 1].sum() == 0
     assert found.links[:, 0, 0].sum() == 3 * 4
 
 
 def test_a_whole_axis_of_a_pod_is_a_closed_ring():
-    found = axis_links(Torus.of(parse_slice("v5e:16x16")), rows(16, 16))
+    found = find_axis_links(Torus.of(parse_slice("v5e:16x16")), rows(16, 16))
     assert (found.hops, found.back_hops, found.is_closed) == (1, 1, True)
     assert found.links[:, 0].all()
 
 
 def test_a_block_is_one_ring_over_both_axes():
-    found = axis_links(Torus.of(parse_slice("v5e:2x4")), [range(8)])
+    found = find_axis_links(Torus.of(parse_slice("v5e:2x4")), [range(8)])
     assert (found.torus_axes, found.hops, found.is_closed) == ((0, 1), 1, True)
 
 
 def test_the_devices_of_a_chip_need_no_links():
-    found = axis_links(Torus.of(parse_slice("tpu7x:2x2x1")), [(0, 1), (2, 3), (4, 5), (6, 7)])
+    found = find_axis_links(Torus.of(parse_slice("tpu7x:2x2x1")), [(0, 1), (2, 3), (4, 5), (6, 7)])
     assert (found.torus_axes, found.hops) == ((), 0)
     assert not found.links.any()
 
 
 def test_a_pair_is_no_ring():
-    assert not axis_links(Torus.of(parse_slice("v5e:2x4")), [(0, 1), (2, 3)]).is_closed
+    assert not find_axis_links(Torus.of(parse_slice("v5e:2x4")), [(0, 1), (2, 3)]).is_closed
 
 
 @pytest.mark.parametrize("groups", [[], [(3,)]])
 def test_what_connects_nothing_uses_no_links(groups):
-    found = axis_links(Torus.of(parse_slice("v5e:2x4")), groups)
+    found = find_axis_links(Torus.of(parse_slice("v5e:2x4")), groups)
     assert (found.hops, found.is_closed, found.links.any()) == (0, False, False)

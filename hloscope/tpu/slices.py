@@ -1,4 +1,4 @@
-"""Slices and their names, without anything that has to be installed.
+"""Slices and their names, without JAX or libtpu.
 
 Which blocks of chips a slice may have is a table: libtpu cannot answer that, it lays out any block, `v5e:6x6` included.
 """
@@ -13,29 +13,22 @@ from itertools import zip_longest
 from math import prod
 
 from hloscope.errors import SliceError
-from hloscope.hardware.chips import Chip, nearest_chips
-from hloscope.hardware.chips import chip as find_chip
+from hloscope.tpu.chips import ALTERNATIVES, CHIPS, DEFAULT_CHIP, find_chip, find_nearest_chips
+from hloscope.tpu.generation import Chip, Shape
 
-HOST_BLOCK = (2, 2, 1)
-"""libtpu's default block of chips per host; a slice must be divisible by it or bring its own bounds."""
-
-_NAME = re.compile(
-    r"(?:(?P<count>\d{1,9})\s*\*\s*)?(?P<generation>[a-z][\w -]*?|7x)\s*"
-    r"(?:[:-]\s*(?P<shape>\d{1,9}(?:\s*x\s*\d{1,9})+)|-(?P<number>\d{1,9})|:\s*(?P<edge>\d{1,9}))?",
-    re.IGNORECASE,
+_NAME = (
+    r"(?:(?P<count>\d{{1,9}})\s*\*\s*)?(?P<generation>[a-z][\w -]*?{numbered})\s*"
+    r"(?:[:-]\s*(?P<shape>\d{{1,9}}(?:\s*x\s*\d{{1,9}})+)|-(?P<number>\d{{1,9}})|:\s*(?P<edge>\d{{1,9}}))?"
 )
-
-_LARGEST_PART_OF_V5E = 16
+"""The name of a slice; some generations have spellings that begin with a digit."""
 
 _TWISTED = "_twisted"
 _HOW_TO_NAME = "write a block such as v5e:2x4, a size such as v5e-8, several slices as 2*v5e:2x4, cpu:8 or attached"
-_CUBE_EDGE = 4
-"""Chips along the edge of the cube that larger 3D slices are made of. Source: Google Cloud, TPU v4 and v5p pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """What a program runs on: one or more equal TPU slices, simulated CPU devices, or the attached devices.
+    """The devices that a program runs on: one or more equal TPU slices, simulated CPU devices, or the attached devices.
 
     Attributes:
         chip: TPU generation; None for CPU devices and attached ones.
@@ -55,9 +48,9 @@ class Slice:
             )
         if self.chip is not None and not is_slice_shape(self.chip, self.shape):
             raise SliceError(
-                f"no {self.chip.name} slice has the shape {shown(self.shape)}",
-                why=f"{self.chip.name} comes in blocks of {_offered(self.chip)}",
-                fix=_use_one_of(self.chip, nearest_shapes(self.chip, prod(self.shape), self.shape)),
+                f"no {self.chip.name} slice has the shape {format_shape(self.shape)}",
+                why=f"{self.chip.name} comes in blocks of {_format_offer(self.chip)}",
+                fix=_propose(self.chip, find_nearest_shapes(self.chip, prod(self.shape), self.shape)),
             )
         if self.chip is None and self.shape and (len(self.shape) != 1 or self.shape[0] < 1):
             raise SliceError("simulated CPU devices need a number of 1 or more", fix="write, for example, cpu:8")
@@ -72,7 +65,7 @@ class Slice:
 
     @property
     def is_attached(self) -> bool:
-        """Whether this stands for the devices of this machine, whose number only JAX knows."""
+        """True for the devices of this machine, whose number only JAX knows."""
         return self.chip is None and not self.shape
 
     @property
@@ -109,33 +102,30 @@ class Slice:
         return self.devices_per_slice * self.slice_count
 
     def can_be_used_in_part_by(self, device_count: int) -> bool:
-        """Whether a program for fewer devices is compiled for a part of this: no smaller slice holds it, none fits.
-
-        Source: libtpu, "On platforms with limited ICI routing device assignment should include all slice devices",
-        which it says of v5e above 16 chips and of no other slice that was tried.
-        """
+        """True if a program for fewer devices is compiled for a part of this: no smaller slice holds it, none fits."""
         if self.chip is None or self.slice_count > 1 or not 0 < device_count < self.device_count:
             return False
-        if self.chip.name == "v5e" and self.chip_count > _LARGEST_PART_OF_V5E:
+        most_chips = self.chip.max_chips_used_in_part
+        if most_chips is not None and self.chip_count > most_chips:
             return False
-        return default_slice(device_count, self.chip.name).device_count == self.device_count
+        return find_smallest_slice(device_count, self.chip.name).device_count == self.device_count
 
     @property
     def libtpu_topology_name(self) -> str | None:
         """The `topology_name` of one slice for `jax.experimental.topologies.get_topology_desc`; None without a TPU."""
-        return None if self.chip is None else f"{self.chip.topology_prefix}:{shown(self.shape)}"
+        return None if self.chip is None else f"{self.chip.topology_prefix}:{format_shape(self.shape)}"
 
     @property
     def chips_per_host_bounds(self) -> tuple[int, int, int] | None:
-        """The host's block of chips where libtpu's default of 2x2x1 does not divide the slice; None elsewhere.
+        """The host's block of chips where the usual one does not divide the slice; None elsewhere.
 
         JAX 0.10's libtpu refuses blocks below one host without it; JAX 0.12's makes them either way.
         """
         if self.chip is None:
             return None
-        first, second, third = (*self.shape, *(1,) * (3 - len(self.shape)))
-        divisible = all(edge % host == 0 for edge, host in zip((first, second, third), HOST_BLOCK, strict=True))
-        return None if divisible else (first, second, third)
+        edges = pad_shape(self.shape)
+        divisible = all(edge % host == 0 for edge, host in zip(edges, self.chip.host_bounds, strict=True))
+        return None if divisible else edges
 
     @property
     def topology_kwargs(self) -> dict[str, str | int | list[int] | list[bool]]:
@@ -156,7 +146,7 @@ class Slice:
         return kwargs
 
     def wraparound(self) -> tuple[bool, ...]:
-        """Whether each physical axis of one slice is closed to a ring; empty without a TPU.
+        """The physical axes of one slice, each True if it is closed to a ring; empty without a TPU.
 
         2D: an axis is closed when it is as long as the pod's edge. 3D: every axis is closed once the slice is made of
         whole cubes, and none below that.
@@ -182,7 +172,7 @@ def parse_slice(text: str) -> Slice:
     Raises:
         SliceError: The name is invalid, the generation is unknown, or it has no such block.
     """
-    match = _NAME.fullmatch(text.strip())
+    match = re.fullmatch(_name_pattern(), text.strip(), re.IGNORECASE)
     if match is None:
         plain, twisted, rest = text.strip().partition(_TWISTED)
         is_twisted = bool(plain and twisted and not rest)
@@ -203,12 +193,18 @@ def parse_slice(text: str) -> Slice:
             chip=known, shape=tuple(int(edge) for edge in match["shape"].lower().split("x")), slice_count=count
         )
     if match["number"] is None:
+        example = find_nearest_shapes(known, int(match["edge"] or 8))[0]
         raise SliceError(
             f'"{text}" does not name a block of chips',
-            why=f"{known.name} comes in blocks of {_offered(known)}",
-            fix=f"write, for example, {_shown_with_chips(known, nearest_shapes(known, int(match['edge'] or 8))[0])}",
+            why=f"{known.name} comes in blocks of {_format_offer(known)}",
+            fix=f"write, for example, {_format_with_chips(known, example)}",
         )
     return Slice(chip=known, shape=_shape_of_size(known, int(match["number"]), text), slice_count=count)
+
+
+def _name_pattern() -> str:
+    numbered = [name for chip in CHIPS for name in chip.spellings if name[0].isdigit()]
+    return _NAME.format(numbered="".join(f"|{re.escape(name)}" for name in numbered))
 
 
 def _cpu_slice(match: re.Match[str], text: str) -> Slice:
@@ -229,9 +225,9 @@ def _chip_of(generation: str, match: re.Match[str]) -> Chip:
         return find_chip(generation)
     except SliceError as error:
         before, after = match.string[: match.start("generation")], match.string[match.end("generation") :]
-        near = nearest_chips(generation)
+        near = find_nearest_chips(generation)
         if not after:
-            after = next((f":{shown(nearest_shapes(guess, 8)[0])}" for guess in near), "")
+            after = next((f":{format_shape(find_nearest_shapes(guess, 8)[0])}" for guess in near), "")
         guesses = [f"{before}{guess.name}{after}" for guess in near]
         fitting = [guess for guess in guesses if _can_be_read(guess)] or guesses
         error.fix = f"did you mean {' or '.join(fitting)}?" if fitting else _HOW_TO_NAME
@@ -248,28 +244,28 @@ def _can_be_read(text: str) -> bool:
 
 def _shape_of_size(known: Chip, number: int, text: str) -> Shape:
     cores = known.cores_per_chip
-    shape = shape_with(known, number // cores) if number % cores == 0 else None
+    shape = find_shape(known, number // cores) if number % cores == 0 else None
     if shape is not None:
         return shape
     unit = f"TensorCores, {cores} per chip" if cores > 1 else "chips"
     raise SliceError(
         f'there is no {known.name} slice of the size "{text}"',
-        why=f"the number counts {unit}; {known.name} comes in blocks of {_offered(known)}",
-        fix=_use_one_of(known, nearest_shapes(known, number // cores)),
+        why=f"the number counts {unit}; {known.name} comes in blocks of {_format_offer(known)}",
+        fix=_propose(known, find_nearest_shapes(known, number // cores)),
     )
 
 
-def _use_one_of(known: Chip, shapes: tuple[Shape, ...]) -> str:
-    *others, last = (_shown_with_chips(known, shape) for shape in shapes)
+def _propose(known: Chip, shapes: tuple[Shape, ...]) -> str:
+    *others, last = (_format_with_chips(known, shape) for shape in shapes)
     return f"use {', '.join(others)} or {last}"
 
 
-def _shown_with_chips(known: Chip, shape: Shape) -> str:
+def _format_with_chips(known: Chip, shape: Shape) -> str:
     chips = prod(shape)
-    return f"{known.topology_prefix}:{shown(shape)} ({chips:,} {'chip' if chips == 1 else 'chips'})"
+    return f"{known.topology_prefix}:{format_shape(shape)} ({chips:,} {'chip' if chips == 1 else 'chips'})"
 
 
-def default_slice(device_count: int, chip: str = "v5e") -> Slice:
+def find_smallest_slice(device_count: int, chip: str = DEFAULT_CHIP.name) -> Slice:
     """The smallest single slice that shows JAX `device_count` devices: exactly as many if possible, else more.
 
     Args:
@@ -283,12 +279,12 @@ def default_slice(device_count: int, chip: str = "v5e") -> Slice:
     if device_count < 1:
         raise SliceError(f"{device_count} is not a number of devices", fix="use a number of 1 or more")
     chips = -(-device_count // known.devices_per_chip)
-    shape = shape_with(known, chips) or next((block for block in slice_shapes(known) if prod(block) >= chips), None)
+    shape = find_shape(known, chips) or next((block for block in list_shapes(known) if prod(block) >= chips), None)
     if shape is not None:
         return Slice(chip=known, shape=shape)
     count = -(-chips // known.max_slice_chips)
-    whole = nearest_shapes(known, known.max_slice_chips, limit=1)[0]
-    several = f"{count}*{known.topology_prefix}:{shown(whole)}"
+    whole = find_nearest_shapes(known, known.max_slice_chips, limit=1)[0]
+    several = f"{count}*{known.topology_prefix}:{format_shape(whole)}"
     held = count * prod(whole) * known.devices_per_chip
     fix = f"name several, such as {several}" if held == device_count else f"use {held:,} devices, as {several} has"
     raise SliceError(
@@ -298,55 +294,55 @@ def default_slice(device_count: int, chip: str = "v5e") -> Slice:
     )
 
 
-def slice_that_fits(device_count: int, chip: str) -> Slice | None:
-    """What a mesh of so many devices can be compiled for: this generation if possible, several slices if need be."""
+def find_fitting_slice(device_count: int, chip: str) -> Slice | None:
+    """The slice for a mesh of so many devices: of this generation if possible, several if need be, or None."""
     known = find_chip(chip)
     largest = known.max_slice_chips * known.devices_per_chip
     if device_count > largest:
-        shape = nearest_shapes(known, known.max_slice_chips, limit=1)[0]
+        shape = find_nearest_shapes(known, known.max_slice_chips, limit=1)[0]
         return None if device_count % largest else Slice(chip=known, shape=shape, slice_count=device_count // largest)
-    for generation in (chip, "v6e", "v5p"):
-        found = default_slice(device_count, generation)
+    for generation in (chip, *(other.name for other in ALTERNATIVES)):
+        found = find_smallest_slice(device_count, generation)
         if found.device_count == device_count or found.can_be_used_in_part_by(device_count):
             return found
     return None
 
 
-Shape = tuple[int, ...]
-
-
 @lru_cache(maxsize=16)
-def slice_shapes(chip: Chip) -> tuple[Shape, ...]:
+def list_shapes(chip: Chip) -> tuple[Shape, ...]:
     """Every block of `chip` in one orientation: fewest chips first, then the most cube-like.
 
-    3D generations offer 4A x 4B x 4C with A <= B <= C up to their largest slice, besides the blocks below one cube.
+    3D generations offer all blocks of cubes up to their largest slice, and some blocks below one cube.
+
+    Source: Google Cloud, TPU v4 and v5p pages.
     """
-    shapes = (*chip.slice_shapes, *(_cuboids(chip.max_slice_chips) if chip.torus_dimensions == 3 else ()))
+    shapes = (*chip.slice_shapes, *(_cuboids(chip) if chip.torus_dimensions == 3 else ()))
     return tuple(sorted(shapes, key=lambda shape: (prod(shape), sum(shape))))
 
 
-def _cuboids(max_chips: int) -> Iterator[Shape]:
-    cubes = max_chips // _CUBE_EDGE**3
+def _cuboids(chip: Chip) -> Iterator[Shape]:
+    edge = chip.wraparound_size
+    cubes = chip.max_slice_chips // edge**3
     for first in range(1, cubes + 1):
         for second in range(first, cubes // first + 1):
             for third in range(second, cubes // (first * second) + 1):
-                yield (_CUBE_EDGE * first, _CUBE_EDGE * second, _CUBE_EDGE * third)
+                yield (edge * first, edge * second, edge * third)
 
 
 def is_slice_shape(chip: Chip, shape: Shape) -> bool:
-    """Whether `chip` comes in blocks of `shape`, in this or any other orientation."""
-    return tuple(sorted(shape)) in {tuple(sorted(known)) for known in slice_shapes(chip)}
+    """True if `chip` comes in blocks of `shape`, in this or any other orientation."""
+    return tuple(sorted(shape)) in {tuple(sorted(known)) for known in list_shapes(chip)}
 
 
-def shape_with(chip: Chip, chip_count: int) -> Shape | None:
-    """The block with exactly `chip_count` chips, the most cube-like of several; None when there is none.
+def find_shape(chip: Chip, chip_count: int) -> Shape | None:
+    """The block with exactly `chip_count` chips, the most cube-like of several, or None.
 
     Source: Google Cloud, "TPU types and topologies": the default for a chip count is the most cube-like block.
     """
-    return next((shape for shape in slice_shapes(chip) if prod(shape) == chip_count), None)
+    return next((shape for shape in list_shapes(chip) if prod(shape) == chip_count), None)
 
 
-def nearest_shapes(chip: Chip, chip_count: int, shape: Shape | None = None, limit: int = 3) -> tuple[Shape, ...]:
+def find_nearest_shapes(chip: Chip, chip_count: int, shape: Shape | None = None, limit: int = 3) -> tuple[Shape, ...]:
     """The blocks nearest to a wish: by number of chips, then by how much their edges differ.
 
     Args:
@@ -361,17 +357,24 @@ def nearest_shapes(chip: Chip, chip_count: int, shape: Shape | None = None, limi
         pairs = zip_longest(wished, sorted(known, reverse=True), fillvalue=1)
         return abs(prod(known) - chip_count), sum(abs(left - right) for left, right in pairs), sum(known)
 
-    return tuple(sorted(slice_shapes(chip), key=distance)[:limit])
+    return tuple(sorted(list_shapes(chip), key=distance)[:limit])
 
 
-def shown(shape: Iterable[int]) -> str:
+def pad_shape(shape: Shape) -> tuple[int, int, int]:
+    """The edges of a block as of one in 3D: an axis that it does not have is 1 long."""
+    first, second, third = (*shape, *(1,) * (3 - len(shape)))
+    return first, second, third
+
+
+def format_shape(shape: Iterable[int]) -> str:
     """`2x4`."""
     return "x".join(str(edge) for edge in shape)
 
 
-def _offered(chip: Chip) -> str:
+def _format_offer(chip: Chip) -> str:
     """The blocks of `chip` in words, for an error."""
-    listed = ", ".join(shown(shape) for shape in chip.slice_shapes)
+    listed = ", ".join(format_shape(shape) for shape in chip.slice_shapes)
     if chip.torus_dimensions == 2:
         return listed
-    return f"{listed}, and blocks whose three edges are multiples of {_CUBE_EDGE}, up to {chip.max_slice_chips:,} chips"
+    edge, most = chip.wraparound_size, chip.max_slice_chips
+    return f"{listed}, and blocks whose three edges are multiples of {edge}, up to {most:,} chips"

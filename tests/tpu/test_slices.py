@@ -6,19 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.errors import SliceError
-from hloscope.hardware.chips import CHIPS, chip
-from hloscope.hardware.slices import (
+from hloscope.tpu.chips import CHIPS, find_chip
+from hloscope.tpu.slices import (
     Slice,
-    default_slice,
+    find_fitting_slice,
+    find_nearest_shapes,
+    find_shape,
+    find_smallest_slice,
     is_slice_shape,
-    nearest_shapes,
+    list_shapes,
     parse_slice,
-    shape_with,
-    slice_shapes,
-    slice_that_fits,
 )
 
-ALL_BLOCKS = [(entry, shape) for entry in CHIPS for shape in slice_shapes(entry)]
+ALL_BLOCKS = [(entry, shape) for entry in CHIPS for shape in list_shapes(entry)]
 
 
 @pytest.mark.parametrize(
@@ -97,21 +97,21 @@ def test_name_round_trip(block: tuple, count: int, seed) -> None:
 def test_default_slice_is_the_smallest_that_holds_the_devices(entry, devices: int) -> None:
     if devices > entry.max_slice_chips * entry.devices_per_chip:
         with pytest.raises(SliceError) as caught:
-            default_slice(devices, entry.name)
+            find_smallest_slice(devices, entry.name)
         assert f" {devices} " in caught.value.what
         return
-    made = default_slice(devices, entry.name)
+    made = find_smallest_slice(devices, entry.name)
     assert made.slice_count == 1
     assert made.device_count >= devices
-    smaller = [prod(shape) for shape in slice_shapes(entry) if prod(shape) < made.chip_count]
+    smaller = [prod(shape) for shape in list_shapes(entry) if prod(shape) < made.chip_count]
     assert all(chips * entry.devices_per_chip < devices for chips in smaller)
 
 
 def test_default_slice() -> None:
-    names = [default_slice(devices).name for devices in (1, 2, 3, 4, 8, 9, 16, 256)]
+    names = [find_smallest_slice(devices).name for devices in (1, 2, 3, 4, 8, 9, 16, 256)]
     assert names == ["v5e:1x1", "v5e:1x2", "v5e:2x2", "v5e:2x2", "v5e:2x4", "v5e:4x4", "v5e:4x4", "v5e:16x16"]
-    assert default_slice(8, "v7x").name == "tpu7x:2x2x1"
-    assert default_slice(8, chip="tpu7x").name == "tpu7x:2x2x1"
+    assert find_smallest_slice(8, "v7x").name == "tpu7x:2x2x1"
+    assert find_smallest_slice(8, chip="tpu7x").name == "tpu7x:2x2x1"
 
 
 @pytest.mark.parametrize(
@@ -158,25 +158,25 @@ def test_what_libtpu_is_asked(text: str, topology: str | None, kwargs: dict) -> 
 
 
 def test_three_dimensional_blocks_stop_at_the_largest_slice() -> None:
-    v4 = chip("v4")
+    v4 = find_chip("v4")
     assert is_slice_shape(v4, (12, 16, 16))
     assert is_slice_shape(v4, (16, 12, 16))
     assert not is_slice_shape(v4, (16, 16, 16))
     assert not is_slice_shape(v4, (4, 4, 6))
     assert not is_slice_shape(v4, (2, 2))
-    assert is_slice_shape(chip("v5p"), (4, 4, 244))
-    assert prod(slice_shapes(v4)[-1]) == v4.max_slice_chips
+    assert is_slice_shape(find_chip("v5p"), (4, 4, 244))
+    assert prod(list_shapes(v4)[-1]) == v4.max_slice_chips
 
 
 def test_a_size_means_the_most_cube_like_block() -> None:
-    assert shape_with(chip("v5p"), 1024) == (8, 8, 16)
-    assert shape_with(chip("v5p"), 512) == (8, 8, 8)
-    assert shape_with(chip("v5e"), 12) is None
+    assert find_shape(find_chip("v5p"), 1024) == (8, 8, 16)
+    assert find_shape(find_chip("v5p"), 512) == (8, 8, 8)
+    assert find_shape(find_chip("v5e"), 12) is None
 
 
 def test_nearest_by_chips_then_by_edges() -> None:
-    assert nearest_shapes(chip("v5e"), 36, (6, 6)) == ((4, 8), (4, 4), (8, 8))
-    assert nearest_shapes(chip("v5p"), 256, (4, 4, 16), limit=2) == ((4, 4, 16), (4, 8, 8))
+    assert find_nearest_shapes(find_chip("v5e"), 36, (6, 6)) == ((4, 8), (4, 4), (8, 8))
+    assert find_nearest_shapes(find_chip("v5p"), 256, (4, 4, 16), limit=2) == ((4, 4, 16), (4, 8, 8))
 
 
 @pytest.mark.parametrize(
@@ -225,14 +225,14 @@ def test_a_refused_name_comes_with_the_blocks_there_are(text: str, blocks: list[
 
 def test_default_slice_beyond_the_largest(says) -> None:
     with pytest.raises(SliceError) as caught:
-        default_slice(512)
+        find_smallest_slice(512)
     assert re.findall(r"\d+\*\S+\d|\d{3}", says(caught, "512")) == ["512", "256", "2*v5e:16x16"]
     with pytest.raises(SliceError) as caught:
-        default_slice(300)  # 2*v5e:16x16 is refused for 300, since several slices are used whole
+        find_smallest_slice(300)  # 2*v5e:16x16 is refused for 300, since several slices are used whole
     assert re.findall(r"\d+\*\S+\d|\d{3}", caught.value.fix) == ["512", "2*v5e:16x16"]
     says(caught, "300")
     with pytest.raises(SliceError) as caught:
-        default_slice(0)
+        find_smallest_slice(0)
     assert caught.value.what.startswith("0 ")
     says(caught, "0")
 
@@ -255,7 +255,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 @pytest.mark.parametrize("name", ["v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"])
 @pytest.mark.parametrize("devices", [1, 2, 3, 6, 8, 12, 20, 28, 100, 512, 2048])
 def test_what_is_suggested_for_a_mesh_works(name: str, devices: int) -> None:
-    found = slice_that_fits(devices, name)
+    found = find_fitting_slice(devices, name)
     if found is None:
         return
     assert found.device_count == devices or found.can_be_used_in_part_by(devices)
@@ -264,8 +264,8 @@ def test_what_is_suggested_for_a_mesh_works(name: str, devices: int) -> None:
 
 def test_suggestions() -> None:
     pairs = {(6, "v5e"): "v5e:2x4", (1, "tpu7x"): "tpu7x:1x1x1", (20, "v5e"): "v6e:4x8", (512, "v5e"): "2*v5e:16x16"}
-    assert {key: slice_that_fits(*key).name for key in pairs} == pairs
-    assert slice_that_fits(300, "v5e") is None
+    assert {key: find_fitting_slice(*key).name for key in pairs} == pairs
+    assert find_fitting_slice(300, "v5e") is None
     assert parse_slice("tpu7x:1x1x1").can_be_used_in_part_by(1)
     assert not parse_slice("v5e:4x8").can_be_used_in_part_by(20)  # libtpu refuses it
     assert not parse_slice("v5e:4x4").can_be_used_in_part_by(8)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from hloscope.errors import SliceError, did_you_mean
-from hloscope.hardware.chips import Calibration, Chip
-from hloscope.hardware.chips import chip as find_chip
-from hloscope.hardware.slices import Slice
+from hloscope.tpu.chips import find_chip
+from hloscope.tpu.generation import Calibration, Chip, Constants
+from hloscope.tpu.slices import Slice
 
 _CONSTANTS, _FITTED_TO = "measured", "fitted_to"
 """Tables of a generation in the file that `hloscope compare --save` writes."""
@@ -20,19 +20,19 @@ _LARGEST_CONSTANT = 1000.0
 
 SliceOrNone = TypeVar("SliceOrNone", Slice, Slice | None)
 
-_NOT_FIGURES = ("devices_per_chip", "cores_per_chip", "wraparound_size", "max_slice_chips")
+_NOT_FIGURES = ("devices_per_chip", "cores_per_chip", "wraparound_size", "max_slice_chips", "max_chips_used_in_part")
 _FIGURES = {
     item.name: item.type
     for item in fields(Chip)
     if str(item.type).split(" ")[0] in ("int", "float") and item.name not in _NOT_FIGURES
 }
-"""What may be overridden: sizes and rates. What decides which slices exist is no matter of measurement."""
+"""Figures that may be overridden: sizes and rates. The ones that decide which slices exist are not measured."""
 
 _LARGEST = 1e24
 """More than any figure of a chip, in bytes, operations or cycles; within it no time overflows or vanishes."""
 
 
-def overridden(chosen: SliceOrNone, overrides: Iterable[str]) -> SliceOrNone:
+def override_chip(chosen: SliceOrNone, overrides: Iterable[str]) -> SliceOrNone:
     """A slice with some of its chip's figures replaced, later ones winning.
 
     Args:
@@ -69,8 +69,35 @@ def overridden(chosen: SliceOrNone, overrides: Iterable[str]) -> SliceOrNone:
     return replace(chosen, chip=replace(chosen.chip, calibration=calibration, **typed))  # type: ignore[arg-type]
 
 
+def find_constants(chip: Chip, usual: Constants | None = None) -> Constants:
+    """The constants of the cost model that hold for a chip.
+
+    Args:
+        chip: The chip.
+        usual: The constants of its generation, if other than those that ship.
+
+    Returns:
+        The usual ones, with those in their place that a profile of the user's own has settled.
+
+    Raises:
+        SliceError: The profile's file names a constant that is unknown.
+    """
+    usual = chip.measured.constants if usual is None else usual
+    if chip.calibration is None:
+        return usual
+    known = [each.name for each in fields(Constants)]
+    for name, _ in chip.calibration.constants:
+        if name not in known:
+            raise SliceError(
+                f"{name} is not a constant of the cost model",
+                where=chip.calibration.file,
+                fix=did_you_mean(name, known, f"they are {', '.join(known)}"),
+            )
+    return replace(usual, **dict(chip.calibration.constants))
+
+
 def is_figure(name: str) -> bool:
-    """Whether a name is that of a chip's figure which may be overridden."""
+    """True for the name of a figure that may be overridden."""
     return name in _FIGURES
 
 
@@ -97,7 +124,7 @@ def _from_file(path: Path, chip: Chip) -> tuple[dict[str, float], Calibration | 
 def _calibration(
     path: Path, name: str, table: Mapping[str, object], figures: Mapping[str, float]
 ) -> Calibration | None:
-    """What `hloscope compare --save` has written beside the figures; None in files that people write."""
+    """The tables that `hloscope compare --save` writes in addition to the figures; None in files that people write."""
     fitted, constants = table.get(_FITTED_TO), table.get(_CONSTANTS, {})
     if fitted is None and not constants:
         return None
