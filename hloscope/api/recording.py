@@ -24,7 +24,7 @@ from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection
 from hloscope.store import Store
 
 if TYPE_CHECKING:
-    from hloscope.program.recording.programs import Program
+    from hloscope.program.recording.watching import Program
     from hloscope.program.recording.scripts import Script
     from hloscope.program.recording.watching import Limits, Watch
     from hloscope.program.recording.writes import WriteEntry
@@ -259,7 +259,7 @@ def _small(programs: Sequence[Program]) -> SmallPrograms | None:
 
 def _recompiled(programs: Sequence[Program]) -> tuple[Recompiled, ...]:
     """The user's functions with more than one program, most versions first."""
-    from hloscope.program.recording.programs import what_changed
+    from hloscope.program.recording.watching import what_changed
 
     by_function: dict[Any, list[Program]] = {}
     for program in programs:

@@ -20,12 +20,34 @@ from typing import IO, Any
 
 from hloscope.errors import TargetError
 from hloscope.program.importing import is_library, shown_path
-from hloscope.program.recording.watching import SeenEnoughError
 
+RUN_BELOW_BYTES = 64_000_000
 _PYTHON = re.compile(r"^python[\d.]*$")
 _RUNPY = runpy.run_path.__code__.co_filename
 _FLAGS = re.compile(r"^-[uOBsSEIiqvbd]+$")
 """Of the interpreter's, which change nothing here."""
+
+
+class SeenEnoughError(BaseException):
+    """Ends a script whose programs are all known; not an `Exception`, which a script may catch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What to execute, and when to end a recording.
+
+    Attributes:
+        run_below_bytes: Execute programs with fewer bytes of arguments and results than this.
+        run_all: Execute every program that can run on simulated devices.
+        stop_after: Number of calls of the most expensive program, without a new compile in between, after which the
+            script ends; 0 for no limit. None means 3, once a program has not been executed.
+        allow_writes: Whether the script may write and remove files even though values are not real.
+    """
+
+    run_below_bytes: int = RUN_BELOW_BYTES
+    run_all: bool = False
+    stop_after: int | None = None
+    allow_writes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
