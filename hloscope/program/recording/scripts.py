@@ -244,6 +244,12 @@ def _shortly(error: BaseException) -> str:
     return f"{type(error).__name__}{f': {words[0]}' if words else ''}{where}"
 
 
+def are_threads_left() -> bool:
+    """Whether the script left threads behind that Python would wait for at exit."""
+    left = [each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon]
+    return any("hloscope" not in each.name for each in left)
+
+
 @contextmanager
 def marked_output(stream: IO[str], mark: str) -> Iterator[None]:
     """What is written to standard output and standard error meanwhile goes to a stream, its lines marked.

@@ -663,7 +663,7 @@ def type_of(aval: Any, sharding: Any) -> str:
     return f"{weak}{short_dtype(str(aval.dtype)) or aval.dtype}[{','.join(parts)}]"
 
 
-def what_changed(before: Program, after: Program) -> str:
+def explain_recompile(before: Program, after: Program) -> str:
     """In words, why the same function was compiled another time."""
     old, new = before.arguments, after.arguments
     changed = [f"{name} was {old[name]} and became {kind}" for name, kind in new.items() if old.get(name, kind) != kind]
