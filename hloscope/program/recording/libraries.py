@@ -69,7 +69,7 @@ class _Loader(importlib.abc.Loader):
 
     def __init__(self, loader: Any, finder: _Finder) -> None:
         self._loader, self._finder = loader, finder
-        self.create_module = loader.create_module
+        self.create_module = loader.create_module  # type: ignore[method-assign]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)

@@ -108,11 +108,11 @@ class Program:
 
     @property
     def function(self) -> tuple[str, str | None]:
-        """What it shares with the programs that the same function was compiled into."""
+        """The identity that the programs of one function share."""
         return self.name, self.place
 
     def add_options(self, options: Mapping[str, Any]) -> None:
-        """Takes compiler options that the script gives when it compiles the program itself; only those of the first."""
+        """Adds the compiler options with which the script compiles the program itself; only those of the first time."""
         given, facts = jax_internals.option_texts(options), self.lowered.facts
         if self.is_compiled and any(facts.compiler_options.get(name) != text for name, text in given.items()):
             note = (
@@ -125,7 +125,7 @@ class Program:
             self.lowered = replace(self.lowered, facts=replace(facts, compiler_options=joined))
 
     def capture(self) -> Capture:
-        """What its compile yields, which is waited for and explained once.
+        """The result of its compile, which is awaited and explained once.
 
         Raises:
             HloscopeError: The compiler refuses the program, dies over it or takes too long.
@@ -137,7 +137,7 @@ class Program:
 
     @property
     def rough_seconds(self) -> float:
-        """What one call takes by arithmetic: matmuls at the chip's peak, arguments and results read once.
+        """Rough seconds of one call: matmuls at the chip's peak, arguments and results read once.
 
         Good for ranking alone: a call may read a part of an argument only, and communication is not in it.
         """
@@ -150,15 +150,15 @@ class Program:
 
 
 class Held:
-    """How many bytes the arrays take that are real, as long as they are there."""
+    """The bytes of the real arrays that are alive."""
 
     def __init__(self) -> None:
-        """Begins with none."""
+        """Starts with none."""
         self._arrays: dict[int, weakref.ref[Any]] = {}
         self.total_bytes = 0
 
     def add(self, array: Any) -> None:
-        """Counts an array of JAX's, where it is large enough to count; one that is counted is not counted again."""
+        """Counts an array of JAX's once, if it is large enough to matter."""
         count = getattr(array, "nbytes", 0)
         if count < _COUNTED_BYTES or id(array) in self._arrays or not isinstance(array, jax.Array):
             return
@@ -177,7 +177,7 @@ class Fakes:
     """The arrays of a recording whose values are not real: made up, or computed from what is."""
 
     def __init__(self, before_the_first: Callable[[], None] = lambda: None) -> None:
-        """Begins with none; `before_the_first` is called before there is one."""
+        """Starts with none; `before_the_first` is called before the first is made."""
         self._before_the_first = before_the_first
         self._arrays: dict[int, weakref.ref[Any]] = {}
         self._starts: list[int] = []
@@ -197,7 +197,7 @@ class Fakes:
         return is_large and self._is_ours(jax_watching.first_address(value))
 
     def _is_ours(self, address: int | None) -> bool:
-        """Whether an address is of memory that nobody has written: a part of an array of ours, or a view of it."""
+        """Whether an address lies in the unwritten memory of a faked array, or of a view of it."""
         if address is None:
             return False
         with self._lock:
@@ -210,7 +210,7 @@ class Fakes:
             del self._ends[start]
 
     def are_made_here(self) -> bool:
-        """Whether this thread is making one, for which JAX is asked to put zeros on devices."""
+        """Whether this thread is making a faked array, for which JAX puts zeros on devices."""
         return getattr(self._making, "depth", 0) > 0
 
     def _begin(self) -> None:
@@ -219,27 +219,27 @@ class Fakes:
             self.is_any = True
 
     def zeros(self, shape: tuple[int, ...], dtype: Any, sharding: jax.sharding.Sharding | None) -> Any:
-        """An array of JAX's, or of NumPy's where there is no sharding, of zeros that nobody has written down."""
+        """Makes an array of JAX's, or of NumPy's if it has no sharding, of zeros that take no memory."""
         if sharding is None:
             return self._zeros(shape, dtype, 1)[0]
         return self.array(jax.ShapeDtypeStruct(shape, dtype), sharding, committed=True)
 
     def mark(self, array: Any) -> None:
-        """Says of an array that its values come from such ones."""
+        """Marks an array as computed from faked ones."""
         self._begin()
         key = id(array)
         self._arrays[key] = weakref.ref(array, lambda _: self._arrays.pop(key, None))
 
     def array(self, aval: Any, sharding: jax.sharding.Sharding, *, committed: bool) -> Any:
-        """An array of zeros that nobody has written down.
+        """Makes an array of zeros that take no memory.
 
         Args:
             aval: Its shape and type.
-            sharding: How it lies on devices.
-            committed: Whether it must stay there.
+            sharding: Its sharding.
+            committed: Whether it must stay on its devices.
 
         Raises:
-            HloscopeError: The system gives no address space for it.
+            HloscopeError: There is not enough address space for it.
         """
         self._begin()
         self._making.depth = getattr(self._making, "depth", 0) + 1
@@ -267,7 +267,7 @@ class Fakes:
         return made
 
     def _keys(self, aval: Any, sharding: jax.sharding.Sharding, *, committed: bool) -> Any:
-        """Random keys, whose zeros are of another type than they are."""
+        """Makes random keys, whose data has another type than the keys."""
         shape = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
         if isinstance(sharding, jax.sharding.NamedSharding):
             spec = [*sharding.spec, *[None] * (len(shape.shape) - len(sharding.spec))]
@@ -276,7 +276,7 @@ class Fakes:
         return jax.random.wrap_key_data(data, impl=KEY_IMPLEMENTATIONS.get(str(aval.dtype)))
 
     def _zeros(self, shape: Sequence[int], dtype: Any, count: int) -> list[np.ndarray[Any, Any]]:
-        """So many arrays over memory that the system backs only where it is written."""
+        """Makes `count` arrays of zeros over memory that the system backs only once it is written."""
         dtype = np.dtype(dtype)
         part_bytes = -(-prod(shape) * dtype.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
         if not part_bytes:
@@ -332,7 +332,7 @@ class Watch:
     _since_new: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """The first fake is told to the guard of what is written."""
+        """Connects the first fake with the guard of the user's files."""
         self.fakes = Fakes(self._begin_faking)
 
     def _begin_faking(self) -> None:
@@ -341,7 +341,7 @@ class Watch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Notices what is compiled meanwhile; JAX is afterwards as before."""
+        """Watches what is compiled in the block, and restores JAX afterwards."""
         with ExitStack() as stack:
             guard = writes_guarded(
                 lambda: self.fakes.is_any,
@@ -353,54 +353,54 @@ class Watch:
             stack.enter_context(jax_internals.no_persistent_cache())
             stack.enter_context(jax_internals.kept_apart(None))
             stack.enter_context(nnx_paths_as_names(in_all=True))
-            stack.enter_context(jax_watching.resolving_as(self._resolved))
+            stack.enter_context(jax_watching.resolving_as(self._resolve))
             stack.enter_context(jax_watching.putting_as(self._put))
             yield
 
-    # ---- what JAX asks for
+    # ---- calls from JAX
 
-    def _resolved(self, original: Callable[..., Any], args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """In place of the computation that JAX has lowered for the simulated devices, ours."""
+    def _resolve(self, original: Callable[..., Any], args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Returns hloscope's computation instead of the one that JAX lowers for the simulated devices."""
         for_tpu = {**params, "lowering_platforms": ("tpu",)}
         try:
             with lowering_for_a_slice(self.whole, self.store):
                 computation = original(args, **for_tpu)
         except Exception as error:
-            elsewhere = self._elsewhere(original, args, params)
+            elsewhere = self._lower_for_host(original, args, params)
             if elsewhere is None:
                 raise error from None
             return elsewhere
         if not self._is_ours(computation):
-            return original(args, **params)  # of the host's own CPU
+            return original(args, **params)  # it runs on the host's own CPU
         found = self._known.get(id(computation))
         if found is None:
             try:
-                program = self._noted(computation, args, params)
-            except Exception as error:  # it is ours, and not for the script to fail over
+                program = self._record(computation, args, params)
+            except Exception as error:  # a fault of hloscope must not end the script
                 self.missed.append(f"{params.get('name')} could not be recorded: {type(error).__name__}: {error}")
                 return original(args, **params)
             ours = copy.copy(computation)
             executable = None
 
-            for_cpu = {**params, "compiler_options_kvs": ()}  # they are the TPU compiler's
+            for_cpu = {**params, "compiler_options_kvs": ()}  # the options are the TPU compiler's
 
             def compile(compiler_options: Mapping[str, Any] | None = None, **_: Any) -> Any:
                 nonlocal executable
                 program.add_options(compiler_options or {})
                 program.is_compiled = True
                 if executable is None:
-                    executable = self._executable(program, computation, lambda: original(args, **for_cpu))
+                    executable = self._make_executable(program, computation, lambda: original(args, **for_cpu))
                 return executable
 
             ours.compile = compile
             found = self._known[id(computation)] = (ours, computation)
         return found[0]
 
-    def _elsewhere(self, original: Callable[..., Any], args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """A program that has no lowering for TPU, where it runs on the host's own CPU; None where it does not."""
+    def _lower_for_host(self, original: Callable[..., Any], args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Lowers a program that has no lowering for TPU, for the host's own CPU; None if it does not run there."""
         try:
             computation = original(args, **params)
-        except Exception:  # neither has it one for CPU: JAX's words on the first attempt are the ones to show
+        except Exception:  # it has none for CPU either: the error of the first attempt is the one to show
             return None
         return None if self._is_ours(computation) else computation
 
@@ -409,7 +409,7 @@ class Watch:
         return bool(devices) and all(device in self.devices for device in devices)
 
     def _put(self, arrays: Sequence[Any], aval: Any, home: Any, really: Callable[[], Any]) -> Any:
-        """Arrays elsewhere; of faked ones, and of large ones where too many are real already, nothing is copied."""
+        """Puts arrays on devices; copies neither faked ones nor, once many real ones are alive, large ones."""
         if isinstance(home, jax.Device):
             home = jax.sharding.SingleDeviceSharding(home)
         if self.fakes.are_made_here() or not isinstance(home, jax.sharding.Sharding):
@@ -427,21 +427,21 @@ class Watch:
         most = max(self.limits.run_below_bytes, RUN_BELOW_BYTES) * _MAX_HELD
         return not self.limits.run_all and self.held.total_bytes > most
 
-    # ---- what is noted of a program
+    # ---- recording a program
 
-    def _noted(self, computation: Any, args: Sequence[Any], params: dict[str, Any]) -> Program:
+    def _record(self, computation: Any, args: Sequence[Any], params: dict[str, Any]) -> Program:
         jaxpr = opened(params["jaxpr"])
         in_avals, out_avals = params["jaxpr"].in_avals, params["jaxpr"].out_avals
         module = jax_watching.lowered_of(computation, in_avals, params["donated_invars"], len(out_avals))
-        place, is_jaxs = place_of(jaxpr.debug_info.func_src_info)
+        place, is_jaxs = find_place(jaxpr.debug_info.func_src_info)
         program = Program(
             name=params["name"],
             place=place,
             is_jaxs=is_jaxs,
-            lowered=self._lowered(module, jaxpr, params["name"], [arg.sharding for arg in args]),
-            arguments=_arguments(module, args, in_avals),
+            lowered=self._make_lowered(module, jaxpr, params["name"], [arg.sharding for arg in args]),
+            arguments=_render_arguments(module, args, in_avals),
             flops=matmul_flops(jaxpr),
-            boundary_bytes=bytes_of((*in_avals, *out_avals)),
+            boundary_bytes=count_bytes((*in_avals, *out_avals)),
             digest=hashlib.sha256(module.as_text().encode()).hexdigest(),
         )
         program.faked = self._why_not(program)
@@ -451,9 +451,9 @@ class Watch:
             self._since_new.clear()
         return program
 
-    def _lowered(self, module: jax.stages.Lowered, jaxpr: Any, name: str, shardings: list[Any]) -> Lowered:
+    def _make_lowered(self, module: jax.stages.Lowered, jaxpr: Any, name: str, shardings: list[Any]) -> Lowered:
         seen = jax_internals.lowered_facts(module)
-        chosen, layout = sub_slice(seen.devices, self.devices, self.whole)
+        chosen, layout = find_sub_slice(seen.devices, self.devices, self.whole)
         plan = Plan(slice=chosen, mesh=None, axis_types=None)
         return Lowered(
             name=name,
@@ -480,19 +480,19 @@ class Watch:
             return "large"
         return "long" if program.flops > _RUN_BELOW_FLOPS else None
 
-    # ---- what is done when it is called
+    # ---- calling a program
 
-    def _executable(self, program: Program, computation: Any, for_cpu: Callable[[], Any]) -> Any:
-        """What JAX calls in place of the compiled program."""
+    def _make_executable(self, program: Program, computation: Any, for_cpu: Callable[[], Any]) -> Any:
+        """The executable that JAX calls instead of the compiled program."""
         real = None
         if program.faked is None:
             try:
                 real = for_cpu().compile()
-            except Exception as error:  # of whatever type; a kernel for TPUs has no lowering for anything else
+            except Exception as error:  # of any type: a kernel for TPUs has no other lowering
                 program.faked = "kernel"
                 program.notes.append(" ".join(str(error).split())[:200])
         if real is None:
-            return self._faked_executable(program, computation)
+            return self._make_faked_executable(program, computation)
         run = real.unsafe_call
 
         faked = None
@@ -501,7 +501,7 @@ class Watch:
             nonlocal faked
             if self._holds_too_much() and program.boundary_bytes > _COUNTED_BYTES:
                 program.faked = "memory"
-                faked = faked or self._faked_executable(program, computation)
+                faked = faked or self._make_faked_executable(program, computation)
                 return faked.unsafe_call(*args)
             self._count(program)
             results = run(*args)
@@ -510,15 +510,15 @@ class Watch:
                 self.fakes.mark(result) if is_fake else self.held.add(result)
             return results
 
-        return jax_watching.watched_executable(real, called, self._said(program))
+        return jax_watching.watched_executable(real, called, self._describe(program))
 
-    def _faked_executable(self, program: Program, computation: Any) -> Any:
-        """What JAX calls in place of a program that is not executed."""
-        shardings = self._output_shardings(program, computation)
-        call, said = self._faked_call(program, computation), self._said(program)
+    def _make_faked_executable(self, program: Program, computation: Any) -> Any:
+        """The executable that JAX calls instead of a program that is not executed."""
+        shardings = self._choose_shardings(program, computation)
+        call, said = self._make_faked_call(program, computation), self._describe(program)
         return jax_watching.faked_executable(computation, shardings, call, said)
 
-    def _faked_call(self, program: Program, computation: Any) -> Callable[..., list[Any]]:
+    def _make_faked_call(self, program: Program, computation: Any) -> Callable[..., list[Any]]:
         committed = bool(computation.compile_args.get("committed", True))
 
         def called(shardings: Sequence[Any], args: Sequence[Any]) -> list[Any]:
@@ -535,7 +535,7 @@ class Watch:
         return called
 
     def _count(self, program: Program) -> None:
-        """Notes a call, or ends the script where enough is known."""
+        """Counts a call, or ends the script once enough is known."""
         limit = self.limits.stop_after
         if limit is None:
             limit = _STOP_AFTER if self.fakes.is_any else 0
@@ -546,23 +546,23 @@ class Watch:
             self.stopped_by = program
             if threading.current_thread() is not threading.main_thread():
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-                raise SystemExit  # which ends a thread without a word
+                raise SystemExit  # it ends a thread silently
             raise SeenEnoughError
         self._since_new[id(program)] = seen + 1
         program.calls += 1
 
     def begin_compile(self, program: Program) -> None:
-        """Has a program's compile begun, once."""
+        """Starts a program's compile, once."""
         if program.pending is None and program.error is None:
             try:
                 program.pending = start_compile(program.lowered, store=self.store)
             except HloscopeError as error:
                 program.error = error
 
-    def _output_shardings(self, program: Program, computation: Any) -> list[Any]:
-        """How the results of a program that is not executed lie; where JAX leaves that open, as the compiler says."""
+    def _choose_shardings(self, program: Program, computation: Any) -> list[Any]:
+        """The shardings of the results of a program that is not executed; the compiler's if JAX leaves them open."""
         asked = list(computation.compile_args["out_shardings"])
-        first = self._first_of_many(program)
+        first = self._find_first_of_many(program)
         if first is None:
             self.begin_compile(program)
         if all(map(jax_watching.is_decided, asked)):
@@ -570,14 +570,14 @@ class Watch:
         devices = program.lowered.seen.devices
         if len(devices) == 1:
             return [jax.sharding.SingleDeviceSharding(devices[0])] * len(asked)
-        chosen: Sequence[bytes | None] = self._compiled_shardings(first or program, len(asked)) or [None] * len(asked)
+        chosen: Sequence[bytes | None] = self._read_shardings(first or program, len(asked)) or [None] * len(asked)
         return [
-            one if jax_watching.is_decided(one) else self._as_compiled(program, serialized)
+            one if jax_watching.is_decided(one) else self._read_sharding(program, serialized)
             for one, serialized in zip(asked, chosen, strict=True)
         ]
 
-    def _as_compiled(self, program: Program, serialized: bytes | None) -> jax.sharding.Sharding:
-        """The sharding that the compiler chose for a result, in axes of the program's mesh; else copies."""
+    def _read_sharding(self, program: Program, serialized: bytes | None) -> jax.sharding.Sharding:
+        """The compiler's sharding of a result in axes of the program's mesh; replicated if it is unknown."""
         mesh, spec = program.lowered.mesh, None
         if serialized is not None and mesh is not None:
             spec = jax_internals.partition_spec(jax_internals.op_sharding(serialized), mesh)
@@ -588,13 +588,13 @@ class Watch:
             return jax_watching.replicated_over(program.lowered.seen.devices)
         return jax.sharding.NamedSharding(mesh, spec or jax.sharding.PartitionSpec())
 
-    def _first_of_many(self, program: Program) -> Program | None:
-        """The first program of a function that is compiled again and again; None where it is not."""
+    def _find_first_of_many(self, program: Program) -> Program | None:
+        """The first program of a function that was compiled many times; None for other functions."""
         versions = [other for other in self.programs if other.function == program.function and other is not program]
         return versions[0] if len(versions) >= _MAX_VERSIONS else None
 
-    def _compiled_shardings(self, program: Program, count: int) -> Sequence[bytes] | None:
-        """The compiler's for so many results, serialized; None where it gives none."""
+    def _read_shardings(self, program: Program, count: int) -> Sequence[bytes] | None:
+        """The compiler's shardings of `count` results, serialized; None if it gives none."""
         if program.pending is None or len(program.lowered.seen.result_avals) != count:
             return None
         try:
@@ -605,13 +605,13 @@ class Watch:
         return None if found is None or len(found) < count or not count else found[-count:]
 
     def _cost(self, program: Program) -> dict[str, float]:
-        """XLA's count for one device of what the program does as it was lowered; loops count once there."""
+        """XLA's cost analysis of the lowered program, for one device; it counts loops once."""
         count = max(program.lowered.seen.device_count, 1)
         found = program.lowered.module.cost_analysis() or {}
         return {name: value / count for name, value in found.items()}
 
-    def _said(self, program: Program) -> jax_watching.Said:
-        """What a compiled program says of itself when a script asks: what it would on the slice."""
+    def _describe(self, program: Program) -> jax_watching.Said:
+        """The answers of a compiled program to a script that asks about it: those that it would give on the slice."""
 
         def compiled() -> Any:
             self.begin_compile(program)
@@ -626,35 +626,35 @@ class Watch:
         )
 
 
-def _arguments(module: jax.stages.Lowered, args: Sequence[Any], avals: Sequence[Any]) -> dict[str, str]:
+def _render_arguments(module: jax.stages.Lowered, args: Sequence[Any], avals: Sequence[Any]) -> dict[str, str]:
     names = jax_internals.lowered_facts(module).argument_names[-len(avals) :] if avals else ()
     rows = zip(names, args, avals, strict=False)
-    return {name: type_of(aval, arg.sharding) for name, arg, aval in rows if hasattr(aval, "shape")}
+    return {name: render_type(aval, arg.sharding) for name, arg, aval in rows if hasattr(aval, "shape")}
 
 
-def place_of(source: str | None) -> tuple[str | None, bool]:
-    """Where a function is written, of JAX's `func_src_info`, or called where that is JAX itself; and whether it is."""
+def find_place(source: str | None) -> tuple[str | None, bool]:
+    """The place of a function from JAX's `func_src_info`, or of its call if it is part of JAX; and whether it is."""
     found = _SOURCE.match(source or "")
     if found is None or found["file"].startswith(_JAX):
-        return _calling_line(), True
+        return _find_calling_line(), True
     return f"{shown_path(found['file'])}:{found['line']}", False
 
 
-def _calling_line() -> str | None:
-    """The innermost line of the script's own on the stack."""
+def _find_calling_line() -> str | None:
+    """The innermost line of the script on the stack."""
     frame = inspect.currentframe()
     while frame is not None and is_library(frame.f_code.co_filename):
         frame = frame.f_back
     return None if frame is None else f"{shown_path(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
-def bytes_of(avals: Iterable[Any]) -> int:
-    """Bytes of whole arrays."""
+def count_bytes(avals: Iterable[Any]) -> int:
+    """Global bytes of arrays."""
     return sum(prod(aval.shape) * getattr(aval.dtype, "itemsize", 4) for aval in avals if hasattr(aval, "shape"))
 
 
-def type_of(aval: Any, sharding: Any) -> str:
-    """An argument's type with its sharding, as `jax.typeof` writes it: `bf16[8@data,2048]`; said where it is weak."""
+def render_type(aval: Any, sharding: Any) -> str:
+    """Writes a type with its sharding as `jax.typeof` does: `bf16[8@data,2048]`, with a word if it is weak."""
     spec = list(sharding.spec) if isinstance(sharding, jax.sharding.NamedSharding) else []
     spec += [None] * (len(aval.shape) - len(spec))
     axes = ["+".join(map(str, entry if isinstance(entry, tuple) else (entry,))) if entry else "" for entry in spec]
@@ -664,7 +664,7 @@ def type_of(aval: Any, sharding: Any) -> str:
 
 
 def explain_recompile(before: Program, after: Program) -> str:
-    """In words, why the same function was compiled another time."""
+    """Explains why the same function was compiled again."""
     old, new = before.arguments, after.arguments
     changed = [f"{name} was {old[name]} and became {kind}" for name, kind in new.items() if old.get(name, kind) != kind]
     others = [name for name in {**old, **new} if (name in old) != (name in new)]
@@ -690,17 +690,17 @@ def _devices(program: Program) -> tuple[int, ...]:
     return tuple(device.id for device in program.lowered.seen.devices)
 
 
-def sub_slice(devices: Iterable[Any], known: Mapping[Any, SliceDevice], whole: Slice) -> tuple[Slice, Layout]:
-    """The slice that some devices of a slice are, and where on it each partition runs.
+def find_sub_slice(devices: Iterable[Any], known: Mapping[Any, SliceDevice], whole: Slice) -> tuple[Slice, Layout]:
+    """Finds the slice that some devices of a slice form, and the place of each partition on it.
 
     Args:
         devices: In partition order.
-        known: What each device of the whole slice says of itself, in the order of `jax.devices()`.
-        whole: The slice that they pose as.
+        known: The slice's device for each simulated one, in the order of `jax.devices()`.
+        whole: The whole slice.
 
     Returns:
-        The whole slice where all are used; else the block that they form where there is such a slice, in their own
-        order; else the smallest that has as many, in JAX's order.
+        The whole slice if all are used; otherwise the block that they form, in their own order, if there is such a
+        slice; otherwise the smallest slice with as many devices, in JAX's order.
     """
     chosen = [known[device] for device in devices]
     position = {device.id: at for at, device in enumerate(known.values())}
@@ -713,12 +713,12 @@ def sub_slice(devices: Iterable[Any], known: Mapping[Any, SliceDevice], whole: S
     block = None if shape is None else Slice(chip=whole.chip, shape=shape)
     if block is not None and block.device_count == len(chosen):
         there = {(each.coords, each.core_on_chip): at for at, each in enumerate(slice_devices(block))}
-        ids = [there.get((_less(each.coords, low), each.core_on_chip)) for each in chosen]
+        ids = [there.get((_subtract(each.coords, low), each.core_on_chip)) for each in chosen]
         if None not in ids:
             return block, Layout(device_count=len(chosen), simulated_ids=tuple(at for at in ids if at is not None))
     return default_slice(len(chosen), whole.chip.name), Layout(device_count=len(chosen))
 
 
-def _less(place: Place, corner: Sequence[int]) -> Place:
+def _subtract(place: Place, corner: Sequence[int]) -> Place:
     x, y, z = (at - least for at, least in zip(place, corner, strict=True))
     return x, y, z
