@@ -33,7 +33,7 @@ from hloscope.hardware.overrides import overridden
 from hloscope.program.target import RecordingOptions, TargetFacts, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door, in_python_words
-from hloscope.rules.selection import RuleSelection, make_selection
+from hloscope.rules.selection import make_selection
 
 if TYPE_CHECKING:
     from hloscope.program.recording.scripts import Limits
@@ -49,10 +49,10 @@ class Recorder:
         result: The recording, after the block has ended; None before that, and if nothing was compiled.
     """
 
-    def __init__(self, facts: TargetFacts, chosen: Chosen, limits: Limits, judging: RuleSelection) -> None:
+    def __init__(self, request: RecordingRequest) -> None:
         """Stores the options of the recording, without starting it."""
         self.result: Recording | None = None
-        self._facts, self._chosen, self._limits, self._judging = facts, chosen, limits, judging
+        self._request = request
         self._devices, self._watching = ExitStack(), ExitStack()
         self._watch: Watch | None = None
 
@@ -69,7 +69,7 @@ class Recorder:
         if self.result is not None:
             return repr(self.result)
         state = "not started" if self._watch is None else "in progress, or nothing was compiled"
-        return f"<Recorder for {self._facts.slice}: {state}>"
+        return f"<Recorder for {self._request.facts.slice}: {state}>"
 
     def _repr_markdown_(self) -> str:
         """The report, as a notebook shows it."""
@@ -87,7 +87,7 @@ class Recorder:
                 "this recording has already been used", fix="start another: with hloscope.recording(...) as rec:"
             )
         with ExitStack() as undone:
-            watch = undone.enter_context(make_watch(self._facts, self._limits))
+            watch = undone.enter_context(make_watch(self._request.facts, self._request.limits))
             self._watching.enter_context(watch.watching())
             self._watch, self._devices = watch, undone.pop_all()
         return self
@@ -105,9 +105,7 @@ class Recorder:
         with self._devices:
             if watch is not None and any(program.is_compiled for program in watch.programs):
                 try:
-                    self.result = in_python_words(
-                        make_recording(watch, (), ending_of(error), chosen=self._chosen, judging=self._judging)
-                    )
+                    self.result = in_python_words(make_recording(watch, self._request, ending_of(error)))
                 except HloscopeError:
                     if error is None or ended_by_us:
                         raise  # otherwise the error of the block is the one to report
@@ -157,10 +155,16 @@ def recording(
     Raises:
         HloscopeError: The input is invalid; or, at the end of the block, none of the named functions was compiled.
     """
+    facts = _make_facts(slice, options)
+    chosen, limits = _check_limits(only, top, run, run_below_bytes, stop_after, allow_writes)
+    rules = make_selection(select=select, ignore=ignore)
+    return Recorder(RecordingRequest(command=(), facts=facts, limits=limits, chosen=chosen, judging=rules))
+
+
+def _make_facts(slice: str, options: RecordingOptions) -> TargetFacts:
     facts = make_facts(slice=slice, **options)
     parse_recorded_slice(facts)
-    chosen, limits = _check_limits(only, top, run, run_below_bytes, stop_after, allow_writes)
-    return Recorder(facts, chosen, limits, make_selection(select=select, ignore=ignore))
+    return facts
 
 
 def _check_limits(
@@ -224,8 +228,7 @@ def record(
     """
     script = [os.fspath(word) if isinstance(word, os.PathLike) else word for word in command]
     given.texts("command", script, example='hloscope.record("train.py", "--steps", "3")')
-    facts = make_facts(slice=slice, **options)
-    parse_recorded_slice(facts)
+    facts = _make_facts(slice, options)
     rules = make_selection(select=select, ignore=ignore)
     chosen, limits = _check_limits(only, top, run, run_below_bytes, stop_after, allow_writes)
     folder = given.path("save", save, example='save="programs"')

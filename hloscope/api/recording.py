@@ -57,10 +57,13 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingRequest:
-    """A script to record: `hloscope record` does so in its own process, and `hloscope.record` in another one.
+    """The recording that a user asks for.
+
+    `hloscope record` carries it out in its own process, `hloscope.record` in another one, `hloscope.recording` around a
+    block.
 
     Attributes:
-        command: The script and its arguments, as the user wrote them.
+        command: The script and its arguments, as the user wrote them; empty for a block.
         facts: The slice, and the options that apply to all programs.
         limits: What to execute, and when to end the script.
         chosen: The programs to analyze.
@@ -133,9 +136,7 @@ def record_script(
         stage("running the script")
         with running(), watch.watching():
             ending = run_to_its_end(script.run)
-        return make_recording(
-            watch, script.words, ending, chosen=request.chosen, judging=request.judging, stage=stage, save=save
-        )
+        return make_recording(watch, replace(request, command=script.words), ending, stage=stage, save=save)
 
 
 def _make_saver(folder: Path | None) -> Save:
@@ -167,11 +168,9 @@ def _make_saver(folder: Path | None) -> Save:
 
 def make_recording(
     watch: Watch,
-    command: Sequence[str],
+    request: RecordingRequest,
     ending: Ending,
     *,
-    chosen: Chosen,
-    judging: RuleSelection = DEFAULT_SELECTION,
     stage: Stage = lambda _: None,
     save: Save = lambda _program, _text: None,
 ) -> Recording:
@@ -180,7 +179,7 @@ def make_recording(
     Raises:
         TargetError: It compiled none, or none of those that are asked for.
     """
-    programs = _merge(watch.programs)
+    programs, chosen = _merge(watch.programs), request.chosen
     _check_any(programs, chosen, ending)
     large = [each for each in programs if not each.is_jaxs or each.faked is not None]
     asked = sorted(filter(chosen.takes, large), key=lambda each: -each.rough_seconds * max(each.calls, 1))[: chosen.top]
@@ -191,13 +190,13 @@ def make_recording(
     try:
         for program in asked:
             stage(f"compiling {program.name} for {program.lowered.slice.name}")
-            found.append(_analyze(program, judging, save))
+            found.append(_analyze(program, request.judging, save))
     except KeyboardInterrupt:
         notes.append("Ctrl-C ended the analysis: programs without figures were not analyzed")
     done = set(map(id, asked[: len(found)]))
     rest = [_record(each) for each in large if id(each) not in done and chosen.takes(each)]
     return Recording(
-        command=tuple(command),
+        command=request.command,
         slice_name=watch.whole.name,
         asked=chosen.only,
         ended=ending.kind if watch.stopped_by is None else "stopped",

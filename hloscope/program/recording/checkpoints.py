@@ -136,13 +136,16 @@ class _Kept:
             if restore_args is None:
                 restore_args = getattr(wanted, "restore_args", None)
             return self._make(saved, _get_item(wanted), restore_args)
-        asked = dict(wanted.items()) if _is_composite(wanted) else dict.fromkeys(saved.keys())
-        made = {
+        return type(saved)(**self._make_items(saved, dict(wanted.items()) if _is_composite(wanted) else {}))
+
+    def _make_items(self, saved: Any, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """The items that the caller wants; all if it names none."""
+        asked = wanted or dict.fromkeys(saved.keys())
+        return {
             key: self._make(saved[key], _get_item(each), getattr(each, "restore_args", None))
             for key, each in asked.items()
             if key in saved
         }
-        return type(saved)(**made)
 
     def _make(self, saved: Any, wanted: Any, restore_args: Any) -> Any:
         import jax
@@ -277,8 +280,7 @@ class _Kept:
         if name is None:
             return real(path, abstract, **kwargs)
         self._guard.note("restore", name, "stood in for")
-        saved, wanted = self._trees[name], abstract if isinstance(abstract, Mapping) else {}
-        return {key: self._make(saved[key], wanted.get(key), None) for key in (wanted or saved.keys()) if key in saved}
+        return self._make_items(self._trees[name], abstract if isinstance(abstract, Mapping) else {})
 
     # Flax's older functions.
 

@@ -116,7 +116,9 @@ class Guard:
         self._beginning = threading.Lock()
         self.at_first_fake: list[Callable[[], None]] = []
         self.at_end: list[Callable[[], object]] = []
-        self._has_faked, self._is_live, self._is_beginning = has_faked, False, False
+        self._has_faked, self._is_beginning = has_faked, False
+        self.was_live = False
+        """Whether anything has been faked, even if the recording is over."""
         self._inside = _Inside()
         # hloscope's frames among these run the script; they do not write for hloscope.
         self._frames = frozenset(walk_frames(sys._getframe(1)))
@@ -127,16 +129,9 @@ class Guard:
 
     def is_live(self) -> bool:
         """Whether anything has been faked; prepares for it the first time."""
-        if self._is_live:
-            return True
-        if self._is_beginning or not self.is_on or not self._has_faked():
-            return False
-        self.begin()
-        return self._is_live
-
-    def was_live(self) -> bool:
-        """Whether anything has been faked, even if the recording is over."""
-        return self._is_live
+        if not self.was_live and not self._is_beginning and self.is_on and self._has_faked():
+            self.begin()
+        return self.was_live
 
     def begin(self) -> None:
         """Treats outputs as faked from now on.
@@ -146,11 +141,11 @@ class Guard:
         if not self._beginning.acquire(blocking=False):
             return
         try:
-            if self.is_on and not self._is_live:
+            if self.is_on and not self.was_live:
                 self._is_beginning = True
                 for prepare in self.at_first_fake:
                     self.apart(prepare)
-                self._is_live = True
+                self.was_live = True
         finally:
             self._is_beginning = False
             self._beginning.release()
@@ -325,7 +320,7 @@ class Guard:
 
     def undo(self) -> None:
         """Ends the guard and restores everything, in the reverse order; Ctrl-C takes effect afterwards."""
-        self._is_live = self._is_live or self._has_faked()
+        self.was_live = self.was_live or self._has_faked()
         self.is_on, stopped = False, None
         while self.at_end:
             try:
@@ -381,7 +376,7 @@ def walk_frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 def _walk_callers() -> Iterator[FrameType]:
     """The frames of this thread outside the guard, innermost first."""
-    return (frame for frame in walk_frames(sys._getframe()) if frame.f_code.co_filename not in _DOORS)
+    return (frame for frame in walk_frames(sys._getframe(1)) if frame.f_code.co_filename not in _DOORS)
 
 
 def _is_users(frame: FrameType) -> bool:

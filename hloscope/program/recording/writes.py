@@ -125,7 +125,7 @@ class _AtExit:
         self._guard, self._function = guard, function
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        if self._guard.is_on or not self._guard.was_live():
+        if self._guard.is_on or not self._guard.was_live:
             self._function(*args, **kwargs)
 
     def __eq__(self, other: object) -> bool:
@@ -150,7 +150,7 @@ class _OpenFiles:
 
     def remember(self, opened: Any, path: Path) -> None:
         """Adds a file object or a descriptor that the script opened, unless something has been faked."""
-        if self._guard.was_live() or self._guard.is_hloscopes():
+        if self._guard.was_live or self._guard.is_hloscopes():
             return
         with suppress(TypeError, OSError, ValueError):
             reference = opened if isinstance(opened, int) else weakref.ref(opened)
@@ -513,7 +513,7 @@ class _Net:
 
     def leave(self, guard: Guard, known: set[threading.Thread]) -> None:
         """Stops watching, except for work with faked arrays that other threads began during the recording."""
-        if self.guard is guard and guard.was_live():
+        if self.guard is guard and guard.was_live:
             threads = {thread.ident for thread in threading.enumerate() if thread not in known}
             running = {number: top for number, top in sys._current_frames().items() if number in threads}
             self.left = {number: _find_work(top) for number, top in running.items()}
