@@ -218,11 +218,11 @@ class Fakes:
             self._before_the_first()
             self.is_any = True
 
-    def zeros(self, shape: tuple[int, ...], dtype: Any, sharding: jax.sharding.Sharding | None) -> Any:
+    def make_zeros(self, shape: tuple[int, ...], dtype: Any, sharding: jax.sharding.Sharding | None) -> Any:
         """Makes an array of JAX's, or of NumPy's if it has no sharding, of zeros that take no memory."""
         if sharding is None:
-            return self._zeros(shape, dtype, 1)[0]
-        return self.array(jax.ShapeDtypeStruct(shape, dtype), sharding, committed=True)
+            return self._map_zeros(shape, dtype, 1)[0]
+        return self.make_array(jax.ShapeDtypeStruct(shape, dtype), sharding, committed=True)
 
     def mark(self, array: Any) -> None:
         """Marks an array as computed from faked ones."""
@@ -230,7 +230,7 @@ class Fakes:
         key = id(array)
         self._arrays[key] = weakref.ref(array, lambda _: self._arrays.pop(key, None))
 
-    def array(self, aval: Any, sharding: jax.sharding.Sharding, *, committed: bool) -> Any:
+    def make_array(self, aval: Any, sharding: jax.sharding.Sharding, *, committed: bool) -> Any:
         """Makes an array of zeros that take no memory.
 
         Args:
@@ -245,15 +245,15 @@ class Fakes:
         self._making.depth = getattr(self._making, "depth", 0) + 1
         try:
             is_key = jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
-            made = (self._keys if is_key else self._made)(aval, sharding, committed=committed)
+            made = (self._make_keys if is_key else self._make_plain)(aval, sharding, committed=committed)
         finally:
             self._making.depth -= 1
         self.mark(made)
         return made
 
-    def _made(self, aval: Any, sharding: jax.sharding.Sharding, *, committed: bool) -> Any:
+    def _make_plain(self, aval: Any, sharding: jax.sharding.Sharding, *, committed: bool) -> Any:
         local, devices = sharding.shard_shape(aval.shape), sharding.addressable_devices
-        parts = self._zeros(local, aval.dtype, len(devices))
+        parts = self._map_zeros(local, aval.dtype, len(devices))
         if not committed and len(devices) == 1:
             made = jax.device_put(parts[0], may_alias=True)
         else:
@@ -263,19 +263,19 @@ class Fakes:
             shards = [jax.device_put(part, home, may_alias=True) for part, home in zip(parts, homes, strict=True)]
             made = jax.make_array_from_single_device_arrays(aval.shape, sharding, shards)
             if len(parts) > 1:
-                jax_watching.give_host_value(made, self._zeros(aval.shape, aval.dtype, 1)[0])
+                jax_watching.give_host_value(made, self._map_zeros(aval.shape, aval.dtype, 1)[0])
         return made
 
-    def _keys(self, aval: Any, sharding: jax.sharding.Sharding, *, committed: bool) -> Any:
+    def _make_keys(self, aval: Any, sharding: jax.sharding.Sharding, *, committed: bool) -> Any:
         """Makes random keys, whose data has another type than the keys."""
         shape = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
         if isinstance(sharding, jax.sharding.NamedSharding):
             spec = [*sharding.spec, *[None] * (len(shape.shape) - len(sharding.spec))]
             sharding = jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec(*spec))
-        data = self.array(shape, sharding, committed=committed)
+        data = self.make_array(shape, sharding, committed=committed)
         return jax.random.wrap_key_data(data, impl=KEY_IMPLEMENTATIONS.get(str(aval.dtype)))
 
-    def _zeros(self, shape: Sequence[int], dtype: Any, count: int) -> list[np.ndarray[Any, Any]]:
+    def _map_zeros(self, shape: Sequence[int], dtype: Any, count: int) -> list[np.ndarray[Any, Any]]:
         """Makes `count` arrays of zeros over memory that the system backs only once it is written."""
         dtype = np.dtype(dtype)
         part_bytes = -(-prod(shape) * dtype.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -346,7 +346,7 @@ class Watch:
             guard = writes_guarded(
                 lambda: self.fakes.is_any,
                 self.fakes.__contains__,
-                blank=self.fakes.zeros,
+                blank=self.fakes.make_zeros,
                 allow_writes=self.limits.allow_writes,
             )
             self.writes = stack.enter_context(guard)
@@ -418,7 +418,7 @@ class Watch:
             return really()
         too_many = self._holds_too_much() and sum(getattr(x, "nbytes", 0) for x in arrays) > _COUNTED_BYTES
         if too_many or any(map(self.fakes.__contains__, arrays)):
-            return self.fakes.array(jax.typeof(arrays[0]) if aval is None else aval, home, committed=True)
+            return self.fakes.make_array(jax.typeof(arrays[0]) if aval is None else aval, home, committed=True)
         found = really()
         self.held.add(found)
         return found
@@ -525,7 +525,7 @@ class Watch:
             self._count(program)
             avals = computation.compile_args["global_out_avals"]
             results = [
-                self.fakes.array(aval, sharding, committed=committed or len(sharding.device_set) > 1)
+                self.fakes.make_array(aval, sharding, committed=committed or len(sharding.device_set) > 1)
                 for aval, sharding in zip(avals, shardings, strict=True)
             ]
             for array in jax_watching.donated_to_results(computation, args, shardings):
