@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from hloscope import given
 from hloscope.analysis.model.recording import RecordedProgram, Recording
-from hloscope.api.recording import DEFAULT_SLICE, DEFAULT_TOP, Chosen, recorded_slice, recording_of, watched
-from hloscope.documents import plain, read
+from hloscope.api.own_rules import load_project_plugins
+from hloscope.api.recording import (
+    DEFAULT_SLICE,
+    DEFAULT_TOP,
+    Chosen,
+    RecordingRequest,
+    make_recording,
+    make_watch,
+    parse_recorded_slice,
+    record_script,
+)
+from hloscope.documents import plain
 from hloscope.errors import HloscopeError
-from hloscope.program.target import OPTIONS, RecordingOptions, TargetFacts, make_facts, with_options
+from hloscope.program.target import RecordingOptions, TargetFacts, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door, in_python_words
-from hloscope.rules.selection import RuleSelection, make_selection
-from hloscope.store import default_store
+from hloscope.rules.selection import make_selection
+from hloscope.tpu.overrides import overridden
 
 if TYPE_CHECKING:
-    from hloscope.program.recording.watching import Limits, Watch
+    from hloscope.program.recording.scripts import Limits
+    from hloscope.program.recording.watching import Watch
+
+_LAST_WORDS = 2000
 
 
 class Recorder:
@@ -35,10 +49,10 @@ class Recorder:
         result: The recording, after the block has ended; None before that, and if nothing was compiled.
     """
 
-    def __init__(self, facts: TargetFacts, chosen: Chosen, limits: Limits, judging: RuleSelection) -> None:
+    def __init__(self, request: RecordingRequest) -> None:
         """Stores the options of the recording, without starting it."""
         self.result: Recording | None = None
-        self._facts, self._chosen, self._limits, self._judging = facts, chosen, limits, judging
+        self._request = request
         self._devices, self._watching = ExitStack(), ExitStack()
         self._watch: Watch | None = None
 
@@ -55,7 +69,7 @@ class Recorder:
         if self.result is not None:
             return repr(self.result)
         state = "not started" if self._watch is None else "in progress, or nothing was compiled"
-        return f"<Recorder for {self._facts.slice}: {state}>"
+        return f"<Recorder for {self._request.facts.slice}: {state}>"
 
     def _repr_markdown_(self) -> str:
         """The report, as a notebook shows it."""
@@ -73,8 +87,8 @@ class Recorder:
                 "this recording has already been used", fix="start another: with hloscope.recording(...) as rec:"
             )
         with ExitStack() as undone:
-            watch, watching = undone.enter_context(watched(self._facts, self._limits, default_store()))
-            self._watching.enter_context(watching())
+            watch = undone.enter_context(make_watch(self._request.facts, self._request.limits))
+            self._watching.enter_context(watch.watching())
             self._watch, self._devices = watch, undone.pop_all()
         return self
 
@@ -83,8 +97,7 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         """Restores JAX and analyzes the compiled programs."""
-        from hloscope.program.recording.scripts import ending_of
-        from hloscope.program.recording.watching import SeenEnoughError
+        from hloscope.program.recording.scripts import SeenEnoughError, ending_of
 
         self._watching.close()
         watch = self._watch
@@ -92,12 +105,10 @@ class Recorder:
         with self._devices:
             if watch is not None and any(program.is_compiled for program in watch.programs):
                 try:
-                    self.result = in_python_words(
-                        recording_of(watch, (), ending_of(error), chosen=self._chosen, judging=self._judging)
-                    )
+                    self.result = in_python_words(make_recording(watch, self._request, ending_of(error)))
                 except HloscopeError:
                     if error is None or ended_by_us:
-                        raise  # else what the block raised is what is to be heard of
+                        raise  # otherwise the error of the block is the one to report
         return isinstance(error, SeenEnoughError) or (ended_by_us and isinstance(error, KeyboardInterrupt))
 
 
@@ -144,25 +155,37 @@ def recording(
     Raises:
         HloscopeError: The input is invalid; or, at the end of the block, none of the named functions was compiled.
     """
-    from hloscope.program.recording.watching import RUN_BELOW_BYTES, Limits
+    facts = _make_facts(slice, options)
+    chosen, limits = _check_limits(only, top, run, run_below_bytes, stop_after, allow_writes)
+    rules = make_selection(select=select, ignore=ignore)
+    return Recorder(RecordingRequest(command=(), facts=facts, limits=limits, chosen=chosen, judging=rules))
 
+
+def _make_facts(slice: str, options: RecordingOptions) -> TargetFacts:
     facts = make_facts(slice=slice, **options)
-    recorded_slice(facts)
-    chosen, below, calls = _limits(only, top, run_below_bytes, stop_after)
-    limits = Limits(
-        run_below_bytes=RUN_BELOW_BYTES if below is None else below,
-        run_all=run,
-        stop_after=calls,
-        allow_writes=allow_writes,
-    )
-    return Recorder(facts, chosen, limits, make_selection(select=select, ignore=ignore))
+    parse_recorded_slice(facts)
+    return facts
 
 
-def _limits(only: object, top: object, run_below: object, stop_after: object) -> tuple[Chosen, int | None, int | None]:
-    """Which programs are analyzed, the bytes below which one is executed, and the calls after which all is known."""
+def _check_limits(
+    only: object, top: object, run: bool, run_below: object, stop_after: object, allow_writes: bool
+) -> tuple[Chosen, Limits]:
+    """The programs to analyze, and what to execute.
+
+    Raises:
+        HloscopeError: A value is invalid.
+    """
+    from hloscope.program.recording.scripts import RUN_BELOW_BYTES, Limits
+
     chosen = Chosen(only=given.texts("only", only, example='only="train_*"'), top=given.whole("top", top, least=1))
     below = None if run_below is None else given.size("run_below_bytes", run_below, example='run_below_bytes="64MB"')
-    return chosen, below, None if stop_after is None else given.whole("stop_after", stop_after)
+    limits = Limits(
+        run_below_bytes=RUN_BELOW_BYTES if below is None else below,
+        run_all=bool(run),
+        stop_after=None if stop_after is None else given.whole("stop_after", stop_after),
+        allow_writes=bool(allow_writes),
+    )
+    return chosen, limits
 
 
 @front_door
@@ -205,42 +228,72 @@ def record(
     """
     script = [os.fspath(word) if isinstance(word, os.PathLike) else word for word in command]
     given.texts("command", script, example='hloscope.record("train.py", "--steps", "3")')
-    facts = make_facts(slice=slice, **options)
-    recorded_slice(facts)
+    facts = _make_facts(slice, options)
     rules = make_selection(select=select, ignore=ignore)
-    chosen, below, calls = _limits(only, top, run_below_bytes, stop_after)
+    chosen, limits = _check_limits(only, top, run, run_below_bytes, stop_after, allow_writes)
     folder = given.path("save", save, example='save="programs"')
-    words = ["--slice", slice, "--top", str(chosen.top), *(f"--only={name}" for name in chosen.only)]
-    words += [*(f"--select={name}" for name in rules.select), *(f"--ignore={name}" for name in rules.ignore)]
-    words += ["--run"] * bool(run) + ["--allow-writes"] * bool(allow_writes)
-    for flag, value in (("--run-below", below), ("--stop-after", calls), ("--save", folder)):
-        words += [] if value is None else [flag, str(value)]
-    for option in OPTIONS:
-        if option.name in options:
-            flag = {"allow": "--allow", "rule_options": "--rule-option"}.get(option.name) or option.flags[0]
-            words += _on_command_line(flag, getattr(facts, option.name))
-    return _recorded(words, script)
-
-
-def _on_command_line(flag: str, value: Any) -> list[str]:
-    """An option with its value, or with each of its values."""
-    if isinstance(value, Mapping):
-        texts = {name: ",".join(map(str, each)) if isinstance(each, tuple) else each for name, each in value.items()}
-        return [f"{flag}={name}={each}" for name, each in texts.items()]
-    if isinstance(value, tuple):
-        return [f"{flag}={each}" for each in value]
-    return [] if value is None else [f"{flag}={value}"]
-
-
-def _recorded(words: Sequence[str], command: Sequence[str]) -> Recording:
-    """What the command line finds, in a process of its own."""
-    with TemporaryDirectory(prefix="hloscope-") as folder, waiting() as stage:
-        file = Path(folder) / "recording.json"
+    request = RecordingRequest(
+        command=tuple(script), facts=facts, limits=limits, chosen=chosen, judging=rules, save=folder
+    )
+    with waiting() as stage:
         stage("running the script")
-        run = [sys.executable, "-m", "hloscope", "record", *words, "--format", "json", "-o", str(file), "--", *command]
-        done = subprocess.run(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-        if not file.exists():
-            said = done.stderr.rpartition("error: ")[2] or done.stderr or f"it exited with {done.returncode}"
-            what, *rest = said.strip().splitlines()
-            raise HloscopeError(what, why="\n".join(line.strip(" =") for line in rest) or None)
-        return read(Recording, json.loads(file.read_text(encoding="utf-8")), name="the recording", key="programs")
+        return _record_in_child(request)
+
+
+def _record_in_child(request: RecordingRequest) -> Recording:
+    """Has a request carried out in a process of its own: it takes the request and leaves its answer as files.
+
+    Raises:
+        HloscopeError: The error of that process, or how it ended.
+    """
+    with TemporaryDirectory(prefix="hloscope-") as folder:
+        asked, answered, said = (Path(folder, name) for name in ("request", "answer", "stderr"))
+        asked.write_bytes(pickle.dumps(request))
+        run = [sys.executable, "-m", "hloscope.api.recorder", str(asked), str(answered)]
+        with said.open("wb") as stderr:
+            done = subprocess.run(run, stdout=subprocess.DEVNULL, stderr=stderr, check=False)
+        if not answered.exists():
+            words = said.read_text(encoding="utf-8", errors="replace").strip()[-_LAST_WORDS:]
+            raise HloscopeError(f"the script's process exited with {done.returncode}", why=words or None)
+        answer: Recording | HloscopeError = pickle.loads(answered.read_bytes())
+    if isinstance(answer, HloscopeError):
+        raise answer
+    return answer
+
+
+def _answer(request: RecordingRequest) -> Recording | HloscopeError:
+    """Carries out a request in this process, before JAX starts; returns the recording or the error."""
+    from hloscope.program.environment import prepare_environment, require_jax
+
+    facts = request.facts
+    try:
+        require_jax()
+        load_project_plugins(Path.cwd())
+        chosen = parse_recorded_slice(facts)
+        overridden(chosen, facts.chip_overrides or ())
+        judging = make_selection(
+            select=request.judging.select,
+            ignore=request.judging.ignore,
+            allow=facts.allow,
+            rule_options=facts.rule_options,
+        )
+        prepare_environment(chosen.device_count, attached=False)
+        return record_script(replace(request, facts=replace(facts, allow=(), rule_options={}), judging=judging))
+    except HloscopeError as error:
+        return error
+    except BaseException as error:
+        return HloscopeError(f"hloscope itself failed: {type(error).__name__}: {error}")
+
+
+def main() -> None:
+    """Answers one request: `python -m hloscope.api.recorder REQUEST ANSWER`."""
+    from hloscope.program.recording.scripts import are_threads_left
+
+    asked, answered = map(Path, sys.argv[1:])
+    answered.write_bytes(pickle.dumps(_answer(pickle.loads(asked.read_bytes()))))
+    if are_threads_left():
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model.recording import (
@@ -17,26 +19,28 @@ from hloscope.analysis.model.recording import (
     SmallPrograms,
 )
 from hloscope.api.analyzing import analysis_of
-from hloscope.errors import HloscopeError, SliceError, did_you_mean
+from hloscope.errors import HloscopeError, NotationError, SliceError, TargetError, did_you_mean
+from hloscope.outputs import write_text
 from hloscope.program.target import TargetFacts
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection
-from hloscope.store import Store
+from hloscope.store import default_store
 from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
 
 if TYPE_CHECKING:
-    from hloscope.program.recording.programs import Program
-    from hloscope.program.recording.scripts import Script
-    from hloscope.program.recording.watching import Limits, Watch
+    from hloscope.program.recording.scripts import Ending, Limits
+    from hloscope.program.recording.watching import Program, Watch
     from hloscope.program.recording.writes import WriteEntry
 
 Stage = Callable[[str], None]
+Save = Callable[[RecordedProgram, str], None]
+"""Called with each analyzed program and its compiled text."""
 DEFAULT_SLICE = find_smallest_slice(8).name
 DEFAULT_TOP = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Which programs to analyze.
+    """The programs to analyze.
 
     Attributes:
         only: Functions by name, or a pattern of names such as `train_*`; empty for all.
@@ -51,8 +55,32 @@ class Chosen:
         return not self.only or any(fnmatchcase(program.name, pattern) for pattern in self.only)
 
 
-def recorded_slice(facts: TargetFacts) -> Slice:
-    """Returns the slice that a script sees.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingRequest:
+    """The recording that a user asks for.
+
+    `hloscope record` carries it out in its own process, `hloscope.record` in another one, `hloscope.recording` around a
+    block.
+
+    Attributes:
+        command: The script and its arguments, as the user wrote them; empty for a block.
+        facts: The slice, and the options that apply to all programs.
+        limits: What to execute, and when to end the script.
+        chosen: The programs to analyze.
+        judging: The rules to run, and what is accepted.
+        save: Folder to write each analyzed program to; None to write none.
+    """
+
+    command: tuple[str, ...]
+    facts: TargetFacts
+    limits: Limits
+    chosen: Chosen = Chosen()
+    judging: RuleSelection = DEFAULT_SELECTION
+    save: Path | None = None
+
+
+def parse_recorded_slice(facts: TargetFacts) -> Slice:
+    """The slice that a script sees.
 
     Raises:
         SliceError: It is not a TPU slice.
@@ -67,115 +95,124 @@ def recorded_slice(facts: TargetFacts) -> Slice:
 
 
 @contextmanager
-def watched(facts: TargetFacts, limits: Limits, store: Store | None) -> Iterator[tuple[Watch, Callable[[], Any]]]:
-    """Lets JAX's devices be those of a slice, and yields the watch with what switches it on.
+def make_watch(facts: TargetFacts, limits: Limits) -> Iterator[Watch]:
+    """Makes JAX's devices those of a slice, and yields a watch that is not yet on.
 
     Raises:
-        HloscopeError: The slice is no TPU slice, or JAX is not one that hloscope can compile with.
+        HloscopeError: The slice is not a TPU slice, or hloscope cannot compile with this version of JAX.
     """
     from hloscope.compiler.jax_support import RECORDING, check_supported
     from hloscope.program.devices import check_not_tracing, shown_for_a_script
     from hloscope.program.recording.watching import Watch
     from hloscope.program.surroundings import one_call
 
-    chosen = recorded_slice(facts)
+    chosen = parse_recorded_slice(facts)
     facts = replace(facts, slice=chosen.name)
     check_supported(RECORDING)
     check_not_tracing()
     with one_call(of_a_block=True), shown_for_a_script(facts, chosen) as devices:
-        watch = Watch(whole=chosen, devices=devices, facts=facts, limits=limits, store=store)
-        yield watch, watch.watching
+        yield Watch(whole=chosen, devices=devices, facts=facts, limits=limits, store=default_store())
 
 
 def record_script(
-    script: Script,
-    facts: TargetFacts,
-    *,
-    limits: Limits,
-    chosen: Chosen = Chosen(),
-    judging: RuleSelection = DEFAULT_SELECTION,
-    stage: Stage = lambda _: None,
-    store: Store | None = None,
-    running: Callable[[], Any] = ExitStack,
-    when_compiled: Callable[[RecordedProgram, str], None] = lambda _program, _text: None,
+    request: RecordingRequest, *, stage: Stage = lambda _: None, running: Callable[[], Any] = ExitStack
 ) -> Recording:
-    """Runs a script and analyzes the programs that JAX compiles.
+    """Runs a script in this process and analyzes the programs that JAX compiles.
 
     Args:
-        script: What to run.
-        facts: The slice, and what else is said of all programs.
-        limits: What is executed, and how long it goes on.
-        chosen: Which programs are analyzed.
-        judging: Which rules run and what is accepted.
+        request: The script, with what to do.
         stage: Called with what is happening.
-        store: Where compiles are kept.
         running: A context in which the script runs, such as one that marks what it prints.
-        when_compiled: Called with each analyzed program and its compiled text.
 
     Raises:
-        TargetError: The script compiled no program.
+        TargetError: There is no such script, or it compiled no program.
         HloscopeError: The input is invalid.
     """
-    from hloscope.program.recording.scripts import run_to_its_end
+    from hloscope.program.recording.scripts import find_script, run_to_its_end
 
-    with watched(facts, limits, store) as (watch, watching):
+    script = find_script(request.command)
+    save = _make_saver(request.save)
+    with make_watch(request.facts, request.limits) as watch:
         stage("running the script")
-        with running(), watching():
+        with running(), watch.watching():
             ending = run_to_its_end(script.run)
-        return recording_of(
-            watch, script.words, ending, chosen=chosen, judging=judging, stage=stage, when_compiled=when_compiled
-        )
+        return make_recording(watch, replace(request, command=script.words), ending, stage=stage, save=save)
 
 
-def recording_of(
+def _make_saver(folder: Path | None) -> Save:
+    """The function that writes a program into a folder, which is made at once.
+
+    Raises:
+        NotationError: The folder cannot be made.
+    """
+    if folder is None:
+        return lambda _program, _text: None
+    from hloscope.report.escaping import dumped
+
+    home = folder.absolute()  # the script may change its working folder
+    written: dict[str, int] = {}
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NotationError(f"--save {folder} cannot be created", why=error.strerror) from error
+
+    def save(program: RecordedProgram, text: str) -> None:
+        stem = re.sub(r"[^\w.-]+", "_", program.name) or "program"
+        count = written[stem] = written.get(stem, 0) + 1
+        stem += f".{count}" if count > 1 else ""  # another program of the same name
+        write_text(text, home / f"{stem}.hlo")
+        write_text(dumped(program.analysis), home / f"{stem}.json")
+
+    return save
+
+
+def make_recording(
     watch: Watch,
-    command: Sequence[str],
-    ending: Any,
+    request: RecordingRequest,
+    ending: Ending,
     *,
-    chosen: Chosen,
-    judging: RuleSelection = DEFAULT_SELECTION,
     stage: Stage = lambda _: None,
-    when_compiled: Callable[[RecordedProgram, str], None] = lambda _program, _text: None,
+    save: Save = lambda _program, _text: None,
 ) -> Recording:
-    """Returns the recording of a script, with its programs analyzed.
+    """The recording of a script, with its programs analyzed.
 
     Raises:
         TargetError: It compiled none, or none of those that are asked for.
     """
-    programs = _merged(watch.programs)
+    programs, chosen = _merge(watch.programs), request.chosen
     _check_any(programs, chosen, ending)
     large = [each for each in programs if not each.is_jaxs or each.faked is not None]
     asked = sorted(filter(chosen.takes, large), key=lambda each: -each.rough_seconds * max(each.calls, 1))[: chosen.top]
-    notes = _notes(watch)
+    notes = _find_notes(watch)
     for program in asked:
         watch.begin_compile(program)
     found: list[RecordedProgram] = []
     try:
         for program in asked:
             stage(f"compiling {program.name} for {program.lowered.slice.name}")
-            found.append(_analyzed(program, judging, when_compiled))
+            found.append(_analyze(program, request.judging, save))
     except KeyboardInterrupt:
         notes.append("Ctrl-C ended the analysis: programs without figures were not analyzed")
     done = set(map(id, asked[: len(found)]))
     rest = [_record(each) for each in large if id(each) not in done and chosen.takes(each)]
     return Recording(
-        command=tuple(command),
+        command=request.command,
         slice_name=watch.whole.name,
         asked=chosen.only,
         ended=ending.kind if watch.stopped_by is None else "stopped",
         exit_status=ending.status if watch.stopped_by is None else None,
-        said=ending.said if watch.stopped_by is None else _stopped(watch.stopped_by),
+        said=ending.said if watch.stopped_by is None else _explain_stop(watch.stopped_by),
         programs=tuple(sorted([*found, *rest], key=lambda each: (each.analysis is None, -each.all_calls_us))),
-        small=_small([each for each in programs if each not in large]),
-        recompiled=_recompiled([each for each in watch.programs if each.is_compiled]),
-        kept_writes=() if watch.writes is None else tuple(map(_kept_write, watch.writes.entries)),
+        small=_sum_up([each for each in programs if each not in large]),
+        recompiled=_find_recompiled([each for each in watch.programs if each.is_compiled]),
+        kept_writes=() if watch.writes is None else tuple(map(_make_kept_write, watch.writes.entries)),
         notes=tuple(dict.fromkeys(notes)),
         versions=dict(next((each.analysis.versions for each in found if each.analysis is not None), {})),
     )
 
 
-def _merged(programs: Sequence[Program]) -> list[Program]:
-    """Each program once: one function compiled twice into the same text is one program."""
+def _merge(programs: Sequence[Program]) -> list[Program]:
+    """Merges programs that one function was compiled into twice with the same text."""
     found: dict[Any, Program] = {}
     for program in filter(lambda each: each.is_compiled, programs):
         same = found.setdefault((program.function, program.digest, program.lowered.layout), program)
@@ -185,9 +222,7 @@ def _merged(programs: Sequence[Program]) -> list[Program]:
     return list(found.values())
 
 
-def _check_any(programs: Sequence[Program], chosen: Chosen, ending: Any) -> None:
-    from hloscope.errors import TargetError
-
+def _check_any(programs: Sequence[Program], chosen: Chosen, ending: Ending) -> None:
     if not programs:
         raise TargetError(
             "the script compiled no program",
@@ -214,37 +249,35 @@ def _record(program: Program, analysis: Any = None) -> RecordedProgram:
         flops=program.flops,
         rough_us=program.rough_seconds * 1e6,
         analysis=analysis,
-        error=None if program.error is None else _words(program.error),
+        error=None if program.error is None else _say(program.error),
     )
 
 
-def _kept_write(entry: WriteEntry) -> KeptWrite:
+def _make_kept_write(entry: WriteEntry) -> KeptWrite:
     return KeptWrite(
         what=entry.what, target=entry.destination, became=entry.outcome, where=entry.place, times=entry.times
     )
 
 
-def _words(error: Exception) -> str:
+def _say(error: Exception) -> str:
     return error.on_one_line() if isinstance(error, HloscopeError) else f"{type(error).__name__}: {error}"
 
 
-def _analyzed(
-    program: Program, judging: RuleSelection, when_compiled: Callable[[RecordedProgram, str], None]
-) -> RecordedProgram:
+def _analyze(program: Program, judging: RuleSelection, save: Save) -> RecordedProgram:
     if program.error is None and program.pending is not None:
         try:
             capture = program.capture()
             found = _record(program, analysis_of(capture, program.name, judging))
-        except Exception as error:  # what hloscope itself fails over in one program is no reason to lose the others
+        except Exception as error:  # a fault of hloscope in one program must not lose the others
             program.error = error
         else:
-            when_compiled(found, capture.compiled.text)
-            program.captured = None  # which takes memory
+            save(found, capture.compiled.text)
+            program.captured = None  # it takes memory
             return found
     return _record(program)
 
 
-def _small(programs: Sequence[Program]) -> SmallPrograms | None:
+def _sum_up(programs: Sequence[Program]) -> SmallPrograms | None:
     if not programs:
         return None
     by_calls = sorted(programs, key=lambda each: -each.calls)
@@ -257,9 +290,9 @@ def _small(programs: Sequence[Program]) -> SmallPrograms | None:
     )
 
 
-def _recompiled(programs: Sequence[Program]) -> tuple[Recompiled, ...]:
+def _find_recompiled(programs: Sequence[Program]) -> tuple[Recompiled, ...]:
     """The user's functions with more than one program, most versions first."""
-    from hloscope.program.recording.programs import what_changed
+    from hloscope.program.recording.watching import explain_recompile
 
     by_function: dict[Any, list[Program]] = {}
     for program in programs:
@@ -270,7 +303,7 @@ def _recompiled(programs: Sequence[Program]) -> tuple[Recompiled, ...]:
             name=versions[0].name,
             place=versions[0].place,
             versions=len(versions),
-            changes=tuple(dict.fromkeys(what_changed(*pair) for pair in pairwise(versions))),
+            changes=tuple(dict.fromkeys(explain_recompile(*pair) for pair in pairwise(versions))),
         )
         for versions in by_function.values()
         if len(versions) > 1
@@ -278,14 +311,14 @@ def _recompiled(programs: Sequence[Program]) -> tuple[Recompiled, ...]:
     return tuple(sorted(found, key=lambda each: -each.versions))
 
 
-def _stopped(program: Program) -> str:
+def _explain_stop(program: Program) -> str:
     return (
         f"the script was ended once {program.name} had been called {program.calls} times without a new compile in "
         "between: programs that it would compile later are missing (--stop-after N)"
     )
 
 
-def _notes(watch: Watch) -> list[str]:
+def _find_notes(watch: Watch) -> list[str]:
     from hloscope.program.stand_ins import taken_notes
 
     return [

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +11,13 @@ import click
 
 from hloscope.cli import running, targets
 from hloscope.cli.options import fail_on_option, rule_options, target_options
-from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError
+from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK
 from hloscope.given import capacity
 from hloscope.progress import progress
 from hloscope.units import plural
 
 if TYPE_CHECKING:
-    from hloscope.analysis.model.recording import RecordedProgram, Recording
+    from hloscope.analysis.model.recording import Recording
 
 _EPILOG = """\b
 Examples
@@ -33,7 +31,7 @@ _UNSAID = ("mesh", "args", "kwargs", "out", "static", "donate", "dims", "axis_ty
 
 
 def _exit_code(found: Recording, options: dict[str, Any]) -> int:
-    """0 where a report was made, whatever became of the script; with `--fail-on` a verdict over every program in it."""
+    """0 if there is a report, however the script ended; with `--fail-on`, the verdict over all its programs."""
     if options["fail_on"] is None:
         return EXIT_OK
     broken = found.broken(options["fail_on"])
@@ -47,9 +45,10 @@ def _exit_code(found: Recording, options: dict[str, Any]) -> int:
 
 
 def _leave(found: Recording, options: dict[str, Any]) -> None:
-    """Ends the process at once where the script left threads behind that Python would wait for."""
-    left = [each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon]
-    if any("hloscope" not in each.name for each in left):
+    """Ends the process now if the script left threads behind, for which Python would wait."""
+    from hloscope.program.recording.scripts import are_threads_left
+
+    if are_threads_left():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(_exit_code(found, options))
@@ -107,67 +106,29 @@ def command(command: tuple[str, ...], **options: Any) -> Recording:
     The script sees the slice's devices. Programs with large arguments or results are not executed; their results are
     zeros. The script's own output goes to stderr, marked.
     """
-    from hloscope.api.recording import DEFAULT_SLICE, Chosen, record_script, recorded_slice
-    from hloscope.store import default_store
+    from hloscope.api.recording import DEFAULT_SLICE, Chosen, RecordingRequest, parse_recorded_slice, record_script
+    from hloscope.program.recording.scripts import Limits, marked_output
 
     judging = targets.judging_of({**options, "source_root": None})
     options["slice"] = options["slice"] or DEFAULT_SLICE
     facts = targets.prepared_facts(options)
-    recorded_slice(facts)
-    from hloscope.program.recording.scripts import find_script, marked_output
-    from hloscope.program.recording.watching import Limits
-
-    script = find_script(command)
-    limits = Limits(
-        run_below_bytes=options["run_below_bytes"],
-        run_all=options["run_all"],
-        stop_after=options["stop_after"],
-        allow_writes=options["allow_writes"],
+    parse_recorded_slice(facts)
+    request = RecordingRequest(
+        command=command,
+        facts=facts,
+        limits=Limits(
+            run_below_bytes=options["run_below_bytes"],
+            run_all=options["run_all"],
+            stop_after=options["stop_after"],
+            allow_writes=options["allow_writes"],
+        ),
+        chosen=Chosen(only=options["only"], top=options["top"]),
+        judging=judging,
+        save=None if options["save"] is None else Path(options["save"]),
     )
-    saved = _Saved(options["save"])
     with (
         running.stdout_kept_for_the_report(),
         os.fdopen(os.dup(2), "w", errors="replace") as stderr,
         progress() as stage,
     ):
-        return record_script(
-            script,
-            facts,
-            limits=limits,
-            chosen=Chosen(only=options["only"], top=options["top"]),
-            judging=judging,
-            stage=stage,
-            store=default_store(),
-            running=lambda: marked_output(stderr, "script| "),
-            when_compiled=saved.write,
-        )
-
-
-class _Saved:
-    """The folder of `--save`, made before anything runs.
-
-    Raises:
-        NotationError: It cannot be made.
-    """
-
-    def __init__(self, folder: str | None) -> None:
-        """Takes the folder; None for none."""
-        self._folder = None if folder is None else Path(folder).absolute()  # the script may change directory
-        self._written: dict[str, int] = {}
-        if self._folder is not None:
-            try:
-                self._folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise NotationError(f"--save {folder} cannot be created", why=error.strerror) from error
-
-    def write(self, program: RecordedProgram, text: str) -> None:
-        """Writes one program, under its name; a second one of that name gets a number."""
-        if self._folder is None or program.analysis is None:
-            return
-        from hloscope.report.escaping import dumped
-
-        stem = re.sub(r"[^\w.-]+", "_", program.name) or "program"
-        count = self._written[stem] = self._written.get(stem, 0) + 1
-        stem += f".{count}" if count > 1 else ""
-        running.write_report(text, str(self._folder / f"{stem}.hlo"))
-        running.write_report(dumped(program.analysis), str(self._folder / f"{stem}.json"))
+        return record_script(request, stage=stage, running=lambda: marked_output(stderr, "script| "))

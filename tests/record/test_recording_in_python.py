@@ -265,3 +265,17 @@ def test_work_is_counted_on_the_devices_that_share_it():
         shared = jax.shard_map(square, mesh=mesh, in_specs=P(), out_specs=P(), axis_names=axes, check_vma=False)
         traced = jax.make_jaxpr(jax.jit(shared))(jnp.ones((8, 8)))
         assert matmul_flops(traced.jaxpr) == devices * 2 * 8**3
+
+
+def test_the_process_of_a_script_hands_back_errors_with_their_parts(tmp_path):
+    with pytest.raises(hloscope.TargetError) as missing:
+        hloscope.record(tmp_path / "missing.py")
+    assert (missing.value.what, missing.value.why) == (f"there is no file {tmp_path}/missing.py", None)
+    with pytest.raises(hloscope.SliceError) as unknown:
+        hloscope.record(tmp_path / "missing.py", chip_overrides="speed=1")
+    assert (unknown.value.what, unknown.value.where) == ("speed is not a figure of a chip", "speed=1")
+    (tmp_path / "killed.py").write_text("import os; os.write(2, b'last words'); os.abort()")
+    with pytest.raises(hloscope.HloscopeError) as died:
+        hloscope.record(tmp_path / "killed.py")
+    assert "exited with -6" in died.value.what
+    assert "last words" in died.value.why

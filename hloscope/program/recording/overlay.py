@@ -1,7 +1,7 @@
-"""A view of the file system in which everything that is written lies in a folder apart, as union mounts have it.
+"""A view of the file system that keeps every change in a separate folder, as union mounts do.
 
-A path of the user's has two places: *above*, in the folder that mirrors the file system, and *below*, where it really
-is. What is above hides what is below; what was removed or moved is remembered in a table. Nothing below ever changes.
+A path has two places: *above*, in the folder that mirrors the file system, and *below*, where it really is. Whatever is
+above hides whatever is below. A table remembers what was removed or moved. Nothing below ever changes.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import os
 import shutil
 import stat
 
-# The real ones, whatever takes their places in `os` later.
+# The real functions: the guard replaces them in `os` while a recording runs.
 _getcwd, _listdir, _lstat, _mkdir, _readlink, _remove, _rename, _stat, _symlink = (
     os.getcwd, os.listdir, os.lstat, os.mkdir, os.readlink, os.remove, os.rename, os.stat, os.symlink,
 )  # fmt: skip
-_MOST_LINKS = 40
+_MAX_LINKS = 40
+_MAX_KNOWN_FOLDERS = 10_000
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -25,78 +26,74 @@ def lies_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def failure(code: int, path: object) -> OSError:
+def make_os_error(code: int, path: object) -> OSError:
     """The error that the operating system reports for a path."""
     return OSError(code, os.strerror(code), path)
 
 
 class Overlay:
-    """The view; whoever changes it, or reads it while others may, holds a lock of theirs.
+    """The view. Callers that change it, or that read it while others may change it, hold a lock of their own.
 
-    A *name* is a user's path: absolute, without links in its folders. Methods that take names change nothing below.
+    A *name* is a path as the user sees it: absolute, without links in its folders.
 
     Args:
-        root: The folder that mirrors the file system; there, and empty.
+        root: An empty folder, which will mirror the file system.
     """
 
     def __init__(self, root: str) -> None:
         self.root = root
         self.is_used = False
         self._below: dict[str, str | None] = {}
+        """Where removed and moved names lie below; None if nowhere."""
         self._folders: dict[str, str] = {}
-        self._filled: set[str] = set()
-        self._trees: set[str] = set()
 
-    def absolute(self, path: Path, dir_fd: int | None = None) -> str:
-        """A path as the user means it, also where it was read off a file that lies above."""
+    def make_absolute(self, path: Path, dir_fd: int | None = None) -> str:
+        """The absolute path as the user means it, even if it was read off a file above."""
         text = os.fsdecode(path)
         if not text.startswith("/"):
-            folder = _getcwd() if dir_fd is None else _readlink(f"/proc/self/fd/{dir_fd}")
-            text = f"{folder}/{text}"
+            text = f"{_find_start(dir_fd)}/{text}"
         return text[len(self.root) :] or "/" if lies_in(text, self.root) else text
 
-    def is_lost(self, path: Path, dir_fd: int | None) -> bool:
-        """Whether a path begins in a folder above, where what lies below is not found by it."""
-        if os.fsdecode(path).startswith("/"):
-            return False
-        return lies_in(_getcwd() if dir_fd is None else _readlink(f"/proc/self/fd/{dir_fd}"), self.root)
+    def starts_above(self, path: Path, dir_fd: int | None) -> bool:
+        """Whether a relative path starts in a folder above, from where it does not lead to what is below."""
+        return not os.fsdecode(path).startswith("/") and lies_in(_find_start(dir_fd), self.root)
 
-    def name(self, path: Path, dir_fd: int | None = None, *, follow: bool = True) -> str:
+    def resolve(self, path: Path, dir_fd: int | None = None, *, follow: bool = True) -> str:
         """The name of a path.
 
         Args:
             path: Any path.
-            dir_fd: The folder that it begins in.
-            follow: Whether a link that it ends in is followed.
+            dir_fd: The folder that a relative path starts in; None for the working folder.
+            follow: Whether to follow a link at the end of the path.
 
         Raises:
-            OSError: Its links go round in circles, or there is no working folder.
+            OSError: The path has a cycle of links, or there is no working folder.
         """
-        return self._resolved(self.absolute(path, dir_fd), follow, 0)
+        return self._resolve(self.make_absolute(path, dir_fd), follow, 0)
 
-    def _resolved(self, path: str, follow: bool, links: int) -> str:
+    def _resolve(self, path: str, follow: bool, links: int) -> str:
         folder, _, last = path.rstrip("/").rpartition("/")
         if not last:
             return "/"
         if last in (".", ".."):
-            return self._folder(path, links)
-        name = f"{self._folder(folder, links).rstrip('/')}/{last}"
-        return (self._followed(name, links) or name) if follow else name
+            return self._resolve_folder(path, links)
+        name = f"{self._resolve_folder(folder, links).rstrip('/')}/{last}"
+        return (self._follow(name, links) or name) if follow else name
 
-    def _followed(self, name: str, links: int) -> str | None:
-        """What a link leads to; None where it is none."""
+    def _follow(self, name: str, links: int) -> str | None:
+        """The name that a link leads to; None if `name` is not a link."""
         try:
-            place = self.place(name)
+            place = self.locate(name)
             if not stat.S_ISLNK(_lstat(place).st_mode):
                 return None
             target = _readlink(place)
         except OSError:
             return None
-        if links > _MOST_LINKS:
-            raise failure(errno.ELOOP, name)
-        return self._resolved(os.path.join(os.path.dirname(name), target), True, links + 1)
+        if links > _MAX_LINKS:
+            raise make_os_error(errno.ELOOP, name)
+        return self._resolve(os.path.join(os.path.dirname(name), target), True, links + 1)
 
-    def _folder(self, path: str, links: int) -> str:
+    def _resolve_folder(self, path: str, links: int) -> str:
         known = self._folders.get(path)
         if known is not None:
             return known
@@ -106,21 +103,19 @@ class Overlay:
                 name = name.rpartition("/")[0]
             elif part not in ("", "."):
                 name = f"{name}/{part}"
-                name = (self._followed(name, links) or name).rstrip("/")
-        if len(self._folders) > 10_000:
+                name = (self._follow(name, links) or name).rstrip("/")
+        if len(self._folders) > _MAX_KNOWN_FOLDERS:
             self._folders.clear()
         self._folders[path] = name = name or "/"
         return name
 
     def above(self, name: str) -> str:
-        """Where a name lies once it was written."""
+        """The place of a name once it has been written."""
         return self.root + name
 
     def below(self, name: str) -> str | None:
-        """Where a name lies that was not written; None where it was removed."""
-        if not self._below:
-            return name
-        head = name
+        """The place of a name that has not been written; None if it was removed."""
+        head = name if self._below else ""
         while head:
             if head in self._below:
                 moved = self._below[head]
@@ -128,55 +123,39 @@ class Overlay:
             head = head.rpartition("/")[0]
         return name
 
-    def place(self, name: str) -> str:
-        """Where a name lies; where nothing lies, a place with nothing."""
+    def locate(self, name: str) -> str:
+        """The place where a name is to be read; a place that holds nothing if nothing has the name."""
         if not self.is_used:
             return name
-        if self._may_be_above(name):
-            above = self.above(name)
-            if _is_there(above):
-                return above
-        below = self.below(name)
-        return self.above(name) if below is None else below
-
-    def _may_be_above(self, name: str) -> bool:
-        """Whether something may have been written by a name, as far as the table of folders says."""
-        if name.rpartition("/")[0] in self._filled:
-            return True
-        return bool(self._trees) and any(lies_in(name, tree) for tree in tuple(self._trees))
-
-    def holds_tree(self, name: str) -> None:
-        """Notes that folders are made above by others."""
-        self.is_used = True
-        self._trees.add(name)
-        while name:
-            name = name.rpartition("/")[0]
-            self._filled.add(name)
+        above, below = self.above(name), self.below(name)
+        return above if below is None or _exists(above) else below
 
     def exists(self, name: str) -> bool:
         """Whether something has a name."""
-        return _is_there(self.place(name))
+        return _exists(self.locate(name))
 
     def is_folder(self, name: str) -> bool:
         """Whether a folder has a name."""
-        return _is_folder(self.place(name))
+        return _is_folder(self.locate(name))
 
     def is_below(self, name: str) -> bool:
-        """Whether something has a name that is not of this view's making."""
+        """Whether a name leads to something of the user's, which was there before."""
         below = self.below(name)
-        return below is not None and _is_there(below)
+        return below is not None and _exists(below)
 
-    def hides_in(self, name: str) -> bool:
-        """Whether something right in a folder was removed, or moved there."""
+    def is_merged(self, name: str) -> bool:
+        """Whether a folder differs from what lies below, so that no single place lists it."""
+        if _exists(self.above(name)) or self.below(name) != name:
+            return True
         return any(path.rpartition("/")[0] == name.rstrip("/") for path in list(self._below))
 
     def listdir(self, name: str) -> list[str]:
-        """What a folder holds.
+        """The entries of a folder.
 
         Raises:
-            OSError: It is none.
+            OSError: It is not a folder.
         """
-        place, below = self.place(name), self.below(name)
+        place, below = self.locate(name), self.below(name)
         listed = dict.fromkeys(_listdir(place))
         if below is not None and below != place and _is_folder(below):
             listed |= dict.fromkeys(_listdir(below))
@@ -185,76 +164,85 @@ class Overlay:
         listed |= dict.fromkeys(last for last, path in inside.items() if "/" not in last and self.exists(path))
         return [last for last in listed if last not in inside or self.exists(prefix + last)]
 
-    def written(self, name: str, *, copied: bool = False) -> str:
-        """The place for a name that is about to be written: its folder is there if the user sees one.
+    def prepare(self, name: str, *, copied: bool = False) -> str:
+        """The place to write a name; its folder is made there if the user sees one.
 
         Args:
-            name: Of the file.
-            copied: Whether what it holds so far is kept.
+            name: Name of the file.
+            copied: Whether to keep the present content.
         """
         above, below = self.above(name), self.below(name)
-        self._make_folder(os.path.dirname(name))
-        if below is None or _is_there(above):
+        self._mirror_folder(os.path.dirname(name))
+        if below is None or _exists(above):
             return above
         if _is_folder(below):
-            self._make_folder(name)
-        elif copied and _is_there(below):
+            self._mirror_folder(name)
+        elif copied and _exists(below):
             _copy(below, above)
         return above
 
-    def _make_folder(self, name: str) -> None:
+    def _mirror_folder(self, name: str) -> None:
         self.is_used = True
-        above = self.above(name)
-        if not _is_there(above):
-            if not self.is_folder(name):
-                return
-            self._make_folder(os.path.dirname(name))
-            _mkdir(above)
-        self._filled.add(name.rstrip("/"))
+        if not _exists(self.above(name)) and self.is_folder(name):
+            self._mirror_folder(os.path.dirname(name))
+            _mkdir(self.above(name))
 
     def mkdir(self, name: str) -> None:
         """Makes a folder.
 
         Raises:
-            OSError: Something has its name, or the folder that it is to be in is missing.
+            OSError: The name is taken, or its folder is missing.
         """
-        if self.exists(name):
-            raise failure(errno.EEXIST, name)
-        _mkdir(self.written(name))
+        self._check_free(name)
+        _mkdir(self.prepare(name))
+
+    def make_folders(self, name: str) -> None:
+        """Makes an empty folder and all folders that it lies in, instead of what has the name."""
+        if self.is_folder(name):
+            self.rmtree(name)
+        self.is_used = True
+        os.makedirs(self.above(name), exist_ok=True)
 
     def remove(self, name: str) -> None:
         """Removes a file.
 
         Raises:
-            OSError: There is none.
+            OSError: There is no such file.
         """
-        if not self.exists(name):
-            raise failure(errno.ENOENT, name)
-        if self.is_folder(name) and not stat.S_ISLNK(_lstat(self.place(name)).st_mode):
-            raise failure(errno.EISDIR, name)
+        self._check_exists(name)
+        if self.is_folder(name) and not stat.S_ISLNK(_lstat(self.locate(name)).st_mode):
+            raise make_os_error(errno.EISDIR, name)
         self._clear(name)
 
     def rmdir(self, name: str) -> None:
         """Removes an empty folder.
 
         Raises:
-            OSError: It is no folder, or not empty.
+            OSError: It is not a folder, or not empty.
         """
         if self.listdir(name):
-            raise failure(errno.ENOTEMPTY, name)
+            raise make_os_error(errno.ENOTEMPTY, name)
         self._clear(name)
 
     def rmtree(self, name: str) -> None:
         """Removes a folder and what it holds.
 
         Raises:
-            OSError: It is none.
+            OSError: It is not a folder.
         """
         self.listdir(name)
         self._clear(name)
 
+    def _check_exists(self, name: str) -> None:
+        if not self.exists(name):
+            raise make_os_error(errno.ENOENT, name)
+
+    def _check_free(self, name: str) -> None:
+        if self.exists(name):
+            raise make_os_error(errno.EEXIST, name)
+
     def _clear(self, name: str) -> None:
-        _clear_place(self.above(name))
+        _delete(self.above(name))
         self._forget(name)
         if self.is_below(name):
             self._below[name] = None
@@ -266,24 +254,20 @@ class Overlay:
         self._folders.clear()
 
     def rename(self, old: str, new: str) -> None:
-        """Moves a file or a folder, in place of what had the new name.
+        """Moves a file or a folder, replacing what had the new name.
 
         Raises:
-            OSError: There is none, or the new name is another kind's, or of a folder that holds something.
+            OSError: There is nothing to move, or the new name is taken by another kind or by a folder with content.
         """
-        if not self.exists(old):
-            raise failure(errno.ENOENT, old)
+        self._check_exists(old)
         if old == new:
             return
         self._check_replaceable(old, new)
         below = self.below(old) if self.is_below(old) else None
         moved = [(path, place) for path, place in self._below.items() if path.startswith(old + "/")]
-        above = self.written(new)
-        _clear_place(above)
-        self._forget(new)
-        if _is_there(self.above(old)):
+        above = self._prepare_empty(new)
+        if _exists(self.above(old)):
             _rename(self.above(old), above)
-            self._trees.add(new)
         self._clear(old)
         self._below[new] = below
         self._below |= {new + path[len(old) :]: place for path, place in moved}
@@ -291,49 +275,57 @@ class Overlay:
     def _check_replaceable(self, old: str, new: str) -> None:
         is_folder = self.is_folder(old)
         if lies_in(new, old):
-            raise failure(errno.EINVAL, new)
+            raise make_os_error(errno.EINVAL, new)
         if not self.is_folder(os.path.dirname(new)):
-            raise failure(errno.ENOENT, new)
+            raise make_os_error(errno.ENOENT, new)
         if self.exists(new) and self.is_folder(new) != is_folder:
-            raise failure(errno.ENOTDIR if is_folder else errno.EISDIR, new)
+            raise make_os_error(errno.ENOTDIR if is_folder else errno.EISDIR, new)
         if is_folder and self.exists(new) and self.listdir(new):
-            raise failure(errno.ENOTEMPTY, new)
+            raise make_os_error(errno.ENOTEMPTY, new)
+
+    def _prepare_empty(self, name: str) -> str:
+        above = self.prepare(name)
+        _delete(above)
+        self._forget(name)
+        return above
 
     def take_in(self, path: str, name: str) -> None:
-        """Moves a file or a folder of another part of the file system here."""
-        above = self.written(name)
-        _clear_place(above)
-        self._forget(name)
-        shutil.move(path, above)
-        self._trees.add(name)
+        """Moves a file or a folder from a part of the file system that is not guarded to a name."""
+        shutil.move(path, self._prepare_empty(name))
         if self.is_below(name):
             self._below[name] = None
 
     def give_out(self, name: str, path: str) -> None:
-        """Moves what has a name to another part of the file system; what is below is copied."""
-        _copy(self.place(name), path)
+        """Moves a file or a folder to a part of the file system that is not guarded; what is below is copied."""
+        _copy(self.locate(name), path)
         self._clear(name)
 
     def link(self, old: str, new: str) -> None:
-        """Gives what has a name another one: a copy, since what lies below may not be written through it."""
-        if self.exists(new):
-            raise failure(errno.EEXIST, new)
-        _copy(self.place(old), self.written(new))
-        self._trees.add(new)
+        """Gives a file a second name. It is a copy: a hard link would let writes reach the file below.
+
+        Raises:
+            OSError: The new name is taken.
+        """
+        self._check_free(new)
+        _copy(self.locate(old), self.prepare(new))
 
     def symlink(self, target: str, name: str) -> None:
         """Makes a symbolic link.
 
         Raises:
-            OSError: Something has its name.
+            OSError: The name is taken.
         """
-        if self.exists(name):
-            raise failure(errno.EEXIST, name)
-        _symlink(target, self.written(name))
+        self._check_free(name)
+        _symlink(target, self.prepare(name))
         self._folders.clear()
 
 
-def _is_there(place: str) -> bool:
+def _find_start(dir_fd: int | None) -> str:
+    """The folder that a relative path starts in."""
+    return _getcwd() if dir_fd is None else _readlink(f"/proc/self/fd/{dir_fd}")
+
+
+def _exists(place: str) -> bool:
     try:
         _lstat(place)
     except (OSError, ValueError):
@@ -354,12 +346,12 @@ def _copy(source: str, place: str) -> None:
         return
     room, size = shutil.disk_usage(os.path.dirname(place)).free, _stat(source).st_size
     if size > room // 2:
-        raise failure(errno.ENOSPC, source)
+        raise make_os_error(errno.ENOSPC, source)
     shutil.copy2(source, place)
 
 
-def _clear_place(place: str) -> None:
-    if not _is_there(place):
+def _delete(place: str) -> None:
+    if not _exists(place):
         return
     if stat.S_ISDIR(_lstat(place).st_mode):
         shutil.rmtree(place)

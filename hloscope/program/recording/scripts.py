@@ -20,12 +20,34 @@ from typing import IO, Any
 
 from hloscope.errors import TargetError
 from hloscope.program.importing import is_library, shown_path
-from hloscope.program.recording.watching import SeenEnoughError
 
+RUN_BELOW_BYTES = 64_000_000
 _PYTHON = re.compile(r"^python[\d.]*$")
 _RUNPY = runpy.run_path.__code__.co_filename
 _FLAGS = re.compile(r"^-[uOBsSEIiqvbd]+$")
-"""Of the interpreter's, which change nothing here."""
+"""Flags of the interpreter that change nothing here."""
+
+
+class SeenEnoughError(BaseException):
+    """Ends a script whose programs are all known; not an `Exception`, which a script may catch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What to execute, and when to end a recording.
+
+    Attributes:
+        run_below_bytes: Execute programs with fewer bytes of arguments and results than this.
+        run_all: Execute every program that can run on simulated devices.
+        stop_after: Number of calls of the most expensive program, without a new compile in between, after which the
+            script ends; 0 for no limit. None means 3, once a program has not been executed.
+        allow_writes: Whether the script may write and remove files even though values are not real.
+    """
+
+    run_below_bytes: int = RUN_BELOW_BYTES
+    run_all: bool = False
+    stop_after: int | None = None
+    allow_writes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +87,12 @@ class Script:
 
 
 def find_script(words: Sequence[str]) -> Script:
-    """What a command line runs: `script.py args…`, `-m package.module args…` or a console script, `python` before it.
+    """Finds what a command line runs: `script.py args…`, `-m package.module args…` or a console script.
+
+    `python` with flags may come before it.
 
     Raises:
-        TargetError: It runs nothing that Python can run here.
+        TargetError: It names nothing that Python can run here.
     """
     given = tuple(words)
     if given and _PYTHON.match(Path(given[0]).name):
@@ -83,28 +107,28 @@ def find_script(words: Sequence[str]) -> Script:
             "code on the command line has no source lines to refer to", fix="write it to a file, and name the file"
         )
     if first == "-m":
-        return _module(given, rest)
+        return _find_module(given, rest)
     if Path(first).is_file() or first.endswith(".py"):
-        return _file(given, Path(first), rest)
+        return _find_file(given, Path(first), rest)
     for entry in metadata.entry_points(group="console_scripts"):
         if entry.name == Path(first).name:
             return Script(words=given, entry=entry.value, arguments=rest)
     found = shutil.which(first)
     if found is not None:
-        return _file(given, Path(found), rest)
+        return _find_file(given, Path(found), rest)
     raise TargetError(
         f"{first} is neither a script nor a command of an installed package",
         fix="name a file, or a module as -m package.module",
     )
 
 
-def _module(given: tuple[str, ...], rest: tuple[str, ...]) -> Script:
+def _find_module(given: tuple[str, ...], rest: tuple[str, ...]) -> Script:
     if not rest:
         raise TargetError("-m does not name a module", fix="write -m package.module")
     before = list(sys.path)
     sys.path.insert(0, os.getcwd())
     try:
-        found = importlib.util.find_spec(rest[0].partition(".")[0])  # of what is in a package, it would import that
+        found = importlib.util.find_spec(rest[0].partition(".")[0])  # for a submodule it would import the package
     except (ImportError, ValueError) as error:
         raise TargetError(f"there is no module {rest[0]}", why=str(error)) from error
     finally:
@@ -114,7 +138,7 @@ def _module(given: tuple[str, ...], rest: tuple[str, ...]) -> Script:
     return Script(words=given, module=rest[0], arguments=rest[1:])
 
 
-def _file(given: tuple[str, ...], path: Path, rest: tuple[str, ...]) -> Script:
+def _find_file(given: tuple[str, ...], path: Path, rest: tuple[str, ...]) -> Script:
     if not path.exists():
         raise TargetError(f"there is no file {path}")
     if path.is_dir():
@@ -129,12 +153,12 @@ def _file(given: tuple[str, ...], path: Path, rest: tuple[str, ...]) -> Script:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a script ended.
+    """The end of a script.
 
     Attributes:
         kind: `ended`, `stopped`, `raised` or `interrupted`.
-        status: Exit status that it would have had; None if it was stopped.
-        said: How it ended, as a sentence.
+        status: Its exit status; None if it was stopped.
+        said: The way it ended, as a sentence.
     """
 
     kind: str
@@ -147,14 +171,14 @@ def run_to_its_end(run: Callable[[], None]) -> Ending:
     before, before_path, before_exit, process = sys.argv, list(sys.path), os._exit, os.getpid()
 
     def leave(status: int) -> None:
-        """In place of `os._exit`, which would end this process too; a forked one may go."""
+        """Replaces `os._exit`, which would end this process, too; a forked one may end."""
         if os.getpid() != process:
             before_exit(status)
         raise SystemExit(status)
 
     os._exit = leave  # type: ignore[assignment]
     try:
-        with _signals_kept():
+        with _signals_restored():
             run()
     except BaseException as error:
         ending = ending_of(error)
@@ -167,7 +191,7 @@ def run_to_its_end(run: Callable[[], None]) -> Ending:
     finally:
         os._exit = before_exit
         sys.argv, sys.path[:] = before, before_path
-    if os.getpid() != process:  # the script forked, and this is the other one: the report is not its business
+    if os.getpid() != process:  # the script forked, and only the first process makes a report
         with suppress(OSError, ValueError, AttributeError):
             sys.stdout.flush()
             sys.stderr.flush()
@@ -176,8 +200,8 @@ def run_to_its_end(run: Callable[[], None]) -> Ending:
 
 
 @contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Signals do afterwards what they did before, so that Ctrl-C ends what comes then; no alarm is left."""
+def _signals_restored() -> Iterator[None]:
+    """Restores the handlers of signals, so that Ctrl-C ends the analysis, and clears the alarm."""
     before = {each: signal.getsignal(each) for each in signal.valid_signals()}
     try:
         yield
@@ -189,7 +213,7 @@ def _signals_kept() -> Iterator[None]:
 
 
 def ending_of(error: BaseException | None) -> Ending:
-    """How code ended that raised something, or None."""
+    """The end of code by the error that it raised, or None."""
     if isinstance(error, SeenEnoughError):
         return Ending(kind="stopped", status=None, said="")
     if isinstance(error, KeyboardInterrupt):
@@ -199,36 +223,42 @@ def ending_of(error: BaseException | None) -> Ending:
     if isinstance(error, SystemExit):
         status = error.code if isinstance(error.code, int) else 1
         return Ending(kind="ended", status=status, said=f"the script ended with exit status {status}")
-    return Ending(kind="raised", status=1, said=f"the script raised {_shortly(error)}")
+    return Ending(kind="raised", status=1, said=f"the script raised {_shorten(error)}")
 
 
 def _print_users_part(error: BaseException) -> None:
-    """The traceback from the script's first frame on."""
+    """Prints the traceback from the script's first frame on."""
     trace = error.__traceback__
     while trace is not None and is_library(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     frames = traceback.extract_tb(error.__traceback__)
-    if frames[-1].filename == _RUNPY:  # nothing of it ran: Python did not find the module, or could not read it
+    if frames[-1].filename == _RUNPY:  # nothing ran: Python did not find the module, or could not read it
         error.__suppress_context__ = True
         traceback.print_exception(error.with_traceback(None))
         return
     traceback.print_exception(error.with_traceback(trace or error.__traceback__))
 
 
-def _shortly(error: BaseException) -> str:
+def _shorten(error: BaseException) -> str:
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not is_library(each.filename)]
     where = f" at {shown_path(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     words = str(error).strip().splitlines()
     return f"{type(error).__name__}{f': {words[0]}' if words else ''}{where}"
 
 
+def are_threads_left() -> bool:
+    """Whether the script left threads behind that Python would wait for at exit."""
+    left = [each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon]
+    return any("hloscope" not in each.name for each in left)
+
+
 @contextmanager
 def marked_output(stream: IO[str], mark: str) -> Iterator[None]:
-    """What is written to standard output and standard error meanwhile goes to a stream, its lines marked.
+    """Sends standard output and standard error to a stream, with a mark before each line.
 
     Args:
-        stream: Where to.
-        mark: What each line begins with.
+        stream: The stream.
+        mark: The mark.
     """
     sys.stdout.flush()
     sys.stderr.flush()
