@@ -12,8 +12,18 @@ from hloscope.analysis.model import Collective
 from hloscope.analysis.places import short_source, users_line
 from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import SUMS, Bound
-from hloscope.contracts.model import AT_LEAST_OK, Contract, Expectation, Limit, Selector, format_clause, format_selector
-from hloscope.contracts.quantities import Units, format_amount, rounded_up
+from hloscope.contracts.model import (
+    AT_LEAST_OK,
+    Contract,
+    Expectation,
+    Limit,
+    Selector,
+    Units,
+    format_amount,
+    format_clause,
+    format_selector,
+    rounded_up,
+)
 from hloscope.findings import Finding, Severity
 from hloscope.shown import Brief
 from hloscope.units import format_bytes, format_time, plural

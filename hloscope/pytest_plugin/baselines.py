@@ -11,13 +11,11 @@ from shlex import quote
 import pytest
 
 from hloscope.analysis.model import Analysis
-from hloscope.contracts.accepting import with_section
-from hloscope.contracts.baseline_files import BaselineError, read_baselines, write_baselines
-from hloscope.contracts.baseline_text import format_baselines
+from hloscope.contracts.baseline_files import BaselineError, format_baselines, read_baselines, write_baselines
 from hloscope.contracts.baselines import Baseline, baseline_of, section_for
-from hloscope.contracts.checked import LOOSER, findings_of
-from hloscope.contracts.judged import Judged
-from hloscope.contracts.judging import judge
+from hloscope.contracts.changes import Judged
+from hloscope.contracts.checks import LOOSER, findings_of
+from hloscope.contracts.judging import judge, with_section
 from hloscope.findings import Finding, Severity
 
 FOLDER = "hloscope_baselines"

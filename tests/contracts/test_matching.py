@@ -12,8 +12,8 @@ from matching_examples import GATHER, PERMUTE, REDUCE, SCATTER, moved
 
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.matching import ChangeKind, match
-from hloscope.matching.equivalence import respelled
+from hloscope.contracts.changes import ChangeKind
+from hloscope.contracts.matching import match, respelled
 
 
 def kinds(comparison):
@@ -45,11 +45,11 @@ def test_code_that_moved_is_no_change(other):
 def test_added_and_removed():
     found = match([REDUCE], [REDUCE, GATHER])
     (change,) = found.changes
-    assert (change.kind, change.old, change.new) == (ChangeKind.ADDED, (), (GATHER,))
-    assert change.wire_bytes_per_step == 6 * 1_572_864
+    assert (change.kind, change.before, change.after) == (ChangeKind.ADDED, (), (GATHER,))
+    assert change.wire_bytes == 6 * 1_572_864
     assert change.is_increase
     (change,) = match([REDUCE, GATHER], [REDUCE]).changes
-    assert (change.kind, change.wire_bytes_per_step, change.is_increase) == (ChangeKind.REMOVED, -6 * 1_572_864, False)
+    assert (change.kind, change.wire_bytes, change.is_increase) == (ChangeKind.REMOVED, -6 * 1_572_864, False)
 
 
 @pytest.mark.parametrize(
@@ -207,8 +207,8 @@ def test_a_program_is_the_same_as_itself_in_any_order(collectives, random_order,
 @given(st.lists(COLLECTIVES, max_size=6), st.lists(COLLECTIVES, max_size=6), st.booleans())
 def test_every_collective_is_told_once_and_totals_agree(old, new, equivalent):
     found = match(old, new, equivalent=equivalent)
-    told_old = {id(one) for change in found.changes for one in change.old} | {id(a) for a, _ in found.unchanged}
-    told_new = {id(one) for change in found.changes for one in change.new} | {id(b) for _, b in found.unchanged}
+    told_old = {id(one) for change in found.changes for one in change.before} | {id(a) for a, _ in found.unchanged}
+    told_new = {id(one) for change in found.changes for one in change.after} | {id(b) for _, b in found.unchanged}
     assert told_old == {id(one) for one in old}
     assert told_new == {id(one) for one in new}
     assert found.new_total.payload_bytes == sum(one.payload_bytes_per_step for one in new)
