@@ -135,7 +135,7 @@ _PAGE = re.compile(r"^## (\S+): (\w+)$", re.MULTILINE)
 _SECTION = re.compile(rf"^(?:{'|'.join(SECTIONS)}): ", re.MULTILINE)
 
 
-def read_pages(package: str | None) -> tuple[RuleDoc, ...]:
+def read_pages(package: str) -> tuple[RuleDoc, ...]:
     """The pages in the `pages.md` of a package, in their order."""
     from importlib.resources import files  # only here: it takes milliseconds, and most commands need no page
 

@@ -369,9 +369,9 @@ def _row(group: list[Collective], place: SourceLine) -> BaselineRow:
     )
 
 
-def axes_words(row: BaselineRow) -> str:
-    """The axes of a row, as they are written after `over`."""
-    return "unknown axes" if row.axes is None else ",".join(row.axes) or "no axis"
+def axes_words(moved: BaselineRow | Collective) -> str:
+    """The axes that something moves over, as they are written after `over`."""
+    return "unknown axes" if moved.axes is None else ",".join(moved.axes) or "no axis"
 
 
 def bound_of_rows(rows: Iterable[BaselineRow | MatmulRow]) -> Bound:

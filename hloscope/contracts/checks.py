@@ -32,7 +32,7 @@ _COMMENTS_NOT_READ = "comments-not-read"
 HBM_EXCEEDED = "hbm-exceeded"
 """The rule on programs that no device has the memory for."""
 
-PAGES = read_pages(__package__)
+PAGES = read_pages(str(__package__))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

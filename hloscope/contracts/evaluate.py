@@ -38,12 +38,14 @@ from hloscope.contracts.model import (
     touches,
 )
 from hloscope.contracts.verdict import (
+    BOUND_WORDS,
     Breach,
     BreachKind,
     Verdict,
     by_kind_and_axes,
     doubtful,
     found_words,
+    make_breach,
     sentence_words,
     suggested_limit,
     suggestion,
@@ -208,21 +210,13 @@ def _taken(clauses: Sequence[Expectation], moving: Sequence[Collective]) -> dict
 def _unmet(clause: Expectation, taken: Sequence[Collective], moving: Sequence[Collective]) -> Iterator[Breach]:
     name = format_selector(clause.selector)
     if not any(is_exactly(clause.selector, collective) for collective in moving):
-        yield Breach(
-            kind=BreachKind.BROKEN,
-            message=f"{name} is expected, and there is none",
-            expected=format_clause(clause),
-            found=found_words(moving),
-        )
+        message = f"{name} is expected, and there is none"
+        yield make_breach(BreachKind.BROKEN, message, format_clause(clause), found_words(moving))
     known = all(collective.payload_bytes is not None for collective in taken)
     for kind, message, offenders in (*_too_large(clause, taken), *_too_often(clause, taken)):
-        yield Breach(
-            kind=kind,
-            message=f"{name} {message}",
-            expected=format_clause(clause),
-            found=found_words(taken),
-            offenders=tuple(offenders),
-            accept=suggestion(taken) if known else None,
+        accept = suggestion(taken) if known else None
+        yield make_breach(
+            kind, f"{name} {message}", format_clause(clause), found_words(taken), offenders, accept=accept
         )
 
 
@@ -258,33 +252,22 @@ def _too_often(clause: Expectation, taken: Sequence[Collective]) -> Iterator[_Ex
 
 def _unexpected(expectations: Sequence[Expectation], others: Sequence[Collective]) -> Iterator[Breach]:
     expected = "; ".join(map(format_clause, expectations))
+    allowed = f"nothing else than {expected}" if expected else "nothing moves"
     for group in by_kind_and_axes(others):
-        yield Breach(
-            kind=BreachKind.BROKEN,
-            message=f"the program has {sentence_words(group)}; the contract allows none",
-            expected=f"nothing else than {expected}" if expected else "nothing moves",
-            found=found_words(group),
-            offenders=tuple(group),
-            accept=suggestion(group),
-        )
+        message = f"the program has {sentence_words(group)}; the contract allows none"
+        yield make_breach(BreachKind.BROKEN, message, allowed, found_words(group), group, accept=suggestion(group))
 
 
 def _banned(ban: Ban, moving: Sequence[Collective], at_least_ok: bool) -> Iterator[Breach]:
-    fits = [(collective, touches(ban.selector, collective)) for collective in moving]
+    said, fits = format_clause(ban), [(collective, touches(ban.selector, collective)) for collective in moving]
     for group in by_kind_and_axes(collective for collective, fit in fits if fit is Fit.YES):
-        yield Breach(
-            kind=BreachKind.BROKEN,
-            message=f"the program has {sentence_words(group)}; the contract says {format_clause(ban)}",
-            expected=format_clause(ban),
-            found=found_words(group),
-            offenders=tuple(group),
-            accept=f"{suggestion(group)}, in place of {format_clause(ban)}",
-        )
+        message = f"the program has {sentence_words(group)}; the contract says {said}"
+        accept = f"{suggestion(group)}, in place of {said}"
+        yield make_breach(BreachKind.BROKEN, message, said, found_words(group), group, accept=accept)
     perhaps = [collective for collective, fit in fits if fit is Fit.MAYBE]
     if perhaps and not at_least_ok:
         found = found_words(perhaps)
-        message = f"{found} may be what {format_clause(ban)} forbids, but the text does not say"
-        yield doubtful(message, format_clause(ban), found, perhaps)
+        yield doubtful(f"{found} may be what {said} forbids, but the text does not say", said, found, perhaps)
 
 
 def _moved(limit: Limit, moving: Sequence[Collective], *, at_least_ok: bool) -> Iterator[Breach]:
@@ -296,20 +279,16 @@ def _moved(limit: Limit, moving: Sequence[Collective], *, at_least_ok: bool) -> 
     surely = [(collective, size) for collective, fit, size in fits if fit is Fit.YES]
     known = [(size, bytes_bound(collective)) for collective, size in surely if size is not None]
     total = sum(size for size, _ in known)
-    what = "on the wire" if limit.quantity is Quantity.WIRE else "payload"
+    what, said = "on the wire" if limit.quantity is Quantity.WIRE else "payload", format_clause(limit)
     for kind, words in _exceeding(known, limit.most, format_bytes):
-        yield Breach(
-            kind=kind,
-            message=f"{words} {what} per step, more than {format_clause(limit)}",
-            expected=format_clause(limit),
-            found=f"{words} {what} per step",
-            offenders=_once(collective for collective, _ in sorted(surely, key=lambda move: -(move[1] or 0))),
-            accept=suggested_limit(limit, total),
-        )
+        found = f"{words} {what} per step"
+        offenders = _once(collective for collective, _ in sorted(surely, key=lambda move: -(move[1] or 0)))
+        accept = suggested_limit(limit, total)
+        yield make_breach(kind, f"{found}, more than {said}", said, found, offenders, accept=accept)
     unknown = [collective for collective, fit, size in fits if fit is not Fit.NO and (fit is Fit.MAYBE or size is None)]
     if unknown and not at_least_ok:
-        message = f"{format_clause(limit)} cannot be decided: bytes or axes are not known"
-        yield doubtful(message, format_clause(limit), f"at least {format_bytes(total)} {what} per step", _once(unknown))
+        message = f"{said} cannot be decided: bytes or axes are not known"
+        yield doubtful(message, said, f"at least {format_bytes(total)} {what} per step", _once(unknown))
 
 
 def _exceeding(
@@ -324,17 +303,10 @@ def _exceeding(
         certain = sum(amount for amount, bound in amounts if bound in (Bound.EXACT, Bound.AT_LEAST))
         bound = reduce(Bound.__add__, (bound for _, bound in amounts), Bound.EXACT)
         if certain > most and bound is Bound.UNKNOWN:
-            yield BreachKind.BROKEN, _bounded(certain, Bound.AT_LEAST, format_amount)
-        elif certain > most:
-            yield BreachKind.BROKEN, _bounded(total, bound, format_amount)
+            yield BreachKind.BROKEN, BOUND_WORDS[Bound.AT_LEAST] + format_amount(certain)
         else:
-            yield BreachKind.UNDECIDED, _bounded(total, bound, format_amount)
-
-
-def _bounded(amount: int, bound: Bound, format_amount: Callable[[int], str]) -> str:
-    """An amount that exceeds a limit; one without any bound is what was counted, and no more than that."""
-    surely = {Bound.EXACT: "", Bound.AT_MOST: "up to ", Bound.AT_LEAST: "at least ", Bound.UNKNOWN: "perhaps "}
-    return f"{surely[bound]}{format_amount(amount)}"
+            kind = BreachKind.BROKEN if certain > most else BreachKind.UNDECIDED
+            yield kind, BOUND_WORDS[bound] + format_amount(total)
 
 
 def _parts(collective: Collective) -> tuple[Collective, ...]:
@@ -355,26 +327,16 @@ def _bytes(limit: Limit, collective: Collective) -> int | None:
 
 
 def _measured(limit: Limit, analysis: Analysis, *, at_least_ok: bool) -> Iterator[Breach]:
-    found, words = _found(limit, analysis)
+    said, (found, words) = format_clause(limit), _found(limit, analysis)
     doubt = None if limit.quantity is Quantity.HBM or at_least_ok else _doubtful_time(limit, analysis)
     if found is None:
-        yield Breach(
-            kind=BreachKind.UNDECIDED,
-            message=f"{format_clause(limit)} cannot be decided: {words}",
-            expected=format_clause(limit),
-            found="not known",
-        )
+        yield make_breach(BreachKind.UNDECIDED, f"{said} cannot be decided: {words}", said, "not known")
     elif found > limit.most:
-        yield Breach(
-            kind=BreachKind.UNDECIDED if _is_a_ceiling(limit, analysis.time) else BreachKind.BROKEN,
-            message=f"{limit.quantity} is {words}, more than {format_amount(limit.most, limit.units)}",
-            expected=format_clause(limit),
-            found=words,
-            accept=suggested_limit(limit, found),
-        )
+        kind = BreachKind.UNDECIDED if _is_a_ceiling(limit, analysis.time) else BreachKind.BROKEN
+        message = f"{limit.quantity} is {words}, more than {format_amount(limit.most, limit.units)}"
+        yield make_breach(kind, message, said, words, accept=suggested_limit(limit, found))
     elif doubt is not None:
-        message = f"{format_clause(limit)} cannot be decided: {doubt}"
-        yield doubtful(message, format_clause(limit), f"at least {words}")
+        yield doubtful(f"{said} cannot be decided: {doubt}", said, f"at least {words}")
 
 
 def _is_a_ceiling(limit: Limit, time: StepTime | None) -> bool:
@@ -433,12 +395,9 @@ def _up(amount: float) -> int:
 def _undecided(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
     """What was not understood, and what could not break the contract whatever the program did."""
     if analysis.memory.fits is False:
-        yield Breach(
-            kind=BreachKind.BROKEN,
-            message="the program does not fit in the memory of a device, so it cannot run",
-            expected=f"{format_capacity(analysis.memory.hbm_bytes)} or less",
-            found=format_capacity(analysis.memory.peak_bytes),
-        )
+        message = "the program does not fit in the memory of a device, so it cannot run"
+        expected = f"{format_capacity(analysis.memory.hbm_bytes)} or less"
+        yield make_breach(BreachKind.BROKEN, message, expected, format_capacity(analysis.memory.peak_bytes))
     else:
         yield from _larger_than_memory(contract, analysis)
     if not contract.says_something:
@@ -500,12 +459,8 @@ def _misnamed_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
     if not named:
         return
     if analysis.mesh is None:
-        yield Breach(
-            kind=BreachKind.UNDECIDED,
-            message="the contract names mesh axes, and the program's mesh is not known",
-            expected=f"a mesh with {', '.join(named)}",
-            found="no mesh",
-        )
+        message = "the contract names mesh axes, and the program's mesh is not known"
+        yield make_breach(BreachKind.UNDECIDED, message, f"a mesh with {', '.join(named)}", "no mesh")
         return
     sizes = dict(zip(analysis.mesh.axis_names, analysis.mesh.axis_sizes, strict=True))
     for pattern in named:

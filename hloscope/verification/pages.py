@@ -6,7 +6,7 @@ from typing import Any
 
 from hloscope.findings import Finding, Severity, read_pages
 
-PAGES = read_pages(__package__)
+PAGES = read_pages(str(__package__))
 RULE_NAMES = tuple(page.name for page in PAGES)
 """Every name that a finding of a verification may have."""
 _SEVERITIES = {page.name: page.severity for page in PAGES}
