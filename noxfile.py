@@ -20,7 +20,6 @@ ROOMS = (
     "cost",
     "hardware",
     "hlo",
-    "matching",
     "measured",
     "profiles",
     "report",

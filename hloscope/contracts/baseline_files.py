@@ -74,7 +74,7 @@ _SIGNS = {"arguments": 1, "outputs": 1, "temporaries": 1, "code": 1, "aliased": 
 
 
 def is_baseline(path: Path) -> bool:
-    """Whether a file begins as baselines do, of this version or another."""
+    """True for a file that begins as baselines do, of this version or another."""
     try:
         with path.open("rb") as file:
             return file.read(len(_BEGINNING)) == _BEGINNING
@@ -144,7 +144,7 @@ def parse_baselines(text: str, *, name: str) -> tuple[Baseline, ...]:
 
 @dataclass(kw_only=True)
 class _Section:
-    """What stands between the versions of a compiler and the end of its section."""
+    """The lines of one section, from the versions of its compiler to its end."""
 
     head: dict[str, tuple[int, str]] = field(default_factory=dict)
     rows: list[BaselineRow] = field(default_factory=list)
@@ -261,7 +261,7 @@ class _BaselineReader:
 
 
 def _readable(line: str, row_words: re.Pattern[str]) -> int:
-    """How many characters of a row can be read."""
+    """The number of characters of a row that can be read."""
     parts = re.split(r"( {2,})", line)
     kind = parts[0].partition("@")
     if kind[0] not in set(Kind) or not kind[1]:

@@ -1,4 +1,4 @@
-"""Baselines: what a program moves, multiplies and takes, as it was when somebody last accepted it.
+"""Baselines: what a program moved, multiplied and took when it was last accepted.
 
 Made for review and for merges: one line for each kind, axes, type and line of source, which is named by its text and
 not by its number; bytes in full; no sums over lines, and no HLO. What two versions of the compiler make of one program
@@ -76,7 +76,7 @@ NOWHERE = SourceLine()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineRow:
-    """What one line of source moves over one set of axes, per step on one device.
+    """The transfers of one line of source over one set of axes, per step on one device.
 
     Attributes:
         kind: The kind of collective.
@@ -109,7 +109,7 @@ class BaselineRow:
 
     @property
     def reduction_is_known(self) -> bool:
-        """Whether it says how elements are combined, if they are: older files do not."""
+        """True if it says how elements are combined, or none are; older files do not say it."""
         return self.reduction is not None or self.kind not in SUMS
 
     @property
@@ -120,7 +120,7 @@ class BaselineRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatmulRow:
-    """What one line of source multiplies, per step on one device.
+    """The matrix multiplications of one line of source, per step on one device.
 
     Attributes:
         dtype: XLA's short name of the type.
@@ -137,7 +137,7 @@ class MatmulRow:
 
 ARGUMENT, OUTPUT = "argument", "output"
 ARRAY_KEYS = {ARGUMENT: "arguments", OUTPUT: "outputs"}
-"""What changes of arguments, and of outputs, can be accepted by."""
+"""The keys by which changes of arguments and of outputs can be accepted."""
 
 OTHERS = "others"
 _MOST_LINES = 32
@@ -165,13 +165,13 @@ class ArrayRow:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it says more than what is on one device: HLO text does not always."""
+        """True if it names the whole array, and not only the part on one device, as some HLO text does."""
         return not self.type.endswith(_ON_EACH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineStep:
-    """How long a step was predicted to take.
+    """The predicted time of a step.
 
     Attributes:
         step_us: The prediction.
@@ -190,7 +190,7 @@ class BaselineStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What a program moves and takes, as some versions of the compiler made it.
+    """The transfers, multiplications and memory of a program, as some versions of the compiler made it.
 
     Attributes:
         target: The program.
@@ -220,7 +220,7 @@ class Baseline:
 
     @property
     def is_first_version(self) -> bool:
-        """Whether it is from a file of the first version, which holds fewer figures."""
+        """True for a baseline from a file of the first version, which holds fewer figures."""
         return self.matmuls is None
 
     @property
@@ -296,7 +296,7 @@ def _matmul_row(dtype: str, group: Sequence[Matmuls], place: SourceLine) -> Matm
 
 
 def _places(analysis: Analysis, root: Path | None) -> Callable[[Sequence[SourceFrame]], SourceLine]:
-    """Where a stack is written; the text of lines only of the project's own files, of programs that were traced."""
+    """Finds the line of a stack; with its text only in the project's own files, for programs that were traced."""
     known: dict[tuple[str, int, str | None], SourceLine] = {}
     reads = root is not None and "jax" in analysis.versions
 
@@ -333,7 +333,7 @@ def _text_of(frame: SourceFrame) -> str | None:
 
 
 def seen(text: str) -> str:
-    """The text with a mark in place of what no line of a file holds, and of what nobody sees in one."""
+    """The text with a mark in place of each character that cannot be printed."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
@@ -380,7 +380,7 @@ def bound_of_rows(rows: Iterable[BaselineRow | MatmulRow]) -> Bound:
 
 
 def row_order(row: BaselineRow | MatmulRow) -> tuple[object, ...]:
-    """By which the rows of a file are in order, wherever their lines are."""
+    """The sort key of the rows of a file, which does not depend on line numbers."""
     place = (row.place.file or "", row.place.function or "", row.place.text or "", row.place.line or 0)
     if isinstance(row, MatmulRow):
         return (*place, row.dtype)
@@ -448,7 +448,7 @@ def array_rows(arguments: Sequence[ArrayFact], outputs: Sequence[ArrayFact]) -> 
 
 
 def array_row_order(row: ArrayRow) -> tuple[object, ...]:
-    """By which the rows of a file are in order."""
+    """The sort key of the rows of arrays in a file."""
     return row.kind, row.type.startswith(OTHERS), row.type
 
 

@@ -51,7 +51,7 @@ class ChangeKind(StrEnum):
 
     @property
     def same_traffic(self) -> bool:
-        """Whether the same data moves as before, and is only spelled otherwise."""
+        """True if the same data moves as before, in another spelling."""
         return self in (ChangeKind.REGROUPED, ChangeKind.EQUIVALENT)
 
 
@@ -101,14 +101,14 @@ class Change(Cause, Generic[Part]):
 
     @property
     def is_increase(self) -> bool:
-        """Whether more moves than before, or may, in whatever spelling."""
+        """True if more moves than before, or may, in whatever spelling."""
         may_be_more = self.wire_bytes is None or self.wire_bytes > 0
         return self.judgement is Judgement.WORSE or (self.judgement is Judgement.SAME and may_be_more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedGrowth:
-    """How far figures may grow before that counts as a change, as shares of their baselines.
+    """The growth of figures that counts as no change, as shares of their baselines.
 
     Attributes:
         step: The predicted step.
@@ -223,7 +223,7 @@ class Comparison(Brief):
 
     @property
     def same(self) -> bool:
-        """Whether both are known to move the same data; false wherever something is unknown."""
+        """True if both are known to move the same data; false wherever something is unknown."""
         return not self.unsure and all(change.judgement is Judgement.SAME for change in self.changes)
 
     @property
@@ -240,7 +240,7 @@ class Pair(NamedTuple, Generic[Row]):
 
     @property
     def place(self) -> SourceLine:
-        """Where they are now; where they were, if nothing is there now."""
+        """The line that they are on now, or were on if nothing is there now."""
         return (self.after or self.before)[0].place
 
     @property
@@ -434,7 +434,7 @@ def _sent(rows: Sequence[BaselineRow]) -> str:
 
 
 def flops_of(rows: Iterable[MatmulRow]) -> int:
-    """What rows multiply together; 0 where that is unknown."""
+    """FLOPs of all rows; 0 if they are unknown."""
     return known_sum(row.flops for row in rows) or 0
 
 

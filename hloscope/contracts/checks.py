@@ -1,4 +1,4 @@
-"""What a check says of one target: its contract and its baseline in one piece; and the pages of what it finds."""
+"""The check of one target against its contract and its baseline, and the pages of its findings."""
 
 from __future__ import annotations
 
@@ -65,17 +65,17 @@ class Checked(Brief):
 
     @property
     def passed(self) -> bool:
-        """Whether everything expected was found, and nothing else."""
+        """True if everything expected was found, and nothing else."""
         return self.error is None and not any(finding.severity is Severity.ERROR for finding in self.findings)
 
     @property
     def breaches(self) -> tuple[Breach, ...]:
-        """What breaks the contract; empty without one."""
+        """The breaches of the contract; empty without one."""
         return () if self.verdict is None else self.verdict.breaches
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """What is not known of it, which whoever lets it pass has accepted."""
+        """The parts of the program that were not understood."""
         return () if self.analysis is None else tuple(dict.fromkeys(item.what for item in self.analysis.unmodelled))
 
     @property
@@ -162,7 +162,7 @@ def _comments_not_read(analysis: Analysis) -> list[Finding]:
 def findings_of(
     judged: Judged, *, accept: str, explain: str | None = None, changes: str = "increase"
 ) -> tuple[Finding, ...]:
-    """What is reported of a program beside its baseline: one finding for each cause.
+    """The findings on a program compared with its baseline: one for each cause.
 
     Args:
         judged: The comparison.
@@ -207,7 +207,7 @@ def _cost_of(cause: Cause) -> str | None:
 
 
 def _fix_of(cause: Cause, accept: str, explain: str | None, alike: int) -> str:
-    """What helps against it, where that is known, else how to find it; and what accepts it, and those of its name."""
+    """The fix that was tried, or the command that looks for one, and the command that accepts the change."""
     what = {1: "the change", 2: "both changes of this name"}.get(alike, f"all {alike} changes of this name")
     meant = f"to accept {what}: {accept} --only {quote(cause.key)}"
     if cause.tried is not None:
@@ -221,7 +221,7 @@ def _explain(name: str) -> str:
 
 
 def _without_contract(analysis: Analysis) -> list[Finding]:
-    """What a contract fails over as well: a program that no device has the memory for, or that nothing could break."""
+    """Findings that a contract fails over as well: too little memory on any device, or nothing that could break it."""
     too_large = [finding for finding in analysis.findings if finding.rule == HBM_EXCEEDED and finding.allowed is None]
     vacuous = [
         Finding(rule=BreachKind.VACUOUS, severity=Severity.WARNING, message=message)
@@ -231,14 +231,14 @@ def _without_contract(analysis: Analysis) -> list[Finding]:
 
 
 def _without_baseline(name: str) -> Finding:
-    """What is said of a target whose baseline file is missing."""
+    """The finding on a target whose baseline file is missing."""
     message = f"the target {name} has no baseline file"
     fix = f"{_accept(name)} writes it; set baseline = false in the targets file if it should have none"
     return Finding(rule=NO_BASELINE, severity=Severity.NOTE, message=message, fix=fix)
 
 
 def _nothing_expected(name: str) -> Finding:
-    """What is said of a target whose check could not fail, which fails it."""
+    """The finding on a target whose check could not fail, which fails it."""
     message = f"the target {name} has neither a contract nor a baseline, so its check cannot fail"
     fix = f"write a contract, or accept its current state as a baseline: {_accept(name)}"
     return Finding(rule=NOTHING_EXPECTED, severity=Severity.ERROR, message=message, fix=fix)

@@ -34,7 +34,7 @@ Source: the mean of 512 x 2048 squares took 604,160 bytes as libtpu 0.0.42 compi
 
 
 def figures_of(before: Baseline, after: Baseline, time_of: TimeOf) -> Iterator[Figure]:
-    """What is measured of both.
+    """The figures of both.
 
     Args:
         before: The baseline.
@@ -80,7 +80,7 @@ def _step(before: Baseline, after: Baseline) -> Iterator[Figure]:
 
 
 def pricing_of(baseline: Baseline) -> AxesPricing | None:
-    """What prices the transfers of a baseline; None where its slice or its mesh is not known."""
+    """The pricing of a baseline's transfers; None if its slice or its mesh is unknown."""
     axes = dict(baseline.mesh or ())
     if not axes or baseline.slice is None:
         return None
@@ -111,7 +111,7 @@ def _bound_of(side: Baseline, rows: Iterable[BaselineRow | MatmulRow]) -> Bound:
 
 
 def total_time_us(rows: Sequence[BaselineRow], time_of: TimeOf) -> float | None:
-    """Microseconds of all of them; None where nobody can tell of one."""
+    """Microseconds of all of them; None if one is unknown."""
     times = [time_of(row) for row in rows]
     return None if None in times else sum(time for time in times if time is not None)
 
@@ -175,7 +175,7 @@ def slower_step(
 # ---- what a baseline leaves open
 
 _LARGE = 0.25
-"""A share by which a figure may grow that every reader of a check should know."""
+"""The share of growth from which every reader of a check is told that it is allowed."""
 
 _FIRST_RELEASE = (0, 1)
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
@@ -211,7 +211,7 @@ def left_open(then: Baseline, now: Baseline, *, called: str) -> Iterator[tuple[s
 
 
 def caveats(then: Baseline, now: Baseline, tolerance: AllowedGrowth) -> Iterator[str]:
-    """What everybody should know who reads that a program is as its baseline has it."""
+    """The limits of a comparison with a baseline: figures that are not judged, or that may grow by a large amount."""
     if then.is_first_version:
         yield (
             "the baseline is of format 1: types, operations, matmuls, arguments, outputs, the step and the peak memory "
@@ -244,14 +244,14 @@ def _other_model(then: Baseline, now: Baseline) -> str | None:
 
 
 def _is_earlier_model(then: Baseline, now: Baseline) -> bool:
-    """Whether an older release may have predicted the step: one that never existed was written in by hand."""
+    """True if an older release may have predicted the step: a model that never existed was written in by hand."""
     if then.step is None or now.step is None:
         return False
     return 0 < then.step.model < now.step.model and is_older(then, now)
 
 
 def is_older(then: Baseline, now: Baseline) -> bool:
-    """Whether an older release of hloscope wrote a baseline, as it says: one that there was."""
+    """True if the baseline names an older release of hloscope, one that existed, as its writer."""
     before, here = (_release(side.versions.get("hloscope", "")) for side in (then, now))
     return before is not None and here is not None and _FIRST_RELEASE <= before < here
 

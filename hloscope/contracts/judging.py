@@ -122,7 +122,7 @@ def judge(
 def judge_two(
     before: Baseline, after: Baseline, found: Analysis | None = None, *, root: Path | None = None, called: str
 ) -> Judged:
-    """Compares two programs as a program and its baseline are compared; what one leaves open is a note.
+    """Compares two programs as a program and its baseline are compared; figures that one of them lacks are notes.
 
     Args:
         before: The program before.
@@ -154,7 +154,7 @@ class BaselineComparison:
     after: Baseline
 
     def is_all(self, keys: Collection[str]) -> bool:
-        """Whether changes of these keys are all changes."""
+        """True if changes of these keys are all changes."""
         return {change.key for change in self.changes} <= {*keys}
 
     def with_faster_step(self, keys: Collection[str]) -> Collection[str]:
@@ -256,7 +256,7 @@ class _Now:
         return [each.source for each in behind]
 
     def line_of_gone(self, rows: Sequence[AnyRow]) -> str | None:
-        """Where rows that are gone were written: a line that is still there, else another one of their function."""
+        """The line of rows that are gone: one that is still there, or another one of their function."""
         places = [row.place for row in rows]
         known: tuple[AnyRow, ...] = (*self.moved, *self.multiplied)
         for alike in (lambda a, b: a == b, lambda a, b: (a.file, a.function) == (b.file, b.function)):
@@ -307,7 +307,7 @@ class _Judge:
         return {row: pricing.time_us(moved, row.executions) for row, moved in priced}
 
     def compared(self) -> BaselineComparison:
-        """All of it."""
+        """Compares the two."""
         matched = list(match_rows(self._before, self._after, self._sides))
         reduced = [pair for change, pair in matched if change.kind is ChangeKind.REDUCTION]
         pairs = list(self._changed(matched))
@@ -339,7 +339,7 @@ class _Judge:
         yield from find_retyped(old, new)
 
     def _notes(self, matched: Iterable[tuple[Change[Collective], Rows]]) -> Iterator[str]:
-        """What is no change, and worth knowing."""
+        """Facts that are no changes but worth knowing."""
         for change, pair in matched:
             if change.kind is ChangeKind.EQUIVALENT and not is_retyped(pair):
                 yield respelled_words(pair)
@@ -392,7 +392,7 @@ class _Judge:
         return found
 
     def _moved(self, pairs: Sequence[Rows], reduced: Sequence[Rows]) -> Iterator[RowChange]:
-        """What moves otherwise than before, the changes of one line of source as one."""
+        """Transfers that changed, those of one line of source as one change."""
         otherwise = set(join_pairs(reduced).after)
         for alike in self._with_instead(pairs_of_one_change(pairs), otherwise):
             pair = join_pairs(alike)
@@ -428,7 +428,7 @@ class _Judge:
     def _judgement(
         self, pair: Rows, alike: Sequence[Rows], otherwise: Collection[BaselineRow], *, is_known: bool
     ) -> tuple[Judgement, Lost | None, str | None]:
-        """What changes of one line are together; what is lost where that is more than bytes, and why."""
+        """The judgement on the changes of one line; the sum or call that is lost, if one is, and the reason."""
         was, now = (sum(row.wire_bytes or 0 for row in side) for side in pair)
         if (lost := self._lost(alike, otherwise)) is not None:
             self._loses = True
@@ -440,14 +440,14 @@ class _Judge:
         return Judgement.WORSE if now > was else Judgement.BETTER, None, None
 
     def _lost(self, pairs: Iterable[Rows], otherwise: Collection[BaselineRow]) -> Lost | None:
-        """What is lost first that no change of a reduction says already."""
+        """The first loss that no change of a reduction says already."""
         rows = ((row, pair.after) for pair in pairs for row in pair.before)
         losses = filter(None, (find_lost(*each, self._before, self._after) for each in rows))
         return next((each for each in losses if not each.instead or not {*each.instead} <= {*otherwise}), None)
 
     @property
     def _sums_less(self) -> bool:
-        """Whether a sum that is gone is lost, and not what each device now multiplies by itself."""
+        """True if a sum that is gone is lost; false if each device now multiplies more by itself instead."""
         was, now = (known_sum(row.flops for row in side.matmuls or ()) for side in (self._before, self._after))
         return was is None or now is None or now <= (1 + self._tolerance.step) * was
 
@@ -468,14 +468,14 @@ class _Judge:
             yield self._change("matmuls", judgement, message, join_pairs(functions), at=_most_grown(first))
 
     def _judgement_of_multiplied(self, sign: int) -> Judgement:
-        """What more or fewer FLOPs are; what may not run, as in a branch, says neither unless it bounds the change."""
+        """The judgement on more or fewer FLOPs; branches that may not run leave it open unless they bound it."""
         before, after = (bound_of_rows(side.matmuls or ()) for side in (self._before, self._after))
         if after + -before not in (Bound.EXACT, Bound.AT_LEAST if sign > 0 else Bound.AT_MOST):
             return Judgement.DIFFERENT
         return Judgement.WORSE if sign > 0 else Judgement.BETTER
 
     def _matmuls_by_function(self) -> Iterator[Pair[MatmulRow]]:
-        """What each function multiplies, before and after."""
+        """The matrix multiplications of each function, before and after."""
         before, after = (
             grouped(lambda row: (row.place.file, row.place.function), side.matmuls or ())
             for side in (self._before, self._after)
@@ -486,7 +486,7 @@ class _Judge:
     # ---- other changes
 
     def _others(self) -> Iterator[RowChange]:
-        """What makes the two incomparable, or less of the program understood."""
+        """Changes that make the two incomparable, or that leave less of the program understood."""
         then, now = self._before, self._after
         for what, before, after in (("slice", then.slice, now.slice), ("mesh", then.mesh, now.mesh)):
             if before != after:
@@ -602,7 +602,7 @@ _RANKS = {Judgement.DIFFERENT: 0, Judgement.WORSE: 1, Judgement.BETTER: 2, Judge
 
 
 def judge_all(causes: Sequence[Cause], figures: Sequence[Figure], *, loses: bool) -> Judgement:
-    """What all changes are together.
+    """The judgement on all changes together.
 
     Arguments and outputs of other types make the program another one, unless it is worse: then that is said.
 
@@ -643,14 +643,14 @@ def _grew(figures: Iterable[Figure], name: str) -> bool:
 
 
 def _weight(cause: Cause) -> tuple[object, ...]:
-    """What changes the meaning first, then what costs most time, then most bytes; memory and arrays after causes."""
+    """The sort key of changes: of meaning first, then by time, then by bytes; memory and arrays after their causes."""
     late = cause.key in ("memory", "step", *ARRAY_KEYS.values())
     rank = _RANKS[Judgement.WORSE if _is_of_arrays(cause) else cause.judgement]
     return rank, late, -abs(cause.time_us or 0), -abs(cause.wire_bytes or 0), cause.message
 
 
 def _judge_types(types: tuple[str, str], old: Sequence[BaselineRow]) -> Judgement:
-    """What it is that arrays are in another type: a sum of a narrower one, or of another kind, has another result."""
+    """The judgement on arrays in another type: a sum in a narrower type, or one of another kind, has another result."""
     if bits_of(types[1]) > bits_of(types[0]):
         return Judgement.WORSE
     return Judgement.DIFFERENT if any(row.kind in SUMS for row in old) else Judgement.BETTER

@@ -1,4 +1,4 @@
-"""What belongs together in two programs: their collectives, the rows of their baselines, and what is lost between them.
+"""The pairing of two programs: of their collectives, of the rows of their baselines, and what is lost between them.
 
 Collectives are the same by what they move and where they are written: never by a name, a channel or a line of HLO.
 The same are also spellings that the compiler may exchange for one another. XLA splits an all-reduce into a
@@ -148,7 +148,7 @@ def _differences(old: Collective, new: Collective) -> Iterator[Change[Collective
 
 
 def _is_exposed(collective: Collective) -> bool | None:
-    """Whether a step waits for it; None when it was not priced."""
+    """True if a step waits for it; None if it was not priced."""
     if collective.exposed_us is None or collective.time_us is None:
         return None
     return collective.exposed_us > _EXPOSED_SHARE * collective.time_us
@@ -230,7 +230,7 @@ def _bound_of(collectives: Iterable[Collective]) -> Bound:
 
 
 def _judge_kind(kind: ChangeKind, after: Sequence[Collective], more: int | None) -> Judgement:
-    """What a change is by itself: worse if more moves, or may; unknown bytes are an increase until they are known."""
+    """The judgement on a change by itself: worse if more moves, or may; unknown bytes are an increase until known."""
     if kind.same_traffic:
         return Judgement.SAME
     if kind is ChangeKind.REMOVED:
@@ -281,7 +281,7 @@ def _place_of(collective: Collective) -> Hashable:
 
 
 def _amount_of(collective: Collective) -> Hashable:
-    """How much moves, of which types, combined how, how often, how deep in loops; unknown amounts are equal here."""
+    """The bytes, types, reduction, executions and depth in loops; unknown amounts are equal here."""
     return (
         frozenset(shape.dtype for shape in collective.operand_shapes),
         collective.reduction,
@@ -331,7 +331,7 @@ def _are_equivalent(before: Sequence[Collective], after: Sequence[Collective]) -
 
 
 def _is_split_all_reduce(whole: Sequence[Collective], parts: Sequence[Collective]) -> bool:
-    """Whether `whole` are all-reduces, and `parts` reduce-scatters and all-gathers that each move the same arrays."""
+    """True if `whole` are all-reduces, and `parts` reduce-scatters and all-gathers that each move the same arrays."""
     of_parts = grouped(_kind, parts)
     if len({part.reduction for part in (*whole, *parts) if part.kind in SUMS}) != 1:
         return False
@@ -342,7 +342,7 @@ def _is_split_all_reduce(whole: Sequence[Collective], parts: Sequence[Collective
 
 
 def _is_collective_matmul(whole: Sequence[Collective], parts: Sequence[Collective]) -> bool:
-    """Whether `parts` are permutes that together send what the all-gathers or reduce-scatters in `whole` do.
+    """True if `parts` are permutes that together send what the all-gathers or reduce-scatters in `whole` do.
 
     A windowed einsum over n devices sends n - 1 chunks, or n + 1 where it fills and drains a pipeline: XLA's scatter
     side over 4 devices prints 5 permutes, its gather side over 16 prints 17.
@@ -380,7 +380,7 @@ def respelled(
 
 
 def _completes(scatter: Collective, gather: Collective) -> bool:
-    """Whether an all-gather puts together what a reduce-scatter left in parts."""
+    """True if an all-gather puts together what a reduce-scatter left in parts."""
     sides = ((c.axes, c.link, c.payload_bytes, c.executions, c.executions_bound) for c in (scatter, gather))
     return gather.kind is Kind.ALL_GATHER and scatter.payload_bytes is not None and len(set(sides)) == 1
 
@@ -437,12 +437,12 @@ _SAME_COUNT = 0.01
 
 
 def same_axes(row: BaselineRow, other: BaselineRow) -> bool:
-    """Whether both run over the same axes, in whatever order."""
+    """True if both run over the same axes, in whatever order."""
     return row.axes is not None and other.axes is not None and set(row.axes) == set(other.axes)
 
 
 def same_sum(row: BaselineRow, other: BaselineRow) -> bool:
-    """Whether both combine over the same axes by the same operation, as far as that is known."""
+    """True if both combine over the same axes by the same operation, or by one that is unknown."""
     alike = row.reduction is None or other.reduction is None or row.reduction == other.reduction
     return row.kind in SUMS and other.kind in SUMS and same_axes(row, other) and alike
 
@@ -453,7 +453,7 @@ def bits_of(dtype: str) -> int:
 
 
 def _elements_of(rows: Sequence[BaselineRow]) -> float | None:
-    """How many elements move; None for several types in one row, and where bytes are not known."""
+    """The number of elements that move; None for several types in one row, and for unknown bytes."""
     counts = []
     for row in rows:
         if row.payload_bytes is None or row.dtype is None or not bits_of(row.dtype):
@@ -492,7 +492,7 @@ def _unlike(rows: Sequence[BaselineRow], others: Sequence[BaselineRow]) -> tuple
 
 
 def is_retyped(pair: Rows) -> bool:
-    """Whether sums are in other types than before."""
+    """True if sums are in other types than before."""
     before, after = ({row.dtype for row in side} for side in pair)
     if not before or not after or None in before | after or not all(row.kind in SUMS for row in pair.before):
         return False
@@ -533,7 +533,7 @@ def _types(pair: Rows) -> tuple[str, str] | None:
 
 
 def _count_by_type(rows: Sequence[BaselineRow]) -> dict[str, float] | None:
-    """How many elements of each type move, without types of which there are hardly any; None where that is unknown."""
+    """The number of elements of each type, without types of which there are hardly any; None if it is unknown."""
     counts: dict[str, float] = {}
     for row in rows:
         count = _elements_of([row])
@@ -567,7 +567,7 @@ def _what_moved(alike: Iterable[Rows]) -> Hashable:
 
 
 class Lost(NamedTuple):
-    """What a program did that nothing in it does now.
+    """A sum, or a collective in the code, that nothing in the program does now.
 
     Attributes:
         words: `the sum over model is missing`.
@@ -583,7 +583,7 @@ class Lost(NamedTuple):
 
 
 def find_lost(row: BaselineRow, new: Sequence[BaselineRow], before: Baseline, after: Baseline) -> Lost | None:
-    """What a row did that nothing does now.
+    """Finds what a row did that nothing does now.
 
     Args:
         row: A row of the baseline.
@@ -630,7 +630,7 @@ _WHY = "likely: each device continues with its own partial result, or nothing us
 
 
 def _reduced_instead(row: BaselineRow, before: Baseline, after: Baseline, lost: int) -> tuple[BaselineRow, ...]:
-    """What reduces as many arrays more than before, by another operation or over other axes."""
+    """The rows that reduce as many arrays more than before, by another operation or over other axes."""
     found = []
     for other in after.rows:
         if other.kind not in SUMS or other.axes is None or same_sum(other, row):
@@ -646,7 +646,7 @@ def _reduced_instead(row: BaselineRow, before: Baseline, after: Baseline, lost: 
 
 
 def _is_like(row: BaselineRow, other: BaselineRow) -> bool:
-    """Whether one differs from the other by its operation or by its axes, and not by both."""
+    """True if they differ by their operation or by their axes, and not by both."""
     return same_axes(row, other) or None in (row.reduction, other.reduction) or row.reduction == other.reduction
 
 
@@ -659,13 +659,13 @@ def _verb_of(row: BaselineRow) -> str:
 
 
 def why_computed(rows: Iterable[BaselineRow]) -> str:
-    """Why sums are gone where each device multiplies more than before."""
+    """The reason why sums are gone if each device multiplies more than before."""
     axes = " and ".join(dict.fromkeys(axes_words(row) for row in rows if row.kind in SUMS))
     return f"likely: each device now computes what the devices along {axes} shared, so nothing is left to sum"
 
 
 def as_many_are_summed(rows: Sequence[BaselineRow], before: Baseline, after: Baseline) -> bool:
-    """Whether rows are sums over axes over which as many arrays are summed as before."""
+    """True if rows are sums over axes over which as many arrays are summed as before."""
     if before.mesh != after.mesh:
         return False
     counts = (_arrays_summed(row, before, after) for row in rows)
@@ -673,19 +673,19 @@ def as_many_are_summed(rows: Sequence[BaselineRow], before: Baseline, after: Bas
 
 
 def _arrays_summed(row: BaselineRow, before: Baseline, after: Baseline) -> tuple[int | None, int | None]:
-    """How many arrays are summed over the axes of a row, before and after."""
+    """The number of arrays that are summed over the axes of a row, before and after."""
     was, now = (known_sum(other.arrays for other in _sums_like(row, side)) for side in (before, after))
     return was, now
 
 
 def _shrank(row: BaselineRow, before: Baseline, after: Baseline) -> bool:
-    """Whether the sums that the code calls for are of fewer elements, as those of another array are."""
+    """True if the sums that the code calls for are of fewer elements, as those of another array are."""
     was, now = (_size_of([one for one in _sums_like(row, side) if one.written]) or 0 for side in (before, after))
     return now < (1 - _SAME_COUNT) * was
 
 
 def _sums_like(row: BaselineRow, side: Baseline) -> list[BaselineRow]:
-    """What a program combines over the axes of a row, by the same operation."""
+    """The rows of a program that combine over the axes of a row, by the same operation."""
     return [other for other in side.rows if same_sum(other, row)]
 
 

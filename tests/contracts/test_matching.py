@@ -84,6 +84,34 @@ def test_what_changed_in_one_place(facts, kind, more):
     assert (change.kind, change.is_increase) == (kind, more)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "judgement"),
+    [
+        ([], [GATHER], "worse"),
+        ([GATHER], [], "better"),
+        ([GATHER], [replace(GATHER, executions=3)], "better"),
+        ([GATHER], [replace(GATHER, wire_bytes=None)], "worse"),
+        ([GATHER], [replace(GATHER, executions_bound=Bound.AT_LEAST)], "worse"),
+        ([replace(GATHER, executions_bound=Bound.AT_LEAST)], [GATHER], "different"),
+        ([REDUCE], [replace(REDUCE, reduction="maximum")], "different"),
+        ([REDUCE], [replace(REDUCE, payload_bytes=1_048_576, wire_bytes=1_572_864)] * 2, "same"),
+    ],
+    ids=["added", "removed", "fewer", "unknown bytes", "less sure", "surer", "reduction", "regrouped"],
+)
+def test_a_change_is_judged_by_what_moves(old, new, judgement):
+    (change,) = match(old, new).changes
+    assert change.judgement == judgement
+    assert (change.before, change.after) == (tuple(old), tuple(new))
+
+
+def test_the_difference_of_bounds_is_a_bound_or_unknown():
+    at_least = replace(GATHER, executions=9, executions_bound=Bound.AT_LEAST)
+    (change,) = match([GATHER], [at_least]).changes
+    assert (change.wire_bytes, change.bound, change.key) == (3 * 1_572_864, Bound.AT_LEAST, "all-gather@fsdp")
+    (change,) = match([at_least], [replace(at_least, executions=12)]).changes
+    assert change.bound is Bound.UNKNOWN
+
+
 def test_a_collective_that_nothing_hides_any_more():
     hidden = replace(GATHER, time_us=100.0, exposed_us=0.0)
     exposed = replace(GATHER, time_us=100.0, exposed_us=90.0)
