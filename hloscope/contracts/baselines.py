@@ -226,7 +226,11 @@ class Baseline:
     @property
     def compiler(self) -> tuple[tuple[str, str], ...]:
         """The versions that decide what is compiled, by which sections of one file are told apart."""
-        return tuple((name, self.versions[name]) for name in _COMPILERS if name in self.versions)
+        return _compiler_of(self.versions)
+
+
+def _compiler_of(versions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, versions[name]) for name in _COMPILERS if name in versions)
 
 
 def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | None = None) -> Baseline:
@@ -434,9 +438,10 @@ def _as_collective(row: BaselineRow, numbers: dict[str, int], sizes: Mapping[str
     )
 
 
-def section_for(baselines: Sequence[Baseline], now: Baseline) -> Baseline:
+def section_for(baselines: Sequence[Baseline], now: Baseline | Analysis) -> Baseline:
     """The section of a file that a program is held against: its own compiler's, else the first one."""
-    return next((each for each in baselines if each.compiler == now.compiler), baselines[0])
+    compiler = _compiler_of(now.versions)
+    return next((each for each in baselines if each.compiler == compiler), baselines[0])
 
 
 # ---- arguments and outputs: a line for each type is short, and merges; names are not kept, as renaming changes nothing

@@ -11,7 +11,7 @@ from shlex import quote
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import NOT_READ
 from hloscope.contracts.baseline_files import read_baselines
-from hloscope.contracts.baselines import baseline_of, section_for
+from hloscope.contracts.baselines import section_for
 from hloscope.contracts.changes import USUAL, AllowedGrowth, Cause, Judged, Judgement
 from hloscope.contracts.evaluate import evaluate, nothing_to_move
 from hloscope.contracts.judging import judge
@@ -120,7 +120,7 @@ def check_analysis(
     kept = () if baseline is None else read_baselines(baseline)
     judged = None
     if kept:
-        section = section_for(kept, baseline_of(analysis))
+        section = section_for(kept, analysis)
         judged = judge(section, analysis, root=root, tolerance=tolerance, of_target=of_target).judged
         findings += findings_of(judged, accept=_accept(name), explain=_explain(name), changes=changes)
         findings += [] if verdict is not None else _without_contract(analysis)

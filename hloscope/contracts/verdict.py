@@ -164,19 +164,17 @@ def _guess(moved: Collective) -> str:
 def _findings(breach: Breach) -> Iterator[Finding]:
     said = f"{breach.message} (expected: {breach.expected}; found: {breach.found}"
     fix = None if breach.accept is None else f"to accept it: {breach.accept}"
-    if not breach.offenders:
-        yield Finding(rule=breach.kind, severity=Severity.ERROR, message=f"{said})", fix=fix)
+    found = Finding(rule=breach.kind, severity=Severity.ERROR, message=f"{said})", fix=fix)
+    yield from () if breach.offenders else (found,)
     for moved in breach.offenders:
-        yield Finding(
-            rule=breach.kind,
-            severity=Severity.ERROR,
+        yield replace(
+            found,
             message=f"{said}{_guess(moved)})",
             computation=moved.computation,
             instruction=moved.name,
             line=moved.line,
             source=users_line(moved.source),
             why=moved.why,
-            fix=fix,
         )
 
 
