@@ -19,7 +19,6 @@ ROOMS = (
     "contracts",
     "cost",
     "hlo",
-    "matching",
     "measured",
     "profiles",
     "report",

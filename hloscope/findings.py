@@ -131,6 +131,25 @@ def page_of_finding(
     return RuleDoc(name=name, severity=severity, summary=summary, sections=sections)
 
 
+_PAGE = re.compile(r"^## (\S+): (\w+)$", re.MULTILINE)
+_SECTION = re.compile(rf"^(?:{'|'.join(SECTIONS)}): ", re.MULTILINE)
+
+
+def read_pages(package: str) -> tuple[RuleDoc, ...]:
+    """The pages in the `pages.md` of a package, in their order."""
+    from importlib.resources import files  # only here: it takes milliseconds, and most commands need no page
+
+    text = files(package).joinpath("pages.md").read_text(encoding="utf-8")
+    _, *parts = _PAGE.split(text)
+    pages = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    return tuple(_page(*page) for page in pages)
+
+
+def _page(name: str, severity: str, text: str) -> RuleDoc:
+    summary, what, why, example, instead = (" ".join(part.split()) for part in _SECTION.split(text))
+    return page_of_finding(name, summary, what, why, example, instead, Severity(severity))
+
+
 def severe(findings: Iterable[Finding], fail_on: str) -> tuple[Finding, ...]:
     """The findings that make a program fail.
 

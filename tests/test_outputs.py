@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hloscope
-from hloscope.contracts.baseline_text import TITLE
+from hloscope.contracts.baseline_files import TITLE
 from hloscope.errors import HloscopeError, NotationError, TargetError
 from hloscope.outputs import Files, check_hlo_file, check_is_no_input, check_output, check_report_file, write_files
 

@@ -13,11 +13,9 @@ from hloscope.api.job_processes import HowToRun, run_jobs
 from hloscope.api.jobs import Outcome, jobs_of
 from hloscope.ci import is_ci
 from hloscope.config import ProjectConfig, find_project
-from hloscope.contracts.accepting import Compared, with_section
-from hloscope.contracts.baseline_files import BaselineError, read_baselines, write_baselines
-from hloscope.contracts.baseline_text import format_baselines
+from hloscope.contracts.baseline_files import BaselineError, format_baselines, read_baselines, write_baselines
 from hloscope.contracts.baselines import Baseline, baseline_of, section_for
-from hloscope.contracts.judging import judge
+from hloscope.contracts.judging import BaselineComparison, judge, with_section
 from hloscope.errors import HloscopeError, did_you_mean
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
@@ -60,7 +58,7 @@ class Proposed:
     path: Path
     kept: tuple[Baseline, ...]
     now: Baseline
-    compared: Compared | None
+    compared: BaselineComparison | None
 
 
 class Answer(NamedTuple):
@@ -195,7 +193,7 @@ def _refuse_unknown(only: Sequence[str], proposals: Sequence[Proposed]) -> None:
         HloscopeError: There is such a key.
     """
     compared = [proposed.compared for proposed in proposals if proposed.compared is not None]
-    keys = dict.fromkeys(change.cause.key for each in compared for change in each.changes)
+    keys = dict.fromkeys(change.key for each in compared for change in each.changes)
     for key in only:
         if key not in keys:
             otherwise = f"the changes are {', '.join(keys)}" if keys else "nothing has changed"
@@ -244,9 +242,9 @@ def _answer_of(proposed: Proposed, only: Collection[str]) -> Answer:
     return Answer(only if compared is None else compared.with_faster_step(only))
 
 
-def _in_part(compared: Compared, keys: Collection[str], accepted: Baseline) -> str:
+def _in_part(compared: BaselineComparison, keys: Collection[str], accepted: Baseline) -> str:
     """How many changes of a program are accepted, and that the predicted step is not, which comes of all of them."""
-    known = [key in keys for key in dict.fromkeys(change.cause.key for change in compared.changes)]
+    known = [key in keys for key in dict.fromkeys(change.key for change in compared.changes)]
     said = f"{sum(known)} of {plural(len(known), 'change')} accepted"
     if accepted.step in (None, compared.after.step):
         return said

@@ -20,8 +20,8 @@ from hloscope.ci import is_strict
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.config import ProjectConfig, TargetConfig, find_project, refuse
 from hloscope.contracts.baseline_files import is_baseline
-from hloscope.contracts.checked import Checked, check_analysis, could_not_run, judged_strictly, without_fail_on
-from hloscope.contracts.judged import USUAL, Tolerance
+from hloscope.contracts.changes import USUAL, AllowedGrowth
+from hloscope.contracts.checks import Checked, check_analysis, could_not_run, judged_strictly, without_fail_on
 from hloscope.contracts.model import Contract
 from hloscope.contracts.notation import read_contract
 from hloscope.errors import HloscopeError, NotationError
@@ -381,10 +381,10 @@ def _held(outcome: Outcome, contract: Contract | None, changes: str) -> Checked:
     return without_fail_on(found) if job.target.fail_on is None and job.target.options.get("allow") else found
 
 
-def tolerance_of(target: TargetConfig) -> Tolerance:
+def tolerance_of(target: TargetConfig) -> AllowedGrowth:
     """How far the figures of a target's baseline may grow: as the targets file says, else as usual."""
     said = dict(target.tolerance)
-    return Tolerance(step=said.pop("step", USUAL.step), memory={**USUAL.memory, **said})
+    return AllowedGrowth(step=said.pop("step", USUAL.step), memory={**USUAL.memory, **said})
 
 
 def unused_baselines(project: ProjectConfig) -> tuple[Path, ...]:

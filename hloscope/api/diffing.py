@@ -25,10 +25,10 @@ from hloscope.api.texts import hlo_text, meant, read_report, refuse_beside_analy
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
 from hloscope.contracts.baseline_files import is_baseline, read_baselines
 from hloscope.contracts.baselines import Baseline, as_collectives, baseline_of
-from hloscope.contracts.judged import Judgement
+from hloscope.contracts.changes import Judgement
 from hloscope.contracts.judging import judge_two
+from hloscope.contracts.matching import match
 from hloscope.errors import HloscopeError, TargetError
-from hloscope.matching import match
 from hloscope.program.files import names_hlo, split_module
 from hloscope.program.target import BY_NAME, TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
@@ -240,8 +240,7 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
 def _collectives_of(old: Side, new: Side) -> tuple[Sequence[Collective], Sequence[Collective]]:
     if old.analysis is not None and new.analysis is not None:
         return old.analysis.collectives, new.analysis.collectives
-    rows = as_collectives(old.baseline.rows, new.baseline.rows, sizes=dict(new.baseline.mesh or ()))
-    return rows[: len(old.baseline.rows)], rows[len(old.baseline.rows) :]
+    return as_collectives(old.baseline.rows, new.baseline.rows, dict(new.baseline.mesh or ()))
 
 
 def _unlike(old: Baseline, new: Baseline) -> Iterator[str]:

@@ -33,7 +33,7 @@ from hloscope.program.target import RecordingOptions, TargetFacts, make_facts, w
 from hloscope.progress import waiting
 from hloscope.python_words import front_door, in_python_words
 from hloscope.rules.selection import make_selection
-from hloscope.tpu.overrides import overridden
+from hloscope.tpu.overrides import override_chip
 
 if TYPE_CHECKING:
     from hloscope.program.recording.scripts import Limits
@@ -270,7 +270,7 @@ def _answer(request: RecordingRequest) -> Recording | HloscopeError:
         require_jax()
         load_project_plugins(Path.cwd())
         chosen = parse_recorded_slice(facts)
-        overridden(chosen, facts.chip_overrides or ())
+        override_chip(chosen, facts.chip_overrides or ())
         judging = make_selection(
             select=request.judging.select,
             ignore=request.judging.ignore,

@@ -15,7 +15,7 @@ from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK
 
 if TYPE_CHECKING:
     from hloscope.api.accepting import Accepted, Answer, Proposed
-    from hloscope.contracts.accepting import Change
+    from hloscope.contracts.judging import RowChange
 
 
 @click.command()
@@ -77,10 +77,10 @@ class _Asking:
         lacks = compared.judged.is_only_left_open
         said = "has a baseline that lacks figures" if lacks else f"is {judgement_words(compared.judged)} its baseline"
         running.say(f"\n{proposed.name} {said}")
-        by_key, accepted = grouped(lambda change: change.cause.key, compared.changes), list[str]()
+        by_key, accepted = grouped(lambda change: change.key, compared.changes), list[str]()
         for number, (key, changes) in enumerate(by_key.items(), 1):
             for change in changes:
-                running.say(f"  {number} of {len(by_key)}  {change.cause.judgement}: {change.cause.message}")
+                running.say(f"  {number} of {len(by_key)}  {change.judgement}: {change.message}")
             answer = self._answer(changes)
             if answer == "q":
                 return Answer(accepted, ends=True)
@@ -91,7 +91,7 @@ class _Asking:
         return Answer(accepted)
 
     @staticmethod
-    def _answer(changes: Sequence[Change]) -> str:
+    def _answer(changes: Sequence[RowChange]) -> str:
         while True:
             click.echo("  [a]ccept, [r]eject, [s]how, accept [t]he rest of this target, [q]uit: ", err=True, nl=False)
             try:
@@ -108,15 +108,14 @@ class _Asking:
                     running.say(f"      {line}")
 
 
-def _details(change: Change) -> list[str]:
+def _details(change: RowChange) -> list[str]:
     """Where a change is, why it moves, and the lines of the baseline that it takes away and adds."""
-    from hloscope.contracts.baseline_text import row_text
+    from hloscope.contracts.baseline_files import row_text
 
-    cause = change.cause
-    lines = [f"--> {cause.source}"] if cause.source else []
-    lines += [f"why: {cause.why}"] if cause.why else []
-    lines += [f"- {row_text(row)}" for row in change.old]
-    return [*lines, *(f"+ {row_text(row)}" for row in change.new)]
+    lines = [f"--> {change.source}"] if change.source else []
+    lines += [f"why: {change.why}"] if change.why else []
+    lines += [f"- {row_text(row)}" for row in change.before]
+    return [*lines, *(f"+ {row_text(row)}" for row in change.after)]
 
 
 def _line(accepted: Accepted, root: Path) -> str:

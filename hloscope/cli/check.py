@@ -25,7 +25,7 @@ from hloscope.report.formats import FORMATS
 from hloscope.units import plural
 
 if TYPE_CHECKING:
-    from hloscope.contracts.checked import Checked
+    from hloscope.contracts.checks import Checked
     from hloscope.report.checks import CheckReport
 
 _EPILOG = """\b
@@ -178,7 +178,7 @@ def report_of_error(error: HloscopeError, also: tuple[str, ...]) -> CheckReport:
     Raises:
         HloscopeError: The error, where the report is text.
     """
-    from hloscope.contracts.checked import could_not_run
+    from hloscope.contracts.checks import could_not_run
     from hloscope.report.checks import CheckReport
 
     report = CheckReport(checks=(could_not_run("hloscope check", error),), root=Path.cwd())

@@ -1,4 +1,4 @@
-"""Baselines: what a program moves, multiplies and takes, as it was when somebody last accepted it.
+"""Baselines: what a program moved, multiplied and took when it was last accepted.
 
 Made for review and for merges: one line for each kind, axes, type and line of source, which is named by its text and
 not by its number; bytes in full; no sums over lines, and no HLO. What two versions of the compiler make of one program
@@ -7,22 +7,25 @@ stands in two sections of one file.
 
 from __future__ import annotations
 
+import hashlib
 import linecache
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import prod
+from operator import add
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from hloscope.analysis.guesses import without_guesses
-from hloscope.analysis.model import Analysis, Collective, Matmuls, Memory, SourceFrame, shapes_of
+from hloscope.analysis.model import Analysis, ArrayFact, Collective, Matmuls, Memory, SourceFrame, shapes_of
 from hloscope.analysis.places import path_of, users_frame
 from hloscope.analysis.totals import bytes_bound, grouped
 from hloscope.analysis.vocabulary import SUMS, Bound, Kind, Link, Origin
-from hloscope.contracts.array_rows import ArrayRow, array_rows
 from hloscope.cost import MODEL_VERSION
 from hloscope.documents import document
-from hloscope.units import known_sum
+from hloscope.units import known_sum, plural
 
 MIXED = "mixed"
 """In place of an opcode: a reduction by more than one operation."""
@@ -46,7 +49,7 @@ MEMORY_PARTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class SourceLine:
     """A line of the user's code, found again wherever in its function it is.
 
     Attributes:
@@ -68,12 +71,12 @@ class Place:
         return name if self.function is None else f"{name} in {self.function}"
 
 
-NOWHERE = Place()
+NOWHERE = SourceLine()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineRow:
-    """What one line of source moves over one set of axes, per step on one device.
+    """The transfers of one line of source over one set of axes, per step on one device.
 
     Attributes:
         kind: The kind of collective.
@@ -102,12 +105,22 @@ class BaselineRow:
     payload_bytes: int | None
     wire_bytes: int | None
     bound: Bound
-    place: Place = NOWHERE
+    place: SourceLine = NOWHERE
+
+    @property
+    def reduction_is_known(self) -> bool:
+        """True if it says how elements are combined, or none are; older files do not say it."""
+        return self.reduction is not None or self.kind not in SUMS
+
+    @property
+    def selector(self) -> str:
+        """`all-gather@fsdp`: what moves, as contracts write it."""
+        return f"{self.kind}@{'?' if self.axes is None else ','.join(self.axes)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatmulRow:
-    """What one line of source multiplies, per step on one device.
+    """The matrix multiplications of one line of source, per step on one device.
 
     Attributes:
         dtype: XLA's short name of the type.
@@ -119,12 +132,46 @@ class MatmulRow:
     dtype: str
     flops: int | None
     bound: Bound = Bound.EXACT
-    place: Place = NOWHERE
+    place: SourceLine = NOWHERE
+
+
+ARGUMENT, OUTPUT = "argument", "output"
+ARRAY_KEYS = {ARGUMENT: "arguments", OUTPUT: "outputs"}
+"""The keys by which changes of arguments and of outputs can be accepted."""
+
+OTHERS = "others"
+_MOST_LINES = 32
+"""Of one kind: all types beyond that are one line."""
+
+_ON_EACH = " on each device"
+_ARRAYS_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayRow:
+    """Arguments, or outputs, of one type.
+
+    Attributes:
+        kind: `argument` or `output`.
+        type: The whole array with its sharding and its shape on one device, `bf16[512,2048] P('X', None) as
+            bf16[64,2048]`; where only the latter is known `bf16[64,2048] on each device`; or `others` and a digest, for
+            those of all types that have no line of their own.
+        count: How many there are.
+    """
+
+    kind: str
+    type: str
+    count: int
+
+    @property
+    def is_whole(self) -> bool:
+        """True if it names the whole array, and not only the part on one device, as some HLO text does."""
+        return not self.type.endswith(_ON_EACH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineStep:
-    """How long a step was predicted to take.
+    """The predicted time of a step.
 
     Attributes:
         step_us: The prediction.
@@ -143,7 +190,7 @@ class BaselineStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What a program moves and takes, as some versions of the compiler made it.
+    """The transfers, multiplications and memory of a program, as some versions of the compiler made it.
 
     Attributes:
         target: The program.
@@ -172,9 +219,18 @@ class Baseline:
     kernels: tuple[tuple[str, str], ...] | None = None
 
     @property
+    def is_first_version(self) -> bool:
+        """True for a baseline from a file of the first version, which holds fewer figures."""
+        return self.matmuls is None
+
+    @property
     def compiler(self) -> tuple[tuple[str, str], ...]:
         """The versions that decide what is compiled, by which sections of one file are told apart."""
-        return tuple((name, self.versions[name]) for name in _COMPILERS if name in self.versions)
+        return _compiler_of(self.versions)
+
+
+def _compiler_of(versions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, versions[name]) for name in _COMPILERS if name in versions)
 
 
 def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | None = None) -> Baseline:
@@ -238,17 +294,17 @@ def matmul_rows_of(analysis: Analysis, root: Path | None = None) -> tuple[tuple[
     return tuple(sorted(rows, key=lambda pair: row_order(pair[0])))
 
 
-def _matmul_row(dtype: str, group: Sequence[Matmuls], place: Place) -> MatmulRow:
+def _matmul_row(dtype: str, group: Sequence[Matmuls], place: SourceLine) -> MatmulRow:
     bound = reduce(lambda bound, each: bound + each.bound, group, Bound.EXACT)
     return MatmulRow(dtype=dtype, flops=known_sum(each.flops for each in group), bound=bound, place=place)
 
 
-def _places(analysis: Analysis, root: Path | None) -> Callable[[Sequence[SourceFrame]], Place]:
-    """Where a stack is written; the text of lines only of the project's own files, of programs that were traced."""
-    known: dict[tuple[str, int, str | None], Place] = {}
+def _places(analysis: Analysis, root: Path | None) -> Callable[[Sequence[SourceFrame]], SourceLine]:
+    """Finds the line of a stack; with its text only in the project's own files, for programs that were traced."""
+    known: dict[tuple[str, int, str | None], SourceLine] = {}
     reads = root is not None and "jax" in analysis.versions
 
-    def place_of(source: Sequence[SourceFrame]) -> Place:
+    def place_of(source: Sequence[SourceFrame]) -> SourceLine:
         frame = users_frame(source)
         if frame is None:
             return NOWHERE
@@ -260,14 +316,14 @@ def _places(analysis: Analysis, root: Path | None) -> Callable[[Sequence[SourceF
     return place_of
 
 
-def _place(frame: SourceFrame, root: Path | None, *, reads: bool) -> Place:
+def _place(frame: SourceFrame, root: Path | None, *, reads: bool) -> SourceLine:
     path = path_of(frame)
     is_own = root is not None and path.is_relative_to(root)
     if root is not None and is_own:
         shown: PurePath = path.relative_to(root)
     else:
         shown = PurePath(*path.parts[1 if path.anchor else 0 :][-2:])
-    return Place(
+    return SourceLine(
         file=seen(shown.as_posix().lstrip("/")),
         function=seen(" ".join((frame.function or "").split())) or None,
         text=_text_of(frame) if reads and is_own else None,
@@ -281,7 +337,7 @@ def _text_of(frame: SourceFrame) -> str | None:
 
 
 def seen(text: str) -> str:
-    """The text with a mark in place of what no line of a file holds, and of what nobody sees in one."""
+    """The text with a mark in place of each character that cannot be printed."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
@@ -299,7 +355,7 @@ def _reduction_of(moved: Collective) -> str | None:
     return (moved.reduction or MIXED) if moved.kind in SUMS else None
 
 
-def _row(group: list[Collective], place: Place) -> BaselineRow:
+def _row(group: list[Collective], place: SourceLine) -> BaselineRow:
     first = group[0]
     return BaselineRow(
         kind=first.kind,
@@ -317,8 +373,18 @@ def _row(group: list[Collective], place: Place) -> BaselineRow:
     )
 
 
+def axes_words(moved: BaselineRow | Collective) -> str:
+    """The axes that something moves over, as they are written after `over`."""
+    return "unknown axes" if moved.axes is None else ",".join(moved.axes) or "no axis"
+
+
+def bound_of_rows(rows: Iterable[BaselineRow | MatmulRow]) -> Bound:
+    """The bound of a sum over rows."""
+    return reduce(add, (row.bound for row in rows), Bound.EXACT)
+
+
 def row_order(row: BaselineRow | MatmulRow) -> tuple[object, ...]:
-    """By which the rows of a file are in order, wherever their lines are."""
+    """The sort key of the rows of a file, which does not depend on line numbers."""
     place = (row.place.file or "", row.place.function or "", row.place.text or "", row.place.line or 0)
     if isinstance(row, MatmulRow):
         return (*place, row.dtype)
@@ -326,25 +392,27 @@ def row_order(row: BaselineRow | MatmulRow) -> tuple[object, ...]:
     return str(row.kind), axes, str(row.link), *place, row.dtype or "", row.reduction or "", row.written
 
 
-def as_collectives(*sides: Sequence[BaselineRow], sizes: Mapping[str, int] | None = None) -> tuple[Collective, ...]:
-    """Rows as collectives that run once per step, to be matched: each text of a line is a column of line 0 there.
+def as_collectives(
+    before: Sequence[BaselineRow], after: Sequence[BaselineRow], sizes: Mapping[str, int]
+) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
+    """The rows of two programs as collectives that run once per step, to be matched.
+
+    What some of them do not record is left out of all, so that it makes no difference. Each text of a line is a column
+    of line 0 there.
 
     Args:
-        sides: Rows of one program or of two.
+        before: The rows of one program.
+        after: The rows of the other.
         sizes: Of the mesh axes, by which it is known how many devices take part.
     """
+    rows = (*before, *after)
+    if any(row.dtype is None for row in rows):
+        rows = tuple(replace(row, dtype=None) for row in rows)
+    if not all(row.reduction_is_known for row in rows):
+        rows = tuple(replace(row, reduction=None) for row in rows)
     numbers: dict[str, int] = {}
-    known = [row for rows in sides for row in rows]
-    if any(row.dtype is None for row in known):
-        known = [replace(row, dtype=None) for row in known]
-    if not all(map(reduction_is_known, known)):
-        known = [replace(row, reduction=None) for row in known]
-    return tuple(_as_collective(row, numbers, sizes or {}) for row in known)
-
-
-def reduction_is_known(row: BaselineRow) -> bool:
-    """Whether it is known of a row how it combines elements, if it does: older files do not say."""
-    return row.reduction is not None or row.kind not in SUMS
+    found = tuple(_as_collective(row, numbers, sizes) for row in rows)
+    return found[: len(before)], found[len(before) :]
 
 
 def _as_collective(row: BaselineRow, numbers: dict[str, int], sizes: Mapping[str, int]) -> Collective:
@@ -370,6 +438,133 @@ def _as_collective(row: BaselineRow, numbers: dict[str, int], sizes: Mapping[str
     )
 
 
-def section_for(baselines: Sequence[Baseline], now: Baseline) -> Baseline:
+def section_for(baselines: Sequence[Baseline], now: Baseline | Analysis) -> Baseline:
     """The section of a file that a program is held against: its own compiler's, else the first one."""
-    return next((each for each in baselines if each.compiler == now.compiler), baselines[0])
+    compiler = _compiler_of(now.versions)
+    return next((each for each in baselines if each.compiler == compiler), baselines[0])
+
+
+# ---- arguments and outputs: a line for each type is short, and merges; names are not kept, as renaming changes nothing
+
+
+def array_rows(arguments: Sequence[ArrayFact], outputs: Sequence[ArrayFact]) -> tuple[ArrayRow, ...]:
+    """The rows of a program, in the order of a file."""
+    return (*_array_rows_of(ARGUMENT, arguments), *_array_rows_of(OUTPUT, outputs))
+
+
+def array_row_order(row: ArrayRow) -> tuple[object, ...]:
+    """The sort key of the rows of arrays in a file."""
+    return row.kind, row.type.startswith(OTHERS), row.type
+
+
+def _array_rows_of(kind: str, arrays: Iterable[ArrayFact]) -> list[ArrayRow]:
+    sizes = Counter[str]()
+    counts = Counter(map(_type_of, arrays := tuple(arrays)))
+    for array in arrays:
+        sizes[_type_of(array)] += array.bytes_per_device or 0
+    by_size = sorted(counts, key=lambda each: (-sizes[each], each))
+    own, others = by_size[: _MOST_LINES - 1], by_size[_MOST_LINES - 1 :]
+    if len(others) == 1:
+        own, others = by_size, []
+    rows = [ArrayRow(kind=kind, type=each, count=counts[each]) for each in own]
+    if others:
+        text = "\n".join(f"{counts[each]} {each}" for each in sorted(others))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        rows.append(ArrayRow(kind=kind, type=f"{OTHERS} {digest}", count=sum(counts[each] for each in others)))
+    return sorted(rows, key=array_row_order)
+
+
+def _type_of(array: ArrayFact) -> str:
+    local = f"{array.dtype}[{','.join(map(str, array.local_shape))}]"
+    if array.global_shape is None:
+        return f"{local}{_ON_EACH}"
+    whole = f"{array.dtype}[{','.join(map(str, array.global_shape))}]"
+    parts = (whole, *(array.sharding or "").split(), *(("as", local) if local != whole else ()))
+    return seen(" ".join(parts))
+
+
+def _on_each_device(row: ArrayRow) -> ArrayRow:
+    if not row.is_whole:
+        return row
+    whole, _, local = row.type.rpartition(" as ") if " as " in row.type else (row.type, "", row.type.split(" ")[0])
+    return replace(row, type=OTHERS if whole.startswith(OTHERS) else f"{local}{_ON_EACH}")
+
+
+def _counted(rows: Iterable[ArrayRow]) -> Counter[str]:
+    found = Counter[str]()
+    for row in rows:
+        found[row.type] += row.count
+    return found
+
+
+class _Other(NamedTuple):
+    """Arrays that are of another type than before; None for no type."""
+
+    old: str | None
+    new: str | None
+    number: int
+
+
+def changed_arrays(
+    kind: str, before: Iterable[ArrayRow], after: Iterable[ArrayRow], arrays: Iterable[ArrayFact]
+) -> str | None:
+    """`argument x is f32[512,2048] where bf16[512,2048] was`; None where nothing has changed.
+
+    Args:
+        kind: Which of them it is about: `argument` or `output`.
+        before: The rows of the baseline.
+        after: The rows of the program as it is.
+        arrays: The program's arrays of that kind, where they are known: their names.
+    """
+    sides = [[row for row in side if row.kind == kind] for side in (before, after)]
+    named = [(ArrayRow(kind=kind, type=_type_of(array), count=1), array.name) for array in arrays]
+    if not all(row.is_whole for side in sides for row in side):
+        sides = [list(map(_on_each_device, side)) for side in sides]
+        named = [(_on_each_device(row), name) for row, name in named]
+    then, now = map(_counted, sides)
+    others = _others(then - now, now - then)
+    if not others:
+        return None
+    names: dict[str, list[str]] = {}
+    for row, name in named:
+        names.setdefault(row.type, []).append(name)
+    words = [_words(kind, other, names.get(other.new or "", [])) for other in others[:_ARRAYS_SHOWN]]
+    more = f", and {plural(len(others) - _ARRAYS_SHOWN, 'other change')}" if len(others) > _ARRAYS_SHOWN else ""
+    return f"{'; '.join(words)}{more}"
+
+
+def _others(gone: Counter[str], new: Counter[str]) -> list[_Other]:
+    """Types that took the place of others, those most alike first; and what is only gone, or only new."""
+    found = []
+    pairs = sorted(((old, now) for now in new for old in gone), key=lambda pair: (-_likeness(*pair), pair))
+    for old, now in pairs:
+        count = min(gone[old], new[now])
+        if count:
+            found.append(_Other(old, now, count))
+            gone[old] -= count
+            new[now] -= count
+    found += [_Other(None, now, count) for now, count in sorted(new.items()) if count]
+    return found + [_Other(old, None, count) for old, count in sorted(gone.items()) if count]
+
+
+def _likeness(old: str, new: str) -> int:
+    return sum(one == other for one, other in zip(_parts(old), _parts(new), strict=True))
+
+
+def _parts(text: str) -> tuple[str, str, str]:
+    """Type, dimensions, and how it is sharded."""
+    array, _, sharding = text.partition(" as ")[0].partition(" ")
+    dtype, _, sizes = array.partition("[")
+    return dtype, sizes, sharding
+
+
+def _words(kind: str, other: _Other, names: Sequence[str]) -> str:
+    shown = names if len(names) == other.number <= _ARRAYS_SHOWN else ()
+    what = f"{kind}{'s' * (len(shown) > 1)} {', '.join(shown)}" if shown else plural(other.number, kind)
+    verb = "is" if other.number == 1 else "are"
+    old, new = ((text or "").partition(" as ")[0] for text in (other.old, other.new))
+    if not old or not new:
+        return f"{what} of {new or old} {verb} {'new' if new else 'gone'}"
+    if _parts(old)[2] == _parts(new)[2]:  # then it is not the sharding
+        old, new = old.partition(" ")[0], new.partition(" ")[0]
+    return f"{what} {verb} {new} where {old} {'was' if other.number == 1 else 'were'}"

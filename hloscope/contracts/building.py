@@ -8,8 +8,22 @@ from fnmatch import fnmatchcase
 from functools import partial
 
 from hloscope.analysis.vocabulary import Kind, Link
-from hloscope.contracts.model import Ban, Clause, Contract, Expectation, Limit, Quantity, Selector, Trips
-from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, WHOLE, Units, parse_amount
+from hloscope.contracts.model import (
+    BYTE_UNITS,
+    MILLIONTHS,
+    NANOSECONDS,
+    WHOLE,
+    Ban,
+    Clause,
+    Contract,
+    Expectation,
+    Limit,
+    Quantity,
+    Selector,
+    Trips,
+    Units,
+    parse_amount,
+)
 from hloscope.errors import NotationError, did_you_mean
 
 _AXIS = re.compile(r"[^\s\"'(),]+(?::\(\d+\)\d+)?")

@@ -1,46 +1,62 @@
-"""Contract x Analysis -> Verdict."""
+"""Holds a program against a contract: Contract x Analysis -> Verdict."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from math import prod
-from pathlib import Path
+from operator import add
+from pathlib import Path, PurePath
 
 from hloscope.analysis.guesses import without_guesses
 from hloscope.analysis.model import Analysis, Collective, Collectives, Mesh, StepTime
-from hloscope.analysis.totals import bytes_bound, totals_of
-from hloscope.analysis.vocabulary import Bound
+from hloscope.analysis.places import split_place
+from hloscope.analysis.totals import bytes_bound, grouped, totals_of
+from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.contracts.matching import respelled
 from hloscope.contracts.model import (
+    AT_LEAST_OK,
+    BYTE_UNITS,
     MOVED,
     Ban,
     Contract,
     Expectation,
+    Fit,
     Limit,
     Quantity,
+    Selector,
     Trips,
+    axis_fits,
+    format_amount,
     format_clause,
     format_selector,
+    is_at,
+    is_exactly,
+    touches,
 )
-from hloscope.contracts.quantities import BYTE_UNITS, format_amount
-from hloscope.contracts.selecting import Fit, is_at, is_exactly, touches
-from hloscope.contracts.undecided import missing_files, undecided
 from hloscope.contracts.verdict import (
+    BOUND_WORDS,
     Breach,
     BreachKind,
     Verdict,
     by_kind_and_axes,
     doubtful,
     found_words,
+    make_breach,
     sentence_words,
     suggested_limit,
     suggestion,
     vacuous,
 )
-from hloscope.matching.equivalence import respelled
-from hloscope.units import format_bytes, format_capacity, format_count, format_time
+from hloscope.errors import did_you_mean
+from hloscope.units import format_bytes, format_capacity, format_count, format_time, known_sum, plural
 
+_SHOWN = 5
+_PART = re.compile(r":\((\d+)\)(\d+)$")
+_NO_SOURCES = frozenset({"node_modules", "__pycache__", "venv"})
 _GUESSED = (
     "the mesh axes are guessed: the text is the program of one of several slices, and no dcn says which axis crosses "
     "them"
@@ -64,7 +80,7 @@ def evaluate(contract: Contract, analysis: Analysis, *, root: Path | None = None
         root: The project's folder, to tell a ban on a file that is not there; None to believe that it is.
     """
     counted, remarks, unused = _with_trips(contract, without_guesses(analysis))
-    breaches = [*unused, *undecided(contract, counted), *missing_files(contract, counted, root)]
+    breaches = [*unused, *_undecided(contract, counted), *_missing_files(contract, counted, root)]
     moving = _moving(counted)
     if contract.equivalent:
         moving = _with_expected_spellings(contract, moving, counted.mesh)
@@ -194,21 +210,13 @@ def _taken(clauses: Sequence[Expectation], moving: Sequence[Collective]) -> dict
 def _unmet(clause: Expectation, taken: Sequence[Collective], moving: Sequence[Collective]) -> Iterator[Breach]:
     name = format_selector(clause.selector)
     if not any(is_exactly(clause.selector, collective) for collective in moving):
-        yield Breach(
-            kind=BreachKind.BROKEN,
-            message=f"{name} is expected, and there is none",
-            expected=format_clause(clause),
-            found=found_words(moving),
-        )
+        message = f"{name} is expected, and there is none"
+        yield make_breach(BreachKind.BROKEN, message, format_clause(clause), found_words(moving))
     known = all(collective.payload_bytes is not None for collective in taken)
     for kind, message, offenders in (*_too_large(clause, taken), *_too_often(clause, taken)):
-        yield Breach(
-            kind=kind,
-            message=f"{name} {message}",
-            expected=format_clause(clause),
-            found=found_words(taken),
-            offenders=tuple(offenders),
-            accept=suggestion(taken) if known else None,
+        accept = suggestion(taken) if known else None
+        yield make_breach(
+            kind, f"{name} {message}", format_clause(clause), found_words(taken), offenders, accept=accept
         )
 
 
@@ -244,33 +252,22 @@ def _too_often(clause: Expectation, taken: Sequence[Collective]) -> Iterator[_Ex
 
 def _unexpected(expectations: Sequence[Expectation], others: Sequence[Collective]) -> Iterator[Breach]:
     expected = "; ".join(map(format_clause, expectations))
+    allowed = f"nothing else than {expected}" if expected else "nothing moves"
     for group in by_kind_and_axes(others):
-        yield Breach(
-            kind=BreachKind.BROKEN,
-            message=f"the program has {sentence_words(group)}; the contract allows none",
-            expected=f"nothing else than {expected}" if expected else "nothing moves",
-            found=found_words(group),
-            offenders=tuple(group),
-            accept=suggestion(group),
-        )
+        message = f"the program has {sentence_words(group)}; the contract allows none"
+        yield make_breach(BreachKind.BROKEN, message, allowed, found_words(group), group, accept=suggestion(group))
 
 
 def _banned(ban: Ban, moving: Sequence[Collective], at_least_ok: bool) -> Iterator[Breach]:
-    fits = [(collective, touches(ban.selector, collective)) for collective in moving]
+    said, fits = format_clause(ban), [(collective, touches(ban.selector, collective)) for collective in moving]
     for group in by_kind_and_axes(collective for collective, fit in fits if fit is Fit.YES):
-        yield Breach(
-            kind=BreachKind.BROKEN,
-            message=f"the program has {sentence_words(group)}; the contract says {format_clause(ban)}",
-            expected=format_clause(ban),
-            found=found_words(group),
-            offenders=tuple(group),
-            accept=f"{suggestion(group)}, in place of {format_clause(ban)}",
-        )
+        message = f"the program has {sentence_words(group)}; the contract says {said}"
+        accept = f"{suggestion(group)}, in place of {said}"
+        yield make_breach(BreachKind.BROKEN, message, said, found_words(group), group, accept=accept)
     perhaps = [collective for collective, fit in fits if fit is Fit.MAYBE]
     if perhaps and not at_least_ok:
         found = found_words(perhaps)
-        message = f"{found} may be what {format_clause(ban)} forbids, but the text does not say"
-        yield doubtful(message, format_clause(ban), found, perhaps)
+        yield doubtful(f"{found} may be what {said} forbids, but the text does not say", said, found, perhaps)
 
 
 def _moved(limit: Limit, moving: Sequence[Collective], *, at_least_ok: bool) -> Iterator[Breach]:
@@ -282,20 +279,16 @@ def _moved(limit: Limit, moving: Sequence[Collective], *, at_least_ok: bool) -> 
     surely = [(collective, size) for collective, fit, size in fits if fit is Fit.YES]
     known = [(size, bytes_bound(collective)) for collective, size in surely if size is not None]
     total = sum(size for size, _ in known)
-    what = "on the wire" if limit.quantity is Quantity.WIRE else "payload"
+    what, said = "on the wire" if limit.quantity is Quantity.WIRE else "payload", format_clause(limit)
     for kind, words in _exceeding(known, limit.most, format_bytes):
-        yield Breach(
-            kind=kind,
-            message=f"{words} {what} per step, more than {format_clause(limit)}",
-            expected=format_clause(limit),
-            found=f"{words} {what} per step",
-            offenders=_once(collective for collective, _ in sorted(surely, key=lambda move: -(move[1] or 0))),
-            accept=suggested_limit(limit, total),
-        )
+        found = f"{words} {what} per step"
+        offenders = _once(collective for collective, _ in sorted(surely, key=lambda move: -(move[1] or 0)))
+        accept = suggested_limit(limit, total)
+        yield make_breach(kind, f"{found}, more than {said}", said, found, offenders, accept=accept)
     unknown = [collective for collective, fit, size in fits if fit is not Fit.NO and (fit is Fit.MAYBE or size is None)]
     if unknown and not at_least_ok:
-        message = f"{format_clause(limit)} cannot be decided: bytes or axes are not known"
-        yield doubtful(message, format_clause(limit), f"at least {format_bytes(total)} {what} per step", _once(unknown))
+        message = f"{said} cannot be decided: bytes or axes are not known"
+        yield doubtful(message, said, f"at least {format_bytes(total)} {what} per step", _once(unknown))
 
 
 def _exceeding(
@@ -310,17 +303,10 @@ def _exceeding(
         certain = sum(amount for amount, bound in amounts if bound in (Bound.EXACT, Bound.AT_LEAST))
         bound = reduce(Bound.__add__, (bound for _, bound in amounts), Bound.EXACT)
         if certain > most and bound is Bound.UNKNOWN:
-            yield BreachKind.BROKEN, _bounded(certain, Bound.AT_LEAST, format_amount)
-        elif certain > most:
-            yield BreachKind.BROKEN, _bounded(total, bound, format_amount)
+            yield BreachKind.BROKEN, BOUND_WORDS[Bound.AT_LEAST] + format_amount(certain)
         else:
-            yield BreachKind.UNDECIDED, _bounded(total, bound, format_amount)
-
-
-def _bounded(amount: int, bound: Bound, format_amount: Callable[[int], str]) -> str:
-    """An amount that exceeds a limit; one without any bound is what was counted, and no more than that."""
-    surely = {Bound.EXACT: "", Bound.AT_MOST: "up to ", Bound.AT_LEAST: "at least ", Bound.UNKNOWN: "perhaps "}
-    return f"{surely[bound]}{format_amount(amount)}"
+            kind = BreachKind.BROKEN if certain > most else BreachKind.UNDECIDED
+            yield kind, BOUND_WORDS[bound] + format_amount(total)
 
 
 def _parts(collective: Collective) -> tuple[Collective, ...]:
@@ -341,26 +327,16 @@ def _bytes(limit: Limit, collective: Collective) -> int | None:
 
 
 def _measured(limit: Limit, analysis: Analysis, *, at_least_ok: bool) -> Iterator[Breach]:
-    found, words = _found(limit, analysis)
+    said, (found, words) = format_clause(limit), _found(limit, analysis)
     doubt = None if limit.quantity is Quantity.HBM or at_least_ok else _doubtful_time(limit, analysis)
     if found is None:
-        yield Breach(
-            kind=BreachKind.UNDECIDED,
-            message=f"{format_clause(limit)} cannot be decided: {words}",
-            expected=format_clause(limit),
-            found="not known",
-        )
+        yield make_breach(BreachKind.UNDECIDED, f"{said} cannot be decided: {words}", said, "not known")
     elif found > limit.most:
-        yield Breach(
-            kind=BreachKind.UNDECIDED if _is_a_ceiling(limit, analysis.time) else BreachKind.BROKEN,
-            message=f"{limit.quantity} is {words}, more than {format_amount(limit.most, limit.units)}",
-            expected=format_clause(limit),
-            found=words,
-            accept=suggested_limit(limit, found),
-        )
+        kind = BreachKind.UNDECIDED if _is_a_ceiling(limit, analysis.time) else BreachKind.BROKEN
+        message = f"{limit.quantity} is {words}, more than {format_amount(limit.most, limit.units)}"
+        yield make_breach(kind, message, said, words, accept=suggested_limit(limit, found))
     elif doubt is not None:
-        message = f"{format_clause(limit)} cannot be decided: {doubt}"
-        yield doubtful(message, format_clause(limit), f"at least {words}")
+        yield doubtful(f"{said} cannot be decided: {doubt}", said, f"at least {words}")
 
 
 def _is_a_ceiling(limit: Limit, time: StepTime | None) -> bool:
@@ -411,3 +387,196 @@ def _found(limit: Limit, analysis: Analysis) -> tuple[int | None, str]:
 def _up(amount: float) -> int:
     """Rounded up, but for what floating point adds."""
     return -int(-amount // 1) if amount - int(amount) > 1e-6 else int(amount)
+
+
+# ---- what keeps a contract from being decided, or from saying anything
+
+
+def _undecided(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
+    """What was not understood, and what could not break the contract whatever the program did."""
+    if analysis.memory.fits is False:
+        message = "the program does not fit in the memory of a device, so it cannot run"
+        expected = f"{format_capacity(analysis.memory.hbm_bytes)} or less"
+        yield make_breach(BreachKind.BROKEN, message, expected, format_capacity(analysis.memory.peak_bytes))
+    else:
+        yield from _larger_than_memory(contract, analysis)
+    if not contract.says_something:
+        yield vacuous("the contract says nothing that a program could break", "a clause", str(contract) or "nothing")
+    if contract.closed and any(clause.selector.is_everything for clause in contract.all_of(Expectation)):
+        message = "the contract expects every collective that there is, so there is nothing else to forbid"
+        yield vacuous(message, "expectations of less than everything", str(contract))
+    if not analysis.collectives:
+        yield from _computes_nothing(str(contract), analysis)
+    if not contract.speaks_of_collectives:
+        return
+    yield from _on_one_device(str(contract), analysis)
+    if analysis.collectives and all(moved.payload_bytes == 0 for moved in analysis.collectives):
+        message = "every collective is of an array without elements, so nothing can move"
+        yield vacuous(message, "arrays with elements", "0 B in all of them")
+    yield from _misnamed_axes(contract, analysis)
+    crosses = any(selector.link is Link.DCN for selector in contract.selectors)
+    if crosses and analysis.slice is not None and analysis.slice.slices == 1:
+        message = "the program runs on one slice, so nothing can cross DCN"
+        yield vacuous(message, "several slices", f"one slice, {analysis.slice.name}")
+    if not contract.at_least_ok:
+        yield from _not_understood(analysis)
+
+
+def _larger_than_memory(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
+    """Limits on memory that no program can exceed that runs."""
+    capacity = analysis.memory.hbm_bytes
+    for limit in contract.all_of(Limit):
+        if limit.quantity is Quantity.HBM and capacity is not None and limit.most > capacity:
+            where = "a device" if analysis.slice is None else f"a device of {analysis.slice.name}"
+            message = f"{where} has {format_capacity(capacity)}, so {format_clause(limit)} cannot fail"
+            yield vacuous(message, f"{format_capacity(capacity)} or less", format_clause(limit))
+
+
+def nothing_to_move(analysis: Analysis) -> tuple[str, ...]:
+    """Why a program could not move anything, whatever its shardings are; empty when it could."""
+    found = [] if analysis.collectives else list(_computes_nothing("", analysis))
+    return tuple(breach.message for breach in (*found, *_on_one_device("", analysis)))
+
+
+def _computes_nothing(expected: str, analysis: Analysis) -> Iterator[Breach]:
+    if not analysis.outputs:
+        message = "the program computes nothing: it returns no array"
+        yield vacuous(message, expected, "no outputs")
+    elif analysis.arguments and not any(argument.used for argument in analysis.arguments):
+        message = "the compiled program reads none of its arguments: its code is dead"
+        yield vacuous(message, expected, "no argument that is read")
+
+
+def _on_one_device(expected: str, analysis: Analysis) -> Iterator[Breach]:
+    devices = analysis.mesh.device_count if analysis.mesh is not None else analysis.num_partitions
+    if not analysis.collectives and max(devices, analysis.num_partitions) <= 1:
+        message = "the program runs on one device, so no contract on communication can fail"
+        yield vacuous(message, expected, "a mesh of 1 device")
+
+
+def _misnamed_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
+    named = dict.fromkeys(axis for selector in contract.selectors for axis in selector.axes or () if axis.strip("*"))
+    if not named:
+        return
+    if analysis.mesh is None:
+        message = "the contract names mesh axes, and the program's mesh is not known"
+        yield make_breach(BreachKind.UNDECIDED, message, f"a mesh with {', '.join(named)}", "no mesh")
+        return
+    sizes = dict(zip(analysis.mesh.axis_names, analysis.mesh.axis_sizes, strict=True))
+    for pattern in named:
+        fitting = [name for name in sizes if axis_fits(pattern.partition(":")[0], name)]
+        found = "mesh " + ",".join(f"{name}={size}" for name, size in sizes.items())
+        if not fitting:
+            near = did_you_mean(pattern, sizes)
+            message = f"the mesh has no axis {pattern}" + (f": {near}" if near else "")
+            yield vacuous(message, f"an axis {pattern}", found)
+        elif not any(_has_part(pattern, sizes[name]) for name in fitting):
+            message = f"no mesh axis has a part {pattern}, so nothing can move over it"
+            yield vacuous(message, f"a part {pattern}", found)
+        elif all(sizes[name] == 1 for name in fitting):
+            message = f"the mesh axis {pattern} has size 1, so nothing can move over it"
+            yield vacuous(message, f"an axis {pattern} of 2 devices or more", found)
+
+
+def _has_part(pattern: str, size: int) -> bool:
+    """Whether an axis of so many devices has the part that `X:(1)2` names; true for a pattern that names none."""
+    part = _PART.search(pattern)
+    return part is None or (int(part[2]) > 1 and size % (int(part[1]) * int(part[2])) == 0)
+
+
+def _missing_files(contract: Contract, analysis: Analysis, root: Path | None) -> Iterator[Breach]:
+    """Bans on what comes from a file that is nowhere in the project: a name that was mistyped, or a file that moved."""
+    for source in dict.fromkeys(ban.selector.source for ban in contract.all_of(Ban)):
+        if root is None or source is None:
+            continue
+        if any(is_at(source, frame) for moved in analysis.collectives for frame in moved.source):
+            continue
+        path, line = split_place(source)
+        files = _files_at(root, path)
+        first = next(files, None)
+        if first is None:
+            message = f"there is no file {path} in {root}, so nothing can come from it"
+            yield vacuous(message, f"a file {path}", "no such file")
+        elif line and all(_line_count(file) < line for file in (first, *files)):
+            message = f"{path} has no line {line}, so nothing can come from it"
+            yield vacuous(message, f"{line} lines or more", f"{_line_count(first)} lines")
+
+
+def _files_at(root: Path, path: str) -> Iterator[Path]:
+    """The files below a folder whose path ends so; folders that hold no code of the project are left out."""
+    if (root / path).is_file() or Path(path).is_absolute():
+        yield from (file for file in (root / path,) if file.is_file())
+        return
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _NO_SOURCES]
+        yield from (Path(folder, name) for name in files if PurePath(folder, name).match(path))
+
+
+def _line_count(file: Path) -> int:
+    with file.open("rb") as lines:
+        return sum(1 for _ in lines)
+
+
+def _not_understood(analysis: Analysis) -> Iterator[Breach]:
+    """One breach for each thing that the text does not say and that the contract may depend on."""
+    expected, unread = "everything understood", analysis.unmodelled
+    for item in unread[:_SHOWN]:
+        place = "" if item.line is None else f"HLO line {item.line}: "
+        yield doubtful(f"{item.what}, so the contract cannot be decided", expected, f"{place}{item.effect}")
+    if len(unread) > _SHOWN:
+        others = plural(len(unread) - _SHOWN, "other thing")
+        yield doubtful(f"{others} could not be read either", expected, "see the findings")
+    if unread:
+        return
+    if any(collective.kind is Kind.OPAQUE for collective in analysis.collectives):
+        message = "a kernel communicates by itself, but the text does not say what it sends"
+        yield doubtful(message, expected, "opaque communication")
+    elif (bound := analysis.totals.bound) in (Bound.AT_LEAST, Bound.UNKNOWN):
+        yield doubtful("what moves is not known exactly", expected, f"totals that are a bound: {bound}")
+
+
+# ---- the contract that says of a program what it moves, and nothing else
+
+
+def exact_contract(analysis: Analysis, beside: Contract, *, root: Path | None = None) -> Contract:
+    """What a program moves, by kind, axes and network, with bytes and counts as far as they are known.
+
+    Where not everything is understood it says `at-least-ok`, and limits nothing that is not known.
+
+    Args:
+        analysis: What the program does.
+        beside: What is said already: all but its expectations stays.
+        root: The project's folder, as for `evaluate`.
+    """
+    others = tuple(clause for clause in beside.clauses if not isinstance(clause, Expectation))
+    counted = Contract(clauses=beside.all_of(Trips))
+    groups = grouped(_group_of, counted_by(counted, analysis))
+    moved = Contract(clauses=tuple(_expectation(group) for group in groups.values()), closed=True)
+    doubts = evaluate(moved & counted, analysis, root=root).breaches
+    moved = replace(moved, at_least_ok=any(doubt.accept == AT_LEAST_OK for doubt in doubts))
+    return moved & replace(beside, clauses=others)
+
+
+def _group_of(moved: Collective) -> tuple[str, tuple[str, ...] | None, str | None, bool]:
+    links = {moved.link, *(part.link for part in moved.parts)}
+    axes = None if moved.axes is None else tuple(sorted(moved.axes))
+    return moved.kind, axes, moved.reduction, bool(links & {Link.DCN, Link.BOTH})
+
+
+def _expectation(group: Sequence[Collective]) -> Expectation:
+    """What takes these collectives, and as few others as possible.
+
+    Arrays of several sizes are limited together, those of one size each.
+    """
+    kind, axes, reduction, crosses = _group_of(group[0])
+    sizes = {moved.payload_bytes for moved in group}
+    largest = None if None in sizes else max(size for size in sizes if size is not None)
+    bound = reduce(add, (moved.executions_bound for moved in group), Bound.EXACT)
+    is_counted = bound in (Bound.EXACT, Bound.AT_MOST)
+    together = known_sum(moved.payload_bytes_per_step for moved in group) if is_counted and len(sizes) > 1 else None
+    return Expectation(
+        selector=Selector(kind=kind, axes=axes or None, reduction=reduction, link=Link.DCN if crosses else None),
+        max_bytes=largest if together is None else None,
+        max_bytes_per_step=together,
+        max_count=sum(moved.executions for moved in group) if is_counted else None,
+    )

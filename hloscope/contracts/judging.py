@@ -1,32 +1,49 @@
-"""A program beside its baseline: better, worse or different, by what, and each figure before and after."""
+"""A program held against its baseline: its changes, the judgement on them, and what the baseline becomes with them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import reduce
-from operator import add
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any
 
 from hloscope.analysis.model import Analysis, ArrayFact, Collective, Matmuls, SourceFrame
 from hloscope.analysis.places import users_line
 from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import SUMS, Bound
-from hloscope.contracts.accepting import Change, Compared, Rows, joined_by_line
-from hloscope.contracts.array_rows import ARGUMENT, KEYS, OUTPUT, ArrayRow, changed_arrays
 from hloscope.contracts.baselines import (
+    ARGUMENT,
+    ARRAY_KEYS,
+    OUTPUT,
+    ArrayRow,
     Baseline,
     BaselineRow,
     MatmulRow,
-    Place,
+    array_row_order,
     as_collectives,
+    axes_words,
     baseline_of,
+    bound_of_rows,
+    changed_arrays,
     matmul_rows_of,
+    row_order,
     rows_of,
 )
-from hloscope.contracts.change_words import (
+from hloscope.contracts.changes import (
+    REDUCTION,
+    UNKNOWN,
+    USUAL,
+    AllowedGrowth,
+    Cause,
+    Change,
+    ChangeKind,
+    Figure,
+    Judged,
+    Judgement,
+    Pair,
+    flops_of,
+    join_pairs,
     moved_words,
     multiplied_words,
     respelled_words,
@@ -35,39 +52,50 @@ from hloscope.contracts.change_words import (
     versions_words,
 )
 from hloscope.contracts.figures import (
+    BETWEEN_SLICES,
     MULTIPLIED,
+    SENT,
+    STEP,
+    TRANSFERS,
+    caveats,
     figures_of,
     grown_memory,
+    is_older,
+    left_open,
     named,
     pricing_of,
     slower_step,
     total_time_us,
 )
-from hloscope.contracts.judged import REDUCTION, UNKNOWN, USUAL, Cause, Figure, Judged, Judgement, Tolerance
-from hloscope.contracts.left_open import caveats, is_first_version, is_older, left_open
-from hloscope.contracts.losing import Lost, as_many_are_summed, axes_words, lost_of, why_computed
-from hloscope.contracts.pairing import (
-    Multiplied,
-    Pair,
-    is_known,
-    is_only_of,
+from hloscope.contracts.matching import (
+    Lost,
+    Rows,
+    as_many_are_summed,
+    bits_of,
+    find_lost,
+    find_retyped,
     is_retyped,
-    new_rows,
-    of_one_change,
-    of_other_types,
-    old_rows,
-    retyped,
-    selector_of,
+    match_rows,
+    pairs_by_types,
+    pairs_of_one_change,
+    why_computed,
 )
-from hloscope.contracts.verdicts_of_causes import judgement_of_types, verdict, weight
-from hloscope.matching import Change as MatchedChange
-from hloscope.matching import ChangeKind, match
+from hloscope.documents import document
 from hloscope.units import known_sum, plural
 
-_TYPES = {
+AnyRow = BaselineRow | MatmulRow
+RowChange = Change[AnyRow]
+_NO_ROWS = Pair[Any]((), ())
+
+_NAMES_OF_TYPES = {
     "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "s8": "int8", "s32": "int32",
     "u8": "uint8", "u32": "uint32", "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "pred": "bool",
 }  # fmt: skip
+_FIELDS = {
+    "slice": "slice", "mesh": "mesh", "memory": "memory", "step": "step", "unknown": "not_understood",
+    "kernels": "kernels", "target": "target",
+}  # fmt: skip
+"""The field of a baseline that a change is kept in which is about no rows, by its key."""
 
 
 def judge(
@@ -75,9 +103,9 @@ def judge(
     found: Analysis,
     *,
     root: Path | None = None,
-    tolerance: Tolerance = USUAL,
+    tolerance: AllowedGrowth = USUAL,
     of_target: bool = False,
-) -> Compared:
+) -> BaselineComparison:
     """Compares a program with its baseline.
 
     Args:
@@ -87,14 +115,14 @@ def judge(
         tolerance: How far figures may grow.
         of_target: Whether the program is that of a target of the targets file, whose baseline has its function's name.
     """
-    compared = _Judge(before, baseline_of(found, root=root), _Now.of(found, root), tolerance, of_target=of_target)
-    return compared.compared()
+    now = _Now.of(found, root)
+    return _Judge(before, baseline_of(found, root=root), now, tolerance, of_target=of_target).compared()
 
 
 def judge_two(
     before: Baseline, after: Baseline, found: Analysis | None = None, *, root: Path | None = None, called: str
 ) -> Judged:
-    """Compares two programs as a program and its baseline are compared; what one leaves open is a note.
+    """Compares two programs as a program and its baseline are compared; figures that one of them lacks are notes.
 
     Args:
         before: The program before.
@@ -103,18 +131,115 @@ def judge_two(
         root: As it was for `after`.
         called: What the program before is called.
     """
-    now = _Now({}, {}) if found is None else _Now.of(found, root)
+    now = _Now() if found is None else _Now.of(found, root)
     judged = _Judge(before, after, now, USUAL, called=called).compared().judged
     open_figures = (message for _, message in left_open(before, after, called=called))
     return replace(judged, notes=(*judged.notes, *open_figures))
 
 
-class _Now(NamedTuple):
-    """What stands behind the rows of a program as it is now."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineComparison:
+    """A program compared with its baseline, and what its baseline would become.
 
-    moved: Mapping[BaselineRow, tuple[Collective, ...]]
-    multiplied: Mapping[MatmulRow, tuple[Matmuls, ...]]
-    arrays: Mapping[str, tuple[ArrayFact, ...]] = MappingProxyType({})
+    Attributes:
+        judged: What is to be reported.
+        changes: Its causes with the rows that they are about.
+        before: The baseline.
+        after: The baseline of the program as it is.
+    """
+
+    judged: Judged
+    changes: tuple[RowChange, ...]
+    before: Baseline
+    after: Baseline
+
+    def is_all(self, keys: Collection[str]) -> bool:
+        """True if changes of these keys are all changes."""
+        return {change.key for change in self.changes} <= {*keys}
+
+    def with_faster_step(self, keys: Collection[str]) -> Collection[str]:
+        """The keys, and that of a faster step where nothing else is left: what was accepted before may be behind it."""
+        left = [change for change in self.changes if change.key not in keys]
+        is_faster = bool(left) and all((each.key, each.judgement) == ("step", Judgement.BETTER) for each in left)
+        return (*keys, "step") if is_faster and len(left) < len(self.changes) else keys
+
+    def accepting(self, keys: Collection[str] | None = None) -> Baseline:
+        """The baseline with the changes of some keys, or with all of them where none are given.
+
+        What no accepted change is about stays as it was, the predicted step too, which comes of all of them together.
+        Memory and times stay as well where they have hardly moved, so that accepting twice changes nothing.
+        """
+        accepted = [change for change in self.changes if keys is None or change.key in keys]
+        before, after = self.before, self.after
+        is_new = before.compiler != after.compiler or before.is_first_version
+        if keys is None or self.is_all(keys):
+            return after if is_new or accepted else replace(after, memory=before.memory, step=before.step)
+        if before.is_first_version:  # whose rows say too little to be kept
+            refused = [change for change in self.changes if change not in accepted]
+            return _with(after, before, [(change.key, change.after, change.before) for change in refused])
+        found = _with(before, after, [(change.key, change.before, change.after) for change in accepted])
+        return replace(found, versions=after.versions, memory=after.memory, step=after.step) if is_new else found
+
+
+def _with(kept: Baseline, other: Baseline, steps: Iterable[tuple[str, Sequence[AnyRow], Sequence[AnyRow]]]) -> Baseline:
+    """A baseline in which what some changes are about is as in another one: their keys, the rows here and there."""
+    rows: list[AnyRow] = [*kept.rows, *(kept.matmuls or ())]
+    fields: dict[str, Any] = {}
+    for key, here, there in steps:
+        rows = [*(row for row in rows if row not in here), *there]
+        if key in _FIELDS:
+            fields[_FIELDS[key]] = getattr(other, _FIELDS[key])
+        elif key in ARRAY_KEYS.values():
+            fields["arrays"] = _with_arrays(fields.get("arrays", kept.arrays), other.arrays, key)
+        elif key == REDUCTION and not (here or there):
+            rows = [_with_reduction(row, other) for row in rows]
+    in_order = sorted(dict.fromkeys(rows), key=row_order)
+    moved = tuple(row for row in in_order if isinstance(row, BaselineRow))
+    matmuls = tuple(row for row in in_order if isinstance(row, MatmulRow))
+    return replace(kept, **fields, rows=moved, matmuls=matmuls)
+
+
+def _with_arrays(
+    kept: tuple[ArrayRow, ...] | None, other: tuple[ArrayRow, ...] | None, key: str
+) -> tuple[ArrayRow, ...] | None:
+    """Arguments and outputs, of which those of a key are as in another baseline; all, where there were none."""
+    if kept is None or other is None:
+        return other
+    rows = [
+        *(row for row in kept if ARRAY_KEYS[row.kind] != key),
+        *(row for row in other if ARRAY_KEYS[row.kind] == key),
+    ]
+    return tuple(sorted(rows, key=array_row_order))
+
+
+def _with_reduction(row: AnyRow, other: Baseline) -> AnyRow:
+    """A row of a file that does not say by which operation it is reduced, as another baseline has it."""
+    if isinstance(row, MatmulRow) or row.reduction_is_known:
+        return row
+    return next((each for each in other.rows if replace(each, reduction=None) == row), row)
+
+
+def with_section(kept: Sequence[Baseline], accepted: Baseline, *, beside: bool = False) -> tuple[Baseline, ...]:
+    """The sections of a file in which a program's own is as it was accepted.
+
+    Args:
+        kept: The sections that the file has.
+        accepted: The one of the compiler that is used here.
+        beside: Whether those of other compilers stay, where there is none of this one yet.
+    """
+    kept = tuple(replace(each, target=accepted.target) for each in kept)  # which all sections share
+    if any(each.compiler == accepted.compiler for each in kept):
+        return tuple(accepted if each.compiler == accepted.compiler else each for each in kept)
+    return (*kept, accepted) if beside else (accepted,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """The parts of a program as it is now, by the rows of its baseline."""
+
+    moved: Mapping[BaselineRow, tuple[Collective, ...]] = field(default_factory=dict)
+    multiplied: Mapping[MatmulRow, tuple[Matmuls, ...]] = field(default_factory=dict)
+    arrays: Mapping[str, tuple[ArrayFact, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, found: Analysis, root: Path | None) -> _Now:
@@ -122,19 +247,35 @@ class _Now(NamedTuple):
         arrays = {ARGUMENT: found.arguments, OUTPUT: found.outputs}
         return cls(dict(rows_of(found, root)), dict(matmul_rows_of(found, root)), arrays)
 
-    def line(self, rows: Iterable[BaselineRow | MatmulRow]) -> str | None:
+    def line(self, rows: Iterable[AnyRow]) -> str | None:
         """The line of the user's code of the first row that has one."""
         return next(filter(None, (users_line(source) for row in rows for source in self._stacks(row))), None)
 
-    def _stacks(self, row: BaselineRow | MatmulRow) -> list[tuple[SourceFrame, ...]]:
-        if isinstance(row, MatmulRow):
-            return [each.source for each in self.multiplied.get(row, ())]
-        return [each.source for each in self.moved.get(row, ())]
+    def _stacks(self, row: AnyRow) -> list[tuple[SourceFrame, ...]]:
+        behind = self.multiplied.get(row, ()) if isinstance(row, MatmulRow) else self.moved.get(row, ())
+        return [each.source for each in behind]
 
-    def largest(self, rows: Iterable[BaselineRow | MatmulRow]) -> Collective | None:
+    def line_of_gone(self, rows: Sequence[AnyRow]) -> str | None:
+        """The line of rows that are gone: one that is still there, or another one of their function."""
+        places = [row.place for row in rows]
+        known: tuple[AnyRow, ...] = (*self.moved, *self.multiplied)
+        for alike in (lambda a, b: a == b, lambda a, b: (a.file, a.function) == (b.file, b.function)):
+            for row in known:
+                if row.place.file and any(alike(row.place, place) for place in places):
+                    return self.line([row])
+        return next((place.file for place in places if place.file), None)
+
+    def largest(self, rows: Iterable[AnyRow]) -> Collective | None:
         """The collective among them that moves most."""
         behind = [each for row in rows if isinstance(row, BaselineRow) for each in self.moved.get(row, ())]
         return max(behind, key=lambda each: each.wire_bytes_per_step or 0, default=None)
+
+    def name_of_largest(self, rows: Iterable[AnyRow]) -> str | None:
+        """`params['w']`: what moves most among them, as the user's code calls it."""
+        largest = self.largest(rows)
+        if largest is None or largest.reason is None or largest.reason.moved is None:
+            return None
+        return largest.reason.moved.name if largest.reason.moved.named else None
 
 
 class _Judge:
@@ -145,7 +286,7 @@ class _Judge:
         before: Baseline,
         after: Baseline,
         now: _Now,
-        tolerance: Tolerance,
+        tolerance: AllowedGrowth,
         *,
         called: str | None = None,
         of_target: bool = False,
@@ -154,179 +295,163 @@ class _Judge:
         self._called, self._is_accepted = called or "the baseline", called is None
         self._of_target = of_target
         self._loses = False
-        self._pricing = pricing_of(after)
-        sides = (before.rows, after.rows)
-        priced = as_collectives(*sides, sizes=dict(after.mesh or ()))
-        self._row_of = dict(zip(map(id, priced), (*before.rows, *after.rows), strict=True))
-        self._collectives = priced[: len(before.rows)], priced[len(before.rows) :]
-        self._times: dict[BaselineRow, float | None] = {self._row_of[id(each)]: self._time_us(each) for each in priced}
+        self._sides = as_collectives(before.rows, after.rows, dict(after.mesh or ()))
+        self._times = self._times_of_rows()
 
-    def _time_us(self, moved: Collective) -> float | None:
-        if self._pricing is None:
-            return None
-        return self._pricing.time_us(moved, self._row_of[id(moved)].executions)
+    def _times_of_rows(self) -> dict[BaselineRow, float | None]:
+        """Microseconds of the transfers of each row of both, on the slice and the mesh of the program after."""
+        rows, pricing = (*self._before.rows, *self._after.rows), pricing_of(self._after)
+        if pricing is None:
+            return dict.fromkeys(rows)
+        priced = zip(rows, chain(*self._sides), strict=True)
+        return {row: pricing.time_us(moved, row.executions) for row, moved in priced}
 
-    def compared(self) -> Compared:
-        """All of it."""
-        matched = match(*self._collectives, equivalent=True).changes
-        reduced = [self._pair(change) for change in matched if change.kind is ChangeKind.REDUCTION]
+    def compared(self) -> BaselineComparison:
+        """Compares the two."""
+        matched = list(match_rows(self._before, self._after, self._sides))
+        reduced = [pair for change, pair in matched if change.kind is ChangeKind.REDUCTION]
         pairs = list(self._changed(matched))
         figures = tuple(figures_of(self._before, self._after, self._times.get))
         moved = [*self._other_reductions(reduced), *self._other_types(pairs), *self._moved(pairs, reduced)]
-        changes = [*joined_by_line(moved, self._multiplied(figures)), *self._others()]
-        changes += [self._cause("memory", *grown) for grown in grown_memory(figures, self._tolerance)]
-        slower = slower_step(figures, [change.cause for change in changes], self._tolerance)
-        changes += [] if slower is None else [self._cause("step", *slower)]
-        changes.sort(key=lambda change: weight(change.cause))
-        causes = tuple(change.cause for change in changes)
+        changes = [*_joined_by_line(moved, self._multiplied(figures)), *self._others()]
+        changes += [self._change("memory", *grown) for grown in grown_memory(figures, self._tolerance)]
+        slower = slower_step(figures, changes, self._tolerance)
+        changes += [] if slower is None else [self._change("step", *slower)]
+        changes.sort(key=_weight)
         judged = Judged(
-            judgement=verdict(causes, figures, loses=self._loses),
-            causes=causes,
+            judgement=judge_all(changes, figures, loses=self._loses),
+            causes=tuple(document(Cause, change) for change in changes),
             figures=figures,
             versions=versions_words(self._before, self._after),
             notes=tuple(self._notes(matched)),
             caveats=tuple(caveats(self._before, self._after, self._tolerance)),
         )
-        return Compared(judged, tuple(changes), self._before, self._after)
+        return BaselineComparison(judged=judged, changes=tuple(changes), before=self._before, after=self._after)
 
-    def _changed(self, matched: Sequence[MatchedChange]) -> Iterator[Pair]:
+    def _changed(self, matched: Sequence[tuple[Change[Collective], Rows]]) -> Iterator[Rows]:
         """The rows that are not as before: what moves more or less, and sums of another type."""
-        touched = {id(row) for change in matched for side in self._pair(change) for row in side}
-        others = (change for change in matched if change.kind is not ChangeKind.REDUCTION)
-        known = [(self._pair(change), change.kind.same_traffic) for change in others]
-        yield from (pair for pair, is_same in known if not is_same or is_retyped(pair))
+        for change, pair in matched:
+            is_same = change.judgement is Judgement.SAME
+            if change.kind is not ChangeKind.REDUCTION and (not is_same or is_retyped(pair)):
+                yield pair
+        touched = {id(row) for _, pair in matched for row in pair.both}
         old, new = ([row for row in side.rows if id(row) not in touched] for side in (self._before, self._after))
-        yield from retyped(old, new)
+        yield from find_retyped(old, new)
 
-    def _notes(self, matched: Iterable[MatchedChange]) -> Iterator[str]:
-        """What is no change, and worth knowing."""
-        for change in matched:
-            if change.kind is ChangeKind.EQUIVALENT and not is_retyped(pair := self._pair(change)):
-                yield respelled_words(*pair)
-        if is_first_version(self._before):
-            for name, _ in self._after.kernels or () if self._before.kernels is None else ():
+    def _notes(self, matched: Iterable[tuple[Change[Collective], Rows]]) -> Iterator[str]:
+        """Facts that are no changes but worth knowing."""
+        for change, pair in matched:
+            if change.kind is ChangeKind.EQUIVALENT and not is_retyped(pair):
+                yield respelled_words(pair)
+        if self._before.is_first_version and self._before.kernels is None:
+            for name, _ in self._after.kernels or ():
                 yield f"the kernel {name} sends by itself, but the baseline does not record what it does"
 
-    def _pair(self, change: MatchedChange) -> Pair:
-        old, new = (tuple(self._row_of[id(each)] for each in side) for side in (change.old, change.new))
-        return Pair(old, new)
+    # ---- changes of what moves and multiplies
 
-    # ---- causes
-
-    def _other_types(self, pairs: list[Pair]) -> Iterator[Change]:
-        """Arrays that move, or are multiplied, in another type than before; each pair of types is one cause."""
-        found: dict[tuple[str, str], list[Pair]] = {}
-        for types, alike in list(of_other_types(pairs)):
+    def _other_types(self, pairs: list[Rows]) -> Iterator[RowChange]:
+        """Arrays that move, or are multiplied, in another type than before; each pair of types is one change."""
+        found: dict[tuple[str, str], list[Rows]] = {}
+        for types, alike in list(pairs_by_types(pairs)):
             pairs[:] = [pair for pair in pairs if pair not in alike]
             found.setdefault(types, []).extend(alike)
         matmuls = self._matmuls_of_other_types()
         for types in dict.fromkeys((*found, *matmuls)):
-            moved, multiplied = found.get(types, []), matmuls.get(types, [])
-            old = tuple(row for pair in moved for row in pair.old)
-            new = tuple(row for pair in moved for row in pair.new)
-            largest = self._now.largest(new)
-            name = _value_name(largest)
-            times = sum(row.executions for row in new)
-            parts = [f"{plural(times, 'transfer')}, {sent_words(old, new)}"] if moved else []
-            parts += [f"the matmuls of {plural(len(multiplied), 'line')}"] if multiplied else []
-            name = name or (new[0].place.text if len(new) == 1 else None)
+            moved, multiplied = join_pairs(found.get(types, [])), join_pairs(matmuls.get(types, []))
+            times = sum(row.executions for row in moved.after)
+            parts = [f"{plural(times, 'transfer')}, {sent_words(moved)}"] if types in found else []
+            parts += [f"the matmuls of {plural(len(multiplied.after), 'line')}"] if types in matmuls else []
+            name = self._now.name_of_largest(moved.after)
+            name = name or (moved.after[0].place.text if len(moved.after) == 1 else None)
             where = f": `{name}`" if name else ""
-            before, after = (_TYPES.get(each, each) for each in types)
-            judgement = judgement_of_types(types, old)
+            before, after = (_NAMES_OF_TYPES.get(each, each) for each in types)
+            judgement = _judge_types(types, moved.before)
             rounded = f"; a sum in {after} is less precise" if judgement is Judgement.DIFFERENT else ""
-            yield self._cause(
-                "types",
-                judgement,
-                f"{after} where {before} was{where} ({', and '.join(parts)}){rounded}",
-                (*old, *(pair[0] for pair in multiplied)),
-                (*new, *(pair[1] for pair in multiplied)),
-            )
+            message = f"{after} where {before} was{where} ({', and '.join(parts)}){rounded}"
+            both = Pair[AnyRow]((*moved.before, *multiplied.before), (*moved.after, *multiplied.after))
+            yield self._change("types", judgement, message, both)
 
-    def _other_reductions(self, pairs: Sequence[Pair]) -> Iterator[Change]:
+    def _other_reductions(self, pairs: Sequence[Rows]) -> Iterator[RowChange]:
         """Arrays that are combined by another operation than before, as a maximum in place of a sum."""
-        for (was, now), alike in grouped(lambda pair: (pair.old[0].reduction, pair.new[0].reduction), pairs).items():
-            old, new = (tuple(row for pair in alike for row in side(pair)) for side in (old_rows, new_rows))
-            name = _value_name(self._now.largest(new))
-            what = f"{plural(sum(row.executions for row in new), 'transfer')} over {axes_words(new[0])}"
+        by_reductions = grouped(lambda pair: (pair.before[0].reduction, pair.after[0].reduction), pairs)
+        for (was, now), alike in by_reductions.items():
+            pair = join_pairs(alike)
+            name = self._now.name_of_largest(pair.after)
+            what = f"{plural(sum(row.executions for row in pair.after), 'transfer')} over {axes_words(pair.after[0])}"
             message = f"{now} where {was} was{f': {name}' if name else ''} ({what})"
-            yield self._cause(REDUCTION, Judgement.DIFFERENT, message, old, new)
+            yield self._change(REDUCTION, Judgement.DIFFERENT, message, pair)
 
-    def _matmuls_of_other_types(self) -> dict[tuple[str, str], list[tuple[MatmulRow, MatmulRow]]]:
-        found: dict[tuple[str, str], list[tuple[MatmulRow, MatmulRow]]] = {}
-        before, after = self._matmuls_by_place()
+    def _matmuls_of_other_types(self) -> dict[tuple[str, str], list[Pair[MatmulRow]]]:
+        found: dict[tuple[str, str], list[Pair[MatmulRow]]] = {}
+        before, after = (grouped(lambda row: row.place, side.matmuls or ()) for side in (self._before, self._after))
         for place in before.keys() & after.keys():
             gone = [row for row in before[place] if row.dtype not in {other.dtype for other in after[place]}]
             new = [row for row in after[place] if row.dtype not in {other.dtype for other in before[place]}]
             if len(gone) == len(new) == 1:
-                found.setdefault((gone[0].dtype, new[0].dtype), []).append((gone[0], new[0]))
+                found.setdefault((gone[0].dtype, new[0].dtype), []).append(Pair((gone[0],), (new[0],)))
         return found
 
-    def _matmuls_by_place(self) -> tuple[dict[Place, list[MatmulRow]], dict[Place, list[MatmulRow]]]:
-        before, after = (grouped(lambda row: row.place, side.matmuls or ()) for side in (self._before, self._after))
-        return before, after
-
-    def _moved(self, pairs: Sequence[Pair], reduced: Sequence[Pair]) -> Iterator[Change]:
-        """What moves otherwise than before, the changes of one line of source as one."""
-        otherwise = {row for pair in reduced for row in pair.new}
-        for alike in self._with_instead(of_one_change(pairs), otherwise):
-            place = alike[0].place
-            old, new = (tuple(row for pair in alike for row in side(pair)) for side in (old_rows, new_rows))
-            judgement, lost, why = self._judgement(alike, otherwise)
-            largest = max((*new, *old), key=lambda row: row.wire_bytes or 0)
-            in_pairs = all(pair.old and pair.new for pair in alike)
-            as_many = as_many_are_summed((*old, *new), self._before, self._after)
-            message = moved_words(old, new, in_pairs=in_pairs, lost=lost and lost.words, as_many=as_many)
-            message += "" if is_known(alike) else unknown_words((*old, *new))
-            message += "" if place.file else ", source unknown"
-            key = selector_of(largest) if lost is None or lost.key is None else lost.key
-            change = self._cause(key, judgement, message, old, new)
-            line = None if lost is None or not lost.instead else self._now.line(lost.instead)
-            change = change if line is None else change._replace(cause=replace(change.cause, source=line))
+    def _moved(self, pairs: Sequence[Rows], reduced: Sequence[Rows]) -> Iterator[RowChange]:
+        """Transfers that changed, those of one line of source as one change."""
+        otherwise = set(join_pairs(reduced).after)
+        for alike in self._with_instead(pairs_of_one_change(pairs), otherwise):
+            pair = join_pairs(alike)
+            is_known = all(row.bound is Bound.EXACT and row.wire_bytes is not None for row in pair.both)
+            judgement, lost, why = self._judgement(pair, alike, otherwise, is_known=is_known)
+            message = moved_words(
+                pair,
+                in_pairs=all(each.before and each.after for each in alike),
+                lost=lost and lost.words,
+                as_many=as_many_are_summed(pair.both, self._before, self._after),
+            )
+            message += "" if is_known else unknown_words(pair.both)
+            message += "" if alike[0].place.file else ", source unknown"
+            largest = max((*pair.after, *pair.before), key=lambda row: row.wire_bytes or 0)
+            key = largest.selector if lost is None or lost.key is None else lost.key
+            change = self._change(key, judgement, message, pair, at=() if lost is None else lost.instead)
             # Why what is left of the sums moves does not say why another part is gone.
-            is_less = why is not None if lost is None else all(row.kind in SUMS for row in new)
-            is_less |= not is_known(alike)
-            yield change._replace(cause=replace(change.cause, why=why, tried=None)) if is_less else change
+            is_less = why is not None if lost is None else all(row.kind in SUMS for row in pair.after)
+            yield replace(change, why=why, tried=None) if is_less or not is_known else change
 
-    def _with_instead(self, found: Iterable[Sequence[Pair]], otherwise: Collection[BaselineRow]) -> list[list[Pair]]:
+    def _with_instead(self, found: Iterable[Sequence[Rows]], otherwise: Collection[BaselineRow]) -> list[list[Rows]]:
         """The changes, in which what reduces arrays that another change has lost is a part of that."""
         changes = [list(each) for each in found]
         for alike in changes:
             lost = self._lost(alike, otherwise)
-            instead = () if lost is None else lost.instead
+            instead = set() if lost is None else {*lost.instead}
             for other in changes if instead else ():
-                if other is not alike and is_only_of(other, instead):
+                if other is not alike and all(not pair.before and {*pair.after} <= instead for pair in other):
                     alike.extend(other)
                     other.clear()
         return [each for each in changes if each]
 
     def _judgement(
-        self, pairs: Sequence[Pair], reduced: Collection[BaselineRow]
+        self, pair: Rows, alike: Sequence[Rows], otherwise: Collection[BaselineRow], *, is_known: bool
     ) -> tuple[Judgement, Lost | None, str | None]:
-        """What changes of one line are together; what is lost where that is more than bytes, and why."""
-        was, now = (sum(row.wire_bytes or 0 for pair in pairs for row in side(pair)) for side in (old_rows, new_rows))
-        if (lost := self._lost(pairs, reduced)) is not None:
+        """The judgement on the changes of one line; the sum or call that is lost, if one is, and the reason."""
+        was, now = (sum(row.wire_bytes or 0 for row in side) for side in pair)
+        if (lost := self._lost(alike, otherwise)) is not None:
             self._loses = True
             if self._sums_less:
                 return Judgement.DIFFERENT, lost, lost.why
-            old = tuple(row for pair in pairs for row in pair.old)
-            return Judgement.WORSE, None, why_computed(old) if now < was else None
-        if not is_known(pairs):
+            return Judgement.WORSE, None, why_computed(pair.before) if now < was else None
+        if not is_known or now == was:
             return Judgement.DIFFERENT, None, None
-        return Judgement.WORSE if now > was else Judgement.BETTER if now < was else Judgement.DIFFERENT, None, None
+        return Judgement.WORSE if now > was else Judgement.BETTER, None, None
 
-    def _lost(self, pairs: Iterable[Pair], reduced: Collection[BaselineRow]) -> Lost | None:
-        """What is lost first that no change of a reduction says already."""
-        rows = ((row, pair.new) for pair in pairs for row in pair.old)
-        losses = filter(None, (lost_of(*each, self._before, self._after) for each in rows))
-        return next((each for each in losses if not each.instead or not {*each.instead} <= {*reduced}), None)
+    def _lost(self, pairs: Iterable[Rows], otherwise: Collection[BaselineRow]) -> Lost | None:
+        """The first loss that no change of a reduction says already."""
+        rows = ((row, pair.after) for pair in pairs for row in pair.before)
+        losses = filter(None, (find_lost(*each, self._before, self._after) for each in rows))
+        return next((each for each in losses if not each.instead or not {*each.instead} <= {*otherwise}), None)
 
     @property
     def _sums_less(self) -> bool:
-        """Whether a sum that is gone is lost, and not what each device now multiplies by itself."""
+        """True if a sum that is gone is lost; false if each device now multiplies more by itself instead."""
         was, now = (known_sum(row.flops for row in side.matmuls or ()) for side in (self._before, self._after))
         return was is None or now is None or now <= (1 + self._tolerance.step) * was
 
-    def _multiplied(self, figures: Sequence[Figure]) -> Iterator[Change]:
+    def _multiplied(self, figures: Sequence[Figure]) -> Iterator[RowChange]:
         """Lines that multiply more than before, where that is more than a little of all."""
         whole = named(figures, MULTIPLIED)
         if whole is None or whole.before is None or whole.after is None:
@@ -334,133 +459,198 @@ class _Judge:
         if abs(whole.after - whole.before) <= self._tolerance.step * whole.before:
             return
         sign = 1 if whole.after > whole.before else -1
-        functions = [each for each in self._matmuls_by_function() if sign * each.more > 0]
-        functions.sort(key=lambda each: -abs(each.more))
-        if not functions:
-            return
-        first, *others = functions
-        change = self._cause(
-            "matmuls",
-            self._judgement_of_multiplied(sign),
-            multiplied_words(first, whole, others=len(others)),
-            tuple(row for each in functions for row in each.old),
-            tuple(row for each in functions for row in each.new),
-        )
-        line = self._now.line(first.grown())
-        yield change if line is None else change._replace(cause=replace(change.cause, source=line))
+        functions = [pair for pair in self._matmuls_by_function() if sign * _more_flops(pair) > 0]
+        functions.sort(key=lambda pair: -abs(_more_flops(pair)))
+        if functions:
+            first, *others = functions
+            message = multiplied_words(first, whole, others=len(others))
+            judgement = self._judgement_of_multiplied(sign)
+            yield self._change("matmuls", judgement, message, join_pairs(functions), at=_most_grown(first))
 
     def _judgement_of_multiplied(self, sign: int) -> Judgement:
-        """What more or fewer FLOPs are; what may not run, as in a branch, says neither unless it bounds the change."""
-        before, after = (
-            reduce(add, (row.bound for row in side.matmuls or ()), Bound.EXACT) for side in (self._before, self._after)
-        )
+        """The judgement on more or fewer FLOPs; branches that may not run leave it open unless they bound it."""
+        before, after = (bound_of_rows(side.matmuls or ()) for side in (self._before, self._after))
         if after + -before not in (Bound.EXACT, Bound.AT_LEAST if sign > 0 else Bound.AT_MOST):
             return Judgement.DIFFERENT
         return Judgement.WORSE if sign > 0 else Judgement.BETTER
 
-    def _matmuls_by_function(self) -> Iterator[Multiplied]:
-        """What each function multiplies, before and after."""
-        sides = [
+    def _matmuls_by_function(self) -> Iterator[Pair[MatmulRow]]:
+        """The matrix multiplications of each function, before and after."""
+        before, after = (
             grouped(lambda row: (row.place.file, row.place.function), side.matmuls or ())
             for side in (self._before, self._after)
-        ]
-        for function in dict.fromkeys((*sides[0], *sides[1])):
-            old, new = (tuple(side.get(function, ())) for side in sides)
-            yield Multiplied(old, new)
+        )
+        for function in dict.fromkeys((*before, *after)):
+            yield Pair(tuple(before.get(function, ())), tuple(after.get(function, ())))
 
-    def _others(self) -> Iterator[Change]:
-        """What makes the two incomparable, or less of the program understood."""
+    # ---- other changes
+
+    def _others(self) -> Iterator[RowChange]:
+        """Changes that make the two incomparable, or that leave less of the program understood."""
         then, now = self._before, self._after
         for what, before, after in (("slice", then.slice, now.slice), ("mesh", then.mesh, now.mesh)):
             if before != after:
                 message = f"the {what} differs: {_words(before)} in {self._called}, {_words(after)} now"
-                yield self._cause(what, Judgement.DIFFERENT, message)
+                yield self._change(what, Judgement.DIFFERENT, message)
         if self._of_target and then.target != now.target:
             message = f"this baseline was accepted for {then.target}, and this target is {now.target}"
-            yield self._cause("target", Judgement.DIFFERENT, message)
+            yield self._change("target", Judgement.DIFFERENT, message)
         if then.arrays and then.mesh == now.mesh and (now.arrays or now.not_understood <= then.not_understood):
             yield from self._other_arrays(then.arrays, now.arrays or ())
+        things = plural(now.not_understood, "thing")
+        understood = f"not understood: {things} in the program, {then.not_understood} in {self._called}"
         if now.not_understood > then.not_understood:
-            yield self._cause(UNKNOWN, Judgement.DIFFERENT, self._unknown_words())
+            yield self._change(UNKNOWN, Judgement.DIFFERENT, understood)
         yield from self._other_kernels()
         if not self._is_accepted:
             return
-        if now.not_understood < then.not_understood and not is_first_version(then) and not is_older(then, now):
-            yield self._cause(UNKNOWN, Judgement.BETTER, self._unknown_words())
+        if now.not_understood < then.not_understood and not then.is_first_version and not is_older(then, now):
+            yield self._change(UNKNOWN, Judgement.BETTER, understood)
         for key, message in left_open(then, now, called=self._called):
-            change = self._cause(key, Judgement.BETTER, message)
-            yield change._replace(cause=replace(change.cause, is_left_open=True))
+            yield replace(self._change(key, Judgement.BETTER, message), is_left_open=True)
 
-    def _other_arrays(self, then: Sequence[ArrayRow], now: Sequence[ArrayRow]) -> Iterator[Change]:
+    def _other_arrays(self, then: Sequence[ArrayRow], now: Sequence[ArrayRow]) -> Iterator[RowChange]:
         """Arguments, and outputs, of other types than before."""
-        for kind, key in KEYS.items():
+        for kind, key in ARRAY_KEYS.items():
             words = changed_arrays(kind, then, now, self._now.arrays.get(kind, ()))
             if words is not None:
-                yield self._cause(key, Judgement.DIFFERENT, words)
+                yield self._change(key, Judgement.DIFFERENT, words)
 
-    def _unknown_words(self) -> str:
-        now, then = self._after.not_understood, self._before.not_understood
-        return f"not understood: {plural(now, 'thing')} in the program, {then} in {self._called}"
-
-    def _other_kernels(self) -> Iterator[Change]:
-        """Kernels that send by themselves and are not those that somebody accepted."""
+    def _other_kernels(self) -> Iterator[RowChange]:
+        """Kernels that send by themselves and are not those that were accepted."""
         then, now = self._before.kernels, self._after.kernels or ()
-        unsaid = then is None and is_first_version(self._before)
+        unsaid = then is None and self._before.is_first_version
         for name, does in () if unsaid else now:
             if name not in dict(then or ()):
                 message = f"the kernel {name} sends by itself, but is not in {self._called}"
-                yield self._cause("kernels", Judgement.DIFFERENT, message)
+                yield self._change("kernels", Judgement.DIFFERENT, message)
             elif (name, does) not in (then or ()):
                 message = f"the kernel {name} sends by itself, and its code differs from that in {self._called}"
-                yield self._cause("kernels", Judgement.DIFFERENT, message)
+                yield self._change("kernels", Judgement.DIFFERENT, message)
         for name in sorted({name for name, _ in then or ()} - {name for name, _ in now}):
-            yield self._cause("kernels", Judgement.DIFFERENT, f"the kernel {name}, which sent by itself, is gone")
+            yield self._change("kernels", Judgement.DIFFERENT, f"the kernel {name}, which sent by itself, is gone")
 
-    def _cause(
-        self,
-        key: str,
-        judgement: Judgement,
-        message: str,
-        old: Rows = (),
-        new: Rows = (),
-    ) -> Change:
-        moved = [[row for row in side if isinstance(row, BaselineRow)] for side in (old, new)]
+    def _change(
+        self, key: str, judgement: Judgement, message: str, pair: Pair[Any] = _NO_ROWS, at: Sequence[AnyRow] = ()
+    ) -> RowChange:
+        """A change of rows, if any, that is of the line of `at`, where that is known, else of the rows' own."""
+        moved = [[row for row in side if isinstance(row, BaselineRow)] for side in pair]
         before, after = (known_sum(row.wire_bytes for row in side) for side in moved)
         times = [total_time_us(side, self._times.get) for side in moved]
-        largest = self._now.largest(new)
-        cause = Cause(
+        largest = self._now.largest(pair.after)
+        line = self._now.line(at) or (None if largest is None else users_line(largest.source))
+        return Change(
             key=key,
             judgement=judgement,
             message=message,
-            source=(None if largest is None else users_line(largest.source))
-            or self._now.line(new)
-            or self._line_of(old),
+            source=line or self._now.line(pair.after) or self._now.line_of_gone(pair.before),
             why=None if largest is None else largest.why,
             tried=None if largest is None else largest.tried,
             wire_bytes=None if before is None or after is None or not any(moved) else after - before,
             time_us=None if None in times or not any(moved) else (times[1] or 0) - (times[0] or 0),
+            before=pair.before,
+            after=pair.after,
+            bound=bound_of_rows(moved[1]) + -bound_of_rows(moved[0]),
         )
-        return Change(cause, old, new)
-
-    def _line_of(self, rows: Sequence[BaselineRow | MatmulRow]) -> str | None:
-        """Where rows that are gone were written: a line that is still there, else another one of their function."""
-        places = [row.place for row in rows]
-        known: tuple[BaselineRow | MatmulRow, ...] = (*self._now.moved, *self._now.multiplied)
-        for alike in (lambda a, b: a == b, lambda a, b: (a.file, a.function) == (b.file, b.function)):
-            for row in known:
-                if row.place.file and any(alike(row.place, place) for place in places):
-                    return self._now.line([row])
-        return next((place.file for place in places if place.file), None)
 
 
-def _value_name(moved: Collective | None) -> str | None:
-    """`params['w']`: what moves, as the user's code calls it."""
-    if moved is None or moved.reason is None or moved.reason.moved is None or not moved.reason.moved.named:
-        return None
-    return moved.reason.moved.name
+def _more_flops(pair: Pair[MatmulRow]) -> int:
+    return flops_of(pair.after) - flops_of(pair.before)
+
+
+def _most_grown(pair: Pair[MatmulRow]) -> list[MatmulRow]:
+    """The lines after, the one that multiplies most beyond what it did first."""
+    before = grouped(lambda row: row.place, pair.before)
+    return sorted(pair.after, key=lambda row: (row.flops or 0) - flops_of(before.get(row.place, ())), reverse=True)
+
+
+def _joined_by_line(changes: Sequence[RowChange], others: Iterable[RowChange]) -> list[RowChange]:
+    """The changes, with others that are of the same line alone, and as good or bad, as one."""
+    found = list(changes)
+    for other in others:
+        about = (other.source, other.judgement)
+        number = next((at for at, each in enumerate(found) if (each.source, each.judgement) == about), None)
+        functions = {(row.place.file, row.place.function) for row in (*other.before, *other.after)}
+        if number is None or other.source is None or len(functions) != 1:
+            found.append(other)
+            continue
+        first = found[number]
+        saves_time = first.judgement is Judgement.WORSE and (first.time_us or 0) < 0
+        told = (other, first) if saves_time else (first, other)
+        found[number] = replace(
+            first,
+            key=told[0].key,
+            message="; ".join(each.message for each in told),
+            before=(*first.before, *other.before),
+            after=(*first.after, *other.after),
+        )
+    return found
 
 
 def _words(value: str | tuple[tuple[str, int], ...] | None) -> str:
     if isinstance(value, tuple):
         return ",".join(f"{name}={size}" for name, size in value)
     return value or "none"
+
+
+# ---- the judgement on several changes
+
+_SAME_TIME = 0.005
+"""Of a step, or of what transfers take: less is no difference."""
+
+_RANKS = {Judgement.DIFFERENT: 0, Judgement.WORSE: 1, Judgement.BETTER: 2, Judgement.SAME: 3}
+
+
+def judge_all(causes: Sequence[Cause], figures: Sequence[Figure], *, loses: bool) -> Judgement:
+    """The judgement on all changes together.
+
+    Arguments and outputs of other types make the program another one, unless it is worse: then that is said.
+
+    Args:
+        causes: The changes.
+        figures: What is measured of both.
+        loses: Whether something is not reduced, or not called for, any more.
+    """
+    others = [cause for cause in causes if not _is_of_arrays(cause)]
+    found = _of_causes({cause.judgement for cause in others}, others, figures)
+    is_other = loses or len(others) < len(causes)
+    return Judgement.DIFFERENT if is_other and found in (Judgement.BETTER, Judgement.SAME) else found
+
+
+def _is_of_arrays(cause: Cause) -> bool:
+    return cause.key in ARRAY_KEYS.values() and cause.judgement is Judgement.DIFFERENT
+
+
+def _of_causes(kinds: set[Judgement], causes: Sequence[Cause], figures: Sequence[Figure]) -> Judgement:
+    if Judgement.DIFFERENT in kinds or len(kinds) < 2:
+        return Judgement.DIFFERENT if Judgement.DIFFERENT in kinds else next(iter(kinds), Judgement.SAME)
+    memory = {cause.judgement for cause in causes if cause.key == "memory"}
+    if Judgement.WORSE in memory or _grew(figures, BETWEEN_SLICES):
+        return Judgement.WORSE
+    for name in (STEP, TRANSFERS, SENT):
+        figure = named(figures, name)
+        if figure is None or figure.before is None or figure.after is None:
+            continue
+        least = 0.0 if figure.unit == "bytes" else _SAME_TIME
+        if abs(figure.after - figure.before) > least * figure.before:
+            return Judgement.WORSE if figure.after > figure.before else Judgement.BETTER
+    return Judgement.WORSE
+
+
+def _grew(figures: Iterable[Figure], name: str) -> bool:
+    figure = named(figures, name)
+    return figure is not None and (figure.after or 0) > (figure.before or 0)
+
+
+def _weight(cause: Cause) -> tuple[object, ...]:
+    """The sort key of changes: of meaning first, then by time, then by bytes; memory and arrays after their causes."""
+    late = cause.key in ("memory", "step", *ARRAY_KEYS.values())
+    rank = _RANKS[Judgement.WORSE if _is_of_arrays(cause) else cause.judgement]
+    return rank, late, -abs(cause.time_us or 0), -abs(cause.wire_bytes or 0), cause.message
+
+
+def _judge_types(types: tuple[str, str], old: Sequence[BaselineRow]) -> Judgement:
+    """The judgement on arrays in another type: a sum in a narrower type, or one of another kind, has another result."""
+    if bits_of(types[1]) > bits_of(types[0]):
+        return Judgement.WORSE
+    return Judgement.DIFFERENT if any(row.kind in SUMS for row in old) else Judgement.BETTER

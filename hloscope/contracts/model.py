@@ -1,16 +1,99 @@
-"""The model of contracts: what a program may and must move, limits on size, memory and time, and their notation."""
+"""Contracts: their clauses, the amounts in them, their text, and the collectives that they speak of."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from decimal import Decimal
+from enum import IntEnum, StrEnum
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
+from hloscope.analysis.model import Collective, SourceFrame
+from hloscope.analysis.places import path_of, split_place
 from hloscope.analysis.vocabulary import REDUCTIONS, SUMS, Kind, Link
-from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, Units, format_amount
-from hloscope.errors import NotationError, did_you_mean
+from hloscope.errors import NotationError, caret_excerpt, did_you_mean
+
+# ---- amounts: `32KiB`, `6 MB`, `1.2ms`, `5%`, read into whole numbers and printed so that nothing is lost
+
+BYTE_UNITS = {
+    "B": 1,
+    **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGT", start=1)},
+    **{f"{letter}B": 1000**power for power, letter in enumerate("kMGT", start=1)},
+}
+NANOSECONDS = {"ns": 1, "us": 1000, "ms": 10**6, "s": 10**9}
+MILLIONTHS = {"%": 10**4}
+WHOLE = 10**6
+"""All of it, in millionths."""
+_OTHER_NAMES = {"KB": "kB", "µs": "us", "μs": "us"}
+_AMOUNT = re.compile(r"\s*(?P<number>\d[\d_]*(?:\.\d+)?)\s*(?P<unit>\S*?)\s*")
+_EXAMPLES = {"B": "32KiB or 6MB", "ns": "1.2ms or 300us", "%": "5%"}
+
+Units = dict[str, int]
+
+
+def parse_amount(text: str, units: Units, *, where: str, column: int = 1, line: str | None = None) -> int:
+    """Reads a number with a unit.
+
+    Args:
+        text: Such as `32 KiB`.
+        units: What each unit counts.
+        where: The place, for messages.
+        column: 1-based column of the amount in `line`.
+        line: The text that is quoted in messages; `text` when None.
+
+    Raises:
+        NotationError: It is no number, the unit is missing or unknown, or it is not a whole number of the least unit.
+    """
+
+    def error(what: str, offset: int, fix: str) -> NotationError:
+        excerpt = caret_excerpt(line or text, column + offset)
+        return NotationError(what, where=f"{where}, column {column + offset}", excerpt=excerpt, fix=fix)
+
+    example = " or ".join(_EXAMPLES[unit] for unit in units if unit in _EXAMPLES)
+    found = _AMOUNT.fullmatch(text)
+    if found is None:
+        raise error(f"{text.strip()!r} is not an amount", 0, f"write, for example, {example}")
+    unit = _OTHER_NAMES.get(found["unit"], found["unit"])
+    if not unit:
+        raise error(f"the amount {text.strip()} has no unit", found.end("number"), f"write, for example, {example}")
+    if unit not in units:
+        near = [name for name in units if name.lower().replace("i", "") == unit.lower().replace("i", "")]
+        fix = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(units)}"
+        raise error(f"unknown unit {unit!r}", found.start("unit"), fix)
+    amount = Decimal(found["number"].replace("_", "")) * units[unit]
+    if amount != int(amount):
+        least = min(units, key=lambda name: units[name])
+        raise error(
+            f"{text.strip()} is not a whole number of {least}", 0, f"give it in {least}: {int(amount) + 1}{least}"
+        )
+    return int(amount)
+
+
+def format_amount(amount: int, units: Units) -> str:
+    """The shortest text that `parse_amount` reads back to the same amount: `32KiB`, `2.5MB`, `300us`."""
+    texts = ((_in_unit(amount, unit, size), size) for unit, size in units.items())
+    known = ((len(text), size > amount, -size, text) for text, size in texts if text is not None)
+    return min(known)[-1]
+
+
+def _in_unit(amount: int, unit: str, size: int) -> str | None:
+    number = Decimal(amount) / Decimal(size)
+    if number * size != amount:
+        return None
+    return f"{number:f}{unit}" if "." not in f"{number:f}" else f"{f'{number:f}'.rstrip('0').rstrip('.')}{unit}"
+
+
+def rounded_up(amount: int, digits: int = 3) -> int:
+    """The least amount of so many digits that is not below `amount`: what a new limit is best set to."""
+    if amount < 10**digits:
+        return amount
+    step: int = 10 ** (len(str(amount)) - digits)
+    return -(-amount // step) * step
+
+
+# ---- clauses
 
 _PLAIN_AXIS = re.compile(r"[\w*?]+(?::\(\d+\)\d+)?")
 """Names of axes that stand without quotes."""
@@ -300,3 +383,105 @@ def _at_most(clause: Expectation) -> str:
 
 def _quoted(text: str) -> str:
     return f"'{text}'" if '"' in text else f'"{text}"'
+
+
+# ---- which collectives a clause speaks of: surely, surely not, or perhaps
+
+
+class Fit(IntEnum):
+    """Whether a collective is one that a selector speaks of."""
+
+    NO = 0
+    MAYBE = 1
+    YES = 2
+
+
+def is_exactly(selector: Selector, collective: Collective) -> bool:
+    """Whether an expectation of `selector` takes a collective: its very axes, and nothing about it unknown."""
+    kind = fnmatchcase(collective.kind, selector.kind)
+    return kind and _fits(selector, collective, _has_axes(selector.axes, collective, alone=True)) is Fit.YES
+
+
+def touches(selector: Selector, collective: Collective) -> Fit:
+    """Whether a ban or a limit on `selector` covers a collective: over its axes alone or with others.
+
+    An opaque transfer may be of any kind, one without known axes may run over any, one without source may come from
+    anywhere: of these the answer is MAYBE.
+    """
+    kind = Fit.YES if fnmatchcase(collective.kind, selector.kind) else Fit.NO
+    if collective.kind is Kind.OPAQUE and kind is Fit.NO:
+        kind = Fit.MAYBE
+    return min(kind, _fits(selector, collective, _has_axes(selector.axes, collective, alone=False)))
+
+
+def chosen(collectives: Iterable[Collective], selector: Selector, mesh_axes: Sequence[str] | None) -> list[Collective]:
+    """Those that a selector speaks of, surely or perhaps.
+
+    Args:
+        collectives: All of a program.
+        selector: Of which.
+        mesh_axes: The axes of its mesh; None where there is none.
+
+    Raises:
+        NotationError: It names an axis that the mesh does not have, of which there is never any.
+    """
+    for pattern in selector.axes or () if mesh_axes is not None else ():
+        if not any(axis_fits(pattern.partition(":")[0], axis) for axis in mesh_axes or ()):
+            has = f"its axes are {', '.join(mesh_axes or ())}" if mesh_axes else "it has no axes"
+            raise NotationError(f"the mesh has no axis {pattern}", fix=did_you_mean(pattern, mesh_axes or (), has))
+    return [collective for collective in collectives if touches(selector, collective) is not Fit.NO]
+
+
+def _fits(selector: Selector, collective: Collective, axes: Fit) -> Fit:
+    return min(
+        axes,
+        _reduces_by(selector.reduction, collective),
+        _crosses(selector.link, collective),
+        comes_from(selector.source, collective.source),
+    )
+
+
+def _has_axes(patterns: tuple[str, ...] | None, collective: Collective, *, alone: bool) -> Fit:
+    if patterns is None:
+        return Fit.YES
+    if collective.axes is None:
+        return Fit.MAYBE
+    all_there = all(any(axis_fits(pattern, axis) for axis in collective.axes) for pattern in patterns)
+    no_others = all(any(axis_fits(pattern, axis) for pattern in patterns) for axis in collective.axes)
+    return Fit.YES if all_there and (no_others or not alone) else Fit.NO
+
+
+def axis_fits(pattern: str, axis: str) -> bool:
+    """Whether a pattern names an axis; one without `:` names the parts of an axis, `X:(1)2`, too."""
+    return fnmatchcase(axis if ":" in pattern else axis.partition(":")[0], pattern)
+
+
+def _reduces_by(reduction: str | None, collective: Collective) -> Fit:
+    """Whether it reduces by an operation; MAYBE where it reduces by more than one, or nobody can tell."""
+    if reduction is None or reduction == collective.reduction:
+        return Fit.YES
+    is_open = collective.kind is Kind.OPAQUE or (collective.kind in SUMS and collective.reduction is None)
+    return Fit.MAYBE if is_open else Fit.NO
+
+
+def _crosses(link: Link | None, collective: Collective) -> Fit:
+    crossed = {collective.link, *(part.link for part in collective.parts)}
+    if link is None or link in crossed or Link.BOTH in crossed:
+        return Fit.YES
+    return Fit.MAYBE if Link.UNKNOWN in crossed else Fit.NO
+
+
+def comes_from(source: str | None, frames: Iterable[SourceFrame]) -> Fit:
+    """Whether one of the frames is at a place, `moe.py` or `model/moe.py:40`; MAYBE without frames."""
+    if source is None:
+        return Fit.YES
+    known = list(frames)
+    if not known:
+        return Fit.MAYBE
+    return Fit.YES if any(is_at(source, frame) for frame in known) else Fit.NO
+
+
+def is_at(source: str, frame: SourceFrame) -> bool:
+    """Whether a frame is at a place, which is the end of a path with patterns in it, and perhaps `:LINE`."""
+    path, line = split_place(source)
+    return path_of(frame).match(path) and line in (None, frame.line)

@@ -14,7 +14,9 @@ from lark.exceptions import UnexpectedToken
 
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.contracts.model import (
+    BYTE_UNITS,
     MOVED,
+    WHOLE,
     Ban,
     Clause,
     Contract,
@@ -23,8 +25,9 @@ from hloscope.contracts.model import (
     Quantity,
     Selector,
     Trips,
+    Units,
+    parse_amount,
 )
-from hloscope.contracts.quantities import BYTE_UNITS, WHOLE, Units, parse_amount
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.grammars_loader import grammar_text
 from hloscope.program.notation_syntax import QuotedText, expected_by, start_of, subtrees_of, tokens_of

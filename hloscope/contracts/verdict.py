@@ -12,8 +12,19 @@ from hloscope.analysis.model import Collective
 from hloscope.analysis.places import short_source, users_line
 from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import SUMS, Bound
-from hloscope.contracts.model import AT_LEAST_OK, Contract, Expectation, Limit, Selector, format_clause, format_selector
-from hloscope.contracts.quantities import Units, format_amount, rounded_up
+from hloscope.contracts.baselines import axes_words
+from hloscope.contracts.model import (
+    AT_LEAST_OK,
+    Contract,
+    Expectation,
+    Limit,
+    Selector,
+    Units,
+    format_amount,
+    format_clause,
+    format_selector,
+    rounded_up,
+)
 from hloscope.findings import Finding, Severity
 from hloscope.shown import Brief
 from hloscope.units import format_bytes, format_time, plural
@@ -21,7 +32,7 @@ from hloscope.units import format_bytes, format_time, plural
 _OFFENDERS_SHOWN = 5
 NO_REASON = "not known"
 """How a reason begins that is none."""
-_BOUND_WORDS = {Bound.AT_LEAST: "at least", Bound.AT_MOST: "up to", Bound.UNKNOWN: "perhaps"}
+BOUND_WORDS = {Bound.EXACT: "", Bound.AT_LEAST: "at least ", Bound.AT_MOST: "up to ", Bound.UNKNOWN: "perhaps "}
 _SHORT = 6
 """Characters: an amount that is longer is rounded up where it is suggested."""
 
@@ -64,21 +75,27 @@ class Breach(Brief):
         return "\n".join(line.replace("\n", " ") for line in lines)  # also where HLO text quotes a line end
 
 
+def make_breach(
+    kind: BreachKind,
+    message: str,
+    expected: str,
+    found: str,
+    offenders: Iterable[Collective] = (),
+    *,
+    accept: str | None = None,
+) -> Breach:
+    """A breach; see there for the arguments."""
+    return Breach(kind=kind, message=message, expected=expected, found=found, offenders=tuple(offenders), accept=accept)
+
+
 def vacuous(message: str, expected: str, found: str) -> Breach:
     """The breach of what nothing could break."""
-    return Breach(kind=BreachKind.VACUOUS, message=message, expected=expected, found=found)
+    return make_breach(BreachKind.VACUOUS, message, expected, found)
 
 
 def doubtful(message: str, expected: str, found: str, offenders: Iterable[Collective] = ()) -> Breach:
     """The breach of what is not known well enough; who accepts that says so in the contract."""
-    return Breach(
-        kind=BreachKind.UNDECIDED,
-        message=message,
-        expected=expected,
-        found=found,
-        offenders=tuple(offenders),
-        accept=AT_LEAST_OK,
-    )
+    return make_breach(BreachKind.UNDECIDED, message, expected, found, offenders, accept=AT_LEAST_OK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -147,19 +164,17 @@ def _guess(moved: Collective) -> str:
 def _findings(breach: Breach) -> Iterator[Finding]:
     said = f"{breach.message} (expected: {breach.expected}; found: {breach.found}"
     fix = None if breach.accept is None else f"to accept it: {breach.accept}"
-    if not breach.offenders:
-        yield Finding(rule=breach.kind, severity=Severity.ERROR, message=f"{said})", fix=fix)
+    found = Finding(rule=breach.kind, severity=Severity.ERROR, message=f"{said})", fix=fix)
+    yield from () if breach.offenders else (found,)
     for moved in breach.offenders:
-        yield Finding(
-            rule=breach.kind,
-            severity=Severity.ERROR,
+        yield replace(
+            found,
             message=f"{said}{_guess(moved)})",
             computation=moved.computation,
             instruction=moved.name,
             line=moved.line,
             source=users_line(moved.source),
             why=moved.why,
-            fix=fix,
         )
 
 
@@ -208,11 +223,9 @@ def sentence_words(group: Sequence[Collective]) -> str:
     """`6 all-gathers over fsdp per step, up to 2.1 MB payload each`: collectives of one kind and axes in a sentence."""
     first, count = group[0], sum(moved.executions for moved in group)
     bound = reduce(add, (moved.executions_bound for moved in group), Bound.EXACT)
-    many = "" if bound is Bound.EXACT else f"{_BOUND_WORDS[bound]} "
-    over = "over unknown axes" if first.axes is None else f"over {','.join(first.axes) or 'no axis'}"
     each = " each" if count != 1 else ""
-    over += "" if _unusual(first) is None else f" by {first.reduction}"
-    return f"{many}{plural(count, first.kind)} {over} per step, {_payload_words(group)}{each}"
+    over = axes_words(first) + ("" if _unusual(first) is None else f" by {first.reduction}")
+    return f"{BOUND_WORDS[bound]}{plural(count, first.kind)} over {over} per step, {_payload_words(group)}{each}"
 
 
 def _payload_words(group: Sequence[Collective]) -> str:

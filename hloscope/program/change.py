@@ -91,7 +91,7 @@ class SizeChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Resharding:
     """A change to a program; hashable, so that equal changes are tried once.
 
     Attributes:

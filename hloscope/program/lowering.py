@@ -22,7 +22,7 @@ from hloscope.compiler.jax_internals import LoweredFacts, replaced_in_this_threa
 from hloscope.compiler.model import Layout
 from hloscope.errors import HloscopeError, TargetError, TraceError
 from hloscope.program.arguments import Call, build_call, out_shardings, told_of_nothing
-from hloscope.program.change import Change, LeafChange
+from hloscope.program.change import LeafChange, Resharding
 from hloscope.program.devices import make_mesh, traced_afresh
 from hloscope.program.handed_out import (
     chip_of_devices,
@@ -146,7 +146,7 @@ def lower(
     )
 
 
-def lower_changed(function: Function, original: Lowered, change: Change, *, store: Store | None = None) -> Lowered:
+def lower_changed(function: Function, original: Lowered, change: Resharding, *, store: Store | None = None) -> Lowered:
     """Traces a function once more, in the surroundings of the first time, and lowers it with a change.
 
     Args:
@@ -263,7 +263,7 @@ class _Attempt:
     plan: Plan
     name: str
     store: Store | None
-    changed: tuple[Lowered, Change] | None = None
+    changed: tuple[Lowered, Resharding] | None = None
 
     def made(self, strategy: _Strategy) -> _Made | None:
         """What JAX makes of the function; None where the strategy finds no mesh among the arguments.
@@ -393,7 +393,7 @@ class _StandInClient:
 
 
 def _trace_and_lower(
-    call: Call, mesh: jax.sharding.Mesh | None, platform: str | None, changed: tuple[Lowered, Change] | None
+    call: Call, mesh: jax.sharding.Mesh | None, platform: str | None, changed: tuple[Lowered, Resharding] | None
 ) -> _Made:
     """Traces a call afresh and lowers it to StableHLO.
 

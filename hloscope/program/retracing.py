@@ -12,7 +12,7 @@ import jax
 from hloscope.compiler.jax_internals import LoweredFacts
 from hloscope.errors import HloscopeError
 from hloscope.program.arguments import Call
-from hloscope.program.change import Change, LeafChange, SizeChange
+from hloscope.program.change import LeafChange, Resharding, SizeChange
 from hloscope.program.target import TargetFacts
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def changed_call(
     seen: LoweredFacts,
     results: Any,
     mesh: jax.sharding.Mesh | None,
-    change: Change,
+    change: Resharding,
 ) -> tuple[Any, list[Any]]:
     """What to jit in place of a call, and on which leaves.
 

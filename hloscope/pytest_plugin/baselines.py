@@ -11,13 +11,11 @@ from shlex import quote
 import pytest
 
 from hloscope.analysis.model import Analysis
-from hloscope.contracts.accepting import with_section
-from hloscope.contracts.baseline_files import BaselineError, read_baselines, write_baselines
-from hloscope.contracts.baseline_text import format_baselines
+from hloscope.contracts.baseline_files import BaselineError, format_baselines, read_baselines, write_baselines
 from hloscope.contracts.baselines import Baseline, baseline_of, section_for
-from hloscope.contracts.checked import LOOSER, findings_of
-from hloscope.contracts.judged import Judged
-from hloscope.contracts.judging import judge
+from hloscope.contracts.changes import Judged
+from hloscope.contracts.checks import LOOSER, findings_of
+from hloscope.contracts.judging import judge, with_section
 from hloscope.findings import Finding, Severity
 
 FOLDER = "hloscope_baselines"
@@ -61,7 +59,7 @@ def against_test(
     kept, update = read_baselines(path), f"{_UPDATE} {quote(node.nodeid)}"
     if not kept:
         return f"there is no baseline {shown}\n   = fix: {update} writes it; review it before you commit"
-    judged = judge(section_for(kept, baseline_of(analysis)), analysis, root=root).judged
+    judged = judge(section_for(kept, analysis), analysis, root=root).judged
     findings = findings_of(judged, accept=update)
     fails = any(each.severity is Severity.ERROR or (strict and each.rule == LOOSER) for each in findings)
     return _failure(analysis, shown, judged, findings, update) if fails else None
@@ -69,13 +67,13 @@ def against_test(
 
 def _updated(path: Path, analysis: Analysis, root: Path) -> tuple[Baseline, ...]:
     """The sections of a baseline file with the program as it is."""
-    now = baseline_of(analysis, root=root)
     try:
         kept = read_baselines(path)
     except BaselineError:
         kept = ()  # it is written anew
-    accepted = judge(section_for(kept, now), analysis, root=root).accepting() if kept else now
-    return with_section(kept, accepted)
+    if not kept:
+        return (baseline_of(analysis, root=root),)
+    return with_section(kept, judge(section_for(kept, analysis), analysis, root=root).accepting())
 
 
 def _failure(analysis: Analysis, path: Path, judged: Judged, findings: Iterable[Finding], update: str) -> str:

@@ -20,8 +20,7 @@ import pytest
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.totals import grouped
-from hloscope.contracts.evaluate import evaluate
-from hloscope.contracts.exact import exact_contract
+from hloscope.contracts.evaluate import evaluate, exact_contract
 from hloscope.contracts.model import AT_LEAST_OK, Contract, clauses_of
 from hloscope.contracts.notation import parse_contract
 from hloscope.contracts.verdict import Verdict

@@ -18,8 +18,8 @@ from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import split_place
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cells import shown_place
-from hloscope.contracts.checked import COULD_NOT_RUN, Checked
-from hloscope.contracts.judged import Figure, Judged, Judgement
+from hloscope.contracts.changes import Figure, Judged, Judgement
+from hloscope.contracts.checks import COULD_NOT_RUN, Checked
 from hloscope.documents import SCHEMA, Schema, document, plain
 from hloscope.findings import Finding, Severity, cause_of, with_others
 from hloscope.report.finding_lines import finding_lines

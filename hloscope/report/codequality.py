@@ -5,7 +5,7 @@ Source: GitLab's documentation, "Code Quality report format".
 
 from __future__ import annotations
 
-from hloscope.contracts.checked import Checked
+from hloscope.contracts.checks import Checked
 from hloscope.findings import Finding, Severity
 from hloscope.report.checks import CheckReport, fingerprints, once_each, said
 from hloscope.report.escaping import dumped, plain_line

@@ -15,14 +15,12 @@ from hloscope.analysis.model import Analysis, Collective, SourceFrame, Total, To
 from hloscope.analysis.model.step_time import is_tie
 from hloscope.analysis.places import short_source, split_place, users_line
 from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.contracts.changes import UNKNOWN, Cause, Change, ChangeKind, Figure, Judged, Judgement, Tally
 from hloscope.contracts.figures import MEMORY, MULTIPLIED, STEP, named
-from hloscope.contracts.judged import UNKNOWN, Cause, Figure, Judged, Judgement
+from hloscope.contracts.judging import judge_all
 from hloscope.contracts.verdict import NO_REASON
-from hloscope.contracts.verdicts_of_causes import verdict
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.given import choice
-from hloscope.matching import Change, ChangeKind
-from hloscope.matching.model import Tally, change_line
 from hloscope.python_words import front_door
 from hloscope.report.checks import AMOUNT_WORDS, UNBROKEN, figure_words
 from hloscope.report.escaping import code, fenced, plain_line, prose, without_commands
@@ -102,7 +100,7 @@ Sides = tuple[Analysis | None, Analysis | None]
 """The program before and the one after; None where that is a baseline."""
 
 
-class Compared:
+class KeepsSides:
     """A result that keeps the analyses it compares, unless it is copied, pickled or read from a document."""
 
     __slots__ = ("_sides",)
@@ -127,7 +125,7 @@ def with_sides(found: DiffDocument, sides: Sides) -> DiffDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class DiffDocument(Shown, Compared):
+class DiffDocument(Shown, KeepsSides):
     """The comparison of two programs.
 
     Attributes:
@@ -189,7 +187,7 @@ class DiffDocument(Shown, Compared):
         if len(causes) < len(self.judged.causes):
             is_named = any(cause.judgement is Judgement.DIFFERENT for cause in self.judged.causes)
             loses = judgement is Judgement.DIFFERENT and not is_named  # what is lost, though each device computes it
-            judgement = verdict(causes, self.judged.figures, loses=loses)
+            judgement = judge_all(causes, self.judged.figures, loses=loses)
         fails = judgement in (Judgement.WORSE, Judgement.DIFFERENT)
         return tuple(cause for cause in causes if fails and cause.judgement is not Judgement.BETTER)
 
@@ -223,10 +221,18 @@ class DiffDocument(Shown, Compared):
             """The result as plain data."""
 
 
-def listed(change: Change) -> ListedChange:
+def listed(change: Change[Collective]) -> ListedChange:
     """A change as the document has it."""
-    old, new = (tuple(map(_changed, side)) for side in (change.old, change.new))
-    return document(ListedChange, change, increase=change.is_increase, text=change_line(change), old=old, new=new)
+    old, new = (tuple(map(_changed, side)) for side in (change.before, change.after))
+    return document(
+        ListedChange,
+        change,
+        increase=change.is_increase,
+        wire_bytes_per_step=change.wire_bytes,
+        text=change.message,
+        old=old,
+        new=new,
+    )
 
 
 def _changed(collective: Collective) -> ChangedCollective:

@@ -6,7 +6,7 @@ properties.
 
 from __future__ import annotations
 
-from hloscope.contracts.checked import Checked
+from hloscope.contracts.checks import Checked
 from hloscope.findings import Finding, Severity
 from hloscope.report.checks import CheckReport, once_each, said
 from hloscope.report.escaping import plain_line, without_commands

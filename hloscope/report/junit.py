@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from hloscope.contracts.checked import Checked
+from hloscope.contracts.checks import Checked
 from hloscope.findings import Severity
 from hloscope.report.checks import CheckReport, details
 from hloscope.report.escaping import for_terminal

@@ -7,9 +7,9 @@ from html import escape
 from itertools import accumulate, takewhile
 
 from hloscope.analysis.vocabulary import Bound
-from hloscope.contracts.checked import Checked
+from hloscope.contracts.changes import Judgement
+from hloscope.contracts.checks import Checked
 from hloscope.contracts.figures import MEMORY, SENT, STEP, named
-from hloscope.contracts.judged import Judgement
 from hloscope.report.checks import CheckReport, asides, details, is_other, judgement_words
 from hloscope.report.escaping import code, fenced, plain_line, without_commands
 from hloscope.units import format_bytes, format_time, plural

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from hloscope.contracts import checked as of_contracts
+from hloscope.contracts import checks as of_contracts
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.findings import RuleDoc
 from hloscope.rules.allow import UNUSED_PAGE

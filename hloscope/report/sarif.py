@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from hloscope.contracts.checked import Checked
+from hloscope.contracts.checks import Checked
 from hloscope.findings import Finding, RuleDoc, Severity
 from hloscope.report.checks import CheckReport, fingerprints, once_each, said
 from hloscope.report.escaping import dumped, for_sarif, plain_line

@@ -18,9 +18,8 @@ from hloscope.analysis.model import Analysis, Collective, SourceFrame
 from hloscope.analysis.places import Sources, split_place
 from hloscope.analysis.vocabulary import Kind
 from hloscope.cells import shown_place
-from hloscope.contracts.model import Selector, format_selector
+from hloscope.contracts.model import Selector, format_selector, is_at, is_exactly
 from hloscope.contracts.notation import parse_selector
-from hloscope.contracts.selecting import is_at, is_exactly
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.findings import UNUSED_ALLOW, Finding, Severity, page_of_finding
 

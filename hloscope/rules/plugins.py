@@ -162,7 +162,7 @@ def _loaded(name: str, where: str, others: Iterable[Plugin]) -> Plugin:
     Raises:
         PluginError: It cannot be loaded, or what it has in `RULES` are not rules.
     """
-    from hloscope.contracts.checked import PAGES  # only here: most programs run without plug-ins
+    from hloscope.contracts.checks import PAGES  # only here: most programs run without plug-ins
 
     own = (*(rule.name for rule in RULES), *(page.name for page in PAGES), UNUSED_ALLOW, FAILED, *Kind)
     taken = dict.fromkeys(own, "hloscope") | {rule.name: other.name for other in others for rule in other.rules}

@@ -14,7 +14,7 @@ from hloscope.analysis.places import short_source
 from hloscope.compiler.edits import ConstraintEdit
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue, ValueSharding
 from hloscope.program.capture import Capture
-from hloscope.program.change import Change, ConstraintChange, LeafChange, SizeChange
+from hloscope.program.change import ConstraintChange, LeafChange, Resharding, SizeChange
 from hloscope.search.leaves import Leaf, Leaves
 from hloscope.shardy.graph import LOOP_BODY, ShardyGraph, axes_in, is_written
 from hloscope.shardy.tensors import frames_of
@@ -28,7 +28,7 @@ _WITHOUT_CHANGES = (ReasonKind.AUTHORED, ReasonKind.UNKNOWN)
 _LOOP = "stablehlo.while"
 
 
-def candidates(captured: Capture, reason: Reason, sizes: Mapping[str, int]) -> tuple[Change, ...]:
+def candidates(captured: Capture, reason: Reason, sizes: Mapping[str, int]) -> tuple[Resharding, ...]:
     """Changes that are worth ranking, the most direct first; none for what the user wrote or nobody can explain.
 
     Args:
@@ -39,7 +39,7 @@ def candidates(captured: Capture, reason: Reason, sizes: Mapping[str, int]) -> t
     if captured.compiled.shardy is None or reason.kind in _WITHOUT_CHANGES:
         return ()
     thinker = _Thinker(captured, captured.compiled.shardy, reason)
-    ways: tuple[Callable[[], Iterable[Change | None]], ...] = (
+    ways: tuple[Callable[[], Iterable[Resharding | None]], ...] = (
         thinker.constraints,
         thinker.results,
         thinker.conflicts,
@@ -53,7 +53,7 @@ def candidates(captured: Capture, reason: Reason, sizes: Mapping[str, int]) -> t
     return tuple(islice(found, MOST))
 
 
-def pairs(best: Sequence[Change], known: Iterable[Change]) -> tuple[Change, ...]:
+def pairs(best: Sequence[Resharding], known: Iterable[Resharding]) -> tuple[Resharding, ...]:
     """Two of the best changes at once, where they are of different things.
 
     Args:
@@ -63,7 +63,9 @@ def pairs(best: Sequence[Change], known: Iterable[Change]) -> tuple[Change, ...]
     return _together(combinations(best[:_PAIRED], 2), known)
 
 
-def triples(two: Sequence[Change], best: Sequence[Change], known: Iterable[Change]) -> tuple[Change, ...]:
+def triples(
+    two: Sequence[Resharding], best: Sequence[Resharding], known: Iterable[Resharding]
+) -> tuple[Resharding, ...]:
     """A third change to the best pairs, where it is of another thing.
 
     Args:
@@ -74,18 +76,18 @@ def triples(two: Sequence[Change], best: Sequence[Change], known: Iterable[Chang
     return _together(product(two[:_TRIPLED], best[:_PAIRED]), known)
 
 
-def _together(both: Iterable[tuple[Change, Change]], known: Iterable[Change]) -> tuple[Change, ...]:
+def _together(both: Iterable[tuple[Resharding, Resharding]], known: Iterable[Resharding]) -> tuple[Resharding, ...]:
     seen = set(known)
     joined = (_joined(one, other) for one, other in both)
     return tuple(change for change in dict.fromkeys(filter(None, joined)) if change not in seen)
 
 
-def _joined(one: Change, other: Change) -> Change | None:
+def _joined(one: Resharding, other: Resharding) -> Resharding | None:
     if one.touched & other.touched or ((one.sizes or other.sizes) and (one.constraints or other.constraints)):
         return None  # operations have other numbers where sizes are others
     if any(_parts_state(leaf, change) for leaf in (*one.results, *other.results) for change in (one, other)):
         return None
-    return Change(
+    return Resharding(
         arguments=tuple(sorted((*one.arguments, *other.arguments), key=lambda leaf: leaf.index)),
         results=tuple(sorted((*one.results, *other.results), key=lambda leaf: leaf.index)),
         constraints=(*one.constraints, *other.constraints),
@@ -94,7 +96,7 @@ def _joined(one: Change, other: Change) -> Change | None:
     )
 
 
-def _parts_state(result: LeafChange, change: Change) -> bool:
+def _parts_state(result: LeafChange, change: Resharding) -> bool:
     """Whether the argument that a result replaces is to lie otherwise than the result."""
     return any(leaf.index == result.replaces and leaf.after != result.after for leaf in change.arguments)
 
@@ -161,7 +163,7 @@ class _Thinker:
 
     # The ways out.
 
-    def constraints(self) -> Iterator[Change | None]:
+    def constraints(self) -> Iterator[Resharding | None]:
         """A constraint dropped, or asking for what its operand has; or the argument behind it as it asks."""
         lines = self._constraints()
         for place in dict.fromkeys(_place(ops[0]) for ops in lines):
@@ -177,7 +179,7 @@ class _Thinker:
                 if leaf is not None and asked is not None:
                     yield self._with_alike(leaf, asked)
 
-    def results(self) -> Iterator[Change | None]:
+    def results(self) -> Iterator[Resharding | None]:
         """A result as it is computed, open, or as the argument that it replaces; or that argument like the result."""
         for result in self._own_results():
             number = self._leaves.replaces.get(result.index)
@@ -190,7 +192,7 @@ class _Thinker:
             if result.asked is not None:
                 yield self._leaves.change(results=[(result, None)])
 
-    def _carried(self, argument: Leaf, result: Leaf) -> Iterator[Change | None]:
+    def _carried(self, argument: Leaf, result: Leaf) -> Iterator[Resharding | None]:
         """A state that one step hands the next, otherwise: argument and result together, or as either of them.
 
         A result alone that comes to lie otherwise would be moved back before the next step.
@@ -201,7 +203,7 @@ class _Thinker:
                 yield self._with_alike(argument, sharding)
                 yield self._leaves.change([(other, sharding) for other in self._leaves.of_one_kind(argument)])
 
-    def results_and_arguments(self) -> Iterator[Change | None]:
+    def results_and_arguments(self) -> Iterator[Resharding | None]:
         """The arguments sharded as a result was asked for, where they have its shape."""
         for result in self._own_results():
             if result.asked is None:
@@ -212,7 +214,7 @@ class _Thinker:
             if len(alike) > 1:
                 yield self._leaves.change([(leaf, result.asked) for leaf in alike])
 
-    def conflicts(self) -> Iterator[Change | None]:
+    def conflicts(self) -> Iterator[Resharding | None]:
         """An operand sharded as the other operands, or the result, would have it: the argument, or a constraint."""
         for op in self._operations(self._reason.consumer, self._reason.producer)[:_MOST_PLACES]:
             rule = op.rule
@@ -232,7 +234,7 @@ class _Thinker:
 
     def _operand_as(
         self, op: ShardyOp, number: int, value: ShardyValue, wanted: ValueSharding
-    ) -> Iterator[Change | None]:
+    ) -> Iterator[Resharding | None]:
         leaf = self._leaves.argument_of(value)
         if leaf is not None and leaf.array.global_shape == value.shape:
             yield self._with_alike(leaf, wanted)
@@ -241,13 +243,13 @@ class _Thinker:
             place = _place(op)
             if place is not None and self._runs_once(op):
                 array = self._named(value)
-                yield Change(constraints=(ConstraintChange(edits=(edit,), place=place, array=array),))
+                yield Resharding(constraints=(ConstraintChange(edits=(edit,), place=place, array=array),))
 
     def _runs_once(self, op: ShardyOp) -> bool:
         """Whether no other call of a private function runs the same operation, which would be constrained along."""
         return len({other.identity for other in self._graph.module.ops if other.identity[-1:] == op.identity[-1:]}) == 1
 
-    def carries(self) -> Iterator[Change | None]:
+    def carries(self) -> Iterator[Resharding | None]:
         """What a loop starts from, sharded as its body has it, or leaves it."""
         for op in self._graph.module.ops:
             if op.kind != _LOOP or self._graph.in_manual(op):
@@ -265,14 +267,14 @@ class _Thinker:
                     if sharding != leaf.sharding:
                         yield self._with_alike(leaf, sharding)
 
-    def arguments(self) -> Iterator[Change | None]:
+    def arguments(self) -> Iterator[Resharding | None]:
         """Each argument without the axes that data moves over, and with them on each other dimension."""
         for leaf in self._own_arguments():
             for sharding in self._leaves.layouts(leaf, self._axes):
                 yield self._with_alike(leaf, sharding)
                 yield self._alone(leaf, sharding)
 
-    def scattered(self) -> Iterator[Change | None]:
+    def scattered(self) -> Iterator[Resharding | None]:
         """A result that comes of sums, cut by the axes that these run over."""
         if self._reason.kind is not ReasonKind.PARTIAL_SUM:
             return
@@ -280,7 +282,7 @@ class _Thinker:
             for sharding in self._leaves.layouts(result, self._axes):
                 yield self._leaves.change(results=[(result, sharding)])
 
-    def padded(self, sizes: Mapping[str, int]) -> Iterator[Change | None]:
+    def padded(self, sizes: Mapping[str, int]) -> Iterator[Resharding | None]:
         """A dimension made a multiple of the devices that it does not divide over."""
         uneven: dict[int, int] = {}
         for value in self._graph.module.values:
@@ -293,7 +295,7 @@ class _Thinker:
             name = letters[0] if len(letters) == 1 else str(size)
             larger = -(-size // devices) * devices
             if len(letters) <= 1 and (letters or self._has_size(size)):
-                yield Change(sizes=(SizeChange(name=name, before=size, after=larger),))
+                yield Resharding(sizes=(SizeChange(name=name, before=size, after=larger),))
 
     def _has_letter(self, letter: str) -> bool:
         return any(letter in (leaf.array.letters or ()) for leaf in self._leaves.arguments)
@@ -303,20 +305,20 @@ class _Thinker:
 
     # Helpers.
 
-    def _with_alike(self, leaf: Leaf, sharding: ValueSharding) -> Change | None:
+    def _with_alike(self, leaf: Leaf, sharding: ValueSharding) -> Resharding | None:
         """Another sharding for an argument, the same one of other layers, and the states that belong to it."""
         alike = {other.index: other for same in self._leaves.alike(leaf) for other in self._leaves.states_of(same)}
         return self._leaves.change([(other, sharding) for other in (alike | {leaf.index: leaf}).values()])
 
-    def _alone(self, leaf: Leaf, sharding: ValueSharding) -> Change | None:
+    def _alone(self, leaf: Leaf, sharding: ValueSharding) -> Resharding | None:
         return self._leaves.change([(leaf, sharding)])
 
-    def _edited(self, ops: Sequence[ShardyOp], sharding: ValueSharding | None) -> Change | None:
+    def _edited(self, ops: Sequence[ShardyOp], sharding: ValueSharding | None) -> Resharding | None:
         place = _place(ops[0])
         if place is None:
             return None
         edits = dict.fromkeys(ConstraintEdit(operation=op.identity[-1], sharding=sharding) for op in ops)
-        return Change(constraints=(ConstraintChange(edits=tuple(edits), place=place, before=self._asks(ops[0])),))
+        return Resharding(constraints=(ConstraintChange(edits=tuple(edits), place=place, before=self._asks(ops[0])),))
 
     def _sharding(self, value: ShardyValue) -> ValueSharding:
         said = value.sharding

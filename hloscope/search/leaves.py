@@ -10,7 +10,7 @@ from math import prod
 
 from hloscope.compiler.shardy_model import ShardyValue, ValueSharding
 from hloscope.program.capture import CapturedArray
-from hloscope.program.change import Change, LeafChange
+from hloscope.program.change import LeafChange, Resharding
 from hloscope.shardy.graph import ShardyGraph, axes_in
 
 _PART = re.compile(r"\['([^']*)'\]|\[\"([^\"]*)\"\]|\[(\d+)\]|\.(\w+)")
@@ -179,7 +179,7 @@ class Leaves:
         self,
         arguments: Iterable[tuple[Leaf, ValueSharding]] = (),
         results: Iterable[tuple[Leaf, ValueSharding | None]] = (),
-    ) -> Change | None:
+    ) -> Resharding | None:
         """A change of specs, with the results that replace the arguments changed along; None where it changes nothing.
 
         Args:
@@ -198,7 +198,7 @@ class Leaves:
         specs = [*into.values(), *out_of.values()]
         if not specs or not all(self.fits(leaf.array, spec) for leaf, spec in specs):
             return None
-        return Change(
+        return Resharding(
             arguments=tuple(
                 replace(_leaf_change(*into[index], into[index][0].sharding), moves=self._moves(index, into, out_of))
                 for index in sorted(into)

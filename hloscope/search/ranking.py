@@ -11,7 +11,7 @@ from hloscope.compiler import client, step
 from hloscope.compiler.edits import ModuleEdit
 from hloscope.compiler.estimates import Estimate, Rates
 from hloscope.errors import CompilerDiedError, HloscopeError
-from hloscope.program.change import Change
+from hloscope.program.change import Resharding
 from hloscope.program.lowering import Lowered, lower_changed
 from hloscope.search.candidates import MOST, pairs, triples
 from hloscope.search.subject import Subject
@@ -35,11 +35,11 @@ class Ranked:
         time_us: Estimate for comparing changes of one program, in microseconds; None if Shardy cannot propagate it.
     """
 
-    change: Change
+    change: Resharding
     time_us: float | None
 
 
-def ranked(subject: Subject, changes: Sequence[Change], seconds: float) -> tuple[Ranked, ...]:
+def ranked(subject: Subject, changes: Sequence[Resharding], seconds: float) -> tuple[Ranked, ...]:
     """Changes, pairs of the best of them and triples of the best of these, what promises most first; none is dropped.
 
     Constraints and open results that cost to the last digit what the program costs as it is come after all others.
@@ -52,8 +52,8 @@ def ranked(subject: Subject, changes: Sequence[Change], seconds: float) -> tuple
     lowered = subject.lowered
     until = monotonic() + _SHARE * seconds
     module = lowered.bytecode
-    as_it_is, *singles = _estimated(subject, module, (Change(), *changes), until)
-    found: dict[Change, float | None] = dict(zip(changes, singles, strict=True))
+    as_it_is, *singles = _estimated(subject, module, (Resharding(), *changes), until)
+    found: dict[Resharding, float | None] = dict(zip(changes, singles, strict=True))
     best = [change for change in _ordered(found) if found[change] is not None]
     best.sort(key=lambda change: not change.sizes)  # what is padded may need a partner
     more = pairs(best, found)[: MOST - len(found)]
@@ -62,7 +62,7 @@ def ranked(subject: Subject, changes: Sequence[Change], seconds: float) -> tuple
     more = triples(two, best, found)
     found.update(zip(more, _estimated(subject, module, more, until), strict=True))
 
-    def is_late(change: Change) -> bool:
+    def is_late(change: Resharding) -> bool:
         """Whether it asks for nothing that is not so already, likely, or nothing is known of it."""
         return found[change] is None or (change.is_loose and found[change] == as_it_is)
 
@@ -70,19 +70,19 @@ def ranked(subject: Subject, changes: Sequence[Change], seconds: float) -> tuple
     return tuple(Ranked(change=change, time_us=found[change]) for change in order)
 
 
-def _better_pairs(found: dict[Change, float | None], two: set[Change]) -> list[Change]:
+def _better_pairs(found: dict[Resharding, float | None], two: set[Resharding]) -> list[Resharding]:
     """Pairs that promise more than each single change, best first."""
     single = min((time for change, time in found.items() if time is not None and change not in two), default=0.0)
     return [change for change in _ordered(found) if change in two and (found[change] or single) < _CLEARLY * single]
 
 
-def _ordered(found: dict[Change, float | None]) -> list[Change]:
+def _ordered(found: dict[Resharding, float | None]) -> list[Resharding]:
     """Fastest first, then what asks and changes least; unknown last."""
     costs = [time for time in found.values() if time is not None]
     unknown = max(costs, default=0.0) + 1.0
     order = {change: number for number, change in enumerate(found)}
 
-    def key(change: Change) -> tuple[bool, float, int, int, int, int]:
+    def key(change: Resharding) -> tuple[bool, float, int, int, int, int]:
         time = found[change]
         shown = unknown if time is None else time
         return time is None, float(f"{shown:.2g}"), change.asks, change.widened, change.parts, order[change]
@@ -90,7 +90,7 @@ def _ordered(found: dict[Change, float | None]) -> list[Change]:
     return sorted(found, key=key)
 
 
-def _estimated(subject: Subject, module: bytes, changes: Sequence[Change], until: float) -> list[float | None]:
+def _estimated(subject: Subject, module: bytes, changes: Sequence[Resharding], until: float) -> list[float | None]:
     """What each change costs; None for what cannot be propagated, or not in time."""
     rates = rates_of(subject.lowered.slice)
     found = estimates_of(subject, changes, until, module)
@@ -98,7 +98,7 @@ def _estimated(subject: Subject, module: bytes, changes: Sequence[Change], until
 
 
 def estimates_of(
-    subject: Subject, changes: Sequence[Change], until: float, module: bytes | None = None
+    subject: Subject, changes: Sequence[Resharding], until: float, module: bytes | None = None
 ) -> list[Estimate | None]:
     """What Shardy makes of a program with each of several changes; None for what it cannot propagate, or not in time.
 
@@ -160,7 +160,7 @@ def _asked(module: bytes, edits: Sequence[ModuleEdit], until: float) -> list[Est
     return _answered(_question(module, edits, until), module, edits, until)
 
 
-def _of_retraced(subject: Subject, change: Change, until: float) -> Estimate | None:
+def _of_retraced(subject: Subject, change: Resharding, until: float) -> Estimate | None:
     """What a change costs that makes another program, which has to be traced."""
     try:
         program = lower_changed(subject.function, subject.lowered, change, store=subject.store)
@@ -169,7 +169,7 @@ def _of_retraced(subject: Subject, change: Change, until: float) -> Estimate | N
     return _asked(program.bytecode, [ModuleEdit()], until)[0]
 
 
-def _edit(lowered: Lowered, change: Change) -> ModuleEdit | None:
+def _edit(lowered: Lowered, change: Resharding) -> ModuleEdit | None:
     """A change as one of the module; None where only a trace can make it."""
     if change.sizes:
         return None

@@ -15,7 +15,7 @@ from hloscope.compiler.edits import ConstraintEdit
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ValueSharding
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.program.capture import CapturedArray
-from hloscope.program.change import Change, ConstraintChange
+from hloscope.program.change import ConstraintChange, Resharding
 from hloscope.program.compiling import arrays_of
 from hloscope.program.lowering import Lowered
 from hloscope.search.leaves import Leaf, Leaves
@@ -244,7 +244,7 @@ class Space:
         """What may become of them."""
         return (KEPT, DROPPED, FOLLOWING) if self.constraints else (KEPT,)
 
-    def change(self, point: Point) -> Change | None:
+    def change(self, point: Point) -> Resharding | None:
         """What to do otherwise than the program does, to come to a point of this mesh.
 
         Results that replace an argument come to lie as it, whether or not the program asked for a sharding of them.
@@ -263,10 +263,10 @@ class Space:
         found = self.leaves.change(arguments, results)
         edits = tuple(self._constraint_changes(point))
         if found is None:
-            return Change(constraints=edits) if edits and self.is_own(point) else None
+            return Resharding(constraints=edits) if edits and self.is_own(point) else None
         return replace(found, constraints=edits)
 
-    def freed(self, point: Point) -> Change | None:
+    def freed(self, point: Point) -> Resharding | None:
         """A point with the results open that are kept as the program asks for them; None where none is."""
         held = {leaf.index for part in self.parts if part.is_result for leaf in part.leaves} | {*self.leaves.replaces}
         kept = [leaf for leaf in self.leaves.results if leaf.asked is not None and leaf.index not in held]

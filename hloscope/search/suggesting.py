@@ -20,7 +20,7 @@ from hloscope.analysis.model.trial import Figures
 from hloscope.compiler.estimates import Estimate, Rates
 from hloscope.compiler.model import Layout
 from hloscope.errors import HloscopeError, TimeLimitError
-from hloscope.program.change import Change
+from hloscope.program.change import Resharding
 from hloscope.program.compiling import Pending, prepare_compile
 from hloscope.program.lowering import lower_changed
 from hloscope.search.figures import DOES_NOT_FIT, figures_of, figures_of_capture
@@ -78,7 +78,7 @@ class Compiled:
 
     space: Space
     point: Point
-    change: Change | None
+    change: Resharding | None
     figures: Figures | None
 
     @property
@@ -272,7 +272,7 @@ class Search:
 
     def _rank(self, subject: Subject, space: Space, points: Iterable[Point]) -> None:
         fresh = [point for point in dict.fromkeys(points) if point not in self._estimates]
-        changes = [Change() if point == space.own else space.change(point) for point in fresh]
+        changes = [Resharding() if point == space.own else space.change(point) for point in fresh]
         asked = [(point, change) for point, change in zip(fresh, changes, strict=True) if change is not None]
         self._estimates.update(dict.fromkeys(fresh))
         self._stage(f"ranking {plural(len(asked), 'sharding')} with Shardy")
@@ -378,7 +378,7 @@ class Search:
 
     def _compile(self, points: Sequence[Point]) -> None:
         """Compiles points side by side, and takes note of them in their order."""
-        waiting: deque[tuple[Point, Change, KeptFigures | None, Figures | Pending | str]] = deque()
+        waiting: deque[tuple[Point, Resharding, KeptFigures | None, Figures | Pending | str]] = deque()
         late = Timer(max(self._until - monotonic(), 0.0), lambda: _drop(waiting))
         late.daemon = True
         if self._effort.seconds is not None:
@@ -386,7 +386,7 @@ class Search:
         try:
             for point in points:
                 space = self._space_of[point.mesh][1]
-                change = Change() if point.order and space.is_own(point) else space.change(point)
+                change = Resharding() if point.order and space.is_own(point) else space.change(point)
                 self._done.add(point)
                 if change is None:
                     continue
@@ -405,7 +405,7 @@ class Search:
         if monotonic() >= self._until:
             self.found.stopped = "the time limit was reached"
 
-    def _start(self, point: Point, change: Change) -> tuple[KeptFigures | None, Figures | Pending | str]:
+    def _start(self, point: Point, change: Resharding) -> tuple[KeptFigures | None, Figures | Pending | str]:
         """Has a point compiled, unless its figures are known; or why that cannot be."""
         subject, _ = self._space_of[point.mesh]
         try:
@@ -423,7 +423,9 @@ class Search:
         except HloscopeError as error:
             return None, error.what
 
-    def _note(self, point: Point, change: Change, kept: KeptFigures | None, pending: Figures | Pending | str) -> None:
+    def _note(
+        self, point: Point, change: Resharding, kept: KeptFigures | None, pending: Figures | Pending | str
+    ) -> None:
         """Takes note of what a point costs, or that it could not be compiled."""
         best = self.found.best.figures
         shown = "" if best is None or best.step_us is None else f", best so far {best.step_words}"

@@ -11,7 +11,7 @@ from hloscope.analysis.model.reason import ReasonKind
 from hloscope.analysis.model.trial import Figures, Trial, Trials
 from hloscope.analysis.totals import bytes_bound
 from hloscope.errors import HloscopeError, TimeLimitError
-from hloscope.program.change import Change
+from hloscope.program.change import Resharding
 from hloscope.program.compiling import start_compile
 from hloscope.program.lowering import lower_changed
 from hloscope.search.candidates import candidates
@@ -82,9 +82,9 @@ def _try(subject: Subject, collective: Collective, limits: Limits) -> Trials:
 
 def _tried(
     subject: Subject, before: Figures, order: Sequence[Ranked], limits: Limits, begun: float
-) -> tuple[list[tuple[Change, Trial]], bool]:
+) -> tuple[list[tuple[Resharding, Trial]], bool]:
     """What was compiled, and whether time ran out before that was all."""
-    done: list[tuple[Change, Trial]] = []
+    done: list[tuple[Resharding, Trial]] = []
     later = list(_apart(order))
     while later and len(done) < limits.changes:
         change = later.pop(_next_of(later, done, limits))
@@ -101,7 +101,7 @@ def _tried(
     return done, False
 
 
-def _next_of(later: Sequence[Change], done: Sequence[tuple[Change, Trial]], limits: Limits) -> int:
+def _next_of(later: Sequence[Resharding], done: Sequence[tuple[Resharding, Trial]], limits: Limits) -> int:
     """Where the next change to try is: the first, or, where all before the last free a result, one that does not.
 
     Whether a result may be freed is the caller's to say; one change at least, where there is any, does not ask.
@@ -111,7 +111,7 @@ def _next_of(later: Sequence[Change], done: Sequence[tuple[Change, Trial]], limi
     return next((at for at, change in enumerate(later) if not change.frees_output), 0)
 
 
-def _with_moving(subject: Subject, done: Sequence[tuple[Change, Trial]], until: float) -> tuple[Trial, ...]:
+def _with_moving(subject: Subject, done: Sequence[tuple[Resharding, Trial]], until: float) -> tuple[Trial, ...]:
     """Trials, those that help with what they ask of whoever calls the program."""
     found = []
     for change, trial in done:
@@ -121,14 +121,14 @@ def _with_moving(subject: Subject, done: Sequence[tuple[Change, Trial]], until: 
     return tuple(found)
 
 
-def _apart(order: Sequence[Ranked]) -> Iterator[Change]:
+def _apart(order: Sequence[Ranked]) -> Iterator[Resharding]:
     """In order, but last those that cost what a change costs that touches nothing else: more of it gains nothing.
 
     Of what is done to the same things there are two, in case that Shardy does not tell which is better; where a result
     is left open it is the same as one that asks for what it is computed in.
     """
     taken: list[Ranked] = []
-    later: list[Change] = []
+    later: list[Resharding] = []
     for found in order:
         enough = [other.change for other in taken if _is_enough(other, found)]
         alternatives = 1 if all(leaf.after is not None for leaf in found.change.results) else 0
@@ -146,7 +146,7 @@ def _is_enough(smaller: Ranked, larger: Ranked) -> bool:
     return larger.time_us >= (1 - _TIE) * smaller.time_us
 
 
-def tried(subject: Subject, before: Figures, change: Change, seconds: float) -> Trial | None:
+def tried(subject: Subject, before: Figures, change: Resharding, seconds: float) -> Trial | None:
     """One change, compiled and priced; None where JAX would not trace the program so.
 
     Args:
@@ -183,21 +183,21 @@ def tried(subject: Subject, before: Figures, change: Change, seconds: float) -> 
     return replace(trial, after=after, helps=helps(before, after), opened=opened)
 
 
-def _best_first(trials: Sequence[tuple[Change, Trial]]) -> list[tuple[Change, Trial]]:
+def _best_first(trials: Sequence[tuple[Resharding, Trial]]) -> list[tuple[Resharding, Trial]]:
     """Those that help first, fastest first; of two that differ little, the one that asks and changes less.
 
     One that does all that another does, and gains nothing more, is not worth making, and does not help.
     """
     steps = {change: trial.after.step_us or 0.0 for change, trial in trials if trial.after is not None}
 
-    def is_enough(change: Change, trial: Trial) -> bool:
+    def is_enough(change: Resharding, trial: Trial) -> bool:
         return any(
             other.helps and small != change and small.touched <= change.touched and _no_better(small, change)
             for small, other in trials
             if trial.helps
         )
 
-    def _no_better(small: Change, large: Change) -> bool:
+    def _no_better(small: Resharding, large: Resharding) -> bool:
         if small.touched == large.touched and steps[large] >= (1 - _TIE) * steps[small]:
             return (steps[small], small.asks, _order[small]) < (steps[large], large.asks, _order[large])
         return small.touched < large.touched and steps[large] >= (1 - _TIE) * steps[small]
@@ -207,7 +207,7 @@ def _best_first(trials: Sequence[tuple[Change, Trial]]) -> list[tuple[Change, Tr
 
     fastest = min((steps[change] for change, trial in judged if trial.helps), default=0.0)
 
-    def key(item: tuple[Change, Trial]) -> tuple[bool, bool, float, int, int, int]:
+    def key(item: tuple[Resharding, Trial]) -> tuple[bool, bool, float, int, int, int]:
         change, trial = item
         step_us = steps.get(change)
         shown = float(f"{step_us:.2g}") if step_us and step_us > (1 + FASTER) * fastest else 0.0

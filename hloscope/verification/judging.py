@@ -10,8 +10,9 @@ from typing import Any
 from hloscope.analysis.model import Analysis, ArrayFact, Collective
 from hloscope.analysis.places import users_line
 from hloscope.analysis.totals import axes_key, grouped
+from hloscope.contracts.changes import Change, Comparison
+from hloscope.contracts.matching import match
 from hloscope.findings import Finding, Severity
-from hloscope.matching import Change, Comparison, match
 from hloscope.units import format_bytes, format_digits, known_sum, plural
 from hloscope.verification.model import (
     ANOTHER_BRANCH,
@@ -262,11 +263,7 @@ def judge_communication(comparison: Comparison) -> Iterator[Finding]:
     A transfer that the reference does not make is an error where the program moves more over these axes than the
     reference does, and a note where it moves no more: then it stands in the place of another.
     """
-
-    def place(change: Change) -> object:
-        return change.kind, change.any.kind, axes_key(change.any), users_line(change.any.source)
-
-    for changes in grouped(place, (change for change in comparison.increases if not change.kind.same_traffic)).values():
+    for changes in grouped(lambda change: (change.kind, change.key, change.source), comparison.increases).values():
         yield _more(changes, comparison)
     for moved in comparison.unsure:
         message = (
@@ -287,15 +284,15 @@ def judge_not_understood(target: Analysis, reference: Analysis, comparison: Comp
             )
 
 
-def _more(changes: list[Change], comparison: Comparison) -> Finding:
-    moved = changes[0].any
+def _more(changes: Sequence[Change[Collective]], comparison: Comparison) -> Finding:
+    moved = changes[0].after[0]
     axes = axes_key(moved)
     tallies = [tally for tally in comparison.tallies if tally.axes == axes]
     before, after = sum(tally.old.wire_bytes for tally in tallies), sum(tally.new.wire_bytes for tally in tallies)
-    more = known_sum(change.wire_bytes_per_step for change in changes)
+    more = known_sum(change.wire_bytes for change in changes)
     size = "an unknown number of bytes" if more is None else format_bytes(more)
     over = f"over {axes.replace(',', ', ')}"
-    count = plural(sum(len(change.new) for change in changes), str(moved.kind))
+    count = plural(sum(len(change.after) for change in changes), str(moved.kind))
     return finding(
         "more-than-reference",
         f"{count} {over}: {size} more per step and device than in the reference ({changes[0].kind})",

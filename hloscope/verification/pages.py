@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from importlib.resources import files
 from typing import Any
 
-from hloscope.findings import SECTIONS, Finding, RuleDoc, Severity, page_of_finding
+from hloscope.findings import Finding, Severity, read_pages
 
-_PAGE = re.compile(r"^## (\S+): (\w+)$", re.MULTILINE)
-_SECTION = re.compile(rf"^(?:{'|'.join(SECTIONS)}): ", re.MULTILINE)
-
-
-def _page(name: str, severity: str, text: str) -> RuleDoc:
-    summary, what, why, example, instead = (" ".join(part.split()) for part in _SECTION.split(text))
-    return page_of_finding(name, summary, what, why, example, instead, Severity(severity))
-
-
-_parts = iter(_PAGE.split(files(__package__).joinpath("pages.md").read_text(encoding="utf-8"))[1:])
-PAGES = tuple(_page(*page) for page in zip(_parts, _parts, _parts, strict=True))
+PAGES = read_pages(str(__package__))
 RULE_NAMES = tuple(page.name for page in PAGES)
 """Every name that a finding of a verification may have."""
 _SEVERITIES = {page.name: page.severity for page in PAGES}

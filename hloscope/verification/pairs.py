@@ -33,7 +33,7 @@ from hloscope.verification.values import Draw, random_values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Compared:
+class ComparedRuns:
     """The comparisons, what could not be compared and why, and what they stand on."""
 
     comparisons: tuple[OutputComparison, ...]
@@ -48,7 +48,7 @@ _More = tuple[list[OutputComparison], list[str]]
 """What else was compared, and notes on it."""
 
 
-def compare(prepared: Mapping[str, Prepared], values: Sequence[Any], job: Job, stage: Stage) -> Compared:
+def compare(prepared: Mapping[str, Prepared], values: Sequence[Any], job: Job, stage: Stage) -> ComparedRuns:
     """Runs both programs on these values and compares them, and whatever else the job asks for."""
     runs = {}
     for role, program in prepared.items():
@@ -73,7 +73,7 @@ def compare(prepared: Mapping[str, Prepared], values: Sequence[Any], job: Job, s
             not_compared[what] = error.on_one_line() if isinstance(error, HloscopeError) else describe(error)
         else:
             found, notes = found + more, notes + of_more
-    return Compared(
+    return ComparedRuns(
         comparisons=tuple(found),
         not_compared=not_compared,
         measured=measured,

@@ -24,7 +24,7 @@ from hloscope.verification.fan_in import fan_in
 from hloscope.verification.job import Function, Job, OtherProgramError, Stage, references_facts
 from hloscope.verification.measuring import invisible, with_own_rounding
 from hloscope.verification.model import Numerics, NumericsStatus, Untested
-from hloscope.verification.pairs import Compared, compare, random_value, untested
+from hloscope.verification.pairs import ComparedRuns, compare, random_value, untested
 from hloscope.verification.traced import index_sizes
 from hloscope.verification.values import Draw, check_range, described, most_fan_in
 
@@ -174,7 +174,7 @@ def _check_programs(job: Job, stage: Stage) -> None:
         raise OtherProgramError
 
 
-def _notes(found: Compared) -> Iterator[str]:
+def _notes(found: ComparedRuns) -> Iterator[str]:
     """What the numbers stand on."""
     if found.measured.failure:
         yield f"{_UNMEASURED}: {found.measured.failure}"

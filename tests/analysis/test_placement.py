@@ -12,8 +12,8 @@ from hloscope.analysis.model import Mesh
 from hloscope.analysis.placement import Layout, Placement, lay_out
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts.evaluate import evaluate
+from hloscope.contracts.matching import match
 from hloscope.contracts.notation import parse_contract
-from hloscope.matching import match
 from hloscope.report.formats import Canvas, render
 from hloscope.rules.facts import Facts
 from hloscope.rules.selection import judged, make_selection

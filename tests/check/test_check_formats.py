@@ -22,7 +22,7 @@ from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts import all_reduce, only
 from hloscope.contracts.baseline_files import write_baselines
 from hloscope.contracts.baselines import baseline_of
-from hloscope.contracts.checked import PAGES, Checked, check_analysis, could_not_run
+from hloscope.contracts.checks import PAGES, Checked, check_analysis, could_not_run
 from hloscope.contracts.verdict import BreachKind
 from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, Severity

@@ -13,7 +13,7 @@ import hloscope
 from hloscope.api.diffing import Side, difference, side_of_file
 from hloscope.cli import group
 from hloscope.config import TargetConfig
-from hloscope.contracts.baseline_text import format_baseline
+from hloscope.contracts.baseline_files import format_baseline
 from hloscope.contracts.baselines import baseline_of
 from hloscope.errors import HloscopeError
 from hloscope.report.formats import Canvas, render

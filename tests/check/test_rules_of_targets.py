@@ -6,7 +6,7 @@ import pytest
 
 from hloscope.api.checking import check_project as check
 from hloscope.config import ConfigError, read_project
-from hloscope.contracts.checked import judged_strictly
+from hloscope.contracts.checks import judged_strictly
 from hloscope.errors import NotationError
 from hloscope.report.checks import CheckReport
 from hloscope.report.formats import Canvas, render

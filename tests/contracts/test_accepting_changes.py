@@ -11,12 +11,10 @@ import pytest
 from contract_examples import GATHER, REDUCE, program
 
 from hloscope.analysis.model import Memory, SourceFrame
-from hloscope.contracts.accepting import with_section
-from hloscope.contracts.baseline_files import read_baselines, write_baselines
-from hloscope.contracts.baseline_text import format_baseline
+from hloscope.contracts.baseline_files import format_baseline, read_baselines, write_baselines
 from hloscope.contracts.baselines import baseline_of, section_for
-from hloscope.contracts.judged import Judgement, Tolerance
-from hloscope.contracts.judging import judge
+from hloscope.contracts.changes import AllowedGrowth, Judgement
+from hloscope.contracts.judging import judge, with_section
 
 
 @pytest.fixture
@@ -61,9 +59,9 @@ def test_how_far_figures_may_grow_is_a_setting(accepted_program):
     (before,) = read_baselines(path)
     larger = replace(accepted, memory=replace(accepted.memory, temp_bytes=400_000, peak_bytes=600_000))
     assert judge(before, larger, root=root).judged.judgement is Judgement.WORSE
-    lenient = Tolerance(memory={"peak": 2.0})
+    lenient = AllowedGrowth(memory={"peak": 2.0})
     assert judge(before, larger, root=root, tolerance=lenient).judged.judgement is Judgement.SAME
-    by_part = Tolerance(memory={"peak": 2.0, "temporaries": 0.1})
+    by_part = AllowedGrowth(memory={"peak": 2.0, "temporaries": 0.1})
     (cause,) = judge(before, larger, root=root, tolerance=by_part).judged.causes
     assert "the memory for temporaries grew by 300.0%" in cause.message
 

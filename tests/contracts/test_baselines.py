@@ -18,11 +18,16 @@ from hloscope.analysis.model import Matmuls, Memory, Mesh, SourceFrame, Unmodell
 from hloscope.analysis.model.kernel import Kernel
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.api.analyzing import analyze_hlo
-from hloscope.contracts.baseline_files import BaselineError, parse_baselines, read_baselines, write_baselines
-from hloscope.contracts.baseline_text import format_baseline
+from hloscope.contracts.baseline_files import (
+    BaselineError,
+    format_baseline,
+    parse_baselines,
+    read_baselines,
+    write_baselines,
+)
 from hloscope.contracts.baselines import baseline_of
-from hloscope.contracts.checked import check_analysis, findings_of
-from hloscope.contracts.judged import Judgement
+from hloscope.contracts.changes import Judgement
+from hloscope.contracts.checks import check_analysis, findings_of
 from hloscope.contracts.judging import judge
 from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, Severity

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import hloscope
-from hloscope.contracts.baseline_text import format_baseline
+from hloscope.contracts.baseline_files import format_baseline
 from hloscope.contracts.baselines import baseline_of
 from hloscope.contracts.judging import judge
-from hloscope.matching import match
+from hloscope.contracts.matching import match
 
 CAPTURED = Path(__file__).parent.parent.parent / "fixtures" / "captured"
 PROGRAMS = sorted(path.name.removesuffix(".jax-0.10.hlo") for path in CAPTURED.glob("*.jax-0.10.hlo"))

@@ -23,9 +23,22 @@ from hloscope.contracts import (
     time,
     trips,
 )
-from hloscope.contracts.model import Ban, Expectation, Limit, Quantity, Selector, Trips, format_contract
+from hloscope.contracts.model import (
+    BYTE_UNITS,
+    MILLIONTHS,
+    NANOSECONDS,
+    Ban,
+    Expectation,
+    Limit,
+    Quantity,
+    Selector,
+    Trips,
+    format_amount,
+    format_contract,
+    parse_amount,
+    rounded_up,
+)
 from hloscope.contracts.notation import parse_contract, parse_selector, read_contract
-from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, format_amount, parse_amount, rounded_up
 from hloscope.errors import NotationError
 
 SPELLINGS = [

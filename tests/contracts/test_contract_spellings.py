@@ -12,8 +12,7 @@ import pytest
 
 import hloscope
 from hloscope.analysis.model import Memory
-from hloscope.contracts.baseline_files import parse_baselines
-from hloscope.contracts.baseline_text import format_baseline
+from hloscope.contracts.baseline_files import format_baseline, parse_baselines
 from hloscope.contracts.baselines import baseline_of
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.judging import judge

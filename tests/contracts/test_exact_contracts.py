@@ -13,8 +13,7 @@ import hloscope
 from hloscope.analysis.model import Collectives, Unmodelled
 from hloscope.analysis.totals import totals_of
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.contracts.evaluate import counted_by, evaluate
-from hloscope.contracts.exact import exact_contract
+from hloscope.contracts.evaluate import counted_by, evaluate, exact_contract
 from hloscope.contracts.model import Contract
 from hloscope.contracts.notation import parse_contract
 

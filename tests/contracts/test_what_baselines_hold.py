@@ -12,12 +12,10 @@ from contract_examples import ARRAY, GATHER, PRICED, REDUCE, SCATTER, program
 import hloscope
 from hloscope.analysis.model import Memory, SourceFrame
 from hloscope.analysis.vocabulary import Kind
-from hloscope.contracts.array_rows import array_rows, changed_arrays
-from hloscope.contracts.baseline_files import parse_baselines, write_baselines
-from hloscope.contracts.baseline_text import format_baseline
-from hloscope.contracts.baselines import baseline_of
-from hloscope.contracts.checked import check_analysis, judged_strictly
-from hloscope.contracts.judged import Judgement, Tolerance
+from hloscope.contracts.baseline_files import format_baseline, parse_baselines, write_baselines
+from hloscope.contracts.baselines import array_rows, baseline_of, changed_arrays
+from hloscope.contracts.changes import AllowedGrowth, Judgement
+from hloscope.contracts.checks import check_analysis, judged_strictly
 from hloscope.contracts.judging import judge
 from hloscope.cost import MODEL_VERSION
 from hloscope.report.checks import CheckReport
@@ -281,7 +279,7 @@ def test_a_memory_that_is_not_judged_is_said(tmp_path, monkeypatch):
 
 def test_large_tolerances_stand_in_the_line(says, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
-    large = Tolerance(step=0.99, memory={"peak": 0.3, "code": 0.25})
+    large = AllowedGrowth(step=0.99, memory={"peak": 0.3, "code": 0.25})
     found = checked(tmp_path, lambda baseline: baseline, tolerance=large)
     says(strict_and_line(found, tmp_path)[1])
     assert "may grow" not in strict_and_line(checked(tmp_path, lambda baseline: baseline), tmp_path)[1]

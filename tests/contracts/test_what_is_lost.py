@@ -10,11 +10,10 @@ from contract_examples import GATHER, REDUCE, program
 
 from hloscope.analysis.model import Matmuls, SourceFrame, StepTime, shapes_of
 from hloscope.analysis.vocabulary import Kind, Origin
-from hloscope.contracts.baseline_files import parse_baselines
-from hloscope.contracts.baseline_text import format_baseline
+from hloscope.contracts.baseline_files import format_baseline, parse_baselines
 from hloscope.contracts.baselines import baseline_of
-from hloscope.contracts.checked import findings_of
-from hloscope.contracts.judged import Judgement
+from hloscope.contracts.changes import Judgement
+from hloscope.contracts.checks import findings_of
 from hloscope.contracts.judging import judge
 
 SUM = 'out = jax.lax.psum(y, "Y")'
@@ -121,7 +120,7 @@ def test_accepting_one_change_takes_its_rows_alone(written):
     before = written.baseline(found(1, 1000, 100.0, ("X=4", "Y=2")), *lines)
     now = found(2, 1030, 150.0, ("X=2", "Y=4"))  # the FLOPs are within what is let pass, and named by no change
     compared = written.judged(before, now, *lines)
-    assert {change.cause.key for change in compared.changes} == {"all-gather@X", "mesh"}
+    assert {change.key for change in compared.changes} == {"all-gather@X", "mesh"}
     part = compared.accepting(["all-gather@X"])
     assert [row.executions for row in part.rows] == [2, 1]
     assert (part.matmuls, part.step, part.mesh) == (before.matmuls, before.step, before.mesh)
@@ -167,10 +166,10 @@ def test_a_step_comes_with_the_changes_behind_it(written):
 
     before = written.baseline(found(2, 150.0), SUM, "x = gather(x)")
     compared = written.judged(before, found(1, 100.0), SUM, "x = gather(x)")
-    assert {change.cause.key for change in compared.changes} == {"all-gather@X"}
+    assert {change.key for change in compared.changes} == {"all-gather@X"}
     part = replace(before, rows=compared.after.rows)  # as accepting that alone would have left it
     compared = written.judged(part, found(1, 100.0), SUM, "x = gather(x)")
-    assert {change.cause.key for change in compared.changes} == {"step"}
+    assert {change.key for change in compared.changes} == {"step"}
     assert compared.accepting(["step"]).step == compared.after.step
     assert not compared.is_all(["all-gather@X"])
 
@@ -195,14 +194,14 @@ def test_what_was_not_named_is_not_accepted_with_a_step(written):
     lines = (SUM, "x = gather(x)")
     before = written.baseline(found(2, 100.0), *lines)
     slower = written.judged(before, found(1, 160.0), *lines)  # it moves less, and takes longer
-    assert {(change.cause.key, change.cause.judgement) for change in slower.changes} == {
+    assert {(change.key, change.judgement) for change in slower.changes} == {
         ("all-gather@X", "better"),
         ("step", "worse"),
     }
     assert slower.with_faster_step(["all-gather@X"]) == ["all-gather@X"]
     assert slower.accepting(["all-gather@X"]).step == before.step
     less = written.judged(written.baseline(found(1, 100.0), *lines), found(2, 60.0), *lines)  # and the other way round
-    assert {(change.cause.key, change.cause.judgement) for change in less.changes} == {
+    assert {(change.key, change.judgement) for change in less.changes} == {
         ("all-gather@X", "worse"),
         ("step", "better"),
     }

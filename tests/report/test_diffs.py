@@ -9,8 +9,7 @@ from bounded_examples import BRANCH, ONCE, analysis_of
 
 import hloscope
 from hloscope.analysis.model import SourceFrame
-from hloscope.contracts.judged import Cause, Judgement
-from hloscope.matching import ChangeKind
+from hloscope.contracts.changes import Cause, ChangeKind, Judgement
 from hloscope.report.diffs import (
     ListedChange,
     cause_places,

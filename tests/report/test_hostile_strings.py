@@ -14,7 +14,7 @@ import pytest
 
 from hloscope.api.analyzing import analyze_hlo
 from hloscope.api.diffing import Side, difference
-from hloscope.contracts.checked import check_analysis
+from hloscope.contracts.checks import check_analysis
 from hloscope.contracts.notation import parse_contract
 from hloscope.report.checks import CheckReport
 from hloscope.report.formats import FORMATS, Canvas, render

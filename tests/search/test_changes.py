@@ -13,7 +13,7 @@ from hloscope.compiler.edits import ConstraintEdit, edited
 from hloscope.compiler.identity import numbered_operations
 from hloscope.compiler.jax_internals import bytecode, module_of_bytecode
 from hloscope.errors import HloscopeError
-from hloscope.program.change import Change, ConstraintChange, LeafChange, SizeChange
+from hloscope.program.change import ConstraintChange, LeafChange, Resharding, SizeChange
 from hloscope.program.lowering import lower, lower_changed
 from hloscope.program.retracing import with_sizes
 from hloscope.program.target import TargetFacts
@@ -46,7 +46,7 @@ def number_of_constraint(lowered) -> int:
 
 
 def test_words_are_those_of_the_users_code():
-    change = Change(
+    change = Resharding(
         arguments=(LeafChange(index=0, name="W", before=ROWS, after=COLUMNS),),
         results=(LeafChange(index=0, name="result[0]", before=ROWS, after=None),),
         constraints=(
@@ -71,13 +71,13 @@ def test_words_are_those_of_the_users_code():
 
 
 def test_a_program_without_changes_is_the_same_program():
-    original, again = applied(constrained, Change())
+    original, again = applied(constrained, Resharding())
     assert again.module.as_text() == original.module.as_text()
     assert again.texts.plain == original.texts.plain
 
 
 def test_specs_are_those_of_the_retraced_program_and_nothing_else_changes():
-    change = Change(
+    change = Resharding(
         arguments=(LeafChange(index=1, name="y", before=ROWS, after=COLUMNS),),
         results=(LeafChange(index=1, name="result[1]", before=ROWS, after=COLUMNS),),
     )
@@ -95,7 +95,7 @@ def test_specs_are_those_of_the_retraced_program_and_nothing_else_changes():
 
 
 def test_a_result_left_open_has_no_sharding():
-    _, changed = applied(constrained, Change(results=(LeafChange(index=0, name="r", before=ROWS, after=None),)))
+    _, changed = applied(constrained, Resharding(results=(LeafChange(index=0, name="r", before=ROWS, after=None),)))
     assert not isinstance(changed.seen.out_shardings[0], jax.sharding.Sharding)
     assert changed.seen.out_shardings[1].spec == P("X", None)
 
@@ -115,7 +115,7 @@ def jitted_in(mesh, **options):
 )
 def test_a_jitted_function_loses_its_shardings_and_keeps_donation_and_static_values(options, static):
     facts = TargetFacts(mesh={"X": 4}, slice="v5e:2x2", args=("f32[16@X,8]", "f32[16@X,8]"), static=static)
-    change = Change(
+    change = Resharding(
         arguments=(LeafChange(index=1, name="batch", before=ROWS, after=COLUMNS),),
         results=(LeafChange(index=0, name="result", before=ROWS, after=COLUMNS),),
     )
@@ -123,7 +123,7 @@ def test_a_jitted_function_loses_its_shardings_and_keeps_donation_and_static_val
     def all_three(_, known):
         jitted = jitted_in(jax.make_mesh((4,), ("X",), axis_types=(jax.sharding.AxisType.Auto,)), **options)
         original = lower(jitted, known, name="test")
-        return original, lower_changed(jitted, original, Change()), lower_changed(jitted, original, change)
+        return original, lower_changed(jitted, original, Resharding()), lower_changed(jitted, original, change)
 
     original, again, changed = with_function(constrained, facts, all_three)
     assert again.module.as_text() == original.module.as_text()
@@ -136,11 +136,11 @@ def test_a_jitted_function_loses_its_shardings_and_keeps_donation_and_static_val
 def test_what_jax_refuses_is_an_error_of_ours():
     uneven = ((), ("X", "Y"))
     with pytest.raises(HloscopeError):
-        applied(constrained, Change(arguments=(LeafChange(index=0, name="x", before=ROWS, after=uneven),)))
+        applied(constrained, Resharding(arguments=(LeafChange(index=0, name="x", before=ROWS, after=uneven),)))
 
 
 def test_a_constraint_is_dropped_set_or_added():
-    original, _ = applied(constrained, Change())
+    original, _ = applied(constrained, Resharding())
     module, number = bytecode(original.module), number_of_constraint(original)
     assert original.texts.plain.count("sdy.sharding_constraint") == 1
     assert "sdy.sharding_constraint" not in edited(module, (ConstraintEdit(operation=number),)).plain
@@ -184,15 +184,15 @@ def test_tokens_of_ordered_effects_are_not_counted():
     {"operation": 0},
 ], ids=str)  # fmt: skip
 def test_an_edit_that_does_not_fit_is_refused(edit):
-    original, _ = applied(constrained, Change())
+    original, _ = applied(constrained, Resharding())
     with pytest.raises(ValueError, match="operation"):
         edited(bytecode(original.module), (ConstraintEdit(**edit),))
 
 
 def test_what_is_compiled_kept_and_asked_is_the_edited_module():
-    original, _ = applied(constrained, Change())
+    original, _ = applied(constrained, Resharding())
     edit = ConstraintEdit(operation=number_of_constraint(original))
-    change = Change(constraints=(ConstraintChange(edits=(edit,), place="test.py:1", before=COLUMNS),))
+    change = Resharding(constraints=(ConstraintChange(edits=(edit,), place="test.py:1", before=COLUMNS),))
     _, changed = applied(constrained, change)
     assert "sdy.sharding_constraint" not in changed.texts.plain
     assert module_of_bytecode(changed.bytecode).operation.get_asm() == changed.texts.plain

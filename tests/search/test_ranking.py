@@ -10,7 +10,7 @@ from hloscope.compiler import step
 from hloscope.compiler.edits import ConstraintEdit, ModuleEdit
 from hloscope.compiler.estimates import Rates
 from hloscope.errors import CompilerDiedError
-from hloscope.program.change import Change, ConstraintChange, LeafChange
+from hloscope.program.change import ConstraintChange, LeafChange, Resharding
 from hloscope.search import ranking
 from hloscope.search.candidates import candidates, pairs, triples
 from hloscope.search.ranking import ranked
@@ -57,8 +57,8 @@ def test_the_best_comes_first_and_nothing_is_dropped(subject_of):
 
 def test_what_ends_the_worker_ranks_last_and_takes_no_other_with_it(subject_of, monkeypatch):
     subject = subject_of("masked")
-    deadly = Change(arguments=(LeafChange(index=0, name="x", before=ROWS, after=((), ())),))
-    well = Change(arguments=(LeafChange(index=1, name="mask", before=COLUMNS, after=ROWS),))
+    deadly = Resharding(arguments=(LeafChange(index=0, name="x", before=ROWS, after=((), ())),))
+    well = Resharding(arguments=(LeafChange(index=1, name="mask", before=COLUMNS, after=ROWS),))
     asked = []
 
     def question(_, module, edits, **__):
@@ -83,10 +83,12 @@ def test_what_there_is_no_time_for_ranks_last(subject_of):
 
 
 def test_pairs_are_of_different_things():
-    one = Change(arguments=(LeafChange(index=0, name="x", before=ROWS, after=COLUMNS),))
-    other = Change(arguments=(LeafChange(index=0, name="x", before=ROWS, after=((), ())),))
-    third = Change(results=(LeafChange(index=0, name="r", before=ROWS, after=None),), frees_output=True)
-    dropped = Change(constraints=(ConstraintChange(edits=(ConstraintEdit(operation=1),), place="a.py:1", before=ROWS),))
+    one = Resharding(arguments=(LeafChange(index=0, name="x", before=ROWS, after=COLUMNS),))
+    other = Resharding(arguments=(LeafChange(index=0, name="x", before=ROWS, after=((), ())),))
+    third = Resharding(results=(LeafChange(index=0, name="r", before=ROWS, after=None),), frees_output=True)
+    dropped = Resharding(
+        constraints=(ConstraintChange(edits=(ConstraintEdit(operation=1),), place="a.py:1", before=ROWS),)
+    )
     joined = pairs((one, other, third, dropped), ())
     assert [change.parts for change in joined] == [2] * 5
     assert not any(len(change.arguments) == 2 for change in joined)
@@ -96,7 +98,7 @@ def test_pairs_are_of_different_things():
 
 def test_a_third_change_joins_pairs_that_it_does_not_touch():
     changes = [
-        Change(arguments=(LeafChange(index=number, name=name, before=ROWS, after=COLUMNS),))
+        Resharding(arguments=(LeafChange(index=number, name=name, before=ROWS, after=COLUMNS),))
         for number, name in enumerate("abc")
     ]
     (pair, *_) = pairs(changes[:2], ())
@@ -106,11 +108,11 @@ def test_a_third_change_joins_pairs_that_it_does_not_touch():
 
 
 def test_of_equals_the_one_that_asks_nothing_of_callers_then_the_one_that_stays_cut():
-    whole = Change(arguments=(LeafChange(index=0, name="x", before=ROWS, after=((), ()), moves=True),))
-    cut = Change(arguments=(LeafChange(index=0, name="x", before=ROWS, after=COLUMNS, moves=True),))
-    freed = Change(results=(LeafChange(index=0, name="r", before=ROWS, after=COLUMNS),), frees_output=True)
-    both = Change(arguments=cut.arguments, results=freed.results, frees_output=True)
-    own = Change(arguments=(LeafChange(index=1, name="w", before=ROWS, after=((), ())),))
+    whole = Resharding(arguments=(LeafChange(index=0, name="x", before=ROWS, after=((), ()), moves=True),))
+    cut = Resharding(arguments=(LeafChange(index=0, name="x", before=ROWS, after=COLUMNS, moves=True),))
+    freed = Resharding(results=(LeafChange(index=0, name="r", before=ROWS, after=COLUMNS),), frees_output=True)
+    both = Resharding(arguments=cut.arguments, results=freed.results, frees_output=True)
+    own = Resharding(arguments=(LeafChange(index=1, name="w", before=ROWS, after=((), ())),))
     order = ranking._ordered(dict.fromkeys((both, whole, cut, freed, own), 1.0))
     assert order == [own, cut, freed, whole, both]
 
@@ -121,8 +123,8 @@ def test_what_asks_for_what_is_so_already_comes_last(subject_of):
     same = ConstraintChange(
         edits=(ConstraintEdit(operation=op.identity[-1], operand=0, sharding=ROWS),), place="a.py:1", array="x"
     )
-    slower = Change(results=(LeafChange(index=0, name="result", before=ROWS, after=((), ())),), frees_output=True)
-    order = ranked(subject, (Change(constraints=(same,)), slower), 600)
+    slower = Resharding(results=(LeafChange(index=0, name="result", before=ROWS, after=((), ())),), frees_output=True)
+    order = ranked(subject, (Resharding(constraints=(same,)), slower), 600)
     assert order[-1].change.constraints == (same,)
     assert order[-1].time_us < order[0].time_us
 

@@ -110,7 +110,7 @@ class Collectives(tuple[Collective, ...], Helpful):
         return self._chosen(notation.parse_selector(said, where=f"the selector {said!r}"))
 
     def _chosen(self, selector: Any) -> Collectives:
-        return self._only(import_module("hloscope.contracts.selecting").chosen(self, selector, self.mesh_axes))
+        return self._only(import_module("hloscope.contracts.model").chosen(self, selector, self.mesh_axes))
 
     def _only(self, members: Iterable[Collective]) -> Collectives:
         return Collectives(members, mesh_axes=self.mesh_axes)

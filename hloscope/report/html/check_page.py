@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.vocabulary import Bound
-from hloscope.contracts.checked import Checked
-from hloscope.contracts.judged import Figure, Judgement
+from hloscope.contracts.changes import Figure, Judgement
+from hloscope.contracts.checks import Checked
 from hloscope.report.checks import CheckReport, as_document, asides, is_other, judgement_words
 from hloscope.report.html.finding_cards import cards, rules
 from hloscope.report.html.pieces import (

@@ -16,7 +16,7 @@ from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts import all_reduce, only
 from hloscope.contracts.baseline_files import write_baselines
 from hloscope.contracts.baselines import baseline_of
-from hloscope.contracts.checked import check_analysis, could_not_run
+from hloscope.contracts.checks import check_analysis, could_not_run
 from hloscope.errors import HloscopeError
 from hloscope.measured.model import (
     CalibratedFigure,

@@ -12,8 +12,8 @@ from matching_examples import GATHER, PERMUTE, REDUCE, SCATTER, moved
 
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.matching import ChangeKind, match
-from hloscope.matching.equivalence import respelled
+from hloscope.contracts.changes import ChangeKind
+from hloscope.contracts.matching import match, respelled
 
 
 def kinds(comparison):
@@ -45,11 +45,11 @@ def test_code_that_moved_is_no_change(other):
 def test_added_and_removed():
     found = match([REDUCE], [REDUCE, GATHER])
     (change,) = found.changes
-    assert (change.kind, change.old, change.new) == (ChangeKind.ADDED, (), (GATHER,))
-    assert change.wire_bytes_per_step == 6 * 1_572_864
+    assert (change.kind, change.before, change.after) == (ChangeKind.ADDED, (), (GATHER,))
+    assert change.wire_bytes == 6 * 1_572_864
     assert change.is_increase
     (change,) = match([REDUCE, GATHER], [REDUCE]).changes
-    assert (change.kind, change.wire_bytes_per_step, change.is_increase) == (ChangeKind.REMOVED, -6 * 1_572_864, False)
+    assert (change.kind, change.wire_bytes, change.is_increase) == (ChangeKind.REMOVED, -6 * 1_572_864, False)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,34 @@ def test_another_kind_axis_link_or_place_with_other_bytes_is_another_collective(
 def test_what_changed_in_one_place(facts, kind, more):
     (change,) = match([GATHER], [replace(GATHER, **facts)]).changes
     assert (change.kind, change.is_increase) == (kind, more)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "judgement"),
+    [
+        ([], [GATHER], "worse"),
+        ([GATHER], [], "better"),
+        ([GATHER], [replace(GATHER, executions=3)], "better"),
+        ([GATHER], [replace(GATHER, wire_bytes=None)], "worse"),
+        ([GATHER], [replace(GATHER, executions_bound=Bound.AT_LEAST)], "worse"),
+        ([replace(GATHER, executions_bound=Bound.AT_LEAST)], [GATHER], "different"),
+        ([REDUCE], [replace(REDUCE, reduction="maximum")], "different"),
+        ([REDUCE], [replace(REDUCE, payload_bytes=1_048_576, wire_bytes=1_572_864)] * 2, "same"),
+    ],
+    ids=["added", "removed", "fewer", "unknown bytes", "less sure", "surer", "reduction", "regrouped"],
+)
+def test_a_change_is_judged_by_what_moves(old, new, judgement):
+    (change,) = match(old, new).changes
+    assert change.judgement == judgement
+    assert (change.before, change.after) == (tuple(old), tuple(new))
+
+
+def test_the_difference_of_bounds_is_a_bound_or_unknown():
+    at_least = replace(GATHER, executions=9, executions_bound=Bound.AT_LEAST)
+    (change,) = match([GATHER], [at_least]).changes
+    assert (change.wire_bytes, change.bound, change.key) == (3 * 1_572_864, Bound.AT_LEAST, "all-gather@fsdp")
+    (change,) = match([at_least], [replace(at_least, executions=12)]).changes
+    assert change.bound is Bound.UNKNOWN
 
 
 def test_a_collective_that_nothing_hides_any_more():
@@ -207,8 +235,8 @@ def test_a_program_is_the_same_as_itself_in_any_order(collectives, random_order,
 @given(st.lists(COLLECTIVES, max_size=6), st.lists(COLLECTIVES, max_size=6), st.booleans())
 def test_every_collective_is_told_once_and_totals_agree(old, new, equivalent):
     found = match(old, new, equivalent=equivalent)
-    told_old = {id(one) for change in found.changes for one in change.old} | {id(a) for a, _ in found.unchanged}
-    told_new = {id(one) for change in found.changes for one in change.new} | {id(b) for _, b in found.unchanged}
+    told_old = {id(one) for change in found.changes for one in change.before} | {id(a) for a, _ in found.unchanged}
+    told_new = {id(one) for change in found.changes for one in change.after} | {id(b) for _, b in found.unchanged}
     assert told_old == {id(one) for one in old}
     assert told_new == {id(one) for one in new}
     assert found.new_total.payload_bytes == sum(one.payload_bytes_per_step for one in new)

@@ -1,4 +1,4 @@
-"""What a check says of one target: its contract and its baseline in one piece; and the pages of what it finds."""
+"""The check of one target against its contract and its baseline, and the pages of its findings."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from shlex import quote
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import NOT_READ
 from hloscope.contracts.baseline_files import read_baselines
-from hloscope.contracts.baselines import baseline_of, section_for
-from hloscope.contracts.evaluate import evaluate
-from hloscope.contracts.judged import USUAL, Cause, Judged, Judgement, Tolerance
+from hloscope.contracts.baselines import section_for
+from hloscope.contracts.changes import USUAL, AllowedGrowth, Cause, Judged, Judgement
+from hloscope.contracts.evaluate import evaluate, nothing_to_move
 from hloscope.contracts.judging import judge
 from hloscope.contracts.model import Contract
-from hloscope.contracts.undecided import nothing_to_move
 from hloscope.contracts.verdict import Breach, BreachKind, Verdict
 from hloscope.errors import HloscopeError
-from hloscope.findings import UNUSED_ALLOW, Finding, RuleDoc, Severity, page_of_finding, unaccepted
+from hloscope.findings import UNUSED_ALLOW, Finding, Severity, read_pages, unaccepted
 from hloscope.shown import Brief
 from hloscope.units import format_time
 
@@ -33,95 +32,7 @@ _COMMENTS_NOT_READ = "comments-not-read"
 HBM_EXCEEDED = "hbm-exceeded"
 """The rule on programs that no device has the memory for."""
 
-PAGES: tuple[RuleDoc, ...] = (
-    page_of_finding(
-        BreachKind.BROKEN,
-        "The program exceeds a limit of its contract, or moves something that the contract does not allow.",
-        "compares the compiled program with each clause of the target's contract.",
-        "an unrequested collective often costs more than the computation around it.",
-        '`contract = ["all-reduce@model <= 2MB", "nothing else"]`, and the program gathers its weights as well.',
-        "another sharding; or, if the traffic is intended, the line after `to accept it`.",
-    ),
-    page_of_finding(
-        BreachKind.UNDECIDED,
-        "Something that the contract depends on is unknown, so the contract can be neither met nor broken.",
-        "fails a contract because of text that was not understood, opaque kernels, loops whose trip count is decided "
-        "at run time, and limits on a time or on memory that is unknown.",
-        "unknown is not zero: a contract that ignores it proves nothing.",
-        "`no all-gather`, for a program with a Pallas kernel that communicates by itself.",
-        '`trips "file.py:40" = 16` for such a loop, or `at-least-ok` to check what is known.',
-    ),
-    page_of_finding(
-        BreachKind.VACUOUS,
-        "Nothing that the program could do would break the contract.",
-        "detects programs on one device, dead code, axes of size 1 and axes that the mesh does not have.",
-        "a test that cannot fail is worse than none, because it is trusted.",
-        "`no all-gather@fspd`, on a mesh whose axis is named fsdp.",
-        "a mesh with the axes that the contract names, and a function that returns what it computes.",
-    ),
-    page_of_finding(
-        CHANGED,
-        "The program has changed since its baseline was accepted: what it moves or multiplies, its time or its memory.",
-        "matches the program's collectives with the rows of the baseline by kind, axes and source; names, lines, "
-        "versions, equivalent spellings and the number of transfers for the same bytes do not count. Worse fails; "
-        "better is a note; a sum, or a collective written by the user, that is missing is different, and fails.",
-        "a change of sharding, of JAX or of the compiler is seen before it costs anything.",
-        "worse: an all-gather over fsdp is new, 12.6 MB sent per step",
-        "`hloscope accept`, if the change is intended; the diff of the file is there for review.",
-    ),
-    page_of_finding(
-        LOOSER,
-        "The program is better than its baseline.",
-        "reports that the program moves less, or needs less memory, than the baseline allows.",
-        "a later change could undo the improvement, and the check would still pass.",
-        "an all-gather of the baseline is gone.",
-        "`hloscope accept`, which writes the program's current state.",
-        severity=Severity.NOTE,
-    ),
-    page_of_finding(
-        NOTHING_EXPECTED,
-        "A target has neither a contract nor a baseline.",
-        "fails targets that have no expectation.",
-        "their check could not fail.",
-        "[tool.hloscope.targets.step] with a function and no contract, before `hloscope accept`.",
-        "a contract, or a baseline.",
-    ),
-    page_of_finding(
-        NO_BASELINE,
-        "A target with a contract has no baseline file.",
-        "reports it, and does not fail.",
-        "what the contract does not cover can change unnoticed.",
-        "a target that was just added.",
-        "`hloscope accept`, or `baseline = false`.",
-        severity=Severity.NOTE,
-    ),
-    page_of_finding(
-        UNUSED_BASELINE,
-        "A baseline file belongs to no target.",
-        "looks for baseline files that no target uses, when all targets are checked.",
-        "removing or renaming a target removes its check, without anyone being asked.",
-        "`[tool.hloscope.targets.step]` was removed, but `hloscope_baselines/step.txt` is still there.",
-        "remove the file as well, if the target was removed on purpose.",
-        severity=Severity.NOTE,
-    ),
-    page_of_finding(
-        _COMMENTS_NOT_READ,
-        "Findings of rules fail a target of HLO text, and comments in its source files were not read.",
-        "lists the files; files named in HLO text are read only under `source-root`.",
-        "a comment in them may accept the finding, but HLO text from elsewhere could name any file.",
-        '`hlo = "step.hlo"` with `fail-on = "warning"`, and no `source-root`.',
-        "`source-root`, the folder of the code that was compiled, or `allow` in the target.",
-        severity=Severity.NOTE,
-    ),
-    page_of_finding(
-        COULD_NOT_RUN,
-        "A target could not be analyzed.",
-        "reports bad input, and programs that JAX or the compiler rejects.",
-        "what was not analyzed was not checked.",
-        "a function that no longer exists.",
-        "what the message says.",
-    ),
-)
+PAGES = read_pages(str(__package__))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -154,17 +65,17 @@ class Checked(Brief):
 
     @property
     def passed(self) -> bool:
-        """Whether everything expected was found, and nothing else."""
+        """True if everything expected was found, and nothing else."""
         return self.error is None and not any(finding.severity is Severity.ERROR for finding in self.findings)
 
     @property
     def breaches(self) -> tuple[Breach, ...]:
-        """What breaks the contract; empty without one."""
+        """The breaches of the contract; empty without one."""
         return () if self.verdict is None else self.verdict.breaches
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """What is not known of it, which whoever lets it pass has accepted."""
+        """The parts of the program that were not understood."""
         return () if self.analysis is None else tuple(dict.fromkeys(item.what for item in self.analysis.unmodelled))
 
     @property
@@ -182,7 +93,7 @@ def check_analysis(
     baseline: Path | None,
     root: Path,
     fail_on: Severity | None = None,
-    tolerance: Tolerance = USUAL,
+    tolerance: AllowedGrowth = USUAL,
     changes: str = "increase",
     of_target: bool = False,
 ) -> Checked:
@@ -209,7 +120,7 @@ def check_analysis(
     kept = () if baseline is None else read_baselines(baseline)
     judged = None
     if kept:
-        section = section_for(kept, baseline_of(analysis))
+        section = section_for(kept, analysis)
         judged = judge(section, analysis, root=root, tolerance=tolerance, of_target=of_target).judged
         findings += findings_of(judged, accept=_accept(name), explain=_explain(name), changes=changes)
         findings += [] if verdict is not None else _without_contract(analysis)
@@ -251,7 +162,7 @@ def _comments_not_read(analysis: Analysis) -> list[Finding]:
 def findings_of(
     judged: Judged, *, accept: str, explain: str | None = None, changes: str = "increase"
 ) -> tuple[Finding, ...]:
-    """What is reported of a program beside its baseline: one finding for each cause.
+    """The findings on a program compared with its baseline: one for each cause.
 
     Args:
         judged: The comparison.
@@ -296,7 +207,7 @@ def _cost_of(cause: Cause) -> str | None:
 
 
 def _fix_of(cause: Cause, accept: str, explain: str | None, alike: int) -> str:
-    """What helps against it, where that is known, else how to find it; and what accepts it, and those of its name."""
+    """The fix that was tried, or the command that looks for one, and the command that accepts the change."""
     what = {1: "the change", 2: "both changes of this name"}.get(alike, f"all {alike} changes of this name")
     meant = f"to accept {what}: {accept} --only {quote(cause.key)}"
     if cause.tried is not None:
@@ -310,7 +221,7 @@ def _explain(name: str) -> str:
 
 
 def _without_contract(analysis: Analysis) -> list[Finding]:
-    """What a contract fails over as well: a program that no device has the memory for, or that nothing could break."""
+    """Findings that a contract fails over as well: too little memory on any device, or nothing that could break it."""
     too_large = [finding for finding in analysis.findings if finding.rule == HBM_EXCEEDED and finding.allowed is None]
     vacuous = [
         Finding(rule=BreachKind.VACUOUS, severity=Severity.WARNING, message=message)
@@ -320,14 +231,14 @@ def _without_contract(analysis: Analysis) -> list[Finding]:
 
 
 def _without_baseline(name: str) -> Finding:
-    """What is said of a target whose baseline file is missing."""
+    """The finding on a target whose baseline file is missing."""
     message = f"the target {name} has no baseline file"
     fix = f"{_accept(name)} writes it; set baseline = false in the targets file if it should have none"
     return Finding(rule=NO_BASELINE, severity=Severity.NOTE, message=message, fix=fix)
 
 
 def _nothing_expected(name: str) -> Finding:
-    """What is said of a target whose check could not fail, which fails it."""
+    """The finding on a target whose check could not fail, which fails it."""
     message = f"the target {name} has neither a contract nor a baseline, so its check cannot fail"
     fix = f"write a contract, or accept its current state as a baseline: {_accept(name)}"
     return Finding(rule=NOTHING_EXPECTED, severity=Severity.ERROR, message=message, fix=fix)
