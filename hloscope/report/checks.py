@@ -172,7 +172,7 @@ UNBROKEN = 10_000
 _MARKS = {"ok": "green", "FAILED": "bold red", "ERROR": "bold red"}
 
 
-def lines(report: CheckReport, width: int) -> Iterator[Text]:
+def render_check(report: CheckReport, width: int) -> Iterator[Text]:
     """One line for each target, and under it what is not as expected."""
     names = max((len(checked.name) for checked in report.checks), default=0)
     for checked in report.checks:
@@ -345,7 +345,7 @@ def seal_of(data: Mapping[str, object]) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()}"
 
 
-def as_document(report: CheckReport) -> CheckDocument:
+def make_check_document(report: CheckReport) -> CheckDocument:
     """One document: each target with its findings and its analysis."""
     unsealed = _unsealed(report)
     return replace(unsealed, seal=seal_of(plain(unsealed)))

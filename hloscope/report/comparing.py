@@ -43,7 +43,7 @@ _Table = tuple[str, tuple[str, ...], list[_Row]]
 """A title, the headers, and the cells."""
 
 
-def lines(found: CompareDocument, width: int) -> Iterator[Text]:
+def render_comparison(found: CompareDocument, width: int) -> Iterator[Text]:
     """For each program the step, then where measurement and prediction disagree."""
     inner = width - INDENT
     if found.is_prediction:

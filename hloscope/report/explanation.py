@@ -16,7 +16,7 @@ from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import caret_excerpt
 from hloscope.report.escaping import code, fenced, prose, without_commands
 from hloscope.report.layout import hanging
-from hloscope.report.trials import labelled
+from hloscope.report.words import labelled
 from hloscope.units import format_bytes, format_time, plural
 from hloscope.why.explanation import Explanation, Step
 
@@ -30,7 +30,7 @@ _ORIGINS = {
 }
 
 
-def lines(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
+def render_explanations(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
     """Each collective with its line, the reason, the chain that leads to it, its cost and what to change."""
     if not explanations:
         yield Text(_NOTHING)
@@ -39,9 +39,9 @@ def lines(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
         yield from _explanation(explanation, width)
 
 
-def overview(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
+def render_overview(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
     """The first one in full, which moves most, and a list of the others with how to ask for one of them."""
-    yield from lines(explanations[:1], width)
+    yield from render_explanations(explanations[:1], width)
     if len(explanations) < 2:
         return
     yield from (Text(), Text("Other collectives, most bytes per step first", style="bold"))
@@ -125,7 +125,7 @@ class ExplainDocument:
     explanations: tuple[ExplainedCollective, ...]
 
 
-def as_document(explanations: Sequence[Explanation]) -> ExplainDocument:
+def make_explanation_document(explanations: Sequence[Explanation]) -> ExplainDocument:
     """The same as one document: a list under `explanations`."""
     return ExplainDocument(explanations=tuple(map(_explained, explanations)))
 

@@ -55,68 +55,77 @@ own, and places through `CheckReport.in_repository`.
 """
 
 FORMATS: Mapping[str, Mapping[str, str]] = {
-    "analysis": {"text": "analysis:lines", "json": "formats:itself", **_OF_FINDINGS, "html": "html.page:render"},
+    "analysis": {
+        "text": "analysis:render_analysis",
+        "json": "formats:itself",
+        **_OF_FINDINGS,
+        "html": "html.analysis_page:render_analysis_page",
+    },
     "check": {
-        "text": "checks:lines",
-        "json": "checks:as_document",
+        "text": "checks:render_check",
+        "json": "checks:make_check_document",
         **_OF_FINDINGS,
         "markdown": "markdown:render",
         "junit": "junit:render",
-        "html": "html.check_page:render",
+        "html": "html.predicted_pages:render_check_page",
     },
-    "checkups": {"text": "checkups:lines", "json": "checkups:as_document"},
+    "checkups": {"text": "checkups:render_checkups", "json": "checkups:make_doctor_document"},
     "comparison": {
-        "text": "comparing:lines",
+        "text": "comparing:render_comparison",
         "json": "formats:itself",
         "markdown": "comparing:render_markdown",
-        "html": "html.compare_page:render",
+        "html": "html.measured_pages:render_comparison_page",
     },
     "difference": {
         "text": "diffs:lines",
         "json": "formats:itself",
         "markdown": "diffs:render_markdown",
-        "html": "html.page:render_difference",
+        "html": "html.analysis_page:render_difference_page",
     },
-    "dump": {"text": "dumps:lines"},
-    "dumped": {"text": "dumps:lines_of_one", "json": "dumps:as_document"},
-    "dumped_modules": {"text": "dumps:lines_of_all", "json": "dumps:as_documents"},
+    "dump": {"text": "dumps:render_dump"},
+    "dumped": {"text": "dumps:render_module", "json": "dumps:make_module_document"},
+    "dumped_modules": {"text": "dumps:render_modules", "json": "dumps:make_dump_document"},
     "explanation": {
-        "text": "explanation:lines",
-        "json": "explanation:as_document",
+        "text": "explanation:render_explanations",
+        "json": "explanation:make_explanation_document",
         "markdown": "explanation:render_markdown",
     },
     "graph": {
-        "text": "graphs:lines",
+        "text": "graphs:render_graph",
         "json": "formats:itself",
-        "dot": "graphs:as_dot",
-        "graphml": "graphs:as_graphml",
-        "svg": "graphs:as_svg",
+        "dot": "graphs:render_dot",
+        "graphml": "graphs:render_graphml",
+        "svg": "graphs:draw_svg",
     },
     "overview": {
-        "text": "explanation:overview",
-        "json": "explanation:as_document",
+        "text": "explanation:render_overview",
+        "json": "explanation:make_explanation_document",
         "markdown": "explanation:render_markdown",
     },
-    "prices": {"text": "price:lines", "json": "price:as_document", "html": "html.price_page:render"},
-    "recording": {"text": "recording:lines", "json": "formats:itself"},
-    "shardings": {"text": "shardings:lines", "json": "formats:itself"},
-    "drawn_shardings": {"text": "shardings:drawn_lines", "json": "formats:itself"},
+    "prices": {
+        "text": "price:render_prices",
+        "json": "price:make_price_document",
+        "html": "html.predicted_pages:render_price_page",
+    },
+    "recording": {"text": "recording:render_recording", "json": "formats:itself"},
+    "shardings": {"text": "shardings:render_shardings", "json": "formats:itself"},
+    "drawn_shardings": {"text": "shardings:render_drawn_shardings", "json": "formats:itself"},
     "suggestions": {
-        "text": "suggestions:lines",
+        "text": "suggestions:render_suggestions",
         "json": "formats:itself",
         "markdown": "suggestions:render_markdown",
-        "html": "html.suggest_page:render",
+        "html": "html.predicted_pages:render_suggestions_page",
     },
     "timeline": {
-        "text": "timeline:lines",
+        "text": "timeline:render_timeline",
         "json": "formats:itself",
         "trace": "trace:files",
         "xplane": "xplane:files",
     },
     "verification": {
-        "text": "verification:lines",
+        "text": "verification:render_verification",
         "json": "verification:as_document",
-        "html": "html.verify_page:render",
+        "html": "html.measured_pages:render_verification_page",
     },
 }
 
@@ -143,8 +152,8 @@ def render(subject: str, format_name: str, found: object, canvas: Canvas) -> str
         found: The thing itself, such as an `Analysis`.
         canvas: What it is drawn on.
     """
+    from hloscope.report.collectives import Listing
     from hloscope.report.escaping import dumped
-    from hloscope.report.groups import Listing
     from hloscope.report.layout import LEAST_WIDTH, drawn
 
     if subject == "analysis" and format_name in _OF_FINDINGS:

@@ -27,14 +27,13 @@ from hloscope.report.collectives import collective_columns
 from hloscope.report.diffs import DiffDocument, cause_lines, doubts_of, figure_columns
 from hloscope.report.escaping import plain_line
 from hloscope.report.finding_lines import finding_lines
-from hloscope.report.graphs import lines as graph_lines
+from hloscope.report.graphs import MOST_NODES, graph_picture, render_graph
 from hloscope.report.layout import Breaks, Column
 from hloscope.report.pictures.arrays import shards_picture
-from hloscope.report.pictures.graphs import MOST_NODES, graph_picture
 from hloscope.report.pictures.plots import front_plot, prices_plot
-from hloscope.report.pictures.strips import timeline_strip
 from hloscope.report.price import Prices, part_of, price_columns
 from hloscope.report.suggestions import changes_of, effort_of, front_columns, headline, in_full, title_of
+from hloscope.report.timeline import timeline_strip
 from hloscope.report.verification import number_columns, traffic_columns, traffic_verdict
 from hloscope.report.verification import verdict_of as verification_verdict
 from hloscope.shown import Shown
@@ -192,7 +191,7 @@ def _graph(root: _Element, found: ProgramGraph) -> None:
     if len(found.nodes) <= MOST_NODES:
         root.append(graph_picture(found))
     else:
-        _lines(root, graph_lines(found, _WIDTH))
+        _lines(root, render_graph(found, _WIDTH))
     _notes(root, found.notes)
 
 

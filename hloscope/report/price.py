@@ -111,7 +111,7 @@ class PriceDocument:
     unpriced: tuple[UnpricedSlice, ...]
 
 
-def as_document(priced: Priced) -> PriceDocument:
+def make_price_document(priced: Priced) -> PriceDocument:
     """The analyses as one document."""
     refused = [found for found in priced if isinstance(found, Unpriced)]
     return PriceDocument(
@@ -121,7 +121,7 @@ def as_document(priced: Priced) -> PriceDocument:
     )
 
 
-def lines(priced: Priced, width: int) -> Iterator[Text]:
+def render_prices(priced: Priced, width: int) -> Iterator[Text]:
     """A row for each slice, and what there is to know about them."""
     inner = width - INDENT
     yield from fold(Text(priced[0].target, style="bold"), width)

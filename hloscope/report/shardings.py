@@ -29,9 +29,7 @@ from hloscope.report.layout import (
     section,
     table_lines,
 )
-from hloscope.report.pictures.boxes import shards_lines
-from hloscope.report.pictures.drawn import named, picture_of
-from hloscope.report.pictures.words import ids_words
+from hloscope.report.pictures.arrays import ids_words, named, picture_of, shards_lines
 from hloscope.report.words import part_of_axis, short_note
 from hloscope.shardy.shardings import Role, ShardedArray
 from hloscope.shown import Shown, fix_tables, one_line
@@ -88,7 +86,7 @@ class ShardingTable(Shown):
             colour: Whether to use ANSI colors.
         """
         columns = whole("width", width, least=1, example="width=100")
-        return drawn(drawn_lines(self, max(columns, LEAST_WIDTH)), columns, colour)
+        return drawn(render_drawn_shardings(self, max(columns, LEAST_WIDTH)), columns, colour)
 
     @front_door
     def array(self, name: str) -> Picture:
@@ -108,12 +106,12 @@ class ShardingTable(Shown):
             """The result as plain data."""
 
 
-def lines(table: ShardingTable, width: int) -> Iterator[Text]:
+def render_shardings(table: ShardingTable, width: int) -> Iterator[Text]:
     """A section for each role."""
     return _around(table, lambda arrays: table_lines(_columns(arrays), width - INDENT), width)
 
 
-def drawn_lines(table: ShardingTable, width: int) -> Iterator[Text]:
+def render_drawn_shardings(table: ShardingTable, width: int) -> Iterator[Text]:
     """A section for each role, in which arrays are drawn; those that are cut alike once."""
     if table.arrays and table.axis_sizes:
         table = replace(table, notes=(*table.notes, ids_words(_shards(table, table.arrays[0]))))

@@ -9,8 +9,7 @@ from rich.text import Text
 from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Suggestions
 from hloscope.report.escaping import fenced, prose
 from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, section, table_lines
-from hloscope.report.trials import difference_words
-from hloscope.report.words import legend, notes_section
+from hloscope.report.words import difference_words, legend, notes_section
 from hloscope.units import format_bytes, format_share, format_time, format_time_range, plural
 
 _LARGE_GAIN = 0.05
@@ -18,7 +17,7 @@ _FAILURES = 3
 """Reasons of failed compiles that are told."""
 
 
-def lines(found: Suggestions, width: int) -> Iterator[Text]:
+def render_suggestions(found: Suggestions, width: int) -> Iterator[Text]:
     """The front as a table, then the best in full, then what was not searched."""
     inner = width - INDENT
     yield from fold(Text.assemble((found.target, "bold"), f" on {found.slice}"), width)

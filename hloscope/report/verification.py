@@ -36,7 +36,7 @@ _SOURCES: dict[ToleranceSource, str] = {
 }
 
 
-def lines(found: Verification, width: int) -> Iterator[Text]:
+def render_verification(found: Verification, width: int) -> Iterator[Text]:
     """The verdict first, then numbers, communication and memory, then findings."""
     inner = width - INDENT
     yield from _headline(found, width)

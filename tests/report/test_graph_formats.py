@@ -20,7 +20,7 @@ import hloscope
 from hloscope.analysis.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
 from hloscope.errors import NotationError
 from hloscope.report.escaping import plain_line
-from hloscope.report.pictures.layers import laid_out
+from hloscope.report.graphs import laid_out
 
 FILE = Path(__file__).parent.parent.parent / "fixtures/captured/collective_matmul.collective.jax-0.10.hlo"
 NODE = GraphNode(id="m/a", computation="m", name="a", line=1, opcode="add", shape="f32[8]", bytes=32, time_us=1.5)

@@ -8,7 +8,7 @@ import pytest
 
 from hloscope.analysis.model.trial import Trial, Trials
 from hloscope.program.change import LeafChange
-from hloscope.report.trials import labelled
+from hloscope.report.words import labelled
 from hloscope.search import Limits, try_changes
 from hloscope.search.moving import moving_us
 

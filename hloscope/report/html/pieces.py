@@ -1,23 +1,31 @@
-"""What the pages of results are made of: sections, figures, tables, verdicts, details and plots.
+"""The frame of every page and its pieces: sections, figures, tables, verdicts, details, plots and findings.
 
-All of it can be read without a script. A figure is taken from the document by its path: it is what the JSON says.
+A page is one file that fetches nothing. All of a result's page can be read without a script. A figure is taken from
+the document by its path: it is what the JSON says.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
+from importlib.resources import files
 from math import isfinite
 from typing import Any, TypeAlias
 from xml.etree import ElementTree
 
 from hloscope.analysis.vocabulary import Bound
 from hloscope.documents import plain
-from hloscope.report.escaping import without_commands
-from hloscope.report.html.privacy import Privacy, files_of
-from hloscope.report.html.shell import framed
+from hloscope.errors import NotationError
+from hloscope.findings import Finding, Severity, by_cause
+from hloscope.report.escaping import plain_line, without_commands
+from hloscope.report.html.privacy import Privacy, files_of, without_people
+from hloscope.report.pages import page_named
 from hloscope.units import (
     format_bytes,
     format_capacity,
@@ -26,8 +34,86 @@ from hloscope.units import (
     format_flops,
     format_share,
     format_time,
+    plural,
     signed,
 )
+from hloscope.version import __version__
+
+_LOADING = (
+    '<p id="loading" role="status">Unpacking…</p>\n'
+    '  <noscript><p class="card">This page unpacks its data with a script of its own. Scripts are off in this browser; '
+    "nothing would be fetched if they were on.</p></noscript>"
+)
+"""What stands in the place of a page that its script makes."""
+
+_STYLES, _MEDIA = ("page.css", "sections.css"), "media.css"
+
+
+def framed(
+    title: str,
+    data: Mapping[str, Any],
+    scripts: Sequence[str],
+    *,
+    styles: Sequence[str] = (),
+    target: str = "",
+    main: str | None = None,
+    nav: str = "",
+    foot: str = "",
+) -> str:
+    """One page.
+
+    Args:
+        title: What it is about, as text.
+        data: What the page unpacks; nothing in it can be markup.
+        scripts: The parts of its one script, in their order.
+        styles: The parts of its style that other pages do not have.
+        target: What stands in the bar, as text; empty where the page's script says it.
+        main: The page itself, as markup; None where its script makes it.
+        nav: The links to its sections, as markup.
+        foot: What it rests on, as markup.
+    """
+    style = "\n".join(map(_asset, (*_STYLES, *styles, _MEDIA)))
+    script = '"use strict";\n(() => {\n' + "\n".join(map(_asset, scripts)) + "\n})();\n"
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    parts = {
+        "policy": policy,
+        "version": escape(__version__),
+        "title": _line(title),
+        "style": style,
+        "target": target and f"<bdi>{_line(target)}</bdi>",
+        "nav": nav,
+        "main": _LOADING if main is None else main,
+        "foot": foot,
+        "data": _packed({**data, "version": __version__}),
+        "script": script,
+    }
+    page = _asset("page.html")
+    for name, text in parts.items():
+        before, _, after = page.partition(f"<!--{name}-->")
+        page = before + text + after
+    return page
+
+
+def _line(text: str) -> str:
+    return escape(without_commands(plain_line(without_people(text))))
+
+
+def _asset(name: str) -> str:
+    return files("hloscope.report.html").joinpath(f"assets/{name}").read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _packed(data: Mapping[str, Any]) -> str:
+    """Data as the page unpacks it; nothing in it can be markup."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
 
 Element = ElementTree.Element
 Content: TypeAlias = "Element | str | Iterable[Content] | None"
@@ -339,3 +425,72 @@ class Page:
                 if not name.startswith("data-"):
                     element.set(name, self._harmless(value))
         return ElementTree.tostring(root, encoding="unicode", method="html")
+
+
+_KINDS = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.NOTE: "info"}
+_MOST_PLACES = 20
+
+
+def cards(page: Page, parent: Element, findings: Sequence[Finding]) -> None:
+    """A card for each cause, in their order; its rule leads to the rule's page in the section of `rules`."""
+    known = rules_of(findings)
+    around = add(parent, "div", class_="findings")
+    for places in by_cause(findings):
+        finding = places[0]
+        kind = _KINDS[finding.severity]
+        card = add(around, "article", class_=f"finding {kind}")
+        allowed = badge("allowed", "good") if finding.allowed is not None else None
+        name = page.name(finding.rule, tag="code")
+        rule = made("a", name, href=f"#rule-{finding.rule}") if finding.rule in known else name
+        add(card, "p", badge(str(finding.severity), kind), " ", rule, allowed)
+        add(card, "p", page.prose(finding.message))
+        told = [("allowed", finding.allowed or ""), *finding.details]
+        labelled(card, [(label, page.prose(words)) for label, words in told])
+        _places(page, card, places)
+
+
+def rules(page: Page, findings: Iterable[Finding]) -> None:
+    """A section with the pages of the rules that have found something; none where nothing was found."""
+    known = rules_of(findings)
+    if not known:
+        return
+    section = page.section("rules", "Rules", "What the rules say")
+    for name, about in known.items():
+        of = unfolding(section, made("code", name), " ", made("span", page.prose(str(about["summary"])), class_="of"))
+        of.set("id", f"rule-{name}")
+        of.set("class", "target-card")
+        for title, text in about["sections"]:
+            add(of, "h3", title, class_="sub")
+            for part in text.split("\n\n"):
+                add(of, "p", page.prose(part), class_="page")
+
+
+def _places(page: Page, card: Element, places: Sequence[Finding]) -> None:
+    said = dict.fromkeys(_place(place) for place in places)
+    said.pop("", None)
+    if said:
+        of = add(card, "ul", class_="places")
+        for words in list(said)[:_MOST_PLACES]:
+            add(of, "li", page.name(words, 160, class_="name mono"))
+        if len(said) > _MOST_PLACES:
+            add(of, "li", f"and {plural(len(said) - _MOST_PLACES, 'more place')}")
+
+
+def _place(finding: Finding) -> str:
+    """`moe.py:31 · %all-gather.8 · HLO line 97`."""
+    instruction = None if finding.instruction is None else f"%{finding.instruction}"
+    line = None if finding.line is None else f"HLO line {finding.line:,}"
+    return " · ".join(filter(None, (finding.source, instruction, line)))
+
+
+def rules_of(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
+    """The pages of the rules that have found something, by name."""
+    return {name: page for name in dict.fromkeys(finding.rule for finding in findings) if (page := _page(name))}
+
+
+def _page(name: str) -> dict[str, Any] | None:
+    try:
+        page = page_named(name)
+    except NotationError:  # of a plug-in that this process does not have
+        return None
+    return {"summary": page.summary, "sections": list(map(list, page.sections))}

@@ -1,4 +1,4 @@
-"""The mesh on the slice that it lies on, as SVG: chips, hosts, links, their traffic, and what each axis connects."""
+"""The mesh on its slice, with what crosses each link, as SVG and in characters."""
 
 from __future__ import annotations
 
@@ -6,16 +6,80 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from rich.text import Text
+
+from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.evidence import evidence_if_known
+from hloscope.analysis.model.picture import Picture
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.link_traffic import LinkTraffic
-from hloscope.cost.placed import PlacedAxis, PlacedMesh
+from hloscope.cost.link_traffic import LinkTraffic, link_traffic
+from hloscope.cost.placed import PlacedAxis, PlacedMesh, placed_mesh
 from hloscope.hardware.devices import SliceDevice
 from hloscope.hardware.torus import Torus
+from hloscope.hlo import HloModule
 from hloscope.report.escaping import plain_line
+from hloscope.report.layout import drawn, hanging
 from hloscope.report.pictures import svg
-from hloscope.report.pictures.mesh_words import TORUS_AXES, mesh_words
-from hloscope.report.pictures.words import shown_places
+from hloscope.report.pictures.arrays import shown_places
 from hloscope.report.words import BOUNDS_WORDS
+from hloscope.units import plural
+
+TORUS_AXES = "xyz"
+
+
+def mesh_words(placed: PlacedMesh) -> Iterator[str]:
+    """What is said of the mesh, a line each; the first one is the title."""
+    mesh = placed.mesh
+    axes = (
+        ""
+        if mesh is None
+        else " ".join(f"{name}={size}" for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    )
+    yield f"mesh {axes} on {placed.slice.name}" if axes else placed.slice.name
+    hosts = len({device.host for device in placed.devices})
+    chips = len(placed.devices) // placed.torus.devices_per_chip
+    several = f"{placed.slice.slice_count} slices over DCN, each of " if placed.slice.slice_count > 1 else ""
+    ids = "the devices of a slice" if several else "device ids"
+    yield f"{several}{plural(chips, 'chip')} on {plural(hosts, 'host')}; numbers are {ids}"
+    for axis in placed.axes:
+        yield _axis_words(placed, axis)
+    if placed.traffic is not None:
+        yield _traffic_words(placed.traffic)
+
+
+def _axis_words(placed: PlacedMesh, axis: PlacedAxis) -> str:
+    """`X=8: along x and y in rings whose neighbors are 1 link apart`, in the order of a ring and not of the axis."""
+    said = []
+    if axis.slices > 1:
+        said.append(f"over DCN between {axis.slices} slices")
+    if axis.links is not None and not axis.links.torus_axes:
+        said.append("between the devices of a chip")
+    elif axis.links is not None:
+        along = " and ".join(TORUS_AXES[torus_axis] for torus_axis in axis.links.torus_axes)
+        ring = "in rings" if axis.links.is_closed else "in lines"
+        if max(map(len, axis.links.rings)) == 2:
+            ring = "in pairs"
+        apart = f"{'up to ' * (axis.links.hops > 1)}{plural(axis.links.hops, 'link')} apart"
+        said.append(f"along {along} {ring} whose neighbors are {apart}")
+    return f"{axis.name}={axis.size}: {'; '.join(said)}"
+
+
+def _traffic_words(traffic: LinkTraffic) -> str:
+    """`busiest links per step: x+ 12.6 MB, x- 12.6 MB`."""
+    links = [
+        f"{TORUS_AXES[axis]}{sign} {traffic.words(traffic.busiest_bytes(axis, direction))}"
+        for axis, size in enumerate(traffic.torus.shape)
+        if size > 1
+        for direction, sign in enumerate("+-")
+        if traffic.busiest_bytes(axis, direction) > 0
+    ]
+    dcn = [f"DCN {traffic.words(traffic.host_bytes)} from the busiest host"] if traffic.host_bytes else []
+    said = ", ".join([*links, *dcn])
+    if said:
+        return f"busiest links each step: {said}"
+    is_known = traffic.bound in (Bound.EXACT, Bound.AT_MOST)
+    return "nothing crosses the links" if is_known else "nothing is known to cross the links"
+
 
 _MARGIN, _LINE_HEIGHT = 14.0, 17.0
 _ROW_WIDTH, _LEAST_WIDTH = 900.0, 620.0
@@ -458,3 +522,107 @@ def _remarks(sheet: _Sheet) -> Iterator[str]:
     yield "Dashed outlines are hosts."
     for note in placed.notes:
         yield f"{note[0].upper()}{note[1:].rstrip('.')}."
+
+
+_MOST_TEXT_PLANES = 6
+_BUSY_WORDS = "Bold links (━ ┃) carry something each step, thin ones nothing."
+_ROUND_WORDS = "Links that stick out at the sides lead round to the other one."
+
+
+def mesh_lines(placed: PlacedMesh, width: int) -> Iterator[Text]:
+    """The mesh on its slice, as lines of text; the chips where they fit."""
+    title, *said = mesh_words(placed)
+    yield from hanging(Text(title, style="bold"), width)
+    for words in said:
+        yield from hanging(Text(words), width)
+    columns, rows, count = (*placed.torus.shape, 1, 1)[:3]
+    cell = max(len(_ids(placed, (column, row, 0))) for column in range(columns) for row in range(rows)) + 2
+    if columns * (cell + 2) + 2 <= width:
+        for z in shown_places(count, _MOST_TEXT_PLANES):
+            if z is not None:
+                yield Text()
+                yield from _plane(placed, z, cell)
+        yield Text()
+    for words in (*_legend(placed), *(f"{note[0].upper()}{note[1:].rstrip('.')}." for note in placed.notes)):
+        yield from hanging(Text(words, style="dim"), width)
+
+
+def _plane(placed: PlacedMesh, z: int, cell: int) -> Iterator[Text]:
+    """The chips that have one place along the third axis."""
+    columns, rows, count = (*placed.torus.shape, 1, 1)[:3]
+    round_x = placed.torus.wraparound[0] and columns > 2
+    if count > 1:
+        yield Text(f"z={z}", style="dim")
+    for y in range(rows):
+        line = Text("━━" if round_x and _is_busy(placed, (columns - 1, y, z), 0) else "──" if round_x else "  ")
+        for x in range(columns):
+            line.append(_ids(placed, (x, y, z)).center(cell), style="reverse")
+            if x < columns - 1 or round_x:
+                line.append("━━" if _is_busy(placed, (x, y, z), 0) else "──")
+        yield line
+        if y < rows - 1:
+            below = ("┃" if _is_busy(placed, (x, y, z), 1) else "│" for x in range(columns))
+            yield Text("  " + "  ".join(mark.center(cell) for mark in below))
+
+
+def _ids(placed: PlacedMesh, place: tuple[int, int, int]) -> str:
+    """The devices of a chip."""
+    cores = placed.torus.devices_per_chip
+    first = _chip(placed, place) * cores
+    return " ".join(map(str, range(first, first + cores)))
+
+
+def _chip(placed: PlacedMesh, place: tuple[int, int, int]) -> int:
+    columns, rows, _ = (*placed.torus.shape, 1, 1)[:3]
+    x, y, z = place
+    return (z * rows + y) * columns + x
+
+
+def _is_busy(placed: PlacedMesh, place: tuple[int, int, int], axis: int) -> bool:
+    traffic = placed.traffic
+    return traffic is not None and max(traffic.bytes_between(_chip(placed, place), axis)) > 0
+
+
+def _legend(placed: PlacedMesh) -> Iterator[str]:
+    if placed.traffic is not None and placed.traffic.link_bytes.any():
+        is_exact = placed.traffic.bound is Bound.EXACT
+        yield _BUSY_WORDS if is_exact else f"{_BUSY_WORDS[:-1]} that is known."
+        yield from () if is_exact else (BOUNDS_WORDS[placed.traffic.bound],)
+    if placed.torus.wraparound[0] and placed.torus.shape[0] > 2:
+        yield _ROUND_WORDS
+
+
+_COLUMNS = 100
+
+
+def mesh_picture(found: Analysis) -> Picture:
+    """The mesh of an analyzed program on its slice.
+
+    Raises:
+        HloscopeError: It has no TPU slice.
+    """
+    placed = placed_in(found)
+    text = drawn(mesh_lines(placed, _COLUMNS), _COLUMNS, False).rstrip("\n")
+    return Picture(title=f"the mesh of {found.target} on {placed.slice.name}", svg=mesh_svg(placed), text=text)
+
+
+def placed_in(found: Analysis, module: HloModule | None = None) -> PlacedMesh:
+    """The mesh of an analyzed program on its slice, with what crosses the links where the program is known.
+
+    Args:
+        found: The analysis.
+        module: Its parsed text, where somebody has it.
+
+    Raises:
+        HloscopeError: It has no TPU slice.
+    """
+    evidence = evidence_if_known(found)
+    if evidence is None:
+        return placed_mesh(found)
+    program = evidence.program
+    return placed_mesh(
+        found,
+        chosen=program.slice,
+        device_ids=program.compiled.device_ids or None,
+        traffic=link_traffic(program, module or evidence.module(), found),
+    )

@@ -20,11 +20,9 @@ from hloscope.cost.placed import placed_mesh
 from hloscope.errors import HloscopeError, SliceError
 from hloscope.hardware import parse_slice
 from hloscope.hardware.torus import Torus
-from hloscope.report.pictures.drawn import placed_in
-from hloscope.report.pictures.graphs import graph_svg
-from hloscope.report.pictures.mesh_words import mesh_words
-from hloscope.report.pictures.meshes import mesh_svg
-from hloscope.report.pictures.strips import timeline_svg
+from hloscope.report.graphs import graph_svg
+from hloscope.report.pictures.meshes import mesh_svg, mesh_words, placed_in
+from hloscope.report.timeline import timeline_svg
 
 EXPERTS = (
     Path(__file__).parent.parent.parent.parent / "fixtures/captured/mixture_of_experts.mixture_of_experts.jax-0.10.hlo"

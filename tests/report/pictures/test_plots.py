@@ -16,8 +16,17 @@ from hloscope.analysis.model.suggestion import Figures, Suggestion, Suggestions
 from hloscope.analysis.vocabulary import Bound
 from hloscope.errors import HloscopeError
 from hloscope.measured.model import MeasuredOperation, StepPart
-from hloscope.report.pictures.heat import errors_plot, level_of, regions_of
-from hloscope.report.pictures.plots import _spread, chips_plot, front_svg, measured_plot, parts_plot, prices_svg
+from hloscope.report.pictures.plots import (
+    _spread,
+    chips_plot,
+    errors_plot,
+    front_svg,
+    level_of,
+    measured_plot,
+    parts_plot,
+    prices_svg,
+    regions_of,
+)
 from hloscope.report.pictures.svg import written
 from hloscope.report.price import Unpriced
 from hloscope.verification.model import ErrorMap
