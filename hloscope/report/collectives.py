@@ -18,8 +18,8 @@ from hloscope.analysis.totals import UNKNOWN_AXES, axes_key, bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
 from hloscope.errors import NotationError
 from hloscope.findings import Finding
-from hloscope.report.formats import GROUPINGS
 from hloscope.report.layout import Breaks, Column, column, fold, folded, hanging, table_lines
+from hloscope.report.renderer import GROUPINGS
 from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, axes_words, leaves_ici, one_line, part_of_axis
 from hloscope.rules.exposed_collective import what_to_do
 from hloscope.units import format_bytes, format_count, format_share, format_time, known_sum, plural
@@ -34,7 +34,7 @@ class Listing:
     """How a report lists what a program has much of.
 
     Attributes:
-        by: One of `hloscope.report.formats.GROUPINGS`; None to list them one by one as long as they are few.
+        by: One of `hloscope.report.renderer.GROUPINGS`; None to list them one by one as long as they are few.
         everything: Whether each collective, array and finding is listed by itself.
     """
 
@@ -643,7 +643,7 @@ def _waits(name: str, group: Group) -> str:
 
 
 def groups_by(collectives: Sequence[Collective], by: str) -> list[Group]:
-    """Groups by one of `hloscope.report.formats.GROUPINGS`, dearest first.
+    """Groups by one of `hloscope.report.renderer.GROUPINGS`, dearest first.
 
     Raises:
         NotationError: They cannot be grouped so.
@@ -666,7 +666,7 @@ def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple
 
     Args:
         collectives: All of the program.
-        by: One of `hloscope.report.formats.GROUPINGS`.
+        by: One of `hloscope.report.renderer.GROUPINGS`.
         width: Columns.
     """
     groups = groups_by(collectives, by)

@@ -16,7 +16,7 @@ from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import caret_excerpt
 from hloscope.report.escaping import code, fenced, prose, without_commands
 from hloscope.report.layout import hanging
-from hloscope.report.words import labelled
+from hloscope.report.words import describe_trials
 from hloscope.units import format_bytes, format_time, plural
 from hloscope.why.explanation import Explanation, Step
 
@@ -152,7 +152,7 @@ def render_markdown(explanations: Sequence[Explanation]) -> str:
     for explanation in explanations:
         found += [f"### {code(_headline(explanation).plain)}", "", prose(explanation.collective.why or "not known"), ""]
         found += [f"- **cost**: {prose(_cost(explanation.collective))}"]
-        for label, words in labelled(explanation.trials):
+        for label, words in describe_trials(explanation.trials):
             found.append(f"- **{label}**: {code(words)}" if label == "tried" else f"- **{label}**: {prose(words)}")
             if not label:
                 found[-1] = f"  {prose(words)}"
@@ -188,7 +188,7 @@ def _explanation(explanation: Explanation, width: int) -> Iterator[Text]:
             yield from hanging(Text(f"       {equation}", style="cyan"), width, indent=9)
     yield from _labelled("cost", _cost(explanation.collective), width)
     yield from _labelled("origin", _origin(explanation.collective), width)
-    for label, words in labelled(explanation.trials):
+    for label, words in describe_trials(explanation.trials):
         yield from _labelled(label, words, width) if label else hanging(Text(f"       {words}"), width, indent=9)
     for number, change in enumerate(explanation.advice):
         label = "fix, not tried" if number == 0 else "or"

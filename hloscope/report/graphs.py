@@ -17,6 +17,7 @@ from hloscope.errors import NotationError
 from hloscope.report.escaping import plain_line
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
 from hloscope.report.pictures import svg
+from hloscope.report.renderer import Canvas, Renderer
 from hloscope.report.words import BOUNDS_WORDS, legend, notes_section
 from hloscope.units import format_bytes, format_time, plural
 
@@ -44,7 +45,7 @@ class Layers:
     x: dict[str, float] = field(default_factory=dict)
 
 
-def laid_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]], *, width: float, gap: float) -> Layers:
+def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]], *, width: float, gap: float) -> Layers:
     """Lays a graph out in layers, in an order with few crossings, and with what is joined near to each other.
 
     Args:
@@ -160,10 +161,10 @@ def graph_svg(found: ProgramGraph) -> str:
     Raises:
         NotationError: It has more instructions than anybody could look at.
     """
-    return svg.written(graph_picture(found))
+    return svg.written(draw_graph(found))
 
 
-def graph_picture(found: ProgramGraph) -> svg.Element:
+def draw_graph(found: ProgramGraph) -> svg.Element:
     """The same, not yet written.
 
     Raises:
@@ -176,7 +177,7 @@ def graph_picture(found: ProgramGraph) -> svg.Element:
             fix="narrow it to a computation, or to what is near an instruction: --around all-gather.8 --hops 2",
         )
     edges = list(dict.fromkeys((edge.source, edge.target) for edge in found.edges))
-    layers = laid_out([node.id for node in found.nodes], edges, width=_BOX[0], gap=_GAP[0])
+    layers = lay_out([node.id for node in found.nodes], edges, width=_BOX[0], gap=_GAP[0])
     nodes = {node.id for node in found.nodes}
 
     def reach(each: str) -> float:
@@ -354,39 +355,52 @@ def _times(node: GraphNode) -> str:
     return "" if node.executions is None else node.executions_bound.marked(f"{node.executions:,}")
 
 
-def draw_svg(found: ProgramGraph) -> str:
-    """The graph drawn, as a file of its own."""
-    from hloscope.report.pictures.svg import standalone
+class Svg(Renderer):
+    """A graph drawn as a file of its own."""
 
-    return standalone(graph_svg(found)) + "\n"
+    ending = ".svg"
+
+    def render_graph(self, found: ProgramGraph, canvas: Canvas) -> str:
+        """The picture."""
+        return svg.standalone(graph_svg(found)) + "\n"
 
 
-def render_graphml(found: ProgramGraph) -> str:
+class GraphML(Renderer):
     """GraphML, in which attributes have types."""
-    import networkx as nx
 
-    graph = nx.relabel_nodes(networkx_of(found), plain_line)
-    for attributes in (graph.graph, *(data for _, data in graph.nodes(data=True))):
-        attributes.update({name: plain_line(value) for name, value in attributes.items() if isinstance(value, str)})
-    for _, _, attributes in graph.edges(data=True):
-        attributes.update({name: plain_line(value) for name, value in attributes.items() if isinstance(value, str)})
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + "\n".join(nx.generate_graphml(graph)) + "\n"
+    ending = ".graphml"
+
+    def render_graph(self, found: ProgramGraph, canvas: Canvas) -> str:
+        """GraphML, in which attributes have types."""
+        import networkx as nx
+
+        graph = nx.relabel_nodes(networkx_of(found), plain_line)
+        for attributes in (graph.graph, *(data for _, data in graph.nodes(data=True))):
+            attributes.update({name: plain_line(value) for name, value in attributes.items() if isinstance(value, str)})
+        for _, _, attributes in graph.edges(data=True):
+            attributes.update({name: plain_line(value) for name, value in attributes.items() if isinstance(value, str)})
+        return '<?xml version="1.0" encoding="utf-8"?>\n' + "\n".join(nx.generate_graphml(graph)) + "\n"
 
 
-def render_dot(found: ProgramGraph) -> str:
-    """DOT: what is needed stands above what needs it; collectives are filled, the critical path is bold."""
-    lines = [f"digraph {_quoted(found.module)} {{", f"  label={_quoted(f'{found.target}, {found.part}')};"]
-    lines += ['  labelloc=t; node [shape=box, fontname="monospace", fontsize=10]; edge [color="#808080"];']
-    for number, (computation, nodes) in enumerate(_by_computation(found).items()):
-        lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(computation)};"]
-        lines += [f"    {_quoted(node.id)} [{_listed(_of_node(node))}];" for node in nodes]
-        lines += ["  }"]
-    critical = {node.id for node in found.nodes if node.is_critical}
-    lines += [
-        f"  {_quoted(edge.source)} -> {_quoted(edge.target)} [{_listed(_of_edge(edge, critical))}];"
-        for edge in found.edges
-    ]
-    return "\n".join([*lines, "}"]) + "\n"
+class Dot(Renderer):
+    """Graphviz's language."""
+
+    ending = ".dot"
+
+    def render_graph(self, found: ProgramGraph, canvas: Canvas) -> str:
+        """DOT: what is needed stands above what needs it; collectives are filled, the critical path is bold."""
+        lines = [f"digraph {_quoted(found.module)} {{", f"  label={_quoted(f'{found.target}, {found.part}')};"]
+        lines += ['  labelloc=t; node [shape=box, fontname="monospace", fontsize=10]; edge [color="#808080"];']
+        for number, (computation, nodes) in enumerate(_by_computation(found).items()):
+            lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(computation)};"]
+            lines += [f"    {_quoted(node.id)} [{_listed(_of_node(node))}];" for node in nodes]
+            lines += ["  }"]
+        critical = {node.id for node in found.nodes if node.is_critical}
+        lines += [
+            f"  {_quoted(edge.source)} -> {_quoted(edge.target)} [{_listed(_of_edge(edge, critical))}];"
+            for edge in found.edges
+        ]
+        return "\n".join([*lines, "}"]) + "\n"
 
 
 def _by_computation(found: ProgramGraph) -> dict[str, list[GraphNode]]:

@@ -12,6 +12,7 @@ from hloscope.contracts.figures import MEMORY, SENT, STEP, named
 from hloscope.contracts.judged import Judgement
 from hloscope.report.checks import CheckReport, asides, details, is_other, judgement_words
 from hloscope.report.escaping import code, fenced, plain_line, without_commands
+from hloscope.report.renderer import Canvas, Lazy, Renderer
 from hloscope.units import format_bytes, format_time, plural
 
 _MOST_CHARACTERS = 65_000
@@ -26,7 +27,23 @@ _MOST_ROWS = 20
 _COLUMNS = ("target", "result", "slice", "step", "sent per step", "HBM")
 
 
-def render(report: CheckReport) -> str:
+class Markdown(Renderer):
+    """Markdown, whose strings pass `code`, `fenced` or `prose` of `escaping`."""
+
+    ending = ".md"
+    names_options = True
+
+    def render_check(self, found: CheckReport, canvas: Canvas) -> str:
+        """The comment on a check."""
+        return _render_check(found)
+
+    render_comparison = Lazy("hloscope.report.comparing:render_markdown")
+    render_difference = Lazy("hloscope.report.diffs:render_markdown")
+    render_explanation = render_overview = Lazy("hloscope.report.explanation:render_markdown")
+    render_suggestions = Lazy("hloscope.report.suggestions:render_markdown")
+
+
+def _render_check(report: CheckReport) -> str:
     """The comment: what is to be looked at first, as much as there is room for, and what there was no room for."""
     good = not report.failed and not report.not_run
     many = len(report.checks) > _MOST_ROWS

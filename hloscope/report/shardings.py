@@ -29,7 +29,7 @@ from hloscope.report.layout import (
     section,
     table_lines,
 )
-from hloscope.report.pictures.arrays import ids_words, named, picture_of, shards_lines
+from hloscope.report.pictures.arrays import draw_shards_lines, find_array, ids_words, make_picture
 from hloscope.report.words import part_of_axis, short_note
 from hloscope.shardy.shardings import Role, ShardedArray
 from hloscope.shown import Shown, fix_tables, one_line
@@ -98,7 +98,7 @@ class ShardingTable(Shown):
         Raises:
             HloscopeError: No array has this name.
         """
-        return picture_of(_shards(self, named(self.arrays, name, self.target)))
+        return make_picture(_shards(self, find_array(self.arrays, name, self.target)))
 
     if TYPE_CHECKING:
 
@@ -147,7 +147,7 @@ def _drawings(table: ShardingTable, arrays: Sequence[ShardedArray], width: int) 
     for index, (first, *others) in enumerate(alike.values()):
         if index:
             yield Text()
-        yield from shards_lines(_shards(table, first), width, alone=False)
+        yield from draw_shards_lines(_shards(table, first), width, alone=False)
         if others:
             yield from hanging(Text(f"Cut just so: {', '.join(other.name for other in others)}."), width)
 

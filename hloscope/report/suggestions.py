@@ -43,7 +43,7 @@ def render_markdown(found: Suggestions) -> str:
     for row in rows:
         cells = (
             f"{name_of(row)} (as written)" if row.is_own else name_of(row),
-            _mesh(row),
+            mesh_words(row),
             _step(row),
             _range(row),
             _hbm(row),
@@ -105,7 +105,7 @@ def front_columns(found: Suggestions) -> list[Column]:
     return [
         column(rows, "", lambda row: state_of(found, row)),
         column(rows, "sharding", name_of),
-        column(rows, "mesh", _mesh, given_up=3, below="mesh {}"),
+        column(rows, "mesh", mesh_words, given_up=3, below="mesh {}"),
         column(rows, "step", _step, right=True),
         column(rows, "range", _range, right=True, given_up=2, below="{}"),
         column(rows, "HBM", _hbm, right=True),
@@ -133,7 +133,8 @@ def name_of(row: Suggestion) -> str:
     return ", ".join(words) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
 
 
-def _mesh(row: Suggestion) -> str:
+def mesh_words(row: Suggestion) -> str:
+    """`data=4,model=2`."""
     return ",".join(f"{axis}={size}" for axis, size in row.mesh.items())
 
 

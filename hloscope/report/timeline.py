@@ -62,10 +62,10 @@ class _Bar:
 
 def timeline_svg(found: Timeline) -> str:
     """A step of a program, as an SVG element for a page or a file."""
-    return svg.written(timeline_strip(found))
+    return svg.written(draw_timeline(found))
 
 
-def timeline_strip(found: Timeline) -> svg.Element:
+def draw_timeline(found: Timeline) -> svg.Element:
     """The same, not yet written."""
     strips = list(_strips(found))
     heights = [_LINE_HEIGHT * 1.4 + _LANE * (1 + len(_lanes(computation))) + 12 for computation, _ in strips]

@@ -24,6 +24,7 @@ from hloscope.cost.unrolled import Placed, Role, Unrolled, iterations_of, times_
 from hloscope.measured.as_profile import hlo_line, instruction_of
 from hloscope.outputs import Files
 from hloscope.report.escaping import json_line
+from hloscope.report.renderer import Canvas, Renderer
 from hloscope.report.words import axes_words
 from hloscope.units import plural
 from hloscope.version import __version__
@@ -54,26 +55,32 @@ _WAITS = {
 _MICROSECOND_NS = 1000
 
 
-def files(found: Timeline) -> Files:
-    """The trace, whose title says that it is predicted."""
-    unrolled = Unrolled(found)
-    notes = () if unrolled.left_out is None else (unrolled.left_out,)
-    names = ("target", "module", "slice", "step_us", "bound", "computing_us", "hidden_us")
-    head = {
-        "displayTimeUnit": "ns",
-        "otherData": {
-            "predicted_by": f"hloscope {__version__}: nothing here was measured",
-            **{name: getattr(found, name) for name in names},
-            "notes": [*found.notes, *notes],
-        },
-    }
-    events = ",\n".join(json_line(event) for event in _events(unrolled))
-    text = f'{json_line(head)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
-    return Files(
-        contents={"": gzip.compress(text.encode(), mtime=0)},
-        opened_by="https://ui.perfetto.dev",
-        notes=notes,
-    )
+class Trace(Renderer):
+    """A timeline as a compressed file for Perfetto."""
+
+    ending = ".json.gz"
+    writes = "file"
+
+    def render_timeline(self, found: Timeline, canvas: Canvas) -> Files:
+        """The trace, whose title says that it is predicted."""
+        unrolled = Unrolled(found)
+        notes = () if unrolled.left_out is None else (unrolled.left_out,)
+        names = ("target", "module", "slice", "step_us", "bound", "computing_us", "hidden_us")
+        head = {
+            "displayTimeUnit": "ns",
+            "otherData": {
+                "predicted_by": f"hloscope {__version__}: nothing here was measured",
+                **{name: getattr(found, name) for name in names},
+                "notes": [*found.notes, *notes],
+            },
+        }
+        events = ",\n".join(json_line(event) for event in _events(unrolled))
+        text = f'{json_line(head)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
+        return Files(
+            contents={"": gzip.compress(text.encode(), mtime=0)},
+            opened_by="https://ui.perfetto.dev",
+            notes=notes,
+        )
 
 
 def _events(unrolled: Unrolled) -> Iterator[Event]:

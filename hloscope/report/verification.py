@@ -20,8 +20,6 @@ from hloscope.verification.model import (
     ToleranceSource,
     TrafficRow,
     Verification,
-    VerificationDocument,
-    document_of,
     traffic_rows,
 )
 
@@ -48,11 +46,6 @@ def render_verification(found: Verification, width: int) -> Iterator[Text]:
         yield from section("Findings", finding_lines(found.findings, inner), inner)
     yield from notes_section(dict.fromkeys((*found.numerics.notes, *found.target.notes)), inner)
     yield from versions_line(found.target.versions, width)
-
-
-def as_document(found: Verification) -> VerificationDocument:
-    """The verification as one document."""
-    return document_of(found)
 
 
 def _headline(found: Verification, width: int) -> Iterator[Text]:

@@ -99,14 +99,14 @@ def versions_line(versions: Mapping[str, str], width: int) -> Iterator[Text]:
 _TRIALS_SHOWN = 3
 
 
-def labelled(trials: Trials | None) -> Iterator[tuple[str, str]]:
+def describe_trials(trials: Trials | None) -> Iterator[tuple[str, str]]:
     """Labels and lines: each change that helps, best first, or that it is better left, or why nothing was tried."""
     if trials is None:
         return
     worth = [trial for trial in trials.helping if _is_near(trial, trials.helping[0])]
     for trial in worth[:_TRIALS_SHOWN]:
         yield "tried", "; ".join(trial.change)
-        yield "", gains(trials.before, trial)
+        yield "", describe_gain(trials.before, trial)
         for condition in trial.conditions:
             yield "", condition
     rest = len(trials.helping) - len(worth[:_TRIALS_SHOWN])
@@ -131,7 +131,7 @@ def _is_near(trial: Trial, best: Trial) -> bool:
     return trial.after.step_us <= _NEAR_THE_BEST * best.after.step_us
 
 
-def gains(before: Figures | None, trial: Trial) -> str:
+def describe_gain(before: Figures | None, trial: Trial) -> str:
     """`492 us (458 to 528) -> 73.9 us (68.8 to 79.3), 85.0% less; sends 14.7 MB -> 0 B; HBM 50.7 MB -> 50.4 MB`."""
     after = trial.after
     if before is None or after is None:

@@ -17,12 +17,12 @@ from hloscope.errors import HloscopeError
 from hloscope.hlo import HloComputation, HloInstruction, HloModule
 from hloscope.report.collectives import dearest_of
 from hloscope.report.diffs import DiffDocument, cause_places, change_lines, details_of, is_step_tie
-from hloscope.report.html.pieces import framed, rules_of
+from hloscope.report.html.pieces import frame_page, rules_of
 from hloscope.report.html.privacy import Privacy, files_of
 from hloscope.report.pictures.arrays import shards_in, shards_svg
 from hloscope.report.pictures.meshes import mesh_svg, placed_in
 from hloscope.report.price import unknown_accuracy
-from hloscope.report.words import labelled
+from hloscope.report.words import describe_trials
 from hloscope.why.explanation import Explanation, alike, explain
 
 _SCRIPTS = (
@@ -48,7 +48,7 @@ _SCRIPTS = (
 """Parts of the one script, in the order in which they stand in it."""
 
 
-def render_analysis_page(found: Analysis, *, with_source: bool = True) -> str:
+def render_analysis_page(found: Analysis, with_source: bool = True) -> str:
     """The page of one program.
 
     Args:
@@ -56,12 +56,12 @@ def render_analysis_page(found: Analysis, *, with_source: bool = True) -> str:
         with_source: Whether it holds lines of the user's code.
     """
     sides = [side_of(found, with_source=with_source)]
-    return framed(
+    return frame_page(
         found.target, {"sides": sides, "names": [], "rules": rules_of(found.findings), "diff": None}, _SCRIPTS
     )
 
 
-def render_difference_page(found: DiffDocument, *, with_source: bool = True) -> str:
+def render_difference_page(found: DiffDocument, with_source: bool = True) -> str:
     """The page of two programs, before and after side by side.
 
     Args:
@@ -84,7 +84,7 @@ def render_difference_page(found: DiffDocument, *, with_source: bool = True) -> 
         "diff": privacy.data(document),
         "said": privacy.data(said),
     }
-    return framed(f"{found.old} → {found.new}", data, _SCRIPTS)
+    return frame_page(f"{found.old} → {found.new}", data, _SCRIPTS)
 
 
 _AROUND = 2
@@ -156,7 +156,11 @@ def _explained(analysis: Analysis, sources: Sources) -> Iterator[dict[str, objec
     for numbers, explanation in told:
         places = ((of.computation, of.name) for of in (analysis.collectives[number - 1] for number in numbers))
         trials = next((known[place] for place in places if place in known), None)
-        yield {"numbers": list(numbers), **_explanation(explanation), "trials": list(map(list, labelled(trials)))}
+        yield {
+            "numbers": list(numbers),
+            **_explanation(explanation),
+            "trials": list(map(list, describe_trials(trials))),
+        }
 
 
 def _explanation(found: Explanation) -> dict[str, object]:

@@ -13,16 +13,16 @@ from hloscope.report.html.pieces import (
     Page,
     Path,
     add,
-    badge,
-    cards,
-    labelled,
-    made,
-    note,
-    rules,
-    unfolding,
-    verdict,
+    add_cards,
+    add_details,
+    add_labels,
+    add_note,
+    add_rules,
+    add_verdict,
+    make,
+    make_badge,
 )
-from hloscope.report.pictures.plots import errors_plot, measured_plot, parts_plot, regions_of
+from hloscope.report.pictures.plots import draw_errors, draw_measured, draw_parts, regions_of
 from hloscope.report.verification import traffic_verdict, verdict_of
 from hloscope.units import format_digits, plural
 from hloscope.verification.model import (
@@ -51,11 +51,11 @@ def render_comparison_page(found: CompareDocument) -> str:
     page = Page.of(found)
     page.heading(found.target or "The profile's own programs", page.name(headline_of(found), 200))
     if found.is_prediction:
-        verdict(page.section("prediction", "Prediction"), "warn", NOTHING_MEASURED)
+        add_verdict(page.section("prediction", "Prediction"), "warn", NOTHING_MEASURED)
     for number in range(len(found.programs)):
         _program(page, number, found, alone=len(found.programs) == 1)
     if not found.programs:
-        verdict(page.section("step", "Step"), "warn", "No program of the profile could be compared.")
+        add_verdict(page.section("step", "Step"), "warn", "No program of the profile could be compared.")
     _uncompared(page, found)
     _calibration(page)
     page.notes(found.notes)
@@ -79,7 +79,7 @@ def _program(page: Page, number: int, found: CompareDocument, *, alone: bool) ->
     short = "Step" if alone else page.privacy.text(program.program.partition("(")[0])[:24]
     section = page.section(f"step-{number}", short, page.privacy.text(program.program)[:120])
     _step(page, section, path, program, priced_on(found, program))
-    page.plot(section, parts_plot(program.parts), "Where the step's time goes, measured and predicted")
+    page.plot(section, draw_parts(program.parts), "Where the step's time goes, measured and predicted")
     rows: list[_Row] = [[part.part, *_times(page, (*path, "parts", at))] for at, part in enumerate(program.parts)]
     page.table(section, "Parts of the step", ["part", *_TIMES], rows)
     _axes(page, section, path, program)
@@ -87,7 +87,7 @@ def _program(page: Page, number: int, found: CompareDocument, *, alone: bool) ->
     _operations(page, section, path, program)
     _rules(page, section, path, program)
     for words in notes_of(program):
-        note(section, page.prose(words))
+        add_note(section, page.prose(words))
 
 
 def _step(page: Page, section: Element, path: Path, program: MeasuredProgram, priced: str) -> None:
@@ -101,7 +101,7 @@ def _step(page: Page, section: Element, path: Path, program: MeasuredProgram, pr
     else:
         factor = page.figure(predicted, "factor", over=median)
         about += [", and ", page.figure(predicted, "time"), " was predicted: ", factor]
-    verdict(section, "info", *about)
+    add_verdict(section, "info", *about)
     runs, devices = (page.figure((*path, field), "count") for field in ("runs", "devices"))
     matched: Content = [
         page.figure((*path, "matched_operations"), "count"),
@@ -118,7 +118,7 @@ def _step(page: Page, section: Element, path: Path, program: MeasuredProgram, pr
         ("prediction", page.name(priced, 200)),
         ("matched", matched),
     ]
-    labelled(section, [*known, ("not matched", _lost(page, program))])
+    add_labels(section, [*known, ("not matched", _lost(page, program))])
 
 
 def _spread(program: MeasuredProgram) -> bool:
@@ -163,7 +163,7 @@ def _factor(page: Page, of: Path, one: MeasuredTransfer) -> Element:
     """Predicted over measured time; unknown where it is only at least so little that it says nothing."""
     measured_us, predicted_us, bound = one.measured_us or 0.0, one.predicted_us, -one.measured_bound
     if bound is Bound.AT_LEAST and predicted_us is not None and predicted_us < _LEAST_FACTOR * measured_us:
-        return made("span", "unknown", class_="unknown")
+        return make("span", "unknown", class_="unknown")
     return page.figure((*of, "predicted_us"), "factor", over=(*of, "measured_us"), bound=bound, unknown="")
 
 
@@ -175,7 +175,7 @@ def _transfers(page: Page, section: Element, path: Path, program: MeasuredProgra
         about = " · ".join(filter(None, (one.kind, f"over {','.join(one.axes)}" if one.axes else "", one.source)))
         rows.append(
             [
-                [page.name(one.name, 60, class_="name mono"), made("small", page.name(about, 120))],
+                [page.name(one.name, 60, class_="name mono"), make("small", page.name(about, 120))],
                 page.figure((*of, "executions"), "digits"),
                 page.figure((*of, "measured_us"), "time", bound=one.measured_bound),
                 page.figure((*of, "predicted_us"), "time", unknown=NOT_PREDICTED),
@@ -197,13 +197,15 @@ def _operations(page: Page, section: Element, path: Path, program: MeasuredProgr
     """The plot of all, and a table of those that are furthest off."""
     if sum(bool(one.predicted_us) and one.measured_us > 0 for one in program.operations) >= _FEWEST_POINTS:
         add(section, "h3", "Operations, measured against predicted")
-        page.plot(section, measured_plot(program.operations), "Operations by predicted and measured time")
+        page.plot(section, draw_measured(program.operations), "Operations by predicted and measured time")
         words = "On the line both agree; on the dashed ones what is measured is twice, and half, of what is predicted."
-        note(section, f"{words} Squares communicate or copy. Operations without a prediction are in the table alone.")
+        add_note(
+            section, f"{words} Squares communicate or copy. Operations without a prediction are in the table alone."
+        )
     rows: list[_Row] = []
     for number, one in enumerate(program.operations[:_MOST]):
         of: Path = (*path, "operations", number)
-        matched = None if one.activity is not None else made("small", "not matched: the module has no such operation")
+        matched = None if one.activity is not None else make("small", "not matched: the module has no such operation")
         rows.append(
             [
                 [page.name(one.name, 60, class_="name mono"), matched],
@@ -214,7 +216,7 @@ def _operations(page: Page, section: Element, path: Path, program: MeasuredProgr
             ]
         )
     if rows:
-        folded = unfolding(section, f"{plural(len(program.operations), 'operation')}, the largest disagreement first")
+        folded = add_details(section, f"{plural(len(program.operations), 'operation')}, the largest disagreement first")
         page.table(folded, "Operations per step", ["operation", "opcode", ">times", *_TIMES, "rule"], rows)
         _more(folded, len(program.operations))
 
@@ -232,13 +234,13 @@ def _rules(page: Page, section: Element, path: Path, program: MeasuredProgram) -
 
 def _rule(page: Page, rule: str | None, calibrated: bool) -> Element:
     if rule is None:
-        return made("span", NOT_PREDICTED, class_="unknown")
+        return make("span", NOT_PREDICTED, class_="unknown")
     return page.name(rule if calibrated else f"{rule}, uncalibrated", 60)
 
 
 def _more(parent: Element, count: int) -> None:
     if count > _MOST:
-        note(parent, f"{count - _MOST:,} more are in the JSON.")
+        add_note(parent, f"{count - _MOST:,} more are in the JSON.")
 
 
 def _uncompared(page: Page, found: CompareDocument) -> None:
@@ -287,14 +289,14 @@ def render_verification_page(found: Verification) -> str:
     page.heading(found.target.target, "compared with ", page.name(found.reference.target), place)
     numbers = page.section("numbers", "Numbers")
     kind = "bad" if not found.passed else "warn" if found.exceptions else "good"
-    verdict(numbers, kind, page.prose(verdict_of(found).plain))
+    add_verdict(numbers, kind, page.prose(verdict_of(found).plain))
     _numbers(page, numbers, found)
     _maps(page, found)
     if found.findings:
-        cards(page, page.section("findings", "Findings"), found.findings)
+        add_cards(page, page.section("findings", "Findings"), found.findings)
     _traffic(page, found)
     _memory(page)
-    rules(page, found.findings)
+    add_rules(page, found.findings)
     page.notes((*found.numerics.notes, *found.target.notes))
     basis = "Times are predicted, numbers are of a run."
     return page.finished(f"against {found.reference.target}", versions=found.target.versions, basis=basis)
@@ -303,21 +305,23 @@ def render_verification_page(found: Verification) -> str:
 def _numbers(page: Page, parent: Element, found: Verification) -> None:
     numerics = found.numerics
     if numerics.status is not NumericsStatus.RAN:
-        verdict(parent, "bad", f"The numbers were not compared: {numerics.status}.")
+        add_verdict(parent, "bad", f"The numbers were not compared: {numerics.status}.")
         if numerics.message:
             page.code(parent, numerics.message.splitlines(), "Why not")
         return
     sizes = " ".join(f"{letter}={size}" for letter, size in numerics.dims.items())
     seed = page.figure(("numerics", "seed"), "count")
-    note(parent, "Both were run on ", page.name(numerics.ran_on), f" at {sizes}" if sizes else "", ", seed ", seed, ".")
+    add_note(
+        parent, "Both were run on ", page.name(numerics.ran_on), f" at {sizes}" if sizes else "", ", seed ", seed, "."
+    )
     rows = [_output(page, number, output) for number, output in enumerate(numerics.comparisons)]
     page.table(parent, "Outputs", _OUTPUTS, rows)
     if not rows:
-        verdict(parent, "warn", "No output was compared.")
+        add_verdict(parent, "warn", "No output was compared.")
     left = [(page.name(name), page.prose(why)) for name, why in numerics.not_compared.items()]
     if left:
         add(parent, "h3", "Not compared")
-        labelled(parent, left)
+        add_labels(parent, left)
     if numerics.inputs:
         add(parent, "h3", "Inputs")
         of = add(parent, "ul", class_="said mono")
@@ -327,9 +331,9 @@ def _numbers(page: Page, parent: Element, found: Verification) -> None:
 
 def _output(page: Page, number: int, output: OutputComparison) -> list[Content]:
     path: Path = ("numerics", "comparisons", number)
-    subject = made("small", f"of the {output.subject}") if output.subject != "target" else None
+    subject = make("small", f"of the {output.subject}") if output.subject != "target" else None
     allowed = "relative" if output.tolerance.source == "rounding" else _larger(output)
-    of = made("span", page.figure((*path, "shards"), "count"), " hold it")
+    of = make("span", page.figure((*path, "shards"), "count"), " hold it")
     return [
         [page.name(output.name, 60), subject],
         _state(output),
@@ -337,8 +341,8 @@ def _output(page: Page, number: int, output: OutputComparison) -> list[Content]:
         page.figure((*path, "elements"), "count"),
         page.figure((*path, "wrong"), "count"),
         page.figure((*path, "tolerance", allowed), "digits"),
-        [page.figure((*path, "largest_error"), "digits"), made("small", "times what is allowed")],
-        [f"{len(output.wrong_shards)} wrong", made("small", of)],
+        [page.figure((*path, "largest_error"), "digits"), make("small", "times what is allowed")],
+        [f"{len(output.wrong_shards)} wrong", make("small", of)],
     ]
 
 
@@ -348,8 +352,8 @@ def _larger(output: OutputComparison) -> str:
 
 def _state(output: OutputComparison) -> Element:
     if not output.agrees:
-        return badge("differs", "bad")
-    return badge("agrees", "good") if output.informative else badge("says nothing", "warn")
+        return make_badge("differs", "bad")
+    return make_badge("agrees", "good") if output.informative else make_badge("says nothing", "warn")
 
 
 def _maps(page: Page, found: Verification) -> None:
@@ -364,19 +368,19 @@ def _maps(page: Page, found: Verification) -> None:
         about = add(section, "div", class_="where")
         if output.error_map is not None:
             name = page.privacy.text(output.name)
-            page.plot(about, errors_plot(output.error_map, name), f"Where {output.name} differs, as a map")
+            page.plot(about, draw_errors(output.error_map, name), f"Where {output.name} differs, as a map")
         side = add(about, "div")
-        labelled(side, _about(page, output))
+        add_labels(side, _about(page, output))
         if output.error_map is not None:
             _blocks(page, side, number, output.error_map, output.name)
     if len(differing) > _MOST_DRAWN:
-        note(section, f"{plural(len(differing) - _MOST_DRAWN, 'more output')} differ, and are in the table above.")
+        add_note(section, f"{plural(len(differing) - _MOST_DRAWN, 'more output')} differ, and are in the table above.")
 
 
 def _worst_words(page: Page, number: int, output: OutputComparison) -> Element:
     path: Path = ("numerics", "comparisons", number)
     wrong, elements = (page.figure((*path, field), "count") for field in ("wrong", "elements"))
-    return made("small", " ", wrong, " of ", elements, " elements are wrong")
+    return make("small", " ", wrong, " of ", elements, " elements are wrong")
 
 
 def _about(page: Page, output: OutputComparison) -> Iterator[tuple[str, Content]]:
@@ -423,7 +427,7 @@ def _blocks(page: Page, parent: Element, number: int, found: ErrorMap, name: str
     label = f"Where {name} is furthest off"
     page.table(parent, label, ["elements", ">times what is allowed"], rows)
     if len(regions) > _MOST_BLOCKS:
-        note(parent, f"{plural(len(regions) - _MOST_BLOCKS, 'smaller region')} are on the map and in the JSON.")
+        add_note(parent, f"{plural(len(regions) - _MOST_BLOCKS, 'smaller region')} are on the map and in the JSON.")
 
 
 def _elements(first: tuple[int, ...], last: tuple[int, ...]) -> str:
@@ -451,10 +455,10 @@ def _traffic(page: Page, found: Verification) -> None:
     if rows:
         heads = ["collective", "axes", ">this program", ">times", ">time", ">reference", ">times", ">time"]
         page.table(moved, "What both programs move", heads, rows)
-        note(moved, page.prose(traffic_verdict(found).plain))
+        add_note(moved, page.prose(traffic_verdict(found).plain))
     else:
         understood = not (found.target.unmodelled or found.reference.unmodelled)
-        note(moved, "Neither program moves data between devices." if understood else _NOT_UNDERSTOOD)
+        add_note(moved, "Neither program moves data between devices." if understood else _NOT_UNDERSTOOD)
 
 
 _NOT_UNDERSTOOD = "No transfer was found in either program, but not everything of them was understood."

@@ -49,7 +49,7 @@ _LOADING = (
 _STYLES, _MEDIA = ("page.css", "sections.css"), "media.css"
 
 
-def framed(
+def frame_page(
     title: str,
     data: Mapping[str, Any],
     scripts: Sequence[str],
@@ -153,21 +153,21 @@ MARKS = {"bad": "✗", "warn": "▲", "good": "✓", "info": "●"}
 def add(parent: Element, tag: str, *content: Content, **attributes: str | None) -> Element:
     """A new element in another one, with letters and elements in it; `_` in names of attributes stands for `-`."""
     named = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items() if value is not None}
-    return filled(ElementTree.SubElement(parent, tag, named), *content)
+    return fill(ElementTree.SubElement(parent, tag, named), *content)
 
 
-def made(tag: str, *content: Content, **attributes: str | None) -> Element:
+def make(tag: str, *content: Content, **attributes: str | None) -> Element:
     """The same, of nothing yet."""
     return add(Element("i"), tag, *content, **attributes)
 
 
-def filled(parent: Element, *content: Content) -> Element:
+def fill(parent: Element, *content: Content) -> Element:
     """An element with more in it."""
     for part in content:
         if part is None:
             continue
         if not isinstance(part, str | Element):
-            filled(parent, *part)
+            fill(parent, *part)
         elif isinstance(part, Element):
             parent.append(part)
         elif len(parent):
@@ -177,7 +177,7 @@ def filled(parent: Element, *content: Content) -> Element:
     return parent
 
 
-def clipped(text: str, most: int) -> str:
+def clip(text: str, most: int) -> str:
     """Long text cut in its middle, where a name says least."""
     return text if len(text) <= most else f"{text[: most * 3 // 5]}…{text[-(most * 7 // 20) :]}"
 
@@ -187,23 +187,23 @@ def _written_path(path: Path) -> str:
     return json.dumps(list(path)).replace("##", "\\u0023#")
 
 
-def note(parent: Element, *content: Content) -> Element:
+def add_note(parent: Element, *content: Content) -> Element:
     """Words beside what counts."""
     return add(parent, "p", *content, class_="note")
 
 
-def badge(words: str, kind: str) -> Element:
+def make_badge(words: str, kind: str) -> Element:
     """A word with a mark and a colour: `bad`, `warn`, `good` or `info`."""
-    return made("span", f"{MARKS[kind]} {words}", class_=f"badge {kind}")
+    return make("span", f"{MARKS[kind]} {words}", class_=f"badge {kind}")
 
 
-def verdict(parent: Element, kind: str, *content: Content) -> Element:
+def add_verdict(parent: Element, kind: str, *content: Content) -> Element:
     """The sentence that a page is about."""
-    mark = made("span", MARKS[kind], class_="mark", aria_hidden="true")
-    return add(parent, "p", mark, " ", made("span", *content), class_=f"verdict {kind}")
+    mark = make("span", MARKS[kind], class_="mark", aria_hidden="true")
+    return add(parent, "p", mark, " ", make("span", *content), class_=f"verdict {kind}")
 
 
-def unfolding(parent: Element, *summary: Content, is_open: bool = False) -> Element:
+def add_details(parent: Element, *summary: Content, is_open: bool = False) -> Element:
     """A part that is folded until somebody wants it."""
     details = add(parent, "details", open="" if is_open else None)
     add(details, "summary", *summary)
@@ -215,7 +215,7 @@ def _says_something(content: Content) -> bool:
     return isinstance(content, Element) or bool(content)
 
 
-def labelled(parent: Element, rows: Iterable[tuple[Content, Content]]) -> None:
+def add_labels(parent: Element, rows: Iterable[tuple[Content, Content]]) -> None:
     """Labels with what they are of, those without anything left out."""
     known = [(label, content) for label, content in rows if _says_something(content)]
     if known:
@@ -274,12 +274,12 @@ class Page:
     def name(self, text: str | None, most: int = _MOST_NAME, tag: str = "bdi", class_: str = "name") -> Element:
         """A name of the program, cut where it is long and whole in its title."""
         whole = self.privacy.text(text or "")
-        shown = clipped(whole, most)
-        return made(tag, shown, class_=class_, title=None if shown == whole else whole[:2000])
+        shown = clip(whole, most)
+        return make(tag, shown, class_=class_, title=None if shown == whole else whole[:2000])
 
     def _label(self, text: str) -> str:
         """Words that stand where no element can."""
-        return clipped(self.privacy.text(text), _MOST_LABEL)
+        return clip(self.privacy.text(text), _MOST_LABEL)
 
     def _unique(self, label: str) -> str:
         """The label; with its number where others are called so too, as those of several programs are."""
@@ -290,16 +290,16 @@ class Page:
         """Sentences of hloscope, in which names of the program stand in backticks."""
         if not text:
             return None
-        parts = clipped(self.privacy.text(text), _MOST_PROSE).split("`")
+        parts = clip(self.privacy.text(text), _MOST_PROSE).split("`")
         words = (
-            made("code", part) if number % 2 and number < len(parts) - 1 else "`" * (number % 2) + part
+            make("code", part) if number % 2 and number < len(parts) - 1 else "`" * (number % 2) + part
             for number, part in enumerate(parts)
         )
-        return made("bdi", words, class_="name")
+        return make("bdi", words, class_="name")
 
     def code(self, parent: Element, lines: Sequence[str], label: str) -> None:
         """Lines to copy."""
-        text = "\n".join(clipped(self.privacy.text(line), 400) for line in lines)
+        text = "\n".join(clip(self.privacy.text(line), 400) for line in lines)
         add(parent, "pre", text, class_="code", tabindex="0", role="group", aria_label=self._label(label))
 
     def figure(
@@ -324,14 +324,14 @@ class Page:
         """
         parts = [self.at(each) for each in (path, over, times) if each is not None]
         if any(part is None for part in parts) or (over is not None and not self.at(over)):
-            return made("span", unknown, class_="unknown")
+            return make("span", unknown, class_="unknown")
         value: int | float = float(parts[0]) if isinstance(parts[0], str) else parts[0]  # infinity, which JSON has not
         value = value / self.at(over) if over is not None else value
         value = value * self.at(times) if times is not None else value
         places = {"keys": path, "over": over, "times": times}
         said = {f"data_{name}": _written_path(place) for name, place in places.items() if place is not None}
         words = Bound(bound).marked(_UNITS[unit](value) if isfinite(value) else "∞")
-        return made("data", words, value=repr(value), data_unit=unit, **said)
+        return make("data", words, value=repr(value), data_unit=unit, **said)
 
     def range(self, least: Path, most: Path) -> list[Content]:
         """From and to; nothing where one of them is not known, or both are the same."""
@@ -397,12 +397,12 @@ class Page:
             versions: Versions of what took part.
             basis: What its figures rest on, a sentence.
         """
-        nav = [made("a", short, href=f"#{name}") for name, short in self._sections]
+        nav = [make("a", short, href=f"#{name}") for name, short in self._sections]
         known = ", ".join(f"{name} {version}" for name, version in (versions or {}).items())
-        save = made("button", "Save the figures as JSON", type="button", class_="quiet", id="save", hidden="")
+        save = make("button", "Save the figures as JSON", type="button", class_="quiet", id="save", hidden="")
         said = [f"{known}." if known else "", basis, "Every figure is one of the JSON that --format json writes. "]
-        foot = filled(Element("p"), " ".join(filter(None, said)), save)
-        return framed(
+        foot = fill(Element("p"), " ".join(filter(None, said)), save)
+        return frame_page(
             " ".join(filter(None, (self._title, self._label(words)))),
             {"document": self.document},
             _SCRIPTS,
@@ -431,32 +431,32 @@ _KINDS = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.NOTE: "info"
 _MOST_PLACES = 20
 
 
-def cards(page: Page, parent: Element, findings: Sequence[Finding]) -> None:
-    """A card for each cause, in their order; its rule leads to the rule's page in the section of `rules`."""
+def add_cards(page: Page, parent: Element, findings: Sequence[Finding]) -> None:
+    """A card for each cause, in their order; its rule leads to the rule's page in the section of `add_rules`."""
     known = rules_of(findings)
     around = add(parent, "div", class_="findings")
     for places in by_cause(findings):
         finding = places[0]
         kind = _KINDS[finding.severity]
         card = add(around, "article", class_=f"finding {kind}")
-        allowed = badge("allowed", "good") if finding.allowed is not None else None
+        allowed = make_badge("allowed", "good") if finding.allowed is not None else None
         name = page.name(finding.rule, tag="code")
-        rule = made("a", name, href=f"#rule-{finding.rule}") if finding.rule in known else name
-        add(card, "p", badge(str(finding.severity), kind), " ", rule, allowed)
+        rule = make("a", name, href=f"#rule-{finding.rule}") if finding.rule in known else name
+        add(card, "p", make_badge(str(finding.severity), kind), " ", rule, allowed)
         add(card, "p", page.prose(finding.message))
         told = [("allowed", finding.allowed or ""), *finding.details]
-        labelled(card, [(label, page.prose(words)) for label, words in told])
+        add_labels(card, [(label, page.prose(words)) for label, words in told])
         _places(page, card, places)
 
 
-def rules(page: Page, findings: Iterable[Finding]) -> None:
+def add_rules(page: Page, findings: Iterable[Finding]) -> None:
     """A section with the pages of the rules that have found something; none where nothing was found."""
     known = rules_of(findings)
     if not known:
         return
     section = page.section("rules", "Rules", "What the rules say")
     for name, about in known.items():
-        of = unfolding(section, made("code", name), " ", made("span", page.prose(str(about["summary"])), class_="of"))
+        of = add_details(section, make("code", name), " ", make("span", page.prose(str(about["summary"])), class_="of"))
         of.set("id", f"rule-{name}")
         of.set("class", "target-card")
         for title, text in about["sections"]:

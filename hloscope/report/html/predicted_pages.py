@@ -18,18 +18,27 @@ from hloscope.report.html.pieces import (
     Page,
     Path,
     add,
-    badge,
-    cards,
-    labelled,
-    made,
-    note,
-    rules,
-    unfolding,
-    verdict,
+    add_cards,
+    add_details,
+    add_labels,
+    add_note,
+    add_rules,
+    add_verdict,
+    make,
+    make_badge,
 )
-from hloscope.report.pictures.plots import chips_plot, front_plot, has_ideal, prices_plot
+from hloscope.report.pictures.plots import draw_chips, draw_front, draw_prices, has_ideal, slice_name
 from hloscope.report.price import Prices, Unpriced, make_price_document, notes_of
-from hloscope.report.suggestions import effort_of, headline, in_full, is_conclusive, name_of, state_of, unchanged_words
+from hloscope.report.suggestions import (
+    effort_of,
+    headline,
+    in_full,
+    is_conclusive,
+    mesh_words,
+    name_of,
+    state_of,
+    unchanged_words,
+)
 from hloscope.units import plural
 
 _UNITS = {"us": "time", "bytes": "bytes", "flops": "flops"}
@@ -45,16 +54,16 @@ def render_check_page(found: CheckReport) -> str:
     of += [f"shard {found.shard}"] if found.shard is not None else []
     page.heading(title, " · ".join(of))
     targets = page.section("targets", "Targets")
-    verdict(targets, "good" if found.passed else "bad", found.headline)
+    add_verdict(targets, "good" if found.passed else "bad", found.headline)
     if found.interrupted:
-        note(targets, "It was interrupted before all targets were checked.")
+        add_note(targets, "It was interrupted before all targets were checked.")
     sorts = [_kind(checked) for checked in found.checks]
     known = {kind: words for kind, (words, _) in _VERDICTS.items() if kind in sorts}
     page.tools(targets, "target", known)
     around = add(targets, "div", class_="cards")
     for number in sorted(range(len(sorts)), key=lambda number: list(_VERDICTS).index(sorts[number])):
         _card(page, around, found, number)
-    rules(page, (finding for checked in found.checks for finding in checked.findings))
+    add_rules(page, (finding for checked in found.checks for finding in checked.findings))
     if found.unused_baselines:
         page.notes(f"{path} is the baseline of no target" for path in page.document["unused_baselines"])
     versions = next((one.analysis.versions for one in found.checks if one.analysis is not None), {})
@@ -70,8 +79,8 @@ def _card(page: Page, around: Element, report: CheckReport, number: int) -> None
     checked = report.checks[number]
     kind = _kind(checked)
     words, mark = _VERDICTS[kind]
-    line: list[Content] = [badge(words, mark), " ", made("b", page.name(checked.name)), " "]
-    card = unfolding(around, line, _facts(page, checked, number), is_open=kind != "passed")
+    line: list[Content] = [make_badge(words, mark), " ", make("b", page.name(checked.name)), " "]
+    card = add_details(around, line, _facts(page, checked, number), is_open=kind != "passed")
     card.set("class", f"target-card {mark}")
     card.set("data-kind", kind)
     if checked.error is not None:
@@ -79,10 +88,10 @@ def _card(page: Page, around: Element, report: CheckReport, number: int) -> None
     about: list[tuple[str, Content]] = [("against", _against(page, checked, number))]
     about += [("note", page.prose(aside)) for aside in asides(checked)]
     remarks = checked.verdict.remarks if checked.verdict is not None else ()
-    labelled(card, [*about, *(("note", page.prose(remark)) for remark in remarks)])
+    add_labels(card, [*about, *(("note", page.prose(remark)) for remark in remarks)])
     _figures(page, card, checked, number)
     if checked.findings:
-        cards(page, card, [report.shown(finding) for finding in checked.findings])
+        add_cards(page, card, [report.shown(finding) for finding in checked.findings])
 
 
 def _facts(page: Page, checked: Checked, number: int) -> Iterator[Content]:
@@ -91,13 +100,13 @@ def _facts(page: Page, checked: Checked, number: int) -> Iterator[Content]:
     if analysis is None:
         return
     if analysis.slice is not None:
-        yield from (made("span", page.name(analysis.slice.name), class_="of"), " ")
+        yield from (make("span", page.name(analysis.slice.name), class_="of"), " ")
     if analysis.time is not None:
         step = page.figure((*path, "time", "step_us"), "time", bound=analysis.time.bound)
-        yield from (made("span", step, " a step", class_="of"), " ")
+        yield from (make("span", step, " a step", class_="of"), " ")
     sent = page.figure((*path, "totals", "wire_bytes"), "bytes", bound=analysis.totals.bound)
-    yield from (made("span", sent, " sent", class_="of"), " ")
-    yield made("span", page.figure((*path, "memory", "peak_bytes"), "bytes"), " of HBM", class_="of")
+    yield from (make("span", sent, " sent", class_="of"), " ")
+    yield make("span", page.figure((*path, "memory", "peak_bytes"), "bytes"), " of HBM", class_="of")
 
 
 def _against(page: Page, checked: Checked, number: int) -> Content:
@@ -131,7 +140,7 @@ def _before_and_after(page: Page, checked: Checked, number: int) -> Iterator[lis
         is_worse = checked.judged.judgement is Judgement.WORSE
         then = _amount(page, path, "before", unit)
         if not figure.comparable:
-            then.append(made("small", "from another version of hloscope"))
+            then.append(make("small", "from another version of hloscope"))
         now = _amount(page, path, "after", unit)
         yield [page.name(figure.name, 60), then, now, _change(page, path, figure, is_worse=is_worse)]
 
@@ -142,24 +151,24 @@ def _amount(page: Page, path: Path, side: str, unit: str) -> list[Content]:
     span = (*path, f"{side}_range")
     ranged = page.range((*span, 0), (*span, 1)) if bound is Bound.EXACT and page.at(span) is not None else []
     amount = page.figure((*path, side), unit, bound=bound, unknown="not known")
-    return [amount, made("small", *ranged) if ranged else None]
+    return [amount, make("small", *ranged) if ranged else None]
 
 
 def _change(page: Page, path: Path, figure: Figure, *, is_worse: bool) -> Content:
     """How much more or less it is now, with a mark; red only where the check says that the target got worse."""
     before, after, bound = figure.before, figure.after, figure.change_bound
     if before == after and before is not None and figure.before_bound is figure.after_bound and figure.comparable:
-        return "=" if bound is Bound.EXACT else made("span", "= as counted", class_="unknown")
+        return "=" if bound is Bound.EXACT else make("span", "= as counted", class_="unknown")
     if before is None or after is None or not figure.comparable or bound is Bound.UNKNOWN:
         words = "not comparable" if not figure.comparable and None not in (before, after) else "unknown"
-        return made("span", words, class_="unknown")
+        return make("span", words, class_="unknown")
     if before == after:
-        return made("span", f"{bound} as much", class_="unknown")
+        return make("span", f"{bound} as much", class_="unknown")
     mark, kind = ("▲", "bad" if is_worse else "more") if after > before else ("▼", "fewer")
     if not before:
-        return made("span", f"{mark} new", class_=kind)
+        return make("span", f"{mark} new", class_=kind)
     factor = page.figure((*path, "after"), "change", over=(*path, "before"), bound=bound)
-    return made("span", f"{mark} ", factor, class_=kind)
+    return make("span", f"{mark} ", factor, class_=kind)
 
 
 def _now(page: Page, analysis: Analysis, path: Path) -> Iterator[list[Content]]:
@@ -167,7 +176,7 @@ def _now(page: Page, analysis: Analysis, path: Path) -> Iterator[list[Content]]:
         time = (*path, "time")
         step = page.figure((*time, "step_us"), "time", bound=analysis.time.bound)
         spread = [] if analysis.time.unpriced_kernels else page.range((*time, "least_us"), (*time, "most_us"))
-        yield ["predicted step", [step, made("small", *spread) if spread else None]]
+        yield ["predicted step", [step, make("small", *spread) if spread else None]]
     for axes, total in page.at((*path, "totals", "by_axis")).items():
         words = "unknown axes" if axes == "?" else axes or "no axis"
         sent = page.figure((*path, "totals", "by_axis", axes, "wire_bytes"), "bytes", bound=total["bound"])
@@ -176,7 +185,7 @@ def _now(page: Page, analysis: Analysis, path: Path) -> Iterator[list[Content]]:
         yield ["sent per step", page.figure((*path, "totals", "wire_bytes"), "bytes", bound=analysis.totals.bound)]
     peak = page.figure((*path, "memory", "peak_bytes"), "bytes")
     hbm = page.figure((*path, "memory", "hbm_bytes"), "capacity")
-    yield ["memory: peak", [peak, made("small", "of ", hbm) if analysis.memory.hbm_bytes else None]]
+    yield ["memory: peak", [peak, make("small", "of ", hbm) if analysis.memory.hbm_bytes else None]]
 
 
 _PRICE_HEADS = (
@@ -208,17 +217,19 @@ def render_price_page(found: Sequence[Analysis | Unpriced]) -> str:
     page.table(slices, "Slices", _PRICE_HEADS, [*_priced(page, known), *_refused(page)])
     if len(known) > 1:
         plot = page.section("chips", "By chips", "Step time against chips")
-        page.plot(plot, chips_plot(Prices(known)), "The step by the number of chips")
+        page.plot(plot, draw_chips(Prices(known)), "The step by the number of chips")
         if has_ideal(known):
-            note(plot, "On a dashed line, a step takes as much chip time as on the fewest chips of that generation.")
+            add_note(
+                plot, "On a dashed line, a step takes as much chip time as on the fewest chips of that generation."
+            )
         if len({one.slice and one.slice.chips for one in known}) < len(known):
-            note(plot, "Slices with the same number of chips are drawn next to each other.")
+            add_note(plot, "Slices with the same number of chips are drawn next to each other.")
         if any(one.memory.fits is False for one in known):
-            note(plot, "A cross marks what does not fit in HBM.")
+            add_note(plot, "A cross marks what does not fit in HBM.")
         if len(found) > len(known) or any(one.time is None for one in known):
-            note(plot, "Slices without a price are not drawn.")
+            add_note(plot, "Slices without a price are not drawn.")
     split = page.section("split", "Split", "What of the step is computed and what is waited for")
-    page.plot(split, prices_plot(found), "The step on each slice, split")
+    page.plot(split, draw_prices(found), "The step on each slice, split")
     _unpriced(page)
     page.notes(words for one in known for words in (*one.notes, *notes_of(one)))
     versions = known[0].versions if known else {}
@@ -233,27 +244,23 @@ def _verdict(page: Page, parent: Element, found: Sequence[Analysis]) -> None:
         if one.time is not None and one.time.bound in _KNOWN and one.memory.fits is not False
     ]
     if not of:
-        verdict(parent, "warn", "There is no slice that the program fits on and whose step is known.")
+        add_verdict(parent, "warn", "There is no slice that the program fits on and whose step is known.")
         return
     _, fastest = min(of)
     path = ("prices", fastest)
     step = page.figure((*path, "time", "step_us"), "time", bound=page.at((*path, "time", "bound")))
-    ties = [page.privacy.text(_name(found[number])) for _, number in of if _is_tie(found[number], found[fastest])]
+    ties = [page.privacy.text(slice_name(found[number])) for _, number in of if _is_tie(found[number], found[fastest])]
     tied = f", a tie with {', '.join(ties)}" if ties else ""
     open_ones = [one for one in found if one.memory.fits is None and one.time is not None]
     unsure = " Whether it fits is not known everywhere." if open_ones else ""
     at_worst = any(_bound(found[number]) is Bound.AT_MOST for _, number in of)
     words = "The shortest step at worst is " if at_worst else "The shortest step that is known is "
     longest = " Every branch is counted at its longest." if at_worst else ""
-    verdict(parent, "info", words, step, " on ", page.name(_name(found[fastest])), f"{tied}.{longest}{unsure}")
+    add_verdict(parent, "info", words, step, " on ", page.name(slice_name(found[fastest])), f"{tied}.{longest}{unsure}")
 
 
 def _bound(one: Analysis) -> Bound:
     return Bound.EXACT if one.time is None else one.time.bound
-
-
-def _name(one: Analysis) -> str:
-    return "no slice" if one.slice is None else one.slice.name
 
 
 def _is_tie(one: Analysis, other: Analysis) -> bool:
@@ -274,9 +281,9 @@ def _priced(page: Page, found: Sequence[Analysis]) -> Iterator[list[Content]]:
         of_part = bound.of_part
         step = page.figure(step_us, "time", bound=bound)
         yield [
-            page.name(_name(one)),
+            page.name(slice_name(one)),
             page.figure((*path, "slice", "chips"), "count"),
-            [step, made("small", *spread) if spread else None],
+            [step, make("small", *spread) if spread else None],
             "" if first is None else _of_first(page, found, number, first),
             page.figure(step_us, "time", times=(*path, "slice", "chips"), bound=bound),
             *(page.figure((*time, f"{name}_us"), "time", bound=of_part) for name in ("compute", "exposed", "hidden")),
@@ -288,8 +295,8 @@ def _priced(page: Page, found: Sequence[Analysis]) -> Iterator[list[Content]]:
 
 def _fits(one: Analysis) -> Element:
     if one.memory.fits is None:
-        return made("span", "not known whether it fits", class_="unknown")
-    return badge("fits", "good") if one.memory.fits else badge("does not fit", "bad")
+        return make("span", "not known whether it fits", class_="unknown")
+    return make_badge("fits", "good") if one.memory.fits else make_badge("does not fit", "bad")
 
 
 def _of_first(page: Page, found: Sequence[Analysis], number: int, first: int) -> list[Content]:
@@ -297,27 +304,27 @@ def _of_first(page: Page, found: Sequence[Analysis], number: int, first: int) ->
     step_us, over = (("prices", each, "time", "step_us") for each in (number, first))
     times = [one.time for one in (found[number], found[first])]
     bounds = [Bound.EXACT if time is None or number == first else time.bound for time in times]
-    tied = made("small", "a tie") if _is_tie(found[number], found[first]) else None
+    tied = make("small", "a tie") if _is_tie(found[number], found[first]) else None
     return [page.figure(step_us, "factor", over=over, bound=bounds[0] + -bounds[1]), tied]
 
 
 def _hbm(page: Page, one: Analysis, number: int) -> list[Content]:
     memory = ("prices", number, "memory")
-    of = made("small", "of ", page.figure((*memory, "hbm_bytes"), "capacity")) if one.memory.hbm_bytes else None
-    return [page.figure((*memory, "peak_bytes"), "bytes"), of, made("small", _fits(one))]
+    of = make("small", "of ", page.figure((*memory, "hbm_bytes"), "capacity")) if one.memory.hbm_bytes else None
+    return [page.figure((*memory, "peak_bytes"), "bytes"), of, make("small", _fits(one))]
 
 
 def _error(page: Page, one: Analysis, number: int) -> Element:
     """How far predictions for the generation were off where it was measured, at worst."""
     if one.time is None or one.time.unpriced_kernels or one.time.bound not in _KNOWN:
-        return made("span", "unknown", class_="unknown")
+        return make("span", "unknown", class_="unknown")
     return page.figure(("prices", number, "time", "spread", "worst"), "factor", unknown="not measured")
 
 
 def _refused(page: Page) -> Iterator[list[Content]]:
     for one in page.document["unpriced"]:
-        unknown = [made("span", "unknown", class_="unknown") for _ in _PRICE_HEADS[1:]]
-        yield [[page.name(one["slice"]), made("small", badge("not compiled", "bad"))], *unknown]
+        unknown = [make("span", "unknown", class_="unknown") for _ in _PRICE_HEADS[1:]]
+        yield [[page.name(one["slice"]), make("small", make_badge("not compiled", "bad"))], *unknown]
 
 
 def _unpriced(page: Page) -> None:
@@ -344,9 +351,9 @@ def render_suggestions_page(found: Suggestions) -> str:
     page.heading(found.target, f"shardings on {found.slice}")
     ways = page.section("ways", "Shardings", "Pareto front of time and memory")
     kind = "warn" if not is_conclusive(found) else "info" if in_full(found) is None else "good"
-    verdict(ways, kind, headline(found), ".")
+    add_verdict(ways, kind, headline(found), ".")
     if found.front:
-        page.plot(ways, front_plot(_named(page, found)), "Shardings by time and memory")
+        page.plot(ways, draw_front(_named(page, found)), "Shardings by time and memory")
     numbered: list[tuple[int, Suggestion, Path]] = [(0, found.own, ("own",))]
     numbered += [(number + 1, way, ("front", number)) for number, way in enumerate(found.front)]
     page.table(ways, "Shardings", _WAY_HEADS, [_row(page, found, *each) for each in numbered])
@@ -371,8 +378,8 @@ def _row(page: Page, found: Suggestions, number: int, way: Suggestion, path: Pat
     return [
         [f"{number}  ", page.name(name_of(way), 80)],
         _state(found, way),
-        page.name(_mesh(way), 40),
-        [step, made("small", *spread) if spread else None],
+        page.name(mesh_words(way), 40),
+        [step, make("small", *spread) if spread else None],
         page.figure((*figures, "step_us"), "share", over=over, bound=bound),
         page.figure((*figures, "hbm_bytes"), "bytes"),
         page.figure((*figures, "wire_bytes"), "bytes", bound=way.figures.wire_bound),
@@ -381,13 +388,9 @@ def _row(page: Page, found: Suggestions, number: int, way: Suggestion, path: Pat
 
 def _state(found: Suggestions, way: Suggestion) -> list[Content]:
     state = state_of(found, way)
-    badges = [badge(state, "good" if way.is_worth_it else "info")] if state else []
-    badges += [] if way.fits else [badge("does not fit", "bad")]
+    badges = [make_badge(state, "good" if way.is_worth_it else "info")] if state else []
+    badges += [] if way.fits else [make_badge("does not fit", "bad")]
     return list(badges)
-
-
-def _mesh(way: Suggestion) -> str:
-    return ",".join(f"{axis}={size}" for axis, size in way.mesh.items())
 
 
 def _recipes(page: Page, found: Suggestions, numbered: Sequence[tuple[int, Suggestion, Path]]) -> None:
@@ -395,21 +398,21 @@ def _recipes(page: Page, found: Suggestions, numbered: Sequence[tuple[int, Sugge
     recipes = page.section("recipes", "Changes", "What each sharding changes, and its code")
     shown = in_full(found)
     if len(numbered) == 1:
-        note(recipes, "No better sharding was found.")
+        add_note(recipes, "No better sharding was found.")
     for number, way, path in numbered:
         if way.is_own:
             continue
         gain = _gain(page, found, way, path)
         line: list[Content] = [f"{number} ", page.name(name_of(way), 100), " ", _state(found, way), gain]
-        card = unfolding(recipes, line, is_open=way is shown)
+        card = add_details(recipes, line, is_open=way is shown)
         card.set("class", "target-card")
         changes = list(_changes(page, way))
         if changes:
             heads = ["array", "as written", "then"]
             page.table(card, f"What way {number} changes", heads, changes, sorts=False)
         if words := unchanged_words(way):
-            note(card, f"{words}.")
-        labelled(card, _about(page, way))
+            add_note(card, f"{words}.")
+        add_labels(card, _about(page, way))
         if way.code:
             page.code(card, way.code, f"Code for way {number}")
 
@@ -417,7 +420,7 @@ def _recipes(page: Page, found: Suggestions, numbered: Sequence[tuple[int, Sugge
 def _about(page: Page, way: Suggestion) -> Iterator[tuple[str, Content]]:
     yield "constraints", page.prose("; ".join(way.constraints))
     yield "why", page.prose("; ".join(way.because))
-    yield "mesh", page.name(_mesh(way))
+    yield "mesh", page.name(mesh_words(way))
     yield "devices", None if way.device_order is None else page.name(", ".join(map(str, way.device_order)), 200)
     yield "proven", _proven(way)
 
@@ -426,7 +429,7 @@ def _gain(page: Page, found: Suggestions, way: Suggestion, path: Path) -> Elemen
     if way.gain is None:
         return None
     ratio = way.figures.ratio_bound(found.own.figures)
-    return made("span", page.figure((*path, "gain"), "gain", bound=-ratio if way.gain >= 0 else ratio), class_="of")
+    return make("span", page.figure((*path, "gain"), "gain", bound=-ratio if way.gain >= 0 else ratio), class_="of")
 
 
 def _proven(way: Suggestion) -> str:
@@ -444,13 +447,13 @@ def _proven(way: Suggestion) -> str:
 def _changes(page: Page, way: Suggestion) -> Iterator[list[Content]]:
     for spec in way.specs:
         if spec.is_changed:
-            many = made("small", f"{spec.count} of them") if spec.count > 1 else None
-            noun = made("small", "result") if spec.is_result and not spec.name.startswith("result") else None
+            many = make("small", f"{spec.count} of them") if spec.count > 1 else None
+            noun = make("small", "result") if spec.is_result and not spec.name.startswith("result") else None
             yield [[page.name(spec.name, 80), many, noun], *(_spec(page, text) for text in (spec.before, spec.after))]
 
 
 def _spec(page: Page, text: str | None) -> Element:
-    return made("span", "left open", class_="unknown") if text is None else page.name(text, 80, tag="code")
+    return make("span", "left open", class_="unknown") if text is None else page.name(text, 80, tag="code")
 
 
 def _tried(page: Page, found: Suggestions) -> None:

@@ -76,13 +76,13 @@ def ranges(values: Sequence[int]) -> str:
     return ",".join(map(str, values))
 
 
-def heading(shards: Shards) -> str:
+def head_words(shards: Shards) -> str:
     """`bf16[8192,2048]  P('X', None)`, the whole array and its sharding."""
     whole = "?" if shards.global_shape is None else ",".join(map(str, shards.global_shape))
     return f"{shards.dtype}[{whole}]  {shards.sharding or 'unknown sharding'}"
 
 
-def described(shards: Shards, grid: Grid | None, *, with_mesh: bool = True) -> Iterator[str]:
+def describe(shards: Shards, grid: Grid | None, *, with_mesh: bool = True) -> Iterator[str]:
     """What a drawing stands under: the mesh, what each device holds, and the dimensions that are seen, a line each."""
     sizes = " ".join(f"{name}={size}" for name, size in shards.axis_sizes.items())
     mesh = plain_line(f"on mesh {sizes}: ") if sizes and with_mesh else ""
@@ -109,7 +109,7 @@ def bounds_words(shards: Shards, dimension: int, piece: int) -> str:
     return "{}:{}".format(*shards.cuts[dimension].bounds(piece))
 
 
-def remarks(shards: Shards, grid: Grid, detail: int, *, with_mesh: bool = True) -> Iterator[str]:
+def describe_drawing(shards: Shards, grid: Grid, detail: int, *, with_mesh: bool = True) -> Iterator[str]:
     """What a picture does not show by itself, and what its labels mean, a sentence each."""
     if shards.copied_over:
         over = ", ".join(map(shards.axis_words, shards.copied_over))
@@ -184,10 +184,10 @@ class _Line:
 
 def shards_svg(shards: Shards) -> str:
     """An array cut into its shards, with who holds each, as an SVG element for a page or a file."""
-    return svg.written(shards_picture(shards))
+    return svg.written(draw_shards(shards))
 
 
-def shards_picture(shards: Shards, wrong: Collection[int] = ()) -> svg.Element:
+def draw_shards(shards: Shards, wrong: Collection[int] = ()) -> svg.Element:
     """The same, not yet written.
 
     Args:
@@ -198,13 +198,13 @@ def shards_picture(shards: Shards, wrong: Collection[int] = ()) -> svg.Element:
         return _unknown(shards)
     grid = shards.grid()
     detail, columns = _fitting(shards, grid)
-    head = [heading(shards), *described(shards, grid)]
+    head = [head_words(shards), *describe(shards, grid)]
     top = _MARGIN + _LINE_HEIGHT * (len(head) + 1) + 10
     rows = _line(shown_places(len(grid.holders)), top, _height(shards, grid), _LEAST_ROW)
     width = max(columns.end + _MARGIN + _LAYERS * _LAYER_STEP, 560)
     marked = [f"✗: elements are wrong on {ranges(sorted(wrong))}."] if wrong else []
-    said = [*marked, *remarks(shards, grid, detail)]
-    notes = [line for remark in said for line in svg.wrapped(remark, width - 2 * _MARGIN)]
+    said = [*marked, *describe_drawing(shards, grid, detail)]
+    notes = [line for remark in said for line in svg.wrap_text(remark, width - 2 * _MARGIN)]
     bottom = rows.end + _LAYERS * _LAYER_STEP + 8
     root = svg.picture(
         width,
@@ -347,11 +347,11 @@ def _draw_bounds(root: svg.Element, shards: Shards, grid: Grid, rows: _Line, col
 def _unknown(shards: Shards) -> svg.Element:
     """An array of which nobody can tell who holds what: an empty outline that says so."""
     why = f"who holds what is not known: {shards.why_unknown}"
-    head = [heading(shards), *described(shards, None, with_mesh=False)]
+    head = [head_words(shards), *describe(shards, None, with_mesh=False)]
     root = svg.picture(560, 140, f"{shards.name}, {head[0]}", f"{head[1]}; {why}")
     _draw_head(root, shards, head, 560)
     svg.box(root, (_MARGIN, 56), (532, 64), fill="none", stroke_dasharray="5 4", stroke_opacity=0.7)
-    for index, line in enumerate(list(svg.wrapped(why, 500))[:3]):
+    for index, line in enumerate(list(svg.wrap_text(why, 500))[:3]):
         svg.label(root, 280, 84 + index * _LINE_HEIGHT, line, anchor="middle")
     return root
 
@@ -362,7 +362,7 @@ _ROOMY = 9
 _PADDED = "░"
 
 
-def shards_lines(shards: Shards, width: int, *, alone: bool = True) -> Iterator[Text]:
+def draw_shards_lines(shards: Shards, width: int, *, alone: bool = True) -> Iterator[Text]:
     """An array cut into its shards, with who holds each, in box characters.
 
     Args:
@@ -371,15 +371,15 @@ def shards_lines(shards: Shards, width: int, *, alone: bool = True) -> Iterator[
         alone: Whether nothing else says what the mesh is and what numbers mean.
     """
     grid = None if shards.why_unknown is not None else shards.grid()
-    yield from hanging(Text.assemble((shards.name, "bold"), f"  {heading(shards)}"), width)
-    for words in described(shards, grid, with_mesh=alone):
+    yield from hanging(Text.assemble((shards.name, "bold"), f"  {head_words(shards)}"), width)
+    for words in describe(shards, grid, with_mesh=alone):
         yield from hanging(Text(words, style="dim"), width)
     if grid is None:
         yield from fold(Text(f"Who holds what is not known: {shards.why_unknown}.", style="yellow"), width)
         return
     box = _fitting_boxes(shards, grid, width)
     yield from box.lines()
-    for remark in remarks(shards, grid, box.detail, with_mesh=alone):
+    for remark in describe_drawing(shards, grid, box.detail, with_mesh=alone):
         yield from hanging(Text(remark, style="dim"), width)
 
 
@@ -506,12 +506,12 @@ def array_picture(found: Analysis, name: str) -> Picture:
         HloscopeError: There is no such array.
     """
     arrays: tuple[ArrayFact | IntermediateFact, ...] = (*found.arguments, *found.outputs, *found.intermediates)
-    return picture_of(shards_in(found, named(arrays, name, found.target)))
+    return make_picture(shards_in(found, find_array(arrays, name, found.target)))
 
 
-def picture_of(shards: Shards) -> Picture:
+def make_picture(shards: Shards) -> Picture:
     """An array cut into its shards, drawn."""
-    text = drawn(shards_lines(shards, _COLUMNS), _COLUMNS, False).rstrip("\n")
+    text = drawn(draw_shards_lines(shards, _COLUMNS), _COLUMNS, False).rstrip("\n")
     return Picture(title=f"{shards.name}, {shards.sharding or 'unknown sharding'}", svg=shards_svg(shards), text=text)
 
 
@@ -523,7 +523,7 @@ def shards_in(found: Analysis, array: ArrayFact | IntermediateFact) -> Shards:
     return shards_of(array, mesh, device_ids=device_ids)
 
 
-def named(arrays: Sequence[_Array], name: str, target: str) -> _Array:
+def find_array(arrays: Sequence[_Array], name: str, target: str) -> _Array:
     """The array of a name.
 
     Args:

@@ -217,10 +217,10 @@ def mesh_svg(placed: PlacedMesh) -> str:
     """The mesh on its slice, as an SVG element for a page or a file."""
     title, *said = mesh_words(placed)
     sheet = _sheet(
-        placed, (title, *(line for words in said for line in svg.wrapped(words, _LEAST_WIDTH - 2 * _MARGIN)))
+        placed, (title, *(line for words in said for line in svg.wrap_text(words, _LEAST_WIDTH - 2 * _MARGIN)))
     )
     remarks = list(_remarks(sheet))
-    notes = [line for remark in remarks for line in svg.wrapped(remark, sheet.text_width)]
+    notes = [line for remark in remarks for line in svg.wrap_text(remark, sheet.text_width)]
     *corners, (_, notes_top) = sheet.map_corners()
     root = svg.picture(sheet.width, notes_top + _LINE_HEIGHT * len(notes) + _MARGIN, title, " ".join([*said, *remarks]))
     _draw_head(root, sheet)
@@ -529,7 +529,7 @@ _BUSY_WORDS = "Bold links (━ ┃) carry something each step, thin ones nothing
 _ROUND_WORDS = "Links that stick out at the sides lead round to the other one."
 
 
-def mesh_lines(placed: PlacedMesh, width: int) -> Iterator[Text]:
+def draw_mesh_lines(placed: PlacedMesh, width: int) -> Iterator[Text]:
     """The mesh on its slice, as lines of text; the chips where they fit."""
     title, *said = mesh_words(placed)
     yield from hanging(Text(title, style="bold"), width)
@@ -602,7 +602,7 @@ def mesh_picture(found: Analysis) -> Picture:
         HloscopeError: It has no TPU slice.
     """
     placed = placed_in(found)
-    text = drawn(mesh_lines(placed, _COLUMNS), _COLUMNS, False).rstrip("\n")
+    text = drawn(draw_mesh_lines(placed, _COLUMNS), _COLUMNS, False).rstrip("\n")
     return Picture(title=f"the mesh of {found.target} on {placed.slice.name}", svg=mesh_svg(placed), text=text)
 
 

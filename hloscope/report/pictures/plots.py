@@ -79,10 +79,10 @@ class _Scale:
 
 def front_svg(found: Suggestions) -> str:
     """The program as it is written and the ways that nothing beats, by time and memory, as an SVG element."""
-    return svg.written(front_plot(found))
+    return svg.written(draw_front(found))
 
 
-def front_plot(found: Suggestions) -> svg.Element:
+def draw_front(found: Suggestions) -> svg.Element:
     """The same, not yet written."""
     ways = [found.own, *found.front]
     drawn = [way for way in ways if way.figures.step_us is not None and way.figures.hbm_bytes is not None]
@@ -171,10 +171,10 @@ def _draw_way(root: svg.Element, found: Suggestions, number: int, across: _Scale
 
 def prices_svg(priced: Priced) -> str:
     """One program on several slices: what of its step is computed and what is waited for, as an SVG element."""
-    return svg.written(prices_plot(priced))
+    return svg.written(draw_prices(priced))
 
 
-def prices_plot(priced: Priced) -> svg.Element:
+def draw_prices(priced: Priced) -> svg.Element:
     """The same, not yet written."""
     title = f"{priced[0].target}: a step on each slice" if priced else "no slices"
     top = _MARGIN + 1.6 * _LINE_HEIGHT
@@ -192,7 +192,8 @@ def prices_plot(priced: Priced) -> svg.Element:
     return root
 
 
-def _slice_name(one: Analysis | Unpriced) -> str:
+def slice_name(one: Analysis | Unpriced) -> str:
+    """`v5e:2x4`."""
     if isinstance(one, Unpriced):
         return one.slice_name
     return "no slice" if one.slice is None else one.slice.name
@@ -200,19 +201,19 @@ def _slice_name(one: Analysis | Unpriced) -> str:
 
 def _price_words(one: Analysis | Unpriced) -> str:
     if isinstance(one, Unpriced):
-        return f"{_slice_name(one)}: {one.error.what}"
+        return f"{slice_name(one)}: {one.error.what}"
     if one.time is None:
-        return f"{_slice_name(one)}: not priced"
+        return f"{slice_name(one)}: not priced"
     time = one.time
     step = time.bound.marked(format_time(time.step_us))
     between = f" ({format_time_range(time.least_us, time.most_us)})" if time.has_range else ""
-    return f"{_slice_name(one)}: {step}{between}"
+    return f"{slice_name(one)}: {step}{between}"
 
 
 def _draw_price(root: svg.Element, one: Analysis | Unpriced, y: float, at: Callable[[float], float]) -> None:
     group = svg.add(root, "g")
     svg.add(group, "title", text=_price_words(one))
-    svg.label(group, _MARGIN, y + _BAR * 0.68, svg.cut_to(_slice_name(one), _NAME - 8))
+    svg.label(group, _MARGIN, y + _BAR * 0.68, svg.cut_to(slice_name(one), _NAME - 8))
     time = one.time if isinstance(one, Analysis) else None
     if time is None:
         words = _price_words(one).partition(": ")[2]
@@ -232,7 +233,7 @@ def _draw_price(root: svg.Element, one: Analysis | Unpriced, y: float, at: Calla
     svg.label(group, max(end, most) + 8, y + _BAR * 0.68, words, size=11)
 
 
-def chips_plot(priced: Priced) -> svg.Element:
+def draw_chips(priced: Priced) -> svg.Element:
     """One program on several slices: the step by chips, beside what the first would take if chips were all it needs."""
     known = [
         (one, one.slice, one.time)
@@ -282,7 +283,7 @@ def _draw_slice(root: svg.Element, one: Analysis, x: float, down: _Scale, *, is_
     if least < most:
         svg.add(root, "path", text=None, d=_upright(x, down.at(least), down.at(most)), stroke=svg.LINE, fill="none")
     is_exact = one.time.bound is Bound.EXACT
-    said = [_slice_name(one), *([] if is_exact else [one.time.bound.marked(format_time(one.time.step_us))])]
+    said = [slice_name(one), *([] if is_exact else [one.time.bound.marked(format_time(one.time.step_us))])]
     if one.memory.fits is False:
         svg.add(root, "path", text=None, d=f"M{svg.number(x - 6)} {svg.number(y - 6)}l12 12m0 -12l-12 12", **_CROSS)
         said.append("does not fit")
@@ -317,7 +318,7 @@ def _draw_ideal(root: svg.Element, known: Sequence[tuple[SliceFact, StepTime]], 
         svg.add(root, "line", text=None, x1=x1, y1=y1, x2=x2, y2=y2, **style)
 
 
-def parts_plot(parts: Sequence[StepPart]) -> svg.Element:
+def draw_parts(parts: Sequence[StepPart]) -> svg.Element:
     """Where a step's time goes, each part as measured and, below it, as predicted."""
     title = "Where the step's time goes, measured and predicted"
     said = "; ".join(
@@ -343,7 +344,7 @@ def parts_plot(parts: Sequence[StepPart]) -> svg.Element:
     return root
 
 
-def measured_plot(operations: Sequence[MeasuredOperation]) -> svg.Element:
+def draw_measured(operations: Sequence[MeasuredOperation]) -> svg.Element:
     """Operations by what they should have taken and took; on the line both agree."""
     title = "Operations: predicted and measured time per step"
     drawn = [one for one in operations if one.measured_us > 0 and one.predicted_us]
@@ -445,7 +446,7 @@ def _region(found: ErrorMap, top: int, bottom: int, begin: int, end: int) -> Reg
     return Region(first=(top, begin), last=(bottom, end - 1), worst=worst)
 
 
-def errors_plot(found: ErrorMap, name: str) -> svg.Element:
+def draw_errors(found: ErrorMap, name: str) -> svg.Element:
     """A map over an output: its last dimension across, all others down.
 
     Args:

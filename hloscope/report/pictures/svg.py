@@ -99,7 +99,7 @@ def cut_to(text: str, width: float, size: float = 12) -> str:
     return line if len(line) <= most else f"{line[: ceil(most / 2) - 1]}…{line[len(line) - most // 2 :]}"
 
 
-def wrapped(text: str, width: float, size: float = 12) -> Iterator[str]:
+def wrap_text(text: str, width: float, size: float = 12) -> Iterator[str]:
     """The text in lines of a width, broken at blanks where that can be."""
     from textwrap import wrap
 
