@@ -109,7 +109,7 @@ def _arrays(analysis: Analysis, width: int) -> Iterator[Text]:
 
 
 def _memory_of_many(analysis: Analysis, width: int) -> Iterator[Text]:
-    """What the compiler reports, how many arguments and outputs there are, and the largest of them and in between."""
+    """Memory as the compiler reports it, counts of arguments and outputs, and the largest arrays."""
     arrays = (("argument", analysis.arguments), ("output", analysis.outputs))
     words = [_in_short([array for array in found if array.used], noun) for noun, found in arrays]
     words += [
@@ -142,7 +142,7 @@ def _headline(analysis: Analysis, width: int) -> Iterator[Text]:
 
 
 def place_of(analysis: Analysis) -> Text:
-    """`on v5e:2x4 (8 devices), mesh X=8 (auto axes)`, as far as known."""
+    """`on v5e:2x4 (8 devices), mesh X=8 (auto axes)`, without the parts that are unknown."""
     place = Text()
     if analysis.slice is not None:
         used, devices = analysis.slice.used_devices, analysis.slice.devices
@@ -165,7 +165,7 @@ def _mesh_words(mesh: Mesh) -> str:
 
 
 def verdict_of(analysis: Analysis) -> Text:
-    """What one device sends in a step, in a sentence."""
+    """A sentence on the bytes that one device sends in a step."""
     total = analysis.totals
     if not analysis.collectives:
         if total.bound is Bound.EXACT:
@@ -260,7 +260,7 @@ def _array_lines(arrays: Sequence[ArrayFact], noun: str, width: int) -> list[Tex
 
 
 def _common_remarks(arrays: Sequence[ArrayFact]) -> tuple[str, ...]:
-    """What holds for each of several arrays, those that are dropped aside, and is better said once: `donated`."""
+    """Remarks that apply to every used array, which are better said once: `donated`."""
     used = [array for array in arrays if array.used]
     if len(used) < 2:
         return ()
@@ -412,7 +412,7 @@ _DMA = {True: "yes, not counted", False: "none", None: "not stated"}
 
 
 def kernel_lines(analysis: Analysis, width: int) -> Iterator[Text]:
-    """A table of them, and a line for each whose cost nobody says."""
+    """A table of the kernels, and a line for each kernel of unknown cost."""
     yield from table_lines(_kernel_columns(analysis.kernels), width)
     unpriced = () if analysis.time is None else analysis.time.unpriced_kernels
     for name in unpriced:
@@ -491,14 +491,14 @@ _DONATED = "donate it to an output of its size"
 
 
 def memory_peak_section(analysis: Analysis, width: int) -> Iterator[Text]:
-    """The largest buffers with their lines and what would free them; nothing where there is room, or nobody knows."""
+    """The largest buffers with their lines and what would free them; nothing if there is room, or no known peak."""
     peak = analysis.memory_peak
     if peak is not None and _is_tight(analysis.memory):
         yield from section("HBM of one device at its peak", _peak_lines(peak, width), width)
 
 
 def _is_tight(memory: Memory) -> bool:
-    """Whether a program does not fit, or only so that `hbm-near-limit` reports it unless it is told another share."""
+    """True if a program does not fit, or uses more than the default share of `hbm-near-limit`."""
     if memory.fits is False or memory.peak_bytes is None or not memory.hbm_bytes:
         return memory.fits is False
     return memory.peak_bytes > HbmNearLimit().share * memory.hbm_bytes
@@ -536,7 +536,7 @@ def _buffer_words(buffer: PeakBuffer) -> str:
 
 
 def freed_by(buffer: PeakBuffer) -> str:
-    """What would free a buffer, of what the facts show; empty where they show nothing."""
+    """The change that would free a buffer, according to the facts; empty if they show none."""
     return _DONATED if buffer.donation_frees else _FREED_BY.get(buffer.role, "")
 
 

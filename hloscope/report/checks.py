@@ -133,7 +133,7 @@ class CheckReport(Shown):
 
 
 def report_of(analysis: Analysis) -> CheckReport:
-    """What rules found in one program as a report, without what the user accepts."""
+    """The findings of rules in one program as a report, without those that the user accepts."""
     findings = tuple(finding for finding in analysis.findings if finding.allowed is None)
     checked = Checked(name=analysis.target, analysis=analysis, findings=findings)
     return CheckReport(checks=(checked,), root=Path.cwd(), command="analyze")
@@ -154,7 +154,7 @@ def once_each(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:
 
 
 def fingerprints(report: CheckReport, findings: Sequence[tuple[Checked, Finding]]) -> Iterator[str]:
-    """What makes two findings of two runs the same one: never a line, since lines move.
+    """An identity for each finding that lasts from run to run: never a line, since lines move.
 
     Those of one rule on one file are told apart by their number.
     """
@@ -192,7 +192,7 @@ def _target(checked: Checked, report: CheckReport, names: int, width: int) -> It
 
 
 def details(checked: Checked, report: CheckReport, width: int = UNBROKEN) -> Iterator[Text]:
-    """What is not as expected of a target, as every format for people shows it: each cause with all that is known."""
+    """The unexpected facts of a target, as every format for people shows them: each cause with its details."""
     for message in (checked.error or "", *map(str, checked.breaches)):
         yield from (part for line in message.splitlines() for part in message_line(line, width))
     others = map(report.shown, checked.beside_the_contract)
@@ -237,7 +237,7 @@ def _facts(checked: Checked) -> str:
 
 
 def is_other(judged: Judged | None) -> TypeGuard[Judged]:
-    """Whether a program is not what its baseline has, as far as that has the figures."""
+    """True if a program differs from its baseline in the figures that the baseline has."""
     return judged is not None and judged.judgement is not Judgement.SAME and not judged.is_only_left_open
 
 
@@ -247,7 +247,7 @@ def judgement_words(judged: Judged) -> str:
 
 
 def changed_figures(judged: Judged) -> Iterator[tuple[str, str, str]]:
-    """What is measured of both and is not the same, as far as is shown: its name, and how much it was and is."""
+    """The figures that differ when printed: name, before and after."""
     for figure in judged.figures:
         name, was, now = figure_words(figure)
         if was != now:
@@ -276,7 +276,7 @@ def _amount_words(figure: Figure, value: float | None, bound: Bound, span: tuple
 
 
 def asides(checked: Checked) -> list[str]:
-    """What a target passes with: `1 thing unknown: the Pallas kernel %ring …`, `the step may grow by 90%`."""
+    """Reservations about a passing target: `1 thing unknown: the Pallas kernel %ring …`, `the step may grow by 90%`."""
     if not checked.passed:
         return []
     first = f": {checked.unknown[0]}{', …' * (len(checked.unknown) > 1)}" if checked.unknown else ""

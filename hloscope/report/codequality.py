@@ -28,7 +28,7 @@ class CodeQuality(FindingsRenderer):
 
 
 def _issue(report: CheckReport, checked: Checked, finding: Finding, fingerprint: str) -> dict[str, object]:
-    """One finding; a place is asked for, so that one without stands at the first line of the target's file."""
+    """One finding. GitLab requires a place: without one, it is the first line of the target's file."""
     place, line = report.in_repository(finding.source or checked.name.partition(":")[0])
     message, *details = said(finding)
     return {

@@ -31,7 +31,7 @@ _FEW = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """How a report lists what a program has much of.
+    """The way in which a report lists numerous collectives, arrays and findings.
 
     Attributes:
         by: One of `hloscope.report.renderer.GROUPINGS`; None to list them one by one as long as they are few.
@@ -42,7 +42,7 @@ class Listing:
     everything: bool = False
 
     def grouping(self, collectives: Sequence[Collective]) -> str | None:
-        """What they are grouped by; None to list them one by one, where they are few or nothing names a module."""
+        """The grouping; None to list them one by one, if they are few or nothing names a module."""
         if self.everything or not collectives:
             return None
         many = len(collectives) > _FEW and any(
@@ -78,7 +78,7 @@ class Group:
 
     @property
     def exposed_us(self) -> float | None:
-        """What the step waits for them; None when one of them is not priced."""
+        """The time that the step waits for them; None if one of them is not priced."""
         return self.members.exposed_us_per_step
 
     @property
@@ -143,7 +143,7 @@ def part_name(members: Sequence[Collective]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thing:
-    """What the same is done to in modules that stand side by side, pass by pass: one of the things that cost most.
+    """One of the largest costs: the same operation on neighboring modules in one pass.
 
     Attributes:
         group: Its collectives.
@@ -309,7 +309,7 @@ def _rows(collectives: Iterable[Collective], key: Callable[[Collective], object]
 
 
 def _reads(collective: Collective) -> tuple[object, ...]:
-    """What the table shows of a collective, other than which HLO instructions it is and stands beside."""
+    """The cells of a collective in the table, without the names of HLO instructions."""
     runs = collective.executions, collective.executions_bound
     wire = format_bytes(collective.wire_bytes_per_step), bytes_bound(collective)
     place = short_source(collective.source), collective.source_of is None
@@ -594,7 +594,7 @@ def _about(
 def _advice(
     members: Sequence[Collective], most: Collective, findings: Mapping[tuple[str | None, str | None], Finding]
 ) -> str | None:
-    """What most findings about them advise; else what the reason does, or what they could be hidden behind."""
+    """The advice of most findings about them; else that of the reason, or what could hide them."""
     found = [(collective, findings.get((collective.computation, collective.name))) for collective in members]
     about: dict[str, list[Collective]] = {}
     for collective, finding in found:
@@ -608,7 +608,7 @@ def _advice(
 
 
 def _is_most(some: Sequence[Collective], every: Sequence[Collective]) -> bool:
-    """Whether some cost at least half of what all do."""
+    """True if some cost at least half of the total."""
     part, whole = (Group(name="", members=Collectives(members)).cost for members in (some, every))
     return 2 * part[1] >= whole[1] and 2 * part[2] >= whole[2]
 
@@ -624,7 +624,7 @@ def _count_kinds(members: Iterable[Collective]) -> str:
 
 
 def waiting_line(collectives: Sequence[Collective]) -> Text | None:
-    """How long each pass waits, the longest first; None where the program has no passes or no prices."""
+    """The waiting time of each pass, longest first; None if the program has no passes or no prices."""
     if any(collective.exposed_us is None for collective in collectives):
         return None
     if all(phase_of(collective) is None for collective in collectives):
@@ -683,7 +683,7 @@ def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple
 
 
 def _matters(group: Group, groups: Sequence[Group]) -> bool:
-    """Whether it is a noticeable part of all bytes or of all that is waited; what is not known is."""
+    """True if a group has a noticeable part of all bytes or of the waiting time, or if its bytes are unknown."""
     if group.wire_bytes is None:
         return True
     whole = Group(name="", members=Collectives(collective for other in groups for collective in other.members))
@@ -710,7 +710,7 @@ def _group_columns(groups: Sequence[Group], by: str, every: Sequence[Group]) -> 
 
 
 def _no_words(_: Group) -> str:
-    """What stands below a row in place of a column that does not fit."""
+    """An empty replacement, below a row, for a column that does not fit."""
     return ""
 
 

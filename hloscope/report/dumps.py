@@ -247,7 +247,7 @@ class Rows:
         return Rows(name=max(len("module"), min(widest, _WIDEST_NAME)), width=width)
 
     def head(self, dump: Dump) -> Iterator[Text]:
-        """What stands above the rows."""
+        """The headline, notes and header above the rows."""
         yield from fold(_headline(dump), self.width)
         yield from (line for note in dump.notes for line in fold(Text(f"note: {note}", style="dim"), self.width))
         yield Text()
@@ -298,7 +298,7 @@ def _compiled_for(found: Analysis, module: DumpedModule) -> str:
 
 
 def summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iterator[Text]:
-    """What stands below the rows: how many there are, and which take longest."""
+    """The summary below the rows: their number, and those that take longest."""
     done = [result for result in results if result.analysis is not None]
     yield Text()
     count = f"{len(done)} of {plural(len(dump.modules), 'module')} analyzed in {format_time(seconds * 1e6)}"

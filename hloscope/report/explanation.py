@@ -205,13 +205,13 @@ def _headline(explanation: Explanation) -> Text:
 
 
 def _brief(of: Collective) -> str:
-    """Its bytes and its line, as far as they are known."""
+    """Its bytes per step and its line, if known."""
     place = short_source(of.source)
     return f", {_per_step(of)} per step{f', {place}' if place else ''}"
 
 
 def _per_step(of: Collective) -> str:
-    """What one device sends for it in a step, with its bound."""
+    """The bytes that one device sends for it in a step, with their bound."""
     sent = format_bytes(of.wire_bytes_per_step)
     return sent if of.wire_bytes is None else bytes_bound(of).marked(sent)
 

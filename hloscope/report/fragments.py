@@ -215,7 +215,7 @@ def _add(parent: _Element, tag: str, *, text: str | None = None, **attributes: s
 
 
 def _clean(text: str) -> str:
-    """A line that is harmless, not longer than somebody reads, and says options as Python does."""
+    """A harmless line of limited length that names options as Python does."""
     line = plain_line(without_options(text))
     return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 1]}…"
 

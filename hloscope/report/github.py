@@ -33,7 +33,7 @@ class GitHub(FindingsRenderer):
 
 
 def _line(checked: Checked, finding: Finding) -> str:
-    """What the log alone says, beyond what GitHub shows beside the code."""
+    """A finding for the log alone, once GitHub's annotations are used up."""
     place = "" if finding.source is None else f"{finding.source}: "
     return without_commands(plain_line(f"{finding.severity}[{finding.rule}] {checked.name}: {place}{finding.message}"))
 

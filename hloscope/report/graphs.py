@@ -28,7 +28,7 @@ _SWEEPS = 6
 
 @dataclass(slots=True)
 class Layers:
-    """Where everything stands.
+    """The positions of nodes and edges.
 
     Attributes:
         rows: What stands in each layer, from left to right; an edge that passes a layer stands there too.
@@ -99,7 +99,7 @@ def _join(layers: Layers, layer: Mapping[str, int], source: str, target: str) ->
 
 
 def _order(row: list[str], joined: Mapping[str, Sequence[str]], rows: Sequence[Sequence[str]]) -> None:
-    """Sorts a layer by where, on the average, that stands which each is joined to."""
+    """Sorts a layer by the mean position of each node's neighbors."""
     wanted = {other for each in row for other in joined.get(each, ())}
     position = {each: number for line in rows for number, each in enumerate(line) if each in wanted}
     means = {}
@@ -110,7 +110,7 @@ def _order(row: list[str], joined: Mapping[str, Sequence[str]], rows: Sequence[S
 
 
 def _place(layers: Layers, widths: Mapping[str, float], gap: float) -> None:
-    """Gives everything its place from left to right: below what it is joined to, as far as its neighbors allow."""
+    """Places nodes from left to right, each near the nodes that it is joined to."""
     for row in layers.rows:
         layers.x.update(zip(row, accumulate((widths.get(each, _WAY) + gap for each in row), initial=0.0), strict=False))
     for sweep in range(_SWEEPS):
@@ -287,12 +287,12 @@ def _made_words(node: GraphNode) -> str:
 
 
 def runs_often(node: GraphNode) -> bool:
-    """Whether it runs several times in a step, or may."""
+    """True if it runs several times in a step, or may."""
     return node.executions is not None and (node.executions > 1 or node.executions_bound is not Bound.EXACT)
 
 
 def _spoken(node: GraphNode) -> str:
-    """What a node is, in words."""
+    """A node in words."""
     parts = (
         f"%{node.name} of %{node.computation}, {node.opcode} {node.shape}",
         ", ".join(_facts(node)),
@@ -310,7 +310,7 @@ _OTHERS = "the formats dot, graphml and json have all of it, and svg draws it"
 
 
 def render_graph(found: ProgramGraph, width: int) -> Iterator[Text]:
-    """What there is, and the critical path in its order, its longest instructions."""
+    """The size of the graph, and the longest instructions of the critical path in their order."""
     inner = width - INDENT
     place = "" if found.slice is None else f" on {found.slice}"
     yield from fold(Text.assemble((found.target, "bold"), f"{place}, {found.part}"), width)
@@ -388,7 +388,7 @@ class Dot(Renderer):
     ending = ".dot"
 
     def render_graph(self, found: ProgramGraph, canvas: Canvas) -> str:
-        """DOT: what is needed stands above what needs it; collectives are filled, the critical path is bold."""
+        """DOT, with operands above their users, collectives filled, and the critical path bold."""
         lines = [f"digraph {_quoted(found.module)} {{", f"  label={_quoted(f'{found.target}, {found.part}')};"]
         lines += ['  labelloc=t; node [shape=box, fontname="monospace", fontsize=10]; edge [color="#808080"];']
         for number, (computation, nodes) in enumerate(_by_computation(found).items()):
@@ -432,7 +432,7 @@ def _of_node(node: GraphNode) -> dict[str, str]:
 
 
 def facts_of(node: GraphNode) -> Iterator[str]:
-    """What a node says besides its name and its shape: `over X, 822 MB`, `9.28 ms`."""
+    """The facts of a node besides its name and shape: `over X, 822 MB`, `9.28 ms`."""
     if node.collective is not None:
         over = f"over {','.join(node.axes)}, " if node.axes else ""
         yield f"{over}{sent_words(node)}"

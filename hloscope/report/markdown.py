@@ -72,7 +72,7 @@ def _render_check(report: CheckReport) -> str:
 
 
 def _is_notable(checked: Checked) -> bool:
-    """Whether a reviewer has something to look at: what is not as expected, not as before, or not known."""
+    """True if a reviewer has something to look at: an unexpected, changed or unknown result."""
     return not checked.passed or bool(checked.unknown) or is_other(checked.judged)
 
 
@@ -85,7 +85,7 @@ def _left_out(what: str, count: int, of_which: str = "") -> list[str]:
 
 
 def _that_fit(parts: Iterable[Sequence[str]], room: int) -> int:
-    """How many of the parts, from the first, there is room for."""
+    """The number of parts, from the first, that fit."""
     lengths = accumulate(map(_length, parts))
     return sum(1 for _ in takewhile(lambda length: length <= room, lengths))
 
@@ -147,7 +147,7 @@ def _good(checked: Checked) -> str:
 
 
 def _details(checked: Checked, report: CheckReport) -> Iterator[str]:
-    """What is not as expected of a target, or not as before; folded, and cut where it is too long for a comment."""
+    """The unexpected or changed facts of a target, folded, and cut if they are too long for a comment."""
     if checked.passed and not is_other(checked.judged):
         return
     lines = [line.plain for line in details(checked, report)]
@@ -158,7 +158,7 @@ def _details(checked: Checked, report: CheckReport) -> Iterator[str]:
 
 
 def _first(checked: Checked) -> str:
-    """What counts most of what is not as expected: an error, else the first thing that is said."""
+    """The most important unexpected fact: an error, else the first breach or the worst finding."""
     if checked.error is not None:
         return checked.error.removeprefix("error: ").splitlines()[0]
     if checked.breaches:

@@ -70,7 +70,7 @@ def _programs(found: Recording, width: int) -> Iterator[Text]:
 
 
 def _dearest(found: Recording, width: int) -> Iterator[Text]:
-    """What costs most in the first program that moves anything, and how to see the others."""
+    """The largest costs of the first program that communicates, and how to see the others."""
     moving = [each for each in found.programs if each.analysis is not None and each.analysis.collectives]
     if found.asked or not moving or moving[0].analysis is None:
         return

@@ -1,4 +1,4 @@
-"""What all formats share: their base class, and what a report is rendered for."""
+"""The base class of all formats, and the canvas that a report is rendered for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROUPINGS = ("module", "axis", "line", "kind")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canvas:
-    """What a report is rendered for.
+    """The place that a report is rendered for, and what the user wants to see.
 
     Attributes:
         width: Columns.

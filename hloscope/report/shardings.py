@@ -121,7 +121,7 @@ def render_drawn_shardings(table: ShardingTable, width: int) -> Iterator[Text]:
 def _around(
     table: ShardingTable, shown: Callable[[Sequence[ShardedArray]], Iterable[Text]], width: int
 ) -> Iterator[Text]:
-    """What is said of a table, with its arrays shown in one way or another."""
+    """The frame of a report on shardings, with its arrays shown as the caller chooses."""
     mesh = " ".join(f"{name}={size}" for name, size in table.axis_sizes.items())
     yield from fold(
         Text.assemble((table.target, "bold"), f" on {table.slice_name}", f", mesh {mesh}" if mesh else ""), width
@@ -153,7 +153,7 @@ def _drawings(table: ShardingTable, arrays: Sequence[ShardedArray], width: int) 
 
 
 def _shards(table: ShardingTable, array: ShardedArray) -> Shards:
-    """Who holds what of an array: the devices are counted through the mesh, because nothing was compiled."""
+    """The shards of an array. Devices are counted through the mesh, because nothing was compiled."""
     fact = ArrayFact(
         name=array.name,
         dtype=array.element_type,

@@ -65,7 +65,7 @@ def in_full(found: Suggestions) -> Suggestion | None:
 
 
 def headline(found: Suggestions) -> str:
-    """What came of the search, in one line."""
+    """The outcome of the search in one line."""
     best = found.best
     if found.goal == "memory":
         if best is None:
@@ -87,7 +87,7 @@ def _less_memory(own: Suggestion, best: Suggestion) -> str:
 
 
 def is_conclusive(found: Suggestions) -> bool:
-    """Whether any other sharding was compiled, so that something is known of them."""
+    """True if any other sharding was compiled, so that the search has a conclusion."""
     return found.compiled > 1
 
 
@@ -114,7 +114,7 @@ def front_columns(found: Suggestions) -> list[Column]:
 
 
 def state_of(found: Suggestions, row: Suggestion) -> str:
-    """How a sharding compares with the program as written: `as written`, `best`, `better`, `tie`, or nothing."""
+    """The state of a sharding compared with the program: `as written`, `best`, `better`, `tie`, or nothing."""
     if row.is_own:
         return "as written"
     if row.is_worth_it:
@@ -198,7 +198,7 @@ def _change(spec: SuggestedSpec) -> str:
 
 
 def effort_of(found: Suggestions) -> Iterator[str]:
-    """How it was searched, a line each."""
+    """Lines on the effort of the search."""
     failed = f", {found.failed} of which failed" if found.failed else ""
     yield (
         f"{plural(found.space, 'assignment')} of shardings; of these and of changed constraints and device orders, "

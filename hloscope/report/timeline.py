@@ -45,7 +45,7 @@ _WAITS_FOR = {
 
 @dataclass(frozen=True, slots=True)
 class _Bar:
-    """What is drawn as one piece: from where to where, and what it is.
+    """A piece of the strip, with its extent and its words.
 
     Attributes:
         begin: Where it begins, in the picture.
@@ -86,7 +86,7 @@ def draw_timeline(found: Timeline) -> svg.Element:
 
 
 def _said(found: Timeline) -> Iterator[str]:
-    """Where the time goes, in words."""
+    """The parts of the step in words."""
     waits = found.waits
     parts = (
         ("computing", found.computing_us),
@@ -124,7 +124,7 @@ def _strips(found: Timeline) -> Iterator[tuple[TimedComputation, str]]:
 
 
 def _lanes(computation: TimedComputation) -> list[Unit]:
-    """The units beside the core that work in a computation."""
+    """The units other than the core that work in a computation."""
     busy = {interval.unit for interval in computation.intervals if interval.time_us > 0}
     return [unit for unit in _LANES if unit in busy]
 
@@ -191,7 +191,7 @@ def _bars(computation: TimedComputation, intervals: Iterable[Interval]) -> Itera
 
 
 def _words(interval: Interval) -> str:
-    """What an interval is: `%fusion.3, 12 us`."""
+    """An interval in words: `%fusion.3, 12 us`."""
     name = f"%{interval.name}" if interval.name is not None else "behind the last"
     if interval.wait is not None:
         waited = f"%{interval.waits_for or (interval.collective or '').rpartition('/')[2] or interval.name}"
@@ -261,7 +261,7 @@ def _parts(found: Timeline) -> list[_Line]:
 
 
 def _units(found: Timeline) -> list[_Line]:
-    """How long each part of the device works, whatever else does."""
+    """The busy time of each unit, overlaps included."""
     times: dict[str, float] = {}
     for computation in found.computations:
         for interval in computation.intervals:

@@ -50,18 +50,18 @@ def axes_words(collective: Collective) -> str:
 
 
 def leaves_ici(collectives: Iterable[Collective]) -> bool:
-    """Whether a link is worth telling: not all of them stay on ICI."""
+    """True if links are worth a column: not every collective stays on ICI."""
     return any(collective.link is not Link.ICI for collective in collectives)
 
 
 def legend(lines: Iterable[Text]) -> Text | None:
-    """What the marks in these lines mean; None when there are none."""
+    """The meaning of the marks in these lines; None if there are none."""
     marks = {mark for line in lines for mark in re.findall(r"[≥≤~](?=[+−]?\d)", line.plain)}
     return Text(" · ".join(_LEGEND[mark] for mark in _LEGEND if mark in marks), style="dim") if marks else None
 
 
 def part_of_axis(texts: Iterable[str]) -> Text | None:
-    """What `X:(p)s` means, when it occurs in one of these texts."""
+    """The meaning of `X:(p)s`, if it occurs in one of these texts."""
     if not any(_PART_OF_AXIS.search(text) for text in texts):
         return None
     words = "X:(p)s = the part of axis X of size s, with p devices of X before it (Shardy's notation)"
@@ -125,7 +125,7 @@ _NEAR_THE_BEST = 1.5
 
 
 def _is_near(trial: Trial, best: Trial) -> bool:
-    """Whether a change is worth a thought beside the best one."""
+    """True if a change is nearly as good as the best one."""
     if trial.after is None or best.after is None or trial.after.step_us is None or best.after.step_us is None:
         return False
     return trial.after.step_us <= _NEAR_THE_BEST * best.after.step_us

@@ -93,7 +93,7 @@ _UNKNOWN_PROGRAM = "the compiled program is not available: this page was made fr
 
 
 def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
-    """What a page holds of one program.
+    """The data of one program on a page.
 
     Args:
         analysis: What is known of it.
@@ -124,7 +124,7 @@ def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
 
 
 def _timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:
-    """What runs when; else why that is not known."""
+    """The timeline of a program; else the reason why there is none."""
     if analysis.slice is None:
         return None, "no TPU slice says how long anything takes: name one, as in --slice v5e:2x4"
     try:
@@ -244,7 +244,7 @@ _LEFT_OUT = frozenset({"metadata", "frontend_attributes"})
 
 @dataclass(slots=True)
 class _Excerpt:
-    """What is shown of a module so far."""
+    """The part of a module that is shown so far."""
 
     module: HloModule
     shown: dict[HloInstruction, None] = field(default_factory=dict)
@@ -291,7 +291,7 @@ def _places(analysis: Analysis, timeline: Timeline | None) -> Iterator[tuple[str
 
 
 def _longest(timeline: Timeline) -> Iterator[tuple[str, str]]:
-    """What takes most of the step."""
+    """The operations that take most of the step."""
     times = [
         (max(one.executions, one.executions_beside) * interval.time_us, one.name, interval.name)
         for one in timeline.computations
@@ -361,7 +361,7 @@ _Array = ArrayFact | IntermediateFact
 
 
 def arrays_drawn(analysis: Analysis) -> dict[str, object]:
-    """The pictures of arrays, and for each array the number of its picture and the name that stands in it."""
+    """The pictures of arrays, and for each array the number of its picture."""
     known: dict[object, int] = {}
     drawn: list[str] = []
     names: list[str] = []
@@ -387,7 +387,7 @@ def arrays_drawn(analysis: Analysis) -> dict[str, object]:
 
 
 def mesh_drawn(analysis: Analysis, module: HloModule | None) -> dict[str, str | None]:
-    """The mesh on its slice, with what crosses each link; else why there is none.
+    """The mesh on its slice with the traffic of each link; else the reason why there is none.
 
     Args:
         analysis: What is known of the program.

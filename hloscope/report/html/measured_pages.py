@@ -357,7 +357,7 @@ def _state(output: OutputComparison) -> Element:
 
 
 def _maps(page: Page, found: Verification) -> None:
-    """Where the outputs differ that do, each as a map over the array."""
+    """A map over each output that differs."""
     comparisons = list(enumerate(found.numerics.comparisons))
     differing = [(number, output) for number, output in comparisons if not output.agrees]
     if not differing:
@@ -417,7 +417,7 @@ def _rough(rough: Roughness | None) -> str | None:
 
 
 def _blocks(page: Page, parent: Element, number: int, found: ErrorMap, name: str) -> None:
-    """What the map shows, in words: its rectangles with their elements, those furthest off first."""
+    """The map in words: its rectangles with their elements, largest error first."""
     regions = regions_of(found)
     path: Path = ("numerics", "comparisons", number, "error_map", "errors")
     rows: list[list[Content]] = []

@@ -151,7 +151,7 @@ MARKS = {"bad": "✗", "warn": "▲", "good": "✓", "info": "●"}
 
 
 def add(parent: Element, tag: str, *content: Content, **attributes: str | None) -> Element:
-    """A new element in another one, with letters and elements in it; `_` in names of attributes stands for `-`."""
+    """Adds an element with its content to another one; `_` in names of attributes means `-`."""
     named = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items() if value is not None}
     return fill(ElementTree.SubElement(parent, tag, named), *content)
 
@@ -188,7 +188,7 @@ def _written_path(path: Path) -> str:
 
 
 def add_note(parent: Element, *content: Content) -> Element:
-    """Words beside what counts."""
+    """Adds a remark in small print."""
     return add(parent, "p", *content, class_="note")
 
 
@@ -204,14 +204,14 @@ def add_verdict(parent: Element, kind: str, *content: Content) -> Element:
 
 
 def add_details(parent: Element, *summary: Content, is_open: bool = False) -> Element:
-    """A part that is folded until somebody wants it."""
+    """Adds a part that is folded unless it is open."""
     details = add(parent, "details", open="" if is_open else None)
     add(details, "summary", *summary)
     return details
 
 
 def _says_something(content: Content) -> bool:
-    """Whether there is anything in it; an element without others in it is something, whatever its truth value says."""
+    """True if there is any content. An element without children counts, though it is false."""
     return isinstance(content, Element) or bool(content)
 
 
@@ -249,7 +249,7 @@ class Page:
         return cls(privacy.data(known), privacy)
 
     def at(self, path: Path) -> Any:
-        """A value of the document; None where there is none."""
+        """A value of the document; None if it is missing."""
         found: Any = self.document
         for step in path:
             known = isinstance(found, list) or (isinstance(found, dict) and step in found)
@@ -257,7 +257,7 @@ class Page:
         return found
 
     def heading(self, title: str, *words: Content) -> None:
-        """What stands above all sections."""
+        """Adds the heading above all sections."""
         head = add(self._main, "div", class_="title")
         add(head, "h1", self.name(title, 110))
         if any(map(_says_something, words)):
@@ -278,7 +278,7 @@ class Page:
         return make(tag, shown, class_=class_, title=None if shown == whole else whole[:2000])
 
     def _label(self, text: str) -> str:
-        """Words that stand where no element can."""
+        """Text for an attribute."""
         return clip(self.privacy.text(text), _MOST_LABEL)
 
     def _unique(self, label: str) -> str:
@@ -287,7 +287,7 @@ class Page:
         return label if self._labels[label] == 1 else f"{label}, {self._labels[label]}"
 
     def prose(self, text: str | None) -> Element | None:
-        """Sentences of hloscope, in which names of the program stand in backticks."""
+        """Sentences of hloscope, in which names of the program are in backticks."""
         if not text:
             return None
         parts = clip(self.privacy.text(text), _MOST_PROSE).split("`")
@@ -312,7 +312,7 @@ class Page:
         times: Path | None = None,
         unknown: str = "unknown",
     ) -> Element:
-        """A quantity of the document, its exact value beside what is read.
+        """A quantity of the document as it is read, with its exact value in an attribute.
 
         Args:
             path: Where it stands.
@@ -371,7 +371,7 @@ class Page:
         add(parent, "figure", picture, class_="picture plot", tabindex="0", aria_label=self._label(label))
 
     def tools(self, parent: Element, noun: str, kinds: Mapping[str, str]) -> None:
-        """What filters the cards of a section: by words, and by kind where there are several. The script shows it."""
+        """Adds filters for the cards of a section: words, and a kind if there are several. The script shows them."""
         bar = add(parent, "div", class_="tools", data_tools=noun, hidden="")
         box = add(bar, "label", "Filter ")
         add(box, "input", type="search", id=f"search-{noun}", placeholder="name, rule, line, words…")
@@ -417,7 +417,7 @@ class Page:
         return without_commands(self.privacy.text(text))
 
     def _written(self, root: Element) -> str:
-        """Markup, through the one door: no hidden letter, no command to a runner, and no name of somebody's."""
+        """Markup without hidden characters, commands to a CI runner, and names of people."""
         for element in root.iter():
             element.text = element.text and self._harmless(element.text)
             element.tail = element.tail and self._harmless(element.tail)

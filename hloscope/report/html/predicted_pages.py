@@ -95,7 +95,7 @@ def _card(page: Page, around: Element, report: CheckReport, number: int) -> None
 
 
 def _facts(page: Page, checked: Checked, number: int) -> Iterator[Content]:
-    """What a target costs, in its line."""
+    """The costs of a target, for its line."""
     analysis, path = checked.analysis, ("checks", number, "analysis")
     if analysis is None:
         return
@@ -155,7 +155,7 @@ def _amount(page: Page, path: Path, side: str, unit: str) -> list[Content]:
 
 
 def _change(page: Page, path: Path, figure: Figure, *, is_worse: bool) -> Content:
-    """How much more or less it is now, with a mark; red only where the check says that the target got worse."""
+    """The change of a figure with a mark, red only if the check says that the target got worse."""
     before, after, bound = figure.before, figure.after, figure.change_bound
     if before == after and before is not None and figure.before_bound is figure.after_bound and figure.comparable:
         return "=" if bound is Bound.EXACT else make("span", "= as counted", class_="unknown")
@@ -237,7 +237,7 @@ def render_price_page(found: Sequence[Analysis | Unpriced]) -> str:
 
 
 def _verdict(page: Page, parent: Element, found: Sequence[Analysis]) -> None:
-    """Which slice is the fastest of those that it fits on, as far as that is known."""
+    """Adds the fastest known slice that the program fits on."""
     of = [
         (one.time.step_us, number)
         for number, one in enumerate(found)
@@ -300,7 +300,7 @@ def _fits(one: Analysis) -> Element:
 
 
 def _of_first(page: Page, found: Sequence[Analysis], number: int, first: int) -> list[Content]:
-    """How many times as long as on the first slice."""
+    """The step as a multiple of that on the first slice."""
     step_us, over = (("prices", each, "time", "step_us") for each in (number, first))
     times = [one.time for one in (found[number], found[first])]
     bounds = [Bound.EXACT if time is None or number == first else time.bound for time in times]
@@ -315,7 +315,7 @@ def _hbm(page: Page, one: Analysis, number: int) -> list[Content]:
 
 
 def _error(page: Page, one: Analysis, number: int) -> Element:
-    """How far predictions for the generation were off where it was measured, at worst."""
+    """The worst error factor of predictions for the generation, compared with measurements."""
     if one.time is None or one.time.unpriced_kernels or one.time.bound not in _KNOWN:
         return make("span", "unknown", class_="unknown")
     return page.figure(("prices", number, "time", "spread", "worst"), "factor", unknown="not measured")
@@ -433,7 +433,7 @@ def _gain(page: Page, found: Suggestions, way: Suggestion, path: Path) -> Elemen
 
 
 def _proven(way: Suggestion) -> str:
-    """What is certain of it, and what is not."""
+    """The facts that are certain about a sharding, and those that are not."""
     priced = "compiled at full size" + ("" if way.figures.step_us is None else " and priced")
     if not way.fits:
         return f"{priced}; it does not fit in memory"
@@ -457,7 +457,7 @@ def _spec(page: Page, text: str | None) -> Element:
 
 
 def _tried(page: Page, found: Suggestions) -> None:
-    """How it was searched, what each kind of way takes at best, and what was refused."""
+    """Adds the effort of the search, the best step of each kind of sharding, and what was refused."""
     tried = page.section("tried", "Search", "What was searched")
     rows: list[list[Content]] = [[words, page.figure((field,), "count")] for words, field in _SEARCHED]
     page.table(tried, "How many candidates were searched", ["candidates", ">number"], rows, sorts=False)

@@ -28,7 +28,7 @@ _LONGEST_LIST = 30
 
 
 def shown_places(count: int, most: int = MOST_SHOWN) -> list[int | None]:
-    """The pieces of a dimension that are drawn; None stands for those that are left out."""
+    """The pieces of a dimension that are drawn; None for a gap."""
     if count <= most:
         return list(range(count))
     last = min(_LAST, max(most // 3, 1))
@@ -43,7 +43,7 @@ WAYS_TO_FIT = tuple((detail, most) for detail in range(_DETAILS) for most in (MO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holders:
-    """How the holders of a place can be written, in ever fewer letters."""
+    """The devices that hold a place, written in ever fewer letters."""
 
     devices: tuple[int, ...]
     are_addends: bool = False
@@ -83,7 +83,7 @@ def head_words(shards: Shards) -> str:
 
 
 def describe(shards: Shards, grid: Grid | None, *, with_mesh: bool = True) -> Iterator[str]:
-    """What a drawing stands under: the mesh, what each device holds, and the dimensions that are seen, a line each."""
+    """The lines above a drawing: the mesh, the shard of each device, and the drawn dimensions."""
     sizes = " ".join(f"{name}={size}" for name, size in shards.axis_sizes.items())
     mesh = plain_line(f"on mesh {sizes}: ") if sizes and with_mesh else ""
     size = format_bytes(array_bytes(shards.dtype, prod(shards.local_shape)))
@@ -110,7 +110,7 @@ def bounds_words(shards: Shards, dimension: int, piece: int) -> str:
 
 
 def describe_drawing(shards: Shards, grid: Grid, detail: int, *, with_mesh: bool = True) -> Iterator[str]:
-    """What a picture does not show by itself, and what its labels mean, a sentence each."""
+    """Sentences on what a picture does not show, and on the meaning of its labels."""
     if shards.copied_over:
         over = ", ".join(map(shards.axis_words, shards.copied_over))
         yield f"{plural(shards.copies, 'copy').replace('copys', 'copies')} of everything: replicated over {over}."
@@ -134,7 +134,7 @@ def describe_drawing(shards: Shards, grid: Grid, detail: int, *, with_mesh: bool
 
 
 def ids_words(shards: Shards) -> str:
-    """What the numbers of devices are."""
+    """The meaning of device numbers."""
     return {
         "device": "Numbers are device ids.",
         "place": "Numbers are places in the mesh, its last axis fastest.",
@@ -166,7 +166,7 @@ class _Line:
 
     @property
     def end(self) -> float:
-        """Where the last one ends."""
+        """The end of the last piece."""
         return self.starts[-1] + self.size
 
     def drawn(self) -> Iterator[tuple[int, float]]:
@@ -176,7 +176,7 @@ class _Line:
                 yield piece, start
 
     def gaps(self) -> Iterator[float]:
-        """Where pieces are left out."""
+        """The positions of gaps."""
         for piece, start in zip(self.numbers, self.starts, strict=True):
             if piece is None:
                 yield start
@@ -232,7 +232,7 @@ def _draw_head(root: svg.Element, shards: Shards, head: Sequence[str], width: fl
 
 
 def _fitting(shards: Shards, grid: Grid) -> tuple[int, _Line]:
-    """How short labels have to be, all alike, and the columns that are drawn."""
+    """The detail of labels that fits every cell, and the columns that are drawn."""
     for detail, most in WAYS_TO_FIT:
         columns = _line(shown_places(len(grid.holders[0]), most), _LEFT, _WIDTH, _LEAST_CELL)
         labels = (
@@ -305,7 +305,7 @@ def _draw_cells(
 
 
 def _spoken(shards: Shards, grid: Grid, row: int, column: int, holders: Holders) -> str:
-    """What a cell is, in words."""
+    """A cell in words."""
     part = ["all"] * len(shards.cuts)
     for dimension, piece in ((grid.rows, row), (grid.columns, column)):
         if dimension is not None:
@@ -330,7 +330,7 @@ def _padding(
 
 
 def _draw_bounds(root: svg.Element, shards: Shards, grid: Grid, rows: _Line, columns: _Line) -> None:
-    """Which elements each row and each column holds."""
+    """Labels each row and column with the range of its elements."""
     if grid.columns is not None:
         named = {column: bounds_words(shards, grid.columns, column) for column, _ in columns.drawn()}
         turned = not all(svg.fits(text, columns.size - 4, 10) for text in named.values())
@@ -345,7 +345,7 @@ def _draw_bounds(root: svg.Element, shards: Shards, grid: Grid, rows: _Line, col
 
 
 def _unknown(shards: Shards) -> svg.Element:
-    """An array of which nobody can tell who holds what: an empty outline that says so."""
+    """An empty outline for an array whose shards are unknown, with the reason."""
     why = f"who holds what is not known: {shards.why_unknown}"
     head = [head_words(shards), *describe(shards, None, with_mesh=False)]
     root = svg.picture(560, 140, f"{shards.name}, {head[0]}", f"{head[1]}; {why}")
@@ -429,7 +429,7 @@ class _Box:
         return max(len(self._bounds(self.grid.columns, column or 0)) for column in self.columns)
 
     def _header(self) -> Iterator[Text]:
-        """Which elements each column holds, where there is room for it."""
+        """The range of elements of each column, if there is room."""
         if 0 < self.longest_header() <= self.cell:
             words = (_BOX_GAP if column is None else self._bounds(self.grid.columns, column) for column in self.columns)
             yield Text(" " * (self.margin + 1) + " ".join(word.center(self.cell) for word in words), style="dim")
@@ -516,7 +516,7 @@ def make_picture(shards: Shards) -> Picture:
 
 
 def shards_in(found: Analysis, array: ArrayFact | IntermediateFact) -> Shards:
-    """Who holds what of an array of an analyzed program; devices are numbered as JAX does, where that is known."""
+    """The shards of an array of an analyzed program, with JAX's device ids if they are known."""
     evidence = evidence_if_known(found)
     device_ids = None if evidence is None else evidence.program.compiled.device_ids or None
     mesh = _ONE_DEVICE if found.mesh is None and found.num_partitions == 1 else found.mesh

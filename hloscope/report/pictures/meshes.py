@@ -28,7 +28,7 @@ TORUS_AXES = "xyz"
 
 
 def mesh_words(placed: PlacedMesh) -> Iterator[str]:
-    """What is said of the mesh, a line each; the first one is the title."""
+    """Lines on the mesh, the first of which is the title."""
     mesh = placed.mesh
     axes = (
         ""
@@ -93,7 +93,7 @@ _LARGEST_MAP = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scale:
-    """How large chips are drawn, and how far apart.
+    """The size of chips in the drawing, and their distance.
 
     Attributes:
         chip: Width and height of a chip.
@@ -105,12 +105,12 @@ class _Scale:
 
     @property
     def has_labels(self) -> bool:
-        """Whether what crosses a link can stand beside it."""
+        """True if there is room for the label of a link."""
         return self.gap[0] >= 50
 
     @property
     def widest_link(self) -> float:
-        """How wide the busiest link is drawn."""
+        """The width of the busiest link."""
         return min(8.0, self.chip[1] / 5)
 
     @property
@@ -119,11 +119,11 @@ class _Scale:
         return min(self.gap[0] * 0.45, 14), min(self.gap[1] * 0.45, 14)
 
     def corner(self, origin: tuple[float, float], x: int, y: int) -> tuple[float, float]:
-        """Where a chip is drawn."""
+        """The corner of a chip."""
         return origin[0] + x * (self.chip[0] + self.gap[0]), origin[1] + y * (self.chip[1] + self.gap[1])
 
     def size(self, columns: int, rows: int) -> tuple[float, float]:
-        """What a plane of chips takes."""
+        """The size of a plane of chips."""
         (chip_width, chip_height), (beside, below) = self.chip, self.gap
         return columns * (chip_width + beside) - beside, rows * (chip_height + below) - below
 
@@ -151,7 +151,7 @@ class _Plane:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Sheet:
-    """Where everything is drawn.
+    """The layout of the drawing.
 
     Attributes:
         placed: What is drawn.
@@ -183,19 +183,19 @@ class _Sheet:
 
     @property
     def map_size(self) -> tuple[float, float]:
-        """What a map takes, with the space around it."""
+        """The size of a map with the space around it."""
         columns, rows, _ = _edges(self.placed)
         return max(columns * self.map_step, 110.0) + 40, rows * self.map_step + 44
 
     @property
     def has_maps_beside(self) -> bool:
-        """Whether the maps have room beside the planes of one slice, and not only below them."""
+        """True if there is room for the maps to the right of the planes of one slice."""
         width, height = self.map_size
         is_wide = self.planes_width + len(self.maps) * width <= self.width - _MARGIN
         return is_wide and self.placed.slice.slice_count == 1 and self.planes_top + height <= self.planes_end
 
     def map_corners(self) -> Iterator[tuple[float, float]]:
-        """Where the maps are drawn, and behind them where the next row would be."""
+        """The corners of the maps, and then that of the next row."""
         width, height = self.map_size
         if self.has_maps_beside:
             yield from ((self.planes_width + index * width, self.planes_top) for index in range(len(self.maps)))
@@ -266,7 +266,7 @@ def _edges(placed: PlacedMesh) -> tuple[int, int, int]:
 
 
 def _planes(placed: PlacedMesh, scale: _Scale, top: float) -> tuple[list[_Plane], float, float]:
-    """Where the planes are drawn, how wide they are together, and where they end."""
+    """The positions of planes, their common width, and their end."""
     columns, rows, count = _edges(placed)
     width, height = scale.size(columns, rows)
     room, padding = scale.stub[0] + 10, scale.stub[1] + 26
@@ -427,7 +427,7 @@ def _label_link(
     *,
     at_the_side: bool,
 ) -> None:
-    """What crosses a link in its busier direction, beside it."""
+    """Labels a link with the traffic of its busier direction."""
     most = max(traffic.bytes_between(*link))
     if most == 0:
         return
@@ -496,7 +496,7 @@ def _step_path(torus: Torus, source: int, target: int, first: tuple[float, float
 
 
 def _remarks(sheet: _Sheet) -> Iterator[str]:
-    """What the drawing means, and what is not on it."""
+    """Remarks on what the drawing means, and on what it leaves out."""
     placed = sheet.placed
     if placed.traffic is not None and placed.traffic.link_bytes.any():
         known = "" if placed.traffic.bound is Bound.EXACT else " that is known"

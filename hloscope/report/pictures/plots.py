@@ -54,7 +54,7 @@ class _Scale:
     marks: tuple[float, ...] = ()
 
     def at(self, value: float) -> float:
-        """Where a number stands."""
+        """The position of a number."""
         least, most, here = (log10(each) if self.powers else each for each in (self.least, self.most, value))
         share = (here - least) / (most - least) if most > least else 0.5
         return self.begin + share * (self.end - self.begin)
@@ -110,7 +110,7 @@ def draw_front(found: Suggestions) -> svg.Element:
 
 
 def _spread(values: Sequence[float], begin: float, end: float) -> _Scale:
-    """A line on which some numbers stand, with room on both sides."""
+    """A linear scale for some numbers, with room on both sides."""
     least, most = min(values), max(values)
     room = 0.08 * (most - least) or 0.1 * most or 1.0
     return _Scale(least=max(least - room, 0.0), most=most + room, begin=begin, end=end)
@@ -234,7 +234,7 @@ def _draw_price(root: svg.Element, one: Analysis | Unpriced, y: float, at: Calla
 
 
 def draw_chips(priced: Priced) -> svg.Element:
-    """One program on several slices: the step by chips, beside what the first would take if chips were all it needs."""
+    """The step by chips on several slices, with the ideal line of equal chip time."""
     known = [
         (one, one.slice, one.time)
         for one in priced
@@ -261,7 +261,7 @@ def draw_chips(priced: Priced) -> svg.Element:
 
 
 def _powers(values: Sequence[float], begin: float, end: float, *, room: float = 1.25) -> _Scale:
-    """A line on which some numbers stand, each power of ten with as much room, and a factor of room on both sides."""
+    """A logarithmic scale for some numbers, with a factor of room on both sides."""
     return _Scale(least=min(values) / room, most=max(values) * room, begin=begin, end=end, powers=True)
 
 
@@ -300,7 +300,7 @@ _CROSS: dict[str, str | float] = {"stroke": svg.LINE, "stroke_width": 2.5, "fill
 
 
 def has_ideal(priced: Priced) -> bool:
-    """Whether a plot has a line of equal chip time: slices of one generation have different numbers of chips."""
+    """True if a plot has a line of equal chip time: slices of one generation differ in chips."""
     known = [one.slice for one in priced if isinstance(one, Analysis) and one.time is not None]
     slices = {(where.chip, where.chips) for where in known if where is not None}
     return len(slices) > len({chip for chip, _ in slices})
@@ -319,7 +319,7 @@ def _draw_ideal(root: svg.Element, known: Sequence[tuple[SliceFact, StepTime]], 
 
 
 def draw_parts(parts: Sequence[StepPart]) -> svg.Element:
-    """Where a step's time goes, each part as measured and, below it, as predicted."""
+    """The parts of a step, each as measured and, below that, as predicted."""
     title = "Where the step's time goes, measured and predicted"
     said = "; ".join(
         f"{part.part}: {format_time(part.measured_us)} measured, "
@@ -426,7 +426,7 @@ class Region:
 
 
 def regions_of(found: ErrorMap) -> list[Region]:
-    """What is wrong, in rectangles, the furthest off first; where nothing is, what is off at all."""
+    """The wrong blocks as rectangles, largest error first; if none is wrong, those with any error."""
     levels = [[level_of(error) for error in row] for row in found.errors]
     wrong = [level for row in levels for level in row if level >= _FIRST_WRONG]
     least = _FIRST_WRONG if wrong else 1
@@ -476,7 +476,7 @@ def draw_errors(found: ErrorMap, name: str) -> svg.Element:
 def _draw_level(
     root: svg.Element, levels: list[list[int]], number: int, size: tuple[float, float], dark: float
 ) -> None:
-    """The blocks of a level as one path, those beside each other as one rectangle; hatched where they are wrong."""
+    """Draws the blocks of a level as one path, adjacent ones as one rectangle, hatched if wrong."""
     width, height = size
     runs = [(row, begin, end) for row, line in enumerate(levels) for begin, end in _runs(line, number)]
     path = "".join(
@@ -506,7 +506,7 @@ def _runs(line: list[int], number: int) -> list[tuple[int, int]]:
 
 
 def _draw_sides(root: svg.Element, shape: tuple[int, ...], height: float) -> None:
-    """What lies across and down, with its number of elements."""
+    """Labels both sides with their dimensions and numbers of elements."""
     across = f"dimension {len(shape) - 1}: {shape[-1]:,} elements →" if shape else "one element"
     svg.label(root, _MAP_LEFT, _MAP_TOP - 10, across, size=11, opacity=0.85)
     if len(shape) > 1:
