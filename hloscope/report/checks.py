@@ -24,6 +24,7 @@ from hloscope.documents import SCHEMA, Schema, document, plain
 from hloscope.findings import Finding, Severity, cause_of, with_others
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import column, hanging, message_line, table_lines
+from hloscope.report.renderer import Canvas, Renderer
 from hloscope.shown import Shown
 from hloscope.units import format_bytes, format_flops, format_time, format_time_range, plural
 
@@ -164,6 +165,21 @@ def fingerprints(report: CheckReport, findings: Sequence[tuple[Checked, Finding]
         seen[parts] += 1
         number = [str(seen[parts])] if seen[parts] > 1 else []
         yield hashlib.sha256("\0".join([*parts, *number]).encode()).hexdigest()
+
+
+class FindingsRenderer(Renderer):
+    """The base class of formats of findings, which render those of one program as they do those of a check.
+
+    `once_each` lists findings with their targets, and `CheckReport.in_repository` names their places.
+    """
+
+    def render_check(self, found: CheckReport, canvas: Canvas) -> str:
+        """Renders the findings of a check."""
+        raise NotImplementedError
+
+    def render_analysis(self, found: Analysis, canvas: Canvas) -> str:
+        """Renders the findings of one program, without those that the user accepts."""
+        return self.render_check(report_of(found), canvas)
 
 
 _INDENT = 4

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from hloscope.contracts.checked import Checked
 from hloscope.findings import Finding, Severity
-from hloscope.report.checks import CheckReport, fingerprints, once_each, said
+from hloscope.report.checks import CheckReport, FindingsRenderer, fingerprints, once_each, said
 from hloscope.report.escaping import dumped, plain_line
-from hloscope.report.renderer import Canvas, FindingsRenderer
+from hloscope.report.renderer import Canvas
 
 _SEVERITIES = {Severity.ERROR: "major", Severity.WARNING: "minor", Severity.NOTE: "info"}
 

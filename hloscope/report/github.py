@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from hloscope.contracts.checked import Checked
 from hloscope.findings import Finding, Severity
-from hloscope.report.checks import CheckReport, once_each, said
+from hloscope.report.checks import CheckReport, FindingsRenderer, once_each, said
 from hloscope.report.escaping import plain_line, without_commands
-from hloscope.report.renderer import Canvas, FindingsRenderer
+from hloscope.report.renderer import Canvas
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 

@@ -359,6 +359,7 @@ class Svg(Renderer):
     """A graph drawn as a file of its own."""
 
     ending = ".svg"
+    escapes_itself = True
 
     def render_graph(self, found: ProgramGraph, canvas: Canvas) -> str:
         """The picture."""
@@ -369,6 +370,7 @@ class GraphML(Renderer):
     """GraphML, in which attributes have types."""
 
     ending = ".graphml"
+    escapes_itself = True
 
     def render_graph(self, found: ProgramGraph, canvas: Canvas) -> str:
         """GraphML, in which attributes have types."""
@@ -386,6 +388,7 @@ class Dot(Renderer):
     """Graphviz's language."""
 
     ending = ".dot"
+    escapes_itself = True
 
     def render_graph(self, found: ProgramGraph, canvas: Canvas) -> str:
         """DOT, with operands above their users, collectives filled, and the critical path bold."""

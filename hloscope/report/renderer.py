@@ -7,9 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from hloscope.analysis.model import Analysis
     from hloscope.outputs import Files
-    from hloscope.report.checks import CheckReport
 
 GROUPINGS = ("module", "axis", "line", "kind")
 """What the collectives of an analysis can be grouped by."""
@@ -91,20 +89,3 @@ class Lazy:
     def __call__(self, found: object, canvas: Canvas) -> Any:
         """Calls the function."""
         return load(self.path)(found, *(getattr(canvas, field) for field in self.of_canvas))
-
-
-class FindingsRenderer(Renderer):
-    """The base class of formats of findings, which render those of one program as they do those of a check.
-
-    `checks.once_each` lists findings with their targets, and `CheckReport.in_repository` names their places.
-    """
-
-    def render_check(self, found: CheckReport, canvas: Canvas) -> str:
-        """Renders the findings of a check."""
-        raise NotImplementedError
-
-    def render_analysis(self, found: Analysis, canvas: Canvas) -> str:
-        """Renders the findings of one program, without those that the user accepts."""
-        from hloscope.report.checks import report_of
-
-        return self.render_check(report_of(found), canvas)

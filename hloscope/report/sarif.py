@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 from hloscope.contracts.checked import Checked
 from hloscope.findings import Finding, RuleDoc, Severity
-from hloscope.report.checks import CheckReport, fingerprints, once_each, said
+from hloscope.report.checks import CheckReport, FindingsRenderer, fingerprints, once_each, said
 from hloscope.report.escaping import dumped, plain_line
 from hloscope.report.pages import pages
-from hloscope.report.renderer import Canvas, FindingsRenderer
+from hloscope.report.renderer import Canvas
 from hloscope.report.words import one_line
 from hloscope.version import __version__
 

@@ -28,10 +28,10 @@ from hloscope.contracts.verdict import BreachKind
 from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, Severity
 from hloscope.report import formats
-from hloscope.report.checks import CheckReport
+from hloscope.report.checks import CheckReport, FindingsRenderer
 from hloscope.report.formats import FORMATS, find_renderer, render
 from hloscope.report.pages import pages
-from hloscope.report.renderer import Canvas, FindingsRenderer, Lazy, load
+from hloscope.report.renderer import Canvas, Lazy, load
 from hloscope.units import format_time
 
 ROOT = Path("/home/me/project")
