@@ -23,7 +23,6 @@ from hloscope.cli import group
 from hloscope.findings import RuleDoc
 from hloscope.program.target import BY_NAME, OPTIONS
 from hloscope.pytest_plugin import pytest_addoption
-from hloscope.report.formats import FORMATS
 from hloscope.report.pages import pages_by_command
 
 ROOT = Path(__file__).parent.parent
@@ -297,8 +296,3 @@ def _pytest() -> str:
             table(("setting", "meaning"), [(code(name), escaped(says)) for name, says in taken.settings]),
         ]
     )
-
-
-def formats() -> Mapping[str, tuple[str, ...]]:
-    """The formats of each thing that is reported."""
-    return {subject: tuple(known) for subject, known in FORMATS.items()}

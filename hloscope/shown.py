@@ -16,21 +16,6 @@ from hloscope.errors import Helpful
 from hloscope.given import named_path, whole
 from hloscope.python_words import front_door
 
-Format = Literal[
-    "text",
-    "json",
-    "markdown",
-    "codequality",
-    "github",
-    "sarif",
-    "junit",
-    "html",
-    "trace",
-    "xplane",
-    "dot",
-    "graphml",
-    "svg",
-]
 Grouping = Literal["module", "axis", "line", "kind"]
 
 
@@ -130,7 +115,7 @@ class Shown(Fixed, Helpful):
     @front_door
     def report(
         self,
-        format: Format = "text",
+        format: str = "text",
         *,
         width: int = 100,
         colour: bool = False,
@@ -141,9 +126,8 @@ class Shown(Fixed, Helpful):
         """Returns the report as the command prints it.
 
         Args:
-            format: `text` or `json`; `markdown`, `github`, `codequality`, `sarif`, `junit` or `html` if the result has
-                it; for a graph also `dot`, `graphml` and `svg`. Binary formats of a timeline are only written by
-                `save`.
+            format: One of the formats that `--format` of the command takes, such as `text`, `json` or `html`. Binary
+                formats are only written by `save`.
             width: Width of text in columns.
             colour: Whether text has ANSI colors.
             group_by: For an analysis, what to group collectives by; by default they are grouped if there are many.
@@ -151,7 +135,8 @@ class Shown(Fixed, Helpful):
             source: For an HTML page, whether to include lines of user code.
 
         Raises:
-            NotationError: The result does not have this format, or the grouping does not exist.
+            NotationError: The result does not have this format, or the grouping does not exist; it names those that
+                exist.
         """
         columns = whole("width", width, least=1, example="width=100")
         shown: str = import_module("hloscope.report.formats").report_of(
@@ -160,7 +145,7 @@ class Shown(Fixed, Helpful):
         return shown
 
     @front_door
-    def save(self, path: str | PathLike[str], format: Format | None = None) -> tuple[str, ...]:
+    def save(self, path: str | PathLike[str], format: str | None = None) -> tuple[str, ...]:
         """Writes the report to a file, or to a folder if its format consists of several files.
 
         Example:

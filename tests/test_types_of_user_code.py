@@ -26,7 +26,7 @@ def step(x: float) -> float:
 
 found = hloscope.analyze(step, meshes={"X": 4})
 found.collectives.by("place")
-found.report("pdf")
+found.report(format=7)
 found.to_dict()["collective"]
 found.totals.wire_bytes = 3
 hloscope.price(step)

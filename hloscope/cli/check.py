@@ -21,7 +21,7 @@ from hloscope.errors import (
     did_you_mean,
 )
 from hloscope.outputs import check_report_file
-from hloscope.report.formats import FORMATS
+from hloscope.report.formats import formats_of
 from hloscope.units import plural
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _format_and_file(text: str) -> tuple[str, str]:
         NotationError: There is no such format, or no file of that name can be written.
     """
     name, _, path = text.partition("=")
-    known = FORMATS["check"]
+    known = formats_of("check")
     if name not in known:
         otherwise = f"write FORMAT=FILE, FORMAT one of {', '.join(known)}"
         fix = did_you_mean(name, known, otherwise) if "=" in text else otherwise

@@ -126,9 +126,9 @@ class _Documents:
     def add(self, result: DumpedResult) -> None:
         """Writes the document of one module."""
         from hloscope.documents import written
-        from hloscope.report.dumps import as_document
+        from hloscope.report.dumps import make_module_document
 
-        self._write(written(as_document(result)))
+        self._write(written(make_module_document(result)))
 
     def end(self, results: list[DumpedResult], seconds: float) -> None:
         """Nothing: what is written is whole at any time."""

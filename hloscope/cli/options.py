@@ -9,7 +9,8 @@ import click
 
 from hloscope.given import span
 from hloscope.program.target import BY_NAME, OPTIONS
-from hloscope.report.formats import FORMATS, GROUPINGS, OF_FILES
+from hloscope.report.formats import formats_of
+from hloscope.report.renderer import GROUPINGS
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -107,26 +108,25 @@ limit_option = target_option(
 """`--timeout` of a command that has several targets."""
 
 
-def report_options(subject: str) -> Decorator:
-    """`--format`, of what there is for a subject in `hloscope.report.formats`, `-o` and `--debug`."""
+def report_options(subject: str, *, output: str = "FILE") -> Decorator:
+    """`--format`, `-o` and `--debug`.
+
+    Args:
+        subject: What is reported, whose formats are those of `hloscope.report.formats.FORMATS`.
+        output: What `-o` names.
+    """
     return together(
         click.option(
             "--format",
             "format_name",
-            type=click.Choice(tuple(FORMATS[subject])),
+            type=click.Choice(formats_of(subject)),
             default="text",
             show_default=True,
             help="Report format.",
         ),
-        click.option("-o", "--output", metavar="FILE", help=f"Write the report to FILE{_folder_of(subject)}."),
+        click.option("-o", "--output", metavar="FILE", help=f"Write the report to {output}."),
         debug_option,
     )
-
-
-def _folder_of(subject: str) -> str:
-    """What `-o` names for formats of a subject that are folders."""
-    names = [name for name in FORMATS[subject] if OF_FILES.get(name) == "folder"]
-    return f", or for {' and '.join(names)} into a folder" if names else ""
 
 
 LISTING = ("group_by", "everything", "source")

@@ -20,12 +20,11 @@ from hloscope.cli.options import LISTING, Decorator, report_options
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED, EXIT_OK, HloscopeError
 from hloscope.outputs import Files, check_is_no_input, check_output, write_files, write_text
 from hloscope.progress import Stages, progress
-from hloscope.report.formats import OF_FILES
 
 if TYPE_CHECKING:
     from hloscope.config import ProjectConfig
     from hloscope.findings import Finding
-    from hloscope.report.formats import Canvas
+    from hloscope.report.renderer import Canvas
 
 T = TypeVar("T")
 
@@ -34,6 +33,7 @@ def reports(
     subject: str,
     exit_code: Callable[[Any, dict[str, Any]], int] = lambda _found, _options: EXIT_OK,
     *,
+    writes_to: str = "FILE",
     shown_as: Callable[[dict[str, Any]], str] | None = None,
     then: Callable[[Any, dict[str, Any]], None] = lambda _found, _options: None,
 ) -> Decorator:
@@ -42,6 +42,7 @@ def reports(
     Args:
         subject: What that is, as `hloscope.report.formats` has it; `--format`, `-o` and `--debug` come with it.
         exit_code: What the command ends with, by what was found and the options.
+        writes_to: What `-o` names.
         shown_as: Another subject with the same formats, by the options.
         then: Called with what was found and the options when the report is written.
     """
@@ -59,7 +60,7 @@ def reports(
             guarded(lambda: then(found, options), debug=debug)
             raise SystemExit(exit_code(found, options))
 
-        return report_options(subject)(command)
+        return report_options(subject, output=writes_to)(command)
 
     return decorate
 
@@ -280,7 +281,7 @@ def canvas(output: str | None) -> Canvas:
 
 
 def _canvas_of(output: str | None, stream: TextIO) -> Canvas:
-    from hloscope.report.formats import Canvas
+    from hloscope.report.renderer import Canvas
 
     to_terminal = output in (None, "-") and stream.isatty()
     own = os.get_terminal_size(stream.fileno()).columns or 100 if to_terminal else 100
@@ -302,17 +303,20 @@ def write_formatted(subject: str, format_name: str, found: object, output: str |
     Raises:
         HloscopeError: It cannot be written.
     """
-    from hloscope.report.formats import files_of, render
+    from hloscope.report.formats import files_of, find_renderer, render
 
-    if format_name in OF_FILES:
+    if find_renderer(format_name).writes != "text":
         _write_files(files_of(subject, format_name, found), output)
         return
     write_report(render(subject, format_name, found, replace(canvas(output), **listing)), output)
 
 
 def _check_output(format_name: str, output: str | None) -> None:
-    check_output(output, OF_FILES.get(format_name, "file"))
-    if format_name in OF_FILES and output in (None, "-") and sys.stdout.isatty():
+    from hloscope.report.formats import find_renderer
+
+    writes = find_renderer(format_name).writes
+    check_output(output, "folder" if writes == "folder" else "file")
+    if writes == "file" and output in (None, "-") and sys.stdout.isatty():
         raise HloscopeError("this format is binary", fix="name a file: -o FILE")
 
 

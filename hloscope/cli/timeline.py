@@ -28,7 +28,7 @@ https://ui.perfetto.dev opens the trace, XProf and TensorBoard the folder.
 @click.command(epilog=_EPILOG)
 @click.argument("target")
 @target_options()
-@running.reports("timeline")
+@running.reports("timeline", writes_to="FILE, or for xplane into a folder")
 def command(target: str, **options: Any) -> Timeline:
     """Predict the timeline of one step of TARGET: compute, transfers and waits. A loop is one body with a count."""
     target = targets.begun(target, options)

@@ -1,1 +1,1 @@
-"""Reports: what commands found, as text, as JSON and for CI. A new format is one file and one line in `formats.py`."""
+"""Reports: what commands found, in one renderer class per format; `formats.FORMATS` lists them."""

@@ -1,4 +1,4 @@
-"""The report on one program for a terminal: totals first, then what moves, then shapes, then memory."""
+"""The text report of one program: totals first, then what moves, kernels, shapes and memory."""
 
 from __future__ import annotations
 
@@ -9,16 +9,31 @@ from math import inf
 from rich.text import Text
 
 from hloscope.analysis.guesses import GUESS
-from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact, Memory, Mesh
+from hloscope.analysis.model import (
+    Analysis,
+    ArrayFact,
+    BufferRole,
+    IntermediateFact,
+    Memory,
+    MemoryPeak,
+    Mesh,
+    PeakBuffer,
+)
+from hloscope.analysis.model.kernel import Kernel
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Bound
-from hloscope.report.collectives import axes_in_short, axis_lines, collective_lines
+from hloscope.report.collectives import (
+    ONE_BY_ONE,
+    Listing,
+    axes_in_short,
+    axis_lines,
+    collective_lines,
+    dearest_lines,
+    group_lines,
+    waiting_line,
+)
 from hloscope.report.finding_lines import finding_lines
-from hloscope.report.groups import ONE_BY_ONE, Listing
-from hloscope.report.kernels import kernel_lines
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, hanging, section, table_lines
-from hloscope.report.memory_peak import memory_peak_section
-from hloscope.report.parts import dearest_lines, group_lines, waiting_line
 from hloscope.report.price import time_lines
 from hloscope.report.words import (
     ELSEWHERE,
@@ -28,14 +43,15 @@ from hloscope.report.words import (
     part_of_axis,
     versions_line,
 )
-from hloscope.units import format_bytes, format_capacity, format_share, plural
+from hloscope.rules.hbm_near_limit import HbmNearLimit
+from hloscope.units import format_bytes, format_capacity, format_flops, format_share, plural
 
 _ARRAYS_SHOWN = 12
 _INTERMEDIATES_SHOWN = 5
 _MEMORIES = {0: "", 1: "in vector memory", 5: "in host memory"}
 
 
-def lines(analysis: Analysis, width: int, listing: Listing = ONE_BY_ONE) -> Iterator[Text]:
+def render_analysis(analysis: Analysis, width: int, listing: Listing = ONE_BY_ONE) -> Iterator[Text]:
     """Lays the analysis out for a terminal.
 
     Args:
@@ -93,7 +109,7 @@ def _arrays(analysis: Analysis, width: int) -> Iterator[Text]:
 
 
 def _memory_of_many(analysis: Analysis, width: int) -> Iterator[Text]:
-    """What the compiler reports, how many arguments and outputs there are, and the largest of them and in between."""
+    """Memory as the compiler reports it, counts of arguments and outputs, and the largest arrays."""
     arrays = (("argument", analysis.arguments), ("output", analysis.outputs))
     words = [_in_short([array for array in found if array.used], noun) for noun, found in arrays]
     words += [
@@ -126,7 +142,7 @@ def _headline(analysis: Analysis, width: int) -> Iterator[Text]:
 
 
 def place_of(analysis: Analysis) -> Text:
-    """`on v5e:2x4 (8 devices), mesh X=8 (auto axes)`, as far as known."""
+    """`on v5e:2x4 (8 devices), mesh X=8 (auto axes)`, without the parts that are unknown."""
     place = Text()
     if analysis.slice is not None:
         used, devices = analysis.slice.used_devices, analysis.slice.devices
@@ -149,7 +165,7 @@ def _mesh_words(mesh: Mesh) -> str:
 
 
 def verdict_of(analysis: Analysis) -> Text:
-    """What one device sends in a step, in a sentence."""
+    """A sentence on the bytes that one device sends in a step."""
     total = analysis.totals
     if not analysis.collectives:
         if total.bound is Bound.EXACT:
@@ -244,7 +260,7 @@ def _array_lines(arrays: Sequence[ArrayFact], noun: str, width: int) -> list[Tex
 
 
 def _common_remarks(arrays: Sequence[ArrayFact]) -> tuple[str, ...]:
-    """What holds for each of several arrays, those that are dropped aside, and is better said once: `donated`."""
+    """Remarks that apply to every used array, which are better said once: `donated`."""
     used = [array for array in arrays if array.used]
     if len(used) < 2:
         return ()
@@ -390,3 +406,140 @@ def _source(fact: IntermediateFact) -> Text:
 def _remark(fact: IntermediateFact) -> str:
     place = _MEMORIES.get(fact.memory_space, f"in memory space {fact.memory_space}")
     return ", ".join(words for words in (place, "in a loop" if fact.loops else "") if words)
+
+
+_DMA = {True: "yes, not counted", False: "none", None: "not stated"}
+
+
+def kernel_lines(analysis: Analysis, width: int) -> Iterator[Text]:
+    """A table of the kernels, and a line for each kernel of unknown cost."""
+    yield from table_lines(_kernel_columns(analysis.kernels), width)
+    unpriced = () if analysis.time is None else analysis.time.unpriced_kernels
+    for name in unpriced:
+        advice = f"--kernel-cost {name}=FLOPS,BYTES, or cost_estimate=pl.CostEstimate(...) in its pallas_call"
+        yield from hanging(Text(f"{name}: its cost is unknown; give {advice}", style="yellow"), width)
+
+
+def _kernel_columns(kernels: tuple[Kernel, ...]) -> list[Column]:
+    parts = Breaks.BETWEEN_PARTS
+    return [
+        column(kernels, "kernel", _kernel_name, style="bold", breaks=Breaks.BETWEEN_PARTS),
+        column(kernels, "runs", _kernel_runs, right=True),
+        column(kernels, "estimate per run", _kernel_cost, breaks=parts),
+        column(kernels, "remote DMA", lambda each: _DMA[each.remote_dma]),
+        column(
+            kernels,
+            "takes",
+            lambda each: _count_shapes(each.operand_shapes),
+            breaks=parts,
+            below="takes {}",
+            given_up=1,
+        ),
+        column(
+            kernels,
+            "returns",
+            lambda each: _count_shapes(each.result_shapes),
+            breaks=parts,
+            below="returns {}",
+            given_up=2,
+        ),
+        column(kernels, "at", lambda each: short_source(each.source) or "", style="dim", below="at {}", given_up=0),
+    ]
+
+
+def _kernel_name(kernel: Kernel) -> str:
+    return f"{kernel.name}, XLA's own" if kernel.by_compiler else kernel.name
+
+
+def _kernel_runs(kernel: Kernel) -> str:
+    return kernel.executions_bound.marked(f"{kernel.executions:,}")
+
+
+def _kernel_cost(kernel: Kernel) -> str:
+    parts = []
+    if kernel.flops:
+        parts.append(format_flops(kernel.flops))
+    if kernel.accessed_bytes:
+        parts.append(format_bytes(kernel.accessed_bytes))
+    return ", ".join(parts) or "unknown"
+
+
+def _count_shapes(shapes: tuple[object, ...]) -> str:
+    """Each shape once, with how many there are of it."""
+    counts: dict[str, int] = {}
+    for shape in map(str, shapes):
+        counts[shape] = counts.get(shape, 0) + 1
+    return ", ".join(shape if count == 1 else f"{count} x {shape}" for shape, count in counts.items())
+
+
+_BUFFERS_SHOWN = 8
+_ROLE_WORDS = {
+    BufferRole.ARGUMENT: "argument",
+    BufferRole.OUTPUT: "output, not in a donated buffer",
+    BufferRole.SAVED: "saved for the backward pass",
+    BufferRole.GATHERED: "gathered",
+    BufferRole.COPY: "copy",
+    BufferRole.TEMPORARY: "temporary",
+    BufferRole.CONSTANT: "constant",
+}
+_FREED_BY = {
+    BufferRole.SAVED: "jax.checkpoint around the layer",
+    BufferRole.GATHERED: "gather less at a time",
+}
+"""Changes that do without a buffer of a role, none of which was tried."""
+_DONATED = "donate it to an output of its size"
+
+
+def memory_peak_section(analysis: Analysis, width: int) -> Iterator[Text]:
+    """The largest buffers with their lines and what would free them; nothing if there is room, or no known peak."""
+    peak = analysis.memory_peak
+    if peak is not None and _is_tight(analysis.memory):
+        yield from section("HBM of one device at its peak", _peak_lines(peak, width), width)
+
+
+def _is_tight(memory: Memory) -> bool:
+    """True if a program does not fit, or uses more than the default share of `hbm-near-limit`."""
+    if memory.fits is False or memory.peak_bytes is None or not memory.hbm_bytes:
+        return memory.fits is False
+    return memory.peak_bytes > HbmNearLimit().share * memory.hbm_bytes
+
+
+def _peak_lines(peak: MemoryPeak, width: int) -> Iterator[Text]:
+    shown, rest = peak.buffers[:_BUFFERS_SHOWN], peak.buffers[_BUFFERS_SHOWN:]
+    columns = [
+        column(shown, "Bytes", _buffer_bytes, right=True),
+        column(shown, "What", lambda buffer: _ROLE_WORDS[buffer.role]),
+        column(shown, "Array", _buffer_words, breaks=Breaks.AFTER_PUNCTUATION),
+        column(shown, "Made at", lambda buffer: short_source(buffer.source) or "", given_up=2),
+        column(shown, "Would free it (not tried)", freed_by, below=_freed_by_words, given_up=1),
+    ]
+    yield from table_lines(columns, width)
+    others = sum(buffer.bytes * buffer.count for buffer in rest) + peak.other_bytes
+    place = short_source(peak.source)
+    when = f"while %{peak.at} runs" + (f" ({place})" if place else "")
+    words = f"{format_bytes(peak.live_bytes)} {when}; {format_bytes(others)} of it in other buffers"
+    yield from fold(Text(words, style="dim"), width)
+    if peak.fragmentation_bytes:
+        lost = f"{format_bytes(peak.fragmentation_bytes)} more is reserved for temporaries and unused then"
+        yield from fold(Text(lost, style="dim"), width)
+
+
+def _buffer_bytes(buffer: PeakBuffer) -> str:
+    whole = format_bytes(buffer.bytes * buffer.count)
+    return whole if buffer.count == 1 else f"{whole} ({buffer.count} x {format_bytes(buffer.bytes)})"
+
+
+def _buffer_words(buffer: PeakBuffer) -> str:
+    """The argument, or what makes the buffer, with its shape."""
+    name = buffer.name if buffer.role is BufferRole.ARGUMENT else f"%{buffer.name}"
+    return f"{name} {buffer.shape}" if buffer.shape is not None else name
+
+
+def freed_by(buffer: PeakBuffer) -> str:
+    """The change that would free a buffer, according to the facts; empty if they show none."""
+    return _DONATED if buffer.donation_frees else _FREED_BY.get(buffer.role, "")
+
+
+def _freed_by_words(buffer: PeakBuffer) -> str:
+    by = freed_by(buffer)
+    return by and f"would free it (not tried): {by}"

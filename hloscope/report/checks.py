@@ -24,6 +24,7 @@ from hloscope.documents import SCHEMA, Schema, document, plain
 from hloscope.findings import Finding, Severity, cause_of, with_others
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import column, hanging, message_line, table_lines
+from hloscope.report.renderer import Canvas, Renderer
 from hloscope.shown import Shown
 from hloscope.units import format_bytes, format_flops, format_time, format_time_range, plural
 
@@ -133,7 +134,7 @@ class CheckReport(Shown):
 
 
 def report_of(analysis: Analysis) -> CheckReport:
-    """What rules found in one program as a report, without what the user accepts."""
+    """The findings of rules in one program as a report, without those that the user accepts."""
     findings = tuple(finding for finding in analysis.findings if finding.allowed is None)
     checked = Checked(name=analysis.target, analysis=analysis, findings=findings)
     return CheckReport(checks=(checked,), root=Path.cwd(), command="analyze")
@@ -154,7 +155,7 @@ def once_each(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:
 
 
 def fingerprints(report: CheckReport, findings: Sequence[tuple[Checked, Finding]]) -> Iterator[str]:
-    """What makes two findings of two runs the same one: never a line, since lines move.
+    """An identity for each finding that lasts from run to run: never a line, since lines move.
 
     Those of one rule on one file are told apart by their number.
     """
@@ -166,13 +167,28 @@ def fingerprints(report: CheckReport, findings: Sequence[tuple[Checked, Finding]
         yield hashlib.sha256("\0".join([*parts, *number]).encode()).hexdigest()
 
 
+class FindingsRenderer(Renderer):
+    """The base class of formats of findings, which render those of one program as they do those of a check.
+
+    `once_each` lists findings with their targets, and `CheckReport.in_repository` names their places.
+    """
+
+    def render_check(self, found: CheckReport, canvas: Canvas) -> str:
+        """Renders the findings of a check."""
+        raise NotImplementedError
+
+    def render_analysis(self, found: Analysis, canvas: Canvas) -> str:
+        """Renders the findings of one program, without those that the user accepts."""
+        return self.render_check(report_of(found), canvas)
+
+
 _INDENT = 4
 UNBROKEN = 10_000
 """Columns of what is no terminal, so that a command can be copied as it is."""
 _MARKS = {"ok": "green", "FAILED": "bold red", "ERROR": "bold red"}
 
 
-def lines(report: CheckReport, width: int) -> Iterator[Text]:
+def render_check(report: CheckReport, width: int) -> Iterator[Text]:
     """One line for each target, and under it what is not as expected."""
     names = max((len(checked.name) for checked in report.checks), default=0)
     for checked in report.checks:
@@ -192,7 +208,7 @@ def _target(checked: Checked, report: CheckReport, names: int, width: int) -> It
 
 
 def details(checked: Checked, report: CheckReport, width: int = UNBROKEN) -> Iterator[Text]:
-    """What is not as expected of a target, as every format for people shows it: each cause with all that is known."""
+    """The unexpected facts of a target, as every format for people shows them: each cause with its details."""
     for message in (checked.error or "", *map(str, checked.breaches)):
         yield from (part for line in message.splitlines() for part in message_line(line, width))
     others = map(report.shown, checked.beside_the_contract)
@@ -237,7 +253,7 @@ def _facts(checked: Checked) -> str:
 
 
 def is_other(judged: Judged | None) -> TypeGuard[Judged]:
-    """Whether a program is not what its baseline has, as far as that has the figures."""
+    """True if a program differs from its baseline in the figures that the baseline has."""
     return judged is not None and judged.judgement is not Judgement.SAME and not judged.is_only_left_open
 
 
@@ -247,7 +263,7 @@ def judgement_words(judged: Judged) -> str:
 
 
 def changed_figures(judged: Judged) -> Iterator[tuple[str, str, str]]:
-    """What is measured of both and is not the same, as far as is shown: its name, and how much it was and is."""
+    """The figures that differ when printed: name, before and after."""
     for figure in judged.figures:
         name, was, now = figure_words(figure)
         if was != now:
@@ -276,7 +292,7 @@ def _amount_words(figure: Figure, value: float | None, bound: Bound, span: tuple
 
 
 def asides(checked: Checked) -> list[str]:
-    """What a target passes with: `1 thing unknown: the Pallas kernel %ring …`, `the step may grow by 90%`."""
+    """Reservations about a passing target: `1 thing unknown: the Pallas kernel %ring …`, `the step may grow by 90%`."""
     if not checked.passed:
         return []
     first = f": {checked.unknown[0]}{', …' * (len(checked.unknown) > 1)}" if checked.unknown else ""
@@ -345,7 +361,7 @@ def seal_of(data: Mapping[str, object]) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()}"
 
 
-def as_document(report: CheckReport) -> CheckDocument:
+def make_check_document(report: CheckReport) -> CheckDocument:
     """One document: each target with its findings and its analysis."""
     unsealed = _unsealed(report)
     return replace(unsealed, seal=seal_of(plain(unsealed)))

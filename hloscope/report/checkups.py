@@ -52,7 +52,7 @@ class Checkups(tuple[Checkup, ...], Shown):
             """The result as plain data."""
 
 
-def lines(found: Sequence[Checkup], _width: int) -> Iterator[Text]:
+def render_checkups(found: Sequence[Checkup], _width: int) -> Iterator[Text]:
     """A line for each thing, and what helps below what fails."""
     width = max(len(checkup.name) for checkup in found)
     for checkup in found:
@@ -74,6 +74,6 @@ class DoctorDocument:
     checkups: tuple[Checkup, ...]
 
 
-def as_document(found: Sequence[Checkup]) -> DoctorDocument:
+def make_doctor_document(found: Sequence[Checkup]) -> DoctorDocument:
     """The same as one document."""
     return DoctorDocument(checkups=tuple(found))

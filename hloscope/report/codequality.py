@@ -7,24 +7,28 @@ from __future__ import annotations
 
 from hloscope.contracts.checks import Checked
 from hloscope.findings import Finding, Severity
-from hloscope.report.checks import CheckReport, fingerprints, once_each, said
+from hloscope.report.checks import CheckReport, FindingsRenderer, fingerprints, once_each, said
 from hloscope.report.escaping import dumped, plain_line
+from hloscope.report.renderer import Canvas
 
 _SEVERITIES = {Severity.ERROR: "major", Severity.WARNING: "minor", Severity.NOTE: "info"}
 
 
-def render(report: CheckReport) -> str:
-    """The list, with one issue for each finding."""
-    findings = once_each(report)
-    issues = [
-        _issue(report, checked, finding, fingerprint)
-        for (checked, finding), fingerprint in zip(findings, fingerprints(report, findings), strict=True)
-    ]
-    return dumped(issues) + "\n"
+class CodeQuality(FindingsRenderer):
+    """GitLab's code quality report, which merge requests show next to the code."""
+
+    def render_check(self, found: CheckReport, canvas: Canvas) -> str:
+        """The list, with one issue for each finding."""
+        findings = once_each(found)
+        issues = [
+            _issue(found, checked, finding, fingerprint)
+            for (checked, finding), fingerprint in zip(findings, fingerprints(found, findings), strict=True)
+        ]
+        return dumped(issues) + "\n"
 
 
 def _issue(report: CheckReport, checked: Checked, finding: Finding, fingerprint: str) -> dict[str, object]:
-    """One finding; a place is asked for, so that one without stands at the first line of the target's file."""
+    """One finding. GitLab requires a place: without one, it is the first line of the target's file."""
     place, line = report.in_repository(finding.source or checked.name.partition(":")[0])
     message, *details = said(finding)
     return {

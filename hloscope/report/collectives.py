@@ -1,20 +1,198 @@
-"""The report on collectives: bytes by mesh axis and by link, then a row for each collective with its reason."""
+"""Collectives in a report: one row each, groups of those that belong together, and what costs most."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from statistics import median
 
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis, Collective, Total
+from hloscope.analysis.model import Analysis, Collective, Collectives, ModelPart, Phase, Role, Total
+from hloscope.analysis.paths import with_layers
 from hloscope.analysis.places import short_source
 from hloscope.analysis.totals import UNKNOWN_AXES, axes_key, bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
-from hloscope.report.layout import Breaks, Column, column, folded, table_lines
-from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, axes_words, leaves_ici, part_of_axis
-from hloscope.units import format_bytes, format_count, format_time, known_sum, plural
+from hloscope.errors import NotationError
+from hloscope.findings import Finding
+from hloscope.report.layout import Breaks, Column, column, fold, folded, hanging, table_lines
+from hloscope.report.renderer import GROUPINGS
+from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, axes_words, leaves_ici, one_line, part_of_axis
+from hloscope.rules.exposed_collective import what_to_do
+from hloscope.units import format_bytes, format_count, format_share, format_time, known_sum, plural
+from hloscope.why.sentences import advice
+
+_FEW = 40
+"""Collectives that can be listed one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The way in which a report lists numerous collectives, arrays and findings.
+
+    Attributes:
+        by: One of `hloscope.report.renderer.GROUPINGS`; None to list them one by one as long as they are few.
+        everything: Whether each collective, array and finding is listed by itself.
+    """
+
+    by: str | None = None
+    everything: bool = False
+
+    def grouping(self, collectives: Sequence[Collective]) -> str | None:
+        """The grouping; None to list them one by one, if they are few or nothing names a module."""
+        if self.everything or not collectives:
+            return None
+        many = len(collectives) > _FEW and any(
+            collective.part is not None and collective.part.module for collective in collectives
+        )
+        return self.by or ("module" if many else None)
+
+
+ONE_BY_ONE = Listing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Collectives that belong together.
+
+    Attributes:
+        name: What they have in common, such as `layers[0-35].mlp.gate`.
+        members: In the order of the analysis.
+    """
+
+    name: str
+    members: Collectives
+
+    @property
+    def wire_bytes(self) -> int | None:
+        """Per step; None when not known of any."""
+        return self.members.wire_bytes_per_step
+
+    @property
+    def time_us(self) -> float | None:
+        """Per step; None when one of them is not priced."""
+        return self.members.time_us_per_step
+
+    @property
+    def exposed_us(self) -> float | None:
+        """The time that the step waits for them; None if one of them is not priced."""
+        return self.members.exposed_us_per_step
+
+    @property
+    def cost(self) -> tuple[bool, float, float]:
+        """For sorting, dearest last: what it is not known of, then the wait, then the bytes."""
+        return self.wire_bytes is None, self.exposed_us or 0.0, self.wire_bytes or 0
+
+    def of_phase(self, phase: Phase | None) -> Group:
+        """The members of one pass."""
+        return Group(
+            name=self.name, members=Collectives(member for member in self.members if phase_of(member) is phase)
+        )
+
+
+def phase_of(collective: Collective) -> Phase | None:
+    """The pass; None where it is not known."""
+    return None if collective.part is None else collective.part.phase
+
+
+def groups_of(collectives: Iterable[Collective], key: Callable[[Collective], object]) -> list[Group]:
+    """Groups of those with the same key, dearest first; their names are those of their parts."""
+    found: dict[object, list[Collective]] = {}
+    for collective in collectives:
+        found.setdefault(key(collective), []).append(collective)
+    groups = (Group(name=part_name(members), members=Collectives(members)) for members in found.values())
+    return sorted(groups, key=lambda group: group.cost, reverse=True)
+
+
+def named_groups(collectives: Iterable[Collective], name: Callable[[Collective], str]) -> list[Group]:
+    """Groups of those with the same name, dearest first."""
+    found: dict[str, list[Collective]] = {}
+    for collective in collectives:
+        found.setdefault(name(collective), []).append(collective)
+    groups = (Group(name=known, members=Collectives(members)) for known, members in found.items())
+    return sorted(groups, key=lambda group: group.cost, reverse=True)
+
+
+_NOWHERE = ModelPart()
+
+
+def module_key(collective: Collective) -> object:
+    """The module; the line where none is known."""
+    part = collective.part or _NOWHERE
+    return part.module or line_name(collective)
+
+
+def line_name(collective: Collective) -> str:
+    """`model.py:31 in attention`: the line that is not in a shared helper; the instruction where none is known."""
+    part = collective.part or _NOWHERE
+    words = short_source(collective.source if part.line is None else (part.line,))
+    return words or f"%{collective.name}"
+
+
+def part_name(members: Sequence[Collective]) -> str:
+    """`layers[0-35].mlp.gate`: the module with the layers of all members; the line where none is known."""
+    part = members[0].part or _NOWHERE
+    if part.module is None:
+        return line_name(members[0])
+    layers = {layer for member in members if member.part is not None for layer in member.part.layers}
+    return with_layers(part.module, sorted(layers))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thing:
+    """One of the largest costs: the same operation on neighboring modules in one pass.
+
+    Attributes:
+        group: Its collectives.
+        parts: Their modules, dearest first.
+        phase: Their pass.
+        role: What they move.
+    """
+
+    group: Group
+    parts: tuple[Group, ...]
+    phase: Phase | None
+    role: Role | None
+
+
+def dearest(collectives: Iterable[Collective], count: int) -> list[Thing]:
+    """The things that the step waits for longest, or that move most bytes where it is not priced."""
+    things = []
+    for group in groups_of(collectives, _thing_key)[:count]:
+        part = group.members[0].part or _NOWHERE
+        parts = tuple(groups_of(group.members, module_key))
+        things.append(Thing(group=group, parts=parts, phase=part.phase, role=part.role))
+    return things
+
+
+def _thing_key(collective: Collective) -> tuple[object, ...]:
+    part = collective.part or _NOWHERE
+    parent, _, own = (part.module or "").rpartition(".")
+    place = parent if "*" in parent and "*" not in own else module_key(collective)
+    return place, part.phase, part.role, collective.axes
+
+
+_FAR = 2.0
+_SHARE = 0.1
+
+
+def unlike_layers(group: Group) -> Iterator[tuple[int, float]]:
+    """The layers that cost much more than the others do, and the microseconds per step that each waits.
+
+    Much more is twice the median, and by a tenth of what all cost.
+    """
+    waits: dict[int, float] = {}
+    for collective in group.members:
+        layers = () if collective.part is None else collective.part.layers
+        if len(layers) == 1 and collective.exposed_us is not None:
+            waits[layers[0]] = waits.get(layers[0], 0.0) + collective.exposed_us * collective.executions
+    usual, total = median(waits.values()) if waits else 0.0, sum(waits.values())
+    for layer, wait in sorted(waits.items()):
+        if len(waits) > 2 and wait > _FAR * usual and wait - usual > _SHARE * total:
+            yield layer, wait
 
 
 def axis_lines(analysis: Analysis, width: int) -> list[Text]:
@@ -131,7 +309,7 @@ def _rows(collectives: Iterable[Collective], key: Callable[[Collective], object]
 
 
 def _reads(collective: Collective) -> tuple[object, ...]:
-    """What the table shows of a collective, other than which HLO instructions it is and stands beside."""
+    """The cells of a collective in the table, without the names of HLO instructions."""
     runs = collective.executions, collective.executions_bound
     wire = format_bytes(collective.wire_bytes_per_step), bytes_bound(collective)
     place = short_source(collective.source), collective.source_of is None
@@ -291,3 +469,279 @@ def _parts(collective: Collective) -> str:
         for part in collective.parts
     ]
     return f"= {' + '.join(words)}" if words else ""
+
+
+_MOST_GROUPS = 14
+_DEAREST = 3
+_NOTICEABLE = 0.01
+_NOTATION = re.compile(r"(?<=[\w\]])\[[^\]'\"]+, [^\]]+\](?=`)")
+"""The dimensions behind a name, as in `x[B_data, D]`."""
+_CLAUSE = re.compile(r", so (?!its )|; ")
+_NAMES_SHOWN = 4
+_ROLES = {Role.WEIGHTS: "weights", Role.GRADIENT: "gradients", Role.ACTIVATIONS: "activations"}
+_TITLES = {
+    "module": "Collectives by part of the model",
+    "axis": "Collectives by mesh axis",
+    "line": "Collectives by line",
+    "kind": "Collectives by kind",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costly:
+    """One of the things that cost most.
+
+    Attributes:
+        headline: `weights of layers[0-35].mlp: gate, up (backward)`.
+        about: What it costs and where, why it is there and what to do, each with its label.
+        numbers: The places of its collectives in the analysis, counted from 1.
+        most: That of the one which costs most.
+    """
+
+    headline: Text
+    about: tuple[tuple[str, str], ...]
+    numbers: tuple[int, ...]
+    most: int
+
+
+def dearest_of(analysis: Analysis) -> Iterator[Costly]:
+    """The things that cost most, dearest first."""
+    fixes = {(finding.computation, finding.instruction): finding for finding in reversed(analysis.findings)}
+    numbers = {id(collective): number for number, collective in enumerate(analysis.collectives, start=1)}
+    step_us = None if analysis.time is None else analysis.time.step_us
+    for thing in dearest(analysis.collectives, _DEAREST):
+        yield Costly(
+            headline=_headline(thing),
+            about=tuple(_about(thing, step_us, fixes)),
+            numbers=tuple(numbers[id(collective)] for collective in thing.group.members),
+            most=numbers[id(_most(thing))],
+        )
+
+
+def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = True) -> Iterator[Text]:
+    """The things that cost most, each with its place, why it is there and what to do.
+
+    Args:
+        analysis: What is known of the program.
+        width: Columns.
+        can_be_explained: Whether `hloscope explain` takes the program.
+    """
+    asked: list[str] = []
+    for place, costly in enumerate(dearest_of(analysis), start=1):
+        yield from hanging(Text.assemble((f"{place} ", "dim"), costly.headline), width)
+        for label, words in costly.about:
+            style = "dim" if label == "why" else ""
+            line = Text.assemble("  ", (f"{label}: " if label else "", "bold dim"), (one_line(words), style))
+            yield from hanging(line, width, indent=4)
+        asked.append(str(costly.most))
+    if can_be_explained:
+        others = f" (also {', '.join(asked[1:])})" if asked[1:] else ""
+        yield Text(f"in full: hloscope explain TARGET {asked[0]}{others}", style="dim")
+
+
+def _most(thing: Thing) -> Collective:
+    """The one that costs most, of the kind that does."""
+    of_kind = named_groups(thing.group.members, lambda collective: str(collective.kind))[0]
+    return max(of_kind.members, key=lambda collective: (collective.exposed_us or 0.0, collective.wire_bytes or 0))
+
+
+def _headline(thing: Thing) -> Text:
+    """`weights of layers[0-35].mlp: gate, up (backward)`."""
+    what = "" if thing.role is None else f"{_ROLES[thing.role]} of "
+    phase = "" if thing.phase is None else f" ({thing.phase})"
+    return Text.assemble((f"{what}{_side_by_side(thing.parts)}", "bold"), phase)
+
+
+def _group_cost(group: Group, step_us: float | None) -> str:
+    """`33.2 ms exposed (5%) · 4.08 GB`."""
+    if group.exposed_us is None:
+        return _group_wire(group)
+    share = f" ({format_share(group.exposed_us / step_us)})" if step_us else ""
+    return f"{_group_time(group, group.exposed_us)} exposed{share} · {_group_wire(group)}"
+
+
+def _side_by_side(parts: Sequence[Group]) -> str:
+    """`layers[0-35].mlp: gate, up`."""
+    if len(parts) == 1:
+        return parts[0].name
+    names = [part.name.rpartition(".") for part in parts]
+    longest = max((parent for parent, _, _ in names), key=len)
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return f"{longest}: {', '.join(own for _, _, own in names[:_NAMES_SHOWN])}{more}"
+
+
+def _about(
+    thing: Thing,
+    step_us: float | None,
+    findings: Mapping[tuple[str | None, str | None], Finding],
+) -> Iterator[tuple[str, str]]:
+    members, most = thing.group.members, _most(thing)
+    lines = dict.fromkeys(map(line_name, members))
+    more = f", +{plural(len(lines) - 1, 'line')}" if len(lines) > 1 else ""
+    names_module = most.part is not None and most.part.module is not None
+    line = f" · {line_name(most).partition(' in ')[0]}{more}" if names_module else ""  # else its headline is the line
+    yield "", f"{_group_cost(thing.group, step_us)} in {_count_kinds(members)}{_over(most)}{line}"
+    if most.why and not most.why.startswith("not known"):
+        yield "why", _NOTATION.sub("", _CLAUSE.split(most.why, maxsplit=1)[0])
+    tried = next((collective.tried for collective in members if collective.tried is not None), None)
+    told = _advice(members, most, findings)
+    if tried is not None:
+        yield "tried", tried
+    else:
+        yield ("fix", "none is known") if told is None else ("fix, not tried", told)
+
+
+def _advice(
+    members: Sequence[Collective], most: Collective, findings: Mapping[tuple[str | None, str | None], Finding]
+) -> str | None:
+    """The advice of most findings about them; else that of the reason, or what could hide them."""
+    found = [(collective, findings.get((collective.computation, collective.name))) for collective in members]
+    about: dict[str, list[Collective]] = {}
+    for collective, finding in found:
+        if finding is not None and finding.fix and not finding.allowed:
+            about.setdefault(finding.fix, []).append(collective)
+    told = [fix for fix, told_of in about.items() if _is_most(told_of, members)]
+    told += advice(most.reason)[:1] if most.reason is not None else []
+    if not told and most.exposed_us:
+        return what_to_do(most)
+    return told[0] if told else None
+
+
+def _is_most(some: Sequence[Collective], every: Sequence[Collective]) -> bool:
+    """True if some cost at least half of the total."""
+    part, whole = (Group(name="", members=Collectives(members)).cost for members in (some, every))
+    return 2 * part[1] >= whole[1] and 2 * part[2] >= whole[2]
+
+
+def _over(collective: Collective) -> str:
+    return f" over {','.join(collective.axes)}" if collective.axes else ""
+
+
+def _count_kinds(members: Iterable[Collective]) -> str:
+    """`142 all-gathers, 4 all-reduces`."""
+    counts = Counter(collective.kind for collective in members)
+    return ", ".join(plural(count, str(kind)) for kind, count in counts.most_common())
+
+
+def waiting_line(collectives: Sequence[Collective]) -> Text | None:
+    """The waiting time of each pass, longest first; None if the program has no passes or no prices."""
+    if any(collective.exposed_us is None for collective in collectives):
+        return None
+    if all(phase_of(collective) is None for collective in collectives):
+        return None
+    whole = Group(name="", members=Collectives(collectives))
+    waits = [(str(phase), whole.of_phase(phase)) for phase in Phase] + [("unknown pass", whole.of_phase(None))]
+    waits.sort(key=lambda wait: -(wait[1].exposed_us or 0.0))
+    words = (_waits(name, group) for name, group in waits if group.members or name != "unknown pass")
+    return Text("exposed: " + " · ".join(words))
+
+
+def _waits(name: str, group: Group) -> str:
+    if not group.members:
+        return f"{name} none (no collectives)"
+    return f"{name} {_group_time(group, group.exposed_us or 0.0)}"
+
+
+def groups_by(collectives: Sequence[Collective], by: str) -> list[Group]:
+    """Groups by one of `hloscope.report.renderer.GROUPINGS`, dearest first.
+
+    Raises:
+        NotationError: They cannot be grouped so.
+    """
+    names: dict[str, Callable[[Collective], str]] = {
+        "axis": axes_words,
+        "line": line_name,
+        "kind": lambda collective: str(collective.kind),
+    }
+    if by == "module":
+        return groups_of(collectives, module_key)
+    if not isinstance(by, str) or by not in names:
+        choices = ", ".join(GROUPINGS)
+        raise NotationError(f"collectives cannot be grouped by {by!r}", fix=f"group them by one of {choices}")
+    return named_groups(collectives, names[by])
+
+
+def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple[str, list[Text]]:
+    """A title, and a row for each group, dearest first.
+
+    Args:
+        collectives: All of the program.
+        by: One of `hloscope.report.renderer.GROUPINGS`.
+        width: Columns.
+    """
+    groups = groups_by(collectives, by)
+    priced = all(group.exposed_us is not None for group in groups)
+    order = "most exposed first" if priced else "most bytes per step first"
+    shown = [group for place, group in enumerate(groups) if place < _MOST_GROUPS and _matters(group, groups)] or groups[
+        :1
+    ]
+    rest = groups[len(shown) :]
+    lines = table_lines(_group_columns(shown, by, groups), width, [_unlike(group) for group in shown])
+    others = [other for other in _TITLES if other != by]
+    words = f"{_rest_words(rest)}list each one: --all; group by {', '.join(others[:-1])} or {others[-1]}: --group-by"
+    return f"{_TITLES[by]}, {order}", lines + fold(Text(words, style="dim"), width)
+
+
+def _matters(group: Group, groups: Sequence[Group]) -> bool:
+    """True if a group has a noticeable part of all bytes or of the waiting time, or if its bytes are unknown."""
+    if group.wire_bytes is None:
+        return True
+    whole = Group(name="", members=Collectives(collective for other in groups for collective in other.members))
+    parts = ((group.exposed_us, whole.exposed_us), (group.wire_bytes, whole.wire_bytes))
+    return any(part and every and part >= _NOTICEABLE * every for part, every in parts)
+
+
+def _group_columns(groups: Sequence[Group], by: str, every: Sequence[Group]) -> tuple[Column, ...]:
+    of_group = partial(column, groups)
+    heads = {"module": "part", "axis": "axes", "line": "line", "kind": "collective"}
+    name = of_group(heads[by], lambda group: group.name, style="bold", breaks=Breaks.AFTER_PUNCTUATION)
+    phases = [phase for phase in Phase if any(group.of_phase(phase).exposed_us for group in every)]
+    return (
+        name,
+        of_group("places", lambda group: format_count(len(group.members)), right=True, given_up=2, below=_no_words),
+        of_group("wire/step", _group_wire, right=True),
+        of_group("time", lambda group: _group_time(group, group.time_us), right=True, given_up=1, below=_no_words),
+        of_group("exposed", lambda group: _group_time(group, group.exposed_us), right=True),
+        *(
+            of_group(str(phase), partial(_of_phase, phase=phase), right=True, given_up=3, below=f"{phase} {{}}")
+            for phase in phases
+        ),
+    )
+
+
+def _no_words(_: Group) -> str:
+    """An empty replacement, below a row, for a column that does not fit."""
+    return ""
+
+
+def _of_phase(group: Group, phase: Phase) -> str:
+    part = group.of_phase(phase)
+    return _group_time(part, part.exposed_us) if part.members else ""
+
+
+def _group_time(group: Group, time_us: float | None) -> str:
+    return "" if time_us is None else group.members.bound.marked(format_time(time_us))
+
+
+def _group_wire(group: Group) -> str:
+    known = [collective for collective in group.members if collective.wire_bytes is not None]
+    if not known:
+        return "unknown"
+    bound = Bound.EXACT if len(known) == len(group.members) else Bound.AT_LEAST
+    for collective in known:
+        bound = bound + bytes_bound(collective)
+    return bound.marked(format_bytes(group.wire_bytes))
+
+
+def _unlike(group: Group) -> Text:
+    """`layer 0 alone has 3.1 ms exposed`: the layers that cost much more than the others."""
+    unlike = [f"layer {layer} alone has {format_time(wait)} exposed" for layer, wait in unlike_layers(group)]
+    return Text(", ".join(unlike), style="dim")
+
+
+def _rest_words(rest: Sequence[Group]) -> str:
+    if not rest:
+        return ""
+    together = Group(name="", members=Collectives(collective for group in rest for collective in group.members))
+    waits = "" if together.exposed_us is None else f", {_group_time(together, together.exposed_us)} exposed"
+    return f"+{plural(len(rest), 'smaller one')}, {_group_wire(together)}{waits} · "

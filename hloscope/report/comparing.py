@@ -43,7 +43,7 @@ _Table = tuple[str, tuple[str, ...], list[_Row]]
 """A title, the headers, and the cells."""
 
 
-def lines(found: CompareDocument, width: int) -> Iterator[Text]:
+def render_comparison(found: CompareDocument, width: int) -> Iterator[Text]:
     """For each program the step, then where measurement and prediction disagree."""
     inner = width - INDENT
     if found.is_prediction:
@@ -104,7 +104,7 @@ def _markdown_table(table: _Table) -> Iterator[str]:
 
 
 def _table_lines(table: _Table, width: int) -> list[Text]:
-    """A table; what the last column says stands below its row where it has no header."""
+    """A table; the cells of a last column without a header are printed below their rows."""
     _, headers, rows = table
 
     def cell(number: int) -> Callable[[_Row], str]:
@@ -123,7 +123,7 @@ def _table_lines(table: _Table, width: int) -> list[Text]:
 
 
 def headline_of(found: CompareDocument) -> str:
-    """What is compared with what, and where it ran."""
+    """The two sides of the comparison, and the devices of the profile."""
     of = "the profile's own programs" if found.target is None else found.target
     where = found.device_kind or "unknown devices"
     return f"{found.profile} compared with {of}: {plural(found.devices, 'device')}, {where}"
@@ -135,7 +135,7 @@ def _program_line(found: CompareDocument, program: MeasuredProgram) -> str:
 
 
 def priced_on(found: CompareDocument, program: MeasuredProgram) -> str:
-    """Where a program is priced, or why it is not."""
+    """The slice for which a program is priced, or the reason why it is not."""
     if program.slice is None:
         return f"not priced: {'only TPUs have predicted times' if found.chip is None else 'its step has no time'}"
     return f"priced on {program.slice}{' (from the profile)' if program.slice_chosen_by == 'profile' else ''}"

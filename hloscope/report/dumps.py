@@ -14,7 +14,7 @@ from hloscope.analysis.model import Analysis, SliceFact
 from hloscope.documents import SCHEMA, Schema
 from hloscope.program.dump_facts import slice_of
 from hloscope.program.dumps import Dump, DumpedModule
-from hloscope.report.analysis import lines as lines_of_analysis
+from hloscope.report.analysis import render_analysis
 from hloscope.report.layout import INDENT, column, fold, folded, table_lines
 from hloscope.report.words import GUESSED
 from hloscope.shown import Shown, one_line
@@ -139,7 +139,7 @@ class DumpedModulesDocument:
     modules: tuple[DumpedModuleDocument, ...]
 
 
-def as_document(result: DumpedResult) -> DumpedModuleDocument:
+def make_module_document(result: DumpedResult) -> DumpedModuleDocument:
     """The document of one module."""
     module = result.module
     return DumpedModuleDocument(
@@ -154,20 +154,20 @@ def as_document(result: DumpedResult) -> DumpedModuleDocument:
     )
 
 
-def as_documents(found: DumpedModules) -> DumpedModulesDocument:
+def make_dump_document(found: DumpedModules) -> DumpedModulesDocument:
     """All modules as one document."""
-    return DumpedModulesDocument(folder=str(found.dump.folder), modules=tuple(map(as_document, found)))
+    return DumpedModulesDocument(folder=str(found.dump.folder), modules=tuple(map(make_module_document, found)))
 
 
-def lines_of_one(result: DumpedResult, width: int) -> Iterator[Text]:
+def render_module(result: DumpedResult, width: int) -> Iterator[Text]:
     """The report of one module, or why it has none."""
     if result.analysis is None:
         yield from map(Text, (result.error or "").splitlines())
         return
-    yield from lines_of_analysis(result.analysis, width)
+    yield from render_analysis(result.analysis, width)
 
 
-def lines_of_all(found: DumpedModules, width: int) -> Iterator[Text]:
+def render_modules(found: DumpedModules, width: int) -> Iterator[Text]:
     """A row for each module, below a headline and above a summary."""
     rows = Rows.of(found.dump, width)
     yield from rows.head(found.dump)
@@ -175,7 +175,7 @@ def lines_of_all(found: DumpedModules, width: int) -> Iterator[Text]:
     yield from summary(found.dump, found, found.seconds)
 
 
-def lines(dump: Dump, width: int) -> Iterator[Text]:
+def render_dump(dump: Dump, width: int) -> Iterator[Text]:
     """The largest modules, by what the folder shows without reading them."""
     yield from fold(_headline(dump), width)
     yield Text()
@@ -247,7 +247,7 @@ class Rows:
         return Rows(name=max(len("module"), min(widest, _WIDEST_NAME)), width=width)
 
     def head(self, dump: Dump) -> Iterator[Text]:
-        """What stands above the rows."""
+        """The headline, notes and header above the rows."""
         yield from fold(_headline(dump), self.width)
         yield from (line for note in dump.notes for line in fold(Text(f"note: {note}", style="dim"), self.width))
         yield Text()
@@ -298,7 +298,7 @@ def _compiled_for(found: Analysis, module: DumpedModule) -> str:
 
 
 def summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iterator[Text]:
-    """What stands below the rows: how many there are, and which take longest."""
+    """The summary below the rows: their number, and those that take longest."""
     done = [result for result in results if result.analysis is not None]
     yield Text()
     count = f"{len(done)} of {plural(len(dump.modules), 'module')} analyzed in {format_time(seconds * 1e6)}"

@@ -1,7 +1,8 @@
 """Strings of compiled text made harmless: they may hold whatever whoever wrote the text likes.
 
-Each format has one door, through which all that it shows passes. A terminal obeys control characters, turns text around
-at bidirectional ones and breaks lines; the runners of GitHub, Azure and TeamCity obey commands in what a step prints.
+Finished text passes `for_terminal` unless its format says otherwise (`Renderer.escapes_itself`). A terminal obeys
+control characters, turns text around at bidirectional ones and breaks lines; the runners of GitHub, Azure and TeamCity
+obey commands in what a step prints.
 
 Source: actions/runner, ActionCommand.cs: `::command` at the beginning of a line, blanks aside, and `##[command]`
 anywhere in one; Azure Pipelines' logging commands; TeamCity's service messages.
@@ -29,7 +30,6 @@ _WIDTH = 120
 _UNKNOWN = "\ufffd"
 _AT_LINE_START = re.compile(r"^((?:[^\S\n]|\x1b\[[0-9;]*m)*):(?=:[A-Za-z])", re.MULTILINE)
 _ANYWHERE = re.compile(r"##(?=\[|vso\[|teamcity\[)", re.IGNORECASE)
-_LINK = re.compile(r"\](?=\()")
 _TICKS = re.compile(r"`+")
 _HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
@@ -98,11 +98,6 @@ def _filled(parts: list[str], indent: int) -> Iterator[str]:
             line, columns = [], indent + len(part) + len(", ")
         line.append(part)
     yield ", ".join(line)
-
-
-def for_sarif(text: str) -> str:
-    """A message's text, line by line; what would be a link in it is none."""
-    return _LINK.sub("] ", plain_lines(text))
 
 
 def code(text: str) -> str:

@@ -16,7 +16,7 @@ from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import caret_excerpt
 from hloscope.report.escaping import code, fenced, prose, without_commands
 from hloscope.report.layout import hanging
-from hloscope.report.trials import labelled
+from hloscope.report.words import describe_trials
 from hloscope.units import format_bytes, format_time, plural
 from hloscope.why.explanation import Explanation, Step
 
@@ -30,7 +30,7 @@ _ORIGINS = {
 }
 
 
-def lines(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
+def render_explanations(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
     """Each collective with its line, the reason, the chain that leads to it, its cost and what to change."""
     if not explanations:
         yield Text(_NOTHING)
@@ -39,9 +39,9 @@ def lines(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
         yield from _explanation(explanation, width)
 
 
-def overview(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
+def render_overview(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
     """The first one in full, which moves most, and a list of the others with how to ask for one of them."""
-    yield from lines(explanations[:1], width)
+    yield from render_explanations(explanations[:1], width)
     if len(explanations) < 2:
         return
     yield from (Text(), Text("Other collectives, most bytes per step first", style="bold"))
@@ -125,7 +125,7 @@ class ExplainDocument:
     explanations: tuple[ExplainedCollective, ...]
 
 
-def as_document(explanations: Sequence[Explanation]) -> ExplainDocument:
+def make_explanation_document(explanations: Sequence[Explanation]) -> ExplainDocument:
     """The same as one document: a list under `explanations`."""
     return ExplainDocument(explanations=tuple(map(_explained, explanations)))
 
@@ -152,7 +152,7 @@ def render_markdown(explanations: Sequence[Explanation]) -> str:
     for explanation in explanations:
         found += [f"### {code(_headline(explanation).plain)}", "", prose(explanation.collective.why or "not known"), ""]
         found += [f"- **cost**: {prose(_cost(explanation.collective))}"]
-        for label, words in labelled(explanation.trials):
+        for label, words in describe_trials(explanation.trials):
             found.append(f"- **{label}**: {code(words)}" if label == "tried" else f"- **{label}**: {prose(words)}")
             if not label:
                 found[-1] = f"  {prose(words)}"
@@ -188,7 +188,7 @@ def _explanation(explanation: Explanation, width: int) -> Iterator[Text]:
             yield from hanging(Text(f"       {equation}", style="cyan"), width, indent=9)
     yield from _labelled("cost", _cost(explanation.collective), width)
     yield from _labelled("origin", _origin(explanation.collective), width)
-    for label, words in labelled(explanation.trials):
+    for label, words in describe_trials(explanation.trials):
         yield from _labelled(label, words, width) if label else hanging(Text(f"       {words}"), width, indent=9)
     for number, change in enumerate(explanation.advice):
         label = "fix, not tried" if number == 0 else "or"
@@ -205,13 +205,13 @@ def _headline(explanation: Explanation) -> Text:
 
 
 def _brief(of: Collective) -> str:
-    """Its bytes and its line, as far as they are known."""
+    """Its bytes per step and its line, if known."""
     place = short_source(of.source)
     return f", {_per_step(of)} per step{f', {place}' if place else ''}"
 
 
 def _per_step(of: Collective) -> str:
-    """What one device sends for it in a step, with its bound."""
+    """The bytes that one device sends for it in a step, with their bound."""
     sent = format_bytes(of.wire_bytes_per_step)
     return sent if of.wire_bytes is None else bytes_bound(of).marked(sent)
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from hloscope.analysis.model import Collective, Collectives
 from hloscope.cells import shown_place
 from hloscope.findings import Finding, Severity, by_cause
-from hloscope.report.groups import Group, groups_of, module_key
+from hloscope.report.collectives import Group, groups_of, module_key
 from hloscope.report.layout import hanging
 from hloscope.report.words import one_line
 from hloscope.units import format_bytes, format_time, plural

@@ -1,178 +1,93 @@
-"""The one registry of formats: for each thing that can be reported, the names of its formats and who writes them.
-
-A format is a function, named as `module:function` in this room, and is loaded when it is asked for: `text` yields the
-lines of a thing for a width, `json` makes its document, those in `OF_FILES` return `Files`, and every other one returns
-its text. One line in
-`_OF_FINDINGS` is a new format for `hloscope analyze` and `hloscope check` alike.
-"""
+"""The one registry of formats, and how results are rendered and saved in them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib import import_module
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.outputs import Files, check_output, write_files, write_text
 from hloscope.python_words import without_options
+from hloscope.report.renderer import GROUPINGS, Canvas, Renderer, load
 
 if TYPE_CHECKING:
     from hloscope.shown import Shown
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Canvas:
-    """What a report is drawn on.
-
-    Attributes:
-        width: Columns.
-        colour: Whether ANSI colours are understood.
-        group_by: For an analysis: one of `GROUPINGS`; None to group collectives where they are many.
-        everything: For an analysis: whether each collective and finding is listed by itself.
-        source: For a page: whether it holds lines of the user's code.
-    """
-
-    width: int = 100
-    colour: bool = False
-    group_by: str | None = None
-    everything: bool = False
-    source: bool = True
-
-
-GROUPINGS = ("module", "axis", "line", "kind")
-"""What the collectives of an analysis can be grouped by."""
-
-_OF_FINDINGS = {
-    "codequality": "codequality:render",
-    "github": "github:render",
-    "sarif": "sarif:render",
+FORMATS: Mapping[str, tuple[str, str]] = {
+    "text": (
+        "hloscope.report.text:Text",
+        "analysis check checkups comparison difference drawn_shardings dump dumped dumped_modules explanation graph "
+        "overview prices recording shardings suggestions timeline verification",
+    ),
+    "json": (
+        "hloscope.report.json:Json",
+        "analysis check checkups comparison difference drawn_shardings dumped dumped_modules explanation graph "
+        "overview prices recording shardings suggestions timeline verification",
+    ),
+    "codequality": ("hloscope.report.codequality:CodeQuality", "analysis check"),
+    "github": ("hloscope.report.github:GitHub", "analysis check"),
+    "sarif": ("hloscope.report.sarif:Sarif", "analysis check"),
+    "markdown": ("hloscope.report.markdown:Markdown", "check comparison difference explanation overview suggestions"),
+    "junit": ("hloscope.report.junit:JUnit", "check"),
+    "html": ("hloscope.report.html:Html", "analysis check comparison difference prices suggestions verification"),
+    "dot": ("hloscope.report.graphs:Dot", "graph"),
+    "graphml": ("hloscope.report.graphs:GraphML", "graph"),
+    "svg": ("hloscope.report.graphs:Svg", "graph"),
+    "trace": ("hloscope.report.trace:Trace", "timeline"),
+    "xplane": ("hloscope.report.xplane:XPlane", "timeline"),
 }
-"""Formats of findings, whether of one program or of a check; each is given a `CheckReport`, without accepted findings.
+"""Each format by name, in the order in which `--format` lists them: its class, and the documents that it renders.
 
-`checks.once_each` has them with their targets; strings of compiled text go through a door of `escaping` of the format's
-own, and places through `CheckReport.in_repository`.
+A class is loaded when its format is asked for, so that commands start without what the others need.
 """
 
-FORMATS: Mapping[str, Mapping[str, str]] = {
-    "analysis": {"text": "analysis:lines", "json": "formats:itself", **_OF_FINDINGS, "html": "html.page:render"},
-    "check": {
-        "text": "checks:lines",
-        "json": "checks:as_document",
-        **_OF_FINDINGS,
-        "markdown": "markdown:render",
-        "junit": "junit:render",
-        "html": "html.check_page:render",
-    },
-    "checkups": {"text": "checkups:lines", "json": "checkups:as_document"},
-    "comparison": {
-        "text": "comparing:lines",
-        "json": "formats:itself",
-        "markdown": "comparing:render_markdown",
-        "html": "html.compare_page:render",
-    },
-    "difference": {
-        "text": "diffs:lines",
-        "json": "formats:itself",
-        "markdown": "diffs:render_markdown",
-        "html": "html.page:render_difference",
-    },
-    "dump": {"text": "dumps:lines"},
-    "dumped": {"text": "dumps:lines_of_one", "json": "dumps:as_document"},
-    "dumped_modules": {"text": "dumps:lines_of_all", "json": "dumps:as_documents"},
-    "explanation": {
-        "text": "explanation:lines",
-        "json": "explanation:as_document",
-        "markdown": "explanation:render_markdown",
-    },
-    "graph": {
-        "text": "graphs:lines",
-        "json": "formats:itself",
-        "dot": "graphs:as_dot",
-        "graphml": "graphs:as_graphml",
-        "svg": "graphs:as_svg",
-    },
-    "overview": {
-        "text": "explanation:overview",
-        "json": "explanation:as_document",
-        "markdown": "explanation:render_markdown",
-    },
-    "prices": {"text": "price:lines", "json": "price:as_document", "html": "html.price_page:render"},
-    "recording": {"text": "recording:lines", "json": "formats:itself"},
-    "shardings": {"text": "shardings:lines", "json": "formats:itself"},
-    "drawn_shardings": {"text": "shardings:drawn_lines", "json": "formats:itself"},
-    "suggestions": {
-        "text": "suggestions:lines",
-        "json": "formats:itself",
-        "markdown": "suggestions:render_markdown",
-        "html": "html.suggest_page:render",
-    },
-    "timeline": {
-        "text": "timeline:lines",
-        "json": "formats:itself",
-        "trace": "trace:files",
-        "xplane": "xplane:files",
-    },
-    "verification": {
-        "text": "verification:lines",
-        "json": "verification:as_document",
-        "html": "html.verify_page:render",
-    },
-}
+
+def formats_of(document: str) -> tuple[str, ...]:
+    """The names of the formats that render a document."""
+    return tuple(name for name, (_, documents) in FORMATS.items() if document in documents.split())
 
 
-_WITH_SOURCE = ("analysis", "difference")
-"""What has lines of the user's code on its page."""
-
-OF_FILES = {"trace": "file", "xplane": "folder"}
-"""Formats that are no text, and what each has to be given to write."""
-
-
-def files_of(subject: str, format_name: str, found: object) -> Files:
-    """What was found, in a format of its subject that is in `OF_FILES`. Arguments are those of `render`."""
-    made: Files = _function(FORMATS[subject][format_name])(found)
-    return made
+@cache
+def find_renderer(format_name: str) -> Renderer:
+    """The format of a name in `FORMATS`."""
+    renderer: Renderer = load(FORMATS[format_name][0])()
+    return renderer
 
 
-def render(subject: str, format_name: str, found: object, canvas: Canvas) -> str:
-    """What was found, in one of the formats of its subject that are text.
+def render(document: str, format_name: str, found: object, canvas: Canvas) -> str:
+    """Renders a result as text.
 
     Args:
-        subject: A key of `FORMATS`.
-        format_name: The name of one of its formats.
-        found: The thing itself, such as an `Analysis`.
-        canvas: What it is drawn on.
+        document: What it is, such as `analysis`.
+        format_name: A text format of `formats_of(document)`.
+        found: The result itself, such as an `Analysis`.
+        canvas: What it is rendered for.
     """
-    from hloscope.report.escaping import dumped
-    from hloscope.report.groups import Listing
-    from hloscope.report.layout import LEAST_WIDTH, drawn
+    return find_renderer(format_name).render(document, found, canvas)
 
-    if subject == "analysis" and format_name in _OF_FINDINGS:
-        found = _function("checks:report_of")(found)
-    write = _function(FORMATS[subject][format_name])
-    if format_name == "text":
-        how = {"listing": Listing(by=canvas.group_by, everything=canvas.everything)} if subject == "analysis" else {}
-        return drawn(write(found, max(canvas.width, LEAST_WIDTH), **how), canvas.width, canvas.colour)
-    if format_name == "html" and subject in _WITH_SOURCE:
-        return str(write(found, with_source=canvas.source))
-    return dumped(write(found)) if format_name == "json" else str(write(found))
+
+def files_of(document: str, format_name: str, found: object) -> Files:
+    """Renders a result in a binary format; arguments as for `render`."""
+    return find_renderer(format_name).files(document, found)
 
 
 def report_of(found: Shown, format_name: str, **how: Any) -> str:
     """The report of a result in Python, for `Shown.report`, whose arguments these are.
 
     Raises:
-        NotationError: There is no such format of it, or no such grouping.
+        NotationError: The result does not have the format, or there is no such grouping.
     """
-    _check_known(found, "format", format_name, (*FORMATS[found._subject()],))
+    _check_known(found, "format", format_name, formats_of(found._subject()))
     _check_known(found, "grouping", how["group_by"], (None, *GROUPINGS))
-    if format_name in OF_FILES:
+    renderer = find_renderer(format_name)
+    if renderer.writes != "text":
         raise NotationError(
             f"the format {format_name!r} is not text",
-            fix=f"write it to a {OF_FILES[format_name]}: save(path, {format_name!r})",
+            fix=f"write it to a {renderer.writes}: save(path, {format_name!r})",
         )
-    text = render(found._subject(), format_name, found._rendered(), Canvas(**how))
-    return without_options(text) if format_name in ("text", "markdown") else text
+    text = renderer.render(found._subject(), found._rendered(), Canvas(**how))
+    return without_options(text) if renderer.names_options else text
 
 
 def _check_known(found: Shown, what: str, name: object, names: tuple[str | None, ...]) -> None:
@@ -184,27 +99,23 @@ def _check_known(found: Shown, what: str, name: object, names: tuple[str | None,
         )
 
 
-_BY_ENDING = {
-    ".json.gz": "trace",
-    ".md": "markdown",
-    ".txt": "text",
-    **{f".{name}": name for name in ("json", "html", "svg", "dot", "graphml", "sarif")},
-}
-"""The format that the ending of a file stands for."""
+def find_format(path: str) -> str:
+    """The format that the ending of a file name selects; JSON by default."""
+    return next((name for name in FORMATS if (end := find_renderer(name).ending) and path.endswith(end)), "json")
 
 
 def save(found: Shown, path: str, format_name: str | None) -> tuple[str, ...]:
     """Writes a result in one of its formats, by default that of the file's ending, for `Shown.save`.
 
     Raises:
-        HloscopeError: There is no such format of it, or it cannot be written there.
+        HloscopeError: The result does not have the format, or cannot be written there.
     """
-    if format_name is None:
-        format_name = next((name for ending, name in _BY_ENDING.items() if path.endswith(ending)), "json")
-    _check_known(found, "format", format_name, (*FORMATS[found._subject()],))
-    check_output(path, OF_FILES.get(format_name, "file"))
-    if format_name in OF_FILES:
-        return write_files(files_of(found._subject(), format_name, found._rendered()), path)
+    format_name = find_format(path) if format_name is None else format_name
+    _check_known(found, "format", format_name, formats_of(found._subject()))
+    renderer = find_renderer(format_name)
+    check_output(path, "folder" if renderer.writes == "folder" else "file")
+    if renderer.writes != "text":
+        return write_files(renderer.files(found._subject(), found._rendered()), path)
     write_text(report_of(found, format_name, group_by=None), path)
     return ()
 
@@ -213,23 +124,13 @@ def document_of(found: Shown) -> dict[str, object]:
     """A result as plain data, as its JSON has it."""
     from hloscope.documents import plain
 
-    return plain(_function(FORMATS[found._subject()]["json"])(found._rendered()))
+    return plain(find_renderer("json").call(found._subject(), found._rendered(), Canvas()))
 
 
 def in_notebook(found: Shown) -> str:
-    """A result as Markdown; as its text in a block where it has no format of its own for that."""
+    """A result as Markdown; as its text in a block if it has no Markdown of its own."""
     from hloscope.report.escaping import fenced
 
-    if "markdown" in FORMATS[found._subject()]:
+    if "markdown" in formats_of(found._subject()):
         return report_of(found, "markdown", group_by=None)
     return "\n".join(fenced(str(found), "text"))
-
-
-def itself(document: object) -> object:
-    """What is found, where that is a document already."""
-    return document
-
-
-def _function(name: str) -> Any:
-    module, _, function = name.partition(":")
-    return getattr(import_module(f"hloscope.report.{module}"), function)

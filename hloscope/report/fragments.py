@@ -27,14 +27,13 @@ from hloscope.report.collectives import collective_columns
 from hloscope.report.diffs import DiffDocument, cause_lines, doubts_of, figure_columns
 from hloscope.report.escaping import plain_line
 from hloscope.report.finding_lines import finding_lines
-from hloscope.report.graphs import lines as graph_lines
+from hloscope.report.graphs import MOST_NODES, draw_graph, render_graph
 from hloscope.report.layout import Breaks, Column
-from hloscope.report.pictures.arrays import shards_picture
-from hloscope.report.pictures.graphs import MOST_NODES, graph_picture
-from hloscope.report.pictures.plots import front_plot, prices_plot
-from hloscope.report.pictures.strips import timeline_strip
+from hloscope.report.pictures.arrays import draw_shards
+from hloscope.report.pictures.plots import draw_front, draw_prices
 from hloscope.report.price import Prices, part_of, price_columns
 from hloscope.report.suggestions import changes_of, effort_of, front_columns, headline, in_full, title_of
+from hloscope.report.timeline import draw_timeline
 from hloscope.report.verification import number_columns, traffic_columns, traffic_verdict
 from hloscope.report.verification import verdict_of as verification_verdict
 from hloscope.shown import Shown
@@ -128,7 +127,7 @@ def _difference(root: _Element, found: DiffDocument) -> None:
 def _suggestions(root: _Element, found: Suggestions) -> None:
     _title(root, found.target, f"on {found.slice}")
     _add(root, "div", text=headline(found))
-    root.append(front_plot(found))
+    root.append(draw_front(found))
     _table(root, front_columns(found))
     shown = in_full(found)
     if shown is not None:
@@ -143,7 +142,7 @@ def _suggestions(root: _Element, found: Suggestions) -> None:
 
 
 def _prices(root: _Element, found: Prices) -> None:
-    root.append(prices_plot(found))
+    root.append(draw_prices(found))
     _table(root, [column for column in price_columns(found) if column.header != "split"])
     _notes(root, [note for one in found if isinstance(one, Analysis) for note in one.notes])
 
@@ -180,19 +179,19 @@ def _wrong_shards(root: _Element, found: Verification) -> None:
     partitions = partitions_by_place(mesh)
     for output in drawn:
         devices = {partitions[place] for place in output.wrong_shards if place in partitions}
-        root.append(shards_picture(shards_of(outputs[output.name], mesh), devices))
+        root.append(draw_shards(shards_of(outputs[output.name], mesh), devices))
 
 
 def _timeline(root: _Element, found: Timeline) -> None:
-    root.append(timeline_strip(found))
+    root.append(draw_timeline(found))
     _notes(root, found.notes)
 
 
 def _graph(root: _Element, found: ProgramGraph) -> None:
     if len(found.nodes) <= MOST_NODES:
-        root.append(graph_picture(found))
+        root.append(draw_graph(found))
     else:
-        _lines(root, graph_lines(found, _WIDTH))
+        _lines(root, render_graph(found, _WIDTH))
     _notes(root, found.notes)
 
 
@@ -216,7 +215,7 @@ def _add(parent: _Element, tag: str, *, text: str | None = None, **attributes: s
 
 
 def _clean(text: str) -> str:
-    """A line that is harmless, not longer than somebody reads, and says options as Python does."""
+    """A harmless line of limited length that names options as Python does."""
     line = plain_line(without_options(text))
     return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 1]}…"
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from hloscope.contracts.checks import Checked
 from hloscope.findings import Finding, Severity
-from hloscope.report.checks import CheckReport, once_each, said
+from hloscope.report.checks import CheckReport, FindingsRenderer, once_each, said
 from hloscope.report.escaping import plain_line, without_commands
+from hloscope.report.renderer import Canvas
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
@@ -18,16 +19,21 @@ _MOST = 10
 """Annotations of one step that GitHub shows of each severity. Source: its documentation of annotations, "Limits"."""
 
 
-def render(report: CheckReport) -> str:
-    """One command for each finding, the worst first, then what no annotation is left for, and the headline as it is."""
-    found = sorted(once_each(report), key=lambda pair: -pair[1].severity.rank)
-    lines = [_command(report, checked, finding) for checked, finding in found[:_MOST]]
-    lines += [_line(checked, finding) for checked, finding in found[_MOST:]]
-    return "\n".join([*lines, f"hloscope {report.command}: {report.headline}"]) + "\n"
+class GitHub(FindingsRenderer):
+    """Workflow commands: annotations on the source lines of a pull request."""
+
+    escapes_itself = True  # its commands are obeyed on purpose
+
+    def render_check(self, found: CheckReport, canvas: Canvas) -> str:
+        """A command for each finding, the worst first; a line for each that has no annotation left; the headline."""
+        findings = sorted(once_each(found), key=lambda pair: -pair[1].severity.rank)
+        lines = [_command(found, checked, finding) for checked, finding in findings[:_MOST]]
+        lines += [_line(checked, finding) for checked, finding in findings[_MOST:]]
+        return "\n".join([*lines, f"hloscope {found.command}: {found.headline}"]) + "\n"
 
 
 def _line(checked: Checked, finding: Finding) -> str:
-    """What the log alone says, beyond what GitHub shows beside the code."""
+    """A finding for the log alone, once GitHub's annotations are used up."""
     place = "" if finding.source is None else f"{finding.source}: "
     return without_commands(plain_line(f"{finding.severity}[{finding.rule}] {checked.name}: {place}{finding.message}"))
 

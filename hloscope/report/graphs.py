@@ -1,20 +1,307 @@
-"""A program's graph as text, and in the formats that tools for graphs read: DOT, GraphML and SVG."""
+"""A program's graph: its text, its layout in layers, and its picture."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import Any
 
 from rich.text import Text
 
 from hloscope.analysis.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.program_graph import networkx_of
+from hloscope.errors import NotationError
 from hloscope.report.escaping import plain_line
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
-from hloscope.report.pictures.graphs import graph_svg, runs_often, sent_words
-from hloscope.report.words import legend, notes_section
-from hloscope.units import format_time, plural
+from hloscope.report.pictures import svg
+from hloscope.report.renderer import Canvas, Renderer
+from hloscope.report.words import BOUNDS_WORDS, legend, notes_section
+from hloscope.units import format_bytes, format_time, plural
+
+_WAY = 10.0
+"""The width that an edge takes where it passes a layer."""
+_SWEEPS = 6
+
+
+@dataclass(slots=True)
+class Layers:
+    """The positions of nodes and edges.
+
+    Attributes:
+        rows: What stands in each layer, from left to right; an edge that passes a layer stands there too.
+        above: What stands a layer higher and is joined to each.
+        below: What stands a layer lower.
+        ways: What each edge passes, from its source to its target.
+        x: The middle of each.
+    """
+
+    rows: list[list[str]]
+    above: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    below: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    ways: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    x: dict[str, float] = field(default_factory=dict)
+
+
+def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]], *, width: float, gap: float) -> Layers:
+    """Lays a graph out in layers, in an order with few crossings, and with what is joined near to each other.
+
+    Args:
+        nodes: Their names.
+        edges: From what is needed to what needs it, each once.
+        width: What each node takes.
+        gap: What stays free beside it.
+    """
+    layer = _layer_of(nodes, edges)
+    layers = Layers(rows=[[] for _ in range(max(layer.values(), default=-1) + 1)])
+    for each, number in layer.items():
+        layers.rows[number].append(each)
+    for source, target in edges:
+        _join(layers, layer, source, target)
+    for sweep in range(_SWEEPS):
+        for row in layers.rows if sweep % 2 == 0 else layers.rows[::-1]:
+            _order(row, layers.above if sweep % 2 == 0 else layers.below, layers.rows)
+    _place(layers, dict.fromkeys(nodes, width), gap)
+    return layers
+
+
+def _layer_of(nodes: Sequence[str], edges: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """The layer of each node: below all that it needs, and what needs nothing just above what needs it."""
+    import networkx as nx
+
+    graph: Any = nx.DiGraph()
+    graph.add_nodes_from(nodes)
+    graph.add_edges_from(edges)
+    while not nx.is_directed_acyclic_graph(graph):  # in text that nobody could run
+        graph.remove_edge(*nx.find_cycle(graph)[-1][:2])
+    found = {each: row for row, line in enumerate(nx.topological_generations(graph)) for each in line}
+    for each in reversed(list(nx.topological_sort(graph))):
+        if graph.in_degree(each) == 0 and graph.out_degree(each) > 0:
+            found[each] = min(found[user] for user in graph.successors(each)) - 1
+    least = min(found.values(), default=0)
+    return {each: found[each] - least for each in nodes}
+
+
+def _join(layers: Layers, layer: Mapping[str, int], source: str, target: str) -> None:
+    """Has an edge pass the layers between its ends."""
+    way = [source]
+    for row in range(layer[source] + 1, layer[target]):
+        passing = f"\0{len(layers.ways)}/{row}"
+        layers.rows[row].append(passing)
+        way.append(passing)
+    way.append(target)
+    layers.ways[source, target] = way
+    for here, there in pairwise(way):
+        layers.below[here].append(there)
+        layers.above[there].append(here)
+
+
+def _order(row: list[str], joined: Mapping[str, Sequence[str]], rows: Sequence[Sequence[str]]) -> None:
+    """Sorts a layer by the mean position of each node's neighbors."""
+    wanted = {other for each in row for other in joined.get(each, ())}
+    position = {each: number for line in rows for number, each in enumerate(line) if each in wanted}
+    means = {}
+    for number, each in enumerate(row):
+        others = [position[other] for other in joined.get(each, ()) if other in position]
+        means[each] = sum(others) / len(others) if others else float(number)
+    row.sort(key=means.__getitem__)
+
+
+def _place(layers: Layers, widths: Mapping[str, float], gap: float) -> None:
+    """Places nodes from left to right, each near the nodes that it is joined to."""
+    for row in layers.rows:
+        layers.x.update(zip(row, accumulate((widths.get(each, _WAY) + gap for each in row), initial=0.0), strict=False))
+    for sweep in range(_SWEEPS):
+        joined = layers.above if sweep % 2 == 0 else layers.below
+        for row in layers.rows if sweep % 2 == 0 else layers.rows[::-1]:
+            _settle(
+                layers,
+                row,
+                [_wanted(layers, joined, each) for each in row],
+                [widths.get(each, _WAY) + gap for each in row],
+            )
+
+
+def _wanted(layers: Layers, joined: Mapping[str, Sequence[str]], each: str) -> float:
+    """In the middle of what it is joined to; else where it is."""
+    others = joined.get(each, ())
+    return sum(layers.x[other] for other in others) / len(others) if others else layers.x[each]
+
+
+def _settle(layers: Layers, row: Sequence[str], wanted: Sequence[float], widths: Sequence[float]) -> None:
+    """The places nearest to those that are wanted at which nothing overlaps: neighbors in each other's way share."""
+    blocks: list[tuple[float, list[int]]] = []  # the place of each block's first, and who is in it
+    offsets = [0.0]
+    for before, after in pairwise(widths):
+        offsets.append(offsets[-1] + (before + after) / 2)
+    for number in range(len(row)):
+        block = (wanted[number] - offsets[number], [number])
+        while blocks and blocks[-1][0] > block[0]:
+            start, members = blocks.pop()
+            together = len(members) + len(block[1])
+            block = ((start * len(members) + block[0] * len(block[1])) / together, members + block[1])
+        blocks.append(block)
+    for start, members in blocks:
+        for number in members:
+            layers.x[row[number]] = start + offsets[number]
+
+
+MOST_NODES = 400
+_BOX, _GAP = (178.0, 46.0), (16.0, 40.0)
+_MARGIN, _LINE_HEIGHT = 14.0, 17.0
+_LEAST_WIDTH = 560.0
+_LEGEND = "Filled: collectives. Thick: the critical path. Dashed: into and out of computations that are called."
+
+
+def graph_svg(found: ProgramGraph) -> str:
+    """The graph as an SVG element for a page or a file.
+
+    Raises:
+        NotationError: It has more instructions than anybody could look at.
+    """
+    return svg.written(draw_graph(found))
+
+
+def draw_graph(found: ProgramGraph) -> svg.Element:
+    """The same, not yet written.
+
+    Raises:
+        NotationError: It has more instructions than anybody could look at.
+    """
+    if len(found.nodes) > MOST_NODES:
+        raise NotationError(
+            f"a picture of {len(found.nodes):,} instructions could not be read",
+            why=f"at most {MOST_NODES} are drawn",
+            fix="narrow it to a computation, or to what is near an instruction: --around all-gather.8 --hops 2",
+        )
+    edges = list(dict.fromkeys((edge.source, edge.target) for edge in found.edges))
+    layers = lay_out([node.id for node in found.nodes], edges, width=_BOX[0], gap=_GAP[0])
+    nodes = {node.id for node in found.nodes}
+
+    def reach(each: str) -> float:
+        return _BOX[0] / 2 if each in nodes else 0.0
+
+    left = min((x - reach(each) for each, x in layers.x.items()), default=0.0) - _MARGIN
+    right = max((x + reach(each) for each, x in layers.x.items()), default=0.0) + _MARGIN
+    width, top = max(right - left, _LEAST_WIDTH), _MARGIN + 3 * _LINE_HEIGHT
+    bounds = {bound for node in found.nodes for bound in (node.bound, node.executions_bound)}
+    legend = [_LEGEND, *(words for bound, words in BOUNDS_WORDS.items() if bound in bounds)]
+    rows_end = top + len(layers.rows) * (_BOX[1] + _GAP[1]) - _GAP[1]
+    height = rows_end + (1 + len(legend)) * _LINE_HEIGHT + _MARGIN
+    title, said = f"{found.target}, {found.part}", _said(found)
+    root = svg.picture(width, height, title, said)
+    svg.label(root, _MARGIN, _MARGIN + 6, svg.cut_to(title, width - 2 * _MARGIN, 14), size=14, font_weight="bold")
+    svg.label(root, _MARGIN, _MARGIN + 6 + _LINE_HEIGHT, svg.cut_to(said, width - 2 * _MARGIN), opacity=0.8)
+    places = {
+        each: (layers.x[each] - left, top + row * (_BOX[1] + _GAP[1]))
+        for row, line in enumerate(layers.rows)
+        for each in line
+    }
+    _draw_edges(root, found, layers, places)
+    for node in found.nodes:
+        _draw_node(root, node, places[node.id])
+    for index, words in enumerate(legend):
+        y = rows_end + _LINE_HEIGHT * (index + 2)
+        svg.label(root, _MARGIN, y, svg.cut_to(words, width - 2 * _MARGIN), opacity=0.8)
+    return root
+
+
+def _said(found: ProgramGraph) -> str:
+    size = f"{plural(len(found.nodes), 'instruction')}, {plural(len(found.edges), 'edge')}"
+    if found.critical_path_us is None:
+        return size
+    return f"{size}; critical path of the step {found.bound.marked(format_time(found.critical_path_us))}"
+
+
+def _draw_edges(
+    root: svg.Element, found: ProgramGraph, layers: Layers, places: Mapping[str, tuple[float, float]]
+) -> None:
+    critical = {node.id for node in found.nodes if node.is_critical}
+    drawn = set()
+    for edge in found.edges:
+        ends = (edge.source, edge.target)
+        if ends in drawn:
+            continue
+        drawn.add(ends)
+        way = layers.ways[ends]
+        style: dict[str, str | float] = {"stroke_width": 1.2, "stroke_opacity": 0.55}
+        if edge.source in critical and edge.target in critical:
+            style = {"stroke_width": 3, "stroke_opacity": 0.9}
+        if edge.kind is not EdgeKind.OPERAND:
+            style["stroke_dasharray"] = "5 4"
+        svg.add(root, "path", text=None, d=_path(way, places), fill="none", stroke=svg.LINE, **style)
+
+
+def _path(way: Sequence[str], places: Mapping[str, tuple[float, float]]) -> str:
+    """A smooth line from below the source to above the target, through what lies between."""
+    x, y = places[way[0]]
+    y += _BOX[1]
+    parts = [f"M{svg.number(x)} {svg.number(y)}"]
+    for each in way[1:]:
+        next_x, next_y = places[each]
+        middle = svg.number((y + next_y) / 2)
+        bends = f"{svg.number(x)} {middle} {svg.number(next_x)} {middle}"
+        parts.append(f"C{bends} {svg.number(next_x)} {svg.number(next_y)}")
+        x, y = next_x, next_y
+        if each != way[-1]:
+            y += _BOX[1]
+            parts.append(f"V{svg.number(y)}")
+    return "".join(parts)
+
+
+def _draw_node(root: svg.Element, node: GraphNode, place: tuple[float, float]) -> None:
+    width, (x, y) = _BOX[0], place
+    group = svg.add(root, "g")
+    svg.add(group, "title", text=_spoken(node))
+    tint = 0.35 if node.collective is not None else 0.07
+    thick = 3.5 if node.is_critical else 1
+    svg.box(group, (x - width / 2, y), _BOX, rx=4, fill=svg.TINT, fill_opacity=tint, stroke_width=thick)
+    name = svg.cut_to(f"%{node.name}", width - 10, 10.5)
+    svg.label(group, x, y + 13, name, anchor="middle", size=10.5, font_weight="bold")
+    operation = f"{node.opcode} {node.shape}"
+    svg.label(group, x, y + 27, svg.cut_to(operation, width - 10, 9.5), anchor="middle", size=9.5)
+    svg.label(
+        group, x, y + 40, svg.cut_to(", ".join(_facts(node)), width - 10, 9), anchor="middle", size=9, opacity=0.8
+    )
+
+
+def _facts(node: GraphNode) -> list[str]:
+    moved = [] if node.collective is None else [f"over {','.join(node.axes)}"] if node.axes else ["over unknown axes"]
+    often = f" ×{node.executions_bound.marked(f'{node.executions:,}')}" if runs_often(node) else ""
+    time = often.strip() if node.time_us is None else node.bound.marked(format_time(node.time_us)) + often
+    return [fact for fact in (*moved, sent_words(node) if moved else _made_words(node), time) if fact]
+
+
+def sent_words(node: GraphNode) -> str:
+    """Bytes that one device sends in a collective, with their bound: `≤822 MB`."""
+    sent = format_bytes(node.wire_bytes)
+    return sent if node.wire_bytes is None else node.bound.marked(sent)
+
+
+def _made_words(node: GraphNode) -> str:
+    """Bytes of a result, at most where dimensions are dynamic."""
+    made = format_bytes(node.bytes)
+    return Bound.AT_MOST.marked(made) if node.bytes is not None and "<=" in node.shape else made
+
+
+def runs_often(node: GraphNode) -> bool:
+    """True if it runs several times in a step, or may."""
+    return node.executions is not None and (node.executions > 1 or node.executions_bound is not Bound.EXACT)
+
+
+def _spoken(node: GraphNode) -> str:
+    """A node in words."""
+    parts = (
+        f"%{node.name} of %{node.computation}, {node.opcode} {node.shape}",
+        ", ".join(_facts(node)),
+        "on the critical path" if node.is_critical else None,
+        node.op_name,
+        node.source,
+    )
+    return plain_line("; ".join(part for part in parts if part))
+
 
 _ROWS = 30
 _OPCODES = 8
@@ -22,8 +309,8 @@ _STYLES = {EdgeKind.OPERAND: "solid", EdgeKind.ARGUMENT: "dashed", EdgeKind.RESU
 _OTHERS = "the formats dot, graphml and json have all of it, and svg draws it"
 
 
-def lines(found: ProgramGraph, width: int) -> Iterator[Text]:
-    """What there is, and the critical path in its order, its longest instructions."""
+def render_graph(found: ProgramGraph, width: int) -> Iterator[Text]:
+    """The size of the graph, and the longest instructions of the critical path in their order."""
     inner = width - INDENT
     place = "" if found.slice is None else f" on {found.slice}"
     yield from fold(Text.assemble((found.target, "bold"), f"{place}, {found.part}"), width)
@@ -68,39 +355,55 @@ def _times(node: GraphNode) -> str:
     return "" if node.executions is None else node.executions_bound.marked(f"{node.executions:,}")
 
 
-def as_svg(found: ProgramGraph) -> str:
-    """The graph drawn, as a file of its own."""
-    from hloscope.report.pictures.svg import standalone
+class Svg(Renderer):
+    """A graph drawn as a file of its own."""
 
-    return standalone(graph_svg(found)) + "\n"
+    ending = ".svg"
+    escapes_itself = True
+
+    def render_graph(self, found: ProgramGraph, canvas: Canvas) -> str:
+        """The picture."""
+        return svg.standalone(graph_svg(found)) + "\n"
 
 
-def as_graphml(found: ProgramGraph) -> str:
+class GraphML(Renderer):
     """GraphML, in which attributes have types."""
-    import networkx as nx
 
-    graph = nx.relabel_nodes(networkx_of(found), plain_line)
-    for attributes in (graph.graph, *(data for _, data in graph.nodes(data=True))):
-        attributes.update({name: plain_line(value) for name, value in attributes.items() if isinstance(value, str)})
-    for _, _, attributes in graph.edges(data=True):
-        attributes.update({name: plain_line(value) for name, value in attributes.items() if isinstance(value, str)})
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + "\n".join(nx.generate_graphml(graph)) + "\n"
+    ending = ".graphml"
+    escapes_itself = True
+
+    def render_graph(self, found: ProgramGraph, canvas: Canvas) -> str:
+        """GraphML, in which attributes have types."""
+        import networkx as nx
+
+        graph = nx.relabel_nodes(networkx_of(found), plain_line)
+        for attributes in (graph.graph, *(data for _, data in graph.nodes(data=True))):
+            attributes.update({name: plain_line(value) for name, value in attributes.items() if isinstance(value, str)})
+        for _, _, attributes in graph.edges(data=True):
+            attributes.update({name: plain_line(value) for name, value in attributes.items() if isinstance(value, str)})
+        return '<?xml version="1.0" encoding="utf-8"?>\n' + "\n".join(nx.generate_graphml(graph)) + "\n"
 
 
-def as_dot(found: ProgramGraph) -> str:
-    """DOT: what is needed stands above what needs it; collectives are filled, the critical path is bold."""
-    lines = [f"digraph {_quoted(found.module)} {{", f"  label={_quoted(f'{found.target}, {found.part}')};"]
-    lines += ['  labelloc=t; node [shape=box, fontname="monospace", fontsize=10]; edge [color="#808080"];']
-    for number, (computation, nodes) in enumerate(_by_computation(found).items()):
-        lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(computation)};"]
-        lines += [f"    {_quoted(node.id)} [{_listed(_of_node(node))}];" for node in nodes]
-        lines += ["  }"]
-    critical = {node.id for node in found.nodes if node.is_critical}
-    lines += [
-        f"  {_quoted(edge.source)} -> {_quoted(edge.target)} [{_listed(_of_edge(edge, critical))}];"
-        for edge in found.edges
-    ]
-    return "\n".join([*lines, "}"]) + "\n"
+class Dot(Renderer):
+    """Graphviz's language."""
+
+    ending = ".dot"
+    escapes_itself = True
+
+    def render_graph(self, found: ProgramGraph, canvas: Canvas) -> str:
+        """DOT, with operands above their users, collectives filled, and the critical path bold."""
+        lines = [f"digraph {_quoted(found.module)} {{", f"  label={_quoted(f'{found.target}, {found.part}')};"]
+        lines += ['  labelloc=t; node [shape=box, fontname="monospace", fontsize=10]; edge [color="#808080"];']
+        for number, (computation, nodes) in enumerate(_by_computation(found).items()):
+            lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(computation)};"]
+            lines += [f"    {_quoted(node.id)} [{_listed(_of_node(node))}];" for node in nodes]
+            lines += ["  }"]
+        critical = {node.id for node in found.nodes if node.is_critical}
+        lines += [
+            f"  {_quoted(edge.source)} -> {_quoted(edge.target)} [{_listed(_of_edge(edge, critical))}];"
+            for edge in found.edges
+        ]
+        return "\n".join([*lines, "}"]) + "\n"
 
 
 def _by_computation(found: ProgramGraph) -> dict[str, list[GraphNode]]:
@@ -132,7 +435,7 @@ def _of_node(node: GraphNode) -> dict[str, str]:
 
 
 def facts_of(node: GraphNode) -> Iterator[str]:
-    """What a node says besides its name and its shape: `over X, 822 MB`, `9.28 ms`."""
+    """The facts of a node besides its name and shape: `over X, 822 MB`, `9.28 ms`."""
     if node.collective is not None:
         over = f"over {','.join(node.axes)}, " if node.axes else ""
         yield f"{over}{sent_words(node)}"

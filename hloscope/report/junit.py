@@ -12,25 +12,29 @@ from hloscope.contracts.checks import Checked
 from hloscope.findings import Severity
 from hloscope.report.checks import CheckReport, details
 from hloscope.report.escaping import for_terminal
+from hloscope.report.renderer import Canvas, Renderer
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def render(report: CheckReport) -> str:
-    """The document, one test case for each target."""
-    seconds = sum(checked.seconds or 0 for checked in report.checks)
-    counts = {
-        "tests": str(len(report.checks)),
-        "failures": str(len(report.failed)),
-        "errors": str(len(report.not_run)),
-        "time": f"{seconds:.3f}",
-    }
-    root = ElementTree.Element("testsuites", counts)
-    suite = ElementTree.SubElement(root, "testsuite", {"name": "hloscope", **counts})
-    for checked in report.checks:
-        _case(suite, checked, report)
-    ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+class JUnit(Renderer):
+    """JUnit's XML, which most CI systems show as a list of tests."""
+
+    def render_check(self, found: CheckReport, canvas: Canvas) -> str:
+        """The document, one test case for each target."""
+        seconds = sum(checked.seconds or 0 for checked in found.checks)
+        counts = {
+            "tests": str(len(found.checks)),
+            "failures": str(len(found.failed)),
+            "errors": str(len(found.not_run)),
+            "time": f"{seconds:.3f}",
+        }
+        root = ElementTree.Element("testsuites", counts)
+        suite = ElementTree.SubElement(root, "testsuite", {"name": "hloscope", **counts})
+        for checked in found.checks:
+            _case(suite, checked, found)
+        ElementTree.indent(root)
+        return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
 def _case(suite: ElementTree.Element, checked: Checked, report: CheckReport) -> None:

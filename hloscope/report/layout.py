@@ -24,7 +24,7 @@ _LABEL = re.compile(r" +(?:-->|= +[\w ]+:|why:|tried:|(?=\S)) *")
 
 
 class Breaks(IntEnum):
-    """How far a text may be broken before it is given a line of its own, from not at all to anywhere."""
+    """The places where a text may be broken before it moves to a line of its own, from none to any."""
 
     NEVER = -1
     BETWEEN_PARTS = 0
@@ -283,7 +283,7 @@ def _height(layout: _Layout, width: int) -> int:
 
 
 def _broken(layout: _Layout) -> int:
-    """Cells that stand on more than one line."""
+    """The number of cells that take more than one line."""
     columns = zip(layout.shown, layout.widths, strict=True)
     return sum(line_count(cell, wide) > 1 for column, wide in columns for cell in column.cells)
 

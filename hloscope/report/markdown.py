@@ -12,6 +12,7 @@ from hloscope.contracts.checks import Checked
 from hloscope.contracts.figures import MEMORY, SENT, STEP, named
 from hloscope.report.checks import CheckReport, asides, details, is_other, judgement_words
 from hloscope.report.escaping import code, fenced, plain_line, without_commands
+from hloscope.report.renderer import Canvas, Lazy, Renderer
 from hloscope.units import format_bytes, format_time, plural
 
 _MOST_CHARACTERS = 65_000
@@ -26,7 +27,23 @@ _MOST_ROWS = 20
 _COLUMNS = ("target", "result", "slice", "step", "sent per step", "HBM")
 
 
-def render(report: CheckReport) -> str:
+class Markdown(Renderer):
+    """Markdown, whose strings pass `code`, `fenced` or `prose` of `escaping`."""
+
+    ending = ".md"
+    names_options = True
+
+    def render_check(self, found: CheckReport, canvas: Canvas) -> str:
+        """The comment on a check."""
+        return _render_check(found)
+
+    render_comparison = Lazy("hloscope.report.comparing:render_markdown")
+    render_difference = Lazy("hloscope.report.diffs:render_markdown")
+    render_explanation = render_overview = Lazy("hloscope.report.explanation:render_markdown")
+    render_suggestions = Lazy("hloscope.report.suggestions:render_markdown")
+
+
+def _render_check(report: CheckReport) -> str:
     """The comment: what is to be looked at first, as much as there is room for, and what there was no room for."""
     good = not report.failed and not report.not_run
     many = len(report.checks) > _MOST_ROWS
@@ -55,7 +72,7 @@ def render(report: CheckReport) -> str:
 
 
 def _is_notable(checked: Checked) -> bool:
-    """Whether a reviewer has something to look at: what is not as expected, not as before, or not known."""
+    """True if a reviewer has something to look at: an unexpected, changed or unknown result."""
     return not checked.passed or bool(checked.unknown) or is_other(checked.judged)
 
 
@@ -68,7 +85,7 @@ def _left_out(what: str, count: int, of_which: str = "") -> list[str]:
 
 
 def _that_fit(parts: Iterable[Sequence[str]], room: int) -> int:
-    """How many of the parts, from the first, there is room for."""
+    """The number of parts, from the first, that fit."""
     lengths = accumulate(map(_length, parts))
     return sum(1 for _ in takewhile(lambda length: length <= room, lengths))
 
@@ -130,7 +147,7 @@ def _good(checked: Checked) -> str:
 
 
 def _details(checked: Checked, report: CheckReport) -> Iterator[str]:
-    """What is not as expected of a target, or not as before; folded, and cut where it is too long for a comment."""
+    """The unexpected or changed facts of a target, folded, and cut if they are too long for a comment."""
     if checked.passed and not is_other(checked.judged):
         return
     lines = [line.plain for line in details(checked, report)]
@@ -141,7 +158,7 @@ def _details(checked: Checked, report: CheckReport) -> Iterator[str]:
 
 
 def _first(checked: Checked) -> str:
-    """What counts most of what is not as expected: an error, else the first thing that is said."""
+    """The most important unexpected fact: an error, else the first breach or the worst finding."""
     if checked.error is not None:
         return checked.error.removeprefix("error: ").splitlines()[0]
     if checked.breaches:

@@ -111,7 +111,7 @@ class PriceDocument:
     unpriced: tuple[UnpricedSlice, ...]
 
 
-def as_document(priced: Priced) -> PriceDocument:
+def make_price_document(priced: Priced) -> PriceDocument:
     """The analyses as one document."""
     refused = [found for found in priced if isinstance(found, Unpriced)]
     return PriceDocument(
@@ -121,7 +121,7 @@ def as_document(priced: Priced) -> PriceDocument:
     )
 
 
-def lines(priced: Priced, width: int) -> Iterator[Text]:
+def render_prices(priced: Priced, width: int) -> Iterator[Text]:
     """A row for each slice, and what there is to know about them."""
     inner = width - INDENT
     yield from fold(Text(priced[0].target, style="bold"), width)
@@ -154,7 +154,7 @@ def _error_lines(found: Unpriced, width: int) -> Iterator[Text]:
 
 
 def price_columns(priced: Priced) -> list[Column]:
-    """What each slice takes, as a table."""
+    """The table of slices with their prices."""
     times = [found.time if isinstance(found, Analysis) else None for found in priced]
     first = next((time for time in times if time is not None and time.step_us > 0), None)
     chips = {id(found.time): found.slice and found.slice.chip for found in _analyses(priced)}
@@ -185,12 +185,12 @@ def price_columns(priced: Priced) -> list[Column]:
 
 
 def _known(show: _Show[StepTime], otherwise: str = "unknown") -> _Show[StepTime | None]:
-    """What is shown of a time, also where there is none."""
+    """A column's text for a time, with a replacement if there is none."""
     return lambda time: otherwise if time is None else show(time)
 
 
 def part_of(time: StepTime, part_us: float) -> str:
-    """How long a part of a step takes, with its bound."""
+    """The time of a part of a step, with its bound."""
     return time.bound.of_part.marked(format_time(part_us))
 
 
@@ -213,21 +213,21 @@ def _of_peak(time: StepTime) -> str:
 
 
 def _chip_time(found: Analysis | Unpriced) -> str:
-    """What one step costs of all chips together."""
+    """The time of one step summed over all chips."""
     if isinstance(found, Unpriced) or found.time is None or found.slice is None:
         return "unknown"
     return found.time.bound.marked(format_time(found.time.step_us * found.slice.chips))
 
 
 def _accuracy(time: StepTime) -> str:
-    """How far predictions for the generation were off where it was measured, at worst."""
+    """The worst error factor of predictions for the generation, compared with measurements."""
     if time.unpriced_kernels or time.bound in _INACCURATE:
         return "unknown"
     return "not measured" if time.spread is None else f"×{time.spread.worst:.2f}"
 
 
 def notes_of(found: Analysis) -> Iterator[str]:
-    """What a price rests on, one sentence each."""
+    """Sentences on the basis of a price."""
     if found.time is None or found.slice is None:
         return
     if found.time.basis == "roofline":

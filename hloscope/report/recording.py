@@ -9,8 +9,8 @@ from rich.text import Text
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.recording import RecordedProgram, Recording
 from hloscope.report import analysis
+from hloscope.report.collectives import dearest_lines
 from hloscope.report.layout import INDENT, Column, column, fold, hanging, section, table_lines
-from hloscope.report.parts import dearest_lines
 from hloscope.report.words import notes_section, versions_line
 from hloscope.units import format_bytes, format_share, format_time, plural
 
@@ -23,7 +23,7 @@ _FAKED = {
 _NAMES_SHOWN = 6
 
 
-def lines(found: Recording, width: int) -> Iterator[Text]:
+def render_recording(found: Recording, width: int) -> Iterator[Text]:
     """Lays the recording out for a terminal."""
     inner = width - INDENT
     yield from fold(Text.assemble((" ".join(found.command), "bold"), f" on {found.slice_name}"), width)
@@ -40,7 +40,7 @@ def lines(found: Recording, width: int) -> Iterator[Text]:
     for program in found.programs if found.asked else ():
         if program.analysis is not None:
             yield Text()
-            yield from analysis.lines(program.analysis, width)
+            yield from analysis.render_analysis(program.analysis, width)
 
 
 def _programs(found: Recording, width: int) -> Iterator[Text]:
@@ -70,7 +70,7 @@ def _programs(found: Recording, width: int) -> Iterator[Text]:
 
 
 def _dearest(found: Recording, width: int) -> Iterator[Text]:
-    """What costs most in the first program that moves anything, and how to see the others."""
+    """The largest costs of the first program that communicates, and how to see the others."""
     moving = [each for each in found.programs if each.analysis is not None and each.analysis.collectives]
     if found.asked or not moving or moving[0].analysis is None:
         return

@@ -5,41 +5,50 @@ Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from hloscope.contracts.checks import Checked
 from hloscope.findings import Finding, RuleDoc, Severity
-from hloscope.report.checks import CheckReport, fingerprints, once_each, said
-from hloscope.report.escaping import dumped, for_sarif, plain_line
+from hloscope.report.checks import CheckReport, FindingsRenderer, fingerprints, once_each, said
+from hloscope.report.escaping import dumped, plain_line
 from hloscope.report.pages import pages
+from hloscope.report.renderer import Canvas
 from hloscope.report.words import one_line
 from hloscope.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 _ROOT = "%SRCROOT%"
+_LINK = re.compile(r"\](?=\()")
+"""What would make a link of a string in a message."""
 
 
-def render(report: CheckReport) -> str:
-    """The log, with one run, the pages of the rules that it names, and one result for each finding."""
-    findings = once_each(report)
-    names = tuple(dict.fromkeys(finding.rule for _, finding in findings))
-    run = {
-        "tool": {
-            "driver": {
-                "name": "hloscope",
-                "version": __version__,
-                "semanticVersion": __version__,
-                "rules": [_rule(name, pages().get(name)) for name in names],
-            }
-        },
-        "invocations": [{"executionSuccessful": not report.not_run}],
-        "columnKind": "unicodeCodePoints",
-        "results": list(_results(report, findings, names)),
-    }
-    return dumped({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
+class Sarif(FindingsRenderer):
+    """SARIF 2.1.0, which GitHub, GitLab and editors show next to the code."""
+
+    ending = ".sarif"
+
+    def render_check(self, found: CheckReport, canvas: Canvas) -> str:
+        """The log, with one run, the pages of the rules that it names, and one result for each finding."""
+        findings = once_each(found)
+        names = tuple(dict.fromkeys(finding.rule for _, finding in findings))
+        run = {
+            "tool": {
+                "driver": {
+                    "name": "hloscope",
+                    "version": __version__,
+                    "semanticVersion": __version__,
+                    "rules": [_rule(name, pages().get(name)) for name in names],
+                }
+            },
+            "invocations": [{"executionSuccessful": not found.not_run}],
+            "columnKind": "unicodeCodePoints",
+            "results": list(_results(found, findings, names)),
+        }
+        return dumped({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
 
 
 def _rule(name: str, page: RuleDoc | None) -> dict[str, Any]:
@@ -74,7 +83,7 @@ def _results(
 
 def _result(report: CheckReport, checked: Checked, finding: Finding, index: int, fingerprint: str) -> dict[str, Any]:
     message, *details = said(finding)
-    text = for_sarif("\n".join(map(plain_line, [f"{checked.name}: {message}", *details])))
+    text = _LINK.sub("] ", "\n".join(map(plain_line, [f"{checked.name}: {message}", *details])))
     place, line = report.in_repository(finding.source)
     result: dict[str, Any] = {
         "ruleId": finding.rule,

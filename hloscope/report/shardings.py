@@ -29,9 +29,7 @@ from hloscope.report.layout import (
     section,
     table_lines,
 )
-from hloscope.report.pictures.boxes import shards_lines
-from hloscope.report.pictures.drawn import named, picture_of
-from hloscope.report.pictures.words import ids_words
+from hloscope.report.pictures.arrays import draw_shards_lines, find_array, ids_words, make_picture
 from hloscope.report.words import part_of_axis, short_note
 from hloscope.shardy.shardings import Role, ShardedArray
 from hloscope.shown import Shown, fix_tables, one_line
@@ -88,7 +86,7 @@ class ShardingTable(Shown):
             colour: Whether to use ANSI colors.
         """
         columns = whole("width", width, least=1, example="width=100")
-        return drawn(drawn_lines(self, max(columns, LEAST_WIDTH)), columns, colour)
+        return drawn(render_drawn_shardings(self, max(columns, LEAST_WIDTH)), columns, colour)
 
     @front_door
     def array(self, name: str) -> Picture:
@@ -100,7 +98,7 @@ class ShardingTable(Shown):
         Raises:
             HloscopeError: No array has this name.
         """
-        return picture_of(_shards(self, named(self.arrays, name, self.target)))
+        return make_picture(_shards(self, find_array(self.arrays, name, self.target)))
 
     if TYPE_CHECKING:
 
@@ -108,12 +106,12 @@ class ShardingTable(Shown):
             """The result as plain data."""
 
 
-def lines(table: ShardingTable, width: int) -> Iterator[Text]:
+def render_shardings(table: ShardingTable, width: int) -> Iterator[Text]:
     """A section for each role."""
     return _around(table, lambda arrays: table_lines(_columns(arrays), width - INDENT), width)
 
 
-def drawn_lines(table: ShardingTable, width: int) -> Iterator[Text]:
+def render_drawn_shardings(table: ShardingTable, width: int) -> Iterator[Text]:
     """A section for each role, in which arrays are drawn; those that are cut alike once."""
     if table.arrays and table.axis_sizes:
         table = replace(table, notes=(*table.notes, ids_words(_shards(table, table.arrays[0]))))
@@ -123,7 +121,7 @@ def drawn_lines(table: ShardingTable, width: int) -> Iterator[Text]:
 def _around(
     table: ShardingTable, shown: Callable[[Sequence[ShardedArray]], Iterable[Text]], width: int
 ) -> Iterator[Text]:
-    """What is said of a table, with its arrays shown in one way or another."""
+    """The frame of a report on shardings, with its arrays shown as the caller chooses."""
     mesh = " ".join(f"{name}={size}" for name, size in table.axis_sizes.items())
     yield from fold(
         Text.assemble((table.target, "bold"), f" on {table.slice_name}", f", mesh {mesh}" if mesh else ""), width
@@ -149,13 +147,13 @@ def _drawings(table: ShardingTable, arrays: Sequence[ShardedArray], width: int) 
     for index, (first, *others) in enumerate(alike.values()):
         if index:
             yield Text()
-        yield from shards_lines(_shards(table, first), width, alone=False)
+        yield from draw_shards_lines(_shards(table, first), width, alone=False)
         if others:
             yield from hanging(Text(f"Cut just so: {', '.join(other.name for other in others)}."), width)
 
 
 def _shards(table: ShardingTable, array: ShardedArray) -> Shards:
-    """Who holds what of an array: the devices are counted through the mesh, because nothing was compiled."""
+    """The shards of an array. Devices are counted through the mesh, because nothing was compiled."""
     fact = ArrayFact(
         name=array.name,
         dtype=array.element_type,

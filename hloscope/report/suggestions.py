@@ -9,8 +9,7 @@ from rich.text import Text
 from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Suggestions
 from hloscope.report.escaping import fenced, prose
 from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, section, table_lines
-from hloscope.report.trials import difference_words
-from hloscope.report.words import legend, notes_section
+from hloscope.report.words import difference_words, legend, notes_section
 from hloscope.units import format_bytes, format_share, format_time, format_time_range, plural
 
 _LARGE_GAIN = 0.05
@@ -18,7 +17,7 @@ _FAILURES = 3
 """Reasons of failed compiles that are told."""
 
 
-def lines(found: Suggestions, width: int) -> Iterator[Text]:
+def render_suggestions(found: Suggestions, width: int) -> Iterator[Text]:
     """The front as a table, then the best in full, then what was not searched."""
     inner = width - INDENT
     yield from fold(Text.assemble((found.target, "bold"), f" on {found.slice}"), width)
@@ -44,7 +43,7 @@ def render_markdown(found: Suggestions) -> str:
     for row in rows:
         cells = (
             f"{name_of(row)} (as written)" if row.is_own else name_of(row),
-            _mesh(row),
+            mesh_words(row),
             _step(row),
             _range(row),
             _hbm(row),
@@ -66,7 +65,7 @@ def in_full(found: Suggestions) -> Suggestion | None:
 
 
 def headline(found: Suggestions) -> str:
-    """What came of the search, in one line."""
+    """The outcome of the search in one line."""
     best = found.best
     if found.goal == "memory":
         if best is None:
@@ -88,7 +87,7 @@ def _less_memory(own: Suggestion, best: Suggestion) -> str:
 
 
 def is_conclusive(found: Suggestions) -> bool:
-    """Whether any other sharding was compiled, so that something is known of them."""
+    """True if any other sharding was compiled, so that the search has a conclusion."""
     return found.compiled > 1
 
 
@@ -106,7 +105,7 @@ def front_columns(found: Suggestions) -> list[Column]:
     return [
         column(rows, "", lambda row: state_of(found, row)),
         column(rows, "sharding", name_of),
-        column(rows, "mesh", _mesh, given_up=3, below="mesh {}"),
+        column(rows, "mesh", mesh_words, given_up=3, below="mesh {}"),
         column(rows, "step", _step, right=True),
         column(rows, "range", _range, right=True, given_up=2, below="{}"),
         column(rows, "HBM", _hbm, right=True),
@@ -115,7 +114,7 @@ def front_columns(found: Suggestions) -> list[Column]:
 
 
 def state_of(found: Suggestions, row: Suggestion) -> str:
-    """How a sharding compares with the program as written: `as written`, `best`, `better`, `tie`, or nothing."""
+    """The state of a sharding compared with the program: `as written`, `best`, `better`, `tie`, or nothing."""
     if row.is_own:
         return "as written"
     if row.is_worth_it:
@@ -134,7 +133,8 @@ def name_of(row: Suggestion) -> str:
     return ", ".join(words) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
 
 
-def _mesh(row: Suggestion) -> str:
+def mesh_words(row: Suggestion) -> str:
+    """`data=4,model=2`."""
     return ",".join(f"{axis}={size}" for axis, size in row.mesh.items())
 
 
@@ -198,7 +198,7 @@ def _change(spec: SuggestedSpec) -> str:
 
 
 def effort_of(found: Suggestions) -> Iterator[str]:
-    """How it was searched, a line each."""
+    """Lines on the effort of the search."""
     failed = f", {found.failed} of which failed" if found.failed else ""
     yield (
         f"{plural(found.space, 'assignment')} of shardings; of these and of changed constraints and device orders, "

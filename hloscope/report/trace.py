@@ -24,6 +24,7 @@ from hloscope.cost.unrolled import Placed, Role, Unrolled, iterations_of, times_
 from hloscope.measured.as_profile import hlo_line, instruction_of
 from hloscope.outputs import Files
 from hloscope.report.escaping import json_line
+from hloscope.report.renderer import Canvas, Renderer
 from hloscope.report.words import axes_words
 from hloscope.units import plural
 from hloscope.version import __version__
@@ -54,26 +55,32 @@ _WAITS = {
 _MICROSECOND_NS = 1000
 
 
-def files(found: Timeline) -> Files:
-    """The trace, whose title says that it is predicted."""
-    unrolled = Unrolled(found)
-    notes = () if unrolled.left_out is None else (unrolled.left_out,)
-    names = ("target", "module", "slice", "step_us", "bound", "computing_us", "hidden_us")
-    head = {
-        "displayTimeUnit": "ns",
-        "otherData": {
-            "predicted_by": f"hloscope {__version__}: nothing here was measured",
-            **{name: getattr(found, name) for name in names},
-            "notes": [*found.notes, *notes],
-        },
-    }
-    events = ",\n".join(json_line(event) for event in _events(unrolled))
-    text = f'{json_line(head)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
-    return Files(
-        contents={"": gzip.compress(text.encode(), mtime=0)},
-        opened_by="https://ui.perfetto.dev",
-        notes=notes,
-    )
+class Trace(Renderer):
+    """A timeline as a compressed file for Perfetto."""
+
+    ending = ".json.gz"
+    writes = "file"
+
+    def render_timeline(self, found: Timeline, canvas: Canvas) -> Files:
+        """The trace, whose title says that it is predicted."""
+        unrolled = Unrolled(found)
+        notes = () if unrolled.left_out is None else (unrolled.left_out,)
+        names = ("target", "module", "slice", "step_us", "bound", "computing_us", "hidden_us")
+        head = {
+            "displayTimeUnit": "ns",
+            "otherData": {
+                "predicted_by": f"hloscope {__version__}: nothing here was measured",
+                **{name: getattr(found, name) for name in names},
+                "notes": [*found.notes, *notes],
+            },
+        }
+        events = ",\n".join(json_line(event) for event in _events(unrolled))
+        text = f'{json_line(head)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
+        return Files(
+            contents={"": gzip.compress(text.encode(), mtime=0)},
+            opened_by="https://ui.perfetto.dev",
+            notes=notes,
+        )
 
 
 def _events(unrolled: Unrolled) -> Iterator[Event]:
@@ -102,7 +109,7 @@ def _named(what: str, number: int, **args: str | int) -> Event:
 
 
 class _Track(NamedTuple):
-    """Where slices are shown.
+    """The track of slices.
 
     Attributes:
         unit: What is at work.
@@ -255,7 +262,7 @@ def _us(time_ns: int) -> float:
 
 
 class _Words:
-    """What slices are called, and what is told of them.
+    """The names and arguments of slices.
 
     Args:
         timeline: The step.
@@ -274,7 +281,7 @@ class _Words:
         self._known: dict[tuple[str, str], dict[str, Any]] = {}
 
     def track(self, track: _Track) -> str:
-        """What a track is called: `ICI x± (axis fsdp)`."""
+        """The name of a track: `ICI x± (axis fsdp)`."""
         lane = f" · {track.lane + 1}" if track.lane else ""
         if track.name:
             return track.name
@@ -285,7 +292,7 @@ class _Words:
         return f"ICI {_both_ways(track.links)}{said}{lane}"
 
     def name(self, placed: Placed) -> str:
-        """What a slice is called: a collective by what it is, all else by its instruction."""
+        """The name of a slice: kind and axes of a collective, else the instruction."""
         interval, name = placed.interval, placed.name or "the end"
         if placed.role is Role.ITERATION:
             return f"iteration {placed.iteration} of {times_bound(interval).marked(str(placed.iterations))}"
@@ -308,7 +315,7 @@ class _Words:
         return f"{each.kind} over {self.axes[interval.collective]}"
 
     def args(self, placed: Placed) -> dict[str, Any]:
-        """What is told of a slice, as far as it is known."""
+        """The known arguments of a slice."""
         interval = placed.interval
         found = {
             "instruction": placed.name,
@@ -348,7 +355,7 @@ class _Words:
         }
 
     def _of_instruction(self, computation: str, name: str) -> dict[str, Any]:
-        """What the program says of an instruction; nothing of a timeline that was read from a document."""
+        """The program's facts about an instruction; none for a timeline that was read from a document."""
         if (computation, name) not in self._known:
             instruction = None if self._module is None else instruction_of(self._module, computation, name)
             self._known[computation, name] = {} if instruction is None else {

@@ -20,8 +20,6 @@ from hloscope.verification.model import (
     ToleranceSource,
     TrafficRow,
     Verification,
-    VerificationDocument,
-    document_of,
     traffic_rows,
 )
 
@@ -36,7 +34,7 @@ _SOURCES: dict[ToleranceSource, str] = {
 }
 
 
-def lines(found: Verification, width: int) -> Iterator[Text]:
+def render_verification(found: Verification, width: int) -> Iterator[Text]:
     """The verdict first, then numbers, communication and memory, then findings."""
     inner = width - INDENT
     yield from _headline(found, width)
@@ -50,11 +48,6 @@ def lines(found: Verification, width: int) -> Iterator[Text]:
     yield from versions_line(found.target.versions, width)
 
 
-def as_document(found: Verification) -> VerificationDocument:
-    """The verification as one document."""
-    return document_of(found)
-
-
 def _headline(found: Verification, width: int) -> Iterator[Text]:
     yield from fold(Text(found.target.target, style="bold"), width)
     place = f" on {found.target.slice.name}" if found.target.slice is not None else ""
@@ -63,7 +56,7 @@ def _headline(found: Verification, width: int) -> Iterator[Text]:
 
 
 def verdict_of(found: Verification) -> Text:
-    """Whether it passed, and what was left out."""
+    """The verdict, with its exceptions."""
     if not found.passed:
         errors = sum(finding.severity == "error" for finding in found.findings)
         return Text(f"failed: {plural(errors, 'error')}", style="bold red")
@@ -88,7 +81,7 @@ def _numbers(found: Verification, width: int) -> Iterator[Text]:
 
 
 def number_columns(comparisons: Sequence[OutputComparison]) -> tuple[Column, ...]:
-    """How the outputs compare, as a table."""
+    """The table of compared outputs."""
     of_output = partial(column, comparisons)
     return (
         of_output("output", _name, style="bold", breaks=Breaks.BETWEEN_WORDS),
@@ -133,7 +126,7 @@ def _communication(found: Verification, rows: Sequence[TrafficRow], width: int) 
 
 
 def traffic_columns(rows: Sequence[TrafficRow]) -> tuple[Column, ...]:
-    """What both programs move, as a table."""
+    """The table of what both programs move."""
     of_row = partial(column, rows)
     return (
         of_row("collective", lambda row: row.kind, style="bold"),
@@ -162,7 +155,7 @@ def _time(microseconds: float | None, total: Total) -> str:
 
 
 def traffic_verdict(found: Verification) -> Text:
-    """Whether both move the same, in a sentence."""
+    """A sentence that compares the traffic of both programs."""
     comparison = found.communication
     steps = _steps(found)
     if comparison.same:
@@ -183,7 +176,7 @@ def _spelled(found: Verification, steps: str) -> Text:
 
 
 def _totals(found: Verification) -> tuple[str, str]:
-    """What one device sends per step, here and in the reference."""
+    """The bytes that one device sends per step, here and in the reference."""
     new, old = found.communication.new_total, found.communication.old_total
     return new.bound.marked(format_bytes(new.wire_bytes)), old.bound.marked(format_bytes(old.wire_bytes))
 

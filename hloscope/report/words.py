@@ -1,4 +1,4 @@
-"""Words that several parts of the report share: bounds and their marks, links, parts of axes, notes, versions."""
+"""Words that several reports share: bounds and their marks, links, parts of axes, notes, versions, tried changes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from rich.text import Text
 
 from hloscope.analysis.model import Collective
+from hloscope.analysis.model.step_time import is_tie
+from hloscope.analysis.model.trial import Figures, Trial, Trials
 from hloscope.analysis.vocabulary import Bound, Link
 from hloscope.report.layout import fold, hanging, section
-from hloscope.units import plural
+from hloscope.units import format_bytes, format_share, format_time_range, plural
 
 LINKS = {Link.ICI: "ICI", Link.DCN: "DCN", Link.BOTH: "ICI+DCN", Link.UNKNOWN: "unknown"}
 ELSEWHERE = "(all of them with --format json)"
@@ -48,18 +50,18 @@ def axes_words(collective: Collective) -> str:
 
 
 def leaves_ici(collectives: Iterable[Collective]) -> bool:
-    """Whether a link is worth telling: not all of them stay on ICI."""
+    """True if links are worth a column: not every collective stays on ICI."""
     return any(collective.link is not Link.ICI for collective in collectives)
 
 
 def legend(lines: Iterable[Text]) -> Text | None:
-    """What the marks in these lines mean; None when there are none."""
+    """The meaning of the marks in these lines; None if there are none."""
     marks = {mark for line in lines for mark in re.findall(r"[≥≤~](?=[+−]?\d)", line.plain)}
     return Text(" · ".join(_LEGEND[mark] for mark in _LEGEND if mark in marks), style="dim") if marks else None
 
 
 def part_of_axis(texts: Iterable[str]) -> Text | None:
-    """What `X:(p)s` means, when it occurs in one of these texts."""
+    """The meaning of `X:(p)s`, if it occurs in one of these texts."""
     if not any(_PART_OF_AXIS.search(text) for text in texts):
         return None
     words = "X:(p)s = the part of axis X of size s, with p devices of X before it (Shardy's notation)"
@@ -92,3 +94,73 @@ def versions_line(versions: Mapping[str, str], width: int) -> Iterator[Text]:
     """The last line of a report: what made it."""
     yield Text()
     yield from fold(Text(", ".join(f"{name} {version}" for name, version in versions.items()), style="dim"), width)
+
+
+_TRIALS_SHOWN = 3
+
+
+def describe_trials(trials: Trials | None) -> Iterator[tuple[str, str]]:
+    """Labels and lines: each change that helps, best first, or that it is better left, or why nothing was tried."""
+    if trials is None:
+        return
+    worth = [trial for trial in trials.helping if _is_near(trial, trials.helping[0])]
+    for trial in worth[:_TRIALS_SHOWN]:
+        yield "tried", "; ".join(trial.change)
+        yield "", describe_gain(trials.before, trial)
+        for condition in trial.conditions:
+            yield "", condition
+    rest = len(trials.helping) - len(worth[:_TRIALS_SHOWN])
+    if rest:
+        yield "tried", f"{plural(rest, 'other change')} that help{'s' * (rest == 1)} less"
+    if trials.verdict:
+        label, _, words = trials.verdict.partition(": ")
+        yield label, words
+    if trials.not_tried is not None:
+        yield "not tried", trials.not_tried
+    elif trials.stopped:
+        yield "not tried", "the remaining changes, for lack of time: --try allows more"
+
+
+_NEAR_THE_BEST = 1.5
+
+
+def _is_near(trial: Trial, best: Trial) -> bool:
+    """True if a change is nearly as good as the best one."""
+    if trial.after is None or best.after is None or trial.after.step_us is None or best.after.step_us is None:
+        return False
+    return trial.after.step_us <= _NEAR_THE_BEST * best.after.step_us
+
+
+def describe_gain(before: Figures | None, trial: Trial) -> str:
+    """`492 us (458 to 528) -> 73.9 us (68.8 to 79.3), 85.0% less; sends 14.7 MB -> 0 B; HBM 50.7 MB -> 50.4 MB`."""
+    after = trial.after
+    if before is None or after is None:
+        return trial.problem or "its cost is unknown"
+    tie = "a tie within the error of the prediction" if is_tie(after, before) else ""
+    steps = f"{_step_words(before)} -> {_step_words(after)}"
+    words = [", ".join(filter(None, (steps, difference_words(before, after), tie)))]
+    axes = dict.fromkeys((*before.wire_bytes_by_axis, *after.wire_bytes_by_axis))
+    for axis in axes:
+        pair = (before.wire_bytes_by_axis.get(axis, 0), after.wire_bytes_by_axis.get(axis, 0))
+        if pair[0] != pair[1]:
+            sent = f"{before.sent_words(axis)} -> {after.sent_words(axis)}"
+            words.append(f"over {axis or 'no axis'} one device sends {sent} per step")
+    if before.hbm_bytes != after.hbm_bytes:
+        words.append(f"HBM {format_bytes(before.hbm_bytes)} -> {format_bytes(after.hbm_bytes)} per device")
+    if before.collectives != after.collectives:
+        words.append(f"{before.collectives} -> {plural(after.collectives, 'collective')}")
+    return "; ".join(words)
+
+
+def _step_words(figures: Figures) -> str:
+    if figures.step_us_range is None:
+        return figures.step_words
+    return f"{figures.step_words} ({format_time_range(*figures.step_us_range)})"
+
+
+def difference_words(before: Figures, after: Figures) -> str:
+    """`≥85.0% less`: how much less time a step takes than another, or more; empty if that is unknown."""
+    if not before.step_us or after.step_us is None:
+        return ""
+    gain, ratio = 1 - after.step_us / before.step_us, after.ratio_bound(before)
+    return f"{(-ratio).marked(format_share(gain))} less" if gain >= 0 else f"{ratio.marked(format_share(-gain))} more"

@@ -18,6 +18,7 @@ from hloscope.outputs import Files
 from hloscope.profiles.model import PREDICTED
 from hloscope.profiles.writing import xspace
 from hloscope.program.capture import Capture
+from hloscope.report.renderer import Canvas, Renderer
 
 _HOST = f"{PREDICTED}_by_hloscope"
 _DERIVED = ("*.op_stats*.pb", "*.hlo_proto.pb", "*.SSTABLE", "*.trace*", "cache_version.txt")
@@ -28,29 +29,34 @@ _MOST_LETTERS, _DIGITS = 200, 8
 """Of a folder's name, which most file systems end at 255 bytes."""
 
 
-def files(found: Timeline) -> Files:
-    """The profile, as a run whose name, host and figures say that it is predicted.
+class XPlane(Renderer):
+    """A timeline as a folder for XProf."""
 
-    Raises:
-        TargetError: Nobody knows the program any more.
-    """
-    evidence = evidence_if_known(found)
-    if evidence is None:
-        raise TargetError(
-            f"the compiled program of {found.target}, which a profile holds, is not known here",
-            why="the timeline was read from a document, or made in another process",
-            fix="make the timeline again: hloscope.timeline(target, …).save(path, 'xplane')",
+    writes = "folder"
+
+    def render_timeline(self, found: Timeline, canvas: Canvas) -> Files:
+        """The profile, as a run whose name, host and figures say that it is predicted.
+
+        Raises:
+            TargetError: Nobody knows the program any more.
+        """
+        evidence = evidence_if_known(found)
+        if evidence is None:
+            raise TargetError(
+                f"the compiled program of {found.target}, which a profile holds, is not known here",
+                why="the timeline was read from a document, or made in another process",
+                fix="make the timeline again: hloscope.timeline(target, …).save(path, 'xplane')",
+            )
+        program, module = evidence.program, evidence.module()
+        proto, missing = _proto(program, found.target, module.device_count)
+        profile = predicted_profile(found, program, module, proto=proto)
+        run = _run_name(found, program.compiled.text)
+        return Files(
+            contents={f"plugins/profile/{run}/{_HOST}.xplane.pb": xspace(profile)},
+            opened_by="XProf",
+            stale=_DERIVED,
+            notes=(*profile.notes, *missing),
         )
-    program, module = evidence.program, evidence.module()
-    proto, missing = _proto(program, found.target, module.device_count)
-    profile = predicted_profile(found, program, module, proto=proto)
-    run = _run_name(found, program.compiled.text)
-    return Files(
-        contents={f"plugins/profile/{run}/{_HOST}.xplane.pb": xspace(profile)},
-        opened_by="XProf",
-        stale=_DERIVED,
-        notes=(*profile.notes, *missing),
-    )
 
 
 def _run_name(found: Timeline, text: str) -> str:

@@ -12,7 +12,7 @@ from hloscope.analysis.memory import memory_of, memory_peak
 from hloscope.analysis.model import BufferRole, Memory
 from hloscope.compiler.model import HbmPeak, LiveBuffer
 from hloscope.hlo import parse_module
-from hloscope.report.memory_peak import memory_peak_section
+from hloscope.report.analysis import memory_peak_section
 
 TEXT = """HloModule m, num_partitions=4, is_scheduled=true
 

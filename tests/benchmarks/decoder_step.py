@@ -56,7 +56,8 @@ def main() -> None:
     from hloscope.api import analyzing
     from hloscope.compiler import client
     from hloscope.program.target import TargetFacts
-    from hloscope.report.formats import Canvas, render
+    from hloscope.report.formats import render
+    from hloscope.report.renderer import Canvas
 
     compiling: list[Span] = []
     compile_program = client.compile_program

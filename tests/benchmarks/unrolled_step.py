@@ -144,7 +144,8 @@ def main() -> None:
     from hloscope.program.environment import prepare_environment
 
     prepare_environment(DEVICES, attached=False)
-    from hloscope.report.formats import Canvas, render
+    from hloscope.report.formats import render
+    from hloscope.report.renderer import Canvas
 
     missed, of_a_layer = [], 0.0
     for layers in options.layers:

@@ -7,11 +7,11 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from xml.etree import ElementTree
 
+import click
 import jsonschema
 import pytest
 from check_examples import sarif_run
@@ -19,6 +19,7 @@ from check_examples import sarif_run
 from hloscope.analysis.model import Analysis, ArrayFact, Collective, Memory, Mesh, SliceFact, SourceFrame, StepTime
 from hloscope.analysis.totals import totals_of
 from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.cli.options import report_options
 from hloscope.contracts import all_reduce, only
 from hloscope.contracts.baseline_files import write_baselines
 from hloscope.contracts.baselines import baseline_of
@@ -27,9 +28,10 @@ from hloscope.contracts.verdict import BreachKind
 from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, Severity
 from hloscope.report import formats
-from hloscope.report.checks import CheckReport
-from hloscope.report.formats import FORMATS, OF_FILES, Canvas, render
+from hloscope.report.checks import CheckReport, FindingsRenderer
+from hloscope.report.formats import FORMATS, find_renderer, render
 from hloscope.report.pages import pages
+from hloscope.report.renderer import Canvas, Lazy, load
 from hloscope.units import format_time
 
 ROOT = Path("/home/me/project")
@@ -469,20 +471,44 @@ def test_every_page_is_listed_and_can_be_read():
     )
 
 
-@pytest.mark.parametrize(("subject", "name"), [(subject, name) for subject, of in FORMATS.items() for name in of])
-def test_each_format_of_the_registry_is_a_function_of_its_kind(subject, name):
-    module, function = FORMATS[subject][name].split(":")
-    found = signature(getattr(import_module(f"hloscope.report.{module}"), function))
-    needed = [parameter for parameter in found.parameters.values() if parameter.default is parameter.empty]
-    assert len(needed) == (2 if name == "text" else 1)
-    kinds = {"text": r"Iterator\[Text\]", "json": r"\w+Document|object", **dict.fromkeys(OF_FILES, "Files")}
-    assert re.fullmatch(kinds.get(name, "str"), found.return_annotation)
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_format_has_a_method_for_each_document_of_its_line(name):
+    renderer, documents = find_renderer(name), FORMATS[name][1].split()
+    methods = {method.removeprefix("render_") for method in dir(renderer) if method.startswith("render_")}
+    assert methods == set(documents) if name != "json" else methods < set(documents)
+    kinds = {"text": r"Iterator\[\w+\]", "json": r"\w+Document"}
+    returns = kinds.get(name, "str" if renderer.writes == "text" else "Files")
+    for method in (getattr(renderer, f"render_{document}") for document in methods):
+        takes = len(method.of_canvas) + 1 if isinstance(method, Lazy) else 2
+        found = signature(load(method.path) if isinstance(method, Lazy) else method)
+        needed = [parameter for parameter in found.parameters.values() if parameter.default is parameter.empty]
+        assert len(needed) <= takes <= len(found.parameters)
+        assert re.fullmatch(returns, found.return_annotation)
 
 
-def test_a_format_of_findings_serves_a_program_and_a_check_alike(monkeypatch, tmp_path):
-    monkeypatch.setitem(formats._OF_FINDINGS, "list", "markdown:render")
-    for subject in ("analysis", "check"):
-        monkeypatch.setitem(FORMATS[subject], "list", "markdown:render")
-    found = replace(program(REDUCE), findings=FOUND)
-    assert "hloscope" in render("analysis", "list", found, Canvas())
-    assert "hloscope" in render("check", "list", report(tmp_path / "b.txt"), Canvas())
+class Listed(FindingsRenderer):
+    """A format as a newcomer writes it."""
+
+    ending = ".list"
+
+    def render_check(self, found: CheckReport, canvas: Canvas) -> str:
+        return "\n".join(f"{checked.name}: {finding.message}" for checked, finding in found.findings())
+
+
+def test_a_format_is_a_class_and_a_line(monkeypatch, tmp_path):
+    """It serves commands and results, a check and one program, and is harmless unless it says otherwise."""
+    monkeypatch.setattr(formats, "FORMATS", {**FORMATS, "listed": (f"{__name__}:Listed", "analysis check")})
+    for document, has_it in (("analysis", True), ("check", True), ("graph", False)):
+        (option,) = (
+            each for each in report_options(document)(click.command()(print)).params if each.opts == ["--format"]
+        )
+        assert ("listed" in option.type.choices) is has_it
+    found = replace(program(REDUCE), findings=(replace(FOUND[0], message="\n::error::owned \x1b[31m"), *FOUND[1:]))
+    text = found.report("listed")
+    assert text == render("analysis", "listed", found, Canvas())
+    assert "owned" in text
+    assert "\n::error" not in text
+    assert "\x1b" not in text
+    found.save(tmp_path / "found.list")
+    assert (tmp_path / "found.list").read_text() == f"{text}\n"
+    assert "Y" in render("check", "listed", report(tmp_path / "b.txt"), Canvas())

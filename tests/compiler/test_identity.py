@@ -22,7 +22,8 @@ from hloscope.errors import DeviceCountError, TraceError
 from hloscope.program.compiling import start_compile
 from hloscope.program.lowering import lower
 from hloscope.program.target import make_facts
-from hloscope.report.formats import FORMATS, Canvas, render
+from hloscope.report.formats import formats_of, render
+from hloscope.report.renderer import Canvas
 from hloscope.store import Store
 
 ROOT = Path(__file__).parent.parent.parent
@@ -117,7 +118,7 @@ def test_nobody_sees_a_number(tmp_path, name):
         assert NUMBER.findall(repr(captured)) == []
         analysis = analysis_of(captured, name)
         assert NUMBER.findall(repr(analysis)) == []
-        for format_name in FORMATS["analysis"]:
+        for format_name in formats_of("analysis"):
             assert NUMBER.findall(render("analysis", format_name, analysis, Canvas())) == []
 
 

@@ -14,9 +14,8 @@ import hloscope
 from hloscope.analysis.vocabulary import Bound
 from hloscope.measured.as_profile import predicted_profile
 from hloscope.report.diffs import figure_rows
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import Canvas, files_of, render
 from hloscope.report.pictures.plots import front_svg
-from hloscope.report.trace import files
 
 
 def difference(old, new):
@@ -96,7 +95,7 @@ def test_what_an_unknown_cost_takes_is_a_bound():
 
 
 def slices_of(found):
-    (content,) = files(found.timeline()).contents.values()
+    (content,) = files_of("timeline", "trace", found.timeline()).contents.values()
     return [one for one in json.loads(gzip.decompress(content))["traceEvents"] if one["ph"] == "X"]
 
 

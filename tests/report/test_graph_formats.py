@@ -20,7 +20,7 @@ import hloscope
 from hloscope.analysis.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
 from hloscope.errors import NotationError
 from hloscope.report.escaping import plain_line
-from hloscope.report.pictures.layers import laid_out
+from hloscope.report.graphs import lay_out
 
 FILE = Path(__file__).parent.parent.parent / "fixtures/captured/collective_matmul.collective.jax-0.10.hlo"
 NODE = GraphNode(id="m/a", computation="m", name="a", line=1, opcode="add", shape="f32[8]", bytes=32, time_us=1.5)
@@ -132,7 +132,7 @@ def test_text_tells_the_critical_path(found):
 
 def test_what_is_needed_stands_above_what_needs_it(found):
     edges = list(dict.fromkeys((edge.source, edge.target) for edge in found.edges))
-    layers = laid_out([node.id for node in found.nodes], edges, width=100, gap=10)
+    layers = lay_out([node.id for node in found.nodes], edges, width=100, gap=10)
     row_of = {each: number for number, row in enumerate(layers.rows) for each in row}
     assert all(row_of[source] < row_of[target] for source, target in edges)
     for row in layers.rows:
@@ -144,5 +144,5 @@ def test_what_is_needed_stands_above_what_needs_it(found):
 
 
 def test_text_that_needs_itself_is_laid_out_all_the_same():
-    layers = laid_out(["a", "b"], [("a", "b"), ("b", "a"), ("a", "a")], width=10, gap=1)
+    layers = lay_out(["a", "b"], [("a", "b"), ("b", "a"), ("a", "a")], width=10, gap=1)
     assert sorted(each for row in layers.rows for each in row if each in ("a", "b")) == ["a", "b"]

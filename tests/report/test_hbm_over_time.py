@@ -16,7 +16,7 @@ from hloscope.cost.unrolled import Unrolled
 from hloscope.measured.as_profile import predicted_profile
 from hloscope.profiles import xplane as wire
 from hloscope.profiles.writing import xspace
-from hloscope.report.trace import files
+from hloscope.report.formats import files_of
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +42,11 @@ def test_without_a_buffer_assignment_nothing_is_said():
     found = hloscope.analyze_text(text_at(CHOSEN[0]), name="moe.hlo", mesh={"X": 8}, slice="v5e:2x4").timeline()
     assert all(one.live_bytes is None for each in found.computations for one in each.intervals)
     assert list(hbm_in_use(Unrolled(found))) == []
-    assert b"HBM in use" not in gzip.decompress(files(found).contents[""])
+    assert b"HBM in use" not in gzip.decompress(files_of("timeline", "trace", found).contents[""])
 
 
 def counted(found):
-    events = json.loads(gzip.decompress(files(found.timeline()).contents[""]))["traceEvents"]
+    events = json.loads(gzip.decompress(files_of("timeline", "trace", found.timeline()).contents[""]))["traceEvents"]
     return [(one["ts"], one["args"]["bytes"]) for one in events if one["ph"] == "C" and one["name"] == "HBM in use"]
 
 

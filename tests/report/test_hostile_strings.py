@@ -17,7 +17,8 @@ from hloscope.api.diffing import Side, difference
 from hloscope.contracts.checks import check_analysis
 from hloscope.contracts.notation import parse_contract
 from hloscope.report.checks import CheckReport
-from hloscope.report.formats import FORMATS, Canvas, render
+from hloscope.report.formats import formats_of, render
+from hloscope.report.renderer import Canvas
 from hloscope.rules.selection import make_selection
 from hloscope.why import explain
 
@@ -91,7 +92,7 @@ def test_text(analysis, report, width, colour):
 
 
 @pytest.mark.parametrize(
-    ("subject", "name"), [(what, name) for what in ("analysis", "check") for name in FORMATS[what]]
+    ("subject", "name"), [(what, name) for what in ("analysis", "check") for name in formats_of(what)]
 )
 def test_every_format(analysis, report, subject, name):
     text = render(subject, name, analysis if subject == "analysis" else report, Canvas())

@@ -13,8 +13,8 @@ from hloscope.analysis.model import ModelPart, Phase, Role, SourceFrame, StepTim
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.findings import Finding, Severity, by_cause
 from hloscope.report.checks import once_each, report_of
+from hloscope.report.collectives import Listing, dearest, groups_of, module_key, named_groups, unlike_layers
 from hloscope.report.formats import Canvas, render
-from hloscope.report.groups import Listing, dearest, groups_of, module_key, named_groups, unlike_layers
 
 LAYERS = 36
 PROJECTIONS = {"attn.q": 20.0, "attn.k": 5.0, "attn.v": 5.0, "attn.o": 20.0, "mlp.gate": 60.0, "mlp.up": 55.0}

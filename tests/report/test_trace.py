@@ -30,7 +30,7 @@ class Trace:
     """A trace that was read back."""
 
     def __init__(self, found: Timeline) -> None:
-        self.document: Any = json.loads(gzip.decompress(trace.files(found).contents[""]))
+        self.document: Any = json.loads(gzip.decompress(trace.Trace().files("timeline", found).contents[""]))
         self.events: list[Any] = self.document["traceEvents"]
         self.slices = [one for one in self.events if one["ph"] == "X"]
         self.tracks = {one["tid"]: one["args"]["name"] for one in self.events if one["name"] == "thread_name"}
@@ -176,7 +176,7 @@ def test_of_a_long_loop_the_rest_is_one_slice_and_that_is_said(monkeypatch):
     monkeypatch.setattr(trace, "Unrolled", partial(Unrolled, most_events=50))
     path = next(path for path in CHOSEN if path.name.startswith("mixture_of_experts"))
     found = timeline_of(path)
-    shown, (note,) = Trace(found), trace.files(found).notes
+    shown, (note,) = Trace(found), trace.Trace().files("timeline", found).notes
     assert note in shown.document["otherData"]["notes"]
     (rest,) = (one for one in shown.slices if one["name"] == "iterations 3 to 8, shown as one")
     assert rest["ts"] + rest["dur"] == pytest.approx(found.step_us, abs=MOVED_US)
@@ -202,7 +202,7 @@ def test_hostile_text_is_text(tmp_path):
 
 def test_it_is_the_same_each_time_and_no_text():
     found = timeline_of(CHOSEN[0])
-    assert trace.files(found) == trace.files(found)
+    assert trace.Trace().files("timeline", found) == trace.Trace().files("timeline", found)
     with pytest.raises(NotationError, match="the format 'trace' is not text"):
         found.report("trace")
 

@@ -27,7 +27,7 @@ MOVED_US = 1e-3
 
 
 def written(found: Timeline) -> bytes:
-    (data,) = xplane.files(found).contents.values()
+    (data,) = xplane.XPlane().files("timeline", found).contents.values()
     return data
 
 
@@ -240,7 +240,7 @@ def test_text_that_jaxlib_does_not_read_has_a_profile_without_its_graph(tmp_path
     file = tmp_path / "step.hlo"
     file.write_text(hostile_text().replace("negate(%g)", "no-such-opcode(%g)"))
     found = hloscope.timeline(file, slice="v5e:2x2")
-    (note,) = xplane.files(found).notes
+    (note,) = xplane.XPlane().files("timeline", found).notes
     assert note.startswith(
         "the profile holds no HLO, so that XProf's graph viewer and memory viewer stay empty: jaxlib"
     )

@@ -8,7 +8,7 @@ import pytest
 
 from hloscope.analysis.model.trial import Trial, Trials
 from hloscope.program.change import LeafChange
-from hloscope.report.trials import labelled
+from hloscope.report.words import describe_trials
 from hloscope.search import Limits, try_changes
 from hloscope.search.moving import moving_us
 
@@ -71,7 +71,7 @@ def test_trials_that_help_name_what_moves(subject_of):
 ], ids=str)  # fmt: skip
 def test_what_it_takes_is_one_line(figures, moves, us, expected):
     trial = Trial(change=("c",), after=figures, helps=True, moves=moves, moving_us=us)
-    lines = [words for _, words in labelled(Trials(before=figures, trials=(trial,)))]
+    lines = [words for _, words in describe_trials(Trials(before=figures, trials=(trial,)))]
     assert lines[2:] == [expected]
 
 

@@ -184,7 +184,7 @@ class Analysis(Shown, Evident):
         Raises:
             HloscopeError: The program has no TPU slice.
         """
-        picture: Picture = import_module("hloscope.report.pictures.drawn").mesh_picture(self)
+        picture: Picture = import_module("hloscope.report.pictures.meshes").mesh_picture(self)
         return picture
 
     @front_door
@@ -200,7 +200,7 @@ class Analysis(Shown, Evident):
         Raises:
             HloscopeError: No array has this name.
         """
-        picture: Picture = import_module("hloscope.report.pictures.drawn").array_picture(self, name)
+        picture: Picture = import_module("hloscope.report.pictures.arrays").array_picture(self, name)
         return picture
 
     def to_dataframe(self) -> DataFrame:

@@ -128,7 +128,7 @@ class Collectives(tuple[Collective, ...], Helpful):
         Raises:
             NotationError: `what` is none of these.
         """
-        groups = import_module("hloscope.report.parts").groups_by(self, what)
+        groups = import_module("hloscope.report.collectives").groups_by(self, what)
         return {group.name: self._only(group.members) for group in groups}
 
     @property

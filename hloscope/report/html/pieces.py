@@ -1,23 +1,31 @@
-"""What the pages of results are made of: sections, figures, tables, verdicts, details and plots.
+"""The frame of every page and its pieces: sections, figures, tables, verdicts, details, plots and findings.
 
-All of it can be read without a script. A figure is taken from the document by its path: it is what the JSON says.
+A page is one file that fetches nothing. All of a result's page can be read without a script. A figure is taken from
+the document by its path: it is what the JSON says.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
+from importlib.resources import files
 from math import isfinite
 from typing import Any, TypeAlias
 from xml.etree import ElementTree
 
 from hloscope.analysis.vocabulary import Bound
 from hloscope.documents import plain
-from hloscope.report.escaping import without_commands
-from hloscope.report.html.privacy import Privacy, files_of
-from hloscope.report.html.shell import framed
+from hloscope.errors import NotationError
+from hloscope.findings import Finding, Severity, by_cause
+from hloscope.report.escaping import plain_line, without_commands
+from hloscope.report.html.privacy import Privacy, files_of, without_people
+from hloscope.report.pages import page_named
 from hloscope.units import (
     format_bytes,
     format_capacity,
@@ -26,8 +34,86 @@ from hloscope.units import (
     format_flops,
     format_share,
     format_time,
+    plural,
     signed,
 )
+from hloscope.version import __version__
+
+_LOADING = (
+    '<p id="loading" role="status">Unpacking…</p>\n'
+    '  <noscript><p class="card">This page unpacks its data with a script of its own. Scripts are off in this browser; '
+    "nothing would be fetched if they were on.</p></noscript>"
+)
+"""What stands in the place of a page that its script makes."""
+
+_STYLES, _MEDIA = ("page.css", "sections.css"), "media.css"
+
+
+def frame_page(
+    title: str,
+    data: Mapping[str, Any],
+    scripts: Sequence[str],
+    *,
+    styles: Sequence[str] = (),
+    target: str = "",
+    main: str | None = None,
+    nav: str = "",
+    foot: str = "",
+) -> str:
+    """One page.
+
+    Args:
+        title: What it is about, as text.
+        data: What the page unpacks; nothing in it can be markup.
+        scripts: The parts of its one script, in their order.
+        styles: The parts of its style that other pages do not have.
+        target: What stands in the bar, as text; empty where the page's script says it.
+        main: The page itself, as markup; None where its script makes it.
+        nav: The links to its sections, as markup.
+        foot: What it rests on, as markup.
+    """
+    style = "\n".join(map(_asset, (*_STYLES, *styles, _MEDIA)))
+    script = '"use strict";\n(() => {\n' + "\n".join(map(_asset, scripts)) + "\n})();\n"
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    parts = {
+        "policy": policy,
+        "version": escape(__version__),
+        "title": _line(title),
+        "style": style,
+        "target": target and f"<bdi>{_line(target)}</bdi>",
+        "nav": nav,
+        "main": _LOADING if main is None else main,
+        "foot": foot,
+        "data": _packed({**data, "version": __version__}),
+        "script": script,
+    }
+    page = _asset("page.html")
+    for name, text in parts.items():
+        before, _, after = page.partition(f"<!--{name}-->")
+        page = before + text + after
+    return page
+
+
+def _line(text: str) -> str:
+    return escape(without_commands(plain_line(without_people(text))))
+
+
+def _asset(name: str) -> str:
+    return files("hloscope.report.html").joinpath(f"assets/{name}").read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _packed(data: Mapping[str, Any]) -> str:
+    """Data as the page unpacks it; nothing in it can be markup."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
 
 Element = ElementTree.Element
 Content: TypeAlias = "Element | str | Iterable[Content] | None"
@@ -65,23 +151,23 @@ MARKS = {"bad": "✗", "warn": "▲", "good": "✓", "info": "●"}
 
 
 def add(parent: Element, tag: str, *content: Content, **attributes: str | None) -> Element:
-    """A new element in another one, with letters and elements in it; `_` in names of attributes stands for `-`."""
+    """Adds an element with its content to another one; `_` in names of attributes means `-`."""
     named = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items() if value is not None}
-    return filled(ElementTree.SubElement(parent, tag, named), *content)
+    return fill(ElementTree.SubElement(parent, tag, named), *content)
 
 
-def made(tag: str, *content: Content, **attributes: str | None) -> Element:
+def make(tag: str, *content: Content, **attributes: str | None) -> Element:
     """The same, of nothing yet."""
     return add(Element("i"), tag, *content, **attributes)
 
 
-def filled(parent: Element, *content: Content) -> Element:
+def fill(parent: Element, *content: Content) -> Element:
     """An element with more in it."""
     for part in content:
         if part is None:
             continue
         if not isinstance(part, str | Element):
-            filled(parent, *part)
+            fill(parent, *part)
         elif isinstance(part, Element):
             parent.append(part)
         elif len(parent):
@@ -91,7 +177,7 @@ def filled(parent: Element, *content: Content) -> Element:
     return parent
 
 
-def clipped(text: str, most: int) -> str:
+def clip(text: str, most: int) -> str:
     """Long text cut in its middle, where a name says least."""
     return text if len(text) <= most else f"{text[: most * 3 // 5]}…{text[-(most * 7 // 20) :]}"
 
@@ -101,35 +187,35 @@ def _written_path(path: Path) -> str:
     return json.dumps(list(path)).replace("##", "\\u0023#")
 
 
-def note(parent: Element, *content: Content) -> Element:
-    """Words beside what counts."""
+def add_note(parent: Element, *content: Content) -> Element:
+    """Adds a remark in small print."""
     return add(parent, "p", *content, class_="note")
 
 
-def badge(words: str, kind: str) -> Element:
+def make_badge(words: str, kind: str) -> Element:
     """A word with a mark and a colour: `bad`, `warn`, `good` or `info`."""
-    return made("span", f"{MARKS[kind]} {words}", class_=f"badge {kind}")
+    return make("span", f"{MARKS[kind]} {words}", class_=f"badge {kind}")
 
 
-def verdict(parent: Element, kind: str, *content: Content) -> Element:
+def add_verdict(parent: Element, kind: str, *content: Content) -> Element:
     """The sentence that a page is about."""
-    mark = made("span", MARKS[kind], class_="mark", aria_hidden="true")
-    return add(parent, "p", mark, " ", made("span", *content), class_=f"verdict {kind}")
+    mark = make("span", MARKS[kind], class_="mark", aria_hidden="true")
+    return add(parent, "p", mark, " ", make("span", *content), class_=f"verdict {kind}")
 
 
-def unfolding(parent: Element, *summary: Content, is_open: bool = False) -> Element:
-    """A part that is folded until somebody wants it."""
+def add_details(parent: Element, *summary: Content, is_open: bool = False) -> Element:
+    """Adds a part that is folded unless it is open."""
     details = add(parent, "details", open="" if is_open else None)
     add(details, "summary", *summary)
     return details
 
 
 def _says_something(content: Content) -> bool:
-    """Whether there is anything in it; an element without others in it is something, whatever its truth value says."""
+    """True if there is any content. An element without children counts, though it is false."""
     return isinstance(content, Element) or bool(content)
 
 
-def labelled(parent: Element, rows: Iterable[tuple[Content, Content]]) -> None:
+def add_labels(parent: Element, rows: Iterable[tuple[Content, Content]]) -> None:
     """Labels with what they are of, those without anything left out."""
     known = [(label, content) for label, content in rows if _says_something(content)]
     if known:
@@ -163,7 +249,7 @@ class Page:
         return cls(privacy.data(known), privacy)
 
     def at(self, path: Path) -> Any:
-        """A value of the document; None where there is none."""
+        """A value of the document; None if it is missing."""
         found: Any = self.document
         for step in path:
             known = isinstance(found, list) or (isinstance(found, dict) and step in found)
@@ -171,7 +257,7 @@ class Page:
         return found
 
     def heading(self, title: str, *words: Content) -> None:
-        """What stands above all sections."""
+        """Adds the heading above all sections."""
         head = add(self._main, "div", class_="title")
         add(head, "h1", self.name(title, 110))
         if any(map(_says_something, words)):
@@ -188,12 +274,12 @@ class Page:
     def name(self, text: str | None, most: int = _MOST_NAME, tag: str = "bdi", class_: str = "name") -> Element:
         """A name of the program, cut where it is long and whole in its title."""
         whole = self.privacy.text(text or "")
-        shown = clipped(whole, most)
-        return made(tag, shown, class_=class_, title=None if shown == whole else whole[:2000])
+        shown = clip(whole, most)
+        return make(tag, shown, class_=class_, title=None if shown == whole else whole[:2000])
 
     def _label(self, text: str) -> str:
-        """Words that stand where no element can."""
-        return clipped(self.privacy.text(text), _MOST_LABEL)
+        """Text for an attribute."""
+        return clip(self.privacy.text(text), _MOST_LABEL)
 
     def _unique(self, label: str) -> str:
         """The label; with its number where others are called so too, as those of several programs are."""
@@ -201,19 +287,19 @@ class Page:
         return label if self._labels[label] == 1 else f"{label}, {self._labels[label]}"
 
     def prose(self, text: str | None) -> Element | None:
-        """Sentences of hloscope, in which names of the program stand in backticks."""
+        """Sentences of hloscope, in which names of the program are in backticks."""
         if not text:
             return None
-        parts = clipped(self.privacy.text(text), _MOST_PROSE).split("`")
+        parts = clip(self.privacy.text(text), _MOST_PROSE).split("`")
         words = (
-            made("code", part) if number % 2 and number < len(parts) - 1 else "`" * (number % 2) + part
+            make("code", part) if number % 2 and number < len(parts) - 1 else "`" * (number % 2) + part
             for number, part in enumerate(parts)
         )
-        return made("bdi", words, class_="name")
+        return make("bdi", words, class_="name")
 
     def code(self, parent: Element, lines: Sequence[str], label: str) -> None:
         """Lines to copy."""
-        text = "\n".join(clipped(self.privacy.text(line), 400) for line in lines)
+        text = "\n".join(clip(self.privacy.text(line), 400) for line in lines)
         add(parent, "pre", text, class_="code", tabindex="0", role="group", aria_label=self._label(label))
 
     def figure(
@@ -226,7 +312,7 @@ class Page:
         times: Path | None = None,
         unknown: str = "unknown",
     ) -> Element:
-        """A quantity of the document, its exact value beside what is read.
+        """A quantity of the document as it is read, with its exact value in an attribute.
 
         Args:
             path: Where it stands.
@@ -238,14 +324,14 @@ class Page:
         """
         parts = [self.at(each) for each in (path, over, times) if each is not None]
         if any(part is None for part in parts) or (over is not None and not self.at(over)):
-            return made("span", unknown, class_="unknown")
+            return make("span", unknown, class_="unknown")
         value: int | float = float(parts[0]) if isinstance(parts[0], str) else parts[0]  # infinity, which JSON has not
         value = value / self.at(over) if over is not None else value
         value = value * self.at(times) if times is not None else value
         places = {"keys": path, "over": over, "times": times}
         said = {f"data_{name}": _written_path(place) for name, place in places.items() if place is not None}
         words = Bound(bound).marked(_UNITS[unit](value) if isfinite(value) else "∞")
-        return made("data", words, value=repr(value), data_unit=unit, **said)
+        return make("data", words, value=repr(value), data_unit=unit, **said)
 
     def range(self, least: Path, most: Path) -> list[Content]:
         """From and to; nothing where one of them is not known, or both are the same."""
@@ -285,7 +371,7 @@ class Page:
         add(parent, "figure", picture, class_="picture plot", tabindex="0", aria_label=self._label(label))
 
     def tools(self, parent: Element, noun: str, kinds: Mapping[str, str]) -> None:
-        """What filters the cards of a section: by words, and by kind where there are several. The script shows it."""
+        """Adds filters for the cards of a section: words, and a kind if there are several. The script shows them."""
         bar = add(parent, "div", class_="tools", data_tools=noun, hidden="")
         box = add(bar, "label", "Filter ")
         add(box, "input", type="search", id=f"search-{noun}", placeholder="name, rule, line, words…")
@@ -311,12 +397,12 @@ class Page:
             versions: Versions of what took part.
             basis: What its figures rest on, a sentence.
         """
-        nav = [made("a", short, href=f"#{name}") for name, short in self._sections]
+        nav = [make("a", short, href=f"#{name}") for name, short in self._sections]
         known = ", ".join(f"{name} {version}" for name, version in (versions or {}).items())
-        save = made("button", "Save the figures as JSON", type="button", class_="quiet", id="save", hidden="")
+        save = make("button", "Save the figures as JSON", type="button", class_="quiet", id="save", hidden="")
         said = [f"{known}." if known else "", basis, "Every figure is one of the JSON that --format json writes. "]
-        foot = filled(Element("p"), " ".join(filter(None, said)), save)
-        return framed(
+        foot = fill(Element("p"), " ".join(filter(None, said)), save)
+        return frame_page(
             " ".join(filter(None, (self._title, self._label(words)))),
             {"document": self.document},
             _SCRIPTS,
@@ -331,7 +417,7 @@ class Page:
         return without_commands(self.privacy.text(text))
 
     def _written(self, root: Element) -> str:
-        """Markup, through the one door: no hidden letter, no command to a runner, and no name of somebody's."""
+        """Markup without hidden characters, commands to a CI runner, and names of people."""
         for element in root.iter():
             element.text = element.text and self._harmless(element.text)
             element.tail = element.tail and self._harmless(element.tail)
@@ -339,3 +425,72 @@ class Page:
                 if not name.startswith("data-"):
                     element.set(name, self._harmless(value))
         return ElementTree.tostring(root, encoding="unicode", method="html")
+
+
+_KINDS = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.NOTE: "info"}
+_MOST_PLACES = 20
+
+
+def add_cards(page: Page, parent: Element, findings: Sequence[Finding]) -> None:
+    """A card for each cause, in their order; its rule leads to the rule's page in the section of `add_rules`."""
+    known = rules_of(findings)
+    around = add(parent, "div", class_="findings")
+    for places in by_cause(findings):
+        finding = places[0]
+        kind = _KINDS[finding.severity]
+        card = add(around, "article", class_=f"finding {kind}")
+        allowed = make_badge("allowed", "good") if finding.allowed is not None else None
+        name = page.name(finding.rule, tag="code")
+        rule = make("a", name, href=f"#rule-{finding.rule}") if finding.rule in known else name
+        add(card, "p", make_badge(str(finding.severity), kind), " ", rule, allowed)
+        add(card, "p", page.prose(finding.message))
+        told = [("allowed", finding.allowed or ""), *finding.details]
+        add_labels(card, [(label, page.prose(words)) for label, words in told])
+        _places(page, card, places)
+
+
+def add_rules(page: Page, findings: Iterable[Finding]) -> None:
+    """A section with the pages of the rules that have found something; none where nothing was found."""
+    known = rules_of(findings)
+    if not known:
+        return
+    section = page.section("rules", "Rules", "What the rules say")
+    for name, about in known.items():
+        of = add_details(section, make("code", name), " ", make("span", page.prose(str(about["summary"])), class_="of"))
+        of.set("id", f"rule-{name}")
+        of.set("class", "target-card")
+        for title, text in about["sections"]:
+            add(of, "h3", title, class_="sub")
+            for part in text.split("\n\n"):
+                add(of, "p", page.prose(part), class_="page")
+
+
+def _places(page: Page, card: Element, places: Sequence[Finding]) -> None:
+    said = dict.fromkeys(_place(place) for place in places)
+    said.pop("", None)
+    if said:
+        of = add(card, "ul", class_="places")
+        for words in list(said)[:_MOST_PLACES]:
+            add(of, "li", page.name(words, 160, class_="name mono"))
+        if len(said) > _MOST_PLACES:
+            add(of, "li", f"and {plural(len(said) - _MOST_PLACES, 'more place')}")
+
+
+def _place(finding: Finding) -> str:
+    """`moe.py:31 · %all-gather.8 · HLO line 97`."""
+    instruction = None if finding.instruction is None else f"%{finding.instruction}"
+    line = None if finding.line is None else f"HLO line {finding.line:,}"
+    return " · ".join(filter(None, (finding.source, instruction, line)))
+
+
+def rules_of(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
+    """The pages of the rules that have found something, by name."""
+    return {name: page for name in dict.fromkeys(finding.rule for finding in findings) if (page := _page(name))}
+
+
+def _page(name: str) -> dict[str, Any] | None:
+    try:
+        page = page_named(name)
+    except NotationError:  # of a plug-in that this process does not have
+        return None
+    return {"summary": page.summary, "sections": list(map(list, page.sections))}

@@ -1,4 +1,4 @@
-"""What a page that is handed on may say of the machine that made it: no home folder, no user's name, no hidden letter.
+"""Privacy of pages that are shared: no home folder, no user name, no hidden character of the machine that made them.
 
 Source files are named from the project's folder, those of libraries from the library on, and all others from the
 folder that they have in common.
@@ -47,7 +47,7 @@ _SOMEBODYS = re.compile(r"(?<![\w/\\~.)\]])~[A-Za-z_][\w.-]*(?=[/\\])")
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """How the strings of one page are written.
+    """The rules by which the strings of one page are written.
 
     Attributes:
         files: The name that each source file gets.
@@ -147,7 +147,7 @@ def _finding(folder: str) -> re.Pattern[str]:
 
 
 def _own_folders() -> list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]:
-    """The current folder and the home folder, the one inside the other first, each with what stands in its place."""
+    """The current folder and the home folder, the inner one first, each with its replacement."""
     known = {os.getcwd(): ("", "."), str(Path.home()): ("~/", "~")}
     folders = sorted((folder.rstrip("/\\") for folder in known), key=len, reverse=True)
     return [(_finding(folder), partial(_instead, *known[folder])) for folder in folders if len(folder) > 1]
@@ -185,6 +185,6 @@ def _is_absolute(file: str) -> bool:
 
 
 def _common_folder(files: list[str]) -> int:
-    """How many letters of the files' names are the folder that all are in."""
+    """The length of the folder that all files have in common."""
     shared = common_path(tuple(_SEPARATOR.split(file)[:-1]) for file in files)
     return sum(len(folder) + 1 for folder in shared)

@@ -1,24 +1,146 @@
-"""An array cut along its dimensions by the axes of the mesh, as SVG."""
+"""An array cut along its dimensions by the axes of the mesh, as SVG and in box characters."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import product
-from math import log2
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from math import log2, prod
+from typing import ClassVar, TypeVar
 
-from hloscope.analysis.shards import Grid, Shards
+from rich.text import Text
+
+from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact, Mesh
+from hloscope.analysis.model.evidence import evidence_if_known
+from hloscope.analysis.model.picture import Picture
+from hloscope.analysis.shards import Grid, Shards, shards_of
+from hloscope.errors import HloscopeError, did_you_mean
+from hloscope.report.escaping import plain_line
+from hloscope.report.layout import drawn, fold, hanging
 from hloscope.report.pictures import svg
-from hloscope.report.pictures.words import (
-    WAYS_TO_FIT,
-    Holders,
-    bounds_words,
-    described,
-    heading,
-    ranges,
-    remarks,
-    shown_places,
-)
+from hloscope.shardy.shardings import ShardedArray
+from hloscope.units import array_bytes, format_bytes, plural
+
+MOST_SHOWN = 16
+"""Pieces along a dimension that are drawn one by one."""
+_FIRST, _LAST = 4, 2
+_LONGEST_LIST = 30
+
+
+def shown_places(count: int, most: int = MOST_SHOWN) -> list[int | None]:
+    """The pieces of a dimension that are drawn; None for a gap."""
+    if count <= most:
+        return list(range(count))
+    last = min(_LAST, max(most // 3, 1))
+    first = max(min(_FIRST, most - 1 - last), 1)
+    return [*range(first), None, *range(count - last, count)]
+
+
+_DETAILS = 4
+WAYS_TO_FIT = tuple((detail, most) for detail in range(_DETAILS) for most in (MOST_SHOWN, 7, 5, 3))
+"""How short labels are, and how many columns are drawn, from what shows most to what takes least room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holders:
+    """The devices that hold a place, written in ever fewer letters."""
+
+    devices: tuple[int, ...]
+    are_addends: bool = False
+
+    COUNTED: ClassVar[int] = _DETAILS - 1
+    """The detail at which only their number is left."""
+
+    def label(self, detail: int) -> str:
+        """The holders in ever fewer letters, from 0, all of their numbers, to `COUNTED`, how many they are."""
+        if not self.devices:
+            return "nobody" if detail < self.COUNTED else "–"
+        between = "+" if self.are_addends else ","
+        whole = between.join(map(str, self.devices))
+        if detail == 0 and len(whole) <= _LONGEST_LIST:
+            return whole
+        if detail <= 1:
+            return ranges(self.devices)
+        if detail == 2 or len(self.devices) == 1:
+            return plural(len(self.devices), "device") if len(self.devices) > 1 else whole
+        return f"×{len(self.devices)}"
+
+
+def ranges(values: Sequence[int]) -> str:
+    """Numbers in rising order in few letters: `0–7`, `0,2,…,14`, `0,1,4,5`."""
+    steps = {after - before for before, after in pairwise(values)}
+    if len(values) > 2 and steps == {1}:
+        return f"{values[0]}–{values[-1]}"
+    if len(values) > 4 and len(steps) == 1:
+        return f"{values[0]},{values[1]},…,{values[-1]}"
+    return ",".join(map(str, values))
+
+
+def head_words(shards: Shards) -> str:
+    """`bf16[8192,2048]  P('X', None)`, the whole array and its sharding."""
+    whole = "?" if shards.global_shape is None else ",".join(map(str, shards.global_shape))
+    return f"{shards.dtype}[{whole}]  {shards.sharding or 'unknown sharding'}"
+
+
+def describe(shards: Shards, grid: Grid | None, *, with_mesh: bool = True) -> Iterator[str]:
+    """The lines above a drawing: the mesh, the shard of each device, and the drawn dimensions."""
+    sizes = " ".join(f"{name}={size}" for name, size in shards.axis_sizes.items())
+    mesh = plain_line(f"on mesh {sizes}: ") if sizes and with_mesh else ""
+    size = format_bytes(array_bytes(shards.dtype, prod(shards.local_shape)))
+    yield f"{mesh}each device holds {shards.dtype}[{','.join(map(str, shards.local_shape))}], {size}"
+    for arrow, dimension in (("↓", grid.rows), ("→", grid.columns)) if grid is not None else ():
+        if dimension is not None:
+            yield f"{arrow} {cut_words(shards, dimension)}"
+
+
+def cut_words(shards: Shards, dimension: int) -> str:
+    """`dimension 0: 8,192 in 4 pieces of 2,048 over X=4`."""
+    cut = shards.cuts[dimension]
+    said = f"dimension {dimension}: {cut.size:,}"
+    if not cut.axes:
+        return f"{said}, whole"
+    over = ", ".join(shards.axis_words(axis) for axis in cut.axes)
+    minor = ", the last fastest" if len(cut.axes) > 1 else ""
+    return f"{said} in {plural(cut.pieces, 'piece')} of {cut.piece_size:,} over {over}{minor}"
+
+
+def bounds_words(shards: Shards, dimension: int, piece: int) -> str:
+    """`0:1024`, the elements of a piece."""
+    return "{}:{}".format(*shards.cuts[dimension].bounds(piece))
+
+
+def describe_drawing(shards: Shards, grid: Grid, detail: int, *, with_mesh: bool = True) -> Iterator[str]:
+    """Sentences on what a picture does not show, and on the meaning of its labels."""
+    if shards.copied_over:
+        over = ", ".join(map(shards.axis_words, shards.copied_over))
+        yield f"{plural(shards.copies, 'copy').replace('copys', 'copies')} of everything: replicated over {over}."
+    if shards.unreduced:
+        over = ", ".join(map(shards.axis_words, shards.unreduced))
+        yield f"Not yet summed over {over}: its devices hold {shards.addends} different addends of each element (+)."
+    for number in grid.hidden:
+        cut = shards.cuts[number]
+        if cut.pieces > 1:
+            yield f"Not drawn, {cut_words(shards, number)}: {grid.shards_per_place} shards lie behind each other."
+        else:
+            yield f"Not drawn, {cut_words(shards, number)}."
+    for number, cut in enumerate(shards.cuts):
+        if cut.is_padded:
+            padding = cut.pieces * cut.piece_size - cut.size
+            yield f"Dimension {number} does not divide: {plural(padding, 'element')} of padding at its end (hatched)."
+    if with_mesh:
+        yield ids_words(shards)
+    if detail >= Holders.COUNTED:
+        yield "×4 stands for four devices."
+
+
+def ids_words(shards: Shards) -> str:
+    """The meaning of device numbers."""
+    return {
+        "device": "Numbers are device ids.",
+        "place": "Numbers are places in the mesh, its last axis fastest.",
+        "partition": "Numbers are partitions, as the program counts its devices.",
+    }[shards.ids_are]
+
 
 _LEFT, _MARGIN = 96.0, 14.0
 _LEAST_CELL, _LEAST_ROW = 42.0, 24.0
@@ -44,7 +166,7 @@ class _Line:
 
     @property
     def end(self) -> float:
-        """Where the last one ends."""
+        """The end of the last piece."""
         return self.starts[-1] + self.size
 
     def drawn(self) -> Iterator[tuple[int, float]]:
@@ -54,7 +176,7 @@ class _Line:
                 yield piece, start
 
     def gaps(self) -> Iterator[float]:
-        """Where pieces are left out."""
+        """The positions of gaps."""
         for piece, start in zip(self.numbers, self.starts, strict=True):
             if piece is None:
                 yield start
@@ -62,10 +184,10 @@ class _Line:
 
 def shards_svg(shards: Shards) -> str:
     """An array cut into its shards, with who holds each, as an SVG element for a page or a file."""
-    return svg.written(shards_picture(shards))
+    return svg.written(draw_shards(shards))
 
 
-def shards_picture(shards: Shards, wrong: Collection[int] = ()) -> svg.Element:
+def draw_shards(shards: Shards, wrong: Collection[int] = ()) -> svg.Element:
     """The same, not yet written.
 
     Args:
@@ -76,13 +198,13 @@ def shards_picture(shards: Shards, wrong: Collection[int] = ()) -> svg.Element:
         return _unknown(shards)
     grid = shards.grid()
     detail, columns = _fitting(shards, grid)
-    head = [heading(shards), *described(shards, grid)]
+    head = [head_words(shards), *describe(shards, grid)]
     top = _MARGIN + _LINE_HEIGHT * (len(head) + 1) + 10
     rows = _line(shown_places(len(grid.holders)), top, _height(shards, grid), _LEAST_ROW)
     width = max(columns.end + _MARGIN + _LAYERS * _LAYER_STEP, 560)
     marked = [f"✗: elements are wrong on {ranges(sorted(wrong))}."] if wrong else []
-    said = [*marked, *remarks(shards, grid, detail)]
-    notes = [line for remark in said for line in svg.wrapped(remark, width - 2 * _MARGIN)]
+    said = [*marked, *describe_drawing(shards, grid, detail)]
+    notes = [line for remark in said for line in svg.wrap_text(remark, width - 2 * _MARGIN)]
     bottom = rows.end + _LAYERS * _LAYER_STEP + 8
     root = svg.picture(
         width,
@@ -110,7 +232,7 @@ def _draw_head(root: svg.Element, shards: Shards, head: Sequence[str], width: fl
 
 
 def _fitting(shards: Shards, grid: Grid) -> tuple[int, _Line]:
-    """How short labels have to be, all alike, and the columns that are drawn."""
+    """The detail of labels that fits every cell, and the columns that are drawn."""
     for detail, most in WAYS_TO_FIT:
         columns = _line(shown_places(len(grid.holders[0]), most), _LEFT, _WIDTH, _LEAST_CELL)
         labels = (
@@ -183,7 +305,7 @@ def _draw_cells(
 
 
 def _spoken(shards: Shards, grid: Grid, row: int, column: int, holders: Holders) -> str:
-    """What a cell is, in words."""
+    """A cell in words."""
     part = ["all"] * len(shards.cuts)
     for dimension, piece in ((grid.rows, row), (grid.columns, column)):
         if dimension is not None:
@@ -208,7 +330,7 @@ def _padding(
 
 
 def _draw_bounds(root: svg.Element, shards: Shards, grid: Grid, rows: _Line, columns: _Line) -> None:
-    """Which elements each row and each column holds."""
+    """Labels each row and column with the range of its elements."""
     if grid.columns is not None:
         named = {column: bounds_words(shards, grid.columns, column) for column, _ in columns.drawn()}
         turned = not all(svg.fits(text, columns.size - 4, 10) for text in named.values())
@@ -223,12 +345,201 @@ def _draw_bounds(root: svg.Element, shards: Shards, grid: Grid, rows: _Line, col
 
 
 def _unknown(shards: Shards) -> svg.Element:
-    """An array of which nobody can tell who holds what: an empty outline that says so."""
+    """An empty outline for an array whose shards are unknown, with the reason."""
     why = f"who holds what is not known: {shards.why_unknown}"
-    head = [heading(shards), *described(shards, None, with_mesh=False)]
+    head = [head_words(shards), *describe(shards, None, with_mesh=False)]
     root = svg.picture(560, 140, f"{shards.name}, {head[0]}", f"{head[1]}; {why}")
     _draw_head(root, shards, head, 560)
     svg.box(root, (_MARGIN, 56), (532, 64), fill="none", stroke_dasharray="5 4", stroke_opacity=0.7)
-    for index, line in enumerate(list(svg.wrapped(why, 500))[:3]):
+    for index, line in enumerate(list(svg.wrap_text(why, 500))[:3]):
         svg.label(root, 280, 84 + index * _LINE_HEIGHT, line, anchor="middle")
     return root
+
+
+_TINTS = ("on blue", "on cyan")
+_BOX_GAP = "⋯"
+_ROOMY = 9
+_PADDED = "░"
+
+
+def draw_shards_lines(shards: Shards, width: int, *, alone: bool = True) -> Iterator[Text]:
+    """An array cut into its shards, with who holds each, in box characters.
+
+    Args:
+        shards: The array.
+        width: Columns.
+        alone: Whether nothing else says what the mesh is and what numbers mean.
+    """
+    grid = None if shards.why_unknown is not None else shards.grid()
+    yield from hanging(Text.assemble((shards.name, "bold"), f"  {head_words(shards)}"), width)
+    for words in describe(shards, grid, with_mesh=alone):
+        yield from hanging(Text(words, style="dim"), width)
+    if grid is None:
+        yield from fold(Text(f"Who holds what is not known: {shards.why_unknown}.", style="yellow"), width)
+        return
+    box = _fitting_boxes(shards, grid, width)
+    yield from box.lines()
+    for remark in describe_drawing(shards, grid, box.detail, with_mesh=alone):
+        yield from hanging(Text(remark, style="dim"), width)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Box:
+    """The grid, laid out for a width.
+
+    Attributes:
+        shards: The array.
+        grid: As it is seen.
+        rows: The rows that are drawn; None for those that are left out.
+        columns: The columns that are drawn; None for those that are left out.
+        detail: How short the labels are.
+        cell: Columns of the terminal for each piece.
+        margin: Columns of the terminal beside the box.
+    """
+
+    shards: Shards
+    grid: Grid
+    rows: tuple[int | None, ...]
+    columns: tuple[int | None, ...]
+    detail: int
+    cell: int
+    margin: int
+
+    def lines(self) -> Iterator[Text]:
+        """The drawing."""
+        yield from self._header()
+        yield self._rule(*"┌┬┐")
+        for index, row in enumerate(self.rows):
+            if index:
+                yield self._rule(*"├┼┤")
+            yield self._row(row)
+        yield self._rule(*"└┴┘")
+
+    def longest_label(self) -> int:
+        """Letters of the longest label that is drawn."""
+        return max(
+            len(self._holders(row, column).label(self.detail))
+            for row in self.rows
+            for column in self.columns
+            if row is not None and column is not None
+        )
+
+    def longest_header(self) -> int:
+        """Letters of the longest word above a column."""
+        return max(len(self._bounds(self.grid.columns, column or 0)) for column in self.columns)
+
+    def _header(self) -> Iterator[Text]:
+        """The range of elements of each column, if there is room."""
+        if 0 < self.longest_header() <= self.cell:
+            words = (_BOX_GAP if column is None else self._bounds(self.grid.columns, column) for column in self.columns)
+            yield Text(" " * (self.margin + 1) + " ".join(word.center(self.cell) for word in words), style="dim")
+
+    def _bounds(self, dimension: int | None, piece: int) -> str:
+        return "" if dimension is None else bounds_words(self.shards, dimension, piece)
+
+    def _rule(self, left: str, middle: str, right: str) -> Text:
+        return Text(" " * self.margin + left + middle.join("─" * self.cell for _ in self.columns) + right)
+
+    def _row(self, row: int | None) -> Text:
+        words = "" if row is None else self._bounds(self.grid.rows, row)
+        line = Text(words[: self.margin - 1].rjust(self.margin - 1) + " " if self.margin else "", style="dim")
+        line.append("│")
+        for column in self.columns:
+            line.append_text(self._cell(row, column))
+            line.append("│")
+        return line
+
+    def _cell(self, row: int | None, column: int | None) -> Text:
+        if row is None or column is None:
+            return Text((_BOX_GAP if row is not None or column is None else "⋮").center(self.cell))
+        label = _blank_around(self._holders(row, column).label(self.detail), self.cell)
+        hatched = _hatched(label, self.cell, self.shards.padded_share_at(self.grid, row, column))
+        return Text(hatched, style=_TINTS[(row + column) % 2])
+
+    def _holders(self, row: int, column: int) -> Holders:
+        return Holders(devices=self.grid.holders[row][column], are_addends=self.shards.holders_are_addends)
+
+
+def _hatched(label: str, room: int, padded_share: float) -> str:
+    """A label in the middle of a cell, whose end is hatched by the share that is padding: all of it only by all."""
+    columns = room if padded_share == 1 else min(max(round(padded_share * room), padded_share > 0), room - 1)
+    left = (room - len(label)) // 2
+    blanks = " " * (room - columns) + _PADDED * columns
+    return blanks[:left] + label + blanks[left + len(label) :]
+
+
+def _blank_around(label: str, room: int) -> str:
+    return f" {label} " if len(label) + 2 <= room else label
+
+
+def _fitting_boxes(shards: Shards, grid: Grid, width: int) -> _Box:
+    """The layout that shows most in a width: labels as long as they can be, then as many pieces."""
+    shown = tuple(shown_places(len(grid.holders)))
+    margin = 0
+    if grid.rows is not None:
+        margin = 2 + max(len(bounds_words(shards, grid.rows, row)) for row in shown if row is not None)
+    box = _Box(shards=shards, grid=grid, rows=shown, columns=(), detail=0, cell=0, margin=margin)
+    for (detail, most), beside in product(WAYS_TO_FIT, (margin, 0)):
+        columns = tuple(shown_places(len(grid.holders[0]), most))
+        tried = replace(box, columns=columns, detail=detail, margin=beside)
+        room = (width - tried.margin - 1) // len(tried.columns) - 1
+        needed = tried.longest_label() + (2 if detail < Holders.COUNTED else 0)
+        if needed <= room:
+            return replace(tried, cell=min(room, max(needed, tried.longest_header(), _ROOMY)))
+    return replace(tried, cell=max(needed, 1))
+
+
+_Array = TypeVar("_Array", ArrayFact | IntermediateFact, ShardedArray)
+_COLUMNS = 100
+_ONE_DEVICE = Mesh(axis_names=(), axis_sizes=())
+_NEAR = 3
+
+
+def array_picture(found: Analysis, name: str) -> Picture:
+    """An argument, an output or a large intermediate of an analyzed program, cut into its shards.
+
+    Args:
+        found: The analysis.
+        name: The array's name, as reports have it.
+
+    Raises:
+        HloscopeError: There is no such array.
+    """
+    arrays: tuple[ArrayFact | IntermediateFact, ...] = (*found.arguments, *found.outputs, *found.intermediates)
+    return make_picture(shards_in(found, find_array(arrays, name, found.target)))
+
+
+def make_picture(shards: Shards) -> Picture:
+    """An array cut into its shards, drawn."""
+    text = drawn(draw_shards_lines(shards, _COLUMNS), _COLUMNS, False).rstrip("\n")
+    return Picture(title=f"{shards.name}, {shards.sharding or 'unknown sharding'}", svg=shards_svg(shards), text=text)
+
+
+def shards_in(found: Analysis, array: ArrayFact | IntermediateFact) -> Shards:
+    """The shards of an array of an analyzed program, with JAX's device ids if they are known."""
+    evidence = evidence_if_known(found)
+    device_ids = None if evidence is None else evidence.program.compiled.device_ids or None
+    mesh = _ONE_DEVICE if found.mesh is None and found.num_partitions == 1 else found.mesh
+    return shards_of(array, mesh, device_ids=device_ids)
+
+
+def find_array(arrays: Sequence[_Array], name: str, target: str) -> _Array:
+    """The array of a name.
+
+    Args:
+        arrays: Those that there are.
+        name: The name.
+        target: What they are arrays of.
+
+    Raises:
+        HloscopeError: There is none of that name.
+    """
+    array = next((array for array in arrays if array.name == name), None)
+    if array is not None:
+        return array
+    names = list(dict.fromkeys(array.name for array in arrays))
+    shown = ", ".join(names[:_NEAR]) + (f" and {len(names) - _NEAR} more" if len(names) > _NEAR else "")
+    raise HloscopeError(
+        f"{target} has no array {name!r} among its arguments, outputs and large intermediates",
+        fix=did_you_mean(str(name), names, f"it has {shown}" if names else None, most=_NEAR),
+    )

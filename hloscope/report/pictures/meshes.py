@@ -1,4 +1,4 @@
-"""The mesh on the slice that it lies on, as SVG: chips, hosts, links, their traffic, and what each axis connects."""
+"""The mesh on its slice, with what crosses each link, as SVG and in characters."""
 
 from __future__ import annotations
 
@@ -6,16 +6,80 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from rich.text import Text
+
+from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.evidence import evidence_if_known
+from hloscope.analysis.model.picture import Picture
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.link_traffic import LinkTraffic
-from hloscope.cost.placed import PlacedAxis, PlacedMesh
+from hloscope.cost.link_traffic import LinkTraffic, link_traffic
+from hloscope.cost.placed import PlacedAxis, PlacedMesh, placed_mesh
+from hloscope.hlo import HloModule
 from hloscope.report.escaping import plain_line
+from hloscope.report.layout import drawn, hanging
 from hloscope.report.pictures import svg
-from hloscope.report.pictures.mesh_words import TORUS_AXES, mesh_words
-from hloscope.report.pictures.words import shown_places
+from hloscope.report.pictures.arrays import shown_places
 from hloscope.report.words import BOUNDS_WORDS
 from hloscope.tpu.devices import SliceDevice
 from hloscope.tpu.torus import Torus
+from hloscope.units import plural
+
+TORUS_AXES = "xyz"
+
+
+def mesh_words(placed: PlacedMesh) -> Iterator[str]:
+    """Lines on the mesh, the first of which is the title."""
+    mesh = placed.mesh
+    axes = (
+        ""
+        if mesh is None
+        else " ".join(f"{name}={size}" for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    )
+    yield f"mesh {axes} on {placed.slice.name}" if axes else placed.slice.name
+    hosts = len({device.host for device in placed.devices})
+    chips = len(placed.devices) // placed.torus.devices_per_chip
+    several = f"{placed.slice.slice_count} slices over DCN, each of " if placed.slice.slice_count > 1 else ""
+    ids = "the devices of a slice" if several else "device ids"
+    yield f"{several}{plural(chips, 'chip')} on {plural(hosts, 'host')}; numbers are {ids}"
+    for axis in placed.axes:
+        yield _axis_words(placed, axis)
+    if placed.traffic is not None:
+        yield _traffic_words(placed.traffic)
+
+
+def _axis_words(placed: PlacedMesh, axis: PlacedAxis) -> str:
+    """`X=8: along x and y in rings whose neighbors are 1 link apart`, in the order of a ring and not of the axis."""
+    said = []
+    if axis.slices > 1:
+        said.append(f"over DCN between {axis.slices} slices")
+    if axis.links is not None and not axis.links.torus_axes:
+        said.append("between the devices of a chip")
+    elif axis.links is not None:
+        along = " and ".join(TORUS_AXES[torus_axis] for torus_axis in axis.links.torus_axes)
+        ring = "in rings" if axis.links.is_closed else "in lines"
+        if max(map(len, axis.links.rings)) == 2:
+            ring = "in pairs"
+        apart = f"{'up to ' * (axis.links.hops > 1)}{plural(axis.links.hops, 'link')} apart"
+        said.append(f"along {along} {ring} whose neighbors are {apart}")
+    return f"{axis.name}={axis.size}: {'; '.join(said)}"
+
+
+def _traffic_words(traffic: LinkTraffic) -> str:
+    """`busiest links per step: x+ 12.6 MB, x- 12.6 MB`."""
+    links = [
+        f"{TORUS_AXES[axis]}{sign} {traffic.words(traffic.busiest_bytes(axis, direction))}"
+        for axis, size in enumerate(traffic.torus.shape)
+        if size > 1
+        for direction, sign in enumerate("+-")
+        if traffic.busiest_bytes(axis, direction) > 0
+    ]
+    dcn = [f"DCN {traffic.words(traffic.host_bytes)} from the busiest host"] if traffic.host_bytes else []
+    said = ", ".join([*links, *dcn])
+    if said:
+        return f"busiest links each step: {said}"
+    is_known = traffic.bound in (Bound.EXACT, Bound.AT_MOST)
+    return "nothing crosses the links" if is_known else "nothing is known to cross the links"
+
 
 _MARGIN, _LINE_HEIGHT = 14.0, 17.0
 _ROW_WIDTH, _LEAST_WIDTH = 900.0, 620.0
@@ -29,7 +93,7 @@ _LARGEST_MAP = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scale:
-    """How large chips are drawn, and how far apart.
+    """The size of chips in the drawing, and their distance.
 
     Attributes:
         chip: Width and height of a chip.
@@ -41,12 +105,12 @@ class _Scale:
 
     @property
     def has_labels(self) -> bool:
-        """Whether what crosses a link can stand beside it."""
+        """True if there is room for the label of a link."""
         return self.gap[0] >= 50
 
     @property
     def widest_link(self) -> float:
-        """How wide the busiest link is drawn."""
+        """The width of the busiest link."""
         return min(8.0, self.chip[1] / 5)
 
     @property
@@ -55,11 +119,11 @@ class _Scale:
         return min(self.gap[0] * 0.45, 14), min(self.gap[1] * 0.45, 14)
 
     def corner(self, origin: tuple[float, float], x: int, y: int) -> tuple[float, float]:
-        """Where a chip is drawn."""
+        """The corner of a chip."""
         return origin[0] + x * (self.chip[0] + self.gap[0]), origin[1] + y * (self.chip[1] + self.gap[1])
 
     def size(self, columns: int, rows: int) -> tuple[float, float]:
-        """What a plane of chips takes."""
+        """The size of a plane of chips."""
         (chip_width, chip_height), (beside, below) = self.chip, self.gap
         return columns * (chip_width + beside) - beside, rows * (chip_height + below) - below
 
@@ -87,7 +151,7 @@ class _Plane:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Sheet:
-    """Where everything is drawn.
+    """The layout of the drawing.
 
     Attributes:
         placed: What is drawn.
@@ -119,19 +183,19 @@ class _Sheet:
 
     @property
     def map_size(self) -> tuple[float, float]:
-        """What a map takes, with the space around it."""
+        """The size of a map with the space around it."""
         columns, rows, _ = _edges(self.placed)
         return max(columns * self.map_step, 110.0) + 40, rows * self.map_step + 44
 
     @property
     def has_maps_beside(self) -> bool:
-        """Whether the maps have room beside the planes of one slice, and not only below them."""
+        """True if there is room for the maps to the right of the planes of one slice."""
         width, height = self.map_size
         is_wide = self.planes_width + len(self.maps) * width <= self.width - _MARGIN
         return is_wide and self.placed.slice.slice_count == 1 and self.planes_top + height <= self.planes_end
 
     def map_corners(self) -> Iterator[tuple[float, float]]:
-        """Where the maps are drawn, and behind them where the next row would be."""
+        """The corners of the maps, and then that of the next row."""
         width, height = self.map_size
         if self.has_maps_beside:
             yield from ((self.planes_width + index * width, self.planes_top) for index in range(len(self.maps)))
@@ -153,10 +217,10 @@ def mesh_svg(placed: PlacedMesh) -> str:
     """The mesh on its slice, as an SVG element for a page or a file."""
     title, *said = mesh_words(placed)
     sheet = _sheet(
-        placed, (title, *(line for words in said for line in svg.wrapped(words, _LEAST_WIDTH - 2 * _MARGIN)))
+        placed, (title, *(line for words in said for line in svg.wrap_text(words, _LEAST_WIDTH - 2 * _MARGIN)))
     )
     remarks = list(_remarks(sheet))
-    notes = [line for remark in remarks for line in svg.wrapped(remark, sheet.text_width)]
+    notes = [line for remark in remarks for line in svg.wrap_text(remark, sheet.text_width)]
     *corners, (_, notes_top) = sheet.map_corners()
     root = svg.picture(sheet.width, notes_top + _LINE_HEIGHT * len(notes) + _MARGIN, title, " ".join([*said, *remarks]))
     _draw_head(root, sheet)
@@ -202,7 +266,7 @@ def _edges(placed: PlacedMesh) -> tuple[int, int, int]:
 
 
 def _planes(placed: PlacedMesh, scale: _Scale, top: float) -> tuple[list[_Plane], float, float]:
-    """Where the planes are drawn, how wide they are together, and where they end."""
+    """The positions of planes, their common width, and their end."""
     columns, rows, count = _edges(placed)
     width, height = scale.size(columns, rows)
     room, padding = scale.stub[0] + 10, scale.stub[1] + 26
@@ -363,7 +427,7 @@ def _label_link(
     *,
     at_the_side: bool,
 ) -> None:
-    """What crosses a link in its busier direction, beside it."""
+    """Labels a link with the traffic of its busier direction."""
     most = max(traffic.bytes_between(*link))
     if most == 0:
         return
@@ -432,7 +496,7 @@ def _step_path(torus: Torus, source: int, target: int, first: tuple[float, float
 
 
 def _remarks(sheet: _Sheet) -> Iterator[str]:
-    """What the drawing means, and what is not on it."""
+    """Remarks on what the drawing means, and on what it leaves out."""
     placed = sheet.placed
     if placed.traffic is not None and placed.traffic.link_bytes.any():
         known = "" if placed.traffic.bound is Bound.EXACT else " that is known"
@@ -458,3 +522,107 @@ def _remarks(sheet: _Sheet) -> Iterator[str]:
     yield "Dashed outlines are hosts."
     for note in placed.notes:
         yield f"{note[0].upper()}{note[1:].rstrip('.')}."
+
+
+_MOST_TEXT_PLANES = 6
+_BUSY_WORDS = "Bold links (━ ┃) carry something each step, thin ones nothing."
+_ROUND_WORDS = "Links that stick out at the sides lead round to the other one."
+
+
+def draw_mesh_lines(placed: PlacedMesh, width: int) -> Iterator[Text]:
+    """The mesh on its slice, as lines of text; the chips where they fit."""
+    title, *said = mesh_words(placed)
+    yield from hanging(Text(title, style="bold"), width)
+    for words in said:
+        yield from hanging(Text(words), width)
+    columns, rows, count = (*placed.torus.shape, 1, 1)[:3]
+    cell = max(len(_ids(placed, (column, row, 0))) for column in range(columns) for row in range(rows)) + 2
+    if columns * (cell + 2) + 2 <= width:
+        for z in shown_places(count, _MOST_TEXT_PLANES):
+            if z is not None:
+                yield Text()
+                yield from _plane(placed, z, cell)
+        yield Text()
+    for words in (*_legend(placed), *(f"{note[0].upper()}{note[1:].rstrip('.')}." for note in placed.notes)):
+        yield from hanging(Text(words, style="dim"), width)
+
+
+def _plane(placed: PlacedMesh, z: int, cell: int) -> Iterator[Text]:
+    """The chips that have one place along the third axis."""
+    columns, rows, count = (*placed.torus.shape, 1, 1)[:3]
+    round_x = placed.torus.wraparound[0] and columns > 2
+    if count > 1:
+        yield Text(f"z={z}", style="dim")
+    for y in range(rows):
+        line = Text("━━" if round_x and _is_busy(placed, (columns - 1, y, z), 0) else "──" if round_x else "  ")
+        for x in range(columns):
+            line.append(_ids(placed, (x, y, z)).center(cell), style="reverse")
+            if x < columns - 1 or round_x:
+                line.append("━━" if _is_busy(placed, (x, y, z), 0) else "──")
+        yield line
+        if y < rows - 1:
+            below = ("┃" if _is_busy(placed, (x, y, z), 1) else "│" for x in range(columns))
+            yield Text("  " + "  ".join(mark.center(cell) for mark in below))
+
+
+def _ids(placed: PlacedMesh, place: tuple[int, int, int]) -> str:
+    """The devices of a chip."""
+    cores = placed.torus.devices_per_chip
+    first = _chip(placed, place) * cores
+    return " ".join(map(str, range(first, first + cores)))
+
+
+def _chip(placed: PlacedMesh, place: tuple[int, int, int]) -> int:
+    columns, rows, _ = (*placed.torus.shape, 1, 1)[:3]
+    x, y, z = place
+    return (z * rows + y) * columns + x
+
+
+def _is_busy(placed: PlacedMesh, place: tuple[int, int, int], axis: int) -> bool:
+    traffic = placed.traffic
+    return traffic is not None and max(traffic.bytes_between(_chip(placed, place), axis)) > 0
+
+
+def _legend(placed: PlacedMesh) -> Iterator[str]:
+    if placed.traffic is not None and placed.traffic.link_bytes.any():
+        is_exact = placed.traffic.bound is Bound.EXACT
+        yield _BUSY_WORDS if is_exact else f"{_BUSY_WORDS[:-1]} that is known."
+        yield from () if is_exact else (BOUNDS_WORDS[placed.traffic.bound],)
+    if placed.torus.wraparound[0] and placed.torus.shape[0] > 2:
+        yield _ROUND_WORDS
+
+
+_COLUMNS = 100
+
+
+def mesh_picture(found: Analysis) -> Picture:
+    """The mesh of an analyzed program on its slice.
+
+    Raises:
+        HloscopeError: It has no TPU slice.
+    """
+    placed = placed_in(found)
+    text = drawn(draw_mesh_lines(placed, _COLUMNS), _COLUMNS, False).rstrip("\n")
+    return Picture(title=f"the mesh of {found.target} on {placed.slice.name}", svg=mesh_svg(placed), text=text)
+
+
+def placed_in(found: Analysis, module: HloModule | None = None) -> PlacedMesh:
+    """The mesh of an analyzed program on its slice, with what crosses the links where the program is known.
+
+    Args:
+        found: The analysis.
+        module: Its parsed text, where somebody has it.
+
+    Raises:
+        HloscopeError: It has no TPU slice.
+    """
+    evidence = evidence_if_known(found)
+    if evidence is None:
+        return placed_mesh(found)
+    program = evidence.program
+    return placed_mesh(
+        found,
+        chosen=program.slice,
+        device_ids=program.compiled.device_ids or None,
+        traffic=link_traffic(program, module or evidence.module(), found),
+    )

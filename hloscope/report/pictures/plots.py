@@ -1,10 +1,10 @@
-"""Plots of times, as SVG: ways to shard a program by time and memory, slices, and what was measured beside these."""
+"""Plots: times on several slices, ways to shard, measured against predicted, and where values differ."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, floor, log10
+from math import ceil, floor, inf, log10, prod
 
 from hloscope.analysis.model import Analysis, SliceFact, StepTime
 from hloscope.analysis.model.suggestion import Suggestion, Suggestions
@@ -14,8 +14,9 @@ from hloscope.report.comparing import NOT_PREDICTED
 from hloscope.report.pictures import svg
 from hloscope.report.price import Priced, Unpriced
 from hloscope.report.suggestions import name_of
-from hloscope.report.trials import difference_words
-from hloscope.units import format_bytes, format_time, format_time_range
+from hloscope.report.words import difference_words
+from hloscope.units import format_bytes, format_time, format_time_range, plural
+from hloscope.verification.model import ErrorMap
 
 _WIDTH, _MARGIN, _LINE_HEIGHT = 720.0, 14.0, 17.0
 _LEFT, _PLOT = 84.0, 260.0
@@ -53,7 +54,7 @@ class _Scale:
     marks: tuple[float, ...] = ()
 
     def at(self, value: float) -> float:
-        """Where a number stands."""
+        """The position of a number."""
         least, most, here = (log10(each) if self.powers else each for each in (self.least, self.most, value))
         share = (here - least) / (most - least) if most > least else 0.5
         return self.begin + share * (self.end - self.begin)
@@ -78,10 +79,10 @@ class _Scale:
 
 def front_svg(found: Suggestions) -> str:
     """The program as it is written and the ways that nothing beats, by time and memory, as an SVG element."""
-    return svg.written(front_plot(found))
+    return svg.written(draw_front(found))
 
 
-def front_plot(found: Suggestions) -> svg.Element:
+def draw_front(found: Suggestions) -> svg.Element:
     """The same, not yet written."""
     ways = [found.own, *found.front]
     drawn = [way for way in ways if way.figures.step_us is not None and way.figures.hbm_bytes is not None]
@@ -109,7 +110,7 @@ def front_plot(found: Suggestions) -> svg.Element:
 
 
 def _spread(values: Sequence[float], begin: float, end: float) -> _Scale:
-    """A line on which some numbers stand, with room on both sides."""
+    """A linear scale for some numbers, with room on both sides."""
     least, most = min(values), max(values)
     room = 0.08 * (most - least) or 0.1 * most or 1.0
     return _Scale(least=max(least - room, 0.0), most=most + room, begin=begin, end=end)
@@ -170,10 +171,10 @@ def _draw_way(root: svg.Element, found: Suggestions, number: int, across: _Scale
 
 def prices_svg(priced: Priced) -> str:
     """One program on several slices: what of its step is computed and what is waited for, as an SVG element."""
-    return svg.written(prices_plot(priced))
+    return svg.written(draw_prices(priced))
 
 
-def prices_plot(priced: Priced) -> svg.Element:
+def draw_prices(priced: Priced) -> svg.Element:
     """The same, not yet written."""
     title = f"{priced[0].target}: a step on each slice" if priced else "no slices"
     top = _MARGIN + 1.6 * _LINE_HEIGHT
@@ -191,7 +192,8 @@ def prices_plot(priced: Priced) -> svg.Element:
     return root
 
 
-def _slice_name(one: Analysis | Unpriced) -> str:
+def slice_name(one: Analysis | Unpriced) -> str:
+    """`v5e:2x4`."""
     if isinstance(one, Unpriced):
         return one.slice_name
     return "no slice" if one.slice is None else one.slice.name
@@ -199,19 +201,19 @@ def _slice_name(one: Analysis | Unpriced) -> str:
 
 def _price_words(one: Analysis | Unpriced) -> str:
     if isinstance(one, Unpriced):
-        return f"{_slice_name(one)}: {one.error.what}"
+        return f"{slice_name(one)}: {one.error.what}"
     if one.time is None:
-        return f"{_slice_name(one)}: not priced"
+        return f"{slice_name(one)}: not priced"
     time = one.time
     step = time.bound.marked(format_time(time.step_us))
     between = f" ({format_time_range(time.least_us, time.most_us)})" if time.has_range else ""
-    return f"{_slice_name(one)}: {step}{between}"
+    return f"{slice_name(one)}: {step}{between}"
 
 
 def _draw_price(root: svg.Element, one: Analysis | Unpriced, y: float, at: Callable[[float], float]) -> None:
     group = svg.add(root, "g")
     svg.add(group, "title", text=_price_words(one))
-    svg.label(group, _MARGIN, y + _BAR * 0.68, svg.cut_to(_slice_name(one), _NAME - 8))
+    svg.label(group, _MARGIN, y + _BAR * 0.68, svg.cut_to(slice_name(one), _NAME - 8))
     time = one.time if isinstance(one, Analysis) else None
     if time is None:
         words = _price_words(one).partition(": ")[2]
@@ -231,8 +233,8 @@ def _draw_price(root: svg.Element, one: Analysis | Unpriced, y: float, at: Calla
     svg.label(group, max(end, most) + 8, y + _BAR * 0.68, words, size=11)
 
 
-def chips_plot(priced: Priced) -> svg.Element:
-    """One program on several slices: the step by chips, beside what the first would take if chips were all it needs."""
+def draw_chips(priced: Priced) -> svg.Element:
+    """The step by chips on several slices, with the ideal line of equal chip time."""
     known = [
         (one, one.slice, one.time)
         for one in priced
@@ -259,7 +261,7 @@ def chips_plot(priced: Priced) -> svg.Element:
 
 
 def _powers(values: Sequence[float], begin: float, end: float, *, room: float = 1.25) -> _Scale:
-    """A line on which some numbers stand, each power of ten with as much room, and a factor of room on both sides."""
+    """A logarithmic scale for some numbers, with a factor of room on both sides."""
     return _Scale(least=min(values) / room, most=max(values) * room, begin=begin, end=end, powers=True)
 
 
@@ -281,7 +283,7 @@ def _draw_slice(root: svg.Element, one: Analysis, x: float, down: _Scale, *, is_
     if least < most:
         svg.add(root, "path", text=None, d=_upright(x, down.at(least), down.at(most)), stroke=svg.LINE, fill="none")
     is_exact = one.time.bound is Bound.EXACT
-    said = [_slice_name(one), *([] if is_exact else [one.time.bound.marked(format_time(one.time.step_us))])]
+    said = [slice_name(one), *([] if is_exact else [one.time.bound.marked(format_time(one.time.step_us))])]
     if one.memory.fits is False:
         svg.add(root, "path", text=None, d=f"M{svg.number(x - 6)} {svg.number(y - 6)}l12 12m0 -12l-12 12", **_CROSS)
         said.append("does not fit")
@@ -298,7 +300,7 @@ _CROSS: dict[str, str | float] = {"stroke": svg.LINE, "stroke_width": 2.5, "fill
 
 
 def has_ideal(priced: Priced) -> bool:
-    """Whether a plot has a line of equal chip time: slices of one generation have different numbers of chips."""
+    """True if a plot has a line of equal chip time: slices of one generation differ in chips."""
     known = [one.slice for one in priced if isinstance(one, Analysis) and one.time is not None]
     slices = {(where.chip, where.chips) for where in known if where is not None}
     return len(slices) > len({chip for chip, _ in slices})
@@ -316,8 +318,8 @@ def _draw_ideal(root: svg.Element, known: Sequence[tuple[SliceFact, StepTime]], 
         svg.add(root, "line", text=None, x1=x1, y1=y1, x2=x2, y2=y2, **style)
 
 
-def parts_plot(parts: Sequence[StepPart]) -> svg.Element:
-    """Where a step's time goes, each part as measured and, below it, as predicted."""
+def draw_parts(parts: Sequence[StepPart]) -> svg.Element:
+    """The parts of a step, each as measured and, below that, as predicted."""
     title = "Where the step's time goes, measured and predicted"
     said = "; ".join(
         f"{part.part}: {format_time(part.measured_us)} measured, "
@@ -342,7 +344,7 @@ def parts_plot(parts: Sequence[StepPart]) -> svg.Element:
     return root
 
 
-def measured_plot(operations: Sequence[MeasuredOperation]) -> svg.Element:
+def draw_measured(operations: Sequence[MeasuredOperation]) -> svg.Element:
     """Operations by what they should have taken and took; on the line both agree."""
     title = "Operations: predicted and measured time per step"
     drawn = [one for one in operations if one.measured_us > 0 and one.predicted_us]
@@ -388,3 +390,135 @@ def _draw_range(root: svg.Element, least: float, most: float, y: float) -> None:
     ends = f"M{svg.number(least)} {top}v8M{svg.number(most)} {top}v8"
     path = f"{ends}M{svg.number(least)} {svg.number(y)}H{svg.number(most)}"
     svg.add(root, "path", text=None, d=path, stroke=svg.LINE, stroke_opacity=0.6, fill="none")
+
+
+_MAP_WIDTH, _MAP_LEFT, _MAP_TOP = 560.0, 64.0, 30.0
+_MAP, _LEAST, _KEY_HEIGHT = 460.0, 28.0, 20.0
+_LEVELS = (
+    (0.0, "no error", 0.0),
+    (0.5, "up to half of what is allowed", 0.15),
+    (1.0, "up to what is allowed", 0.3),
+    (10.0, "wrong, up to 10 times what is allowed", 0.55),
+    (inf, "wrong, beyond 10 times", 0.9),
+)
+"""The largest error of a level as a multiple of what is allowed, what that is, and how dark it is."""
+_FIRST_WRONG = 3
+
+
+def level_of(error: float) -> int:
+    """The level of an error."""
+    return next(number for number, (most, _, _) in enumerate(_LEVELS) if error <= most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """A rectangle of blocks whose errors are of one level.
+
+    Attributes:
+        first: Row and column of its first block.
+        last: Those of its last one.
+        worst: Those of the one that is furthest off.
+    """
+
+    first: tuple[int, int]
+    last: tuple[int, int]
+    worst: tuple[int, int]
+
+
+def regions_of(found: ErrorMap) -> list[Region]:
+    """The wrong blocks as rectangles, largest error first; if none is wrong, those with any error."""
+    levels = [[level_of(error) for error in row] for row in found.errors]
+    wrong = [level for row in levels for level in row if level >= _FIRST_WRONG]
+    least = _FIRST_WRONG if wrong else 1
+    rows = [{(level, *run) for level in range(least, len(_LEVELS)) for run in _runs(line, level)} for line in levels]
+    known: list[tuple[int, int, int, int]] = []
+    begun: dict[tuple[int, int, int], int] = {}
+    for number, (runs, below) in enumerate(zip(rows, [*rows[1:], set()], strict=True)):
+        begun = {run: begun.get(run, number) for run in runs}
+        known += [(begun[run], number, *run[1:]) for run in sorted(runs - below)]
+    made = [_region(found, *place) for place in known]
+    return sorted(made, key=lambda region: -found.errors[region.worst[0]][region.worst[1]])
+
+
+def _region(found: ErrorMap, top: int, bottom: int, begin: int, end: int) -> Region:
+    blocks = [(row, column) for row in range(top, bottom + 1) for column in range(begin, end)]
+    worst = max(blocks, key=lambda block: found.errors[block[0]][block[1]])
+    return Region(first=(top, begin), last=(bottom, end - 1), worst=worst)
+
+
+def draw_errors(found: ErrorMap, name: str) -> svg.Element:
+    """A map over an output: its last dimension across, all others down.
+
+    Args:
+        found: The largest error of each block.
+        name: The output.
+    """
+    rows, columns = len(found.errors), len(found.errors[0])
+    levels = [[level_of(error) for error in row] for row in found.errors]
+    counts = [sum(row.count(number) for row in levels) for number in range(len(_LEVELS))]
+    said = [f"{words}: {plural(count, 'block')}" for (_, words, _), count in zip(_LEVELS, counts, strict=True) if count]
+    down, across = prod(found.shape[:-1]), found.shape[-1] if found.shape else 1
+    height = max(_LEAST, min(_MAP, _MAP * down / across)) if down > 1 else _LEAST
+    size = (_MAP / columns, height / rows)
+    end = _MAP_TOP + height + 22
+    root = svg.picture(_MAP_WIDTH, end + len(said) * _KEY_HEIGHT, f"Where {name} differs", "; ".join(said))
+    for number, (_, _, dark) in enumerate(_LEVELS):
+        if counts[number]:
+            _draw_level(root, levels, number, size, dark)
+    svg.box(root, (_MAP_LEFT, _MAP_TOP), (_MAP, height), fill="none", stroke_opacity=0.7)
+    _draw_sides(root, found.shape, height)
+    drawn = [number for number, count in enumerate(counts) if count]
+    for line, number in enumerate(drawn):
+        _draw_key(root, end + line * _KEY_HEIGHT, number, said[line])
+    return root
+
+
+def _draw_level(
+    root: svg.Element, levels: list[list[int]], number: int, size: tuple[float, float], dark: float
+) -> None:
+    """Draws the blocks of a level as one path, adjacent ones as one rectangle, hatched if wrong."""
+    width, height = size
+    runs = [(row, begin, end) for row, line in enumerate(levels) for begin, end in _runs(line, number)]
+    path = "".join(
+        f"M{svg.number(_MAP_LEFT + begin * width)} {svg.number(_MAP_TOP + row * height)}"
+        f"h{svg.number((end - begin) * width)}v{svg.number(height)}h{svg.number((begin - end) * width)}z"
+        for row, begin, end in runs
+    )
+    if dark:
+        svg.add(root, "path", text=None, d=path, fill=svg.TINT, fill_opacity=dark)
+    if number >= _FIRST_WRONG:
+        lines = "".join(
+            svg.hatch(_MAP_LEFT + begin * width, _MAP_TOP + row * height, (end - begin) * width, height, 5)
+            for row, begin, end in runs
+        )
+        svg.add(root, "path", text=None, d=lines, stroke=svg.LINE, stroke_opacity=0.75, fill="none")
+
+
+def _runs(line: list[int], number: int) -> list[tuple[int, int]]:
+    """From and to of what is of a level, side by side."""
+    found: list[tuple[int, int]] = []
+    for at, level in enumerate(line):
+        if level == number and found and found[-1][1] == at:
+            found[-1] = (found[-1][0], at + 1)
+        elif level == number:
+            found.append((at, at + 1))
+    return found
+
+
+def _draw_sides(root: svg.Element, shape: tuple[int, ...], height: float) -> None:
+    """Labels both sides with their dimensions and numbers of elements."""
+    across = f"dimension {len(shape) - 1}: {shape[-1]:,} elements →" if shape else "one element"
+    svg.label(root, _MAP_LEFT, _MAP_TOP - 10, across, size=11, opacity=0.85)
+    if len(shape) > 1:
+        dimensions = "dimension 0" if len(shape) == 2 else f"dimensions 0 to {len(shape) - 2}"
+        words = svg.cut_to(f"{dimensions}: {prod(shape[:-1]):,} ↓", max(height, 120), 11)
+        turned = f"rotate(-90 {svg.number(_MAP_LEFT - 12)} {svg.number(_MAP_TOP + height)})"
+        svg.label(root, _MAP_LEFT - 12, _MAP_TOP + height, words, size=11, opacity=0.85, transform=turned)
+
+
+def _draw_key(root: svg.Element, y: float, number: int, words: str) -> None:
+    svg.box(root, (_MAP_LEFT, y), (22, 13), fill=svg.TINT, fill_opacity=_LEVELS[number][2])
+    if number >= _FIRST_WRONG:
+        lines = svg.hatch(_MAP_LEFT, y, 22, 13, 5)
+        svg.add(root, "path", text=None, d=lines, stroke=svg.LINE, stroke_opacity=0.75, fill="none")
+    svg.label(root, _MAP_LEFT + 30, y + 11, words, size=11)

@@ -45,7 +45,7 @@ def picture(width: float, height: float, title: str, description: str) -> Elemen
 
 
 def add(parent: Element, tag: str, *, text: str | None = None, **attributes: str | float) -> Element:
-    """A new element of another one; `_` in the names of attributes stands for `-`."""
+    """Adds an element to another one; `_` in names of attributes means `-`."""
     named = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
     made = ElementTree.SubElement(
         parent, tag, {name: value if isinstance(value, str) else number(value) for name, value in named.items()}
@@ -77,7 +77,7 @@ def label(
 
 
 def clean(text: str) -> str:
-    """A text that is one line and harmless, and not longer than somebody reads."""
+    """A harmless line of limited length."""
     line = plain_line(text)
     return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 1]}…"
 
@@ -88,7 +88,7 @@ def number(value: float) -> str:
 
 
 def fits(text: str, width: float, size: float = 12) -> bool:
-    """Whether letters of a size fit into a width."""
+    """True if text of a size fits into a width."""
     return len(text) * LETTER * size <= width
 
 
@@ -99,7 +99,7 @@ def cut_to(text: str, width: float, size: float = 12) -> str:
     return line if len(line) <= most else f"{line[: ceil(most / 2) - 1]}…{line[len(line) - most // 2 :]}"
 
 
-def wrapped(text: str, width: float, size: float = 12) -> Iterator[str]:
+def wrap_text(text: str, width: float, size: float = 12) -> Iterator[str]:
     """The text in lines of a width, broken at blanks where that can be."""
     from textwrap import wrap
 

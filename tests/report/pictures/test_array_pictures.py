@@ -20,8 +20,7 @@ from hloscope.analysis.model import ArrayFact, Mesh
 from hloscope.analysis.shards import shards_of
 from hloscope.report.layout import LEAST_WIDTH
 from hloscope.report.layout import drawn as drawn_lines
-from hloscope.report.pictures.arrays import shards_svg
-from hloscope.report.pictures.boxes import shards_lines
+from hloscope.report.pictures.arrays import draw_shards_lines, shards_svg
 
 MESH = Mesh(axis_names=("X", "Y"), axis_sizes=(4, 2))
 ORDERS = ((0, 1, 2, 3, 4, 5, 6, 7), (0, 1, 2, 3, 7, 6, 5, 4))
@@ -49,7 +48,7 @@ def array_svg(fact, mesh, device_ids=None):
 
 
 def array_text(fact, mesh, device_ids=None, width=100, colour=False):
-    lines = shards_lines(shards_of(fact, mesh, device_ids=device_ids), max(width, LEAST_WIDTH))
+    lines = draw_shards_lines(shards_of(fact, mesh, device_ids=device_ids), max(width, LEAST_WIDTH))
     return drawn_lines(lines, width, colour)
 
 

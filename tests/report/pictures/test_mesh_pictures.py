@@ -18,11 +18,9 @@ from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.link_traffic import LinkTraffic
 from hloscope.cost.placed import placed_mesh
 from hloscope.errors import HloscopeError, SliceError
-from hloscope.report.pictures.drawn import placed_in
-from hloscope.report.pictures.graphs import graph_svg
-from hloscope.report.pictures.mesh_words import mesh_words
-from hloscope.report.pictures.meshes import mesh_svg
-from hloscope.report.pictures.strips import timeline_svg
+from hloscope.report.graphs import graph_svg
+from hloscope.report.pictures.meshes import mesh_svg, mesh_words, placed_in
+from hloscope.report.timeline import timeline_svg
 from hloscope.tpu import parse_slice
 from hloscope.tpu.torus import Torus
 

@@ -16,8 +16,17 @@ from hloscope.analysis.model.suggestion import Figures, Suggestion, Suggestions
 from hloscope.analysis.vocabulary import Bound
 from hloscope.errors import HloscopeError
 from hloscope.measured.model import MeasuredOperation, StepPart
-from hloscope.report.pictures.heat import errors_plot, level_of, regions_of
-from hloscope.report.pictures.plots import _spread, chips_plot, front_svg, measured_plot, parts_plot, prices_svg
+from hloscope.report.pictures.plots import (
+    _spread,
+    draw_chips,
+    draw_errors,
+    draw_measured,
+    draw_parts,
+    front_svg,
+    level_of,
+    prices_svg,
+    regions_of,
+)
 from hloscope.report.pictures.svg import written
 from hloscope.report.price import Unpriced
 from hloscope.verification.model import ErrorMap
@@ -104,7 +113,7 @@ def on(name, chips, step_us, **about):
 
 
 def test_slices_stand_by_chips_and_time():
-    picture = written(chips_plot((on("v5e:2x4", 8, 100.0), on("v5e:4x4", 16, 60.0), on("v6e:4x4", 16, 20.0))))
+    picture = written(draw_chips((on("v5e:2x4", 8, 100.0), on("v5e:4x4", 16, 60.0), on("v6e:4x4", 16, 20.0))))
     root = ElementTree.fromstring(picture)
     first, second, third = ((float(dot.get("cx")), float(dot.get("cy"))) for dot in root.iter(f"{SVG}circle"))
     assert first[0] < second[0] < third[0]  # those of as many chips beside each other
@@ -117,10 +126,10 @@ def test_slices_stand_by_chips_and_time():
 def test_slices_that_are_too_small_or_not_known_are_marked():
     small = replace(on("v5e:2x4", 8, 100.0), memory=Memory(fits=False))
     floor = on("v5e:4x4", 16, 60.0, bound=Bound.AT_LEAST, unpriced_kernels=("k",))
-    picture = written(chips_plot((small, floor, replace(ONE, time=None))))
+    picture = written(draw_chips((small, floor, replace(ONE, time=None))))
     assert {"v5e:2x4, does not fit", "v5e:4x4, ≥60 us"} <= set(texts_in(picture))
     assert len(list(ElementTree.fromstring(picture).iter(f"{SVG}circle"))) == 1
-    assert not list(ElementTree.fromstring(written(chips_plot((replace(ONE, time=None),)))).iter(f"{SVG}circle"))
+    assert not list(ElementTree.fromstring(written(draw_chips((replace(ONE, time=None),)))).iter(f"{SVG}circle"))
 
 
 def operation(measured_us, predicted_us, activity="computing"):
@@ -141,7 +150,7 @@ def operation(measured_us, predicted_us, activity="computing"):
 
 def test_operations_stand_on_the_line_where_both_agree():
     operations = [operation(100.0, 100.0), operation(400.0, 100.0, "communication"), operation(5.0, None)]
-    root = ElementTree.fromstring(written(measured_plot(operations)))
+    root = ElementTree.fromstring(written(draw_measured(operations)))
     (agrees,) = root.iter(f"{SVG}circle")
     (slower,) = root.iter(f"{SVG}rect")
     line = next(line for line in root.iter(f"{SVG}line") if line.get("stroke-dasharray") == "none")
@@ -157,7 +166,7 @@ def test_parts_are_as_long_as_they_take():
         StepPart(part="computing", measured_us=80.0, predicted_us=40.0),
         StepPart(part="nothing", measured_us=20.0, predicted_us=None),
     ]
-    picture = written(parts_plot(parts))
+    picture = written(draw_parts(parts))
     widths = [float(box.get("width")) for box in ElementTree.fromstring(picture).iter(f"{SVG}rect")]
     assert widths == pytest.approx([widths[0], widths[0] / 2, widths[0] / 4, 0.0], abs=0.05)
     assert {"80 us", "40 us", "20 us", "not predicted"} <= set(texts_in(picture))
@@ -188,7 +197,7 @@ def test_regions_are_what_is_wrong_each_once(errors):
 
 def test_a_map_says_in_words_what_it_shows():
     errors = ((0.0, 0.2), (3.0, math.inf))
-    picture = written(errors_plot(ErrorMap(shape=(2, 2), errors=errors), "out"))
+    picture = written(draw_errors(ErrorMap(shape=(2, 2), errors=errors), "out"))
     texts = texts_in(picture)
     assert "wrong, up to 10 times what is allowed: 1 block" in texts
     assert "wrong, beyond 10 times: 1 block" in texts

@@ -10,7 +10,7 @@ from reading import SVG, texts_in
 
 from hloscope.analysis.model.timeline import Interval, TimedComputation, TimedRun, Timeline, Unit, WaitCause, Waits
 from hloscope.analysis.vocabulary import Bound
-from hloscope.report.pictures.strips import timeline_svg
+from hloscope.report.timeline import timeline_svg
 
 CORE = Interval(name="dot", unit=Unit.CORE, begin_us=0.0, end_us=60.0)
 WAIT = Interval(

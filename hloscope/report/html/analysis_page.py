@@ -1,0 +1,404 @@
+"""The page of one program, and of two side by side: the data from which their script makes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from hloscope.analysis.model import Analysis, ArrayFact, BufferRole, IntermediateFact, SourceFrame
+from hloscope.analysis.model.evidence import Evidence, evidence_if_known
+from hloscope.analysis.model.timeline import Timeline
+from hloscope.analysis.paths import bodies_of, common_path, folded, scopes_of
+from hloscope.analysis.places import NOTHING, Sources, short_source, split_place, users_frame
+from hloscope.documents import plain
+from hloscope.errors import HloscopeError
+from hloscope.hlo import HloComputation, HloInstruction, HloModule
+from hloscope.report.collectives import dearest_of
+from hloscope.report.diffs import DiffDocument, cause_places, change_lines, details_of, is_step_tie
+from hloscope.report.html.pieces import frame_page, rules_of
+from hloscope.report.html.privacy import Privacy, files_of
+from hloscope.report.pictures.arrays import shards_in, shards_svg
+from hloscope.report.pictures.meshes import mesh_svg, placed_in
+from hloscope.report.price import unknown_accuracy
+from hloscope.report.words import describe_trials
+from hloscope.why.explanation import Explanation, alike, explain
+
+_SCRIPTS = (
+    "shell.js",
+    "format.js",
+    "data.js",
+    "dom.js",
+    "summary.js",
+    "difference.js",
+    "mesh.js",
+    "ink.js",
+    "timeline_data.js",
+    "timeline_canvas.js",
+    "timeline.js",
+    "collective_details.js",
+    "collectives.js",
+    "arrays.js",
+    "memory.js",
+    "findings.js",
+    "hlo.js",
+    "main.js",
+)
+"""Parts of the one script, in the order in which they stand in it."""
+
+
+def render_analysis_page(found: Analysis, with_source: bool = True) -> str:
+    """The page of one program.
+
+    Args:
+        found: What is known of it.
+        with_source: Whether it holds lines of the user's code.
+    """
+    sides = [side_of(found, with_source=with_source)]
+    return frame_page(
+        found.target, {"sides": sides, "names": [], "rules": rules_of(found.findings), "diff": None}, _SCRIPTS
+    )
+
+
+def render_difference_page(found: DiffDocument, with_source: bool = True) -> str:
+    """The page of two programs, before and after side by side.
+
+    Args:
+        found: What differs.
+        with_source: Whether it holds lines of the user's code.
+    """
+    known = [(name, side) for name, side in zip(("before", "after"), found.sides, strict=True) if side is not None]
+    document = plain(found)
+    privacy = Privacy.of(files_of(document))
+    said = {
+        "is_tie": is_step_tie(found),
+        "places": list(cause_places(found)),
+        "details": [list(map(list, details_of(cause))) for cause in found.judged.causes],
+        "changes": plain([*change_lines(found)]),
+    }
+    data = {
+        "sides": [side_of(side, with_source=with_source) for _, side in known],
+        "names": [name for name, _ in known],
+        "rules": rules_of(finding for _, side in known for finding in side.findings),
+        "diff": privacy.data(document),
+        "said": privacy.data(said),
+    }
+    return frame_page(f"{found.old} → {found.new}", data, _SCRIPTS)
+
+
+_AROUND = 2
+"""Lines of source that are shown above and below one."""
+_UNKNOWN_PROGRAM = "the compiled program is not available: this page was made from a report, or for another process"
+
+
+def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
+    """The data of one program on a page.
+
+    Args:
+        analysis: What is known of it.
+        with_source: Whether lines of the user's code are among it.
+    """
+    evidence = evidence_if_known(analysis)
+    module = None if evidence is None else evidence.module()
+    timeline, missing = _timeline(analysis)
+    sources = _sources(evidence) if with_source else NOTHING
+    hlo = None if module is None else excerpt_of(module, analysis, timeline)
+    document = plain(analysis)
+    found = {
+        "analysis": document,
+        "timeline": None if timeline is None else _but_for(document, plain(timeline)),
+        "no_timeline": missing,
+        "inaccurate": None if analysis.time is None else unknown_accuracy(analysis.time),
+        "first": [_costly(one) for one in dearest_of(analysis)],
+        "explained": list(_explained(analysis, sources)),
+        "peak_parts": list(_parts_at_peak(analysis)),
+        "mesh": mesh_drawn(analysis, module),
+        "pictures": arrays_drawn(analysis),
+        "hlo": hlo,
+        "no_hlo": _UNKNOWN_PROGRAM if hlo is None else None,
+    }
+    privacy = Privacy.of(files_of(found))
+    lines = {privacy.place(place): found for place, found in _lines(analysis, sources)}
+    return {**privacy.data(found), "lines": privacy.data(lines)}
+
+
+def _timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:
+    """The timeline of a program; else the reason why there is none."""
+    if analysis.slice is None:
+        return None, "no TPU slice says how long anything takes: name one, as in --slice v5e:2x4"
+    try:
+        return analysis.timeline(), None
+    except HloscopeError as error:
+        return None, error.on_one_line()
+
+
+def _but_for(known: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """A document without the fields that another one on the page has too."""
+    return {name: value for name, value in document.items() if name not in known}
+
+
+def _sources(evidence: Evidence | None) -> Sources:
+    if evidence is None:
+        return NOTHING
+    return Sources(captured=not evidence.program.is_text, root=evidence.source_root)
+
+
+def _costly(one: Any) -> dict[str, object]:
+    return {"headline": one.headline.plain, "about": [list(each) for each in one.about], "numbers": list(one.numbers)}
+
+
+def _explained(analysis: Analysis, sources: Sources) -> Iterator[dict[str, object]]:
+    """Why collectives are there, for those that are alike once."""
+    evidence = evidence_if_known(analysis)
+    known = {} if evidence is None else evidence.trials
+    told = zip(alike(analysis.collectives), explain(analysis, sources=sources), strict=True)
+    for numbers, explanation in told:
+        places = ((of.computation, of.name) for of in (analysis.collectives[number - 1] for number in numbers))
+        trials = next((known[place] for place in places if place in known), None)
+        yield {
+            "numbers": list(numbers),
+            **_explanation(explanation),
+            "trials": list(map(list, describe_trials(trials))),
+        }
+
+
+def _explanation(found: Explanation) -> dict[str, object]:
+    return {
+        "source": None if found.place is None else f"{found.place.file}:{found.place.line}",
+        "steps": [
+            {
+                "what": step.what,
+                "arrays": list(step.arrays),
+                "becomes": step.becomes,
+                "is_loss": step.is_loss,
+                "place": None if step.source is None else short_source((step.source,)),
+            }
+            for step in found.steps
+        ],
+        "equations": list(found.equations),
+        "advice": list(found.advice),
+    }
+
+
+def _parts_at_peak(analysis: Analysis) -> Iterator[str | None]:
+    """The part of the model that each buffer at the peak is of; None where nothing names one."""
+    peak = analysis.memory_peak
+    if peak is None:
+        return
+    dimensions = {buffer.name: (buffer.shape.dimensions if buffer.shape else None) or () for buffer in peak.buffers}
+    owned = [buffer.name for buffer in peak.buffers if buffer.role is BufferRole.ARGUMENT]
+    bodies = bodies_of([(name, dimensions[name]) for name in owned])
+    scopes = {buffer.op_name or "": scopes_of(buffer.op_name) for buffer in peak.buffers}
+    shared = len(common_path(filter(None, scopes.values())))
+    paths = [
+        bodies.get(buffer.name, ()) if buffer.role is BufferRole.ARGUMENT else scopes[buffer.op_name or ""][shared:]
+        for buffer in peak.buffers
+    ]
+    names = folded(filter(None, paths))
+    yield from (names[path].module if path else None for path in paths)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of the user's code."""
+
+    file: str
+    line: int
+
+
+def _lines(analysis: Analysis, sources: Sources) -> Iterator[tuple[str, list[list[object]]]]:
+    """The lines around each place that the page names, by place."""
+    for one in dict.fromkeys(_named_lines(analysis)):
+        told = sources.line(one.file, one.line)
+        if told:
+            around = range(max(1, one.line - _AROUND), one.line + _AROUND + 1)
+            texts = ((number, sources.line(one.file, number)) for number in around)
+            yield f"{one.file}:{one.line}", [[number, text] for number, text in texts if text is not None]
+
+
+def _named_lines(analysis: Analysis) -> Iterator[_Line]:
+    stacks = [collective.source for collective in analysis.collectives]
+    stacks += [fact.source for fact in analysis.intermediates]
+    if analysis.memory_peak is not None:
+        stacks += [buffer.source for buffer in analysis.memory_peak.buffers]
+    frames: list[SourceFrame | None] = [users_frame(stack) for stack in stacks]
+    frames += [collective.part.line for collective in analysis.collectives if collective.part is not None]
+    yield from (_Line(frame.file, frame.line) for frame in frames if frame is not None and frame.line)
+    for finding in analysis.findings:
+        file, line = split_place(finding.source or "")
+        if line is not None:
+            yield _Line(file, line)
+
+
+_MOST_STARTS = 2500
+_LONGEST = 250
+"""Operations of the timeline that are shown."""
+_NEIGHBOURS = 8
+_BODY = 40
+_BODIES = 400
+_ATTRIBUTES, _ATTRIBUTE = 900, 240
+"""Letters of an instruction's attributes, and of one of them."""
+_LEFT_OUT = frozenset({"metadata", "frontend_attributes"})
+
+
+@dataclass(slots=True)
+class _Excerpt:
+    """The part of a module that is shown so far."""
+
+    module: HloModule
+    shown: dict[HloInstruction, None] = field(default_factory=dict)
+    bodies: dict[str, None] = field(default_factory=dict)
+
+    def add(self, start: HloInstruction) -> None:
+        """Shows an instruction, what it reads, what reads it, and the beginning of what it calls."""
+        self.shown[start] = None
+        self.shown.update(dict.fromkeys(start.operands[:_NEIGHBOURS]))
+        self.shown.update(dict.fromkeys(start.users[:_NEIGHBOURS]))
+        for _, name in start.called:
+            if name not in self.bodies and len(self.bodies) < _BODIES:
+                self.bodies[name] = None
+                self.shown.update(dict.fromkeys(self.module.computation(name).instructions[:_BODY]))
+
+
+def excerpt_of(module: HloModule, analysis: Analysis, timeline: Timeline | None) -> dict[str, object]:
+    """The instructions around collectives, findings, large arrays and what takes longest, by computation.
+
+    Args:
+        module: The parsed text.
+        analysis: What is told of it.
+        timeline: What runs when; None where that is not known.
+    """
+    found = _Excerpt(module)
+    computations = {computation.name: computation for computation in module.computations}
+    for place in dict.fromkeys(_places(analysis, timeline)):
+        start = _instruction(computations, *place)
+        if start is not None:
+            found.add(start)
+    return {"computations": _as_data(found)}
+
+
+def _places(analysis: Analysis, timeline: Timeline | None) -> Iterator[tuple[str | None, str]]:
+    for collective in analysis.collectives[:_MOST_STARTS]:
+        yield collective.computation, collective.name
+        yield from ((collective.computation, part.name) for part in collective.parts)
+    for finding in analysis.findings[:_LONGEST]:
+        if finding.instruction is not None:
+            yield finding.computation, finding.instruction
+    yield from ((fact.computation, fact.name.partition("[")[0]) for fact in analysis.intermediates)
+    if timeline is not None:
+        yield from _longest(timeline)
+
+
+def _longest(timeline: Timeline) -> Iterator[tuple[str, str]]:
+    """The operations that take most of the step."""
+    times = [
+        (max(one.executions, one.executions_beside) * interval.time_us, one.name, interval.name)
+        for one in timeline.computations
+        for interval in one.intervals
+        if interval.name is not None
+    ]
+    yield from ((computation, name) for _, computation, name in sorted(times, reverse=True)[:_LONGEST])
+
+
+def _instruction(computations: dict[str, HloComputation], computation: str | None, name: str) -> HloInstruction | None:
+    try:
+        return computations[computation or ""].instruction(name)
+    except KeyError:
+        return None
+
+
+def _as_data(found: _Excerpt) -> list[dict[str, object]]:
+    by_computation: dict[str, list[HloInstruction]] = {}
+    for instruction in found.shown:
+        by_computation.setdefault(instruction.computation.name, []).append(instruction)
+    return [
+        {
+            "name": computation.name,
+            "line": computation.line,
+            "is_entry": computation.is_entry,
+            "count": len(computation.instructions),
+            "instructions": [_line(one) for one in sorted(by_computation[computation.name], key=lambda one: one.line)],
+        }
+        for computation in found.module.computations
+        if computation.name in by_computation
+    ]
+
+
+def _line(instruction: HloInstruction) -> dict[str, object]:
+    return {
+        "name": instruction.name,
+        "opcode": instruction.opcode,
+        "shape": str(instruction.shape),
+        "line": instruction.line,
+        "argument": (instruction.argument or "")[:_ATTRIBUTE],
+        "attributes": _attributes(instruction.attributes.items()),
+        "op_name": instruction.op_name,
+        "operands": list(instruction.operand_names[:64]),
+        "users": [user.name for user in instruction.users[:64]],
+        "called": [name for _, name in instruction.called],
+        "is_root": instruction.is_root,
+    }
+
+
+def _attributes(attributes: Iterable[tuple[str, str]]) -> str:
+    """The attributes as printed, without what the page has elsewhere; of long ones the beginning."""
+    told = (f"{name}={_cut(value)}" for name, value in attributes if name not in _LEFT_OUT)
+    text = ", ".join(told)
+    return text if len(text) <= _ATTRIBUTES else f"{text[:_ATTRIBUTES]}…"
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= _ATTRIBUTE else f"{value[:_ATTRIBUTE]}…"
+
+
+_MOST = 240
+"""Arrays that are drawn; those that lie alike are drawn once."""
+
+_STYLE = re.compile(r'^(<svg\b[^>]*?) style="[^"]*"')
+
+_Array = ArrayFact | IntermediateFact
+
+
+def arrays_drawn(analysis: Analysis) -> dict[str, object]:
+    """The pictures of arrays, and for each array the number of its picture."""
+    known: dict[object, int] = {}
+    drawn: list[str] = []
+    names: list[str] = []
+
+    def number(array: _Array) -> int | None:
+        key = (array.dtype, array.global_shape, array.local_shape, array.sharding)
+        if key not in known and len(drawn) < _MOST:
+            known[key] = len(drawn)
+            drawn.append(_for_page(shards_svg(shards_in(analysis, array))))
+            names.append(array.name)
+        return known.get(key)
+
+    def numbers(arrays: Iterable[_Array]) -> list[int | None]:
+        return [number(array) if array.sharding is not None else None for array in arrays]
+
+    return {
+        "arguments": numbers(analysis.arguments),
+        "outputs": numbers(analysis.outputs),
+        "intermediates": numbers(analysis.intermediates),
+        "drawn": drawn,
+        "names": names,
+    }
+
+
+def mesh_drawn(analysis: Analysis, module: HloModule | None) -> dict[str, str | None]:
+    """The mesh on its slice with the traffic of each link; else the reason why there is none.
+
+    Args:
+        analysis: What is known of the program.
+        module: Its parsed text; None where that is not known.
+    """
+    try:
+        return {"picture": _for_page(mesh_svg(placed_in(analysis, module))), "why_not": None}
+    except HloscopeError as error:
+        return {"picture": None, "why_not": error.on_one_line()}
+
+
+def _for_page(picture: str) -> str:
+    """A picture without its own style: the page's says as much, and its policy allows no other."""
+    return _STYLE.sub(r"\1", picture)

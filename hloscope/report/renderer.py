@@ -1,0 +1,91 @@
+"""The base class of all formats, and the canvas that a report is rendered for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from hloscope.outputs import Files
+
+GROUPINGS = ("module", "axis", "line", "kind")
+"""What the collectives of an analysis can be grouped by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canvas:
+    """The place that a report is rendered for, and what the user wants to see.
+
+    Attributes:
+        width: Columns.
+        colour: Whether ANSI colours are understood.
+        group_by: For an analysis: one of `GROUPINGS`; None to group collectives where they are many.
+        everything: For an analysis: whether each collective and finding is listed by itself.
+        source: For a page: whether it holds lines of the user's code.
+    """
+
+    width: int = 100
+    colour: bool = False
+    group_by: str | None = None
+    everything: bool = False
+    source: bool = True
+
+
+class Renderer:
+    """The base class of formats.
+
+    A format is a subclass in a module of this room, and a line in `formats.FORMATS`. For each document named there it
+    has a method `render_<document>(found, canvas)`, which returns text, or `Files` if the format is binary. Text passes
+    `for_terminal`, which leaves nothing in it that a terminal or a CI runner obeys.
+
+    Attributes:
+        ending: The file name ending that selects the format; empty if none does.
+        writes: What the format writes: `text`, or bytes into a `file` or a `folder` that the user names.
+        escapes_itself: Whether the format makes hostile strings harmless by its own means, because its readers obey
+            something else than terminals do, or must read back what it hides.
+        names_options: Whether its sentences name options as the command line spells them.
+    """
+
+    ending: ClassVar[str] = ""
+    writes: ClassVar[Literal["text", "file", "folder"]] = "text"
+    escapes_itself: ClassVar[bool] = False
+    names_options: ClassVar[bool] = False
+
+    def render(self, document: str, found: object, canvas: Canvas) -> str:
+        """Renders a document as text."""
+        from hloscope.report.escaping import for_terminal
+
+        text = str(self.call(document, found, canvas))
+        return text if self.escapes_itself else for_terminal(text)
+
+    def files(self, document: str, found: object) -> Files:
+        """Renders a document as bytes, for a binary format."""
+        made: Files = self.call(document, found, Canvas())
+        return made
+
+    def call(self, document: str, found: object, canvas: Canvas) -> Any:
+        """Calls the method of a document."""
+        return getattr(self, f"render_{document}")(found, canvas)
+
+
+def load(path: str) -> Any:
+    """Loads what `module:name` names."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+class Lazy:
+    """A method of a format that is a function of another module, which is loaded on the first call.
+
+    Attributes:
+        path: The function, as `module:name`.
+        of_canvas: The fields of the canvas that it takes after the result.
+    """
+
+    def __init__(self, path: str, *of_canvas: str) -> None:
+        self.path, self.of_canvas = path, of_canvas
+
+    def __call__(self, found: object, canvas: Canvas) -> Any:
+        """Calls the function."""
+        return load(self.path)(found, *(getattr(canvas, field) for field in self.of_canvas))
