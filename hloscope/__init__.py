@@ -37,6 +37,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from hloscope.presenter import Presenter, register_presenter
 from hloscope.version import __version__
 
 if TYPE_CHECKING:
@@ -244,3 +245,11 @@ def _imported(module: str) -> ModuleType:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+@register_presenter
+def _load_presenter() -> Presenter:
+    """The presenter of all results; the import is lazy, since importing one result must not import every report."""
+    from hloscope.api import presenting
+
+    return presenting

@@ -9,7 +9,6 @@ from rich.text import Text
 
 from hloscope.analysis.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.program_graph import networkx_of
 from hloscope.report.escaping import plain_line
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
 from hloscope.report.pictures.graphs import graph_svg, runs_often, sent_words
@@ -79,7 +78,7 @@ def as_graphml(found: ProgramGraph) -> str:
     """GraphML, in which attributes have types."""
     import networkx as nx
 
-    graph = nx.relabel_nodes(networkx_of(found), plain_line)
+    graph = nx.relabel_nodes(found.to_networkx(), plain_line)
     for attributes in (graph.graph, *(data for _, data in graph.nodes(data=True))):
         attributes.update({name: plain_line(value) for name, value in attributes.items() if isinstance(value, str)})
     for _, _, attributes in graph.edges(data=True):
