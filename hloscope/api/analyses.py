@@ -9,20 +9,19 @@ from typing import Any, TypedDict, Unpack
 
 from hloscope import given
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.paths import with_helpers
 from hloscope.api.analyzing import KernelCosts, analysis_of_text, analyze_function, analyze_hlo
 from hloscope.api.dumps import HowToAnalyze, analyze_dumped
 from hloscope.api.dumps import analyze_all as analyze_modules
-from hloscope.api.texts import beside_text, meant, refuse_beside_text, refuse_source_root, text_of
+from hloscope.api.requests import Request, Result, follow
+from hloscope.api.texts import meant
 from hloscope.errors import TargetError
-from hloscope.outputs import check_hlo_file, write_text
-from hloscope.program.capture import Capture
 from hloscope.program.dumps import is_folder, read_dump
-from hloscope.program.target import TargetOptions, make_facts, with_options
+from hloscope.program.target import TargetOptions, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.report.dumps import DumpedModules
-from hloscope.rules.selection import RuleSelection, make_selection
-from hloscope.store import default_store
+from hloscope.rules.selection import make_selection
 from hloscope.units import plural
 
 
@@ -72,32 +71,70 @@ def analyze(
     Raises:
         HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
-    target = meant(target)
-    rules, described = _rules_and_facts(select, ignore, source_root, args, options)
     file = given.path("save_hlo", save_hlo, example='save_hlo="step.hlo"')
-    if isinstance(target, str | Path) and is_folder(target):
-        refuse_beside_text(target, {"save_hlo": file})
-        return _of_folder(target, only, HowToAnalyze(judging=rules, beside=beside_text(target, described)))
-    if only is not None:
+    name = None if only is None else given.text("only", only, example='only="jit_step"')
+    request = program_request(
+        target,
+        args,
+        options,
+        select=select,
+        ignore=ignore,
+        source_root=source_root,
+        save_hlo=None if file is None else str(file),
+        only=name,
+    )
+    if only is not None and not request.is_folder:
         raise TargetError("only is for a folder of XLA dumps", fix="leave it out, or pass the folder")
-    text = text_of(target, described)
-    if text is not None:
-        refuse_beside_text(text.name, {"save_hlo": file})
-        return analysis_of_text(text, rules)
-    refuse_source_root("source_root", source_root)
-    assert not isinstance(target, Path)  # which is text, or refused
-    facts = make_facts(**described)
-    if file is not None:
-        check_hlo_file(file)
-    captured: list[Capture] = []
-    with waiting() as stage:
-        try:
-            return analyze_function(
-                target, facts, store=default_store(), judging=rules, stage=stage, when_compiled=captured.append
-            )
-        finally:
-            if file is not None and captured:
-                write_text(captured[0].compiled.text, file, "the HLO")
+    return find_analysis(request).found
+
+
+def program_request(
+    target: Any,
+    args: Any,
+    options: Mapping[str, Any],
+    *,
+    select: str | Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
+    source_root: str | Path | None = None,
+    **more: Any,
+) -> Request:
+    """The request of a call in Python, whose options say something of rules as well.
+
+    Raises:
+        HloscopeError: The target is of no known kind, or what is said of rules is invalid.
+    """
+    of_rules = {name: options[name] for name in ("allow", "rule_options") if name in options}
+    rules = make_selection(select=select, ignore=ignore, source_root=source_root, **of_rules)
+    said = {"args": args, **{name: value for name, value in options.items() if name not in of_rules}}
+    return Request(target=meant(target), said=said, judging=rules, source_root=source_root, **more)
+
+
+def find_analysis(request: Request) -> Result[Analysis]:
+    """Analyzes the target of a request.
+
+    Raises:
+        HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
+    """
+    if request.is_folder:
+        return Result(found=_of_folder(request), subject="analysis")
+    found = follow(
+        request,
+        of_function=lambda function, _: analyze_function(function, request.judging),
+        of_text=lambda text: analysis_of_text(text, request.judging),
+    )
+    return Result(found=with_helpers(found, request.helpers), subject="analysis")
+
+
+def _of_folder(request: Request) -> Analysis:
+    """The largest module of a folder, or the one that is named."""
+    door, dump, only = request.door, read_dump(request.target), request.only
+    how = HowToAnalyze(judging=request.judging, facts=request.facts_of_text())
+    module = dump.modules[0] if only is None else dump.named(only)
+    with door.quiet(), door.progress() as stage:
+        if only is None and len(dump.modules) > 1:
+            door.begin(Result(found=dump, subject="dump", is_whole=False), stage)
+        stage(f"analyzing {module.file}")
+        return analyze_dumped(module, how)
 
 
 @front_door
@@ -203,14 +240,14 @@ def analyze_all(
     Raises:
         HloscopeError: The input is invalid, or the folder has no module.
     """
-    rules, described = _rules_and_facts(select, ignore, source_root, None, options)
+    request = program_request(folder, None, options, select=select, ignore=ignore, source_root=source_root)
     path = given.path("folder", folder, example='hloscope.analyze_all("dump/")')
     workers = None if jobs is None else given.whole("jobs", jobs, least=1)
     most = None if memory is None else given.size("memory", memory, example='memory="4GiB"')
     if path is None or not is_folder(path):
         raise TargetError(f"there is no folder {path}", fix="use the folder of xla_dump_to")
     dump = read_dump(path)
-    how = HowToAnalyze(judging=rules, beside=beside_text(path, described))
+    how = HowToAnalyze(judging=request.judging, facts=request.facts_of_text())
     done, begun = [], monotonic()
     with waiting() as stage:
         stage(f"analyzing {plural(len(dump.modules), 'module')}")
@@ -220,21 +257,3 @@ def analyze_all(
     places = {module.file: place for place, module in enumerate(dump.modules)}
     done.sort(key=lambda result: places[result.module.file])
     return DumpedModules(done, dump=dump, seconds=monotonic() - begun)
-
-
-def _rules_and_facts(
-    select: Any, ignore: Any, source_root: Any, args: Any, options: Mapping[str, Any]
-) -> tuple[RuleSelection, dict[str, Any]]:
-    """What was said of rules, and what was said of the program."""
-    of_rules = {name: options[name] for name in ("allow", "rule_options") if name in options}
-    rules = make_selection(select=select, ignore=ignore, source_root=source_root, **of_rules)
-    return rules, {"args": args, **{name: value for name, value in options.items() if name not in of_rules}}
-
-
-def _of_folder(folder: str | Path, only: object, how: HowToAnalyze) -> Analysis:
-    dump = read_dump(folder)
-    name = None if only is None else given.text("only", only, example='only="jit_step"')
-    module = dump.modules[0] if name is None else dump.named(name)
-    with waiting() as stage:
-        stage(f"analyzing {module.file}")
-        return analyze_dumped(module, how)

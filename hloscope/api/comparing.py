@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from hloscope import given
-from hloscope.api.analyzing import Stage, slice_fact, with_function
-from hloscope.api.texts import beside_text, capture_of_text, meant, text_of, with_guesses
+from hloscope.api.analyzing import captured_function, slice_fact
+from hloscope.api.requests import Function, Request, Result, follow
+from hloscope.api.texts import Text, capture_of_text, meant, with_guesses
 from hloscope.compiler.hlo_protos import devices_of, module_of
 from hloscope.cost.captures import price_capture
 from hloscope.cost.predicted import predicted_step
@@ -31,11 +32,8 @@ from hloscope.profiles.model import PLACE, SLICE, Profile
 from hloscope.profiles.reading import profile_files, read_profile
 from hloscope.program.capture import Capture
 from hloscope.program.files import decode_hlo, unpacked
-from hloscope.program.loading import name_of
-from hloscope.program.target import TargetFacts, TargetOptions, make_facts, with_options
-from hloscope.progress import waiting
+from hloscope.program.target import TargetFacts, TargetOptions, with_options
 from hloscope.python_words import front_door
-from hloscope.store import Store, default_store
 
 _LEAST_MATCHED = 0.5
 """Of the time in operations: where less of it is in the compiled module, that is another program."""
@@ -81,24 +79,35 @@ def compare(
     name = None if only is None else given.text("only", only, example='only="jit_step"')
     file = given.path("save", save, example='save="calibration.toml"')
     check_report_file(file)
-    found = _compared(None if target is None else meant(target), folder, {"args": args, **options}, name)
+    request = Request(target=None if target is None else meant(target), said={"args": args, **options})
+    found = find_comparison(request, folder, only=name).found
     if file is not None:
         write_text(calibration_file(found, is_figure), file, "the file of figures")
     return found
 
 
-def _compared(
-    target: Callable[..., Any] | str | Path | None, profile: Path, described: dict[str, Any], only: str | None
-) -> CompareDocument:
-    """A profile beside a target of any kind, or beside what it holds itself."""
-    if target is None:
-        return compare_own(profile, make_facts(**beside_text(OWN, described)), only=only)
-    text = text_of(target, described)
-    if text is not None:
-        return compare_text(text.text, profile, make_facts(**text.beside), name=text.name, only=only)
-    assert not isinstance(target, Path)  # which is text, or refused
-    with waiting() as stage:
-        return compare_function(target, profile, make_facts(**described), only=only, stage=stage, store=default_store())
+def find_comparison(request: Request, profile: Path, *, only: str | None = None) -> Result[CompareDocument]:
+    """Compares a profile with the prediction for a request's target.
+
+    Args:
+        request: The request; without a target the programs in the profile are compared.
+        profile: The folder or file of the profile.
+        only: The program of the profile to compare; None for all that may be the target.
+
+    Raises:
+        HloscopeError: The input is invalid, or the profile belongs to another program than the target.
+    """
+    if request.target is None:
+        with request.door.quiet():
+            facts = replace(request, target=OWN).facts_of_text()
+            found = compare_own(profile, facts, only=only)
+    else:
+        found = follow(
+            request,
+            of_function=lambda function, _: compare_function(function, profile, only=only),
+            of_text=lambda text: compare_text(text, profile, only=only),
+        )
+    return Result(found=found, subject="comparison")
 
 
 def opened(path: Path) -> Profile:
@@ -149,30 +158,23 @@ def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> C
     return _document(profile, chip, joined, uncompared, target=None)
 
 
-def compare_text(text: str, path: Path, facts: TargetFacts, *, name: str, only: str | None = None) -> CompareDocument:
+def compare_text(text: Text, path: Path, *, only: str | None = None) -> CompareDocument:
     """Compares a profile with the prediction for HLO text.
 
     Raises:
         HloscopeError: The profile or the text cannot be read, or they belong to different programs.
     """
-    profile, module = opened(path), parse_module(text, name=name)
+    facts, name = text.facts, text.name
+    profile, module = opened(path), parse_module(text.text, name=name)
     chip = chip_of(profile)
     chosen, chosen_by = _slice(facts, profile, chip, [module.device_count])
     chosen = overridden(chosen, facts.chip_overrides or ())
-    program = replace(capture_of_text(text, module, facts, chosen, name=name), slice_chosen_by=chosen_by)
+    program = replace(capture_of_text(text.text, module, facts, chosen, name=name), slice_chosen_by=chosen_by)
     program = with_guesses(program, module, facts, is_said=True)
     return _of_target(profile, chip, program, module, name, only)
 
 
-def compare_function(
-    target: Callable[..., Any] | str,
-    path: Path,
-    facts: TargetFacts,
-    *,
-    only: str | None = None,
-    stage: Stage = lambda _: None,
-    store: Store | None = None,
-) -> CompareDocument:
+def compare_function(function: Function, path: Path, *, only: str | None = None) -> CompareDocument:
     """Compares a profile with the prediction for a function, which is compiled for the profiled slice.
 
     Raises:
@@ -180,21 +182,13 @@ def compare_function(
     """
     profile = opened(path)
     chip = chip_of(profile)
-    chosen, _ = _slice(facts, profile, chip, [_devices_asked(facts)], of_one_slice=False)
-    facts = facts if facts.slice is not None else replace(facts, slice=chosen.name)
-    name = name_of(target)
-
-    def compiled(function: Callable[..., Any], known: TargetFacts) -> Capture:
-        from hloscope.program.compiling import start_compile  # both import JAX, which takes its time
-        from hloscope.program.lowering import lower
-
-        lowered = lower(function, known, name=name, stage=stage, store=store)
-        return start_compile(lowered, stage=stage, store=store).capture(stage)
-
-    program = with_function(target, facts, compiled, stage=stage, store=store)
-    stage("reading the compiled program")
-    module = parse_module(program.compiled.text, name=f"{name} (compiled)")
-    return _of_target(profile, chip, program, module, name, only)
+    chosen, _ = _slice(function.facts, profile, chip, [_devices_asked(function.facts)], of_one_slice=False)
+    if function.facts.slice is None:
+        function = replace(function, facts=replace(function.facts, slice=chosen.name))
+    program, _ = captured_function(function)
+    function.stage("reading the compiled program")
+    module = parse_module(program.compiled.text, name=f"{function.name} (compiled)")
+    return _of_target(profile, chip, program, module, function.name, only)
 
 
 def chip_of(profile: Profile) -> Chip:

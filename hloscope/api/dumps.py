@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import analyze_hlo
+from hloscope.api.analyzing import analysis_of_text
 from hloscope.api.own_rules import load_project_plugins
+from hloscope.api.texts import Text
 from hloscope.compiler import client
 from hloscope.compiler.client import how_it_ended, time_limit
 from hloscope.compiler.pool import WorkerDied, WorkerPool
@@ -23,6 +23,7 @@ from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.program.dump_facts import Beside, facts_beside
 from hloscope.program.dumps import Dump, DumpedModule
 from hloscope.program.files import is_compressed, is_proto, read_hlo, with_partitions
+from hloscope.program.target import TargetFacts
 from hloscope.report.dumps import DumpedResult
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection
 from hloscope.units import format_capacity
@@ -45,12 +46,12 @@ class HowToAnalyze:
 
     Attributes:
         judging: Which rules run and what is accepted.
-        beside: The options of a target that go with text, by name.
+        facts: What is said of the texts: the mesh, the slice and what else applies to text.
         folder: Where the user's project is, whose plug-ins bring rules.
     """
 
     judging: RuleSelection = DEFAULT_SELECTION
-    beside: Mapping[str, Any] = field(default_factory=dict)
+    facts: TargetFacts = field(default_factory=TargetFacts)
     folder: Path = field(default_factory=Path.cwd)
 
 
@@ -70,7 +71,7 @@ def analyze_dumped(module: DumpedModule, how: HowToAnalyze, *, with_reasons: boo
     if with_reasons:
         beside = _asked(beside, module)
     text = with_partitions(read_hlo(module.path), beside.partitions)
-    return analyze_hlo(text, name=str(module.path), judging=how.judging, guesses=True, beside=beside, **how.beside)
+    return analysis_of_text(Text(name=str(module.path), text=text, facts=how.facts, dumped=beside), how.judging)
 
 
 def _asked(beside: Beside, module: DumpedModule) -> Beside:

@@ -9,7 +9,8 @@ from typing import Any, Unpack
 from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.program_graph import ProgramGraph
-from hloscope.api.analyses import analyze
+from hloscope.api.analyses import find_analysis, program_request
+from hloscope.api.requests import Request, Result
 from hloscope.cost.program_graph import Wanted
 from hloscope.cost.program_graph import program_graph as graph_of_part
 from hloscope.errors import NotationError
@@ -45,8 +46,18 @@ def graph(
     Raises:
         HloscopeError: As for `analyze`, or the computation or instruction does not exist.
     """
-    wanted = part_of_graph(computation, around, hops)
-    return graph_of(analyze(target, args, **options), wanted)
+    request = program_request(target, args, options)
+    return find_graph(request, computation=computation, around=around, hops=hops).found
+
+
+def find_graph(request: Request, **part: Any) -> Result[ProgramGraph]:
+    """Finds the graph of a request's target, or of a part of it, named as in `graph`.
+
+    Raises:
+        HloscopeError: As for `graph`.
+    """
+    wanted = part_of_graph(**part)
+    return Result(found=graph_of(find_analysis(request).found, wanted), subject="graph")
 
 
 def part_of_graph(computation: str | None, around: str | None, hops: int | None) -> Wanted:
@@ -80,8 +91,6 @@ def graph_of(found: Analysis, wanted: Wanted) -> ProgramGraph:
     return graph_of_part(evidence.program, evidence.module(), found, wanted)
 
 
-def graph_of_analysis(
-    found: Analysis, *, computation: str | None = None, around: str | None = None, hops: int | None = None
-) -> ProgramGraph:
+def graph_of_analysis(found: Analysis, **part: Any) -> ProgramGraph:
     """`Analysis.graph`, whose arguments these are."""
-    return graph_of(found, part_of_graph(computation, around, hops))
+    return graph_of(found, part_of_graph(**part))

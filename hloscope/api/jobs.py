@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.evidence import Evidence
@@ -17,6 +17,10 @@ from hloscope.errors import HloscopeError, ImportedTwiceError, NotationError, Ta
 from hloscope.program.target import make_facts
 from hloscope.store import default_store, sources
 from hloscope.units import plural
+
+if TYPE_CHECKING:
+    from hloscope.api.texts import Text
+    from hloscope.rules.selection import RuleSelection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,32 +215,40 @@ def run_job(job: Job, *, cached: bool) -> Outcome:
 
 def _analysis(job: Job, *, cached: bool) -> Analysis:
     from hloscope.analysis.paths import with_helpers
+    from hloscope.api.analyzing import analysis_of_text, analyze_function
+    from hloscope.api.own_rules import load_project_plugins
+    from hloscope.api.requests import Function
     from hloscope.config import find_helpers
 
-    return with_helpers(_analysis_of(job, cached=cached), find_helpers(job.root, named=job.config))
+    load_project_plugins(job.root, config=job.config)
+    if job.target.hlo is not None:
+        found = analysis_of_text(*_text_of(job))
+    else:
+        facts = make_facts(**{**job.target.options, "slice": job.slice, "timeout_s": 0})  # the whole job has a limit
+        function = Function(
+            target=job.target.function or "",
+            facts=facts,
+            store=default_store() if cached else None,
+            when_compiled=lambda _: _check_origin(job),
+        )
+        found = analyze_function(function)
+    return with_helpers(found, find_helpers(job.root, named=job.config))
 
 
-def _analysis_of(job: Job, *, cached: bool) -> Analysis:
-    from hloscope.api.analyzing import analyze_function, analyze_hlo
-    from hloscope.api.own_rules import load_project_plugins
-    from hloscope.api.texts import hlo_text
+def _text_of(job: Job) -> tuple[Text, RuleSelection]:
+    """The HLO text of a target, and the rules that run on it; a contract must not rest on guesses."""
+    from hloscope.api.texts import Text, hlo_text
     from hloscope.program.files import split_module
     from hloscope.rules.selection import make_selection
 
-    target = job.target
-    load_project_plugins(job.root, config=job.config)
-    if target.hlo is not None:
-        path = job.root / target.hlo
-        if not Path(split_module(path)[0]).exists():
-            raise HloscopeError(f"there is no file {target.hlo}", where=target.where)
-        root = None if target.source_root is None else job.root / target.source_root
-        beside = dict(target.options)
-        of_rules = {name: beside.pop(name) for name in ("allow", "rule_options") if name in beside}
-        judging = make_selection(source_root=root, **of_rules)
-        return analyze_hlo(hlo_text(path), name=target.hlo, slice=job.slice, judging=judging, **beside)
-    store = default_store() if cached else None
-    facts = make_facts(**{**target.options, "slice": job.slice, "timeout_s": 0})  # the whole job has a limit
-    return analyze_function(target.function or "", facts, store=store, when_compiled=lambda _: _check_origin(job))
+    target, path = job.target, job.root / (job.target.hlo or "")
+    if not Path(split_module(path)[0]).exists():
+        raise HloscopeError(f"there is no file {target.hlo}", where=target.where)
+    root = None if target.source_root is None else job.root / target.source_root
+    said = {**target.options, "slice": job.slice}
+    of_rules = {name: said.pop(name) for name in ("allow", "rule_options") if name in said}
+    text = Text(name=target.hlo or "", text=hlo_text(path), facts=make_facts(**said), is_foreign=False)
+    return text, make_selection(source_root=root, **of_rules)
 
 
 def _check_origin(job: Job) -> None:

@@ -10,8 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 
 from hloscope import given
-from hloscope.api.analyzing import Stage, slice_fact
+from hloscope.api.analyzing import slice_fact
 from hloscope.api.comparing import compare_function
+from hloscope.api.requests import Function, Request, Result, follow
 from hloscope.api.texts import capture_of_text, meant, with_guesses
 from hloscope.cost.captures import price_capture
 from hloscope.errors import NotationError, ProfileError, TargetError
@@ -26,10 +27,8 @@ from hloscope.program.capture import Mesh
 from hloscope.program.environment import DEFAULT_DEVICES
 from hloscope.program.files import unpacked
 from hloscope.program.loading import name_of
-from hloscope.program.target import TargetFacts, TargetOptions, make_facts, with_options
-from hloscope.progress import waiting
+from hloscope.program.target import TargetFacts, TargetOptions, with_options
 from hloscope.python_words import front_door
-from hloscope.store import Store, default_store
 from hloscope.verification.machine import attached_platform
 from hloscope.verification.profiling import ProfiledRun, profiled_in_child
 from hloscope.verification.where import by_name
@@ -75,35 +74,24 @@ def measure(
     named = by_name(target)
     if not isinstance(named, str):
         raise TargetError(f"{name_of(target)} cannot be imported in the process that runs it", fix="put it in a module")
-    facts, folder = make_facts(args=args, **options), given.path("save", save, example='save="profile"')
-    with waiting() as stage:
-        return measure_function(named, facts, on=on, runs=times, folder=folder, stage=stage, store=default_store())
+    folder = given.path("save", save, example='save="profile"')
+    request = Request(target=named, said={"args": args, **options})
+    return find_measurement(request, on=on, runs=times, folder=folder).found
 
 
-def measure_function(
-    target: str,
-    facts: TargetFacts,
-    *,
-    on: str = "tpu",
-    runs: int = 10,
-    folder: Path | None = None,
-    stage: Stage = lambda _: None,
-    store: Store | None = None,
-) -> CompareDocument:
-    """Runs a function on random arguments under JAX's profiler, and compares the measured times with the prediction.
-
-    Args:
-        target: `module:fn` or `file.py:fn`.
-        facts: How to call it.
-        on: Where to run: `tpu` for attached TPUs; `cpu` for simulated devices, without a prediction.
-        runs: Number of profiled runs.
-        folder: Folder to save the profile in; None to discard it.
-        stage: Called with what is happening.
-        store: Where compiles are kept.
+def find_measurement(request: Request, *, on: str, runs: int, folder: Path | None) -> Result[CompareDocument]:
+    """Runs a request's function, and compares its profile with the prediction; arguments as of `measure`.
 
     Raises:
         HloscopeError: The input is invalid, no TPU is attached, or JAX rejects the program.
     """
+    if request.is_text:
+        raise TargetError(f"{request.target} cannot be run", why="it is HLO text", fix="name the function: module:fn")
+    found = follow(request, of_function=lambda function, _: _measured(function, on=on, runs=runs, folder=folder))
+    return Result(found=found, subject="comparison")
+
+
+def _measured(function: Function, *, on: str, runs: int, folder: Path | None) -> CompareDocument:
     if on == "tpu" and attached_platform() != "tpu":
         raise ProfileError(
             "no TPU is attached here",
@@ -112,14 +100,15 @@ def measure_function(
         )
     with TemporaryDirectory(prefix="hloscope-profile-") as scratch:
         where = Path(scratch) if folder is None else folder
-        stage(f"running {target} {runs} times")
+        facts, target = function.facts, function.name
+        function.stage(f"running {target} {runs} times")
         devices = prod(facts.mesh.values()) if isinstance(facts.mesh, dict) else DEFAULT_DEVICES
         run = ProfiledRun(
             target=target, facts=replace(facts, slice=None), platform=on, devices=devices, folder=str(where), runs=runs
         )
         text, mesh = profiled_in_child(run, timeout_s=_LIMIT_S if facts.timeout_s is None else facts.timeout_s)
         if on == "tpu":
-            return compare_function(target, where, facts, stage=stage, store=store)
+            return compare_function(function, where)
         return _of_cpu(target, text, mesh, where, facts)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from hloscope.api.analyzing import with_function
-from hloscope.api.texts import meant, text_of
+from hloscope.api.analyzing import Stage, with_function
+from hloscope.api.requests import Function, Request, Result, follow
+from hloscope.api.texts import meant
 from hloscope.compiler.client import propagate
 from hloscope.errors import CompileError, TargetError
 from hloscope.program.loading import name_of
-from hloscope.program.target import ProgramOptions, TargetFacts, make_facts, with_options
-from hloscope.progress import waiting
+from hloscope.program.target import ProgramOptions, TargetFacts, with_options
 from hloscope.python_words import front_door
 from hloscope.report.shardings import ShardingTable
 from hloscope.shardy.shardings import sharded_arrays
@@ -44,46 +44,50 @@ def shardings(
     Raises:
         HloscopeError: The input is invalid, JAX rejects the program, or Shardy cannot propagate its shardings.
     """
-    target = meant(target)
-    described: dict[str, Any] = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
-    if text_of(target, {}) is not None:
+    request = Request(target=meant(target), said={"args": args, "slice": slice, "timeout_s": timeout_s, **options})
+    return find_shardings(request).found
+
+
+def find_shardings(request: Request, *, subject: str = "shardings") -> Result[ShardingTable]:
+    """Propagates the shardings of a request's function.
+
+    Raises:
+        HloscopeError: The input is invalid, JAX rejects the program, or Shardy cannot propagate its shardings.
+    """
+    if request.is_text:
         raise TargetError(
-            f"{name_of(target)} is already compiled, and its shardings are already propagated",
-            fix="pass the function itself, or analyze it",
+            f"{name_of(request.target)} is already compiled, and its shardings are already propagated",
+            fix="name the function itself, or use hloscope analyze",
         )
-    facts = make_facts(**described)
-    with waiting() as stage:
-        return shardings_of(target, facts, stage=stage)
+    return Result(found=follow(request, of_function=shardings_of), subject=subject)
 
 
-def shardings_of(
-    target: Callable[..., Any] | str, facts: TargetFacts, *, stage: Callable[[str], None] = lambda _: None
-) -> ShardingTable:
+def shardings_of(function: Function, _: Stage = lambda _: None) -> ShardingTable:
     """Returns all arguments, constraints and outputs and the large intermediates, with their shardings.
 
     Raises:
         HloscopeError: The input is invalid, JAX rejects the program, or Shardy cannot propagate its shardings.
     """
 
-    def propagated(function: Callable[..., Any], known: TargetFacts) -> ShardingTable:
+    def propagated(itself: Callable[..., Any], known: TargetFacts) -> ShardingTable:
         from hloscope.compiler.jax_internals import bytecode  # these import JAX, which takes its time
         from hloscope.program.arguments import argument_letters
         from hloscope.program.devices import axis_sizes
         from hloscope.program.lowering import lower
 
-        program = lower(function, known, name=name_of(target), stage=stage)
+        program = lower(itself, known, name=function.name, stage=function.stage)
         seen, notes = program.seen, list(program.plan.notes)
-        stage("propagating")
+        function.stage("propagating")
         shardy, _ = propagate(bytecode(program.module), "jax", notes, timeout_s=known.timeout_s)
         if shardy is None:
             raise CompileError(
-                f"the shardings of {name_of(target)} cannot be propagated here",
+                f"the shardings of {function.name} cannot be propagated here",
                 why="; ".join(notes),
                 fix="hloscope analyze compiles the program and shows what the compiler chose",
             )
         letters = argument_letters(known, len(seen.argument_names))
         return ShardingTable(
-            target=name_of(target),
+            target=function.name,
             slice_name=program.slice.name,
             axis_sizes={} if program.mesh is None else axis_sizes(program.mesh),
             arrays=sharded_arrays(shardy, tuple(letters[index] for index in seen.kept), seen.result_names),
@@ -91,4 +95,4 @@ def shardings_of(
             notes=tuple(notes),
         )
 
-    return with_function(target, facts, propagated, stage=stage)
+    return with_function(function, propagated)

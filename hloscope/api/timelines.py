@@ -10,16 +10,14 @@ from typing import Any, Unpack
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.api.analyzing import Stage, captured_function, captured_text, with_reasons
-from hloscope.api.texts import Text, meant, text_of
+from hloscope.api.requests import Function, Request, Result, follow
+from hloscope.api.texts import Text
 from hloscope.cost.captures import timeline_of_capture
 from hloscope.errors import SliceError
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture
-from hloscope.program.loading import name_of
-from hloscope.program.target import TargetFacts, TargetOptions, make_facts, with_options
-from hloscope.progress import waiting
+from hloscope.program.target import TargetOptions, with_options
 from hloscope.python_words import front_door
-from hloscope.store import Store, default_store
 
 
 @front_door
@@ -46,41 +44,24 @@ def timeline(
     Raises:
         HloscopeError: The input is invalid, JAX or the compiler rejects the program, or it cannot be priced.
     """
-    target = meant(target)
-    described: dict[str, Any] = {"args": args, **options}
-    text = text_of(target, described)
-    if text is not None:
-        return timeline_of_text(text)
-    assert not isinstance(target, Path)  # which is text, or refused
-    with waiting() as stage:
-        return timeline_function(target, make_facts(**described), stage=stage, store=default_store())
+    return find_timeline(Request(target=target, said={"args": args, **options})).found
 
 
-def timeline_function(
-    target: Callable[..., Any] | str,
-    facts: TargetFacts,
-    *,
-    stage: Stage = lambda _: None,
-    store: Store | None = None,
-    when_compiled: Callable[[Capture], None] = lambda _: None,
-) -> Timeline:
-    """Predicts the timeline of a function.
-
-    Args:
-        target: The function or its name.
-        facts: How to call and place it.
-        stage: Called with what is happening.
-        store: Where compiles are kept; None keeps none.
-        when_compiled: Called with what the compiler made.
+def find_timeline(request: Request) -> Result[Timeline]:
+    """Predicts the timeline of a request's target.
 
     Raises:
         HloscopeError: The input is invalid, JAX or the compiler rejects the program, or it cannot be priced.
     """
-    program, _ = captured_function(target, facts, stage=stage, store=store)
-    when_compiled(program)
+    found = follow(request, of_function=_of_function, of_text=timeline_of_text)
+    return Result(found=found, subject="timeline")
+
+
+def _of_function(function: Function, stage: Stage) -> Timeline:
+    program, _ = captured_function(function)
     stage("reading the compiled program")
-    name = name_of(target)
-    return _of_capture(program, parse_module(program.compiled.text, name=f"{name} (compiled)"), name)
+    module = parse_module(program.compiled.text, name=f"{function.name} (compiled)")
+    return _of_capture(program, module, function.name)
 
 
 def timeline_of_text(text: Text) -> Timeline:
@@ -89,8 +70,7 @@ def timeline_of_text(text: Text) -> Timeline:
     Raises:
         HloscopeError: The text is not HLO, or it cannot be priced.
     """
-    facts = make_facts(**text.beside)
-    program, module = captured_text(text.text, facts, name=text.name, guesses=text.is_foreign, beside=text.dumped)
+    program, module = captured_text(text)
     return _of_capture(program, module, text.name)
 
 

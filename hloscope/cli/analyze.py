@@ -22,6 +22,7 @@ from hloscope.units import plural
 
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis
+    from hloscope.api.requests import Result
 
 _EPILOG = """\b
 TARGET is one of
@@ -86,9 +87,12 @@ _folder_options = together(
 )
 @source_option
 @running.reports("analysis", _exit_code)
-def command(target: str, **options: Any) -> Analysis:
+def command(target: str, **options: Any) -> Result[Analysis]:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""
-    if folders.is_named(target, options) and not targets.is_named(target):
-        return folders.analysis_of_folder(target, options)
-    target = targets.begun(target, options)
-    return targets.analysis_of_target(target, options, targets.judging_of(options))
+    request = targets.request_of(target, options, only=options["only"], helpers=targets.helpers())
+    if request.is_folder:
+        return folders.find_in_folder(request, options)
+    folders.refuse_options_of_folders(target, options)
+    from hloscope.api.analyses import find_analysis
+
+    return find_analysis(request)

@@ -10,9 +10,9 @@ import click
 from hloscope.cli import running, targets
 from hloscope.cli.options import target_options
 from hloscope.outputs import check_report_file
-from hloscope.progress import progress
 
 if TYPE_CHECKING:
+    from hloscope.api.requests import Result
     from hloscope.measured.model import CompareDocument
 
 _EPILOG = """\b
@@ -49,25 +49,15 @@ def _write(found: CompareDocument, options: dict[str, Any]) -> None:
 @click.option("--save", metavar="FILE", help="Save the chip figures that the profile measures, for --chip-override.")
 @target_options()
 @running.reports("comparison", then=_write)
-def command(target: str | None, profile: Path, only: str | None, save: str | None, **options: Any) -> CompareDocument:
+def command(
+    target: str | None, profile: Path, only: str | None, save: str | None, **options: Any
+) -> Result[CompareDocument]:
     """Compare a profile's measured times with the prediction: of the step, each operation and each collective.
 
     Without TARGET, the programs stored in the profile itself are priced.
     """
-    from hloscope.api.comparing import OWN, compare_function, compare_own, compare_text
-
     check_report_file(save)
-    if target is None:
-        targets.refuse_options_of_functions(OWN, options)
-        with running.stdout_kept_for_the_report():
-            return compare_own(profile, targets.facts_of(options), only=only)
-    targets.start_compiler(target, options["slice"])
-    if targets.is_text(target):
-        name, text = targets.read_text(target, options)
-        with running.stdout_kept_for_the_report():
-            return compare_text(text, profile, targets.facts_of(options), name=name, only=only)
-    from hloscope.store import default_store
+    request = targets.request_of(target, options)
+    from hloscope.api.comparing import find_comparison
 
-    facts, store = targets.prepared_facts(options), default_store()
-    with running.stdout_kept_for_the_report(), progress() as stage:
-        return compare_function(target, profile, facts, only=only, stage=stage, store=store)
+    return find_comparison(request, profile, only=only)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +10,8 @@ from hloscope.cli import running, targets
 from hloscope.cli.options import Span, source_root_option, target_options, together
 
 if TYPE_CHECKING:
-    from hloscope.why.explanation import Explanation
+    from hloscope.api.requests import Result
+    from hloscope.why.explanation import Explanations
 
 _EPILOG = """\b
 COLLECTIVE is an instruction's name, such as all-gather.8; its number in the
@@ -29,10 +29,6 @@ Examples
 """
 
 _ALL = "all"
-
-
-def _subject(options: dict[str, Any]) -> str:
-    return "overview" if options["collective"] is None else "explanation"
 
 
 _try_options = together(
@@ -54,31 +50,18 @@ _try_options = together(
 @target_options()
 @source_root_option
 @_try_options
-@running.reports("explanation", shown_as=_subject)
+@running.reports("explanation")
 def command(
     target: str, collective: str | None, try_s: float | None, no_try: bool, **options: Any
-) -> tuple[Explanation, ...]:
+) -> Result[Explanations]:
     """Explain why TARGET's collectives are there: which array, line and shardings cause them, and what would help.
 
     Changes of shardings are compiled and priced before they are recommended.
     """
     if no_try and try_s is not None:
         raise click.UsageError("--try and --no-try contradict each other: pass only one of them.")
-    target = targets.begun(target, options)
-    from hloscope.analysis.places import Sources
-    from hloscope.api.explaining import Trying
-    from hloscope.why import explain
+    request = targets.request_of(target, options, helpers=targets.helpers())
+    from hloscope.api.explaining import Trying, find_explanations
 
-    root = options["source_root"]
-    sources = Sources(captured=not targets.is_text(target), root=None if root is None else Path(root))
-    named = None if collective == _ALL else collective
-    if targets.is_text(target):
-        return explain(targets.analysis_of_target(target, options), named, sources=sources)
-    return targets.explanation_of_target(
-        target,
-        options,
-        named,
-        everything=collective is not None,
-        sources=sources,
-        trying=Trying(wanted=not no_try, seconds=try_s),
-    )
+    named, trying = None if collective == _ALL else collective, Trying(wanted=not no_try, seconds=try_s)
+    return find_explanations(request, named, everything=collective is not None, trying=trying)

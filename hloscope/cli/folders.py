@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from hloscope.cli import running, targets
+from hloscope.cli import running
 from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, HloscopeError, TargetError
 from hloscope.given import capacity
 from hloscope.progress import Stages, progress
@@ -19,6 +20,7 @@ from hloscope.units import plural
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis
     from hloscope.api.dumps import HowToAnalyze
+    from hloscope.api.requests import Request, Result
     from hloscope.program.dumps import Dump
     from hloscope.report.dumps import DumpedResult
 
@@ -37,29 +39,19 @@ class Capacity(click.ParamType):  # type: ignore[type-arg]
         return self.fail(f"{value!r} is not a memory size: write 4GiB or 500MB", param, ctx) if found is None else found
 
 
-def is_named(target: str, options: targets.Options) -> bool:
-    """Whether a target is a folder.
+def refuse_options_of_folders(target: str, options: dict[str, Any]) -> None:
+    """Refuses, for a target that is no folder, options that only a folder can obey.
 
     Raises:
-        TargetError: It is none, and an option is given that only a folder can obey.
+        TargetError: One is given.
     """
-    from hloscope.program.dumps import is_folder
-
-    if is_folder(target):
-        return True
-    given = {
-        "--only": options["only"],
-        "--memory": options["memory"],
-        "--jobs": options["jobs"],
-    }
-    for name, value in given.items():
-        if value:
+    for name in ("only", "memory", "jobs"):
+        if options[name]:
             what = f"{target} is not one" if Path(target).exists() else f"there is no folder {target}"
-            raise TargetError(f"{name} is for a folder of XLA dumps, but {what}", fix="leave it out")
-    return False
+            raise TargetError(f"--{name} is for a folder of XLA dumps, but {what}", fix="leave it out")
 
 
-def analysis_of_folder(target: str, options: targets.Options) -> Analysis:
+def find_in_folder(request: Request, options: dict[str, Any]) -> Result[Analysis]:
     """The analysis of the largest module in a folder, or of the one that is named, below a list of all of them.
 
     With `--all` every module is reported as it is done, and the command ends here.
@@ -67,32 +59,32 @@ def analysis_of_folder(target: str, options: targets.Options) -> Analysis:
     Raises:
         HloscopeError: There is no such module, it cannot be read, or options do not go together.
     """
-    from hloscope.api.dumps import HowToAnalyze, analyze_dumped
+    from hloscope.api.analyses import find_analysis
+    from hloscope.api.dumps import HowToAnalyze
     from hloscope.program.dumps import read_dump
 
-    dump, only, beside = read_dump(target), options["only"], targets.text_facts(options)
-    targets.refuse_options_of_functions(target, options)
     if options["everything"]:
-        _all(dump, HowToAnalyze(judging=targets.judging_of(options), beside=beside), options)
+        dump = read_dump(request.target)
+        _all(dump, HowToAnalyze(judging=request.judging, facts=request.facts_of_text()), options)
     for name in ("memory", "jobs"):
         if options[name]:
             raise TargetError(f"--{name} requires --all", fix="leave it out, or analyze every module: --all")
-    module = dump.modules[0] if only is None else dump.named(only)
-    with running.stdout_kept_for_the_report(), progress() as stage:
-        if only is None and len(dump.modules) > 1:
-            running.begin_report("dump", dump, stage, apart=True)
-        stage(f"analyzing {module.file}")
-        how = HowToAnalyze(judging=targets.judging_of(options), beside=beside)
-        try:
-            return analyze_dumped(module, how)
-        except HloscopeError as error:
-            if only is None and len(dump.modules) > 1:
-                error.fix = "; ".join(filter(None, (error.fix, "or analyze another one: --only NAME, --all")))
-                error.args = (str(error),)
-            raise
+    listed: list[Result[Any]] = []
+
+    def begin(result: Result[Any], stage: Stages) -> None:
+        listed.append(result)
+        running.begin_report(result, stage)
+
+    try:
+        return find_analysis(replace(request, door=replace(request.door, begin=begin)))
+    except HloscopeError as error:
+        if listed:
+            error.fix = "; ".join(filter(None, (error.fix, "or analyze another one: --only NAME, --all")))
+            error.args = (str(error),)
+        raise
 
 
-def _all(dump: Dump, how: HowToAnalyze, options: targets.Options) -> NoReturn:
+def _all(dump: Dump, how: HowToAnalyze, options: dict[str, Any]) -> NoReturn:
     """Reports every module as it is done, and ends the command."""
     from hloscope.api.dumps import analyze_all
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from hloscope.cli import running, targets
 from hloscope.cli.options import target_options
-
-if TYPE_CHECKING:
-    from hloscope.analysis.model.program_graph import ProgramGraph
 
 _EPILOG = """\b
 Examples
@@ -33,11 +30,9 @@ Examples
     help="How many edges away from --around. [default: 3]",
 )
 @running.reports("graph")
-def command(target: str, computation: str | None, around: str | None, hops: int | None, **options: Any) -> ProgramGraph:
+def command(target: str, computation: str | None, around: str | None, hops: int | None, **options: Any) -> Any:
     """Write TARGET's instructions as a graph, with times, bytes and axes, and the critical path marked."""
-    from hloscope.api.graphs import graph_of, part_of_graph
+    request = targets.request_of(target, options, helpers=targets.helpers())
+    from hloscope.api.graphs import find_graph
 
-    wanted = part_of_graph(computation, around, hops)
-    target = targets.begun(target, options)
-    found = targets.analysis_of_target(target, options)
-    return graph_of(found, wanted)
+    return find_graph(request, computation=computation, around=around, hops=hops)

@@ -9,10 +9,9 @@ import click
 
 from hloscope.cli import running, targets
 from hloscope.cli.options import target_options
-from hloscope.errors import TargetError
-from hloscope.progress import progress
 
 if TYPE_CHECKING:
+    from hloscope.api.requests import Result
     from hloscope.measured.model import CompareDocument
 
 _EPILOG = """\b
@@ -44,13 +43,8 @@ Examples
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save the profile to DIR.")
 @target_options()
 @running.reports("comparison")
-def command(target: str, on: str, runs: int, save: Path | None, **options: Any) -> CompareDocument:
+def command(target: str, on: str, runs: int, save: Path | None, **options: Any) -> Result[CompareDocument]:
     """Run TARGET on random arguments under JAX's profiler, and compare the measured times with the prediction."""
-    from hloscope.api.measuring import measure_function
-    from hloscope.store import default_store
+    from hloscope.api.measuring import find_measurement
 
-    if targets.is_text(target):
-        raise TargetError(f"{target} cannot be run", why="it is HLO text", fix="name the function: module:fn")
-    facts = targets.prepared_facts(options)
-    with running.stdout_kept_for_the_report(), progress() as stage:
-        return measure_function(target, facts, on=on, runs=runs, folder=save, stage=stage, store=default_store())
+    return find_measurement(targets.request_of(target, options, ahead=False), on=on, runs=runs, folder=save)

@@ -9,10 +9,10 @@ import click
 from hloscope.cli import running, targets
 from hloscope.cli.options import executor_option, target_options
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK
-from hloscope.progress import progress
 
 if TYPE_CHECKING:
-    from hloscope.report.price import Priced
+    from hloscope.api.requests import Result
+    from hloscope.report.price import Priced, Prices
 
 _EPILOG = """\b
 Examples
@@ -43,16 +43,9 @@ def _exit_code(priced: Priced, _options: object) -> int:
 @target_options(without=("slice",))
 @executor_option
 @running.reports("prices", _exit_code)
-def command(target: str, slices: tuple[str, ...], executor: str | None, **options: Any) -> Priced:
+def command(target: str, slices: tuple[str, ...], executor: str | None, **options: Any) -> Result[Prices]:
     """Predict how long one step of TARGET takes on each slice: compute, and exposed communication."""
-    target = targets.begun(target, options := {**options, "slice": slices[0]})
-    from hloscope.api.pricing import largest_slice, price_function, price_text
-    from hloscope.compiler.elsewhere import compiling_on
+    request = targets.request_of(target, {**options, "slice": slices[0]})
+    from hloscope.api.pricing import find_prices
 
-    largest = largest_slice(slices)
-    if targets.is_text(target):
-        name, text = targets.read_text(target, options)
-        return price_text(text, slices, name=name, **targets.text_facts({**options, "slice": None}))
-    facts = targets.prepared_facts({**options, "slice": largest})
-    with running.stdout_kept_for_the_report(), compiling_on(executor), progress() as stage:
-        return price_function(target, facts, slices, dcn_is_asked=bool(options["dcn"]), stage=stage)
+    return find_prices(request, slices, executor)

@@ -8,10 +8,9 @@ import click
 
 from hloscope.cli import running, targets
 from hloscope.cli.options import target_options
-from hloscope.errors import TargetError
-from hloscope.progress import progress
 
 if TYPE_CHECKING:
+    from hloscope.api.requests import Result
     from hloscope.report.shardings import ShardingTable
 
 _EPILOG = """\b
@@ -27,18 +26,10 @@ explains why.
 @click.option(
     "--draw", is_flag=True, help="Draw how the mesh shards each array, and which places in the mesh hold each shard."
 )
-@running.reports("shardings", shown_as=lambda options: "drawn_shardings" if options["draw"] else "shardings")
-def command(target: str, draw: bool, **options: Any) -> ShardingTable:
+@running.reports("shardings")
+def command(target: str, draw: bool, **options: Any) -> Result[ShardingTable]:
     """Show the shardings of TARGET's arguments, constraints, outputs and large arrays, as Shardy propagates them."""
-    del draw  # which says how it is shown
-    targets.start_compiler(target, None)
-    from hloscope.api.shardings import shardings_of
+    request = targets.request_of(target, options)
+    from hloscope.api.shardings import find_shardings
 
-    if targets.is_text(target):
-        raise TargetError(
-            f"{target} is already compiled, and its shardings are already propagated",
-            fix="name the function itself, or use hloscope analyze",
-        )
-    facts = targets.prepared_facts(options)
-    with running.stdout_kept_for_the_report(), progress() as stage:
-        return shardings_of(target, facts, stage=stage)
+    return find_shardings(request, subject="drawn_shardings" if draw else "shardings")

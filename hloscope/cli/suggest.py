@@ -8,10 +8,10 @@ import click
 
 from hloscope.cli import running, targets
 from hloscope.cli.options import Span, executor_option, jobs_option, target_options, together
-from hloscope.progress import progress
 
 if TYPE_CHECKING:
     from hloscope.analysis.model.suggestion import Suggestions
+    from hloscope.api.requests import Result
 
 _EPILOG = """\b
 A result keeps the sharding that the program requests, unless it is freed or
@@ -65,26 +65,16 @@ _search_options = together(
 @target_options()
 @_search_options
 @running.reports("suggestions")
-def command(target: str, executor: str | None, jobs: int | None, budget_s: float | None, **options: Any) -> Suggestions:
+def command(
+    target: str, executor: str | None, jobs: int | None, budget_s: float | None, **options: Any
+) -> Result[Suggestions]:
     """Search for better shardings of TARGET's arguments, results and constraints, and for a better mesh.
 
     Every suggestion is compiled and priced.
     """
-    target = targets.begun(target, options)
-    from hloscope.api.suggesting import Searching, refused_text, suggest_function
-    from hloscope.compiler.elsewhere import compiling_on
-    from hloscope.store import default_store
+    request = targets.request_of(target, options)
+    from hloscope.api.suggesting import Searching, find_suggestions
 
-    if targets.is_text(target):
-        raise refused_text()
-    searching = Searching(
-        keep=options["keep"],
-        free=options["free"],
-        fix_mesh=options["fix_mesh"],
-        candidates=options["candidates"],
-        seconds=budget_s,
-        seed=options["seed"],
-    )
-    facts = targets.prepared_facts(options)
-    with running.stdout_kept_for_the_report(), compiling_on(executor, jobs), progress() as stage:
-        return suggest_function(target, facts, searching, stage=stage, say=running.saying(stage), store=default_store())
+    as_given = ("keep", "free", "fix_mesh", "candidates", "seed")
+    searching = Searching(seconds=budget_s, **{name: options[name] for name in as_given})
+    return find_suggestions(request, searching, executor=executor, jobs=jobs)

@@ -11,6 +11,7 @@ from hloscope.cli.options import target_options
 
 if TYPE_CHECKING:
     from hloscope.analysis.model.timeline import Timeline
+    from hloscope.api.requests import Result
 
 _EPILOG = """\b
 Examples
@@ -29,7 +30,9 @@ https://ui.perfetto.dev opens the trace, XProf and TensorBoard the folder.
 @click.argument("target")
 @target_options()
 @running.reports("timeline")
-def command(target: str, **options: Any) -> Timeline:
+def command(target: str, **options: Any) -> Result[Timeline]:
     """Predict the timeline of one step of TARGET: compute, transfers and waits. A loop is one body with a count."""
-    target = targets.begun(target, options)
-    return targets.timeline_of_target(target, options)
+    request = targets.request_of(target, options)
+    from hloscope.api.timelines import find_timeline
+
+    return find_timeline(request)

@@ -8,10 +8,10 @@ import click
 
 from hloscope.cli import running, targets
 from hloscope.cli.options import fail_on_option, target_options
-from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
-from hloscope.progress import progress
+from hloscope.errors import EXIT_BROKEN, EXIT_OK
 
 if TYPE_CHECKING:
+    from hloscope.api.requests import Result
     from hloscope.verification.job import Settings
     from hloscope.verification.model import Verification
 
@@ -81,18 +81,12 @@ def _exit_code(found: Verification, options: dict[str, Any]) -> int:
 @click.option("--strict", is_flag=True, help="Exit 1 when a verdict has exceptions, such as untested inputs.")
 @fail_on_option(default="error")
 @running.reports("verification", _exit_code)
-def command(target: str, reference: str, **options: Any) -> Verification:
+def command(target: str, reference: str, **options: Any) -> Result[Verification]:
     """Check TARGET against REF: numbers on random inputs, structure of the outputs, and communication."""
-    target, reference = targets.begun(target, options), targets.named(reference, {"slice": None})
-    from hloscope.api.verifying import verify_functions
+    request, reference = targets.request_of(target, options), targets.named(reference, {"slice": None})
+    from hloscope.api.verifying import find_verification
 
-    for role, name in (("the target", target), ("the reference", reference)):
-        if targets.is_text(name):
-            raise TargetError(f"{role} must be a function", why=f"{name} is HLO text, which cannot be run on inputs")
-    settings = _settings(options)
-    facts = targets.prepared_facts(options)
-    with running.stdout_kept_for_the_report(), progress() as stage:
-        return verify_functions(target, reference, facts, settings, ignore=options["ignore"], stage=stage)
+    return find_verification(request, reference, _settings(options), ignore=options["ignore"])
 
 
 def _settings(options: dict[str, Any]) -> Settings:

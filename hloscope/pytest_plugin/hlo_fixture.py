@@ -109,6 +109,7 @@ class Hlo:
     def _analyzed(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
         from hloscope.api.analyses import analyze
         from hloscope.api.analyzing import analyze_function
+        from hloscope.api.requests import Function
         from hloscope.compiler.client import time_limit
         from hloscope.program.files import names_hlo
         from hloscope.program.loading import ended_after, name_of
@@ -126,7 +127,7 @@ class Hlo:
             return analyze(target)  # which says what is wrong with it
         facts = make_facts(**settings if args is None else {**settings, "args": args})
         with ended_after(time_limit(facts.timeout_s), f"analyzing {name_of(target)}"):
-            return analyze_function(target, facts, store=default_store())
+            return analyze_function(Function(target=target, facts=facts, store=default_store()))
 
     def _settings(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options of a call, over those of the nearest marker, over those of the command line."""

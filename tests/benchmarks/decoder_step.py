@@ -54,6 +54,7 @@ def main() -> None:
 
     prepare_environment(DEVICES, attached=False)
     from hloscope.api import analyzing
+    from hloscope.api.requests import Function
     from hloscope.compiler import client
     from hloscope.program.target import TargetFacts
     from hloscope.report.formats import Canvas, render
@@ -75,7 +76,9 @@ def main() -> None:
         captured.append(program)
         moments.append(Span.now())
 
-    found = analyzing.analyze_function(f"{TARGET}:decoder_step", TargetFacts(), when_compiled=when_compiled)
+    found = analyzing.analyze_function(
+        Function(target=f"{TARGET}:decoder_step", facts=TargetFacts(), when_compiled=when_compiled)
+    )
     moments.append(Span.now())
     print(render("analysis", "text", found, Canvas(width=120)))
     moments.append(Span.now())

@@ -9,6 +9,7 @@ import pytest
 
 import hloscope
 from hloscope.api import analyzing, pricing
+from hloscope.api.requests import Function
 from hloscope.errors import CompileError, MeshError
 from hloscope.program import compiling
 from hloscope.program.target import make_facts
@@ -57,7 +58,7 @@ def test_axes_that_are_asked_for_are_refused_where_no_slice_has_dcn(asked):
 
 def test_axes_of_a_targets_file_are_not_asked_for(asked):
     facts = make_facts(dcn={"replica": 2})
-    pricing.price_function(step, facts, ("v5e:2x4",), dcn_is_asked=False)
+    pricing.price_function(Function(target=step, facts=facts), ("v5e:2x4",), dcn_is_asked=False)
     assert asked == [("v5e:2x4", None)]
 
 

@@ -43,7 +43,7 @@ def proto_of(text: str) -> bytes:
 
 def profile_of(text: str, slice_name: str = SLICE, *, devices: int = 1, runs: int = 1) -> Profile:
     """The profile of a text that runs as predicted."""
-    found = timeline_of_text(Text(name="test", text=text, beside={"slice": slice_name}))
+    found = timeline_of_text(Text(name="test", text=text, facts=make_facts(slice=slice_name)))
     return predicted_profile(
         found, found.evidence.program, parse_module(text), proto=proto_of(text), devices=devices, runs=runs
     )

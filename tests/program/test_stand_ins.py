@@ -13,6 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import hloscope
 from hloscope.api.analyzing import with_function
+from hloscope.api.requests import Function
 from hloscope.errors import SliceError
 from hloscope.hardware import parse_slice
 from hloscope.program.compiling import start_compile
@@ -183,8 +184,7 @@ def test_a_mesh_by_coordinates_keeps_its_order_and_the_branch_is_the_tpus(tmp_pa
 def devices_of(target, **options):
     """The physical device of each partition."""
     return with_function(
-        target,
-        make_facts(**options),
+        Function(target=target, facts=make_facts(**options)),
         lambda function, known: start_compile(lower(function, known, name="it")).capture(),
     ).compiled.device_ids
 
