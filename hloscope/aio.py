@@ -14,9 +14,7 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from hloscope.api import checking, comparing, diffing, explaining, measuring, pricing, timelines, verifying
-from hloscope.api import shardings as shardings_
-from hloscope.api.analyses import analyze as _analyze
+from hloscope.api import analyses, checking, comparing, diffing, explaining, pricing, verifying
 from hloscope.python_words import awaited
 
 P = ParamSpec("P")
@@ -34,15 +32,15 @@ def _awaited(call: Callable[P, T]) -> Callable[P, Awaitable[T]]:
     return called
 
 
-analyze = _awaited(_analyze)
+analyze = _awaited(analyses.analyze)
 check = _awaited(checking.check)
 compare = _awaited(comparing.compare)
 diff = _awaited(diffing.diff)
 explain = _awaited(explaining.explain)
-measure = _awaited(measuring.measure)
+measure = _awaited(comparing.measure)
 price = _awaited(pricing.price)
-shardings = _awaited(shardings_.shardings)
-timeline = _awaited(timelines.timeline)
+shardings = _awaited(analyses.shardings)
+timeline = _awaited(analyses.timeline)
 verify = _awaited(verifying.verify)
 
 __all__ = ["analyze", "check", "compare", "diff", "explain", "measure", "price", "shardings", "timeline", "verify"]

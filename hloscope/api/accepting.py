@@ -9,8 +9,7 @@ from typing import NamedTuple, Unpack
 
 from hloscope import given
 from hloscope.api.checking import tolerance_of
-from hloscope.api.job_processes import HowToRun, run_jobs
-from hloscope.api.jobs import Outcome, jobs_of
+from hloscope.api.jobs import HowToRun, Outcome, jobs_of, run_jobs
 from hloscope.ci import is_ci
 from hloscope.config import ProjectConfig, find_project
 from hloscope.contracts.accepting import Compared, with_section

@@ -1,28 +1,52 @@
-"""`analyze`, `analyze_text` and `analyze_all`: analysis of functions, HLO text and folders of dumps."""
+"""What one program moves, when, and how its arrays are sharded: `analyze`, `timeline`, `graph`, `shardings`.
+
+`analyze_text` and `analyze_all` analyze HLO text and folders of dumps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.paths import with_helpers
-from hloscope.api.analyzing import KernelCosts, analysis_of_text, analyze_function, analyze_hlo
-from hloscope.api.dumps import HowToAnalyze, analyze_dumped
-from hloscope.api.dumps import analyze_all as analyze_modules
-from hloscope.api.requests import Request, Result, follow
-from hloscope.api.texts import meant
-from hloscope.errors import TargetError
+from hloscope.api.analyzing import (
+    KernelCosts,
+    Stage,
+    analysis_of_text,
+    analyze_function,
+    analyze_hlo,
+    captured_function,
+    captured_text,
+    with_function,
+    with_reasons,
+)
+from hloscope.api.requests import Function, Request, Result, follow
+from hloscope.api.texts import Text, meant
+from hloscope.compiler.client import propagate
+from hloscope.cost.captures import timeline_of_capture
+from hloscope.errors import CompileError, NotationError, SliceError, TargetError
+from hloscope.hlo import HloModule, parse_module
+from hloscope.program.capture import Capture
 from hloscope.program.dumps import is_folder, read_dump
-from hloscope.program.target import TargetOptions, with_options
+from hloscope.program.loading import name_of
+from hloscope.program.target import ProgramOptions, TargetFacts, TargetOptions, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
-from hloscope.report.dumps import DumpedModules
 from hloscope.rules.selection import make_selection
+from hloscope.shardy.shardings import sharded_arrays
 from hloscope.units import plural
+
+if TYPE_CHECKING:
+    from hloscope.analysis.model.program_graph import ProgramGraph
+    from hloscope.analysis.model.timeline import Timeline
+    from hloscope.cost.program_graph import Wanted
+    from hloscope.report.dumps import DumpedModules
+    from hloscope.report.shardings import ShardingTable
 
 
 @front_door
@@ -127,6 +151,8 @@ def find_analysis(request: Request) -> Result[Analysis]:
 
 def _of_folder(request: Request) -> Analysis:
     """The largest module of a folder, or the one that is named."""
+    from hloscope.api.dumps import HowToAnalyze, analyze_dumped
+
     door, dump, only = request.door, read_dump(request.target), request.only
     how = HowToAnalyze(judging=request.judging, facts=request.facts_of_text())
     module = dump.modules[0] if only is None else dump.named(only)
@@ -240,6 +266,9 @@ def analyze_all(
     Raises:
         HloscopeError: The input is invalid, or the folder has no module.
     """
+    from hloscope.api import dumps
+    from hloscope.report.dumps import DumpedModules
+
     request = program_request(folder, None, options, select=select, ignore=ignore, source_root=source_root)
     path = given.path("folder", folder, example='hloscope.analyze_all("dump/")')
     workers = None if jobs is None else given.whole("jobs", jobs, least=1)
@@ -247,13 +276,262 @@ def analyze_all(
     if path is None or not is_folder(path):
         raise TargetError(f"there is no folder {path}", fix="use the folder of xla_dump_to")
     dump = read_dump(path)
-    how = HowToAnalyze(judging=request.judging, facts=request.facts_of_text())
+    how = dumps.HowToAnalyze(judging=request.judging, facts=request.facts_of_text())
     done, begun = [], monotonic()
     with waiting() as stage:
         stage(f"analyzing {plural(len(dump.modules), 'module')}")
-        for result in analyze_modules(dump, how, workers=workers, memory_bytes=most):
+        for result in dumps.analyze_all(dump, how, workers=workers, memory_bytes=most):
             done.append(result)
             stage(f"{len(done)} of {plural(len(dump.modules), 'module')} analyzed")
     places = {module.file: place for place, module in enumerate(dump.modules)}
     done.sort(key=lambda result: places[result.module.file])
     return DumpedModules(done, dump=dump, seconds=monotonic() - begun)
+
+
+# ---- timelines
+
+
+@front_door
+@with_options(TargetOptions)
+def timeline(
+    target: Callable[..., Any] | str | Path,
+    args: Any = None,
+    **options: Unpack[TargetOptions],
+) -> Timeline:
+    """Predicts the timeline of one step: what runs when, on which unit of the device, and what is exposed.
+
+    Example:
+        >>> found = hloscope.timeline(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2})
+        >>> found.step_us, found.computing_us, found.waits.collective_us
+
+    Args:
+        target: As for `analyze`, except dump folders.
+        args: One entry per positional argument, as for `analyze`.
+        {options}
+
+    Returns:
+        The timeline, whose intervals add up to the times in `analyze`; `to_dict()` returns it as plain data.
+
+    Raises:
+        HloscopeError: The input is invalid, JAX or the compiler rejects the program, or it cannot be priced.
+    """
+    return find_timeline(Request(target=target, said={"args": args, **options})).found
+
+
+def find_timeline(request: Request) -> Result[Timeline]:
+    """Predicts the timeline of a request's target.
+
+    Raises:
+        HloscopeError: The input is invalid, JAX or the compiler rejects the program, or it cannot be priced.
+    """
+    found = follow(request, of_function=_of_function, of_text=timeline_of_text)
+    return Result(found=found, subject="timeline")
+
+
+def _of_function(function: Function, stage: Stage) -> Timeline:
+    program, _ = captured_function(function)
+    stage("reading the compiled program")
+    module = parse_module(program.compiled.text, name=f"{function.name} (compiled)")
+    return _of_capture(program, module, function.name)
+
+
+def timeline_of_text(text: Text) -> Timeline:
+    """Predicts the timeline of a target that is already compiled.
+
+    Raises:
+        HloscopeError: The text is not HLO, or it cannot be priced.
+    """
+    program, module = captured_text(text)
+    return _of_capture(program, module, text.name)
+
+
+def timeline_of_analysis(found: Analysis) -> Timeline:
+    """Predicts the timeline of a program that was analyzed in this process.
+
+    Raises:
+        HloscopeError: The program was not analyzed in this process, or it cannot be priced.
+    """
+    return _of_capture(found.evidence.program, found.evidence.module(), found.target)
+
+
+def _of_capture(program: Capture, module: HloModule, name: str) -> Timeline:
+    reasons = partial(with_reasons, module=module, program=program)
+    found = timeline_of_capture(program, module, target=name, explained=reasons)
+    if found is not None:
+        return found
+    if program.slice is None or program.slice.chip is None:
+        raise SliceError(
+            f"{name} has no timeline: without a TPU slice there are no times", fix="name one: --slice v5e:2x4"
+        )
+    why = "the text is cut off" if module.truncated else "its trip counts are too large for its loops to end"
+    raise SliceError(f"{name} has no timeline", why=why)
+
+
+# ---- graphs
+
+
+@front_door
+@with_options(TargetOptions)
+def graph(
+    target: Callable[..., Any] | str | Path,
+    args: Any = None,
+    *,
+    computation: str | None = None,
+    around: str | None = None,
+    hops: int | None = None,
+    **options: Unpack[TargetOptions],
+) -> ProgramGraph:
+    """Returns a compiled program as a dependency graph with times and the critical path.
+
+    Example:
+        >>> around = hloscope.graph("model:step", around="all-gather.8", hops=2, slice="v6e:2x4")
+        >>> networkx.descendants(around.to_networkx(), "main/all-gather.8")
+
+    Args:
+        target: As for `analyze`.
+        args: One entry per positional argument, as for `analyze`.
+        computation: An HLO computation; by default all that run in a step, without the insides of fusions.
+        around: An instruction's name; only its neighborhood is included.
+        hops: Size of that neighborhood, in edges; 3 by default.
+        {options}
+
+    Raises:
+        HloscopeError: As for `analyze`, or the computation or instruction does not exist.
+    """
+    request = program_request(target, args, options)
+    return find_graph(request, computation=computation, around=around, hops=hops).found
+
+
+def find_graph(request: Request, **part: Any) -> Result[ProgramGraph]:
+    """Finds the graph of a request's target, or of a part of it, named as in `graph`.
+
+    Raises:
+        HloscopeError: As for `graph`.
+    """
+    wanted = part_of_graph(**part)
+    return Result(found=graph_of(find_analysis(request).found, wanted), subject="graph")
+
+
+def part_of_graph(computation: str | None, around: str | None, hops: int | None) -> Wanted:
+    """The part of a program that is asked for.
+
+    Raises:
+        NotationError: There can be no such part.
+    """
+    from hloscope.cost.program_graph import Wanted
+
+    if hops is None:
+        return Wanted(computation=computation, around=around)
+    if around is None:
+        raise NotationError(
+            f"--hops {given.shown(hops)} counts from an instruction, and none is named",
+            fix="name one: --around all-gather.8",
+        )
+    count = given.whole("hops", hops, least=0, example="hops=3")
+    return Wanted(computation=computation, around=around, hops=count)
+
+
+def graph_of(found: Analysis, wanted: Wanted) -> ProgramGraph:
+    """Returns the graph of a program that was analyzed in this process.
+
+    Args:
+        found: Its analysis.
+        wanted: The part that is asked for.
+
+    Raises:
+        HloscopeError: The program was not analyzed in this process, or the computation or instruction does not exist.
+    """
+    from hloscope.cost.program_graph import program_graph
+
+    evidence = found.evidence
+    return program_graph(evidence.program, evidence.module(), found, wanted)
+
+
+def graph_of_analysis(found: Analysis, **part: Any) -> ProgramGraph:
+    """`Analysis.graph`, whose arguments these are."""
+    return graph_of(found, part_of_graph(**part))
+
+
+# ---- shardings, without a compile
+
+
+@front_door
+@with_options(ProgramOptions)
+def shardings(
+    target: Callable[..., Any] | str,
+    args: Any = None,
+    *,
+    slice: str | None = None,
+    timeout_s: float | None = None,
+    **options: Unpack[ProgramOptions],
+) -> ShardingTable:
+    """Returns the shardings of arguments, constraints, outputs and large arrays, as Shardy propagates them.
+
+    Nothing is compiled.
+
+    Example:
+        >>> print(hloscope.shardings(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2}))
+
+    Args:
+        target: As for `analyze`, except programs that are already compiled.
+        args: One entry per positional argument, as for `analyze`.
+        slice: The slice that it would be compiled for.
+        timeout_s: Time limit in seconds.
+        {options}
+
+    Raises:
+        HloscopeError: The input is invalid, JAX rejects the program, or Shardy cannot propagate its shardings.
+    """
+    request = Request(target=meant(target), said={"args": args, "slice": slice, "timeout_s": timeout_s, **options})
+    return find_shardings(request).found
+
+
+def find_shardings(request: Request, *, subject: str = "shardings") -> Result[ShardingTable]:
+    """Propagates the shardings of a request's function.
+
+    Raises:
+        HloscopeError: The input is invalid, JAX rejects the program, or Shardy cannot propagate its shardings.
+    """
+    if request.is_text:
+        raise TargetError(
+            f"{name_of(request.target)} is already compiled, and its shardings are already propagated",
+            fix="name the function itself, or use hloscope analyze",
+        )
+    return Result(found=follow(request, of_function=shardings_of), subject=subject)
+
+
+def shardings_of(function: Function, _: Stage = lambda _: None) -> ShardingTable:
+    """Returns all arguments, constraints and outputs and the large intermediates, with their shardings.
+
+    Raises:
+        HloscopeError: The input is invalid, JAX rejects the program, or Shardy cannot propagate its shardings.
+    """
+
+    def propagated(itself: Callable[..., Any], known: TargetFacts) -> ShardingTable:
+        from hloscope.compiler.jax_internals import bytecode  # these import JAX, which takes its time
+        from hloscope.program.arguments import argument_letters
+        from hloscope.program.devices import axis_sizes
+        from hloscope.program.lowering import lower
+        from hloscope.report.shardings import ShardingTable
+
+        program = lower(itself, known, name=function.name, stage=function.stage)
+        seen, notes = program.seen, list(program.plan.notes)
+        function.stage("propagating")
+        shardy, _ = propagate(bytecode(program.module), "jax", notes, timeout_s=known.timeout_s)
+        if shardy is None:
+            raise CompileError(
+                f"the shardings of {function.name} cannot be propagated here",
+                why="; ".join(notes),
+                fix="hloscope analyze compiles the program and shows what the compiler chose",
+            )
+        letters = argument_letters(known, len(seen.argument_names))
+        return ShardingTable(
+            target=function.name,
+            slice_name=program.slice.name,
+            axis_sizes={} if program.mesh is None else axis_sizes(program.mesh),
+            arrays=sharded_arrays(shardy, tuple(letters[index] for index in seen.kept), seen.result_names),
+            unused=tuple(name for index, name in enumerate(seen.argument_names) if index not in seen.kept),
+            notes=tuple(notes),
+        )
+
+    return with_function(function, propagated)

@@ -18,9 +18,7 @@ from hloscope.analysis.vocabulary import Bound
 from hloscope.api.analyses import analyze
 from hloscope.api.analyzing import analyze_hlo
 from hloscope.api.checking import Target
-from hloscope.api.git import git
-from hloscope.api.job_processes import run_jobs
-from hloscope.api.jobs import Checkout, Job, jobs_of
+from hloscope.api.jobs import Checkout, Job, git, jobs_of, run_jobs
 from hloscope.api.texts import hlo_text, meant, read_report, refuse_beside_analysis
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
 from hloscope.contracts.baseline_files import is_baseline, read_baselines

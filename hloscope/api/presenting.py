@@ -59,14 +59,14 @@ def image(svg: str) -> str:
 
 def timeline_of(found: Analysis) -> Timeline:
     """`Analysis.timeline`."""
-    from hloscope.api.timelines import timeline_of_analysis
+    from hloscope.api.analyses import timeline_of_analysis
 
     return timeline_of_analysis(found)
 
 
 def graph_of(found: Analysis, **part: Any) -> ProgramGraph:
     """`Analysis.graph`."""
-    from hloscope.api.graphs import graph_of_analysis
+    from hloscope.api.analyses import graph_of_analysis
 
     return graph_of_analysis(found, **part)
 

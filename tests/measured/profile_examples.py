@@ -7,8 +7,8 @@ from pathlib import Path
 
 from jaxlib import _hlo
 
+from hloscope.api.analyses import timeline_of_text
 from hloscope.api.texts import Text, capture_of_text, with_guesses
-from hloscope.api.timelines import timeline_of_text
 from hloscope.cost.captures import price_capture
 from hloscope.cost.predicted import Prediction, predicted_step
 from hloscope.hardware.slices import parse_slice
