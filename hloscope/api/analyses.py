@@ -20,12 +20,10 @@ from hloscope.api.analyzing import (
     analysis_of_text,
     analyze_function,
     analyze_hlo,
-    captured_function,
     captured_text,
-    with_function,
     with_reasons,
 )
-from hloscope.api.requests import Function, Request, Result, follow
+from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import Text, meant
 from hloscope.compiler.client import propagate
 from hloscope.cost.captures import timeline_of_capture
@@ -33,6 +31,7 @@ from hloscope.errors import CompileError, NotationError, SliceError, TargetError
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture
 from hloscope.program.dumps import is_folder, read_dump
+from hloscope.program.functions import Function, captured_function, with_function
 from hloscope.program.loading import name_of
 from hloscope.program.target import ProgramOptions, TargetFacts, TargetOptions, with_options
 from hloscope.progress import waiting

@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 
 from hloscope import given
-from hloscope.api.analyzing import captured_function, slice_fact
-from hloscope.api.requests import Function, Request, Result, follow
+from hloscope.api.analyzing import slice_fact
+from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import Text, capture_of_text, meant, with_guesses
 from hloscope.compiler.hlo_protos import devices_of, module_of
 from hloscope.cost.captures import price_capture
@@ -34,6 +34,7 @@ from hloscope.profiles.reading import profile_files, read_profile
 from hloscope.program.capture import Capture, Mesh
 from hloscope.program.environment import DEFAULT_DEVICES
 from hloscope.program.files import decode_hlo, unpacked
+from hloscope.program.functions import Function, captured_function
 from hloscope.program.loading import name_of
 from hloscope.program.target import TargetFacts, TargetOptions, with_options
 from hloscope.python_words import front_door

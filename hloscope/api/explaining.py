@@ -13,10 +13,11 @@ from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.paths import with_helpers
 from hloscope.analysis.places import CAPTURED, Sources
-from hloscope.api.analyzing import analysis_of_text, subject_of, with_function
-from hloscope.api.requests import Function, Request, Result, follow
+from hloscope.api.analyzing import analysis_of_text, subject_of
+from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import Text, meant, refuse_beside_analysis
 from hloscope.errors import NotationError
+from hloscope.program.functions import Function, with_function
 from hloscope.program.target import ProgramOptions, TargetFacts, with_options
 from hloscope.progress import Stages
 from hloscope.python_words import front_door

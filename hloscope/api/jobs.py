@@ -232,8 +232,8 @@ def _analysis(job: Job, *, cached: bool) -> Analysis:
     from hloscope.analysis.paths import with_helpers
     from hloscope.api.analyzing import analysis_of_text, analyze_function
     from hloscope.api.own_rules import load_project_plugins
-    from hloscope.api.requests import Function
     from hloscope.config import find_helpers
+    from hloscope.program.functions import Function
 
     load_project_plugins(job.root, config=job.config)
     if job.target.hlo is not None:

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope import given
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import Stage, analysis_of, begin_compile, with_function
-from hloscope.api.requests import Function, Request, Result, follow
+from hloscope.api.analyzing import Stage, analysis_of
+from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import Text, capture_of_text, meant
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.errors import CompileError, HloscopeError, MeshError, SliceError, TimeLimitError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
 from hloscope.program.environment import check_device_count
+from hloscope.program.functions import Function, begin_compile, with_function
 from hloscope.program.target import ProgramOptions, TargetFacts, with_options
 from hloscope.python_words import front_door
 from hloscope.report.price import Prices, Unpriced

@@ -17,11 +17,11 @@ from hloscope.errors import TargetError
 from hloscope.outputs import check_hlo_file, write_text
 from hloscope.program.dumps import is_folder
 from hloscope.program.files import names_hlo
-from hloscope.program.loading import name_of
+from hloscope.program.functions import Function
 from hloscope.program.target import TargetFacts, make_facts
 from hloscope.progress import Stages, waiting
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection
-from hloscope.store import Store, default_store
+from hloscope.store import default_store
 
 if TYPE_CHECKING:
     from hloscope.program.capture import Capture
@@ -131,30 +131,6 @@ class Request:
         """
         named = {**self.said, "save_hlo": self.save_hlo}
         return self.door.read(refuse_beside_text(self.target, named, self.door.called))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Function:
-    """A target that has to be traced and compiled, and the means to do so.
-
-    Attributes:
-        target: The function or its name, or what JAX made of it.
-        facts: How to call and place it.
-        stage: Called with what is happening, for a progress display.
-        store: The compile cache; None for no cache.
-        when_compiled: Called with the compiled program, before it is analyzed.
-    """
-
-    target: Callable[..., Any] | str
-    facts: TargetFacts
-    stage: Callable[[str], None] = lambda _: None
-    store: Store | None = None
-    when_compiled: Callable[[Capture], None] = lambda _: None
-
-    @property
-    def name(self) -> str:
-        """The target as the user named it."""
-        return name_of(self.target)
 
 
 def follow(

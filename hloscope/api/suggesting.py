@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope import given
 from hloscope.analysis.model.suggestion import Suggestions
-from hloscope.api.analyzing import Stage, subject_of, with_function
-from hloscope.api.requests import Function, Request, Result, follow
+from hloscope.api.analyzing import Stage, subject_of
+from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import meant
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.errors import HloscopeError, TargetError
+from hloscope.program.functions import Function, with_function
 from hloscope.program.target import ProgramOptions, TargetFacts, with_options
 from hloscope.progress import Stages
 from hloscope.python_words import front_door

@@ -109,9 +109,9 @@ class Hlo:
     def _analyzed(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
         from hloscope.api.analyses import analyze
         from hloscope.api.analyzing import analyze_function
-        from hloscope.api.requests import Function
         from hloscope.compiler.client import time_limit
         from hloscope.program.files import names_hlo
+        from hloscope.program.functions import Function
         from hloscope.program.loading import ended_after, name_of
         from hloscope.program.target import make_facts
         from hloscope.store import default_store

@@ -54,8 +54,8 @@ def main() -> None:
 
     prepare_environment(DEVICES, attached=False)
     from hloscope.api import analyzing
-    from hloscope.api.requests import Function
     from hloscope.compiler import client
+    from hloscope.program.functions import Function
     from hloscope.program.target import TargetFacts
     from hloscope.report.formats import Canvas, render
 

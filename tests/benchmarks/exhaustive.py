@@ -150,10 +150,9 @@ class Layer:
 
 def with_layer(batch: int, use: Callable[[Layer], T]) -> T:
     """Does something with the layer with one size of the batch, while one compiler works."""
-    from hloscope.api.analyzing import with_function
-    from hloscope.api.requests import Function
     from hloscope.compiler import client
     from hloscope.compiler.elsewhere import compiling_on
+    from hloscope.program.functions import Function, with_function
     from hloscope.program.lowering import lower
     from hloscope.program.target import TargetFacts, make_facts
     from hloscope.search.space import Space

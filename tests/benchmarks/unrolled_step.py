@@ -101,9 +101,8 @@ def captured(layers: int, keep: Path | None) -> Capture:
     if kept is not None and kept.exists():
         found: Capture = pickle.loads(kept.read_bytes())
         return found
-    from hloscope.api.analyzing import with_function
-    from hloscope.api.requests import Function
     from hloscope.program.compiling import start_compile
+    from hloscope.program.functions import Function, with_function
     from hloscope.program.lowering import lower
     from hloscope.program.target import make_facts
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import pytest
 
 import hloscope
-from hloscope.api import analyzing, pricing
-from hloscope.api.requests import Function
+from hloscope.api import pricing
 from hloscope.errors import CompileError, MeshError
-from hloscope.program import compiling
+from hloscope.program import compiling, functions
+from hloscope.program.functions import Function
 from hloscope.program.target import make_facts
 from hloscope.report.price import Unpriced
 
@@ -36,7 +36,7 @@ def asked(monkeypatch):
         raise CompileError("nothing is compiled here")
 
     monkeypatch.setattr(compiling, "start_compile", start)
-    monkeypatch.setattr(analyzing, "start_ahead", lambda *_: None)
+    monkeypatch.setattr(functions, "start_ahead", lambda *_: None)
     return found
 
 

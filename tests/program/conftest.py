@@ -15,7 +15,7 @@ USER_CODE = Path(__file__).parent / "user_code"
 def compiled():
     """Compiles `file.py:fn` of the user_code folder, or of fixtures/programs, with facts from the command line."""
     from hloscope.api.analyzing import analyze_function
-    from hloscope.api.requests import Function
+    from hloscope.program.functions import Function
 
     def compile_target(target: str, **facts):
         folder = USER_CODE if (USER_CODE / target.partition(":")[0]).exists() else Path("fixtures/programs")

@@ -12,12 +12,11 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import hloscope
-from hloscope.api.analyzing import with_function
-from hloscope.api.requests import Function
 from hloscope.errors import SliceError
 from hloscope.hardware import parse_slice
 from hloscope.program.compiling import start_compile
 from hloscope.program.devices import own_devices
+from hloscope.program.functions import Function, with_function
 from hloscope.program.lowering import lower
 from hloscope.program.stand_ins import pose_as, posed_slice, posing_as
 from hloscope.program.target import make_facts

@@ -14,7 +14,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 def subject_of(kept_compiles):
     """Everything that is known of `function` of this room's programs; trials go to the session's store."""
     from hloscope.api import analyzing
-    from hloscope.api.requests import Function
+    from hloscope.program.functions import Function
     from hloscope.program.loading import load
     from hloscope.program.target import attached_facts
 

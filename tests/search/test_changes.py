@@ -8,13 +8,12 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from hloscope.api.analyzing import with_function
-from hloscope.api.requests import Function
 from hloscope.compiler.edits import ConstraintEdit, edited
 from hloscope.compiler.identity import numbered_operations
 from hloscope.compiler.jax_internals import bytecode, module_of_bytecode
 from hloscope.errors import HloscopeError
 from hloscope.program.change import Change, ConstraintChange, LeafChange, SizeChange
+from hloscope.program.functions import Function, with_function
 from hloscope.program.lowering import lower, lower_changed
 from hloscope.program.retracing import with_sizes
 from hloscope.program.target import TargetFacts

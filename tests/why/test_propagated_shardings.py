@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hloscope.api.analyses import shardings_of
-from hloscope.api.requests import Function
+from hloscope.program.functions import Function
 from hloscope.program.target import TargetFacts
 from hloscope.report.formats import Canvas, render
 from hloscope.shardy.shardings import Role
