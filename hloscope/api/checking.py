@@ -13,7 +13,19 @@ from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
-from hloscope.api.jobs import HowToRun, Job, Outcome, Shard, baseline_file, commit_of, jobs_of, jobs_of_part, run_jobs
+from hloscope.api.jobs import (
+    HowToRun,
+    Job,
+    Outcome,
+    Shard,
+    baseline_file,
+    commit_of,
+    jobs_of,
+    jobs_of_part,
+    over_targets,
+    run_jobs,
+)
+from hloscope.api.requests import PYTHON
 from hloscope.api.texts import meant, read_report, refuse_beside_analysis
 from hloscope.ci import is_strict
 from hloscope.compiler.elsewhere import compiling_on
@@ -28,7 +40,6 @@ from hloscope.errors import HloscopeError, NotationError
 from hloscope.findings import Severity
 from hloscope.program.files import names_hlo
 from hloscope.program.target import TargetOptions, make_facts, with_options
-from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.report.checks import CheckDocument, CheckedTarget, CheckReport, seal_of
 from hloscope.rules.plugins import load_plugins, refuse_broken
@@ -198,19 +209,18 @@ def _of_project(
     """A check of targets of the targets file; of all of them where none is named."""
     project = opened_project(given.path("config", config, example='config="hloscope.toml"'))
     workers = None if jobs is None else given.whole("jobs", jobs, least=1)
-    with waiting() as stage:
-        stage("compiling")
-        found = check_project(
-            project,
-            names,
-            cached=cached,
-            workers=workers,
-            executor=executor,
-            shard=shard,
-            changes=changes,
-            timeout_s=make_facts(timeout_s=timeout_s).timeout_s,
-            on_done=lambda checked: stage(f"compiling, {checked.name} is done"),
-        )
+    found = over_targets(
+        check_project,
+        project,
+        names,
+        door=PYTHON,
+        cached=cached,
+        workers=workers,
+        executor=executor,
+        shard=shard,
+        changes=changes,
+        timeout_s=make_facts(timeout_s=timeout_s).timeout_s,
+    )
     return report_of_project(project, found, names, shard=shard, strict=strict)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.evidence import Evidence
@@ -34,8 +34,12 @@ from hloscope.store import default_store, sources
 from hloscope.units import plural
 
 if TYPE_CHECKING:
+    from hloscope.api.requests import FrontDoor
     from hloscope.api.texts import Text
     from hloscope.rules.selection import RuleSelection
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +291,44 @@ def _check_origin(job: Job) -> None:
 
 
 # ---- processes
+
+
+def over_targets(
+    use_case: Callable[..., T],
+    project: ProjectConfig,
+    names: Sequence[str],
+    *,
+    door: FrontDoor,
+    line: Callable[[Any], str] = lambda _: "",
+    asks: Callable[[Any], object] | None = None,
+    **how: Any,
+) -> T:
+    """What `check` or `accept` makes of a project's targets, with a display of the progress.
+
+    Args:
+        use_case: Called with the project, the names, `on_done` and everything in `how`.
+        project: The targets file.
+        names: Names of the targets; all if empty.
+        door: The front door, which says the line of each target as soon as it is done.
+        line: The line of a target; empty for none.
+        asks: Asks the user about a target, while nothing else is displayed.
+        how: As for `run_jobs`, and what else the use case takes.
+    """
+    with door.quiet(), door.progress() as stage:
+
+        def on_done(done: Any) -> None:
+            stage(f"compiling; {done.name} is done")
+            if text := line(done):
+                door.say(stage, text)
+
+        def asks_alone(what: Any) -> object:
+            with stage.hidden():
+                return None if asks is None else asks(what)
+
+        stage("compiling")
+        if asks is not None:
+            how["asks"] = asks_alone
+        return use_case(project, names, **how, on_done=on_done)
 
 
 _KIND_OF_PROCESS = "HLOSCOPE_WORKER_FOR"

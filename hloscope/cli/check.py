@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hloscope.cli import running
+from hloscope.cli import running, targets
 from hloscope.cli.options import Decorator, config_option, executor_option, jobs_option, limit_option, project_options
 from hloscope.errors import (
     EXIT_BROKEN,
@@ -130,7 +130,7 @@ def command(names: tuple[str, ...], also: tuple[str, ...], strict: bool | None, 
 def _checked(names: tuple[str, ...], strict: bool | None, options: dict[str, Any]) -> CheckReport:
     """The report; where the check is interrupted, with what was known by then."""
     from hloscope.api.checking import check_project, opened_project, report_of_project, with_unfinished
-    from hloscope.api.jobs import Shard
+    from hloscope.api.jobs import Shard, over_targets
 
     config, shard = options.pop("config"), options.pop("shard")
     shard = None if shard is None else Shard.read(shard)
@@ -144,7 +144,16 @@ def _checked(names: tuple[str, ...], strict: bool | None, options: dict[str, Any
 
     try:
         with running.ended_like_ctrl_c():
-            checks = running.over_targets(check_project, project, names, **options, shard=shard, line=line)
+            checks = over_targets(
+                check_project,
+                project,
+                names,
+                door=targets.front_door(),
+                **targets.how_to_run(options),
+                changes=options["changes"],
+                shard=shard,
+                line=line,
+            )
     except KeyboardInterrupt:
         checks = with_unfinished(project, names, known, shard=shard)
         return replace(report_of_project(project, checks, names, shard=shard, strict=strict), interrupted=True)

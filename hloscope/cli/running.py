@@ -19,12 +19,11 @@ import click
 from hloscope.cli.options import LISTING, Decorator, report_options
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED, EXIT_OK, HloscopeError
 from hloscope.outputs import Files, check_is_no_input, check_output, write_files, write_text
-from hloscope.progress import Stages, progress
+from hloscope.progress import Stages
 from hloscope.report.formats import OF_FILES
 
 if TYPE_CHECKING:
     from hloscope.api.requests import Result
-    from hloscope.config import ProjectConfig
     from hloscope.findings import Finding
     from hloscope.report.formats import Canvas
 
@@ -67,43 +66,6 @@ def _shown(subject: str, found: Any) -> tuple[str, Any]:
     from hloscope.api.requests import Result
 
     return (found.subject, found.found) if isinstance(found, Result) else (subject, found)
-
-
-def over_targets(
-    use_case: Callable[..., T],
-    project: ProjectConfig,
-    names: tuple[str, ...],
-    *,
-    no_cache: bool,
-    jobs: int | None,
-    timeout_s: float | None,
-    executor: str | None = None,
-    line: Callable[[Any], str] = lambda _: "",
-    asks: Callable[[Any], object] | None = None,
-    **more: Any,
-) -> T:
-    """What `check` or `accept` makes of a project's targets, with progress on a terminal.
-
-    Of each target that is done `line` is written to stderr, so that a log has it whatever becomes of the others. While
-    `asks` waits for an answer, nothing else is shown; `more` is passed on.
-    """
-    with stdout_kept_for_the_report(), progress() as stage:
-        said = saying(stage)
-
-        def on_done(done: Any) -> None:
-            stage(f"compiling; {done.name} is done")
-            if text := line(done):
-                said(text)
-
-        def asks_alone(what: Any) -> object:
-            with stage.hidden():
-                return None if asks is None else asks(what)
-
-        stage("compiling")
-        how = {"cached": not no_cache, "workers": jobs, "timeout_s": timeout_s, "executor": executor}
-        if asks is not None:
-            more["asks"] = asks_alone
-        return use_case(project, names, **how, **more, on_done=on_done)
 
 
 @contextmanager

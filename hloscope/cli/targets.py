@@ -16,7 +16,7 @@ from hloscope.program.target import BY_NAME, OPTIONS, TargetFacts
 from hloscope.progress import progress
 
 if TYPE_CHECKING:
-    from hloscope.api.requests import Request
+    from hloscope.api.requests import FrontDoor, Request
     from hloscope.rules.selection import RuleSelection
 
 Options = dict[str, Any]
@@ -37,9 +37,26 @@ def request_of(target: str | None, options: Options, *, ahead: bool = True, **mo
     target = None if target is None else named(target, options)
     if ahead and target is not None:
         _start_compiler(target, options["slice"])
-    from hloscope.api.requests import FrontDoor, Request
+    from hloscope.api.requests import Request
 
-    door = FrontDoor(
+    if "select" in options:
+        more["judging"] = judging_of(options)
+    return Request(
+        target=target,
+        said={option.name: options.get(option.name) for option in OPTIONS if option.flags},
+        door=front_door(),
+        source_root=options.get("source_root"),
+        save_hlo=options.get("save_hlo"),
+        configured=options.get(_CONFIGURED),
+        **more,
+    )
+
+
+def front_door() -> FrontDoor:
+    """The command line as a front door."""
+    from hloscope.api.requests import FrontDoor
+
+    return FrontDoor(
         read=facts_of,
         prepare=prepare,
         quiet=running.stdout_kept_for_the_report,
@@ -50,17 +67,13 @@ def request_of(target: str | None, options: Options, *, ahead: bool = True, **mo
         called=_flag_of,
         standard_input=_read_standard_input,
     )
-    if "select" in options:
-        more["judging"] = judging_of(options)
-    return Request(
-        target=target,
-        said={option.name: options.get(option.name) for option in OPTIONS if option.flags},
-        door=door,
-        source_root=options.get("source_root"),
-        save_hlo=options.get("save_hlo"),
-        configured=options.get(_CONFIGURED),
-        **more,
-    )
+
+
+def how_to_run(options: Options) -> dict[str, Any]:
+    """The options that say how a project's targets are run, by the names that `run_jobs` has for them."""
+    names = {"jobs": "workers", "timeout_s": "timeout_s", "executor": "executor"}
+    how = {name: options[option] for option, name in names.items() if option in options}
+    return {"cached": not options["no_cache"], **how}
 
 
 def helpers() -> tuple[str, ...]:
