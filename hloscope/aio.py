@@ -17,7 +17,7 @@ from typing import ParamSpec, TypeVar
 from hloscope.api import checking, comparing, diffing, explaining, measuring, pricing, timelines, verifying
 from hloscope.api import shardings as shardings_
 from hloscope.api.analyses import analyze as _analyze
-from hloscope.python_words import awaited
+from hloscope.calls import front_door
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,7 +26,7 @@ T = TypeVar("T")
 def _awaited(call: Callable[P, T]) -> Callable[P, Awaitable[T]]:
     """The same, in a thread of asyncio's."""
 
-    @awaited
+    @front_door
     @wraps(call)
     async def called(*args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.to_thread(call, *args, **kwargs)

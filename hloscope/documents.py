@@ -20,6 +20,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from hloscope.errors import HloscopeError
+from hloscope.messages import Either, Message, say
 
 Schema = Literal[2]
 SCHEMA: Schema = 2
@@ -183,7 +184,11 @@ def read(kind: type[_Document], found: object, *, name: str, key: str, command: 
 
     if not isinstance(found, dict) or key not in found:
         raise HloscopeError(
-            f"{name} is not a report of hloscope", fix=f"create one with hloscope {command} --format json -o FILE"
+            f"{name} is not a report of hloscope",
+            fix=say(
+                "create one with ",
+                Either(f"hloscope {command} --format json -o FILE", "json.dump(found.to_dict(), file)"),
+            ),
         )
     if found.get("schema") != SCHEMA:
         raise HloscopeError(
@@ -259,6 +264,8 @@ class _Rows:
 
 
 def _text_of(value: object) -> str | float:
+    if isinstance(value, Message):
+        return str(value.command_line)
     if isinstance(value, str | float):  # of a subclass, such as numpy's
         return str.__str__(value) if isinstance(value, str) else float(value)
     if not isinstance(value, Text):

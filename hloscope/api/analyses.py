@@ -13,13 +13,13 @@ from hloscope.api.analyzing import KernelCosts, analysis_of_text, analyze_functi
 from hloscope.api.dumps import HowToAnalyze, analyze_dumped
 from hloscope.api.dumps import analyze_all as analyze_modules
 from hloscope.api.texts import beside_text, meant, refuse_beside_text, refuse_source_root, text_of
+from hloscope.calls import front_door
 from hloscope.errors import TargetError
 from hloscope.outputs import check_hlo_file, write_text
 from hloscope.program.capture import Capture
 from hloscope.program.dumps import is_folder, read_dump
 from hloscope.program.target import TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
-from hloscope.python_words import front_door
 from hloscope.report.dumps import DumpedModules
 from hloscope.rules.selection import RuleSelection, make_selection
 from hloscope.store import default_store

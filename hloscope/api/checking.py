@@ -16,6 +16,7 @@ from hloscope.api.git import commit_of
 from hloscope.api.job_processes import HowToRun, run_jobs
 from hloscope.api.jobs import Job, Outcome, Shard, baseline_file, jobs_of, jobs_of_part
 from hloscope.api.texts import meant, read_report, refuse_beside_analysis
+from hloscope.calls import front_door
 from hloscope.ci import is_strict
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.config import ProjectConfig, TargetConfig, find_project, refuse
@@ -29,7 +30,6 @@ from hloscope.findings import Severity
 from hloscope.program.files import names_hlo
 from hloscope.program.target import TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
-from hloscope.python_words import front_door
 from hloscope.report.checks import CheckReport
 from hloscope.rules.plugins import load_plugins, refuse_broken
 from hloscope.rules.selection import make_selection

@@ -11,6 +11,7 @@ from typing import Any, Unpack
 from hloscope import given
 from hloscope.api.analyzing import Stage, slice_fact, with_function
 from hloscope.api.texts import beside_text, capture_of_text, meant, text_of, with_guesses
+from hloscope.calls import front_door
 from hloscope.compiler.hlo_protos import devices_of, module_of
 from hloscope.cost.captures import price_capture
 from hloscope.cost.predicted import predicted_step
@@ -26,6 +27,7 @@ from hloscope.measured.joining import compared
 from hloscope.measured.model import CompareDocument, UncomparedProgram
 from hloscope.measured.observed import Observed, observed_programs
 from hloscope.measured.place import with_place
+from hloscope.messages import Option, say
 from hloscope.outputs import check_report_file, write_text
 from hloscope.profiles.model import PLACE, SLICE, Profile
 from hloscope.profiles.reading import profile_files, read_profile
@@ -34,7 +36,6 @@ from hloscope.program.files import decode_hlo, unpacked
 from hloscope.program.loading import name_of
 from hloscope.program.target import TargetFacts, TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
-from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
 
 _LEAST_MATCHED = 0.5
@@ -130,7 +131,7 @@ def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> C
         if found.program not in holding:
             uncompared.append(_uncompared(found, "the profile does not contain it"))
         elif len(joined) >= _MOST_PROGRAMS:
-            uncompared.append(_uncompared(found, "others take longer; compare it with --only"))
+            uncompared.append(_uncompared(found, say("others take longer; compare it with ", Option("only"))))
         else:
             try:
                 program, module = _of_proto(found, holding[found.program], facts, chosen, chosen_by)
@@ -143,8 +144,8 @@ def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> C
     if not joined:
         raise ProfileError(
             f"{path} contains none of its programs",
-            why=f"{programs[0].program}: {uncompared[0].why}",
-            fix="name the target, or its compiled HLO text, before --profile",
+            why=say(f"{programs[0].program}: ", uncompared[0].why),
+            fix=say("name the target, or its compiled HLO text, before ", Option("profile")),
         )
     return _document(profile, chip, joined, uncompared, target=None)
 

@@ -14,12 +14,13 @@ from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.places import Sources
 from hloscope.api.analyzing import analysis_of_text, subject_of, with_function
 from hloscope.api.texts import meant, refuse_beside_analysis, refuse_source_root, text_of
+from hloscope.calls import front_door
 from hloscope.errors import NotationError
+from hloscope.messages import Option, say
 from hloscope.program.capture import Capture
 from hloscope.program.loading import name_of
 from hloscope.program.target import ProgramOptions, TargetFacts, make_facts, with_options
 from hloscope.progress import waiting
-from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
 from hloscope.units import format_time
 from hloscope.why import explain as reasons_of
@@ -31,6 +32,9 @@ _QUICK_S = 2.0
 """A program that compiles in less is tried without being asked."""
 _CHANGES, _SECONDS = 4, 10.0
 _ALL = "all"
+
+
+_PASS_TRY = ("pass ", Option("try", 300), " to try")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +201,7 @@ def _with_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> 
         why_not = _why_not(explanation, subject, trying)
         left = until - monotonic()
         if why_not is None and (left <= 0 or changes <= 0):
-            why_not = "the time limit was spent on earlier collectives: allow more with --try"
+            why_not = say("the time limit was spent on earlier collectives: allow more with ", Option("try"))
         if why_not is not None:
             known = KeptTrials(subject.store, subject.kept, explanation.collective).known
             done.append(replace(explanation, trials=known or Trials(not_tried=why_not)))
@@ -220,7 +224,7 @@ def _why_not(explanation: Explanation, subject: Any, trying: Trying) -> str | No
     if trying.seconds is not None:
         return None
     if compile_s is None:
-        return "it was compiled in this process, and each change would be too: pass --try 5m to try"
+        return say("it was compiled in this process, and each change would be too: ", *_PASS_TRY)
     if compile_s >= _QUICK_S:
-        return f"the program takes {format_time(1e6 * compile_s)} to compile: pass --try 5m to try"
+        return say(f"the program takes {format_time(1e6 * compile_s)} to compile: ", *_PASS_TRY)
     return None

@@ -10,11 +10,12 @@ from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.program_graph import ProgramGraph
 from hloscope.api.analyses import analyze
+from hloscope.calls import front_door
 from hloscope.cost.program_graph import Wanted
 from hloscope.cost.program_graph import program_graph as graph_of_part
 from hloscope.errors import NotationError
+from hloscope.messages import Option, placeholder, say
 from hloscope.program.target import TargetOptions, with_options
-from hloscope.python_words import front_door
 
 
 @front_door
@@ -59,8 +60,8 @@ def part_of_graph(computation: str | None, around: str | None, hops: int | None)
         return Wanted(computation=computation, around=around)
     if around is None:
         raise NotationError(
-            f"--hops {given.shown(hops)} counts from an instruction, and none is named",
-            fix="name one: --around all-gather.8",
+            say(Option("hops", placeholder(given.shown(hops))), " counts from an instruction, and none is named"),
+            fix=say("name one: ", Option("around", "all-gather.8")),
         )
     count = given.whole("hops", hops, least=0, example="hops=3")
     return Wanted(computation=computation, around=around, hops=count)

@@ -19,6 +19,7 @@ from hloscope.compiler.client import how_it_ended, time_limit, workers_here
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.slots import BYTES_PER_TRACER, BYTES_PER_WORKER
 from hloscope.errors import HloscopeError, TimeLimitError
+from hloscope.messages import WITH_TRACEBACK, Command, Option, say
 from hloscope.program.loading import ended_after
 from hloscope.remote_store import ADDRESS, NOTES, say_whom_it_trusts
 from hloscope.store import default_store
@@ -201,8 +202,13 @@ def _outcome(future: Future[Outcome], job: Job) -> Outcome:
             f"the process that imported and traced {job.name} died",
             where=job.target.where,
             why=how_it_ended(error.returncode),
-            fix="native code that the target imports may have crashed, or the machine ran out of memory: try it "
-            "alone, with hloscope analyze or hloscope check --jobs 1",
+            fix=say(
+                "native code that the target imports may have crashed, or the machine ran out of memory: try it alone, "
+                "with ",
+                Command("analyze"),
+                " or ",
+                Command("check", (Option("jobs", 1),)),
+            ),
         )
     elif isinstance(error, TimeoutError):
         limit = float(error.args[0]) - _GRACE_S if error.args else 0.0
@@ -212,9 +218,9 @@ def _outcome(future: Future[Outcome], job: Job) -> Outcome:
             f"{job.name} could not be run",
             where=job.target.where,
             why=f"{type(error).__name__}: {error}".removesuffix(": "),
-            fix="try it alone: hloscope analyze --debug",
+            fix=say("try it alone: ", WITH_TRACEBACK),
         )
-    return Outcome(job=job, error=str(error))
+    return Outcome(job=job, error=error.message())
 
 
 @cache

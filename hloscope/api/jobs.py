@@ -14,6 +14,7 @@ from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.evidence import Evidence
 from hloscope.config import ConfigError, ProjectConfig, TargetConfig
 from hloscope.errors import HloscopeError, ImportedTwiceError, NotationError, TargetError
+from hloscope.messages import WITH_TRACEBACK, say
 from hloscope.program.target import make_facts
 from hloscope.store import default_store, sources
 from hloscope.units import plural
@@ -196,12 +197,12 @@ def run_job(job: Job, *, cached: bool) -> Outcome:
         failed = HloscopeError(
             f"hloscope itself failed: {type(error).__name__}: {error}",
             where=job.target.where,
-            fix="run hloscope analyze --debug on this target and report the traceback",
+            fix=say("run ", WITH_TRACEBACK, " on this target and report the traceback"),
         )
     return Outcome(
         job=job,
         analysis=analysis,
-        error=None if failed is None else str(failed),
+        error=None if failed is None else failed.message(),
         alone=isinstance(failed, ImportedTwiceError),
         seconds=time.monotonic() - begun,
         compile_from=next(iter(sources), None),

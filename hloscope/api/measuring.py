@@ -13,6 +13,7 @@ from hloscope import given
 from hloscope.api.analyzing import Stage, slice_fact
 from hloscope.api.comparing import compare_function
 from hloscope.api.texts import capture_of_text, meant, with_guesses
+from hloscope.calls import front_door
 from hloscope.cost.captures import price_capture
 from hloscope.errors import NotationError, ProfileError, TargetError
 from hloscope.hardware.slices import parse_slice
@@ -21,6 +22,7 @@ from hloscope.measured.joined import Joined
 from hloscope.measured.joining import compared
 from hloscope.measured.model import CompareDocument
 from hloscope.measured.observed import observed_programs
+from hloscope.messages import Command, Option, say
 from hloscope.profiles.reading import profile_files, read_profile
 from hloscope.program.capture import Mesh
 from hloscope.program.environment import DEFAULT_DEVICES
@@ -28,7 +30,6 @@ from hloscope.program.files import unpacked
 from hloscope.program.loading import name_of
 from hloscope.program.target import TargetFacts, TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
-from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
 from hloscope.verification.machine import attached_platform
 from hloscope.verification.profiling import ProfiledRun, profiled_in_child
@@ -107,8 +108,13 @@ def measure_function(
     if on == "tpu" and attached_platform() != "tpu":
         raise ProfileError(
             "no TPU is attached here",
-            fix="run it on a TPU host; or take a profile there with jax.profiler and pass it to hloscope compare; "
-            "--on cpu measures simulated CPU devices, for which no times are predicted",
+            fix=say(
+                "run it on a TPU host; or take a profile there with jax.profiler and pass it to ",
+                Command("compare"),
+                "; ",
+                Option("on", "cpu"),
+                " measures simulated CPU devices, for which no times are predicted",
+            ),
         )
     with TemporaryDirectory(prefix="hloscope-profile-") as scratch:
         where = Path(scratch) if folder is None else folder

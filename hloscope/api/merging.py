@@ -10,10 +10,11 @@ from hloscope import given
 from hloscope.api.checking import checked_outcome, contracts_of, opened_project, report_of_project
 from hloscope.api.git import commit_of
 from hloscope.api.jobs import Job, Outcome, Shard, jobs_of
+from hloscope.calls import front_door
 from hloscope.config import ProjectConfig
 from hloscope.documents import read
 from hloscope.errors import HloscopeError, NotationError
-from hloscope.python_words import front_door
+from hloscope.messages import Command, say
 from hloscope.report.checks import CheckDocument, CheckedTarget, CheckReport, seal_of
 
 _ONCE = "pass each shard's report once"
@@ -94,7 +95,7 @@ def _read(path: Path, name: str) -> CheckDocument:
         raise HloscopeError(f"{name} is not valid JSON", why=str(error)) from None
     document = read(CheckDocument, found, name=name, key="checks", command="check")
     if document.seal != seal_of(found):
-        why = "it was edited or damaged after hloscope check wrote it"
+        why = say("it was edited or damaged after ", Command("check"), " wrote it")
         raise HloscopeError(f"the seal of {name} does not match its contents", why=why, fix="check again")
     return document
 
@@ -149,7 +150,7 @@ def _outcome(job: Job, target: CheckedTarget | None, missing: str | None) -> Out
     if target is None:
         why = "it is in none of the reports" + (f": {missing}" if missing else "")
         error = HloscopeError(f"{job.name} was not checked", where=job.target.where, why=why)
-        return Outcome(job=job, error=str(error))
+        return Outcome(job=job, error=error.message())
     return Outcome(
         job=job,
         analysis=target.analysis,

@@ -13,6 +13,7 @@ from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import Stage, analysis_of, with_function
 from hloscope.api.texts import capture_of_text, meant, text_of
+from hloscope.calls import front_door
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.errors import CompileError, HloscopeError, MeshError, SliceError, TimeLimitError
 from hloscope.hardware.overrides import overridden
@@ -21,7 +22,6 @@ from hloscope.program.environment import check_device_count
 from hloscope.program.loading import name_of
 from hloscope.program.target import ProgramOptions, TargetFacts, make_facts, with_options
 from hloscope.progress import waiting
-from hloscope.python_words import front_door
 from hloscope.report.price import Prices, Unpriced
 from hloscope.store import default_store
 from hloscope.units import plural

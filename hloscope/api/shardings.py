@@ -7,12 +7,13 @@ from typing import Any, Unpack
 
 from hloscope.api.analyzing import with_function
 from hloscope.api.texts import meant, text_of
+from hloscope.calls import front_door
 from hloscope.compiler.client import propagate
 from hloscope.errors import CompileError, TargetError
+from hloscope.messages import Command, say
 from hloscope.program.loading import name_of
 from hloscope.program.target import ProgramOptions, TargetFacts, make_facts, with_options
 from hloscope.progress import waiting
-from hloscope.python_words import front_door
 from hloscope.report.shardings import ShardingTable
 from hloscope.shardy.shardings import sharded_arrays
 
@@ -79,7 +80,7 @@ def shardings_of(
             raise CompileError(
                 f"the shardings of {name_of(target)} cannot be propagated here",
                 why="; ".join(notes),
-                fix="hloscope analyze compiles the program and shows what the compiler chose",
+                fix=say(Command("analyze"), " compiles the program and shows what the compiler chose"),
             )
         letters = argument_letters(known, len(seen.argument_names))
         return ShardingTable(

@@ -14,12 +14,13 @@ from hloscope import given
 from hloscope.analysis.model.suggestion import Suggestions
 from hloscope.api.analyzing import Stage, subject_of, with_function
 from hloscope.api.texts import meant, text_of
+from hloscope.calls import front_door
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.errors import HloscopeError, TargetError
+from hloscope.messages import Command, Option, say
 from hloscope.program.loading import name_of
 from hloscope.program.target import ProgramOptions, TargetFacts, make_facts, with_options
 from hloscope.progress import waiting
-from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
 from hloscope.units import format_bytes, format_time, plural
 
@@ -131,7 +132,7 @@ def refused_text() -> TargetError:
     return TargetError(
         f"{_UNSEARCHED} in HLO text",
         why="another sharding has to be traced and compiled, which needs the function",
-        fix="name the function: hloscope suggest module.py:step",
+        fix=say("name the function: ", Command("suggest", ("module.py:step",))),
     )
 
 
@@ -188,13 +189,13 @@ def _refuse(lowered: Lowered) -> None:
         raise TargetError(
             f"{_UNSEARCHED} on {chosen.name}",
             why="only TPU slices are priced",
-            fix="name a slice such as --slice v5e:2x4",
+            fix=say("name a slice such as ", Option("slice", "v5e:2x4")),
         )
     if lowered.seen.device_count < 2:
         raise TargetError(
             f"{_UNSEARCHED} in {lowered.name}",
             why="it runs on one device, so there is nothing to shard over",
-            fix="add a mesh, such as --mesh X=4,Y=2",
+            fix=say("add a mesh, such as ", Option("mesh", {"X": 4, "Y": 2})),
         )
     if lowered.strategy is None:
         raise TargetError(
@@ -204,7 +205,9 @@ def _refuse(lowered: Lowered) -> None:
         )
     if lowered.mesh is None:
         raise TargetError(
-            f"{_UNSEARCHED} in {lowered.name}", why="it has no mesh", fix="add one, such as --mesh X=4,Y=2"
+            f"{_UNSEARCHED} in {lowered.name}",
+            why="it has no mesh",
+            fix=say("add one, such as ", Option("mesh", {"X": 4, "Y": 2})),
         )
 
 
@@ -222,7 +225,7 @@ def _spaces(
         raise TargetError(
             f"{_UNSEARCHED} in {subject.lowered.name}",
             why="every argument is kept or can be sharded in only one way, and no result is free",
-            fix="keep less, or free a result: --free result",
+            fix=say("keep less, or free a result: ", Option("free", "result")),
         )
     yield subject, space
     left_out = []

@@ -11,14 +11,15 @@ from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.api.analyzing import Stage, captured_function, captured_text, with_reasons
 from hloscope.api.texts import Text, meant, text_of
+from hloscope.calls import front_door
 from hloscope.cost.captures import timeline_of_capture
 from hloscope.errors import SliceError
 from hloscope.hlo import HloModule, parse_module
+from hloscope.messages import Option, say
 from hloscope.program.capture import Capture
 from hloscope.program.loading import name_of
 from hloscope.program.target import TargetFacts, TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
-from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
 
 
@@ -110,7 +111,8 @@ def _of_capture(program: Capture, module: HloModule, name: str) -> Timeline:
         return found
     if program.slice is None or program.slice.chip is None:
         raise SliceError(
-            f"{name} has no timeline: without a TPU slice there are no times", fix="name one: --slice v5e:2x4"
+            f"{name} has no timeline: without a TPU slice there are no times",
+            fix=say("name one: ", Option("slice", "v5e:2x4")),
         )
     why = "the text is cut off" if module.truncated else "its trip counts are too large for its loops to end"
     raise SliceError(f"{name} has no timeline", why=why)

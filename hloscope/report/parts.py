@@ -15,6 +15,7 @@ from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound
 from hloscope.errors import NotationError
 from hloscope.findings import Finding
+from hloscope.messages import TARGET, Command, Option, say
 from hloscope.report.formats import GROUPINGS
 from hloscope.report.groups import (
     Group,
@@ -88,17 +89,18 @@ def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = Tr
         width: Columns.
         can_be_explained: Whether `hloscope explain` takes the program.
     """
-    asked: list[str] = []
+    asked: list[int] = []
     for place, costly in enumerate(dearest_of(analysis), start=1):
         yield from hanging(Text.assemble((f"{place} ", "dim"), costly.headline), width)
         for label, words in costly.about:
             style = "dim" if label == "why" else ""
             line = Text.assemble("  ", (f"{label}: " if label else "", "bold dim"), (one_line(words), style))
             yield from hanging(line, width, indent=4)
-        asked.append(str(costly.most))
+        asked.append(costly.most)
     if can_be_explained:
-        others = f" (also {', '.join(asked[1:])})" if asked[1:] else ""
-        yield Text(f"in full: hloscope explain TARGET {asked[0]}{others}", style="dim")
+        others = f" (also {', '.join(map(str, asked[1:]))})" if asked[1:] else ""
+        command = Command("explain", (TARGET, Option("collective", asked[0])))
+        yield Text(say("in full: ", command, others), style="dim")
 
 
 def _most(thing: Thing) -> Collective:
@@ -238,7 +240,12 @@ def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple
     rest = groups[len(shown) :]
     lines = table_lines(_columns(shown, by, groups), width, [_unlike(group) for group in shown])
     others = [other for other in _TITLES if other != by]
-    words = f"{_rest_words(rest)}list each one: --all; group by {', '.join(others[:-1])} or {others[-1]}: --group-by"
+    words = say(
+        f"{_rest_words(rest)}list each one: ",
+        Option("all"),
+        f"; group by {', '.join(others[:-1])} or {others[-1]}: ",
+        Option("group-by"),
+    )
     return f"{_TITLES[by]}, {order}", lines + fold(Text(words, style="dim"), width)
 
 

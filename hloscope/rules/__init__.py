@@ -6,9 +6,9 @@ The built-in rules are in `builtin`, those of others are found by `plugins`; `do
 from collections.abc import Mapping
 from importlib import import_module
 
+from hloscope.calls import front_door, in_python
 from hloscope.findings import Finding, RuleDoc, Severity
 from hloscope.given import text
-from hloscope.python_words import front_door, in_python_words
 from hloscope.rules.facts import Facts
 from hloscope.rules.rule import (
     Case,
@@ -27,7 +27,7 @@ from hloscope.rules.rule import (
 def pages() -> Mapping[str, RuleDoc]:
     """Returns the page of every rule, and of every other finding of a command, by name."""
     found: Mapping[str, RuleDoc] = import_module("hloscope.report.pages").pages()
-    return {name: in_python_words(page) for name, page in found.items()}
+    return {name: in_python(page) for name, page in found.items()}
 
 
 @front_door
