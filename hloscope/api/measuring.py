@@ -71,7 +71,9 @@ def measure(
     """
     target = meant(target)
     if not isinstance(on, str) or on not in _PLATFORMS:
-        raise NotationError(f"{on!r} is not a platform to measure on", fix=f"use one of {', '.join(_PLATFORMS)}")
+        raise NotationError(
+            f"{given.shown(on)} is not a platform to measure on", fix=f"use one of {', '.join(_PLATFORMS)}"
+        )
     times = given.whole("runs", runs, least=1, example="runs=10")
     named = by_name(target)
     if not isinstance(named, str):

@@ -298,7 +298,7 @@ def as_kernel_costs(value: Any) -> dict[str, tuple[float, float]]:
             flops = moved_bytes = 0.0
         if not name or not math.isfinite(flops + moved_bytes) or min(flops, moved_bytes) < 0 or not flops + moved_bytes:
             raise NotationError(
-                f"{name}={cost} is not the cost of a kernel",
+                f"{name}={cost if isinstance(cost, str) else given.shown(cost)} is not the cost of a kernel",
                 why="it takes the kernel's name, its FLOPs and the bytes that it reads and writes in HBM",
                 fix="write NAME=FLOPS,BYTES, such as splash=7e11,2e8",
             )

@@ -329,7 +329,9 @@ def target(*, args: Any = None, **options: Unpack[TargetOptions]) -> Callable[[F
             setattr(function, ATTRIBUTE, facts)
         except (AttributeError, TypeError) as error:
             raise TargetError(
-                f"facts cannot be attached to {function!r}", why=str(error), fix="wrap it: def target(...): return ..."
+                f"facts cannot be attached to {shown(function)}",
+                why=str(error),
+                fix="wrap it: def target(...): return ...",
             ) from error
         return function
 

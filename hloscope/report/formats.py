@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hloscope.errors import NotationError, did_you_mean
+from hloscope.given import shown
 from hloscope.messages import Notation, speaking
 from hloscope.outputs import Files, check_output, write_files, write_text
 
@@ -179,7 +180,7 @@ def _check_known(found: Shown, what: str, name: object, names: tuple[str | None,
     if name not in names:
         choices = ", ".join(repr(each) for each in names if each is not None)
         raise NotationError(
-            f"{type(found).__name__} has no {what} {name!r}",
+            f"{type(found).__name__} has no {what} {shown(name)}",
             fix=did_you_mean(str(name), [each for each in names if each], f"it has {choices}"),
         )
 

@@ -10,6 +10,7 @@ from functools import partial
 
 from rich.text import Text
 
+from hloscope import given
 from hloscope.analysis.model import Analysis, Collective, Collectives, Phase, Role
 from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound
@@ -221,7 +222,9 @@ def groups_by(collectives: Sequence[Collective], by: str) -> list[Group]:
         return groups_of(collectives, module_key)
     if not isinstance(by, str) or by not in names:
         choices = ", ".join(GROUPINGS)
-        raise NotationError(f"collectives cannot be grouped by {by!r}", fix=f"group them by one of {choices}")
+        raise NotationError(
+            f"collectives cannot be grouped by {given.shown(by)}", fix=f"group them by one of {choices}"
+        )
     return named_groups(collectives, names[by])
 
 
