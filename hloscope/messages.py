@@ -59,10 +59,10 @@ def placeholder(name: str) -> Either:
 
 
 class _Word(NamedTuple):
-    """The Python keyword of an option of the command line.
+    """What tells an option in Python from its flag on the command line.
 
     Attributes:
-        keyword: The keyword.
+        keyword: The keyword in Python.
         value: For a switch, the value that the keyword is given in Python.
         pair: What separates the two numbers of a tuple on the command line.
         is_span: Whether seconds are written as a span, such as `5m`.
@@ -79,47 +79,28 @@ class _Word(NamedTuple):
 OPTIONS = {
     "against-single-device": _Word("against_single_device", True),
     "all": _Word("everything", True),
-    "allow": _Word("allow"),
     "allow-writes": _Word("allow_writes", True),
     "arg": _Word("args"),
-    "around": _Word("around"),
-    "atol": _Word("atol"),
-    "axis-types": _Word("axis_types"),
-    "base": _Word("base"),
     "beside": _Word("beside", True),
     "chip-override": _Word("chip_overrides"),
     "collective": _Word("collective", is_argument=True),
     "compiler-option": _Word("compiler_options"),
-    "config": _Word("config"),
-    "dcn": _Word("dcn"),
     "dim": _Word("dims"),
-    "fail-on": _Word("fail_on"),
-    "free": _Word("free"),
-    "group-by": _Word("group_by"),
-    "hops": _Word("hops"),
-    "ignore": _Word("ignore"),
-    "jobs": _Word("jobs"),
     "kernel-cost": _Word("kernel_costs"),
-    "memory": _Word("memory"),
-    "mesh": _Word("mesh"),
-    "on": _Word("on"),
-    "only": _Word("only"),
-    "processes": _Word("processes"),
-    "profile": _Word("profile"),
     "range": _Word("ranges", pair=":"),
-    "rtol": _Word("rtol"),
-    "scale": _Word("scale"),
-    "select": _Word("select"),
-    "slice": _Word("slice"),
-    "source-root": _Word("source_root"),
-    "static": _Word("static"),
-    "stop-after": _Word("stop_after"),
     "strict": _Word("strict", True),
     "timeout": _Word("timeout_s"),
-    "top": _Word("top"),
     "try": _Word("try_s", is_span=True),
 }
-"""By the flag without its dashes, or the argument's name; tests compare them with the commands and the functions."""
+"""The options whose keyword is not simply their flag, or whose values are written in a way of their own; tests compare all
+that messages name with the commands and the functions.
+"""
+
+
+def word_of(name: str) -> _Word:
+    """An option in Python, by its flag without dashes, or by the name of the argument."""
+    return OPTIONS.get(name) or _Word(name.replace("-", "_"))
+
 
 _FUNCTIONS = {"accept": "hloscope.accept()", "rules": "hloscope.rules.pages()"}
 """The Python for a command without arguments that is not simply the function's name."""
@@ -130,7 +111,7 @@ class Option:
     """An option, alone or with a value.
 
     Attributes:
-        name: Its key in `OPTIONS`.
+        name: Its flag without dashes, or the name of an argument.
         value: The value as Python takes it, such as a dict for `mesh`, seconds for `try` or a list for `select`; it may
             hold placeholders. None names the option alone, or sets a switch.
     """
@@ -141,7 +122,7 @@ class Option:
     @property
     def command_line(self) -> str:
         """`--mesh X=4,Y=2`; a list repeats the flag."""
-        word, flag = OPTIONS[self.name], f"--{self.name}"
+        word, flag = word_of(self.name), f"--{self.name}"
         if self.value is None:
             return flag
         if word.is_argument:
@@ -154,7 +135,7 @@ class Option:
     @property
     def python(self) -> str:
         """`mesh={"X": 4, "Y": 2}`."""
-        word = OPTIONS[self.name]
+        word = word_of(self.name)
         value = word.value if self.value is None else self.value
         keyword = "kwargs" if self.name == "arg" and isinstance(value, Mapping) else word.keyword
         return keyword if value is None else f"{keyword}={_in_python(value)}"

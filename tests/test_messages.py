@@ -36,6 +36,7 @@ from hloscope.messages import (
     placeholder,
     say,
     speaking,
+    word_of,
 )
 from hloscope.program.target import BY_NAME
 
@@ -198,11 +199,11 @@ def words_used() -> tuple[set[str], set[str]]:
     return options | set(re.findall(r'"([\w-]+)"', text.partition("map(Option, (")[2].partition("))")[0])), commands
 
 
-def test_the_table_holds_the_options_that_messages_name_and_no_other():
+def test_the_table_holds_no_option_that_no_message_names():
     options, commands = words_used()
-    assert options == set(OPTIONS)
+    assert set(OPTIONS) <= options
     assert commands <= set(group.list_commands(click.Context(group)))
-    assert len(commands) > 5
+    assert (len(options), len(commands)) > (30, 5)
 
 
 PYTHON = (
@@ -212,9 +213,9 @@ PYTHON = (
 )
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_an_option_of_the_table_is_one_of_the_command_line_and_of_python(name):
-    word = OPTIONS[name]
+@pytest.mark.parametrize("name", sorted(words_used()[0]))
+def test_an_option_of_a_message_is_one_of_the_command_line_and_of_python(name):
+    word = word_of(name)
     if not word.is_argument:
         assert f"--{name}" in long_options()
     takers = [taker for taker in PYTHON if word.keyword in inspect.signature(taker).parameters]
@@ -225,9 +226,8 @@ def test_an_option_of_the_table_is_one_of_the_command_line_and_of_python(name):
 
 def test_options_of_targets_are_called_what_targets_call_them():
     for option in BY_NAME.values():
-        for flag in option.flags:
-            if flag.removeprefix("--") in OPTIONS:
-                assert OPTIONS[flag.removeprefix("--")].keyword == option.name
+        known = words_used()[0] & {flag.removeprefix("--") for flag in option.flags}
+        assert all(word_of(name).keyword == option.name for name in known)
 
 
 # ---- errors, results and documents

@@ -200,10 +200,7 @@ def _too_large(module: DumpedModule, bound: int) -> DumpedResult:
     failed = HloscopeError(
         f"{module.file} needs about {needed}, but the limit is {format_capacity(bound)}",
         fix=say(
-            "allow more, such as ",
-            Option("memory", needed.replace(" ", "")),
-            ", or analyze it alone, with ",
-            _ONLY,
+            "allow more, such as ", Option("memory", needed.replace(" ", "")), ", or analyze it alone, with ", _ONLY
         ),
     )
     return _with_error(DumpedResult(module=module), failed)
