@@ -92,8 +92,8 @@ OPTIONS = {
     "timeout": _Word("timeout_s"),
     "try": _Word("try_s", is_span=True),
 }
-"""The options whose keyword is not simply their flag, or whose values are written in a way of their own; tests compare all
-that messages name with the commands and the functions.
+"""Options with another keyword than their flag, or whose values are written in a way of their own; tests compare all
+options that messages name with the commands and the functions.
 """
 
 
