@@ -148,7 +148,7 @@ def written(document: object) -> str:
     """A document as JSON on one line; infinity is the string `inf`."""
     import msgspec
 
-    found = msgspec.to_builtins(document, enc_hook=_text_of)
+    found = msgspec.to_builtins(document, enc_hook=text_of)
     layout = _layout_of(type(document))  # type: ignore[arg-type]
     if layout is not None:
         rows: dict[str, dict[str, tuple[int, Any]]] = {table.name: {} for table in tables_of(type(document))}
@@ -263,7 +263,8 @@ class _Rows:
         return table[number]
 
 
-def _text_of(value: object) -> str | float:
+def text_of(value: object) -> str | float:
+    """What documents and caches hold in place of a value that msgspec does not know: a message's command-line words."""
     if isinstance(value, Message):
         return str(value.command_line)
     if isinstance(value, str | float):  # of a subclass, such as numpy's

@@ -8,6 +8,8 @@ import inspect
 import json
 import pickle
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +22,7 @@ import pytest
 import hloscope
 from hloscope.calls import front_door, in_python
 from hloscope.cli import group
-from hloscope.documents import plain
+from hloscope.documents import plain, text_of
 from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.messages import (
     OPTIONS,
@@ -267,6 +269,12 @@ def test_json_has_the_words_of_the_command_line():
     assert in_python(again) == again  # a document from a file is shown as it is
 
 
+def test_caches_hold_the_words_of_the_command_line():
+    found = in_python(Document(say("add ", MESH), (USERS,)))
+    kept = msgspec.msgpack.encode(found, enc_hook=text_of)
+    assert msgspec.msgpack.decode(kept, type=Document) == Document("add --mesh X=4,Y=2", (USERS,))
+
+
 def test_a_result_says_python_and_its_json_the_command_line(tmp_path):
     text = (ROOT / "fixtures/captured/matmul.matmul.jax-0.10.hlo").read_text().replace("@Sharding", "@Other")
     (tmp_path / "step.hlo").write_text(re.sub(r", mesh=.*", "", text))
@@ -290,7 +298,14 @@ def users_step(x):
 def test_a_users_exception_is_printed_as_it_is():
     with pytest.raises(HloscopeError) as caught:
         hloscope.analyze(users_step, ("f32[8]",))
-    assert USERS in str(caught.value)
+    assert f"   = why: ValueError: {USERS}" in str(caught.value)
+
+
+def test_a_users_exception_is_printed_as_it_is_on_the_command_line(tmp_path):
+    (tmp_path / "users.py").write_text(f"def step(x):\n    raise ValueError({USERS!r})\n")
+    run = [sys.executable, "-m", "hloscope", "analyze", "users.py:step", "--arg", "f32[8]"]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, f"   = why: ValueError: {USERS}" in done.stderr) == (2, True), done.stderr
 
 
 def test_a_path_that_looks_like_an_option_is_printed_as_it_is():
