@@ -15,7 +15,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from hloscope.api import analyses, checking, comparing, diffing, explaining, pricing, verifying
-from hloscope.python_words import awaited
+from hloscope.calls import front_door
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,7 +24,7 @@ T = TypeVar("T")
 def _awaited(call: Callable[P, T]) -> Callable[P, Awaitable[T]]:
     """The same, in a thread of asyncio's."""
 
-    @awaited
+    @front_door
     @wraps(call)
     async def called(*args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.to_thread(call, *args, **kwargs)

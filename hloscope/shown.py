@@ -11,10 +11,10 @@ from enum import Enum
 from os import PathLike
 from typing import Any, Literal, NoReturn
 
+from hloscope.calls import front_door
 from hloscope.errors import Helpful
 from hloscope.given import named_path, whole
 from hloscope.presenter import presenter
-from hloscope.python_words import front_door
 
 Format = Literal[
     "text",

@@ -11,6 +11,7 @@ from hloscope import given
 from hloscope.api.checking import tolerance_of
 from hloscope.api.jobs import HowToRun, Outcome, jobs_of, over_targets, run_jobs
 from hloscope.api.requests import PYTHON
+from hloscope.calls import front_door
 from hloscope.ci import is_ci
 from hloscope.config import ProjectConfig, find_project
 from hloscope.contracts.accepting import Compared, with_section
@@ -19,7 +20,6 @@ from hloscope.contracts.baseline_text import format_baselines
 from hloscope.contracts.baselines import Baseline, baseline_of, section_for
 from hloscope.contracts.judging import judge
 from hloscope.errors import HloscopeError, did_you_mean
-from hloscope.python_words import front_door
 from hloscope.units import plural
 
 

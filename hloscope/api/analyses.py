@@ -25,17 +25,18 @@ from hloscope.api.analyzing import (
 )
 from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import Text, meant
+from hloscope.calls import front_door
 from hloscope.compiler.client import propagate
 from hloscope.cost.captures import timeline_of_capture
 from hloscope.errors import CompileError, NotationError, SliceError, TargetError
 from hloscope.hlo import HloModule, parse_module
+from hloscope.messages import Command, Option, placeholder, say
 from hloscope.program.capture import Capture
 from hloscope.program.dumps import is_folder, read_dump
 from hloscope.program.functions import Function, captured_function, with_function
 from hloscope.program.loading import name_of
 from hloscope.program.target import ProgramOptions, TargetFacts, TargetOptions, with_options
 from hloscope.progress import waiting
-from hloscope.python_words import front_door
 from hloscope.rules.selection import make_selection
 from hloscope.shardy.shardings import sharded_arrays
 from hloscope.units import plural
@@ -360,7 +361,8 @@ def _of_capture(program: Capture, module: HloModule, name: str) -> Timeline:
         return found
     if program.slice is None or program.slice.chip is None:
         raise SliceError(
-            f"{name} has no timeline: without a TPU slice there are no times", fix="name one: --slice v5e:2x4"
+            f"{name} has no timeline: without a TPU slice there are no times",
+            fix=say("name one: ", Option("slice", "v5e:2x4")),
         )
     why = "the text is cut off" if module.truncated else "its trip counts are too large for its loops to end"
     raise SliceError(f"{name} has no timeline", why=why)
@@ -423,8 +425,8 @@ def part_of_graph(computation: str | None, around: str | None, hops: int | None)
         return Wanted(computation=computation, around=around)
     if around is None:
         raise NotationError(
-            f"--hops {given.shown(hops)} counts from an instruction, and none is named",
-            fix="name one: --around all-gather.8",
+            say(Option("hops", placeholder(given.shown(hops))), " counts from an instruction, and none is named"),
+            fix=say("name one: ", Option("around", "all-gather.8")),
         )
     count = given.whole("hops", hops, least=0, example="hops=3")
     return Wanted(computation=computation, around=around, hops=count)
@@ -494,7 +496,7 @@ def find_shardings(request: Request, *, subject: str = "shardings") -> Result[Sh
     if request.is_text:
         raise TargetError(
             f"{name_of(request.target)} is already compiled, and its shardings are already propagated",
-            fix="name the function itself, or use hloscope analyze",
+            fix=say("name the function itself, or use ", Command("analyze")),
         )
     return Result(found=follow(request, of_function=shardings_of), subject=subject)
 
@@ -521,7 +523,7 @@ def shardings_of(function: Function, _: Stage = lambda _: None) -> ShardingTable
             raise CompileError(
                 f"the shardings of {function.name} cannot be propagated here",
                 why="; ".join(notes),
-                fix="hloscope analyze compiles the program and shows what the compiler chose",
+                fix=say(Command("analyze"), " compiles the program and shows what the compiler chose"),
             )
         letters = argument_letters(known, len(seen.argument_names))
         return ShardingTable(

@@ -27,6 +27,7 @@ from hloscope.api.jobs import (
 )
 from hloscope.api.requests import PYTHON
 from hloscope.api.texts import meant, read_report, refuse_beside_analysis
+from hloscope.calls import front_door
 from hloscope.ci import is_strict
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.config import ProjectConfig, TargetConfig, find_project, refuse
@@ -38,9 +39,9 @@ from hloscope.contracts.notation import read_contract
 from hloscope.documents import read
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.findings import Severity
+from hloscope.messages import Command, say
 from hloscope.program.files import names_hlo
 from hloscope.program.target import TargetOptions, make_facts, with_options
-from hloscope.python_words import front_door
 from hloscope.report.checks import CheckDocument, CheckedTarget, CheckReport, seal_of
 from hloscope.rules.plugins import load_plugins, refuse_broken
 from hloscope.rules.selection import make_selection
@@ -485,7 +486,7 @@ def _read(path: Path, name: str) -> CheckDocument:
         raise HloscopeError(f"{name} is not valid JSON", why=str(error)) from None
     document = read(CheckDocument, found, name=name, key="checks", command="check")
     if document.seal != seal_of(found):
-        why = "it was edited or damaged after hloscope check wrote it"
+        why = say("it was edited or damaged after ", Command("check"), " wrote it")
         raise HloscopeError(f"the seal of {name} does not match its contents", why=why, fix="check again")
     return document
 
@@ -540,7 +541,7 @@ def _outcome(job: Job, target: CheckedTarget | None, missing: str | None) -> Out
     if target is None:
         why = "it is in none of the reports" + (f": {missing}" if missing else "")
         error = HloscopeError(f"{job.name} was not checked", where=job.target.where, why=why)
-        return Outcome(job=job, error=str(error))
+        return Outcome(job=job, error=error.message())
     return Outcome(
         job=job,
         analysis=target.analysis,

@@ -13,6 +13,7 @@ from hloscope import given
 from hloscope.api.analyzing import slice_fact
 from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import Text, capture_of_text, meant, with_guesses
+from hloscope.calls import front_door
 from hloscope.compiler.hlo_protos import devices_of, module_of
 from hloscope.cost.captures import price_capture
 from hloscope.cost.predicted import predicted_step
@@ -28,6 +29,7 @@ from hloscope.measured.joining import compared
 from hloscope.measured.model import CompareDocument, UncomparedProgram
 from hloscope.measured.observed import Observed, observed_programs
 from hloscope.measured.place import with_place
+from hloscope.messages import Command, Option, say
 from hloscope.outputs import check_report_file, write_text
 from hloscope.profiles.model import PLACE, SLICE, Profile
 from hloscope.profiles.reading import profile_files, read_profile
@@ -37,7 +39,6 @@ from hloscope.program.files import decode_hlo, unpacked
 from hloscope.program.functions import Function, captured_function
 from hloscope.program.loading import name_of
 from hloscope.program.target import TargetFacts, TargetOptions, with_options
-from hloscope.python_words import front_door
 from hloscope.verification.machine import attached_platform
 from hloscope.verification.profiling import ProfiledRun, profiled_in_child
 from hloscope.verification.where import by_name
@@ -146,7 +147,7 @@ def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> C
         if found.program not in holding:
             uncompared.append(_uncompared(found, "the profile does not contain it"))
         elif len(joined) >= _MOST_PROGRAMS:
-            uncompared.append(_uncompared(found, "others take longer; compare it with --only"))
+            uncompared.append(_uncompared(found, say("others take longer; compare it with ", Option("only"))))
         else:
             try:
                 program, module = _of_proto(found, holding[found.program], facts, chosen, chosen_by)
@@ -159,8 +160,8 @@ def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> C
     if not joined:
         raise ProfileError(
             f"{path} contains none of its programs",
-            why=f"{programs[0].program}: {uncompared[0].why}",
-            fix="name the target, or its compiled HLO text, before --profile",
+            why=say(f"{programs[0].program}: ", uncompared[0].why),
+            fix=say("name the target, or its compiled HLO text, before ", Option("profile")),
         )
     return _document(profile, chip, joined, uncompared, target=None)
 
@@ -398,7 +399,9 @@ def measure(
     """
     target = meant(target)
     if not isinstance(on, str) or on not in _PLATFORMS:
-        raise NotationError(f"{on!r} is not a platform to measure on", fix=f"use one of {', '.join(_PLATFORMS)}")
+        raise NotationError(
+            f"{given.shown(on)} is not a platform to measure on", fix=f"use one of {', '.join(_PLATFORMS)}"
+        )
     times = given.whole("runs", runs, least=1, example="runs=10")
     named = by_name(target)
     if not isinstance(named, str):
@@ -424,8 +427,13 @@ def _measured(function: Function, *, on: str, runs: int, folder: Path | None) ->
     if on == "tpu" and attached_platform() != "tpu":
         raise ProfileError(
             "no TPU is attached here",
-            fix="run it on a TPU host; or take a profile there with jax.profiler and pass it to hloscope compare; "
-            "--on cpu measures simulated CPU devices, for which no times are predicted",
+            fix=say(
+                "run it on a TPU host; or take a profile there with jax.profiler and pass it to ",
+                Command("compare"),
+                "; ",
+                Option("on", "cpu"),
+                " measures simulated CPU devices, for which no times are predicted",
+            ),
         )
     with TemporaryDirectory(prefix="hloscope-profile-") as scratch:
         where = Path(scratch) if folder is None else folder

@@ -21,6 +21,7 @@ from hloscope.api.checking import Target
 from hloscope.api.jobs import Checkout, Job, git, jobs_of, run_jobs
 from hloscope.api.requests import PYTHON, FrontDoor, Result
 from hloscope.api.texts import hlo_text, meant, read_report, refuse_beside_analysis
+from hloscope.calls import front_door
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
 from hloscope.contracts.baseline_files import is_baseline, read_baselines
 from hloscope.contracts.baselines import Baseline, as_collectives, baseline_of
@@ -28,9 +29,9 @@ from hloscope.contracts.judged import Judgement
 from hloscope.contracts.judging import judge_two
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.matching import match
+from hloscope.messages import Option, say
 from hloscope.program.files import names_hlo, split_module
 from hloscope.program.target import BY_NAME, TargetOptions, make_facts, with_options
-from hloscope.python_words import front_door
 from hloscope.report.diffs import DiffDocument, TwoTotals, listed, with_sides
 
 
@@ -385,7 +386,10 @@ def revision(name: str, start: Path) -> Iterator[Checkout]:
         f"{name}^{{commit}}",
         cwd=start,
         what=f"there is no revision {name}",
-        fix=f"a shallow clone has none but its own: git fetch --depth=1 origin {name}, then --base FETCH_HEAD"
+        fix=say(
+            f"a shallow clone has none but its own: git fetch --depth=1 origin {name}, then ",
+            Option("base", "FETCH_HEAD"),
+        )
         if git("rev-parse", "--is-shallow-repository", cwd=start).strip() == b"true"
         else None,
     )

@@ -20,6 +20,7 @@ from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.shardy_model import EXPANDED, ShardyModule
 from hloscope.compiler.slots import core_count, free_bytes
 from hloscope.errors import HloscopeError, TimeLimitError
+from hloscope.messages import WITH_TRACEBACK, Either, Option, say
 from hloscope.program.dump_facts import Beside, facts_beside
 from hloscope.program.dumps import Dump, DumpedModule
 from hloscope.program.files import is_compressed, is_proto, read_hlo, with_partitions
@@ -38,6 +39,8 @@ _PROTO_PROCESS_BYTES = 600 << 20
 """A serialized module is read by a process that holds JAX."""
 _SHARE_OF_FREE = 2
 """By default half of the free memory is used."""
+_ONLY = Either("--only", 'only="NAME"')
+_ALONE = say("try it alone, with ", _ONLY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +168,7 @@ def _analyzed(module: DumpedModule, how: HowToAnalyze) -> DumpedResult:
         failed = HloscopeError(
             f"hloscope itself failed: {type(error).__name__}: {error}",
             where=str(module.path),
-            fix="run hloscope analyze --debug on this file and report the traceback",
+            fix=say("run ", WITH_TRACEBACK, " on this file and report the traceback"),
         )
     return _with_error(DumpedResult(module=module, analysis=analysis, seconds=time.monotonic() - begun), failed)
 
@@ -181,14 +184,12 @@ def _result(future: Future[DumpedResult], module: DumpedModule) -> DumpedResult:
     if error is None:
         return future.result()
     if isinstance(error, WorkerDied):
-        why, fix = (
-            how_it_ended(error.returncode),
-            "most likely the machine ran out of memory: try it alone, with --only",
-        )
+        why = how_it_ended(error.returncode)
+        fix = say("most likely the machine ran out of memory: ", _ALONE)
     elif isinstance(error, TimeoutError):
-        why, fix = "it took too long", "HLOSCOPE_TIMEOUT=0 sets no limit"
+        why, fix = "it took too long", say("HLOSCOPE_TIMEOUT=0 sets no limit")
     elif isinstance(error, Exception):
-        why, fix = f"{type(error).__name__}: {error}".removesuffix(": "), "try it alone, with --only"
+        why, fix = f"{type(error).__name__}: {error}".removesuffix(": "), _ALONE
     else:
         raise error
     failed = HloscopeError(f"{module.file} could not be analyzed", why=why, fix=fix)
@@ -199,7 +200,9 @@ def _too_large(module: DumpedModule, bound: int) -> DumpedResult:
     needed = format_capacity(needed_bytes(module))
     failed = HloscopeError(
         f"{module.file} needs about {needed}, but the limit is {format_capacity(bound)}",
-        fix=f"allow more, such as --memory {needed.replace(' ', '')}, or analyze it alone, with --only",
+        fix=say(
+            "allow more, such as ", Option("memory", needed.replace(" ", "")), ", or analyze it alone, with ", _ONLY
+        ),
     )
     return _with_error(DumpedResult(module=module), failed)
 
@@ -208,4 +211,4 @@ def _with_error(result: DumpedResult, failed: HloscopeError | None) -> DumpedRes
     if failed is None:
         return result
     what = " ".join(failed.what.split()).replace(str(result.module.path), "it", 1)
-    return replace(result, error=str(failed), problem=what)
+    return replace(result, error=failed.message(), problem=what)

@@ -16,11 +16,12 @@ from hloscope.analysis.places import CAPTURED, Sources
 from hloscope.api.analyzing import analysis_of_text, subject_of
 from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import Text, meant, refuse_beside_analysis
+from hloscope.calls import front_door
 from hloscope.errors import NotationError
+from hloscope.messages import Option, say
 from hloscope.program.functions import Function, with_function
 from hloscope.program.target import ProgramOptions, TargetFacts, with_options
 from hloscope.progress import Stages
-from hloscope.python_words import front_door
 from hloscope.units import format_time
 from hloscope.why import explain as reasons_of
 from hloscope.why.explanation import Explanation, Explanations
@@ -29,6 +30,9 @@ _QUICK_S = 2.0
 """A program that compiles in less is tried without being asked."""
 _CHANGES, _SECONDS = 4, 10.0
 _ALL = "all"
+
+
+_PASS_TRY = ("pass ", Option("try", 300), " to try")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +187,7 @@ def _with_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> 
         why_not = _why_not(explanation, subject, trying)
         left = until - monotonic()
         if why_not is None and (left <= 0 or changes <= 0):
-            why_not = "the time limit was spent on earlier collectives: allow more with --try"
+            why_not = say("the time limit was spent on earlier collectives: allow more with ", Option("try"))
         if why_not is not None:
             known = KeptTrials(subject.store, subject.kept, explanation.collective).known
             done.append(replace(explanation, trials=known or Trials(not_tried=why_not)))
@@ -206,7 +210,7 @@ def _why_not(explanation: Explanation, subject: Any, trying: Trying) -> str | No
     if trying.seconds is not None:
         return None
     if compile_s is None:
-        return "it was compiled in this process, and each change would be too: pass --try 5m to try"
+        return say("it was compiled in this process, and each change would be too: ", *_PASS_TRY)
     if compile_s >= _QUICK_S:
-        return f"the program takes {format_time(1e6 * compile_s)} to compile: pass --try 5m to try"
+        return say(f"the program takes {format_time(1e6 * compile_s)} to compile: ", *_PASS_TRY)
     return None

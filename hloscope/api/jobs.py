@@ -27,6 +27,7 @@ from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.slots import BYTES_PER_TRACER, BYTES_PER_WORKER
 from hloscope.config import ConfigError, ProjectConfig, TargetConfig
 from hloscope.errors import HloscopeError, ImportedTwiceError, NotationError, TargetError, TimeLimitError
+from hloscope.messages import WITH_TRACEBACK, Command, Option, say
 from hloscope.program.loading import ended_after
 from hloscope.program.target import make_facts
 from hloscope.remote_store import ADDRESS, NOTES, say_whom_it_trusts
@@ -219,12 +220,12 @@ def run_job(job: Job, *, cached: bool) -> Outcome:
         failed = HloscopeError(
             f"hloscope itself failed: {type(error).__name__}: {error}",
             where=job.target.where,
-            fix="run hloscope analyze --debug on this target and report the traceback",
+            fix=say("run ", WITH_TRACEBACK, " on this target and report the traceback"),
         )
     return Outcome(
         job=job,
         analysis=analysis,
-        error=None if failed is None else str(failed),
+        error=None if failed is None else failed.message(),
         alone=isinstance(failed, ImportedTwiceError),
         seconds=time.monotonic() - begun,
         compile_from=next(iter(sources), None),
@@ -509,8 +510,13 @@ def _outcome(future: Future[Outcome], job: Job) -> Outcome:
             f"the process that imported and traced {job.name} died",
             where=job.target.where,
             why=how_it_ended(error.returncode),
-            fix="native code that the target imports may have crashed, or the machine ran out of memory: try it "
-            "alone, with hloscope analyze or hloscope check --jobs 1",
+            fix=say(
+                "native code that the target imports may have crashed, or the machine ran out of memory: try it alone, "
+                "with ",
+                Command("analyze"),
+                " or ",
+                Command("check", (Option("jobs", 1),)),
+            ),
         )
     elif isinstance(error, TimeoutError):
         limit = float(error.args[0]) - _GRACE_S if error.args else 0.0
@@ -520,9 +526,9 @@ def _outcome(future: Future[Outcome], job: Job) -> Outcome:
             f"{job.name} could not be run",
             where=job.target.where,
             why=f"{type(error).__name__}: {error}".removesuffix(": "),
-            fix="try it alone: hloscope analyze --debug",
+            fix=say("try it alone: ", WITH_TRACEBACK),
         )
-    return Outcome(job=job, error=str(error))
+    return Outcome(job=job, error=error.message())
 
 
 @cache

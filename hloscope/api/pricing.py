@@ -14,6 +14,7 @@ from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import Stage, analysis_of
 from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import Text, capture_of_text, meant
+from hloscope.calls import front_door
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.errors import CompileError, HloscopeError, MeshError, SliceError, TimeLimitError
 from hloscope.hardware.overrides import overridden
@@ -21,7 +22,6 @@ from hloscope.hardware.slices import parse_slice
 from hloscope.program.environment import check_device_count
 from hloscope.program.functions import Function, begin_compile, with_function
 from hloscope.program.target import ProgramOptions, TargetFacts, with_options
-from hloscope.python_words import front_door
 from hloscope.report.price import Prices, Unpriced
 from hloscope.units import plural
 

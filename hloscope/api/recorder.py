@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 from hloscope import given
 from hloscope.analysis.model.recording import RecordedProgram, Recording
 from hloscope.api.recording import DEFAULT_SLICE, DEFAULT_TOP, Chosen, recorded_slice, recording_of, watched
+from hloscope.calls import front_door, in_python
 from hloscope.documents import plain, read
 from hloscope.errors import HloscopeError
 from hloscope.program.target import OPTIONS, RecordingOptions, TargetFacts, make_facts, with_options
 from hloscope.progress import waiting
-from hloscope.python_words import front_door, in_python_words
 from hloscope.rules.selection import RuleSelection, make_selection
 from hloscope.store import default_store
 
@@ -92,7 +92,7 @@ class Recorder:
         with self._devices:
             if watch is not None and any(program.is_compiled for program in watch.programs):
                 try:
-                    self.result = in_python_words(
+                    self.result = in_python(
                         recording_of(watch, (), ending_of(error), chosen=self._chosen, judging=self._judging)
                     )
                 except HloscopeError:

@@ -15,12 +15,13 @@ from hloscope.analysis.model.suggestion import Suggestions
 from hloscope.api.analyzing import Stage, subject_of
 from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import meant
+from hloscope.calls import front_door
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.errors import HloscopeError, TargetError
+from hloscope.messages import Command, Option, say
 from hloscope.program.functions import Function, with_function
 from hloscope.program.target import ProgramOptions, TargetFacts, with_options
 from hloscope.progress import Stages
-from hloscope.python_words import front_door
 from hloscope.units import format_bytes, format_time, plural
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def find_suggestions(
         raise TargetError(
             f"{_UNSEARCHED} in HLO text",
             why="another sharding has to be traced and compiled, which needs the function",
-            fix="name the function: hloscope suggest module.py:step",
+            fix=say("name the function: ", Command("suggest", ("module.py:step",))),
         )
 
     def of_function(function: Function, stage: Stages) -> Suggestions:
@@ -148,7 +149,7 @@ def find_suggestions(
     return Result(found=follow(request, of_function=of_function), subject="suggestions")
 
 
-def _searched(function: Function, searching: Searching, say: Callable[[str], None]) -> Suggestions:
+def _searched(function: Function, searching: Searching, tell: Callable[[str], None]) -> Suggestions:
     def searched(itself: Callable[..., Any], known: TargetFacts) -> Suggestions:
         from hloscope.search.front import suggestions  # these import JAX, which takes its time
         from hloscope.search.suggesting import Effort, Search
@@ -160,7 +161,7 @@ def _searched(function: Function, searching: Searching, say: Callable[[str], Non
         effort = Effort(candidates=searching.candidates, seconds=searching.seconds, seed=searching.seed)
         search = Search(spaces, effort, function.stage, begun=begun)
         search.found.notes += notes
-        say(_beforehand(subject, searching))
+        tell(_beforehand(subject, searching))
         search.run()
         return suggestions(search, function.name)
 
@@ -178,13 +179,13 @@ def _refuse(lowered: Lowered) -> None:
         raise TargetError(
             f"{_UNSEARCHED} on {chosen.name}",
             why="only TPU slices are priced",
-            fix="name a slice such as --slice v5e:2x4",
+            fix=say("name a slice such as ", Option("slice", "v5e:2x4")),
         )
     if lowered.seen.device_count < 2:
         raise TargetError(
             f"{_UNSEARCHED} in {lowered.name}",
             why="it runs on one device, so there is nothing to shard over",
-            fix="add a mesh, such as --mesh X=4,Y=2",
+            fix=say("add a mesh, such as ", Option("mesh", {"X": 4, "Y": 2})),
         )
     if lowered.strategy is None:
         raise TargetError(
@@ -194,7 +195,9 @@ def _refuse(lowered: Lowered) -> None:
         )
     if lowered.mesh is None:
         raise TargetError(
-            f"{_UNSEARCHED} in {lowered.name}", why="it has no mesh", fix="add one, such as --mesh X=4,Y=2"
+            f"{_UNSEARCHED} in {lowered.name}",
+            why="it has no mesh",
+            fix=say("add one, such as ", Option("mesh", {"X": 4, "Y": 2})),
         )
 
 
@@ -212,7 +215,7 @@ def _spaces(
         raise TargetError(
             f"{_UNSEARCHED} in {subject.lowered.name}",
             why="every argument is kept or can be sharded in only one way, and no result is free",
-            fix="keep less, or free a result: --free result",
+            fix=say("keep less, or free a result: ", Option("free", "result")),
         )
     yield subject, space
     left_out = []

@@ -22,6 +22,7 @@ from hloscope.given import has_value
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import Slice
 from hloscope.hlo import HloModule, module_text
+from hloscope.messages import Command, Option, say
 from hloscope.program.capture import Capture, Mesh
 from hloscope.program.dump_facts import Beside, facts_beside
 from hloscope.program.dumps import module_at
@@ -159,7 +160,10 @@ def dump_beside(target: str | Path) -> Beside | None:
     beside = facts_beside(module, on_the_way=False)
     if module.as_jax_lowered_it is None and module.before_propagation is None:
         return beside
-    note = f"for reasons, analyze the dump's folder: hloscope analyze {module.path.parent} --only {module.prefix}"
+    note = say(
+        "for reasons, analyze the dump's folder: ",
+        Command("analyze", (str(module.path.parent), Option("only", module.prefix))),
+    )
     return replace(beside, notes=(*beside.notes, note))
 
 
@@ -203,7 +207,10 @@ def with_dump(program: Capture, module: HloModule, beside: Beside, facts: Target
 
 
 _WHO = {"dump": "the dump", "compiled": "the compiled program"}
-_NO_TIMES = "it is unknown what the text was compiled for, so there are no times: name it, for example --slice v5e:2x4"
+_NO_TIMES = say(
+    "it is unknown what the text was compiled for, so there are no times: name it, for example ",
+    Option("slice", "v5e:2x4"),
+)
 
 
 def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_said: bool = False) -> Capture:
@@ -227,9 +234,10 @@ def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_
     if guess is None:
         return replace(program, notes=(*program.notes, _NO_TIMES)) if is_from_tpu(module) else program
     chosen, (generation, _, block) = guess.slice, guess.slice.name.partition(":")
-    note = (
+    note = say(
         f"{generation} is guessed from the text: {guess.because}; {block} is the usual block of {chosen.chip_count} "
-        "chips; set it with --slice"
+        "chips; set it with ",
+        Option("slice"),
     )
     chosen = overridden(chosen, facts.chip_overrides or ())
     return replace(program, slice=chosen, slice_chosen_by=GUESS, notes=(*program.notes, note))
@@ -238,10 +246,11 @@ def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_
 def _about_names(mesh: Mesh) -> str:
     """That the names of the axes are hloscope's, and how they get the user's."""
     one = len(mesh.axis_names) == 1
-    named = ",".join(f"{letter}={size}" for letter, size in zip("XYZUVW", mesh.axis_sizes, strict=False))
-    return (
+    named = dict(zip("XYZUVW", mesh.axis_sizes, strict=False))
+    return say(
         f"the text does not name its mesh axes: {'axis_0 is a name' if one else 'axis_0, axis_1 and so on are names'} "
-        f"that hloscope gave to its device groups; choose {'another' if one else 'others'} with --mesh {named}"
+        f"that hloscope gave to its device groups; choose {'another' if one else 'others'} with ",
+        Option("mesh", named),
     )
 
 

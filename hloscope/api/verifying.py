@@ -13,7 +13,9 @@ from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import analysis_of
 from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import meant
+from hloscope.calls import front_door
 from hloscope.errors import NotationError, TargetError, did_you_mean
+from hloscope.messages import Option, say
 from hloscope.program.loading import loaded, name_of
 from hloscope.program.options import as_dims
 from hloscope.program.target import (
@@ -22,7 +24,6 @@ from hloscope.program.target import (
     attached_facts,
     with_options,
 )
-from hloscope.python_words import front_door
 from hloscope.store import default_store
 from hloscope.verification.job import Function, Job, Range, Settings, Stage, references_facts
 from hloscope.verification.judging import judged
@@ -222,7 +223,11 @@ def _functions(
     if functions[0] is functions[1] and not settings.against_single_device:
         raise TargetError(
             f"{name_of(target)} is its own reference, so nothing can differ",
-            fix="name another function, or add --against-single-device to compare it with itself on one device",
+            fix=say(
+                "name another function, or add ",
+                Option("against-single-device"),
+                " to compare it with itself on one device",
+            ),
         )
     all_facts = facts.over(attached_facts(functions[0]))
     check_seen(all_facts)

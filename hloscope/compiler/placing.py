@@ -12,6 +12,7 @@ from hloscope.compiler.diagnostics import captured_stderr
 from hloscope.compiler.model import Layout
 from hloscope.errors import SliceError
 from hloscope.hardware.slices import Slice
+from hloscope.messages import Option, say
 
 
 def physical_devices(chosen: Slice, layout: Layout, notes: list[str]) -> list[Any]:
@@ -74,8 +75,11 @@ def require_libtpu(chosen: Slice) -> None:
     raise SliceError(
         f"cannot compile for {chosen.name}: libtpu is not installed here",
         why="libtpu, which contains the TPU compiler, exists only for x86-64 Linux",
-        fix='on x86-64 Linux: pip install "jax[tpu]"; elsewhere HLO files can be read, '
-        "and --slice cpu:N compiles for simulated CPU devices",
+        fix=say(
+            'on x86-64 Linux: pip install "jax[tpu]"; elsewhere HLO files can be read, and ',
+            Option("slice", "cpu:N"),
+            " compiles for simulated CPU devices",
+        ),
     )
 
 

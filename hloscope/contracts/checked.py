@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from shlex import quote
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import NOT_READ
@@ -20,6 +19,7 @@ from hloscope.contracts.undecided import nothing_to_move
 from hloscope.contracts.verdict import Breach, BreachKind, Verdict
 from hloscope.errors import HloscopeError
 from hloscope.findings import UNUSED_ALLOW, Finding, RuleDoc, Severity, page_of_finding, unaccepted
+from hloscope.messages import Command, Option, say
 from hloscope.shown import Brief
 from hloscope.units import format_time
 
@@ -67,7 +67,7 @@ PAGES: tuple[RuleDoc, ...] = (
         "better is a note; a sum, or a collective written by the user, that is missing is different, and fails.",
         "a change of sharding, of JAX or of the compiler is seen before it costs anything.",
         "worse: an all-gather over fsdp is new, 12.6 MB sent per step",
-        "`hloscope accept`, if the change is intended; the diff of the file is there for review.",
+        say("`", Command("accept"), "`, if the change is intended; the diff of the file is there for review."),
     ),
     page_of_finding(
         LOOSER,
@@ -75,7 +75,7 @@ PAGES: tuple[RuleDoc, ...] = (
         "reports that the program moves less, or needs less memory, than the baseline allows.",
         "a later change could undo the improvement, and the check would still pass.",
         "an all-gather of the baseline is gone.",
-        "`hloscope accept`, which writes the program's current state.",
+        say("`", Command("accept"), "`, which writes the program's current state."),
         severity=Severity.NOTE,
     ),
     page_of_finding(
@@ -83,7 +83,7 @@ PAGES: tuple[RuleDoc, ...] = (
         "A target has neither a contract nor a baseline.",
         "fails targets that have no expectation.",
         "their check could not fail.",
-        "[tool.hloscope.targets.step] with a function and no contract, before `hloscope accept`.",
+        say("[tool.hloscope.targets.step] with a function and no contract, before `", Command("accept"), "`."),
         "a contract, or a baseline.",
     ),
     page_of_finding(
@@ -92,7 +92,7 @@ PAGES: tuple[RuleDoc, ...] = (
         "reports it, and does not fail.",
         "what the contract does not cover can change unnoticed.",
         "a target that was just added.",
-        "`hloscope accept`, or `baseline = false`.",
+        say("`", Command("accept"), "`, or `baseline = false`."),
         severity=Severity.NOTE,
     ),
     page_of_finding(
@@ -249,13 +249,13 @@ def _comments_not_read(analysis: Analysis) -> list[Finding]:
 
 
 def findings_of(
-    judged: Judged, *, accept: str, explain: str | None = None, changes: str = "increase"
+    judged: Judged, *, accept: Command | None = None, explain: Command | None = None, changes: str = "increase"
 ) -> tuple[Finding, ...]:
     """What is reported of a program beside its baseline: one finding for each cause.
 
     Args:
         judged: The comparison.
-        accept: The command that accepts all of it.
+        accept: The command that accepts all of it; None names no way to accept it.
         explain: The command that looks for a change against what moves; None where there is none.
         changes: As for `check_analysis`.
     """
@@ -271,17 +271,17 @@ def findings_of(
                 source=cause.source,
                 why=cause.why,
                 cost=_cost_of(cause),
-                fix=_fix_of(cause, accept, explain, named[cause.key]) if counts else None,
+                fix=_fix_of(cause, accept, explain, named[cause.key]) if counts and accept else None,
             )
         )
     if judged.judgement is Judgement.BETTER:
         what = "the program is better than its baseline, so undoing the improvement would pass"
         if judged.is_only_left_open:
             what = "the baseline lacks figures, so a change of these would pass"
-        found.append(Finding(rule=LOOSER, severity=Severity.NOTE, message=what, fix=accept))
+        found.append(Finding(rule=LOOSER, severity=Severity.NOTE, message=what, fix=say(accept) if accept else None))
     if judged.versions is not None and judged.causes:
         what = f"the compiler version differs: {judged.versions}"
-        fix = f"{accept} --beside keeps one baseline per compiler version"
+        fix = say(accept.with_option("beside"), " keeps one baseline per compiler version") if accept else None
         found.append(Finding(rule=CHANGED, severity=Severity.NOTE, message=what, fix=fix))
     notes = (Finding(rule=CHANGED, severity=Severity.NOTE, message=note) for note in judged.notes)
     return (*found, *notes)
@@ -295,18 +295,19 @@ def _cost_of(cause: Cause) -> str | None:
     return f"transfers take {format_time(abs(cause.time_us))} {'more' if more else 'less'} per step"
 
 
-def _fix_of(cause: Cause, accept: str, explain: str | None, alike: int) -> str:
+def _fix_of(cause: Cause, accept: Command, explain: Command | None, alike: int) -> str:
     """What helps against it, where that is known, else how to find it; and what accepts it, and those of its name."""
     what = {1: "the change", 2: "both changes of this name"}.get(alike, f"all {alike} changes of this name")
-    meant = f"to accept {what}: {accept} --only {quote(cause.key)}"
+    meant = say(f"to accept {what}: ", accept.with_option("only", [cause.key]))
     if cause.tried is not None:
-        return f"{cause.tried}; {meant}"
-    looks = explain is not None and cause.wire_bytes is not None and cause.wire_bytes > 0
-    return f"{explain} looks for a fix; {meant}" if looks else meant
+        return say(cause.tried, "; ", meant)
+    if explain is None or not cause.wire_bytes:
+        return meant
+    return say(explain, " looks for a fix; ", meant)
 
 
-def _explain(name: str) -> str:
-    return f"hloscope explain {quote(name)}"
+def _explain(name: str) -> Command:
+    return Command("explain", (name,))
 
 
 def _without_contract(analysis: Analysis) -> list[Finding]:
@@ -322,19 +323,19 @@ def _without_contract(analysis: Analysis) -> list[Finding]:
 def _without_baseline(name: str) -> Finding:
     """What is said of a target whose baseline file is missing."""
     message = f"the target {name} has no baseline file"
-    fix = f"{_accept(name)} writes it; set baseline = false in the targets file if it should have none"
+    fix = say(_accept(name), " writes it; set baseline = false in the targets file if it should have none")
     return Finding(rule=NO_BASELINE, severity=Severity.NOTE, message=message, fix=fix)
 
 
 def _nothing_expected(name: str) -> Finding:
     """What is said of a target whose check could not fail, which fails it."""
     message = f"the target {name} has neither a contract nor a baseline, so its check cannot fail"
-    fix = f"write a contract, or accept its current state as a baseline: {_accept(name)}"
+    fix = say("write a contract, or accept its current state as a baseline: ", _accept(name))
     return Finding(rule=NOTHING_EXPECTED, severity=Severity.ERROR, message=message, fix=fix)
 
 
-def _accept(name: str) -> str:
-    return f"hloscope accept {quote(name.partition('@')[0])}"
+def _accept(name: str) -> Command:
+    return Command("accept", (name.partition("@")[0],))
 
 
 _LOOSENING = frozenset({NO_BASELINE, UNUSED_BASELINE, UNUSED_ALLOW, LOOSER})
@@ -388,9 +389,9 @@ def _strictly(finding: Finding, *, strict: bool) -> Finding:
         return finding
     if strict:
         return replace(finding, severity=Severity.ERROR)
-    return replace(finding, message=f"{finding.message} (this fails in CI, and with --strict)")
+    return replace(finding, message=say(finding.message, " (this fails in CI, and with ", Option("strict"), ")"))
 
 
 def could_not_run(name: str, error: HloscopeError | str, *, place: str | None = None) -> Checked:
     """The check of a target that could not be analyzed."""
-    return Checked(name=name, error=str(error), place=place)
+    return Checked(name=name, error=error.message() if isinstance(error, HloscopeError) else error, place=place)

@@ -15,6 +15,7 @@ from hloscope.errors import SliceError
 from hloscope.hardware.devices import SliceDevice, slice_devices
 from hloscope.hardware.slices import Slice, parse_slice
 from hloscope.hardware.torus import AxisLinks, Torus, axis_links
+from hloscope.messages import Option, say
 from hloscope.units import plural
 
 _MOST_NAMES, _LONGEST_NAME = 8, 60
@@ -113,7 +114,7 @@ def _some(names: Sequence[str]) -> str:
 
 def _slice_of(found: Analysis) -> Slice:
     if found.slice is None:
-        raise SliceError(f"{found.target} is not placed on a slice", fix="name one: --slice v5e:2x4")
+        raise SliceError(f"{found.target} is not placed on a slice", fix=say("name one: ", Option("slice", "v5e:2x4")))
     return parse_slice(found.slice.name)
 
 

@@ -14,6 +14,7 @@ from hloscope.compiler.client import QUIET_LIBTPU
 from hloscope.errors import HloscopeError, MeshError, TargetError
 from hloscope.hardware.chips import CHIPS
 from hloscope.hardware.slices import Slice, default_slice, slice_that_fits
+from hloscope.messages import Option, say
 from hloscope.units import plural
 
 DEFAULT_DEVICES = 8
@@ -112,7 +113,10 @@ def check_device_count(chosen: Slice, mesh: Mapping[str, int]) -> None:
     raise MeshError(
         f"the mesh has {plural(count, 'device')}, but the slice {chosen.name} has {available}",
         why=f"{' x '.join(f'{axis}={size}' for axis, size in mesh.items())} = {count}" if len(mesh) > 1 else None,
-        fix=f"use a mesh of {plural(available, 'device')}" + ("" if other is None else f", or --slice {other.name}"),
+        fix=say(
+            f"use a mesh of {plural(available, 'device')}",
+            *(() if other is None else (", or ", Option("slice", other.name))),
+        ),
     )
 
 
@@ -134,5 +138,5 @@ def _check_xla_flags() -> None:
             "XLA rejects the environment's XLA_FLAGS",
             where=f"XLA_FLAGS={flags}",
             why="\n".join(said)[:600],
-            fix="fix or unset XLA_FLAGS; pass options of the TPU compiler with --compiler-option",
+            fix=say("fix or unset XLA_FLAGS; pass options of the TPU compiler with ", Option("compiler-option")),
         )

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import pytest
 
 from hloscope.analysis.model import Analysis
+from hloscope.calls import front_door
 from hloscope.ci import is_strict
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.program.target import BY_NAME, OPTIONS
 from hloscope.pytest_plugin.baselines import against_test, name_of_test
 from hloscope.pytest_plugin.inline import Update, against_source, calling_frame
 from hloscope.pytest_plugin.reports import Report, contract_of
-from hloscope.python_words import front_door
 
 if TYPE_CHECKING:
     from hloscope.verification.model import Verification

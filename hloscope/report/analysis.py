@@ -12,6 +12,7 @@ from hloscope.analysis.guesses import GUESS
 from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact, Memory, Mesh
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Bound
+from hloscope.messages import Option, say
 from hloscope.report.collectives import axes_in_short, axis_lines, collective_lines
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.groups import ONE_BY_ONE, Listing
@@ -182,9 +183,14 @@ def _traffic(analysis: Analysis, width: int, by: str | None, *, everything: bool
     yield from section(title, collectives, width)
     remarks = [legend([verdict_of(analysis), *axes, *collectives])]
     if analysis.mesh is None:
-        remarks.append(Text("Axes are unknown without a mesh: name one with --mesh X=4,Y=2.", style="dim"))
+        remarks.append(
+            Text(
+                say("Axes are unknown without a mesh: name one with ", Option("mesh", {"X": 4, "Y": 2}), "."),
+                style="dim",
+            )
+        )
     if any(collective.axes_guessed for collective in analysis.collectives):
-        remarks.append(Text(GUESSED_LEGEND, style="dim"))
+        remarks.append(Text(say(*GUESSED_LEGEND), style="dim"))
     below = folded(remarks, width)
     yield from (Text(" " * INDENT) + line for line in ([Text(), *below] if below else ()))
 
@@ -270,7 +276,7 @@ def _rest_words(shown: Sequence[ArrayFact], rest: Sequence[ArrayFact], noun: str
     known = [size for size in used if size is not None]
     bound = "" if len(known) == len(used) else "at least "
     unused = f" ({len(rest) - len(used):,} unused)" if len(used) < len(rest) else ""
-    return f"+{count}{unused}, {bound}{format_bytes(sum(known))} in total {ELSEWHERE}"
+    return say(f"+{count}{unused}, {bound}{format_bytes(sum(known))} in total ", ELSEWHERE)
 
 
 def _unknown_words(arrays: Sequence[ArrayFact]) -> Text | None:

@@ -12,6 +12,7 @@ from hloscope.analysis.model import Analysis, Collective, Total, bytes_bound
 from hloscope.analysis.places import short_source
 from hloscope.analysis.totals import UNKNOWN_AXES, axes_key
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
+from hloscope.messages import TARGET, Command, Option, say
 from hloscope.report.layout import Breaks, Column, column, folded, table_lines
 from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, axes_words, leaves_ici, part_of_axis
 from hloscope.units import format_bytes, format_count, format_time, known_sum, plural
@@ -148,10 +149,14 @@ def collective_lines(collectives: Sequence[Collective], width: int, *, everythin
     lines = table_lines(_columns(shown, with_link=leaves_ici(collectives)), width, whys)
     rest = rows[count:]
     if rest:
-        words = f"+{plural(len(rest), 'smaller row')}, {_wire(rest)} in total {ELSEWHERE}"
+        words = say(f"+{plural(len(rest), 'smaller row')}, {_wire(rest)} in total ", ELSEWHERE)
         remarks.append(Text(words, style="dim"))
     if unknown is None and any(_why(row).plain for row in shown[explained:]):
-        words = f"reasons of the others: hloscope explain TARGET {shown[explained].number}, or its name in the HLO"
+        words = say(
+            "reasons of the others: ",
+            Command("explain", (TARGET, Option("collective", shown[explained].number))),
+            ", or its name in the HLO",
+        )
         remarks.append(Text(words, style="dim"))
     return lines + folded((*remarks, unknown), width)
 
@@ -252,7 +257,7 @@ def _why(row: _Row) -> Text:
     whys = list(dict.fromkeys(why for why in reasons if why is not None))
     if not whys:
         return Text()
-    more = f" (+{plural(len(whys) - 1, 'other reason')}: hloscope explain)" if len(whys) > 1 else ""
+    more = say(f" (+{plural(len(whys) - 1, 'other reason')}: ", Command("explain"), ")") if len(whys) > 1 else ""
     tried = next((collective.tried for collective in row.members if collective.tried is not None), None)
     helps = [] if tried is None else [("; tried: ", "bold dim"), (tried, "dim")]
     return Text.assemble(("why: ", "bold dim"), (whys[0] + more, "dim"), *helps)

@@ -14,8 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hloscope.errors import NotationError, did_you_mean
+from hloscope.given import shown
+from hloscope.messages import Notation, speaking
 from hloscope.outputs import Files, check_output, write_files, write_text
-from hloscope.python_words import without_options
 
 if TYPE_CHECKING:
     from hloscope.shown import Shown
@@ -171,15 +172,15 @@ def report_of(found: Shown, format_name: str, **how: Any) -> str:
             f"the format {format_name!r} is not text",
             fix=f"write it to a {OF_FILES[format_name]}: save(path, {format_name!r})",
         )
-    text = render(found._subject(), format_name, found._rendered(), Canvas(**how))
-    return without_options(text) if format_name in ("text", "markdown") else text
+    with speaking(Notation.PYTHON if format_name in ("text", "markdown") else Notation.COMMAND_LINE):
+        return render(found._subject(), format_name, found._rendered(), Canvas(**how))
 
 
 def _check_known(found: Shown, what: str, name: object, names: tuple[str | None, ...]) -> None:
     if name not in names:
         choices = ", ".join(repr(each) for each in names if each is not None)
         raise NotationError(
-            f"{type(found).__name__} has no {what} {name!r}",
+            f"{type(found).__name__} has no {what} {shown(name)}",
             fix=did_you_mean(str(name), [each for each in names if each], f"it has {choices}"),
         )
 

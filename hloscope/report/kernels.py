@@ -9,6 +9,7 @@ from rich.text import Text
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.kernel import Kernel
 from hloscope.analysis.places import short_source
+from hloscope.messages import Option, placeholder, say
 from hloscope.report.layout import Breaks, Column, column, hanging, table_lines
 from hloscope.units import format_bytes, format_flops
 
@@ -20,8 +21,13 @@ def kernel_lines(analysis: Analysis, width: int) -> Iterator[Text]:
     yield from table_lines(_columns(analysis.kernels), width)
     unpriced = () if analysis.time is None else analysis.time.unpriced_kernels
     for name in unpriced:
-        advice = f"--kernel-cost {name}=FLOPS,BYTES, or cost_estimate=pl.CostEstimate(...) in its pallas_call"
+        advice = say(cost_option(name), ", or cost_estimate=pl.CostEstimate(...) in its pallas_call")
         yield from hanging(Text(f"{name}: its cost is unknown; give {advice}", style="yellow"), width)
+
+
+def cost_option(kernel: str) -> Option:
+    """The option that says what a kernel costs."""
+    return Option("kernel-cost", {kernel: (placeholder("FLOPS"), placeholder("BYTES"))})
 
 
 def _columns(kernels: tuple[Kernel, ...]) -> list[Column]:

@@ -10,10 +10,12 @@ from functools import partial
 
 from rich.text import Text
 
+from hloscope import given
 from hloscope.analysis.model import Analysis, Collective, Collectives, Phase, Role, bytes_bound
 from hloscope.analysis.vocabulary import Bound
 from hloscope.errors import NotationError
 from hloscope.findings import Finding
+from hloscope.messages import TARGET, Command, Option, say
 from hloscope.report.formats import GROUPINGS
 from hloscope.report.groups import (
     Group,
@@ -87,17 +89,18 @@ def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = Tr
         width: Columns.
         can_be_explained: Whether `hloscope explain` takes the program.
     """
-    asked: list[str] = []
+    asked: list[int] = []
     for place, costly in enumerate(dearest_of(analysis), start=1):
         yield from hanging(Text.assemble((f"{place} ", "dim"), costly.headline), width)
         for label, words in costly.about:
             style = "dim" if label == "why" else ""
             line = Text.assemble("  ", (f"{label}: " if label else "", "bold dim"), (one_line(words), style))
             yield from hanging(line, width, indent=4)
-        asked.append(str(costly.most))
+        asked.append(costly.most)
     if can_be_explained:
-        others = f" (also {', '.join(asked[1:])})" if asked[1:] else ""
-        yield Text(f"in full: hloscope explain TARGET {asked[0]}{others}", style="dim")
+        others = f" (also {', '.join(map(str, asked[1:]))})" if asked[1:] else ""
+        command = Command("explain", (TARGET, Option("collective", asked[0])))
+        yield Text(say("in full: ", command, others), style="dim")
 
 
 def _most(thing: Thing) -> Collective:
@@ -218,7 +221,9 @@ def groups_by(collectives: Sequence[Collective], by: str) -> list[Group]:
         return groups_of(collectives, module_key)
     if not isinstance(by, str) or by not in names:
         choices = ", ".join(GROUPINGS)
-        raise NotationError(f"collectives cannot be grouped by {by!r}", fix=f"group them by one of {choices}")
+        raise NotationError(
+            f"collectives cannot be grouped by {given.shown(by)}", fix=f"group them by one of {choices}"
+        )
     return named_groups(collectives, names[by])
 
 
@@ -237,7 +242,12 @@ def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple
     rest = groups[len(shown) :]
     lines = table_lines(_columns(shown, by, groups), width, [_unlike(group) for group in shown])
     others = [other for other in _TITLES if other != by]
-    words = f"{_rest_words(rest)}list each one: --all; group by {', '.join(others[:-1])} or {others[-1]}: --group-by"
+    words = say(
+        f"{_rest_words(rest)}list each one: ",
+        Option("all"),
+        f"; group by {', '.join(others[:-1])} or {others[-1]}: ",
+        Option("group-by"),
+    )
     return f"{_TITLES[by]}, {order}", lines + fold(Text(words, style="dim"), width)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from hloscope.analysis.model.step_time import is_tie
 from hloscope.analysis.model.trial import Figures, Trial, Trials
+from hloscope.messages import Option, say
 from hloscope.units import format_bytes, format_share, format_time_range, plural
 
 _SHOWN = 3
@@ -30,7 +31,7 @@ def labelled(trials: Trials | None) -> Iterator[tuple[str, str]]:
     if trials.not_tried is not None:
         yield "not tried", trials.not_tried
     elif trials.stopped:
-        yield "not tried", "the remaining changes, for lack of time: --try allows more"
+        yield "not tried", say("the remaining changes, for lack of time: ", Option("try"), " allows more")
 
 
 _NEAR = 1.5

@@ -9,11 +9,12 @@ from rich.text import Text
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Bound, Link
+from hloscope.messages import Either, Option
 from hloscope.report.layout import fold, hanging, section
 from hloscope.units import plural
 
 LINKS = {Link.ICI: "ICI", Link.DCN: "DCN", Link.BOTH: "ICI+DCN", Link.UNKNOWN: "unknown"}
-ELSEWHERE = "(all of them with --format json)"
+ELSEWHERE = Either("(all of them with --format json)", "(all of them in to_dict())")
 
 BOUNDS_WORDS = {
     Bound.AT_LEAST: "≥ means at least",
@@ -31,8 +32,9 @@ GUESSED = "?"
 """What stands behind axes that are guessed."""
 
 GUESSED_LEGEND = (
-    "? marks guessed axes: the text is the program of one of several slices and does not say which axis crosses them; "
-    "--dcn does"
+    "? marks guessed axes: the text is the program of one of several slices and does not say which axis crosses them; ",
+    Option("dcn"),
+    " does",
 )
 
 

@@ -5,10 +5,10 @@ The built-in rules are in `builtin`, those of others are found by `plugins`; `do
 
 from collections.abc import Mapping
 
+from hloscope.calls import front_door, in_python
 from hloscope.findings import Finding, RuleDoc, Severity
 from hloscope.given import text
 from hloscope.presenter import presenter
-from hloscope.python_words import front_door, in_python_words
 from hloscope.rules.facts import Facts
 from hloscope.rules.rule import (
     Case,
@@ -26,7 +26,7 @@ from hloscope.rules.rule import (
 @front_door
 def pages() -> Mapping[str, RuleDoc]:
     """Returns the page of every rule, and of every other finding of a command, by name."""
-    return {name: in_python_words(page) for name, page in presenter().rule_pages().items()}
+    return {name: in_python(page) for name, page in presenter().rule_pages().items()}
 
 
 @front_door

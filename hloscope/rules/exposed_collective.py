@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from hloscope.analysis.model import Collective, Relation, Role
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Origin
+from hloscope.messages import Command, say
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
 from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_time
@@ -93,7 +94,7 @@ def _move_less(collective: Collective) -> str:
     """What to look for first; shardings do not decide over what the code calls by its name."""
     if collective.origin is Origin.AUTHORED:
         return "move less in this call"
-    return "try other shardings (hloscope explain)"
+    return say("try other shardings (", Command("explain"), ")")
 
 
 def _meanwhile(collective: Collective) -> str:

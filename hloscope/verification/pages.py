@@ -7,13 +7,25 @@ from importlib.resources import files
 from typing import Any
 
 from hloscope.findings import SECTIONS, Finding, RuleDoc, Severity, page_of_finding
+from hloscope.messages import Option, mark
 
 _PAGE = re.compile(r"^## (\S+): (\w+)$", re.MULTILINE)
 _SECTION = re.compile(rf"^(?:{'|'.join(SECTIONS)}): ", re.MULTILINE)
 
 
+_NAMED_OPTIONS = (
+    Option("range", {"B": (0, 8)}),
+    Option("range", {"x": (-1, 1)}),
+    Option("scale", {"B": 64, "F": 256}),
+    Option("on", "tpu"),
+    *map(Option, ("scale", "rtol", "atol", "strict", "timeout")),
+)
+"""The options that pages name, longer ones before those that they begin with."""
+
+
 def _page(name: str, severity: str, text: str) -> RuleDoc:
-    summary, what, why, example, instead = (" ".join(part.split()) for part in _SECTION.split(text))
+    parts = (mark(" ".join(part.split()), *_NAMED_OPTIONS) for part in _SECTION.split(text))
+    summary, what, why, example, instead = parts
     return page_of_finding(name, summary, what, why, example, instead, Severity(severity))
 
 

@@ -15,12 +15,12 @@ from hloscope.analysis.model.matmuls import Matmuls
 from hloscope.analysis.model.reason import Rematerialization, Stack
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.vocabulary import Bound
+from hloscope.calls import front_door
 from hloscope.documents import SCHEMA, Schema, read
 from hloscope.errors import Helpful
 from hloscope.findings import Finding, severe
 from hloscope.presenter import presenter
 from hloscope.program.capture import Mesh
-from hloscope.python_words import front_door
 from hloscope.shown import Brief, Shown, fix_tables, one_line
 from hloscope.units import format_bytes, plural
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from hloscope.analysis.model.collective import Collective, bytes_bound
 from hloscope.analysis.vocabulary import Bound
+from hloscope.calls import front_door
 from hloscope.cells import shown_place
 from hloscope.errors import Helpful
 from hloscope.given import text, texts
 from hloscope.presenter import presenter
-from hloscope.python_words import front_door
 from hloscope.units import format_bytes, format_time, known_sum, plural
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from hloscope.calls import front_door
 from hloscope.errors import Helpful, HloscopeError
 from hloscope.given import named_path
 from hloscope.outputs import check_report_file, write_text
 from hloscope.presenter import presenter
-from hloscope.python_words import front_door
 from hloscope.shown import Fixed, one_line
 
 

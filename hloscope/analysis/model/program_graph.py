@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.vocabulary import Bound
+from hloscope.calls import front_door
 from hloscope.documents import SCHEMA, Schema, read
-from hloscope.python_words import front_door
 from hloscope.shown import Brief, Shown, one_line
 from hloscope.units import plural
 

@@ -14,6 +14,7 @@ from hloscope.analysis.places import NOTHING, Sources, short_source, split_place
 from hloscope.documents import plain
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.findings import Finding
+from hloscope.messages import Option, say
 from hloscope.report.html.drawn import arrays_drawn, mesh_drawn
 from hloscope.report.html.excerpts import excerpt_of
 from hloscope.report.html.privacy import Privacy, files_of
@@ -75,7 +76,7 @@ def _page(name: str) -> dict[str, Any] | None:
 def _timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:
     """What runs when; else why that is not known."""
     if analysis.slice is None:
-        return None, "no TPU slice says how long anything takes: name one, as in --slice v5e:2x4"
+        return None, say("no TPU slice says how long anything takes: name one, as in ", Option("slice", "v5e:2x4"))
     try:
         return analysis.timeline(), None
     except HloscopeError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+from hloscope import given
 from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact, Mesh
 from hloscope.analysis.model.evidence import evidence_if_known
 from hloscope.analysis.model.picture import Picture
@@ -71,7 +72,7 @@ def named(arrays: Sequence[_Array], name: str, target: str) -> _Array:
     names = list(dict.fromkeys(array.name for array in arrays))
     shown = ", ".join(names[:_NEAR]) + (f" and {len(names) - _NEAR} more" if len(names) > _NEAR else "")
     raise HloscopeError(
-        f"{target} has no array {name!r} among its arguments, outputs and large intermediates",
+        f"{target} has no array {given.shown(name)} among its arguments, outputs and large intermediates",
         fix=did_you_mean(str(name), names, f"it has {shown}" if names else None, most=_NEAR),
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from hloscope.analysis.model.program_graph import EdgeKind, GraphNode, ProgramGraph
 from hloscope.analysis.vocabulary import Bound
 from hloscope.errors import NotationError
+from hloscope.messages import Option, say
 from hloscope.report.escaping import plain_line
 from hloscope.report.pictures import svg
 from hloscope.report.pictures.layers import Layers, laid_out
@@ -39,7 +40,12 @@ def graph_picture(found: ProgramGraph) -> svg.Element:
         raise NotationError(
             f"a picture of {len(found.nodes):,} instructions could not be read",
             why=f"at most {MOST_NODES} are drawn",
-            fix="narrow it to a computation, or to what is near an instruction: --around all-gather.8 --hops 2",
+            fix=say(
+                "narrow it to a computation, or to what is near an instruction: ",
+                Option("around", "all-gather.8"),
+                " ",
+                Option("hops", 2),
+            ),
         )
     edges = list(dict.fromkeys((edge.source, edge.target) for edge in found.edges))
     layers = laid_out([node.id for node in found.nodes], edges, width=_BOX[0], gap=_GAP[0])
