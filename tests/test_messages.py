@@ -237,6 +237,52 @@ def test_options_of_targets_are_called_what_targets_call_them():
         assert all(word_of(name).keyword == option.name for name in known)
 
 
+def names_of(node: ast.AST) -> Iterator[str]:
+    """The names that are read or called in an expression."""
+    for inside in ast.walk(node):
+        if isinstance(inside, ast.Name | ast.Attribute):
+            yield inside.id if isinstance(inside, ast.Name) else inside.attr
+
+
+def is_a_message(node: ast.AST | None) -> bool:
+    if isinstance(node, ast.IfExp):
+        return is_a_message(node.body) or is_a_message(node.orelse)
+    return isinstance(node, ast.Call) and getattr(node.func, "id", "") == "say"
+
+
+def messages_named_in(node: ast.AST) -> set[str]:
+    """Functions that return or yield a message, or variables that are assigned one."""
+    if isinstance(node, ast.FunctionDef):
+        ends = (each.value for each in ast.walk(node) if isinstance(each, ast.Return | ast.Yield))
+        return {node.name} if any(map(is_a_message, ends)) else set()
+    if isinstance(node, ast.Assign) and is_a_message(node.value):
+        return {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return set()
+
+
+def is_text_of(node: ast.AST) -> bool:
+    """Whether an expression makes plain text of what is in it: a part of an f-string, or `", ".join(...)`."""
+    is_join = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join"
+    return isinstance(node, ast.FormattedValue) or (is_join and isinstance(node.func.value, ast.Constant))
+
+
+def test_no_text_is_made_of_what_is_known_to_be_a_message():
+    """An f-string or `str.join` would lose its parts."""
+    found = {}
+    for path in SOURCES:
+        text = path.read_text()
+        if "say(" not in text or "report" in path.parts or path.name == "messages.py":
+            continue
+        tree = ast.parse(text)
+        functions = {name for node in tree.body for name in messages_named_in(node)}
+        for outer in tree.body:
+            known = functions.union(*map(messages_named_in, ast.walk(outer)))
+            lost = [known & set(names_of(each)) for each in ast.walk(outer) if is_text_of(each)]
+            if any(lost):
+                found[path.relative_to(ROOT).as_posix()] = sorted(set().union(*lost))
+    assert found == {}
+
+
 # ---- errors, results and documents
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hloscope.calls import in_python
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.given import shown
 from hloscope.messages import Notation, speaking
@@ -172,8 +173,10 @@ def report_of(found: Shown, format_name: str, **how: Any) -> str:
             f"the format {format_name!r} is not text",
             fix=f"write it to a {OF_FILES[format_name]}: save(path, {format_name!r})",
         )
-    with speaking(Notation.PYTHON if format_name in ("text", "markdown") else Notation.COMMAND_LINE):
+    if format_name not in ("text", "markdown"):
         return render(found._subject(), format_name, found._rendered(), Canvas(**how))
+    with speaking(Notation.PYTHON):
+        return render(found._subject(), format_name, in_python(found._rendered()), Canvas(**how))
 
 
 def _check_known(found: Shown, what: str, name: object, names: tuple[str | None, ...]) -> None:

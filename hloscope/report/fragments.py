@@ -20,6 +20,7 @@ from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.model.suggestion import Suggestions
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.analysis.shards import partitions_by_place, shards_of
+from hloscope.calls import in_python
 from hloscope.findings import Severity, unaccepted
 from hloscope.messages import Notation, speaking
 from hloscope.report.analysis import array_columns, peak_of, place_of, verdict_of
@@ -63,7 +64,7 @@ def fragment_of(found: Shown) -> str | None:
         return None
     root = _Element("div", {"style": "color:inherit;font-size:13px;line-height:1.45;max-width:1100px;overflow-x:auto"})
     with speaking(Notation.PYTHON):
-        draw(root, found)
+        draw(root, in_python(found))
     return ElementTree.tostring(root, encoding="unicode", method="html")
 
 

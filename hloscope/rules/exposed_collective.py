@@ -84,10 +84,10 @@ def what_to_do(collective: Collective) -> str:
     """
     overlap, exposed_us = collective.overlap, collective.exposed_us
     if overlap is None:
-        return f"{_move_less(collective)}, or {_meanwhile(collective)}"
+        return say(_move_less(collective), ", or ", _meanwhile(collective))
     if exposed_us is not None and overlap.time_us < _LITTLE * exposed_us:
-        return f"{_move_less(collective)}: no nearby matmul could overlap even a tenth of it"
-    return f"{_move_less(collective)}, or {_how_to_hide(collective)}"
+        return say(_move_less(collective), ": no nearby matmul could overlap even a tenth of it")
+    return say(_move_less(collective), ", or ", _how_to_hide(collective))
 
 
 def _move_less(collective: Collective) -> str:
