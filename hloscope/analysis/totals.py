@@ -9,7 +9,8 @@ from functools import reduce
 from typing import NamedTuple, TypeVar
 
 from hloscope.analysis.groups import Groups
-from hloscope.analysis.model import Collective, CollectivePart, Total, Totals, bytes_bound
+from hloscope.analysis.model import Collective, CollectivePart, Total, Totals
+from hloscope.analysis.model import bytes_bound as bytes_bound  # noqa: PLC0414 (handed on)
 from hloscope.analysis.placement import DEVICES_PER_SLICE_ID, Layout
 from hloscope.analysis.transfers import Transfer
 from hloscope.analysis.vocabulary import Bound, Kind, Link

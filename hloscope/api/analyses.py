@@ -315,7 +315,7 @@ def timeline(
     Raises:
         HloscopeError: The input is invalid, JAX or the compiler rejects the program, or it cannot be priced.
     """
-    return find_timeline(Request(target=target, said={"args": args, **options})).found
+    return find_timeline(Request(target=meant(target), said={"args": args, **options})).found
 
 
 def find_timeline(request: Request) -> Result[Timeline]:

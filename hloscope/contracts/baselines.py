@@ -15,9 +15,9 @@ from math import prod
 from pathlib import Path, PurePath
 
 from hloscope.analysis.guesses import without_guesses
-from hloscope.analysis.model import Analysis, Collective, Matmuls, Memory, SourceFrame, bytes_bound, shapes_of
+from hloscope.analysis.model import Analysis, Collective, Matmuls, Memory, SourceFrame, shapes_of
 from hloscope.analysis.places import path_of, users_frame
-from hloscope.analysis.totals import grouped
+from hloscope.analysis.totals import bytes_bound, grouped
 from hloscope.analysis.vocabulary import SUMS, Bound, Kind, Link, Origin
 from hloscope.contracts.array_rows import ArrayRow, array_rows
 from hloscope.cost.constants import MODEL_VERSION

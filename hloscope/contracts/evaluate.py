@@ -9,8 +9,8 @@ from math import prod
 from pathlib import Path
 
 from hloscope.analysis.guesses import without_guesses
-from hloscope.analysis.model import Analysis, Collective, Collectives, Mesh, StepTime, bytes_bound
-from hloscope.analysis.totals import totals_of
+from hloscope.analysis.model import Analysis, Collective, Collectives, Mesh, StepTime
+from hloscope.analysis.totals import bytes_bound, totals_of
 from hloscope.analysis.vocabulary import Bound
 from hloscope.contracts.model import (
     MOVED,

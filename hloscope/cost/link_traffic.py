@@ -7,7 +7,8 @@ from functools import reduce
 
 import numpy as np
 
-from hloscope.analysis.model import Analysis, bytes_bound
+from hloscope.analysis.model import Analysis
+from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.paths import NetworkTime
 from hloscope.cost.price import walk_of_program

@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 
-from hloscope.analysis.model import Collective, Total, bytes_bound
-from hloscope.analysis.totals import axes_key, grouped, totals_of
+from hloscope.analysis.model import Collective, Total
+from hloscope.analysis.totals import axes_key, bytes_bound, grouped, totals_of
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.documents import document
 from hloscope.matching.equivalence import (

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
 
-from hloscope.analysis.model import Collective, Total, Totals, bytes_bound
+from hloscope.analysis.model import Collective, Total, Totals
 from hloscope.analysis.places import short_source
-from hloscope.analysis.totals import axes_key
+from hloscope.analysis.totals import axes_key, bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.shown import Brief
 from hloscope.units import format_bytes, format_time, known_sum

@@ -8,9 +8,9 @@ from functools import partial, reduce
 
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis, Collective, Total, bytes_bound
+from hloscope.analysis.model import Analysis, Collective, Total
 from hloscope.analysis.places import short_source
-from hloscope.analysis.totals import UNKNOWN_AXES, axes_key
+from hloscope.analysis.totals import UNKNOWN_AXES, axes_key, bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
 from hloscope.messages import TARGET, Command, Option, say
 from hloscope.report.layout import Breaks, Column, column, folded, table_lines

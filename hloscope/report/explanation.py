@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from hloscope.analysis.model import Collective, Frame, ReasonKind, SharedReason, bytes_bound
+from hloscope.analysis.model import Collective, Frame, ReasonKind, SharedReason
 from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.places import ONLY_UNDER_ROOT, short_source
+from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind, Origin
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import caret_excerpt

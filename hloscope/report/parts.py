@@ -11,7 +11,8 @@ from functools import partial
 from rich.text import Text
 
 from hloscope import given
-from hloscope.analysis.model import Analysis, Collective, Collectives, Phase, Role, bytes_bound
+from hloscope.analysis.model import Analysis, Collective, Collectives, Phase, Role
+from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound
 from hloscope.errors import NotationError
 from hloscope.findings import Finding

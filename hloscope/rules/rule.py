@@ -11,8 +11,9 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any, ClassVar, Protocol, dataclass_transform
 
-from hloscope.analysis.model import ArrayFact, Collective, IntermediateFact, bytes_bound
+from hloscope.analysis.model import ArrayFact, Collective, IntermediateFact
 from hloscope.analysis.places import short_source, users_line
+from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound
 from hloscope.findings import SECTIONS, Finding, RuleDoc, Severity
 from hloscope.messages import Option, mark

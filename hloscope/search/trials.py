@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from time import monotonic
 
-from hloscope.analysis.model import Collective, bytes_bound
+from hloscope.analysis.model import Collective
 from hloscope.analysis.model.reason import ReasonKind
 from hloscope.analysis.model.trial import Figures, Trial, Trials
+from hloscope.analysis.totals import bytes_bound
 from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.program.change import Change
 from hloscope.program.compiling import start_compile
