@@ -38,7 +38,7 @@ def front_door(call: Callable[P, T]) -> Callable[P, T]:
             __tracebackhide__ = True
             try:
                 return in_python(await call(*args, **kwargs))
-            except (HloscopeError, KeyboardInterrupt) as error:
+            except HloscopeError as error:
                 failed = in_python(error)
                 if os.environ.get("HLOSCOPE_TRACEBACK") == FULL:
                     raise

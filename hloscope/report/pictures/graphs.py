@@ -30,6 +30,14 @@ def graph_svg(found: ProgramGraph) -> str:
     return svg.written(graph_picture(found))
 
 
+_NARROWER = (
+    "narrow it to a computation, or to what is near an instruction: ",
+    Option("around", "all-gather.8"),
+    " ",
+    Option("hops", 2),
+)
+
+
 def graph_picture(found: ProgramGraph) -> svg.Element:
     """The same, not yet written.
 
@@ -40,12 +48,7 @@ def graph_picture(found: ProgramGraph) -> svg.Element:
         raise NotationError(
             f"a picture of {len(found.nodes):,} instructions could not be read",
             why=f"at most {MOST_NODES} are drawn",
-            fix=say(
-                "narrow it to a computation, or to what is near an instruction: ",
-                Option("around", "all-gather.8"),
-                " ",
-                Option("hops", 2),
-            ),
+            fix=say(*_NARROWER),
         )
     edges = list(dict.fromkeys((edge.source, edge.target) for edge in found.edges))
     layers = laid_out([node.id for node in found.nodes], edges, width=_BOX[0], gap=_GAP[0])
