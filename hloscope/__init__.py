@@ -37,6 +37,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from hloscope.presenter import Presenter, register_presenter
 from hloscope.version import __version__
 
 if TYPE_CHECKING:
@@ -48,20 +49,15 @@ if TYPE_CHECKING:
     from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Suggestions
     from hloscope.analysis.model.timeline import Timeline
     from hloscope.api.accepting import Accepted, accept
-    from hloscope.api.analyses import analyze, analyze_all, analyze_text
-    from hloscope.api.checking import check
-    from hloscope.api.comparing import compare
+    from hloscope.api.analyses import analyze, analyze_all, analyze_text, graph, shardings, timeline
+    from hloscope.api.checking import check, merge_reports
+    from hloscope.api.comparing import compare, measure
     from hloscope.api.diffing import diff
     from hloscope.api.doctor import doctor
     from hloscope.api.explaining import explain
-    from hloscope.api.graphs import graph
-    from hloscope.api.measuring import measure
-    from hloscope.api.merging import merge_reports
     from hloscope.api.pricing import price
     from hloscope.api.recorder import Recorder, record, recording
-    from hloscope.api.shardings import shardings
     from hloscope.api.suggesting import suggest
-    from hloscope.api.timelines import timeline
     from hloscope.api.verifying import verify
     from hloscope.compiler.elsewhere import ExecutorError
     from hloscope.compiler.jax_support import UnsupportedJaxError
@@ -104,21 +100,16 @@ _HOMES = {
     "hloscope.analysis.model.recording": "RecordedProgram Recording",
     "hloscope.analysis.model.suggestion": "SuggestedSpec Suggestion Suggestions",
     "hloscope.analysis.model.timeline": "Timeline",
-    "hloscope.api.analyses": "analyze analyze_all analyze_text",
     "hloscope.api.accepting": "Accepted accept",
-    "hloscope.api.checking": "check",
-    "hloscope.api.comparing": "compare",
+    "hloscope.api.comparing": "compare measure",
+    "hloscope.api.checking": "check merge_reports",
+    "hloscope.api.analyses": "analyze analyze_all analyze_text graph shardings timeline",
     "hloscope.api.diffing": "diff",
     "hloscope.api.doctor": "doctor",
     "hloscope.api.explaining": "explain",
-    "hloscope.api.graphs": "graph",
-    "hloscope.api.measuring": "measure",
-    "hloscope.api.merging": "merge_reports",
     "hloscope.api.pricing": "price",
     "hloscope.api.recorder": "Recorder record recording",
-    "hloscope.api.shardings": "shardings",
     "hloscope.api.suggesting": "suggest",
-    "hloscope.api.timelines": "timeline",
     "hloscope.api.verifying": "verify",
     "hloscope.compiler.elsewhere": "ExecutorError",
     "hloscope.compiler.jax_support": "UnsupportedJaxError",
@@ -244,3 +235,11 @@ def _imported(module: str) -> ModuleType:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+@register_presenter
+def _load_presenter() -> Presenter:
+    """The presenter of all results; the import is lazy, since importing one result must not import every report."""
+    from hloscope.api import presenting
+
+    return presenting

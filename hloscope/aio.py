@@ -14,10 +14,8 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from hloscope.api import checking, comparing, diffing, explaining, measuring, pricing, timelines, verifying
-from hloscope.api import shardings as shardings_
-from hloscope.api.analyses import analyze as _analyze
-from hloscope.python_words import awaited
+from hloscope.api import analyses, checking, comparing, diffing, explaining, pricing, verifying
+from hloscope.calls import front_door
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,7 +24,7 @@ T = TypeVar("T")
 def _awaited(call: Callable[P, T]) -> Callable[P, Awaitable[T]]:
     """The same, in a thread of asyncio's."""
 
-    @awaited
+    @front_door
     @wraps(call)
     async def called(*args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.to_thread(call, *args, **kwargs)
@@ -34,15 +32,15 @@ def _awaited(call: Callable[P, T]) -> Callable[P, Awaitable[T]]:
     return called
 
 
-analyze = _awaited(_analyze)
+analyze = _awaited(analyses.analyze)
 check = _awaited(checking.check)
 compare = _awaited(comparing.compare)
 diff = _awaited(diffing.diff)
 explain = _awaited(explaining.explain)
-measure = _awaited(measuring.measure)
+measure = _awaited(comparing.measure)
 price = _awaited(pricing.price)
-shardings = _awaited(shardings_.shardings)
-timeline = _awaited(timelines.timeline)
+shardings = _awaited(analyses.shardings)
+timeline = _awaited(analyses.timeline)
 verify = _awaited(verifying.verify)
 
 __all__ = ["analyze", "check", "compare", "diff", "explain", "measure", "price", "shardings", "timeline", "verify"]

@@ -1,19 +1,110 @@
-"""Checks of calls against function signatures: a call that does not match is refused before anything else happens."""
+"""The wrapper of public functions: checked calls, messages in Python's notation, and short tracebacks.
+
+A call that does not match the signature is refused before anything else happens. An error ends a short traceback:
+hloscope's own frames, and the exceptions that it was made from, are left out, unless `HLOSCOPE_TRACEBACK=full` is set.
+"""
 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import fields, is_dataclass, replace
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
-from hloscope.errors import UnknownKeywordError, WrongCallError, did_you_mean
+from hloscope.errors import FULL, HloscopeError, UnknownKeywordError, WrongCallError, did_you_mean
+from hloscope.messages import Message
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _MOST_SHOWN = 3
 
+_WITHOUT_MESSAGES = {"collectives", "arguments", "outputs", "intermediates", "command", "config"}
+"""Fields of results that hold no message, and may be long."""
 _WITHOUT = {"compare": 'pass profile="/tmp/trace"; to compare two programs, use hloscope.diff(old, new)'}
 """What else is said where an argument is missing, by the function."""
+
+
+def front_door(call: Callable[P, T]) -> Callable[P, T]:
+    """Has a public function, which may be a coroutine, speak Python: in its errors, and in what it returns."""
+    if inspect.iscoroutinefunction(call):
+
+        @wraps(call)
+        async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+            __tracebackhide__ = True
+            try:
+                return in_python(await call(*args, **kwargs))
+            except HloscopeError as error:
+                failed = in_python(error)
+                if os.environ.get("HLOSCOPE_TRACEBACK") == FULL:
+                    raise
+            raise _shorten(failed) from None
+
+        return awaited  # type: ignore[return-value]
+
+    @wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        __tracebackhide__ = True
+        try:
+            check_call(call, args, kwargs)
+            return in_python(call(*args, **kwargs))
+        except (HloscopeError, KeyboardInterrupt) as error:
+            failed = in_python(error)
+            if os.environ.get("HLOSCOPE_TRACEBACK") == FULL:
+                raise
+        raise _shorten(failed) from None
+
+    return called
+
+
+def in_python(result: T) -> T:
+    """A result or an error with its messages in Python's notation; an error is changed in place."""
+    return _converted(result)  # type: ignore[no-any-return]
+
+
+def _converted(result: Any) -> Any:
+    if isinstance(result, Message):
+        return result if result == result.python else result.python
+    if isinstance(result, HloscopeError):
+        result.speak_python()
+        return result
+    if isinstance(result, tuple):
+        members = [_converted(each) for each in result]
+        same = all(new is old for new, old in zip(members, result, strict=True))
+        return result if same else _with_members(result, members)
+    if not is_dataclass(result) or isinstance(result, type):
+        return result
+    changed = {}
+    for field in fields(result):
+        if field.init and field.name not in _WITHOUT_MESSAGES:
+            old = getattr(result, field.name)
+            new = _converted(old)
+            if new is not old:
+                changed[field.name] = new
+    if not changed:
+        return result
+    made = replace(result, **changed)
+    return result._remembered_by(made) if hasattr(result, "_remembered_by") else made
+
+
+def _with_members(value: tuple[Any, ...], members: list[Any]) -> Any:
+    """A tuple of the same type, with the attributes that such a type has in addition to its members."""
+    made = tuple.__new__(type(value), members)
+    vars(made).update(vars(value)) if hasattr(value, "__dict__") else None
+    return made
+
+
+def _shorten(error: BaseException) -> BaseException:
+    """An error without the frames that it passed, its causes, and JAX's note on frames that it left out."""
+    error.__context__ = None
+    notes = getattr(error, "__notes__", None)
+    if notes:
+        notes[:] = [note for note in notes if "JAX has removed its internal frames" not in note]
+    return error.with_traceback(None)
 
 
 def check_call(call: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hloscope.errors import HloscopeError, caret_excerpt, did_you_mean
+from hloscope.messages import Option, say
 from hloscope.program.options import are, is_share, is_text, maps_to
 from hloscope.program.target import BY_NAME, OPTIONS
 
@@ -204,7 +205,9 @@ def find_project(start: Path, *, named: Path | None = None) -> ProjectConfig:
         raise ConfigError(f"there is no file {path}", fix="name a TOML file with targets")
     if named is None and path.name == "hloscope.toml" and _has_section(path.with_name("pyproject.toml")):
         what = "hloscope.toml and pyproject.toml both have targets, and those of one would not be checked"
-        raise ConfigError(what, where=str(path.parent), fix="keep one of them, or name it: --config FILE")
+        raise ConfigError(
+            what, where=str(path.parent), fix=say("keep one of them, or name it: ", Option("config", "FILE"))
+        )
     return read_project(path)
 
 

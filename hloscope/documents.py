@@ -20,6 +20,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from hloscope.errors import HloscopeError
+from hloscope.messages import Either, Message, say
 
 Schema = Literal[2]
 SCHEMA: Schema = 2
@@ -147,7 +148,7 @@ def written(document: object) -> str:
     """A document as JSON on one line; infinity is the string `inf`."""
     import msgspec
 
-    found = msgspec.to_builtins(document, enc_hook=_text_of)
+    found = msgspec.to_builtins(document, enc_hook=text_of)
     layout = _layout_of(type(document))  # type: ignore[arg-type]
     if layout is not None:
         rows: dict[str, dict[str, tuple[int, Any]]] = {table.name: {} for table in tables_of(type(document))}
@@ -183,7 +184,11 @@ def read(kind: type[_Document], found: object, *, name: str, key: str, command: 
 
     if not isinstance(found, dict) or key not in found:
         raise HloscopeError(
-            f"{name} is not a report of hloscope", fix=f"create one with hloscope {command} --format json -o FILE"
+            f"{name} is not a report of hloscope",
+            fix=say(
+                "create one with ",
+                Either(f"hloscope {command} --format json -o FILE", "json.dump(found.to_dict(), file)"),
+            ),
         )
     if found.get("schema") != SCHEMA:
         raise HloscopeError(
@@ -258,7 +263,10 @@ class _Rows:
         return table[number]
 
 
-def _text_of(value: object) -> str | float:
+def text_of(value: object) -> str | float:
+    """What documents and caches hold in place of a value that msgspec does not know: a message's command-line words."""
+    if isinstance(value, Message):
+        return str(value.command_line)
     if isinstance(value, str | float):  # of a subclass, such as numpy's
         return str.__str__(value) if isinstance(value, str) else float(value)
     if not isinstance(value, Text):

@@ -12,6 +12,8 @@ from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from hloscope.messages import Message, Option, indented, join, on_one_line, placeholder, say
+
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 FULL = "full"
 """The value of `HLOSCOPE_TRACEBACK` with which tracebacks are whole."""
@@ -72,20 +74,32 @@ class HloscopeError(_ShortInNotebooks):
 
     def on_one_line(self) -> str:
         """The problem, the reason and the fix on one line, for use in another message."""
-        return "; ".join(" ".join(part.split()) for part in (self.what, self.why, self.fix) if part)
+        return join("; ", (on_one_line(part) for part in (self.what, self.why, self.fix) if part))
 
-    def __str__(self) -> str:
-        parts = [f"{self.heading}{self.what}"]
+    def speak_python(self) -> None:
+        """Renders its messages in Python's notation."""
+        self.heading = ""
+        for name in ("what", "why", "fix"):
+            said = getattr(self, name)
+            if isinstance(said, Message):
+                setattr(self, name, said.python)
+        self.args = (str(self), *self.args[1:])
+
+    def message(self) -> Message:
+        """Its whole text, for a result to hold."""
+        lines = [say(self.heading, self.what)]
         if self.where:
-            parts.append(f"  --> {self.where}")
+            lines.append(say(f"  --> {self.where}"))
         if self.excerpt:
-            parts.extend("   | " + line for line in self.excerpt.splitlines())
+            lines.extend(say("   | ", line) for line in self.excerpt.splitlines())
         for label, text in (("why", self.why), ("fix", self.fix)):
             if text:
-                first, *rest = text.strip().splitlines()
-                parts.append(f"   = {label}: {first}")
-                parts.extend("     " + " " * len(label) + "  " + line for line in rest)
-        return "\n".join(parts)
+                lines.append(say(f"   = {label}: ", indented(text, 7 + len(label))))
+        return join("\n", lines)
+
+    def __str__(self) -> str:
+        message = self.message()
+        return str(message if self.heading else message.python)
 
 
 class TargetError(HloscopeError):
@@ -166,7 +180,11 @@ class TimeLimitError(HloscopeError):
         self.waited_s = 0.0
         super().__init__(
             f"{doing} took longer than {limit_s:g} s",
-            fix="allow more: --timeout SECONDS, timeout in the targets file, or HLOSCOPE_TIMEOUT; 0 means no limit",
+            fix=say(
+                "allow more: ",
+                Option("timeout", placeholder("SECONDS")),
+                ", timeout in the targets file, or HLOSCOPE_TIMEOUT; 0 means no limit",
+            ),
         )
 
     def after_waiting(self, seconds: float) -> TimeLimitError:
@@ -174,7 +192,7 @@ class TimeLimitError(HloscopeError):
         self.waited_s = seconds
         if seconds > self.limit_s / 10:
             self.why = f"for {round(seconds, 1):g} s of that it waited for compiles of other processes"
-            self.fix = f"allow more parallel compiles if memory permits: HLOSCOPE_MAX_WORKERS; or {self.fix}"
+            self.fix = say("allow more parallel compiles if memory permits: HLOSCOPE_MAX_WORKERS; or ", self.fix or "")
         self.args = (str(self),)
         return self
 

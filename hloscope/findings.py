@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from hloscope.given import choice
+from hloscope.messages import Command, Option, mark
 from hloscope.shown import one_line
 
 UNUSED_ALLOW = "unused-allow"
@@ -135,18 +136,23 @@ _PAGE = re.compile(r"^## (\S+): (\w+)$", re.MULTILINE)
 _SECTION = re.compile(rf"^(?:{'|'.join(SECTIONS)}): ", re.MULTILINE)
 
 
-def read_pages(package: str) -> tuple[RuleDoc, ...]:
-    """The pages in the `pages.md` of a package, in their order."""
+def read_pages(package: str, *named: Option | Command) -> tuple[RuleDoc, ...]:
+    """The pages in the `pages.md` of a package, in their order.
+
+    Args:
+        package: The package's dotted name.
+        named: The options and commands that the pages name, longer ones before those that they begin with.
+    """
     from importlib.resources import files  # only here: it takes milliseconds, and most commands need no page
 
     text = files(package).joinpath("pages.md").read_text(encoding="utf-8")
     _, *parts = _PAGE.split(text)
     pages = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-    return tuple(_page(*page) for page in pages)
+    return tuple(_page(*page, named) for page in pages)
 
 
-def _page(name: str, severity: str, text: str) -> RuleDoc:
-    summary, what, why, example, instead = (" ".join(part.split()) for part in _SECTION.split(text))
+def _page(name: str, severity: str, text: str, named: tuple[Option | Command, ...]) -> RuleDoc:
+    summary, what, why, example, instead = (mark(" ".join(part.split()), *named) for part in _SECTION.split(text))
     return page_of_finding(name, summary, what, why, example, instead, Severity(severity))
 
 

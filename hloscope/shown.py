@@ -1,6 +1,6 @@
 """The base of all results: they print as the command's report, display in notebooks, and have a one-line repr.
 
-Reports are rendered by `hloscope.report`, which is above all results in the import layers and loaded when one is shown.
+The registered presenter (`hloscope.presenter`) renders the reports.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, fields
 from enum import Enum
-from importlib import import_module
 from os import PathLike
 from typing import Any, Literal, NoReturn
 
+from hloscope.calls import front_door
 from hloscope.errors import Helpful
 from hloscope.given import named_path, whole
-from hloscope.python_words import front_door
+from hloscope.presenter import presenter
 
 Grouping = Literal["module", "axis", "line", "kind"]
 
@@ -139,10 +139,9 @@ class Shown(Fixed, Helpful):
                 exist.
         """
         columns = whole("width", width, least=1, example="width=100")
-        shown: str = import_module("hloscope.report.formats").report_of(
+        return presenter().report(
             self, format, width=columns, colour=colour, group_by=group_by, everything=everything, source=source
         )
-        return shown
 
     @front_door
     def save(self, path: str | PathLike[str], format: str | None = None) -> tuple[str, ...]:
@@ -163,23 +162,19 @@ class Shown(Fixed, Helpful):
             HloscopeError: The result does not have this format, or the path cannot be written.
         """
         file = named_path("path", path, example='path="report.html"')
-        said: tuple[str, ...] = import_module("hloscope.report.formats").save(self, str(file), format)
-        return said
+        return presenter().save(self, str(file), format)
 
     def to_dict(self) -> Mapping[str, Any]:
         """Returns the result as plain data, as `report("json")` prints it (schema in `hloscope/schemas/`)."""
-        found: dict[str, Any] = import_module("hloscope.report.formats").document_of(self)
-        return found
+        return presenter().document(self)
 
     def __str__(self) -> str:
         return self.report().rstrip("\n")
 
     def _repr_html_(self) -> str | None:
         """The result for a notebook as HTML; None where it is shown as Markdown."""
-        shown: str | None = import_module("hloscope.report.fragments").fragment_of(self)
-        return shown
+        return presenter().fragment(self)
 
     def _repr_markdown_(self) -> str:
         """The report in Markdown; where it has none, as text in a block."""
-        shown: str = import_module("hloscope.report.formats").in_notebook(self)
-        return shown
+        return presenter().markdown(self)

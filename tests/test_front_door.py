@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from jax.sharding import AxisType
-from message_goldens import read_sections
 
 import hloscope
 from hloscope import rules
+from hloscope.calls import front_door
 from hloscope.errors import (
-    FULL,
     HloscopeError,
     MeshError,
     NotationError,
@@ -25,9 +22,9 @@ from hloscope.errors import (
     UnknownKeywordError,
     WrongCallError,
 )
+from hloscope.messages import Option, say
 from hloscope.program import lowering
 from hloscope.program.target import make_facts
-from hloscope.python_words import front_door, in_python_words, without_options
 
 ROOT = Path(__file__).parent.parent
 SOURCES = [path for path in (ROOT / "hloscope").rglob("*.py") if path.parts[len(ROOT.parts) + 1] != "cli"]
@@ -42,84 +39,12 @@ def flags_in(text: str) -> list[str]:
     return FLAG.findall(OTHERS.sub("", text))
 
 
-def texts_in(path: Path) -> Iterator[str]:
-    """The strings that a file puts together; without docstrings, and with `X1` in place of what is filled in."""
-    tree = ast.parse(path.read_text())
-    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if id(node) in parts | alone:
-            continue
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
-        elif isinstance(node, ast.JoinedStr):
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X1" for part in node.values)
-
-
-RUN_BY_HLOSCOPE = {"diffing.py", "recording.py", "surroundings.py", "cache.py"}
-"""Files that hand options to git, to the command line or to XLA, or look for them."""
-
-
-def test_no_message_in_the_sources_keeps_an_option_of_the_command_line():
-    found = {}
-    for path in SOURCES:
-        sentences = [text for text in texts_in(path) if " " in text or path.name not in RUN_BY_HLOSCOPE]
-        own = [text for text in sentences if path.name not in ("python_words.py", "baselines.py")]
-        left = [text for text in map(without_options, own) if flags_in(text)]
-        if left and "pytest_plugin" not in path.parts:
-            found[path.name] = left
-    assert found == {}
-    assert len(SOURCES) > 200
-
-
-@pytest.mark.parametrize("path", GOLDENS, ids=lambda path: path.parent.parent.name)
-def test_no_message_that_tests_know_keeps_one(path):
-    sections = read_sections(path)
-    left = {name: flags for name, text in sections.items() if (flags := flags_in(without_options(text)))}
-    # the command line's own words on its own mistakes, which nobody makes in Python
-    assert {name: flags for name, flags in left.items() if not of_the_command_line(path, name)} == {}
-    assert sections
-
-
-def of_the_command_line(path: Path, name: str) -> bool:
-    return path.parent.parent.name in ("cli", "pytest_plugin", "record")
-
-
 def test_a_rules_page_speaks_python_too():
     pages = rules.pages()
     told = [flags_in(text) for page in pages.values() for _, text in (("", page.summary), *page.sections)]
     assert len(told) > 60
     assert not any(told)
     assert "ranges=" in str(rules.page("untested").sections)
-
-
-@pytest.mark.parametrize(
-    ("option", "keyword"),
-    [
-        ("add the mesh, for example --mesh X=4,Y=2", 'add the mesh, for example mesh={"X": 4, "Y": 2}'),
-        ("make the axis explicit: --axis-types Y=explicit", 'make the axis explicit: axis_types="Y=explicit"'),
-        ("use a mesh of 8 devices, or --slice v5e:2x4", 'use a mesh of 8 devices, or slice="v5e:2x4"'),
-        ("chips; set it with --slice", "chips; set it with slice"),
-        ("drop --dcn, or name several slices", "drop dcn, or name several slices"),
-        ("that are indices (--range B=0:8), or", 'that are indices (ranges={"B": (0, 8)}), or'),
-        ("--range x=-1:1) so", 'ranges={"x": (-1, 1)}) so'),
-        ("pass --chip-override NAME=VALUE or", 'pass chip_overrides=["NAME=VALUE"] or'),
-        ("give --kernel-cost splash=FLOPS,BYTES, or", 'give kernel_costs={"splash": (FLOPS, BYTES)}, or'),
-        ("each array as --arg 'bf16[8@X,2048]' or", 'each array as args=("bf16[8@X,2048]",) or'),
-        ("or --arg name='f32[16]', in", 'or kwargs={"name": "f32[16]"}, in'),
-        ("to compile: pass --try 5m to try", "to compile: pass try_s=300 to try"),
-        ("allow more: --timeout SECONDS, timeout in", "allow more: timeout_s=SECONDS, timeout in"),
-        ("leave it out: --ignore our-rule", 'leave it out: ignore=["our-rule"]'),
-        ("hloscope analyze dump --only jit_step", 'hloscope.analyze("dump", only="jit_step")'),
-        ("in full: hloscope explain TARGET 3; all", "in full: hloscope.explain(…, collective=3); all"),
-        ("if this is meant: hloscope accept", "if this is meant: hloscope.accept()"),
-        ("run hloscope analyze --debug on it", f"run hloscope.analyze with HLOSCOPE_TRACEBACK={FULL} on it"),
-        ("a flag of the compiler's, --xla_dump_to", "a flag of the compiler's, --xla_dump_to"),
-    ],
-)
-def test_in_python_a_message_names_keywords(option, keyword):
-    assert without_options(option) == keyword
-    assert without_options(keyword) == keyword
 
 
 # ---- how a call fails
@@ -135,7 +60,7 @@ def failing():
         try:
             inside(what)
         except ValueError as error:
-            raise MeshError(f"{what} is wrong", fix="give --mesh X=4") from error
+            raise MeshError(f"{what} is wrong", fix=say("give ", Option("mesh", {"X": 4}))) from error
 
     return fails
 
@@ -187,10 +112,6 @@ def test_sentences_of_results_speak_python(tmp_path):
     found = hloscope.analyze_text(re.sub(r", mesh=.*", "", text))
     assert not flags_in(str(found))
     assert all(not flags_in(note) for note in found.notes)
-    said = "nothing tells what it was compiled for: --slice v5e:2x4, for example, would"
-    note = in_python_words(hloscope.analyze_text(text)).notes
-    assert in_python_words(said) == said  # a user's own text
-    assert isinstance(note, tuple)
     (tmp_path / "step.hlo").write_text(text.replace("@Sharding", "@Other"))
     foreign = hloscope.analyze(tmp_path / "step.hlo")
     assert not flags_in(" ".join(foreign.notes)), foreign.notes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from functools import partial
@@ -177,6 +179,24 @@ def test_a_recording_too(tmp_path, cached):
     unknown = replace(found, programs=(*found.programs, replace(found.programs[0], name="eval", analysis=None)))
     with pytest.raises(HloscopeError, match=r"^no verdict: eval not analyzed\n   = fix: top=2 analyses"):
         unknown.fails("error")
+
+
+def test_a_result_unpickled_in_a_fresh_process_has_its_methods(tmp_path):
+    found = hloscope.analyze(GATHER, mesh=MESH, slice="v5e:4x2")
+    tmp_path.joinpath("found.pickle").write_bytes(pickle.dumps(found))
+    uses = (
+        "import pickle, pathlib; found = pickle.loads(pathlib.Path('found.pickle').read_bytes());"
+        "print(found); print(len(found['all-gather']), len(found.collectives.where('all-gather', axis='X')));"
+        "print(*found.collectives.by('kind')); found.save('found.html'); assert found._repr_html_();"
+        "assert found.mesh_picture()._repr_svg_(); assert found.to_dict()['schema'] == 2"
+    )
+    ran = subprocess.run([sys.executable, "-c", uses], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[:-2] == str(found).splitlines()
+    assert ran.stdout.splitlines()[-2:] == [
+        f"{len(found['all-gather'])} {len(found.collectives.where('all-gather', axis='X'))}",
+        " ".join(found.collectives.by("kind")),
+    ]
 
 
 def test_plain_data_is_read_back():

@@ -16,6 +16,7 @@ from pathlib import Path, PurePath, PureWindowsPath
 
 from hloscope.analysis.model import SourceFrame
 from hloscope.cells import cell_of
+from hloscope.messages import Option, say
 
 _COMPREHENSION = re.compile(r"(\.<locals>\.<(list|set|dict)comp>)+$")
 """What Python 3.11 calls a function of its own, and later ones do not."""
@@ -118,7 +119,7 @@ _MOST_BYTES = 16 << 20
 NOT_READ = "comments that accept findings were not read in "
 """How the note on files that may not be read begins."""
 
-ONLY_UNDER_ROOT = "files named in HLO text are read only under --source-root"
+ONLY_UNDER_ROOT = say("files named in HLO text are read only under ", Option("source-root"))
 """Why a file that HLO text names was not read."""
 
 

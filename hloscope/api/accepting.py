@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from hloscope import given
 from hloscope.api.checking import tolerance_of
-from hloscope.api.job_processes import HowToRun, run_jobs
-from hloscope.api.jobs import Outcome, jobs_of
+from hloscope.api.jobs import HowToRun, Outcome, jobs_of, over_targets, run_jobs
+from hloscope.api.requests import PYTHON
+from hloscope.calls import front_door
 from hloscope.ci import is_ci
 from hloscope.config import ProjectConfig, find_project
 from hloscope.contracts.baseline_files import BaselineError, format_baselines, read_baselines, write_baselines
 from hloscope.contracts.baselines import Baseline, baseline_of, section_for
 from hloscope.contracts.judging import BaselineComparison, judge, with_section
 from hloscope.errors import HloscopeError, did_you_mean
-from hloscope.progress import waiting
-from hloscope.python_words import front_door
 from hloscope.units import plural
 
 
@@ -108,11 +107,8 @@ def accept(
     project = find_project(Path.cwd(), named=given.path("config", config, example='config="hloscope.toml"'))
     workers = None if jobs is None else given.whole("jobs", jobs, least=1)
     limit = None if timeout_s is None else given.seconds("timeout_s", timeout_s, example="timeout_s=600")
-    with waiting() as stage:
-        stage("compiling")
-        return accept_project(
-            project, wanted, only=chosen, beside=beside, cached=cached, workers=workers, timeout_s=limit
-        )
+    how: dict[str, Any] = {"cached": cached, "workers": workers, "timeout_s": limit}
+    return over_targets(accept_project, project, wanted, door=PYTHON, only=chosen, beside=beside, **how)
 
 
 def refuse_to_accept(*, in_ci: bool, fix: str) -> None:

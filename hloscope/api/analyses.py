@@ -1,29 +1,52 @@
-"""`analyze`, `analyze_text` and `analyze_all`: analysis of functions, HLO text and folders of dumps."""
+"""What one program moves, when, and how its arrays are sharded: `analyze`, `timeline`, `graph`, `shardings`.
+
+`analyze_text` and `analyze_all` analyze HLO text and folders of dumps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hloscope import given
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import KernelCosts, analysis_of_text, analyze_function, analyze_hlo
-from hloscope.api.dumps import HowToAnalyze, analyze_dumped
-from hloscope.api.dumps import analyze_all as analyze_modules
-from hloscope.api.texts import beside_text, meant, refuse_beside_text, refuse_source_root, text_of
-from hloscope.errors import TargetError
-from hloscope.outputs import check_hlo_file, write_text
+from hloscope.analysis.paths import with_helpers
+from hloscope.api.analyzing import (
+    KernelCosts,
+    Stage,
+    analysis_of_text,
+    analyze_function,
+    analyze_hlo,
+    captured_text,
+    with_reasons,
+)
+from hloscope.api.requests import Request, Result, follow
+from hloscope.api.texts import Text, meant
+from hloscope.calls import front_door
+from hloscope.compiler.client import propagate
+from hloscope.cost.captures import timeline_of_capture
+from hloscope.errors import CompileError, NotationError, SliceError, TargetError
+from hloscope.hlo import HloModule, parse_module
+from hloscope.messages import Command, Option, placeholder, say
 from hloscope.program.capture import Capture
 from hloscope.program.dumps import is_folder, read_dump
-from hloscope.program.target import TargetOptions, make_facts, with_options
+from hloscope.program.functions import Function, captured_function, with_function
+from hloscope.program.loading import name_of
+from hloscope.program.target import ProgramOptions, TargetFacts, TargetOptions, with_options
 from hloscope.progress import waiting
-from hloscope.python_words import front_door
-from hloscope.report.dumps import DumpedModules
-from hloscope.rules.selection import RuleSelection, make_selection
-from hloscope.store import default_store
+from hloscope.rules.selection import make_selection
+from hloscope.shardy.shardings import sharded_arrays
 from hloscope.units import plural
+
+if TYPE_CHECKING:
+    from hloscope.analysis.model.program_graph import ProgramGraph
+    from hloscope.analysis.model.timeline import Timeline
+    from hloscope.cost.program_graph import Wanted
+    from hloscope.report.dumps import DumpedModules
+    from hloscope.report.shardings import ShardingTable
 
 
 @front_door
@@ -72,32 +95,72 @@ def analyze(
     Raises:
         HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
-    target = meant(target)
-    rules, described = _rules_and_facts(select, ignore, source_root, args, options)
     file = given.path("save_hlo", save_hlo, example='save_hlo="step.hlo"')
-    if isinstance(target, str | Path) and is_folder(target):
-        refuse_beside_text(target, {"save_hlo": file})
-        return _of_folder(target, only, HowToAnalyze(judging=rules, beside=beside_text(target, described)))
-    if only is not None:
+    name = None if only is None else given.text("only", only, example='only="jit_step"')
+    request = program_request(
+        target,
+        args,
+        options,
+        select=select,
+        ignore=ignore,
+        source_root=source_root,
+        save_hlo=None if file is None else str(file),
+        only=name,
+    )
+    if only is not None and not request.is_folder:
         raise TargetError("only is for a folder of XLA dumps", fix="leave it out, or pass the folder")
-    text = text_of(target, described)
-    if text is not None:
-        refuse_beside_text(text.name, {"save_hlo": file})
-        return analysis_of_text(text, rules)
-    refuse_source_root("source_root", source_root)
-    assert not isinstance(target, Path)  # which is text, or refused
-    facts = make_facts(**described)
-    if file is not None:
-        check_hlo_file(file)
-    captured: list[Capture] = []
-    with waiting() as stage:
-        try:
-            return analyze_function(
-                target, facts, store=default_store(), judging=rules, stage=stage, when_compiled=captured.append
-            )
-        finally:
-            if file is not None and captured:
-                write_text(captured[0].compiled.text, file, "the HLO")
+    return find_analysis(request).found
+
+
+def program_request(
+    target: Any,
+    args: Any,
+    options: Mapping[str, Any],
+    *,
+    select: str | Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
+    source_root: str | Path | None = None,
+    **more: Any,
+) -> Request:
+    """The request of a call in Python, whose options say something of rules as well.
+
+    Raises:
+        HloscopeError: The target is of no known kind, or what is said of rules is invalid.
+    """
+    of_rules = {name: options[name] for name in ("allow", "rule_options") if name in options}
+    rules = make_selection(select=select, ignore=ignore, source_root=source_root, **of_rules)
+    said = {"args": args, **{name: value for name, value in options.items() if name not in of_rules}}
+    return Request(target=meant(target), said=said, judging=rules, source_root=source_root, **more)
+
+
+def find_analysis(request: Request) -> Result[Analysis]:
+    """Analyzes the target of a request.
+
+    Raises:
+        HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
+    """
+    if request.is_folder:
+        return Result(found=_of_folder(request), subject="analysis")
+    found = follow(
+        request,
+        of_function=lambda function, _: analyze_function(function, request.judging),
+        of_text=lambda text: analysis_of_text(text, request.judging),
+    )
+    return Result(found=with_helpers(found, request.helpers), subject="analysis")
+
+
+def _of_folder(request: Request) -> Analysis:
+    """The largest module of a folder, or the one that is named."""
+    from hloscope.api.dumps import HowToAnalyze, analyze_dumped
+
+    door, dump, only = request.door, read_dump(request.target), request.only
+    how = HowToAnalyze(judging=request.judging, facts=request.facts_of_text())
+    module = dump.modules[0] if only is None else dump.named(only)
+    with door.quiet(), door.progress() as stage:
+        if only is None and len(dump.modules) > 1:
+            door.begin(Result(found=dump, subject="dump", is_whole=False), stage)
+        stage(f"analyzing {module.file}")
+        return analyze_dumped(module, how)
 
 
 @front_door
@@ -203,18 +266,21 @@ def analyze_all(
     Raises:
         HloscopeError: The input is invalid, or the folder has no module.
     """
-    rules, described = _rules_and_facts(select, ignore, source_root, None, options)
+    from hloscope.api import dumps
+    from hloscope.report.dumps import DumpedModules
+
+    request = program_request(folder, None, options, select=select, ignore=ignore, source_root=source_root)
     path = given.path("folder", folder, example='hloscope.analyze_all("dump/")')
     workers = None if jobs is None else given.whole("jobs", jobs, least=1)
     most = None if memory is None else given.size("memory", memory, example='memory="4GiB"')
     if path is None or not is_folder(path):
         raise TargetError(f"there is no folder {path}", fix="use the folder of xla_dump_to")
     dump = read_dump(path)
-    how = HowToAnalyze(judging=rules, beside=beside_text(path, described))
+    how = dumps.HowToAnalyze(judging=request.judging, facts=request.facts_of_text())
     done, begun = [], monotonic()
     with waiting() as stage:
         stage(f"analyzing {plural(len(dump.modules), 'module')}")
-        for result in analyze_modules(dump, how, workers=workers, memory_bytes=most):
+        for result in dumps.analyze_all(dump, how, workers=workers, memory_bytes=most):
             done.append(result)
             stage(f"{len(done)} of {plural(len(dump.modules), 'module')} analyzed")
     places = {module.file: place for place, module in enumerate(dump.modules)}
@@ -222,19 +288,251 @@ def analyze_all(
     return DumpedModules(done, dump=dump, seconds=monotonic() - begun)
 
 
-def _rules_and_facts(
-    select: Any, ignore: Any, source_root: Any, args: Any, options: Mapping[str, Any]
-) -> tuple[RuleSelection, dict[str, Any]]:
-    """What was said of rules, and what was said of the program."""
-    of_rules = {name: options[name] for name in ("allow", "rule_options") if name in options}
-    rules = make_selection(select=select, ignore=ignore, source_root=source_root, **of_rules)
-    return rules, {"args": args, **{name: value for name, value in options.items() if name not in of_rules}}
+# ---- timelines
 
 
-def _of_folder(folder: str | Path, only: object, how: HowToAnalyze) -> Analysis:
-    dump = read_dump(folder)
-    name = None if only is None else given.text("only", only, example='only="jit_step"')
-    module = dump.modules[0] if name is None else dump.named(name)
-    with waiting() as stage:
-        stage(f"analyzing {module.file}")
-        return analyze_dumped(module, how)
+@front_door
+@with_options(TargetOptions)
+def timeline(
+    target: Callable[..., Any] | str | Path,
+    args: Any = None,
+    **options: Unpack[TargetOptions],
+) -> Timeline:
+    """Predicts the timeline of one step: what runs when, on which unit of the device, and what is exposed.
+
+    Example:
+        >>> found = hloscope.timeline(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2})
+        >>> found.step_us, found.computing_us, found.waits.collective_us
+
+    Args:
+        target: As for `analyze`, except dump folders.
+        args: One entry per positional argument, as for `analyze`.
+        {options}
+
+    Returns:
+        The timeline, whose intervals add up to the times in `analyze`; `to_dict()` returns it as plain data.
+
+    Raises:
+        HloscopeError: The input is invalid, JAX or the compiler rejects the program, or it cannot be priced.
+    """
+    return find_timeline(Request(target=meant(target), said={"args": args, **options})).found
+
+
+def find_timeline(request: Request) -> Result[Timeline]:
+    """Predicts the timeline of a request's target.
+
+    Raises:
+        HloscopeError: The input is invalid, JAX or the compiler rejects the program, or it cannot be priced.
+    """
+    found = follow(request, of_function=_of_function, of_text=timeline_of_text)
+    return Result(found=found, subject="timeline")
+
+
+def _of_function(function: Function, stage: Stage) -> Timeline:
+    program, _ = captured_function(function)
+    stage("reading the compiled program")
+    module = parse_module(program.compiled.text, name=f"{function.name} (compiled)")
+    return _of_capture(program, module, function.name)
+
+
+def timeline_of_text(text: Text) -> Timeline:
+    """Predicts the timeline of a target that is already compiled.
+
+    Raises:
+        HloscopeError: The text is not HLO, or it cannot be priced.
+    """
+    program, module = captured_text(text)
+    return _of_capture(program, module, text.name)
+
+
+def timeline_of_analysis(found: Analysis) -> Timeline:
+    """Predicts the timeline of a program that was analyzed in this process.
+
+    Raises:
+        HloscopeError: The program was not analyzed in this process, or it cannot be priced.
+    """
+    return _of_capture(found.evidence.program, found.evidence.module(), found.target)
+
+
+def _of_capture(program: Capture, module: HloModule, name: str) -> Timeline:
+    reasons = partial(with_reasons, module=module, program=program)
+    found = timeline_of_capture(program, module, target=name, explained=reasons)
+    if found is not None:
+        return found
+    if program.slice is None or program.slice.chip is None:
+        raise SliceError(
+            f"{name} has no timeline: without a TPU slice there are no times",
+            fix=say("name one: ", Option("slice", "v5e:2x4")),
+        )
+    why = "the text is cut off" if module.truncated else "its trip counts are too large for its loops to end"
+    raise SliceError(f"{name} has no timeline", why=why)
+
+
+# ---- graphs
+
+
+@front_door
+@with_options(TargetOptions)
+def graph(
+    target: Callable[..., Any] | str | Path,
+    args: Any = None,
+    *,
+    computation: str | None = None,
+    around: str | None = None,
+    hops: int | None = None,
+    **options: Unpack[TargetOptions],
+) -> ProgramGraph:
+    """Returns a compiled program as a dependency graph with times and the critical path.
+
+    Example:
+        >>> around = hloscope.graph("model:step", around="all-gather.8", hops=2, slice="v6e:2x4")
+        >>> networkx.descendants(around.to_networkx(), "main/all-gather.8")
+
+    Args:
+        target: As for `analyze`.
+        args: One entry per positional argument, as for `analyze`.
+        computation: An HLO computation; by default all that run in a step, without the insides of fusions.
+        around: An instruction's name; only its neighborhood is included.
+        hops: Size of that neighborhood, in edges; 3 by default.
+        {options}
+
+    Raises:
+        HloscopeError: As for `analyze`, or the computation or instruction does not exist.
+    """
+    request = program_request(target, args, options)
+    return find_graph(request, computation=computation, around=around, hops=hops).found
+
+
+def find_graph(request: Request, **part: Any) -> Result[ProgramGraph]:
+    """Finds the graph of a request's target, or of a part of it, named as in `graph`.
+
+    Raises:
+        HloscopeError: As for `graph`.
+    """
+    wanted = part_of_graph(**part)
+    return Result(found=graph_of(find_analysis(request).found, wanted), subject="graph")
+
+
+def part_of_graph(computation: str | None, around: str | None, hops: int | None) -> Wanted:
+    """The part of a program that is asked for.
+
+    Raises:
+        NotationError: There can be no such part.
+    """
+    from hloscope.cost.program_graph import Wanted
+
+    if hops is None:
+        return Wanted(computation=computation, around=around)
+    if around is None:
+        raise NotationError(
+            say(Option("hops", placeholder(given.shown(hops))), " counts from an instruction, and none is named"),
+            fix=say("name one: ", Option("around", "all-gather.8")),
+        )
+    count = given.whole("hops", hops, least=0, example="hops=3")
+    return Wanted(computation=computation, around=around, hops=count)
+
+
+def graph_of(found: Analysis, wanted: Wanted) -> ProgramGraph:
+    """Returns the graph of a program that was analyzed in this process.
+
+    Args:
+        found: Its analysis.
+        wanted: The part that is asked for.
+
+    Raises:
+        HloscopeError: The program was not analyzed in this process, or the computation or instruction does not exist.
+    """
+    from hloscope.cost.program_graph import program_graph
+
+    evidence = found.evidence
+    return program_graph(evidence.program, evidence.module(), found, wanted)
+
+
+def graph_of_analysis(found: Analysis, **part: Any) -> ProgramGraph:
+    """`Analysis.graph`, whose arguments these are."""
+    return graph_of(found, part_of_graph(**part))
+
+
+# ---- shardings, without a compile
+
+
+@front_door
+@with_options(ProgramOptions)
+def shardings(
+    target: Callable[..., Any] | str,
+    args: Any = None,
+    *,
+    slice: str | None = None,
+    timeout_s: float | None = None,
+    **options: Unpack[ProgramOptions],
+) -> ShardingTable:
+    """Returns the shardings of arguments, constraints, outputs and large arrays, as Shardy propagates them.
+
+    Nothing is compiled.
+
+    Example:
+        >>> print(hloscope.shardings(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2}))
+
+    Args:
+        target: As for `analyze`, except programs that are already compiled.
+        args: One entry per positional argument, as for `analyze`.
+        slice: The slice that it would be compiled for.
+        timeout_s: Time limit in seconds.
+        {options}
+
+    Raises:
+        HloscopeError: The input is invalid, JAX rejects the program, or Shardy cannot propagate its shardings.
+    """
+    request = Request(target=meant(target), said={"args": args, "slice": slice, "timeout_s": timeout_s, **options})
+    return find_shardings(request).found
+
+
+def find_shardings(request: Request, *, subject: str = "shardings") -> Result[ShardingTable]:
+    """Propagates the shardings of a request's function.
+
+    Raises:
+        HloscopeError: The input is invalid, JAX rejects the program, or Shardy cannot propagate its shardings.
+    """
+    if request.is_text:
+        raise TargetError(
+            f"{name_of(request.target)} is already compiled, and its shardings are already propagated",
+            fix=say("name the function itself, or use ", Command("analyze")),
+        )
+    return Result(found=follow(request, of_function=shardings_of), subject=subject)
+
+
+def shardings_of(function: Function, _: Stage = lambda _: None) -> ShardingTable:
+    """Returns all arguments, constraints and outputs and the large intermediates, with their shardings.
+
+    Raises:
+        HloscopeError: The input is invalid, JAX rejects the program, or Shardy cannot propagate its shardings.
+    """
+
+    def propagated(itself: Callable[..., Any], known: TargetFacts) -> ShardingTable:
+        from hloscope.compiler.jax_internals import bytecode  # these import JAX, which takes its time
+        from hloscope.program.arguments import argument_letters
+        from hloscope.program.devices import axis_sizes
+        from hloscope.program.lowering import lower
+        from hloscope.report.shardings import ShardingTable
+
+        program = lower(itself, known, name=function.name, stage=function.stage)
+        seen, notes = program.seen, list(program.plan.notes)
+        function.stage("propagating")
+        shardy, _ = propagate(bytecode(program.module), "jax", notes, timeout_s=known.timeout_s)
+        if shardy is None:
+            raise CompileError(
+                f"the shardings of {function.name} cannot be propagated here",
+                why="; ".join(notes),
+                fix=say(Command("analyze"), " compiles the program and shows what the compiler chose"),
+            )
+        letters = argument_letters(known, len(seen.argument_names))
+        return ShardingTable(
+            target=function.name,
+            slice_name=program.slice.name,
+            axis_sizes={} if program.mesh is None else axis_sizes(program.mesh),
+            arrays=sharded_arrays(shardy, tuple(letters[index] for index in seen.kept), seen.result_names),
+            unused=tuple(name for index, name in enumerate(seen.argument_names) if index not in seen.kept),
+            notes=tuple(notes),
+        )
+
+    return with_function(function, propagated)

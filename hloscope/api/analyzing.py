@@ -16,25 +16,22 @@ from hloscope.analysis.model import Analysis, ArrayFact, SliceFact
 from hloscope.analysis.model.evidence import Evidence, with_evidence
 from hloscope.analysis.places import CAPTURED
 from hloscope.api.texts import Text, capture_of_text, with_dump, with_guesses
-from hloscope.compiler.client import start_ahead
 from hloscope.compiler.jax_support import untested
 from hloscope.cost.captures import price_capture
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture, CapturedArray
 from hloscope.program.dump_facts import Beside
-from hloscope.program.loading import loaded, name_of
-from hloscope.program.target import TargetFacts, attached_facts, make_facts
+from hloscope.program.functions import Function, begin_compile, captured_function
+from hloscope.program.target import TargetFacts, make_facts
 from hloscope.rules.facts import Facts
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, judged
-from hloscope.store import Store
 from hloscope.tpu.overrides import override_chip
 from hloscope.tpu.slices import parse_slice
-from hloscope.units import array_bytes, plural
+from hloscope.units import array_bytes
 from hloscope.version import __version__
 from hloscope.why import explained, unexplained
 
 if TYPE_CHECKING:
-    from hloscope.program.compiling import Pending
     from hloscope.program.lowering import Lowered
     from hloscope.search.subject import Subject
 
@@ -46,125 +43,59 @@ KernelCosts = Mapping[str, tuple[float, float]] | str | Sequence[str]
 
 
 def analysis_of_text(text: Text, judging: RuleSelection = DEFAULT_SELECTION) -> Analysis:
-    """Analyzes a target that is already compiled.
+    """Analyzes a compiled program from its HLO text; does not need JAX.
 
     Raises:
-        HloscopeError: As for `analyze_hlo`.
+        HloParseError: The text is not HLO.
+        MeshError: The mesh does not have as many devices as the program.
+        SliceError: The slice has fewer devices than the program.
     """
-    return analyze_hlo(
-        text.text, name=text.name, judging=judging, guesses=text.is_foreign, beside=text.dumped, **text.beside
-    )
+    program, module = captured_text(text)
+    return analysis_of(program, text.name, judging, module)
 
 
-def analyze_function(
-    target: Callable[..., Any] | str,
-    facts: TargetFacts,
-    *,
-    stage: Stage = lambda _: None,
-    store: Store | None = None,
-    judging: RuleSelection = DEFAULT_SELECTION,
-    when_compiled: Callable[[Capture], None] = lambda _: None,
-) -> Analysis:
+def analyze_function(function: Function, judging: RuleSelection = DEFAULT_SELECTION) -> Analysis:
     """Analyzes a function.
-
-    Args:
-        target: The function or its name.
-        facts: How to call and place it.
-        stage: Called with what is happening, for a progress display.
-        store: The compile cache; None for no cache.
-        judging: Which rules run and what is accepted.
-        when_compiled: Called with the compiled program, before it is analyzed.
 
     Raises:
         HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
-    name = name_of(target)
-    program, pending = captured_function(target, facts, stage=stage, store=store)
-    when_compiled(program)
-    stage("reading the compiled program")
-    found = analysis_of(program, name, judging)
-    if store is None:
+    program, pending = captured_function(function)
+    function.stage("reading the compiled program")
+    found = analysis_of(program, function.name, judging)
+    if function.store is None:
         return found
     from hloscope.search.kept import with_known_fixes
 
-    return with_known_fixes(found, store, pending.kept)
-
-
-def captured_function(
-    target: Callable[..., Any] | str,
-    facts: TargetFacts,
-    *,
-    stage: Stage = lambda _: None,
-    store: Store | None = None,
-) -> tuple[Capture, Pending]:
-    """Compiles a function and returns the result with the compile itself.
-
-    Args:
-        target: The function or its name.
-        facts: How to call and place it.
-        stage: Called with what is happening.
-        store: Where compiles are kept; None keeps none.
-
-    Raises:
-        HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
-    """
-    begun: list[Pending] = []
-
-    def compiled(function: Callable[..., Any], known: TargetFacts) -> Capture:
-        from hloscope.program.compiling import start_compile  # both import JAX, which takes its time
-        from hloscope.program.lowering import lower
-
-        lowered = lower(function, known, name=name_of(target), stage=stage, store=store)
-        begun.append(start_compile(lowered, stage=stage, store=store))
-        return begun[-1].capture(stage)
-
-    program = with_function(target, facts, compiled, stage=stage, store=store)
-    notes = (*program.notes, *_unused_letters(facts, program), *_left_open(facts, program))
-    return replace(program, notes=notes), begun[-1]
+    return with_known_fixes(found, function.store, pending.kept)
 
 
 def subject_of(
-    function: Callable[..., Any],
-    facts: TargetFacts,
-    name: str,
+    function: Function,
+    itself: Callable[..., Any],
+    known: TargetFacts,
     *,
-    stage: Stage = lambda _: None,
-    store: Store | None = None,
     when_lowered: Callable[[Lowered], None] = lambda _: None,
-    when_compiled: Callable[[Capture], None] = lambda _: None,
 ) -> Subject:
-    """Lowers, compiles and prices a program as written, as the baseline for changes.
-
-    Args:
-        function: The user's function.
-        facts: How to call and place it.
-        name: The target as the user named it.
-        stage: Called with what is happening.
-        store: Where compiles and figures are kept; None keeps none.
-        when_lowered: Called with the lowered program before it is compiled; may reject it.
-        when_compiled: Called with the compiled program, before it is analyzed.
+    """Lowers, compiles and prices a program as written, as the baseline for changes; arguments as of `begin_compile`.
 
     Raises:
         HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
-    from hloscope.program.compiling import start_compile  # these import JAX, which takes its time
-    from hloscope.program.lowering import lower
     from hloscope.search.subject import Subject
 
-    lowered = lower(function, facts, name=name, stage=stage, store=store)
-    when_lowered(lowered)
-    pending = start_compile(lowered, stage=stage, store=store)
-    captured = pending.capture(stage)
-    when_compiled(captured)
-    stage("reading the compiled program")
+    lowered, pending = begin_compile(function, itself, known, when_lowered=when_lowered)
+    captured = pending.capture(function.stage)
+    function.when_compiled(captured)
+    function.stage("reading the compiled program")
     return Subject(
-        function=function,
+        function=itself,
         lowered=lowered,
         captured=captured,
-        analysis=analysis_of(captured, name),
-        store=store,
+        analysis=analysis_of(captured, function.name),
+        store=function.store,
         kept=pending.kept,
-        stage=stage,
+        stage=function.stage,
     )
 
 
@@ -207,70 +138,6 @@ def _rules_for(program: Capture, judging: RuleSelection) -> RuleSelection:
     return replace(judging.of_target(program.allow, program.rule_options), sources=CAPTURED)
 
 
-def with_function(
-    target: Callable[..., Any] | str,
-    facts: TargetFacts,
-    use: Callable[[Callable[..., Any], TargetFacts], T],
-    *,
-    stage: Stage = lambda _: None,
-    store: Store | None = None,
-) -> T:
-    """Imports a target and does something with its function, while no other call does and a compiler starts.
-
-    Args:
-        target: The target.
-        facts: What was said of it.
-        use: Is given the function and its facts, those of its decorator included. It sees as many devices as the
-            program needs, and may be called again where these turn out to be others.
-        stage: Called with what is happening.
-        store: Where compiles are kept: no compiler starts for a program that is there.
-
-    Raises:
-        HloscopeError: The input is invalid.
-    """
-    from hloscope.program.devices import check_seen, on_enough_devices
-    from hloscope.program.handed_out import as_function
-    from hloscope.program.importing import modules_of
-    from hloscope.program.surroundings import one_call
-
-    def work() -> T:
-        stage("importing")
-        function = loaded(target, facts)
-        known = facts.over(attached_facts(function))
-        check_seen(known)
-        function, known = as_function(function, known)
-        with modules_of(function):
-            return use(function, known)
-
-    start_ahead(name_of(target), facts.slice, store)
-    with one_call():
-        return on_enough_devices((target,), facts, work)
-
-
-def _unused_letters(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
-    """A note on sizes of letters that no argument's type has, which is most likely a slip of the pen."""
-    used = {letter for array in captured.arguments or () for letter in array.letters or ()}
-    unused = ", ".join(letter for letter in facts.dims if letter not in used)
-    return (f"sizes are set for letters that no argument type uses: {unused}",) if unused else ()
-
-
-def _left_open(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
-    """A note on arrays that were given without a sharding, which many take for replicated."""
-    from jax.tree import leaves
-
-    given = () if facts.args is None or callable(facts.args) else leaves((facts.args, dict(facts.kwargs)))
-    arguments = captured.arguments or ()
-    if captured.used_devices < 2 or len(given) != len(arguments):
-        return ()
-    known = zip(given, arguments, strict=True)
-    left = [array.name for leaf, array in known if hasattr(leaf, "shape") and array.used and not array.asked]
-    if not left:
-        return ()
-    more = f" and {plural(len(left) - _NAMED, 'more argument')}" if len(left) > _NAMED else ""
-    has, one = ("have", "theirs") if len(left) > 1 else ("has", "one")
-    return (f"{', '.join(left[:_NAMED])}{more} {has} no sharding in args, so the compiler chooses {one}",)
-
-
 def analyze_hlo(
     text: str,
     *,
@@ -307,34 +174,25 @@ def analyze_hlo(
         SliceError: The slice has fewer devices than the program.
     """
     facts = make_facts(mesh=mesh, slice=slice, dcn=dcn, kernel_costs=kernel_costs, chip_overrides=chip_overrides)
-    program, module = captured_text(text, facts, name=name, guesses=guesses, beside=beside)
-    return analysis_of(program, name, judging, module)
+    return analysis_of_text(Text(name=name, text=text, facts=facts, dumped=beside, is_foreign=guesses), judging)
 
 
-def captured_text(
-    text: str, facts: TargetFacts, *, name: str, guesses: bool, beside: Beside | None
-) -> tuple[Capture, HloModule]:
+def captured_text(text: Text) -> tuple[Capture, HloModule]:
     """Returns what is known about HLO text, and the parsed text.
 
-    Args:
-        text: The text.
-        facts: What is said of it.
-        name: As for `analyze_hlo`.
-        guesses: As for `analyze_hlo`.
-        beside: As for `analyze_hlo`.
-
     Raises:
-        HloscopeError: As for `analyze_hlo`.
+        HloscopeError: As for `analysis_of_text`.
     """
-    may_follow = facts.slice is None and (guesses or beside is not None)
+    facts, name, beside = text.facts, text.name, text.dumped
+    may_follow = facts.slice is None and (text.is_foreign or beside is not None)
     chosen = override_chip(
         parse_slice(facts.slice) if facts.slice else None, () if may_follow else facts.chip_overrides or ()
     )
-    module = parse_module(text, name=name)
-    program = capture_of_text(text, module, facts, chosen, name=name)
+    module = parse_module(text.text, name=name)
+    program = capture_of_text(text.text, module, facts, chosen, name=name)
     if beside is not None:
         program = with_dump(program, module, beside, facts, name=name)
-    if guesses:
+    if text.is_foreign:
         program = with_guesses(program, module, facts, is_said=beside is not None and beside.slice is not None)
     override_chip(program.slice, (facts.chip_overrides or ()) if program.slice is None else ())
     return program, module

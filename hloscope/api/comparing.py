@@ -1,4 +1,4 @@
-"""`compare`: a TPU profile from `jax.profiler`, compared with the predictions for its programs."""
+"""`compare`: a TPU profile, compared with the predictions for its programs; `measure`: the same for a run made here."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 
 from hloscope import given
-from hloscope.api.analyzing import Stage, slice_fact, with_function
-from hloscope.api.texts import beside_text, capture_of_text, meant, text_of, with_guesses
+from hloscope.api.analyzing import slice_fact
+from hloscope.api.requests import Request, Result, follow
+from hloscope.api.texts import Text, capture_of_text, meant, with_guesses
+from hloscope.calls import front_door
 from hloscope.compiler.hlo_protos import devices_of, module_of
 from hloscope.cost.captures import price_capture
 from hloscope.cost.predicted import predicted_step
-from hloscope.errors import HloParseError, HloscopeError, ProfileError
+from hloscope.errors import HloParseError, HloscopeError, NotationError, ProfileError, TargetError
 from hloscope.hlo import HloModule, parse_module
 from hloscope.measured.fitting import calibration_file, fitted
 from hloscope.measured.joined import Joined
@@ -22,20 +25,23 @@ from hloscope.measured.joining import compared
 from hloscope.measured.model import CompareDocument, UncomparedProgram
 from hloscope.measured.observed import Observed, observed_programs
 from hloscope.measured.place import with_place
+from hloscope.messages import Command, Option, say
 from hloscope.outputs import check_report_file, write_text
 from hloscope.profiles.model import PLACE, SLICE, Profile
 from hloscope.profiles.reading import profile_files, read_profile
-from hloscope.program.capture import Capture
+from hloscope.program.capture import Capture, Mesh
+from hloscope.program.environment import DEFAULT_DEVICES
 from hloscope.program.files import decode_hlo, unpacked
+from hloscope.program.functions import Function, captured_function
 from hloscope.program.loading import name_of
-from hloscope.program.target import TargetFacts, TargetOptions, make_facts, with_options
-from hloscope.progress import waiting
-from hloscope.python_words import front_door
-from hloscope.store import Store, default_store
+from hloscope.program.target import TargetFacts, TargetOptions, with_options
 from hloscope.tpu.chips import find_chip
 from hloscope.tpu.generation import Chip
 from hloscope.tpu.overrides import is_figure, override_chip
 from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
+from hloscope.verification.machine import attached_platform
+from hloscope.verification.profiling import ProfiledRun, profiled_in_child
+from hloscope.verification.where import by_name
 
 _LEAST_MATCHED = 0.5
 """Of the time in operations: where less of it is in the compiled module, that is another program."""
@@ -81,24 +87,35 @@ def compare(
     name = None if only is None else given.text("only", only, example='only="jit_step"')
     file = given.path("save", save, example='save="calibration.toml"')
     check_report_file(file)
-    found = _compared(None if target is None else meant(target), folder, {"args": args, **options}, name)
+    request = Request(target=None if target is None else meant(target), said={"args": args, **options})
+    found = find_comparison(request, folder, only=name).found
     if file is not None:
         write_text(calibration_file(found, is_figure), file, "the file of figures")
     return found
 
 
-def _compared(
-    target: Callable[..., Any] | str | Path | None, profile: Path, described: dict[str, Any], only: str | None
-) -> CompareDocument:
-    """A profile beside a target of any kind, or beside what it holds itself."""
-    if target is None:
-        return compare_own(profile, make_facts(**beside_text(OWN, described)), only=only)
-    text = text_of(target, described)
-    if text is not None:
-        return compare_text(text.text, profile, make_facts(**text.beside), name=text.name, only=only)
-    assert not isinstance(target, Path)  # which is text, or refused
-    with waiting() as stage:
-        return compare_function(target, profile, make_facts(**described), only=only, stage=stage, store=default_store())
+def find_comparison(request: Request, profile: Path, *, only: str | None = None) -> Result[CompareDocument]:
+    """Compares a profile with the prediction for a request's target.
+
+    Args:
+        request: The request; without a target the programs in the profile are compared.
+        profile: The folder or file of the profile.
+        only: The program of the profile to compare; None for all that may be the target.
+
+    Raises:
+        HloscopeError: The input is invalid, or the profile belongs to another program than the target.
+    """
+    if request.target is None:
+        with request.door.quiet():
+            facts = replace(request, target=OWN).facts_of_text()
+            found = compare_own(profile, facts, only=only)
+    else:
+        found = follow(
+            request,
+            of_function=lambda function, _: compare_function(function, profile, only=only),
+            of_text=lambda text: compare_text(text, profile, only=only),
+        )
+    return Result(found=found, subject="comparison")
 
 
 def opened(path: Path) -> Profile:
@@ -130,7 +147,7 @@ def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> C
         if found.program not in holding:
             uncompared.append(_uncompared(found, "the profile does not contain it"))
         elif len(joined) >= _MOST_PROGRAMS:
-            uncompared.append(_uncompared(found, "others take longer; compare it with --only"))
+            uncompared.append(_uncompared(found, say("others take longer; compare it with ", Option("only"))))
         else:
             try:
                 program, module = _of_proto(found, holding[found.program], facts, chosen, chosen_by)
@@ -143,36 +160,29 @@ def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> C
     if not joined:
         raise ProfileError(
             f"{path} contains none of its programs",
-            why=f"{programs[0].program}: {uncompared[0].why}",
-            fix="name the target, or its compiled HLO text, before --profile",
+            why=say(f"{programs[0].program}: ", uncompared[0].why),
+            fix=say("name the target, or its compiled HLO text, before ", Option("profile")),
         )
     return _document(profile, chip, joined, uncompared, target=None)
 
 
-def compare_text(text: str, path: Path, facts: TargetFacts, *, name: str, only: str | None = None) -> CompareDocument:
+def compare_text(text: Text, path: Path, *, only: str | None = None) -> CompareDocument:
     """Compares a profile with the prediction for HLO text.
 
     Raises:
         HloscopeError: The profile or the text cannot be read, or they belong to different programs.
     """
-    profile, module = opened(path), parse_module(text, name=name)
+    facts, name = text.facts, text.name
+    profile, module = opened(path), parse_module(text.text, name=name)
     chip = chip_of(profile)
     chosen, chosen_by = _slice(facts, profile, chip, [module.device_count])
     chosen = override_chip(chosen, facts.chip_overrides or ())
-    program = replace(capture_of_text(text, module, facts, chosen, name=name), slice_chosen_by=chosen_by)
+    program = replace(capture_of_text(text.text, module, facts, chosen, name=name), slice_chosen_by=chosen_by)
     program = with_guesses(program, module, facts, is_said=True)
     return _of_target(profile, chip, program, module, name, only)
 
 
-def compare_function(
-    target: Callable[..., Any] | str,
-    path: Path,
-    facts: TargetFacts,
-    *,
-    only: str | None = None,
-    stage: Stage = lambda _: None,
-    store: Store | None = None,
-) -> CompareDocument:
+def compare_function(function: Function, path: Path, *, only: str | None = None) -> CompareDocument:
     """Compares a profile with the prediction for a function, which is compiled for the profiled slice.
 
     Raises:
@@ -180,21 +190,13 @@ def compare_function(
     """
     profile = opened(path)
     chip = chip_of(profile)
-    chosen, _ = _slice(facts, profile, chip, [_devices_asked(facts)], of_one_slice=False)
-    facts = facts if facts.slice is not None else replace(facts, slice=chosen.name)
-    name = name_of(target)
-
-    def compiled(function: Callable[..., Any], known: TargetFacts) -> Capture:
-        from hloscope.program.compiling import start_compile  # both import JAX, which takes its time
-        from hloscope.program.lowering import lower
-
-        lowered = lower(function, known, name=name, stage=stage, store=store)
-        return start_compile(lowered, stage=stage, store=store).capture(stage)
-
-    program = with_function(target, facts, compiled, stage=stage, store=store)
-    stage("reading the compiled program")
-    module = parse_module(program.compiled.text, name=f"{name} (compiled)")
-    return _of_target(profile, chip, program, module, name, only)
+    chosen, _ = _slice(function.facts, profile, chip, [_devices_asked(function.facts)], of_one_slice=False)
+    if function.facts.slice is None:
+        function = replace(function, facts=replace(function.facts, slice=chosen.name))
+    program, _ = captured_function(function)
+    function.stage("reading the compiled program")
+    module = parse_module(program.compiled.text, name=f"{function.name} (compiled)")
+    return _of_target(profile, chip, program, module, function.name, only)
 
 
 def chip_of(profile: Profile) -> Chip:
@@ -355,4 +357,117 @@ def _document(
         uncompared=tuple(uncompared),
         calibration=() if profile.prediction else fitted(joined),
         notes=profile.notes,
+    )
+
+
+# ---- runs made here
+
+
+_LIMIT_S = 600.0
+_PLATFORMS = ("tpu", "cpu")
+
+
+@front_door
+@with_options(TargetOptions)
+def measure(
+    target: Callable[..., Any] | str,
+    args: Any = None,
+    *,
+    on: str = "tpu",
+    runs: int = 10,
+    save: str | Path | None = None,
+    **options: Unpack[TargetOptions],
+) -> CompareDocument:
+    """Runs a function on random arguments under JAX's profiler, and compares the measured times with the prediction.
+
+    Example:
+        >>> hloscope.measure("model:step", ("f32[64@X,512]",), mesh={"X": 4}, on="cpu").programs[0].step.median_us
+
+    Args:
+        target: A function that another process can import, or its name: `module:fn`, `file.py:fn`.
+        args: One entry per positional argument, as for `analyze`.
+        on: Where to run: `tpu` for attached TPUs; `cpu` for simulated devices, without a prediction.
+        runs: Number of profiled runs.
+        save: Folder to save the profile in; by default it is discarded.
+        {options}
+
+    Returns:
+        Measured and predicted times; prints as the report, and `to_dict()` returns it as plain data.
+
+    Raises:
+        HloscopeError: The input is invalid, no TPU is attached, or JAX rejects the program.
+    """
+    target = meant(target)
+    if not isinstance(on, str) or on not in _PLATFORMS:
+        raise NotationError(
+            f"{given.shown(on)} is not a platform to measure on", fix=f"use one of {', '.join(_PLATFORMS)}"
+        )
+    times = given.whole("runs", runs, least=1, example="runs=10")
+    named = by_name(target)
+    if not isinstance(named, str):
+        raise TargetError(f"{name_of(target)} cannot be imported in the process that runs it", fix="put it in a module")
+    folder = given.path("save", save, example='save="profile"')
+    request = Request(target=named, said={"args": args, **options})
+    return find_measurement(request, on=on, runs=times, folder=folder).found
+
+
+def find_measurement(request: Request, *, on: str, runs: int, folder: Path | None) -> Result[CompareDocument]:
+    """Runs a request's function, and compares its profile with the prediction; arguments as of `measure`.
+
+    Raises:
+        HloscopeError: The input is invalid, no TPU is attached, or JAX rejects the program.
+    """
+    if request.is_text:
+        raise TargetError(f"{request.target} cannot be run", why="it is HLO text", fix="name the function: module:fn")
+    found = follow(request, of_function=lambda function, _: _measured(function, on=on, runs=runs, folder=folder))
+    return Result(found=found, subject="comparison")
+
+
+def _measured(function: Function, *, on: str, runs: int, folder: Path | None) -> CompareDocument:
+    if on == "tpu" and attached_platform() != "tpu":
+        raise ProfileError(
+            "no TPU is attached here",
+            fix=say(
+                "run it on a TPU host; or take a profile there with jax.profiler and pass it to ",
+                Command("compare"),
+                "; ",
+                Option("on", "cpu"),
+                " measures simulated CPU devices, for which no times are predicted",
+            ),
+        )
+    with TemporaryDirectory(prefix="hloscope-profile-") as scratch:
+        where = Path(scratch) if folder is None else folder
+        facts, target = function.facts, function.name
+        function.stage(f"running {target} {runs} times")
+        devices = prod(facts.mesh.values()) if isinstance(facts.mesh, dict) else DEFAULT_DEVICES
+        run = ProfiledRun(
+            target=target, facts=replace(facts, slice=None), platform=on, devices=devices, folder=str(where), runs=runs
+        )
+        text, mesh = profiled_in_child(run, timeout_s=_LIMIT_S if facts.timeout_s is None else facts.timeout_s)
+        if on == "tpu":
+            return compare_function(function, where)
+        return _of_cpu(target, text, mesh, where, facts)
+
+
+def _of_cpu(target: str, text: str, mesh: Mesh | None, folder: Path, facts: TargetFacts) -> CompareDocument:
+    """What simulated devices took; of them nothing is predicted."""
+    files, notes = profile_files(folder)
+    profile = read_profile(str(folder), ((str(file), unpacked(file)) for file in files), of_cpu=True)
+    module = parse_module(text, name=f"{target} (compiled for CPU)")
+    named = [found for found in observed_programs(profile.devices) if found.program.partition("(")[0] == module.name]
+    if not named:
+        raise ProfileError(f"the profile of {target} contains no run of it", why=f"it is compiled as {module.name}")
+    known = replace(facts, mesh=None, chip_overrides=None)
+    program = capture_of_text(text, module, known, parse_slice(f"cpu:{max(module.device_count, 1)}"), name=target)
+    program = with_guesses(replace(program, mesh=mesh), module, known, is_said=True)
+    analysis = replace(price_capture(program, module, target=target), slice=slice_fact(program))
+    joined = Joined(observed=named[0], module=module, analysis=analysis, prediction=None)
+    return CompareDocument(
+        target=target,
+        profile="a run on CPU devices",
+        chip=None,
+        device_kind="CPU",
+        devices=len(profile.devices),
+        programs=(compared(joined),),
+        notes=(*notes, "these are simulated devices of this machine: their times say nothing about a TPU"),
     )

@@ -18,10 +18,10 @@ from hloscope.analysis.vocabulary import Bound
 from hloscope.api.analyses import analyze
 from hloscope.api.analyzing import analyze_hlo
 from hloscope.api.checking import Target
-from hloscope.api.git import git
-from hloscope.api.job_processes import run_jobs
-from hloscope.api.jobs import Checkout, Job, jobs_of
+from hloscope.api.jobs import Checkout, Job, git, jobs_of, run_jobs
+from hloscope.api.requests import PYTHON, FrontDoor, Result
 from hloscope.api.texts import hlo_text, meant, read_report, refuse_beside_analysis
+from hloscope.calls import front_door
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
 from hloscope.contracts.baseline_files import is_baseline, read_baselines
 from hloscope.contracts.baselines import Baseline, as_collectives, baseline_of
@@ -29,10 +29,9 @@ from hloscope.contracts.changes import Judgement
 from hloscope.contracts.judging import judge_two
 from hloscope.contracts.matching import match
 from hloscope.errors import HloscopeError, TargetError
+from hloscope.messages import Option, say
 from hloscope.program.files import names_hlo, split_module
 from hloscope.program.target import BY_NAME, TargetOptions, make_facts, with_options
-from hloscope.progress import waiting
-from hloscope.python_words import front_door
 from hloscope.report.diffs import DiffDocument, TwoTotals, listed, with_sides
 
 
@@ -121,21 +120,54 @@ def diff(
     said = {name: value for name, value in facts.items() if value is not None}
     written = TargetConfig(name="", slices=(said.pop("slice", None),), options=said)
     file = given.path("config", config, example='config="hloscope.toml"')
-    with waiting() as stage:
+    if base is not None and not isinstance(old, str):
+        raise TargetError("a revision contains no Python objects", fix='name the function, such as "model.py:step"')
+    programs = (old,) if new is None else (old, new)
+    return find_difference(
+        programs, written, facts=facts, base=base, config=file, cached=cached, equivalent=equivalent
+    ).found
+
+
+def find_difference(
+    programs: Sequence[Target],
+    written: TargetConfig,
+    *,
+    facts: Mapping[str, Any],
+    door: FrontDoor = PYTHON,
+    base: str | None = None,
+    config: Path | None = None,
+    cached: bool = True,
+    timeout_s: float | None = None,
+    equivalent: bool = False,
+) -> Result[DiffDocument]:
+    """Compares two programs, or with `base` one with itself in a git revision.
+
+    Args:
+        programs: The programs; names as `sides_of` takes them, or objects as `diff` does.
+        written: What is said of functions and of HLO text that are named.
+        facts: What is said of objects.
+        door: The front door.
+        base: The git revision.
+        config: The targets file that the user named; None to look for it.
+        cached: Whether compiles are kept and taken from the cache.
+        timeout_s: As for `run_jobs`.
+        equivalent: As for `diff`.
+
+    Raises:
+        HloscopeError: As for `diff`.
+    """
+    names = [program for program in programs if isinstance(program, str)]
+    with door.quiet(), door.progress() as stage:
         stage("compiling")
-        if base is not None or new is None:
-            if not isinstance(old, str):
-                raise TargetError(
-                    "a revision contains no Python objects", fix='name the function, such as "model.py:step"'
-                )
-            sides = _at_two_times(old, base or "", written, file, cached=cached)
+        if base is not None:
+            sides = _at_two_times(names[0], base, written, config, cached=cached, timeout_s=timeout_s)
         else:
-            pair = (old, new)
-            named = iter(
-                sides_of([side for side in pair if isinstance(side, str)], written, config=file, cached=cached)
-            )
-            sides = [next(named) if isinstance(side, str) else _side_of_object(side, written, facts) for side in pair]
-    return difference(*sides, equivalent=equivalent)
+            named = iter(sides_of(names, written, config=config, cached=cached, timeout_s=timeout_s))
+            sides = [
+                next(named) if isinstance(program, str) else _side_of_object(program, written, facts)
+                for program in programs
+            ]
+    return Result(found=difference(*sides, equivalent=equivalent), subject="difference")
 
 
 def _side_of_object(target: Any, written: TargetConfig, facts: Mapping[str, Any]) -> Side:
@@ -178,24 +210,20 @@ def sides_of(
     *,
     config: Path | None,
     cached: bool,
-    base: str | None = None,
     timeout_s: float | None = None,
 ) -> list[Side]:
     """The programs that names stand for: files, functions, and targets of the targets file.
 
     Args:
-        programs: The names; with `base` a single one.
+        programs: The names.
         written: What is said of functions and of HLO text.
         config: The targets file that the user named; None to look for it.
         cached: Whether compiles are kept and taken from the cache.
-        base: A git revision, in which the program is the first side.
         timeout_s: As for `run_jobs`.
 
     Raises:
         HloscopeError: The input is invalid, or one of them cannot be analyzed.
     """
-    if base is not None:
-        return _at_two_times(programs[0], base, written, config, cached=cached, timeout_s=timeout_s)
     sides = {
         name: side_of_file(Path(name), name, written) for name in programs if Path(split_module(name)[0]).is_file()
     }
@@ -357,7 +385,10 @@ def revision(name: str, start: Path) -> Iterator[Checkout]:
         f"{name}^{{commit}}",
         cwd=start,
         what=f"there is no revision {name}",
-        fix=f"a shallow clone has none but its own: git fetch --depth=1 origin {name}, then --base FETCH_HEAD"
+        fix=say(
+            f"a shallow clone has none but its own: git fetch --depth=1 origin {name}, then ",
+            Option("base", "FETCH_HEAD"),
+        )
         if git("rev-parse", "--is-shallow-repository", cwd=start).strip() == b"true"
         else None,
     )

@@ -8,9 +8,10 @@ import time
 from importlib import metadata
 from importlib.util import find_spec
 
+from hloscope.calls import front_door
 from hloscope.compiler import client, jax_support, libtpu, slots, step
 from hloscope.errors import HloscopeError
-from hloscope.python_words import front_door
+from hloscope.messages import Option, join, on_one_line, say
 from hloscope.remote_store import ADDRESS, RemoteStore, shown
 from hloscope.report.checkups import Checkup, Checkups
 from hloscope.store import Store, default_store
@@ -70,7 +71,10 @@ def _compiler() -> Checkup:
     if build is None:
         chosen = os.environ.get("TPU_LIBRARY_PATH")
         where = "here" if chosen is None or str(libtpu.installed()) == chosen else f"at TPU_LIBRARY_PATH={chosen}"
-        why = f"there is no libtpu {where}: only HLO text can be read, and functions compiled for --slice cpu:N"
+        why = say(
+            f"there is no libtpu {where}: only HLO text can be read, and functions compiled for ",
+            Option("slice", "cpu:N"),
+        )
         fix = (
             'pip install "jax[tpu]" on x86-64 Linux'
             if where == "here"
@@ -81,8 +85,8 @@ def _compiler() -> Checkup:
     try:
         client.Question(step.prepare, tried, doing=f"compiling an empty program for {tried}").answer()
     except HloscopeError as error:
-        words = "; ".join(" ".join(part.split()) for part in (error.what, error.why) if part)
-        return Checkup(name=name, found=f"libtpu {build}: {words}", works=False, fix=error.fix)
+        words = join("; ", (on_one_line(part) for part in (error.what, error.why) if part))
+        return Checkup(name=name, found=say(f"libtpu {build}: ", words), works=False, fix=error.fix)
     except Exception as error:  # whatever a libtpu that does not fit raises
         return Checkup(name=name, found=f"libtpu {build}: {describe(error)}", works=False, fix=jax_support.TO_INSTALL)
     seconds = time.monotonic() - begun

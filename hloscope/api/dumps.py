@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import analyze_hlo
+from hloscope.api.analyzing import analysis_of_text
 from hloscope.api.own_rules import load_project_plugins
+from hloscope.api.texts import Text
 from hloscope.compiler import client
 from hloscope.compiler.client import how_it_ended, time_limit
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.shardy_model import EXPANDED, ShardyModule
 from hloscope.compiler.slots import core_count, free_bytes
 from hloscope.errors import HloscopeError, TimeLimitError
+from hloscope.messages import WITH_TRACEBACK, Either, Option, say
 from hloscope.program.dump_facts import Beside, facts_beside
 from hloscope.program.dumps import Dump, DumpedModule
 from hloscope.program.files import is_compressed, is_proto, read_hlo, with_partitions
+from hloscope.program.target import TargetFacts
 from hloscope.report.dumps import DumpedResult
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection
 from hloscope.units import format_capacity
@@ -37,6 +39,8 @@ _PROTO_PROCESS_BYTES = 600 << 20
 """A serialized module is read by a process that holds JAX."""
 _SHARE_OF_FREE = 2
 """By default half of the free memory is used."""
+_ONLY = Either("--only", 'only="NAME"')
+_ALONE = say("try it alone, with ", _ONLY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +49,12 @@ class HowToAnalyze:
 
     Attributes:
         judging: Which rules run and what is accepted.
-        beside: The options of a target that go with text, by name.
+        facts: What is said of the texts: the mesh, the slice and what else applies to text.
         folder: Where the user's project is, whose plug-ins bring rules.
     """
 
     judging: RuleSelection = DEFAULT_SELECTION
-    beside: Mapping[str, Any] = field(default_factory=dict)
+    facts: TargetFacts = field(default_factory=TargetFacts)
     folder: Path = field(default_factory=Path.cwd)
 
 
@@ -70,7 +74,7 @@ def analyze_dumped(module: DumpedModule, how: HowToAnalyze, *, with_reasons: boo
     if with_reasons:
         beside = _asked(beside, module)
     text = with_partitions(read_hlo(module.path), beside.partitions)
-    return analyze_hlo(text, name=str(module.path), judging=how.judging, guesses=True, beside=beside, **how.beside)
+    return analysis_of_text(Text(name=str(module.path), text=text, facts=how.facts, dumped=beside), how.judging)
 
 
 def _asked(beside: Beside, module: DumpedModule) -> Beside:
@@ -164,7 +168,7 @@ def _analyzed(module: DumpedModule, how: HowToAnalyze) -> DumpedResult:
         failed = HloscopeError(
             f"hloscope itself failed: {type(error).__name__}: {error}",
             where=str(module.path),
-            fix="run hloscope analyze --debug on this file and report the traceback",
+            fix=say("run ", WITH_TRACEBACK, " on this file and report the traceback"),
         )
     return _with_error(DumpedResult(module=module, analysis=analysis, seconds=time.monotonic() - begun), failed)
 
@@ -180,14 +184,12 @@ def _result(future: Future[DumpedResult], module: DumpedModule) -> DumpedResult:
     if error is None:
         return future.result()
     if isinstance(error, WorkerDied):
-        why, fix = (
-            how_it_ended(error.returncode),
-            "most likely the machine ran out of memory: try it alone, with --only",
-        )
+        why = how_it_ended(error.returncode)
+        fix = say("most likely the machine ran out of memory: ", _ALONE)
     elif isinstance(error, TimeoutError):
-        why, fix = "it took too long", "HLOSCOPE_TIMEOUT=0 sets no limit"
+        why, fix = "it took too long", say("HLOSCOPE_TIMEOUT=0 sets no limit")
     elif isinstance(error, Exception):
-        why, fix = f"{type(error).__name__}: {error}".removesuffix(": "), "try it alone, with --only"
+        why, fix = f"{type(error).__name__}: {error}".removesuffix(": "), _ALONE
     else:
         raise error
     failed = HloscopeError(f"{module.file} could not be analyzed", why=why, fix=fix)
@@ -198,7 +200,9 @@ def _too_large(module: DumpedModule, bound: int) -> DumpedResult:
     needed = format_capacity(needed_bytes(module))
     failed = HloscopeError(
         f"{module.file} needs about {needed}, but the limit is {format_capacity(bound)}",
-        fix=f"allow more, such as --memory {needed.replace(' ', '')}, or analyze it alone, with --only",
+        fix=say(
+            "allow more, such as ", Option("memory", needed.replace(" ", "")), ", or analyze it alone, with ", _ONLY
+        ),
     )
     return _with_error(DumpedResult(module=module), failed)
 
@@ -207,4 +211,4 @@ def _with_error(result: DumpedResult, failed: HloscopeError | None) -> DumpedRes
     if failed is None:
         return result
     what = " ".join(failed.what.split()).replace(str(result.module.path), "it", 1)
-    return replace(result, error=str(failed), problem=what)
+    return replace(result, error=failed.message(), problem=what)

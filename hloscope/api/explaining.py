@@ -11,26 +11,28 @@ from typing import Any, Unpack
 from hloscope import given
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.trial import Trials
-from hloscope.analysis.places import Sources
-from hloscope.api.analyzing import analysis_of_text, subject_of, with_function
-from hloscope.api.texts import meant, refuse_beside_analysis, refuse_source_root, text_of
+from hloscope.analysis.paths import with_helpers
+from hloscope.analysis.places import CAPTURED, Sources
+from hloscope.api.analyzing import analysis_of_text, subject_of
+from hloscope.api.requests import Request, Result, follow
+from hloscope.api.texts import Text, meant, refuse_beside_analysis
+from hloscope.calls import front_door
 from hloscope.errors import NotationError
-from hloscope.program.capture import Capture
-from hloscope.program.loading import name_of
-from hloscope.program.target import ProgramOptions, TargetFacts, make_facts, with_options
-from hloscope.progress import waiting
-from hloscope.python_words import front_door
-from hloscope.store import Store, default_store
+from hloscope.messages import Option, say
+from hloscope.program.functions import Function, with_function
+from hloscope.program.target import ProgramOptions, TargetFacts, with_options
+from hloscope.progress import Stages
 from hloscope.units import format_time
 from hloscope.why import explain as reasons_of
 from hloscope.why.explanation import Explanation, Explanations
-
-Stage = Callable[[str], None]
 
 _QUICK_S = 2.0
 """A program that compiles in less is tried without being asked."""
 _CHANGES, _SECONDS = 4, 10.0
 _ALL = "all"
+
+
+_PASS_TRY = ("pass ", Option("try", 300), " to try")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,34 +97,17 @@ def explain(
             "try_s=0 tries nothing" if trials else "try_s and trials=False contradict each other",
             fix="pass seconds, such as try_s=300, or only trials=False",
         )
-    everything = collective is not None
-    named = _named(collective)
+    named, trying = _named(collective), Trying(wanted=trials, seconds=span)
     root = given.path("source_root", source_root, example='source_root="src"')
-    sources = Sources(captured=True, root=root)
+    described = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
+    everything = collective is not None
     if isinstance(target, Analysis):
-        refuse_beside_analysis({"args": args, "slice": slice, "timeout_s": timeout_s, "try_s": span, **options})
-        sources = replace(sources, captured="jax" in target.versions)  # else the files are those that HLO text names
+        refuse_beside_analysis({**described, "try_s": span})
+        # the files of a program that JAX has not compiled are those that HLO text names
+        sources = Sources(captured="jax" in target.versions, root=root)
         return Explanations(reasons_of(target, named, sources=sources), everything=everything)
-    target = meant(target)
-    described: dict[str, Any] = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
-    text = text_of(target, described)
-    if text is not None:
-        sources = replace(sources, captured=False)
-        return Explanations(reasons_of(analysis_of_text(text), named, sources=sources), everything=everything)
-    refuse_source_root("source_root", source_root)
-    assert not isinstance(target, Path | Analysis)  # which is text, or refused
-    facts, trying = make_facts(**described), Trying(wanted=trials, seconds=span)
-    with waiting() as stage:
-        return explain_function(
-            target,
-            facts,
-            named,
-            everything=everything,
-            sources=sources,
-            trying=trying,
-            stage=stage,
-            store=default_store(),
-        )
+    request = Request(target=meant(target), said=described, source_root=root)
+    return find_explanations(request, named, everything=everything, trying=trying).found
 
 
 def _named(collective: object) -> str | None:
@@ -138,50 +123,55 @@ def _named(collective: object) -> str | None:
     return str(number)
 
 
-def explain_function(
-    target: Callable[..., Any] | str,
-    facts: TargetFacts,
-    named: str | None = None,
-    *,
-    everything: bool = False,
-    sources: Sources,
-    trying: Trying,
-    stage: Stage = lambda _: None,
-    store: Store | None = None,
-    when_compiled: Callable[[Capture], None] = lambda _: None,
-    when_explained: Callable[[Explanation], None] = lambda _: None,
-) -> Explanations:
-    """Explains the collectives of a function, and tries changes against those that are shown in full.
+def find_explanations(request: Request, named: str | None, *, everything: bool, trying: Trying) -> Result[Explanations]:
+    """Explains the collectives of a program, and for a function tries changes against those that are shown in full.
 
     Args:
-        target: The function or its name.
-        facts: How to call and place it.
+        request: The request; its front door is given the first explanation before changes are tried.
         named: One collective, as for `explain`; None for all.
         everything: Whether all are shown in full, or only the first one.
-        sources: The files of the user's code that may be read.
         trying: Whether to try changes, and for how long.
-        stage: Called with what is happening, for a progress display.
-        store: Where compiles and trials are kept; None keeps none.
-        when_compiled: Called with the compiled program, before it is analyzed.
-        when_explained: Called with the first explanation, before changes are tried.
 
     Raises:
         HloscopeError: The input is invalid, there is no such collective, or JAX or the compiler rejects the program.
     """
-    name = name_of(target)
+    root = None if request.source_root is None else Path(request.source_root)
 
-    def explained(function: Callable[..., Any], known: TargetFacts) -> Explanations:
-        subject = subject_of(function, known, name, stage=stage, store=store, when_compiled=when_compiled)
-        found = reasons_of(subject.analysis, named, sources=sources)
+    def of_text(text: Text) -> tuple[Explanation, ...]:
+        found = with_helpers(analysis_of_text(text), request.helpers)
+        return reasons_of(found, named, sources=Sources(captured=False, root=root))
+
+    def of_function(function: Function, stage: Stages) -> tuple[Explanation, ...]:
+        def begin(found: Explanation) -> None:
+            request.door.begin(Result(found=[found], subject="explanation", is_whole=False), stage)
+
+        return _explained(function, named, everything=everything, trying=trying, when_explained=begin)
+
+    found = Explanations(follow(request, of_function=of_function, of_text=of_text), everything=everything)
+    return Result(found=found, subject="explanation" if everything else "overview")
+
+
+def _explained(
+    function: Function,
+    named: str | None,
+    *,
+    everything: bool,
+    trying: Trying,
+    when_explained: Callable[[Explanation], None],
+) -> tuple[Explanation, ...]:
+    """The explanations of a function, with what became of changes that were tried."""
+
+    def explained(itself: Callable[..., Any], known: TargetFacts) -> tuple[Explanation, ...]:
+        subject = subject_of(function, itself, known)
+        found = reasons_of(subject.analysis, named, sources=CAPTURED)
         if not trying.wanted:
-            return Explanations(found, everything=everything)
+            return found
         shown = len(found) if everything else min(1, len(found))
         if found:
             when_explained(replace(found[0], advice=()))
-        tried = _with_trials(found[:shown], subject, trying)
-        return Explanations((*tried, *found[shown:]), everything=everything)
+        return (*_with_trials(found[:shown], subject, trying), *found[shown:])
 
-    return with_function(target, facts, explained, stage=stage, store=store)
+    return with_function(function, explained)
 
 
 def _with_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> list[Explanation]:
@@ -197,7 +187,7 @@ def _with_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> 
         why_not = _why_not(explanation, subject, trying)
         left = until - monotonic()
         if why_not is None and (left <= 0 or changes <= 0):
-            why_not = "the time limit was spent on earlier collectives: allow more with --try"
+            why_not = say("the time limit was spent on earlier collectives: allow more with ", Option("try"))
         if why_not is not None:
             known = KeptTrials(subject.store, subject.kept, explanation.collective).known
             done.append(replace(explanation, trials=known or Trials(not_tried=why_not)))
@@ -220,7 +210,7 @@ def _why_not(explanation: Explanation, subject: Any, trying: Trying) -> str | No
     if trying.seconds is not None:
         return None
     if compile_s is None:
-        return "it was compiled in this process, and each change would be too: pass --try 5m to try"
+        return say("it was compiled in this process, and each change would be too: ", *_PASS_TRY)
     if compile_s >= _QUICK_S:
-        return f"the program takes {format_time(1e6 * compile_s)} to compile: pass --try 5m to try"
+        return say(f"the program takes {format_time(1e6 * compile_s)} to compile: ", *_PASS_TRY)
     return None

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope import given
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import Stage, analysis_of, with_function
-from hloscope.api.texts import capture_of_text, meant, text_of
+from hloscope.api.analyzing import Stage, analysis_of
+from hloscope.api.requests import Request, Result, follow
+from hloscope.api.texts import Text, capture_of_text, meant
+from hloscope.calls import front_door
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.errors import CompileError, HloscopeError, MeshError, SliceError, TimeLimitError
 from hloscope.program.environment import check_device_count
-from hloscope.program.loading import name_of
-from hloscope.program.target import ProgramOptions, TargetFacts, make_facts, with_options
-from hloscope.progress import waiting
-from hloscope.python_words import front_door
+from hloscope.program.functions import Function, begin_compile, with_function
+from hloscope.program.target import ProgramOptions, TargetFacts, with_options
 from hloscope.report.price import Prices, Unpriced
-from hloscope.store import default_store
 from hloscope.tpu.overrides import override_chip
 from hloscope.tpu.slices import parse_slice
 from hloscope.units import plural
@@ -61,36 +60,42 @@ def price(
     Raises:
         HloscopeError: The input is invalid, or JAX rejects the program.
     """
-    target = meant(target)
     slices = given.texts("slices", slices, example='slices=("v5e:2x4", "v6e:2x4")')
-    largest_slice(slices)
-    described: dict[str, Any] = {"args": args, "timeout_s": timeout_s, **options}
-    text = text_of(target, described)
-    if text is not None:
-        beside: Any = {name: value for name, value in text.beside.items() if name != "slice"}
-        return Prices(price_text(text.text, slices, name=text.name, **beside))
-    assert not isinstance(target, Path)  # which is text, or refused
-    facts = make_facts(**described)
-    with waiting() as stage, compiling_on(executor):
-        return Prices(price_function(target, facts, slices, stage=stage))
+    request = Request(target=meant(target), said={"args": args, "timeout_s": timeout_s, **options})
+    return find_prices(request, slices, executor).found
+
+
+def find_prices(request: Request, slices: Sequence[str], executor: Any = None) -> Result[Prices]:
+    """Prices the target of a request on each slice.
+
+    Args:
+        request: The request; its slice is not used.
+        slices: Names of slices, each with as many devices as the mesh.
+        executor: Where compiles run, as for `suggest`.
+
+    Raises:
+        HloscopeError: The input is invalid, or JAX rejects the program.
+    """
+    is_asked = bool(request.said.get("dcn"))  # else the axes over DCN are those of the targets file
+
+    def of_function(function: Function, _: Stage) -> tuple[Analysis | Unpriced, ...]:
+        with compiling_on(executor):
+            return price_function(function, slices, dcn_is_asked=is_asked)
+
+    request = replace(request, said={**request.said, "slice": largest_slice(slices)})
+    found = follow(request, of_function=of_function, of_text=lambda text: price_text(text, slices))
+    return Result(found=Prices(found), subject="prices")
 
 
 def price_function(
-    target: Callable[..., Any] | str,
-    facts: TargetFacts,
-    slices: Sequence[str],
-    *,
-    dcn_is_asked: bool = True,
-    stage: Stage = lambda _: None,
+    function: Function, slices: Sequence[str], *, dcn_is_asked: bool = True
 ) -> tuple[Analysis | Unpriced, ...]:
     """Compiles a function for each slice, several at once, and prices it there.
 
     Args:
-        target: The function.
-        facts: How to call it; its slice is not used.
+        function: The function; the slice in its facts is not used.
         slices: Names of slices, each with as many devices as the mesh.
-        dcn_is_asked: Whether the axes over DCN in `facts` are the user's for this call, not those of a targets file.
-        stage: Called with what is happening, for a progress display.
+        dcn_is_asked: Whether the axes over DCN in its facts are the user's for this call, not those of a targets file.
 
     Returns:
         An analysis with `time` for each slice, or the error if the compiler rejects the program for it or crashes.
@@ -98,23 +103,18 @@ def price_function(
     Raises:
         HloscopeError: The input is invalid, or JAX rejects the program.
     """
-    store, widest = default_store(), replace(facts, slice=largest_slice(slices))
+    facts = function.facts
     _check_sizes(slices, facts.mesh)
     has_dcn = any(parse_slice(name).slice_count > 1 for name in slices)
     asked_dcn = facts.dcn if dcn_is_asked and not has_dcn else None
 
-    def priced(function: Callable[..., Any], known: TargetFacts) -> tuple[Analysis | Unpriced, ...]:
-        from hloscope.program.compiling import start_compile  # both import JAX, which takes its time
-        from hloscope.program.lowering import lower
-
+    def priced(itself: Callable[..., Any], known: TargetFacts) -> tuple[Analysis | Unpriced, ...]:
         _check_sizes(slices, known.mesh)
-        title = name_of(target)
         with ExitStack() as stack:
             begun: list[tuple[str, Pending | HloscopeError]] = []
             for name in slices:
                 try:
-                    lowered = lower(function, _on(name, known, asked_dcn), name=title, stage=stage, store=store)
-                    pending = start_compile(lowered, stage=stage, store=store)
+                    _, pending = begin_compile(function, itself, _on(name, known, asked_dcn))
                 except (MeshError, SliceError) as error:
                     begun.append((name, error))
                     continue
@@ -122,9 +122,9 @@ def price_function(
                 stack.callback(pending.drop)
             if all(isinstance(one, HloscopeError) for _, one in begun):
                 raise next(one for _, one in begun if isinstance(one, HloscopeError))
-            return tuple(_priced(one, title, name, stage) for name, one in begun)
+            return tuple(_priced(one, function.name, name, function.stage) for name, one in begun)
 
-    return with_function(target, widest, priced, stage=stage, store=store)
+    return with_function(replace(function, facts=replace(facts, slice=largest_slice(slices))), priced)
 
 
 def _check_sizes(slices: Sequence[str], mesh: Any) -> None:
@@ -166,24 +166,18 @@ def _priced(begun: Pending | HloscopeError, target: str, slice_name: str, stage:
         return Unpriced(target=target, slice_name=slice_name, error=error)
 
 
-def price_text(
-    text: str,
-    slices: Sequence[str],
-    *,
-    name: str = "-",
-    **beside: Unpack[ProgramOptions],
-) -> tuple[Analysis, ...]:
-    """Prices compiled HLO text on each slice, with the target options that apply to text; does not need JAX.
+def price_text(text: Text, slices: Sequence[str]) -> tuple[Analysis, ...]:
+    """Prices compiled HLO text on each slice; does not need JAX.
 
     Raises:
         HloscopeError: The text is not HLO, or a slice has fewer devices than the program.
     """
     from hloscope.hlo import parse_module
 
-    facts, module = make_facts(**beside), parse_module(text, name=name)
+    facts, module = text.facts, parse_module(text.text, name=text.name)
     chosen = (override_chip(parse_slice(slice_name), facts.chip_overrides or ()) for slice_name in slices)
-    programs = [capture_of_text(text, module, facts, slice_, name=name) for slice_ in chosen]
-    found = tuple(analysis_of(program, name, module=module) for program in programs)
+    programs = [capture_of_text(text.text, module, facts, slice_, name=text.name) for slice_ in chosen]
+    found = tuple(analysis_of(program, text.name, module=module) for program in programs)
     chips = list(dict.fromkeys(analysis.slice.chip for analysis in found if analysis.slice is not None))
     if len(chips) < 2 or not any(analysis.time is not None and analysis.time.basis == "cycles" for analysis in found):
         return found

@@ -27,11 +27,11 @@ from hloscope.api.recording import (
     parse_recorded_slice,
     record_script,
 )
+from hloscope.calls import front_door, in_python
 from hloscope.documents import plain
 from hloscope.errors import HloscopeError
 from hloscope.program.target import RecordingOptions, TargetFacts, make_facts, with_options
 from hloscope.progress import waiting
-from hloscope.python_words import front_door, in_python_words
 from hloscope.rules.selection import make_selection
 from hloscope.tpu.overrides import override_chip
 
@@ -105,7 +105,7 @@ class Recorder:
         with self._devices:
             if watch is not None and any(program.is_compiled for program in watch.programs):
                 try:
-                    self.result = in_python_words(make_recording(watch, self._request, ending_of(error)))
+                    self.result = in_python(make_recording(watch, self._request, ending_of(error)))
                 except HloscopeError:
                     if error is None or ended_by_us:
                         raise  # otherwise the error of the block is the one to report

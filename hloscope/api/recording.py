@@ -20,6 +20,7 @@ from hloscope.analysis.model.recording import (
 )
 from hloscope.api.analyzing import analysis_of
 from hloscope.errors import HloscopeError, NotationError, SliceError, TargetError, did_you_mean
+from hloscope.messages import Option, placeholder, say
 from hloscope.outputs import write_text
 from hloscope.program.target import TargetFacts
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection
@@ -89,7 +90,7 @@ def parse_recorded_slice(facts: TargetFacts) -> Slice:
     if chosen.chip is None:
         raise SliceError(
             f"a script is recorded for a TPU slice, but {chosen.name} is not one",
-            fix="use, for example, --slice v5e:2x4",
+            fix=say("use, for example, ", Option("slice", "v5e:2x4")),
         )
     return chosen
 
@@ -312,9 +313,11 @@ def _find_recompiled(programs: Sequence[Program]) -> tuple[Recompiled, ...]:
 
 
 def _explain_stop(program: Program) -> str:
-    return (
+    return say(
         f"the script was ended once {program.name} had been called {program.calls} times without a new compile in "
-        "between: programs that it would compile later are missing (--stop-after N)"
+        "between: programs that it would compile later are missing (",
+        Option("stop-after", placeholder("N")),
+        ")",
     )
 
 

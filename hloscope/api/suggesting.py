@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope import given
 from hloscope.analysis.model.suggestion import Suggestions
-from hloscope.api.analyzing import Stage, subject_of, with_function
-from hloscope.api.texts import meant, text_of
+from hloscope.api.analyzing import Stage, subject_of
+from hloscope.api.requests import Request, Result, follow
+from hloscope.api.texts import meant
+from hloscope.calls import front_door
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.errors import HloscopeError, TargetError
-from hloscope.program.loading import name_of
-from hloscope.program.target import ProgramOptions, TargetFacts, make_facts, with_options
-from hloscope.progress import waiting
-from hloscope.python_words import front_door
-from hloscope.store import Store, default_store
+from hloscope.messages import Command, Option, say
+from hloscope.program.functions import Function, with_function
+from hloscope.program.target import ProgramOptions, TargetFacts, with_options
+from hloscope.progress import Stages
 from hloscope.units import format_bytes, format_time, plural
 
 if TYPE_CHECKING:
@@ -116,65 +117,55 @@ def suggest(
         seconds=span or None,
         seed=given.whole("seed", seed, least=0, example="seed=0"),
     )
-    target = meant(target)
-    described: dict[str, Any] = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
-    if text_of(target, described) is not None:
-        raise refused_text()
-    assert not isinstance(target, Path)  # which is text, or refused
-    facts = make_facts(**described)
-    with waiting() as stage, compiling_on(executor, jobs):
-        return suggest_function(target, facts, searching, stage=stage, say=stage, store=default_store())
+    request = Request(target=meant(target), said={"args": args, "slice": slice, "timeout_s": timeout_s, **options})
+    return find_suggestions(request, searching, executor=executor, jobs=jobs).found
 
 
-def refused_text() -> TargetError:
-    """The error for HLO text."""
-    return TargetError(
-        f"{_UNSEARCHED} in HLO text",
-        why="another sharding has to be traced and compiled, which needs the function",
-        fix="name the function: hloscope suggest module.py:step",
-    )
-
-
-def suggest_function(
-    target: Callable[..., Any] | str,
-    facts: TargetFacts,
-    searching: Searching,
-    *,
-    stage: Stage = lambda _: None,
-    say: Callable[[str], None] = lambda _: None,
-    store: Store | None = None,
-) -> Suggestions:
+def find_suggestions(
+    request: Request, searching: Searching, *, executor: Any = None, jobs: int | None = None
+) -> Result[Suggestions]:
     """Searches for a better sharding of a function.
 
     Args:
-        target: The function or its name.
-        facts: How to call and place it.
+        request: The request; its front door is told before the search about how long it takes and how much memory.
         searching: What may change, and what may be spent.
-        stage: Called with what is happening, for a progress display.
-        say: Called once, before the search, with about how long it takes and how much memory.
-        store: Where compiles and figures are kept; None keeps none.
+        executor: Where compiles run, as for `suggest`.
+        jobs: As for `suggest`.
 
     Raises:
         HloscopeError: The input is invalid, there is nothing to search, or JAX or the compiler rejects the program.
     """
-    name = name_of(target)
+    if request.is_text:
+        raise TargetError(
+            f"{_UNSEARCHED} in HLO text",
+            why="another sharding has to be traced and compiled, which needs the function",
+            fix=say("name the function: ", Command("suggest", ("module.py:step",))),
+        )
 
-    def searched(function: Callable[..., Any], known: TargetFacts) -> Suggestions:
+    def of_function(function: Function, stage: Stages) -> Suggestions:
+        with compiling_on(executor, jobs):
+            return _searched(function, searching, lambda text: request.door.say(stage, text))
+
+    return Result(found=follow(request, of_function=of_function), subject="suggestions")
+
+
+def _searched(function: Function, searching: Searching, tell: Callable[[str], None]) -> Suggestions:
+    def searched(itself: Callable[..., Any], known: TargetFacts) -> Suggestions:
         from hloscope.search.front import suggestions  # these import JAX, which takes its time
         from hloscope.search.suggesting import Effort, Search
 
         begun = monotonic()
-        subject = subject_of(function, known, name, stage=stage, store=store, when_lowered=_refuse)
+        subject = subject_of(function, itself, known, when_lowered=_refuse)
         notes = list(subject.analysis.notes)
-        spaces = list(_spaces(subject, known, searching, notes, stage))
+        spaces = list(_spaces(subject, known, searching, notes, function.stage))
         effort = Effort(candidates=searching.candidates, seconds=searching.seconds, seed=searching.seed)
-        search = Search(spaces, effort, stage, begun=begun)
+        search = Search(spaces, effort, function.stage, begun=begun)
         search.found.notes += notes
-        say(_beforehand(subject, searching))
+        tell(_beforehand(subject, searching))
         search.run()
-        return suggestions(search, name)
+        return suggestions(search, function.name)
 
-    return with_function(target, facts, searched, stage=stage, store=store)
+    return with_function(function, searched)
 
 
 def _refuse(lowered: Lowered) -> None:
@@ -188,13 +179,13 @@ def _refuse(lowered: Lowered) -> None:
         raise TargetError(
             f"{_UNSEARCHED} on {chosen.name}",
             why="only TPU slices are priced",
-            fix="name a slice such as --slice v5e:2x4",
+            fix=say("name a slice such as ", Option("slice", "v5e:2x4")),
         )
     if lowered.seen.device_count < 2:
         raise TargetError(
             f"{_UNSEARCHED} in {lowered.name}",
             why="it runs on one device, so there is nothing to shard over",
-            fix="add a mesh, such as --mesh X=4,Y=2",
+            fix=say("add a mesh, such as ", Option("mesh", {"X": 4, "Y": 2})),
         )
     if lowered.strategy is None:
         raise TargetError(
@@ -204,7 +195,9 @@ def _refuse(lowered: Lowered) -> None:
         )
     if lowered.mesh is None:
         raise TargetError(
-            f"{_UNSEARCHED} in {lowered.name}", why="it has no mesh", fix="add one, such as --mesh X=4,Y=2"
+            f"{_UNSEARCHED} in {lowered.name}",
+            why="it has no mesh",
+            fix=say("add one, such as ", Option("mesh", {"X": 4, "Y": 2})),
         )
 
 
@@ -222,7 +215,7 @@ def _spaces(
         raise TargetError(
             f"{_UNSEARCHED} in {subject.lowered.name}",
             why="every argument is kept or can be sharded in only one way, and no result is free",
-            fix="keep less, or free a result: --free result",
+            fix=say("keep less, or free a result: ", Option("free", "result")),
         )
     yield subject, space
     left_out = []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,12 @@ from hloscope.documents import read
 from hloscope.errors import HloscopeError, MeshError, SliceError, TargetError
 from hloscope.given import has_value
 from hloscope.hlo import HloModule, module_text
+from hloscope.messages import Command, Option, say
 from hloscope.program.capture import Capture, Mesh
 from hloscope.program.dump_facts import Beside, facts_beside
 from hloscope.program.dumps import module_at
-from hloscope.program.files import names_hlo, read_hlo, split_module
+from hloscope.program.files import read_hlo, split_module
+from hloscope.program.loading import name_of
 from hloscope.program.target import BY_NAME, TargetFacts
 from hloscope.tpu.overrides import override_chip
 from hloscope.tpu.slices import Slice
@@ -37,14 +39,14 @@ class Text:
     Attributes:
         name: The target as the user named it.
         text: Its HLO text.
-        beside: What is said of it, by the names of a target's options.
+        facts: What is said of it: the mesh, the slice, the axes over DCN and what else applies to text.
         dumped: What its dump, or JAX's compiled program, says beside it; None where there is nothing but the text.
         is_foreign: Whether nothing but the text is known, so that names of axes and its generation may be guessed.
     """
 
     name: str
     text: str
-    beside: Mapping[str, Any]
+    facts: TargetFacts = field(default_factory=TargetFacts)
     dumped: Beside | None = None
     is_foreign: bool = True
 
@@ -80,40 +82,33 @@ def _is_handed_out(target: object) -> bool:
     return any(base.__module__.startswith("jax.") and base.__name__ in _HANDED_OUT for base in type(target).__mro__)
 
 
-def text_of(target: object, described: Mapping[str, Any]) -> Text | None:
-    """A target that is compiled already: a file of HLO, or a `jax.stages.Compiled`; None for a function.
+def text_of(target: Any, facts: TargetFacts) -> Text:
+    """Reads a target that is already compiled: a file of HLO, or a `jax.stages.Compiled`.
 
     Args:
-        target: What the user gave.
-        described: What is said of it, by the names of a target's options.
+        target: The file, which may name one of its modules, or the object.
+        facts: What is said of it.
 
     Raises:
-        TargetError: Something is said of it that only a function can obey, or it cannot be read.
+        TargetError: The file does not exist or cannot be read.
     """
     if isinstance(target, str | Path):
-        if names_hlo(target):
-            beside = beside_text(target, described)
-            return Text(name=str(target), text=hlo_text(target), beside=beside, dumped=dump_beside(target))
-        if isinstance(target, Path):
-            raise TargetError(f"{target} does not name a function", fix=f"write '{target}:FUNCTION'")
-        return None
-    if not is_compiled(target):
-        return None
+        return Text(name=str(target), text=hlo_text(target), facts=facts, dumped=dump_beside(target))
     from hloscope.program.handed_out import compiled_facts
 
-    facts = compiled_facts(target)
-    said = {name: value for name, value in beside_text(facts.name, described).items() if value is not None}
-    known = Beside(
-        slice=facts.slice,
-        device_ids=facts.device_ids,
-        memory_bytes=facts.memory_bytes,
-        notes=(_OTHER_TEMPORARIES,) if facts.slice is not None and facts.slice.chip is not None else (),
+    known = compiled_facts(target)
+    beside = Beside(
+        slice=known.slice,
+        device_ids=known.device_ids,
+        memory_bytes=known.memory_bytes,
+        notes=(_OTHER_TEMPORARIES,) if known.slice is not None and known.slice.chip is not None else (),
         said_by="compiled",
     )
-    beside = {"mesh": facts.mesh, **said} if facts.mesh else said
-    if facts.slice is not None and facts.slice.slice_count > 1:  # the text is of one of them: the mesh tells how many
-        beside.setdefault("slice", facts.slice.name)
-    return Text(name=facts.name, text=facts.text, beside=beside, dumped=known, is_foreign=False)
+    if facts.mesh is None and known.mesh:
+        facts = replace(facts, mesh=known.mesh)
+    if facts.slice is None and known.slice is not None and known.slice.slice_count > 1:
+        facts = replace(facts, slice=known.slice.name)  # the text is of one of them: the mesh tells how many
+    return Text(name=known.name, text=known.text, facts=facts, dumped=beside, is_foreign=False)
 
 
 _OTHER_TEMPORARIES = (
@@ -165,7 +160,10 @@ def dump_beside(target: str | Path) -> Beside | None:
     beside = facts_beside(module, on_the_way=False)
     if module.as_jax_lowered_it is None and module.before_propagation is None:
         return beside
-    note = f"for reasons, analyze the dump's folder: hloscope analyze {module.path.parent} --only {module.prefix}"
+    note = say(
+        "for reasons, analyze the dump's folder: ",
+        Command("analyze", (str(module.path.parent), Option("only", module.prefix))),
+    )
     return replace(beside, notes=(*beside.notes, note))
 
 
@@ -209,7 +207,10 @@ def with_dump(program: Capture, module: HloModule, beside: Beside, facts: Target
 
 
 _WHO = {"dump": "the dump", "compiled": "the compiled program"}
-_NO_TIMES = "it is unknown what the text was compiled for, so there are no times: name it, for example --slice v5e:2x4"
+_NO_TIMES = say(
+    "it is unknown what the text was compiled for, so there are no times: name it, for example ",
+    Option("slice", "v5e:2x4"),
+)
 
 
 def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_said: bool = False) -> Capture:
@@ -233,9 +234,10 @@ def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_
     if guess is None:
         return replace(program, notes=(*program.notes, _NO_TIMES)) if is_from_tpu(module) else program
     chosen, (generation, _, block) = guess.slice, guess.slice.name.partition(":")
-    note = (
+    note = say(
         f"{generation} is guessed from the text: {guess.because}; {block} is the usual block of {chosen.chip_count} "
-        "chips; set it with --slice"
+        "chips; set it with ",
+        Option("slice"),
     )
     chosen = override_chip(chosen, facts.chip_overrides or ())
     return replace(program, slice=chosen, slice_chosen_by=GUESS, notes=(*program.notes, note))
@@ -244,28 +246,35 @@ def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_
 def _about_names(mesh: Mesh) -> str:
     """That the names of the axes are hloscope's, and how they get the user's."""
     one = len(mesh.axis_names) == 1
-    named = ",".join(f"{letter}={size}" for letter, size in zip("XYZUVW", mesh.axis_sizes, strict=False))
-    return (
+    named = dict(zip("XYZUVW", mesh.axis_sizes, strict=False))
+    return say(
         f"the text does not name its mesh axes: {'axis_0 is a name' if one else 'axis_0, axis_1 and so on are names'} "
-        f"that hloscope gave to its device groups; choose {'another' if one else 'others'} with --mesh {named}"
+        f"that hloscope gave to its device groups; choose {'another' if one else 'others'} with ",
+        Option("mesh", named),
     )
 
 
-def refuse_beside_text(target: object, said: Mapping[str, Any]) -> None:
-    """Refuses what only a function can obey.
+def refuse_beside_text(
+    target: object, said: Mapping[str, Any], called: Callable[[str], str] = lambda name: name
+) -> dict[str, Any]:
+    """Refuses what only a function can obey; returns the options that apply to HLO text.
 
     Args:
         target: HLO text, as the user named it.
-        said: Values by the names that the user has for them; those that are None or empty are not given.
+        said: Values by option; those that are None or empty are not given.
+        called: The name that the user has for an option.
 
     Raises:
         TargetError: One of them is given.
     """
+    of_text = {name: value for name, value in said.items() if name in BY_NAME and BY_NAME[name].of_text}
     for name, value in said.items():
-        if has_value(value):
+        if name not in of_text and has_value(value):
+            shown = target if isinstance(target, str | Path) else name_of(target)
             raise TargetError(
-                f"{name} does not apply to HLO text", why=f"{target} is already compiled", fix="leave it out"
+                f"{called(name)} does not apply to HLO text", why=f"{shown} is already compiled", fix="leave it out"
             )
+    return of_text
 
 
 def refuse_beside_analysis(given: Mapping[str, Any]) -> None:
@@ -284,16 +293,6 @@ def refuse_beside_analysis(given: Mapping[str, Any]) -> None:
             why="its program is already analyzed",
             fix="pass the program itself",
         )
-
-
-def beside_text(target: object, said: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a target's options goes with HLO text, by name.
-
-    Raises:
-        TargetError: One is given that only a function can obey.
-    """
-    refuse_beside_text(target, {name: value for name, value in said.items() if not BY_NAME[name].of_text})
-    return {name: value for name, value in said.items() if BY_NAME[name].of_text}
 
 
 def refuse_source_root(name: str, root: object) -> None:

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, Unpack
 from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import analysis_of
+from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import meant
+from hloscope.calls import front_door
 from hloscope.errors import NotationError, TargetError, did_you_mean
+from hloscope.messages import Option, say
 from hloscope.program.loading import loaded, name_of
 from hloscope.program.options import as_dims
 from hloscope.program.target import (
     ProgramOptions,
     TargetFacts,
     attached_facts,
-    make_facts,
     with_options,
 )
-from hloscope.progress import waiting
-from hloscope.python_words import front_door
 from hloscope.store import default_store
 from hloscope.verification.job import Function, Job, Range, Settings, Stage, references_facts
 from hloscope.verification.judging import judged
@@ -88,8 +88,8 @@ def verify(
     Raises:
         HloscopeError: The input is invalid, or JAX or the compiler rejects one of the programs.
     """
-    target, reference = meant(target), meant(reference, "reference")
-    facts = make_facts(args=args, slice=slice, **options)
+    request = Request(target=meant(target), said={"args": args, "slice": slice, **options})
+    reference = meant(reference, "reference")
     settings = Settings(
         seed=given.whole("seed", seed, example="seed=0"),
         ranges=given.mapping("ranges", ranges, example='ranges={"B": (0, 8)}'),
@@ -102,30 +102,50 @@ def verify(
         timeout_s=given.seconds("timeout_s", timeout_s, example="timeout_s=300"),
     )
     unwanted = given.texts("ignore", ignore, example='ignore="more-than-reference"')
-    with waiting() as stage:
-        return verify_functions(target, reference, facts, settings, ignore=unwanted, stage=stage)
+    return find_verification(request, reference, settings, ignore=unwanted).found
 
 
-def verify_functions(
+def find_verification(
+    request: Request, reference: Function | str, settings: Settings, *, ignore: Collection[str] = ()
+) -> Result[Verification]:
+    """Verifies the function of a request against a reference.
+
+    Args:
+        request: The request.
+        reference: The reference, as for `verify`.
+        settings: How both are run.
+        ignore: Names of findings to skip.
+
+    Raises:
+        HloscopeError: The input is invalid, or JAX or the compiler rejects one of the programs.
+    """
+    _check_names(ignore)
+    for role, asked in (("the target", request), ("the reference", replace(request, target=reference))):
+        if asked.is_text:
+            why = f"{name_of(asked.target)} is HLO text, which cannot be run on inputs"
+            raise TargetError(f"{role} must be a function", why=why)
+    found = follow(
+        request,
+        of_function=lambda function, stage: _verified(
+            function.target, reference, function.facts, settings, ignore=ignore, stage=stage
+        ),
+    )
+    return Result(found=found, subject="verification")
+
+
+def _verified(
     target: Function | str,
     reference: Function | str,
     facts: TargetFacts,
     settings: Settings,
     *,
-    ignore: Collection[str] = (),
-    stage: Stage = lambda _: None,
+    ignore: Collection[str],
+    stage: Stage,
 ) -> Verification:
-    """Like `verify`, with facts and settings as objects and a progress display.
-
-    Raises:
-        HloscopeError: The input is invalid, or JAX or the compiler rejects one of the programs.
-    """
+    from hloscope.compiler.client import start_ahead
     from hloscope.program.devices import devices_to_run_on, on_enough_devices
     from hloscope.program.surroundings import one_call
     from hloscope.verification.where import run_somewhere
-
-    _check_names(ignore)
-    from hloscope.compiler.client import start_ahead
 
     start_ahead(name_of(target), facts.slice, default_store())
     with one_call():
@@ -135,7 +155,7 @@ def verify_functions(
             stage("running both programs")
             with devices_to_run_on(job.devices, settings.on):
                 numerics = run_somewhere(job, decided_by_devices=any(map(_decided_by_devices, found)))
-    return judged(*found, numerics, ignore)
+    return judged(found[0], found[1], numerics, ignore)
 
 
 def _analyses(
@@ -203,7 +223,11 @@ def _functions(
     if functions[0] is functions[1] and not settings.against_single_device:
         raise TargetError(
             f"{name_of(target)} is its own reference, so nothing can differ",
-            fix="name another function, or add --against-single-device to compare it with itself on one device",
+            fix=say(
+                "name another function, or add ",
+                Option("against-single-device"),
+                " to compare it with itself on one device",
+            ),
         )
     all_facts = facts.over(attached_facts(functions[0]))
     check_seen(all_facts)

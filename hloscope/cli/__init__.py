@@ -1,4 +1,4 @@
-"""The command line: one file per command, loaded when it is called. The only room that prints or exits."""
+"""The command line: each command's module is loaded when it is called. The only room that prints or exits."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ import click
 from hloscope.version import __version__
 
 _COMMANDS = {
-    "analyze": ("hloscope.cli.analyze", "Compile a function for a TPU slice, or read HLO text, and report what moves."),
-    "record": ("hloscope.cli.record", "Run your script unmodified, and analyze every program that JAX compiles."),
-    "price": ("hloscope.cli.price", "Predict how long a step takes on several slices, side by side."),
-    "timeline": ("hloscope.cli.timeline", "Predict the timeline of one step: what runs when, and what is exposed."),
-    "graph": ("hloscope.cli.graph", "Write the compiled program, or part of it, as a graph of instructions."),
-    "compare": ("hloscope.cli.compare", "Compare the profile of a real run with the prediction."),
-    "measure": ("hloscope.cli.measure", "Run a function on the attached TPU, and compare with the prediction."),
-    "explain": ("hloscope.cli.explain", "Explain why a collective is there: the whole chain, and what to change."),
-    "suggest": ("hloscope.cli.suggest", "Search for a better sharding; every suggestion is compiled and priced."),
-    "shardings": ("hloscope.cli.shardings", "Show every array's sharding as Shardy propagates it; compiles nothing."),
-    "verify": ("hloscope.cli.verify", "Check a function against a reference: numbers, structure and communication."),
-    "rules": ("hloscope.cli.rules", "List the rules, or print the page of one."),
-    "check": ("hloscope.cli.check", "Check a project's targets against their contracts and baselines."),
-    "merge-reports": ("hloscope.cli.merge_reports", "Merge the reports of a sharded check."),
-    "diff": ("hloscope.cli.diff", "Compare what two programs move."),
-    "accept": ("hloscope.cli.accept", "Write the current state of a project's targets as their baselines."),
-    "doctor": ("hloscope.cli.doctor", "Report what is installed here, and whether it works."),
+    "analyze": "Compile a function for a TPU slice, or read HLO text, and report what moves.",
+    "record": "Run your script unmodified, and analyze every program that JAX compiles.",
+    "price": "Predict how long a step takes on several slices, side by side.",
+    "timeline": "Predict the timeline of one step: what runs when, and what is exposed.",
+    "graph": "Write the compiled program, or part of it, as a graph of instructions.",
+    "compare": "Compare the profile of a real run with the prediction.",
+    "measure": "Run a function on the attached TPU, and compare with the prediction.",
+    "explain": "Explain why a collective is there: the whole chain, and what to change.",
+    "suggest": "Search for a better sharding; every suggestion is compiled and priced.",
+    "shardings": "Show every array's sharding as Shardy propagates it; compiles nothing.",
+    "verify": "Check a function against a reference: numbers, structure and communication.",
+    "rules": "List the rules, or print the page of one.",
+    "check": "Check a project's targets against their contracts and baselines.",
+    "merge-reports": "Merge the reports of a sharded check.",
+    "diff": "Compare what two programs move.",
+    "accept": "Write the current state of a project's targets as their baselines.",
+    "doctor": "Report what is installed here, and whether it works.",
 }
+_OF_PROGRAMS = ("price", "timeline", "graph", "compare", "measure", "explain", "suggest", "shardings", "verify")
+_HOMES = {**dict.fromkeys(_OF_PROGRAMS, "programs"), "merge-reports": "check"}
+"""The modules of commands that share one; any other has its own, where it is `command`."""
 
 
 class _LazyGroup(click.Group):
@@ -40,12 +43,13 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = import_module(_COMMANDS[cmd_name][0]).command
+        module = import_module(f"hloscope.cli.{_HOMES.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_") if cmd_name in _HOMES else "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, help_text) for name, (_, help_text) in _COMMANDS.items()])
+            formatter.write_dl(list(_COMMANDS.items()))
 
 
 _EPILOG = """\b

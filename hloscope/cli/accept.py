@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hloscope.cli import running
+from hloscope.cli import running, targets
 from hloscope.cli.options import debug_option, jobs_option, limit_option, project_options
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK
 
@@ -46,13 +46,17 @@ def _accepted(
 ) -> tuple[str, int]:
     """What became of each baseline, in words; the exit code, 2 where a target could not be analyzed."""
     from hloscope.api.accepting import accept_project, refuse_to_accept
+    from hloscope.api.jobs import over_targets
     from hloscope.config import find_project
 
     refuse_to_accept(in_ci=in_ci, fix="accept on your own machine, or pass --accept-in-ci")
     asks = None if all_of_them or only or not _somebody_is_there() else _Asking()
     config = options.pop("config")
     project = find_project(Path.cwd(), named=None if config is None else Path(config))
-    done = running.over_targets(accept_project, project, names, **options, only=only, beside=beside, asks=asks)
+    how = targets.how_to_run(options)
+    done = over_targets(
+        accept_project, project, names, door=targets.front_door(), **how, only=only, beside=beside, asks=asks
+    )
     failed = any(accepted.error is not None for accepted in done)
     text = "\n".join(_line(accepted, project.root) for accepted in done)
     return text, EXIT_COULD_NOT_RUN if failed else EXIT_OK

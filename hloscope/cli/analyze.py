@@ -1,12 +1,17 @@
-"""`hloscope analyze`: the main job."""
+"""`hloscope analyze`: what a program moves, or each module in a folder of dumps."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from hloscope.cli import folders, running, targets
+from hloscope.cli import running, targets
 from hloscope.cli.options import (
     fail_on_option,
     group_by_option,
@@ -17,11 +22,17 @@ from hloscope.cli.options import (
     target_options,
     together,
 )
-from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK
+from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, HloscopeError, TargetError
+from hloscope.given import capacity
+from hloscope.progress import Stages, progress
 from hloscope.units import plural
 
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis
+    from hloscope.api.dumps import HowToAnalyze
+    from hloscope.api.requests import Request, Result
+    from hloscope.program.dumps import Dump
+    from hloscope.report.dumps import DumpedResult
 
 _EPILOG = """\b
 TARGET is one of
@@ -46,6 +57,21 @@ Examples
 """
 
 
+_OF_ALL = ("text", "json")
+_NAMED = 5
+
+
+class _Capacity(click.ParamType):  # type: ignore[type-arg]
+    """A size of memory: `4GiB`, `500MB`."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes."""
+        found = capacity(value)
+        return self.fail(f"{value!r} is not a memory size: write 4GiB or 500MB", param, ctx) if found is None else found
+
+
 def _exit_code(found: Analysis, options: dict[str, Any]) -> int:
     broken = running.failing(found.findings, options["fail_on"])
     if not broken:
@@ -61,7 +87,7 @@ _folder_options = together(
     click.option("--only", metavar="NAME", help="For a folder of dumps: the module with this name, number or file."),
     click.option(
         "--memory",
-        type=folders.Capacity(),
+        type=_Capacity(),
         metavar="SIZE",
         help="Memory limit of --all. [default: half of what is free]",
     ),
@@ -86,9 +112,169 @@ _folder_options = together(
 )
 @source_option
 @running.reports("analysis", _exit_code)
-def command(target: str, **options: Any) -> Analysis:
+def command(target: str, **options: Any) -> Result[Analysis]:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""
-    if folders.is_named(target, options) and not targets.is_named(target):
-        return folders.analysis_of_folder(target, options)
-    target = targets.begun(target, options)
-    return targets.analysis_of_target(target, options, targets.judging_of(options))
+    request = targets.request_of(target, options, only=options["only"], helpers=targets.helpers())
+    if request.is_folder:
+        return _find_in_folder(request, options)
+    _refuse_options_of_folders(target, options)
+    from hloscope.api.analyses import find_analysis
+
+    return find_analysis(request)
+
+
+# ---- folders of dumps
+
+
+def _refuse_options_of_folders(target: str, options: dict[str, Any]) -> None:
+    """Refuses, for a target that is no folder, options that only a folder can obey.
+
+    Raises:
+        TargetError: One is given.
+    """
+    for name in ("only", "memory", "jobs"):
+        if options[name]:
+            what = f"{target} is not one" if Path(target).exists() else f"there is no folder {target}"
+            raise TargetError(f"--{name} is for a folder of XLA dumps, but {what}", fix="leave it out")
+
+
+def _find_in_folder(request: Request, options: dict[str, Any]) -> Result[Analysis]:
+    """The analysis of the largest module in a folder, or of the one that is named, below a list of all of them.
+
+    With `--all` every module is reported as it is done, and the command ends here.
+
+    Raises:
+        HloscopeError: There is no such module, it cannot be read, or options do not go together.
+    """
+    from hloscope.api.analyses import find_analysis
+    from hloscope.api.dumps import HowToAnalyze
+    from hloscope.program.dumps import read_dump
+
+    if options["everything"]:
+        dump = read_dump(request.target)
+        _all(dump, HowToAnalyze(judging=request.judging, facts=request.facts_of_text()), options)
+    for name in ("memory", "jobs"):
+        if options[name]:
+            raise TargetError(f"--{name} requires --all", fix="leave it out, or analyze every module: --all")
+    listed: list[Result[Any]] = []
+
+    def begin(result: Result[Any], stage: Stages) -> None:
+        listed.append(result)
+        running.begin_report(result, stage)
+
+    try:
+        return find_analysis(replace(request, door=replace(request.door, begin=begin)))
+    except HloscopeError as error:
+        if listed:
+            error.fix = "; ".join(filter(None, (error.fix, "or analyze another one: --only NAME, --all")))
+            error.args = (str(error),)
+        raise
+
+
+def _all(dump: Dump, how: HowToAnalyze, options: dict[str, Any]) -> NoReturn:
+    """Reports every module as it is done, and ends the command."""
+    from hloscope.api.dumps import analyze_all
+
+    params = click.get_current_context().params
+    form, output = params["format_name"], params["output"]
+    if options["only"] is not None:
+        raise TargetError("--only and --all exclude each other", fix="leave one of them out")
+    if form not in _OF_ALL:
+        raise TargetError(f"--format {form} reports on one module only", fix=f"with --all, use {' or '.join(_OF_ALL)}")
+    results: list[DumpedResult] = []
+    begun = time.monotonic()
+    with progress() as stage, _report(output, stage) as write:
+        rows = _Rows(dump, write, output) if form == "text" else _Documents(write)
+        stage(f"analyzing {plural(len(dump.modules), 'module')}")
+        try:
+            for result in analyze_all(dump, how, workers=options["jobs"], memory_bytes=options["memory"]):
+                results.append(result)
+                rows.add(result)
+                stage(f"{len(results)} of {len(dump.modules)} modules analyzed")
+        finally:
+            rows.end(results, time.monotonic() - begun)
+    raise SystemExit(_exit_code_of_all(results, options["fail_on"]))
+
+
+class _Documents:
+    """A document on each line."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+
+    def add(self, result: DumpedResult) -> None:
+        """Writes the document of one module."""
+        from hloscope.documents import written
+        from hloscope.report.dumps import make_module_document
+
+        self._write(written(make_module_document(result)))
+
+    def end(self, results: list[DumpedResult], seconds: float) -> None:
+        """Nothing: what is written is whole at any time."""
+
+
+class _Rows:
+    """A row for each module, below a headline and above a summary."""
+
+    def __init__(self, dump: Dump, write: Callable[[str], None], output: str | None) -> None:
+        from hloscope.report.dumps import Rows
+
+        self._write, self._canvas, self._dump = write, running.canvas(output), dump
+        self._rows = Rows.of(dump, self._canvas.width)
+        self._draw(self._rows.head(dump))
+
+    def add(self, result: DumpedResult) -> None:
+        """Writes the row of one module."""
+        self._draw([self._rows.row(result)])
+
+    def end(self, results: list[DumpedResult], seconds: float) -> None:
+        """Writes what there is in all."""
+        from hloscope.report.dumps import summary
+
+        self._draw(summary(self._dump, results, seconds))
+
+    def _draw(self, lines: Any) -> None:
+        from hloscope.report.layout import drawn
+
+        self._write(drawn(lines, self._canvas.width, self._canvas.colour).rstrip("\n"))
+
+
+@contextmanager
+def _report(output: str | None, stage: Stages) -> Iterator[Callable[[str], None]]:
+    """Writes to the report what is to be read at once, line by line.
+
+    Raises:
+        HloscopeError: The report cannot be written.
+    """
+    if output is None or output == "-":
+
+        def write(text: str) -> None:
+            with stage.hidden():
+                running.write_report(text, None, is_last=False)
+
+        yield write
+        return
+    try:
+        with open(output, "w", encoding="utf-8", buffering=1) as stream:
+            yield lambda text: print(text, file=stream, flush=True)
+    except OSError as error:
+        raise HloscopeError(f"the report cannot be written to {output}", why=error.strerror) from error
+
+
+def _exit_code_of_all(results: list[DumpedResult], fail_on: str | None) -> int:
+    unread = [result.module.file for result in results if result.analysis is None]
+    if unread:
+        more = f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
+        named = ", ".join(unread[:_NAMED]) + more
+        running.say(f"error: {len(unread)} of {plural(len(results), 'module')} could not be analyzed: {named}")
+        return EXIT_COULD_NOT_RUN
+    broken = [
+        finding
+        for result in results
+        if result.analysis is not None
+        for finding in running.failing(result.analysis.findings, fail_on)
+    ]
+    if not broken:
+        return EXIT_OK
+    running.say(f"failed: {plural(len(broken), 'finding')} at or above --fail-on {fail_on}: {broken[0].message}")
+    return EXIT_COULD_NOT_RUN if running.rules_failed(broken) else EXIT_BROKEN

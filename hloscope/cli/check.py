@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hloscope.cli import running
-from hloscope.cli.options import Decorator, executor_option, jobs_option, limit_option, project_options
+from hloscope.cli import running, targets
+from hloscope.cli.options import Decorator, config_option, executor_option, jobs_option, limit_option, project_options
 from hloscope.errors import (
     EXIT_BROKEN,
     EXIT_COULD_NOT_RUN,
@@ -130,7 +130,7 @@ def command(names: tuple[str, ...], also: tuple[str, ...], strict: bool | None, 
 def _checked(names: tuple[str, ...], strict: bool | None, options: dict[str, Any]) -> CheckReport:
     """The report; where the check is interrupted, with what was known by then."""
     from hloscope.api.checking import check_project, opened_project, report_of_project, with_unfinished
-    from hloscope.api.jobs import Shard
+    from hloscope.api.jobs import Shard, over_targets
 
     config, shard = options.pop("config"), options.pop("shard")
     shard = None if shard is None else Shard.read(shard)
@@ -144,7 +144,16 @@ def _checked(names: tuple[str, ...], strict: bool | None, options: dict[str, Any
 
     try:
         with running.ended_like_ctrl_c():
-            checks = running.over_targets(check_project, project, names, **options, shard=shard, line=line)
+            checks = over_targets(
+                check_project,
+                project,
+                names,
+                door=targets.front_door(),
+                **targets.how_to_run(options),
+                changes=options["changes"],
+                shard=shard,
+                line=line,
+            )
     except KeyboardInterrupt:
         checks = with_unfinished(project, names, known, shard=shard)
         return replace(report_of_project(project, checks, names, shard=shard, strict=strict), interrupted=True)
@@ -187,3 +196,34 @@ def report_of_error(error: HloscopeError, also: tuple[str, ...]) -> CheckReport:
         raise error
     running.say(str(error))
     return report
+
+
+_MERGE_EPILOG = """\b
+Each shard writes one report, and a later job merges them:
+  hloscope check --shard 1/4 --format json -o shard-1.json
+  hloscope merge-reports shard-*.json --write junit=hloscope.xml
+
+\b
+Exit codes: those of hloscope check. A target that is in no report counts as
+one that could not be analyzed.
+"""
+
+
+@click.command(epilog=_MERGE_EPILOG)
+@click.argument("files", nargs=-1, required=True, metavar="REPORT.json...")
+@config_option
+@also_option
+@strict_option
+@changes_option
+@running.reports("check", check_exit_code, then=write_also)
+def merge_reports(files: tuple[str, ...], also: tuple[str, ...], config: str | None, **options: Any) -> CheckReport:
+    """Merge the JSON reports of a sharded check, and judge them like a single run."""
+    check_files(also)
+    from hloscope.api.checking import merged, opened_project
+
+    try:
+        with running.stdout_kept_for_the_report():
+            project = opened_project(None if config is None else Path(config))
+            return merged(project, files, **options)
+    except HloscopeError as error:
+        return report_of_error(error, also)

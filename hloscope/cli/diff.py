@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hloscope.cli import running
+from hloscope.cli import running, targets
 from hloscope.cli.options import project_options, source_option, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
 from hloscope.program.target import OPTIONS
-from hloscope.progress import progress
 from hloscope.units import plural
 
 if TYPE_CHECKING:
+    from hloscope.api.requests import Result
     from hloscope.config import TargetConfig
     from hloscope.report.diffs import DiffDocument
 
@@ -71,9 +71,9 @@ FAIL_ON_HELP = (
 @target_options()
 @source_option
 @running.reports("difference", _exit_code)
-def command(programs: tuple[str, ...], **options: Any) -> DiffDocument:
+def command(programs: tuple[str, ...], **options: Any) -> Result[DiffDocument]:
     """Compare two programs: what they move, multiply and take. Collectives are matched by kind and source."""
-    from hloscope.api.diffing import difference, sides_of
+    from hloscope.api.diffing import find_difference
 
     wanted = 1 if options["base"] else 2
     if len(programs) != wanted:
@@ -82,25 +82,24 @@ def command(programs: tuple[str, ...], **options: Any) -> DiffDocument:
             f"{'is' if wanted == 1 else 'are'} needed",
             fix="write hloscope diff OLD NEW, or hloscope diff --base main TARGET",
         )
-    with running.stdout_kept_for_the_report(), progress() as stage:
-        stage("compiling")
-        old, new = sides_of(
-            programs,
-            _target_config(options),
-            config=None if options["config"] is None else Path(options["config"]),
-            cached=not options["no_cache"],
-            base=options["base"],
-            timeout_s=options["timeout_s"],
-        )
-    return difference(old, new, equivalent=options["equivalent"])
+    return find_difference(
+        programs,
+        _target_config(options),
+        facts={},
+        door=targets.front_door(),
+        base=options["base"],
+        config=None if options["config"] is None else Path(options["config"]),
+        cached=not options["no_cache"],
+        timeout_s=options["timeout_s"],
+        equivalent=options["equivalent"],
+    )
 
 
 def _target_config(options: dict[str, Any]) -> TargetConfig:
     """The options of the command line as a target of the targets file."""
-    from hloscope.cli.targets import facts_of
     from hloscope.config import TargetConfig
 
-    facts = facts_of(options)
+    facts = targets.facts_of(options)
     said = {option.name: getattr(facts, option.name) for option in OPTIONS if option.flags or option.name == "kwargs"}
     given = {name: value for name, value in said.items() if value is not None and value != {}}
     return TargetConfig(name="", slices=(given.pop("slice", None),), options=given)

@@ -19,10 +19,10 @@ import click
 from hloscope.cli.options import LISTING, Decorator, report_options
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED, EXIT_OK, HloscopeError
 from hloscope.outputs import Files, check_is_no_input, check_output, write_files, write_text
-from hloscope.progress import Stages, progress
+from hloscope.progress import Stages
 
 if TYPE_CHECKING:
-    from hloscope.config import ProjectConfig
+    from hloscope.api.requests import Result
     from hloscope.findings import Finding
     from hloscope.report.renderer import Canvas
 
@@ -34,16 +34,15 @@ def reports(
     exit_code: Callable[[Any, dict[str, Any]], int] = lambda _found, _options: EXIT_OK,
     *,
     writes_to: str = "FILE",
-    shown_as: Callable[[dict[str, Any]], str] | None = None,
     then: Callable[[Any, dict[str, Any]], None] = lambda _found, _options: None,
 ) -> Decorator:
-    """Makes a command of a function that takes its options and returns what it finds.
+    """Makes a command of a function that takes its options and returns what it finds, or a `Result` of that.
 
     Args:
-        subject: What that is, as `hloscope.report.formats` has it; `--format`, `-o` and `--debug` come with it.
+        subject: What that is, as `hloscope.report.formats` has it; `--format`, `-o` and `--debug` come with it. A
+            `Result` names another subject with the same formats.
         exit_code: What the command ends with, by what was found and the options.
         writes_to: What `-o` names.
-        shown_as: Another subject with the same formats, by the options.
         then: Called with what was found and the options when the report is written.
     """
 
@@ -54,8 +53,7 @@ def reports(
             guarded(lambda: _check_output(format_name, output), debug=debug)
             guarded(lambda: check_is_no_input(output, options.values()), debug=debug)
             listing = {name: options[name] for name in LISTING if name in options}
-            found = guarded(lambda: find(**options), debug=debug)
-            shown = subject if shown_as is None else shown_as(options)
+            shown, found = guarded(lambda: _shown(subject, find(**options)), debug=debug)
             guarded(lambda: write_formatted(shown, format_name, found, output, **listing), debug=debug)
             guarded(lambda: then(found, options), debug=debug)
             raise SystemExit(exit_code(found, options))
@@ -65,41 +63,10 @@ def reports(
     return decorate
 
 
-def over_targets(
-    use_case: Callable[..., T],
-    project: ProjectConfig,
-    names: tuple[str, ...],
-    *,
-    no_cache: bool,
-    jobs: int | None,
-    timeout_s: float | None,
-    executor: str | None = None,
-    line: Callable[[Any], str] = lambda _: "",
-    asks: Callable[[Any], object] | None = None,
-    **more: Any,
-) -> T:
-    """What `check` or `accept` makes of a project's targets, with progress on a terminal.
+def _shown(subject: str, found: Any) -> tuple[str, Any]:
+    from hloscope.api.requests import Result
 
-    Of each target that is done `line` is written to stderr, so that a log has it whatever becomes of the others. While
-    `asks` waits for an answer, nothing else is shown; `more` is passed on.
-    """
-    with stdout_kept_for_the_report(), progress() as stage:
-        said = saying(stage)
-
-        def on_done(done: Any) -> None:
-            stage(f"compiling; {done.name} is done")
-            if text := line(done):
-                said(text)
-
-        def asks_alone(what: Any) -> object:
-            with stage.hidden():
-                return None if asks is None else asks(what)
-
-        stage("compiling")
-        how = {"cached": not no_cache, "workers": jobs, "timeout_s": timeout_s, "executor": executor}
-        if asks is not None:
-            more["asks"] = asks_alone
-        return use_case(project, names, **how, **more, on_done=on_done)
+    return (found.subject, found.found) if isinstance(found, Result) else (subject, found)
 
 
 @contextmanager
@@ -252,14 +219,12 @@ _begun: list[str] = []
 """What of the report stands there already."""
 
 
-def begin_report(subject: str, found: object, stages: Stages, *, apart: bool = False) -> None:
+def begin_report(result: Result[Any], stages: Stages) -> None:
     """Writes the beginning of a report on standard output while the rest is still looked for; only as text.
 
     Args:
-        subject: As for `write_formatted`, which leaves out what was written here.
-        found: What is known so far.
+        result: What is known so far, which the rest of the report leaves out.
         stages: The display, which makes room.
-        apart: Whether an empty line follows.
     """
     from hloscope.report.formats import render
 
@@ -268,7 +233,8 @@ def begin_report(subject: str, found: object, stages: Stages, *, apart: bool = F
     if options["format_name"] != "text" or output not in (None, "-") or not _kept:
         return
     with suppress(OSError), os.fdopen(os.dup(_kept[-1]), "w", errors="replace") as stream:
-        text = render(subject, "text", found, _canvas_of(output, stream)).rstrip("\n") + "\n" * (2 if apart else 1)
+        text = render(result.subject, "text", result.found, _canvas_of(output, stream)).rstrip("\n")
+        text += "\n" * (2 if result.subject == "dump" else 1)  # below a list begins the report itself
         with stages.hidden():
             stream.write(text)
             stream.flush()

@@ -22,6 +22,7 @@ import msgspec
 from hloscope.compiler import libtpu
 from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.shardy_model import CodePlace, ShardyModule
+from hloscope.documents import text_of
 from hloscope.launchers import is_launcher
 from hloscope.store import COMPILE, Store
 from hloscope.version import __version__
@@ -127,7 +128,7 @@ def _packed(compiled: Compiled, places: _Places) -> bytes:
     stacks: dict[tuple[tuple[str, int, int], ...], int] = {}
     order = tuple(stacks.setdefault(frames, len(stacks)) for frames in places)
     entry = _Entry(compiled=compiled, stacks=tuple(stacks), order=order)
-    return zlib.compress(msgspec.msgpack.encode(entry), level=1)
+    return zlib.compress(msgspec.msgpack.encode(entry, enc_hook=text_of), level=1)
 
 
 def _restored(body: bytes, places: _Places) -> Compiled | None:

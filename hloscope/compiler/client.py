@@ -23,6 +23,7 @@ from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.compiler.slots import BYTES_PER_WORKER, core_count, free_bytes, slot_count
 from hloscope.compiler.step import full_temporary_folder
 from hloscope.errors import CompileError, CompilerDiedError, NotationError, TimeLimitError
+from hloscope.messages import Option, say
 from hloscope.store import Store
 from hloscope.tpu.slices import Slice, find_smallest_slice
 
@@ -300,7 +301,7 @@ def compiler_died(died: WorkerDied, doing: str) -> CompilerDiedError:
         how = "it was killed from outside, most likely because the machine ran out of memory"
         fix = "try fewer workers (HLOSCOPE_MAX_WORKERS=1), fewer layers, or a machine with more memory"
     elif _UNKNOWN_TO_XLA.search(died.words):
-        fix = "fix or unset XLA_FLAGS; pass options of the TPU compiler with --compiler-option"
+        fix = say("fix or unset XLA_FLAGS; pass options of the TPU compiler with ", Option("compiler-option"))
     elif _UNKNOWN_FLAG.search(died.words):
         fix = "fix or unset LIBTPU_INIT_ARGS, whose flags differ between versions of libtpu"
     else:

@@ -13,6 +13,7 @@ from itertools import takewhile
 
 from hloscope.errors import CompileError, HbmError, HloscopeError
 from hloscope.launchers import is_launcher
+from hloscope.messages import Option, say
 from hloscope.tpu.slices import Slice
 
 _DIAGNOSTIC = re.compile(r"^[WEF]\d{4} .*?\] (\[SPMD\] .*)$")
@@ -112,13 +113,17 @@ def compiler_errors(chosen: Slice) -> Iterator[None]:
             option = re.search(r"'(\w+)'", text)
             raise CompileError(
                 f"the compiler has no option {option.group(1) if option else text!r}",
-                fix="check the spelling of --compiler-option; options differ between libtpu versions",
+                fix=say(
+                    "check the spelling of ", Option("compiler-option"), "; options differ between libtpu versions"
+                ),
             ) from error
         if "Ran out of memory" in text or "RESOURCE_EXHAUSTED" in text:
             raise HbmError(
                 f"the program does not fit in the HBM of {chosen.name}",
                 why=_hbm_words(text, chosen),
-                fix="shard more, donate inputs, rematerialize, or name a larger chip or slice (--slice)",
+                fix=say(
+                    "shard more, donate inputs, rematerialize, or name a larger chip or slice (", Option("slice"), ")"
+                ),
             ) from error
         words, where = _placed(text)
         raise CompileError(f"the compiler rejects the program for {chosen.name}", where=where, why=words) from error

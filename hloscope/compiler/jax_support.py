@@ -12,6 +12,7 @@ from importlib import import_module, metadata
 from operator import attrgetter
 
 from hloscope.errors import HloscopeError
+from hloscope.messages import Command, say
 
 TESTED = ("0.10", "0.12")
 """Versions of JAX that the whole suite, or the smoke tests, run with: on Python 3.11, and on 3.13."""
@@ -104,5 +105,5 @@ def check_supported(*purposes: str) -> None:
             f"JAX {metadata.version('jax')} is not supported for compiling",
             why=f"it lacks {', '.join(part.replace(':', '.') for part in missing)}; tested versions are JAX "
             f"{' and '.join(TESTED)}",
-            fix=f"{TO_INSTALL}, or read HLO text, which needs no JAX: hloscope analyze step.hlo",
+            fix=say(f"{TO_INSTALL}, or read HLO text, which needs no JAX: ", Command("analyze", ("step.hlo",))),
         )

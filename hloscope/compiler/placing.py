@@ -11,6 +11,7 @@ from typing import Any
 from hloscope.compiler.diagnostics import captured_stderr
 from hloscope.compiler.model import Layout
 from hloscope.errors import SliceError
+from hloscope.messages import Option, say
 from hloscope.tpu.slices import Slice
 
 
@@ -74,8 +75,11 @@ def require_libtpu(chosen: Slice) -> None:
     raise SliceError(
         f"cannot compile for {chosen.name}: libtpu is not installed here",
         why="libtpu, which contains the TPU compiler, exists only for x86-64 Linux",
-        fix='on x86-64 Linux: pip install "jax[tpu]"; elsewhere HLO files can be read, '
-        "and --slice cpu:N compiles for simulated CPU devices",
+        fix=say(
+            'on x86-64 Linux: pip install "jax[tpu]"; elsewhere HLO files can be read, and ',
+            Option("slice", "cpu:N"),
+            " compiles for simulated CPU devices",
+        ),
     )
 
 

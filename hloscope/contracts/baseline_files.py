@@ -27,6 +27,7 @@ from hloscope.contracts.baselines import (
     SourceLine,
 )
 from hloscope.errors import HloscopeError, caret_excerpt
+from hloscope.messages import Command, say
 from hloscope.units import known_sum
 
 TITLE = "hloscope baseline 2"
@@ -69,7 +70,7 @@ _TOTAL = re.compile(
 _SHARED = ("target", "slice", "mesh")
 _NEEDED = ("versions", "memory", "not understood")
 _HEAD = re.compile(rf"(?P<name>{'|'.join((*_SHARED, *_NEEDED))}|kernels|step): (?P<value>.*)")
-_FIX = "run hloscope accept to write it anew, after checking the program"
+_FIX = say("run ", Command("accept"), " to write it anew, after checking the program")
 _SIGNS = {"arguments": 1, "outputs": 1, "temporaries": 1, "code": 1, "aliased": -1}
 
 

@@ -25,6 +25,7 @@ from hloscope.contracts.model import (
     parse_amount,
 )
 from hloscope.errors import NotationError, did_you_mean
+from hloscope.given import shown
 
 _AXIS = re.compile(r"[^\s\"'(),]+(?::\(\d+\)\d+)?")
 _LISTED_AXIS = re.compile(r"[^\"'(),\n]+(?::\(\d+\)\d+)?")
@@ -183,7 +184,7 @@ def trips(source: str, count: int) -> Contract:
 
 def _count(name: str, count: object, *, least: int) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < least:
-        raise NotationError(f"{name} is {count!r}", fix=f"give a whole number of executions, {least} or more")
+        raise NotationError(f"{name} is {shown(count)}", fix=f"give a whole number of executions, {least} or more")
     return count
 
 
@@ -203,7 +204,7 @@ def selector(kind: str, axes: Axes, source: str | None, link: str | None, *, by:
     """
     if not isinstance(kind, str) or not any(fnmatchcase(known, kind) for known in Kind):
         raise NotationError(
-            f"there is no kind of collective {kind!r}",
+            f"there is no kind of collective {shown(kind)}",
             fix=did_you_mean(
                 str(kind).replace("_", "-"), Kind, f"use one of {', '.join(Kind)}, or a pattern such as all-*"
             ),
@@ -218,13 +219,15 @@ def _axes(axes: Axes) -> tuple[str, ...] | None:
     named = (axes,) if isinstance(axes, str) else tuple(axes) if isinstance(axes, Iterable) else ()
     form = _AXIS if isinstance(axes, str) else _LISTED_AXIS
     if not named or not all(isinstance(axis, str) and form.fullmatch(axis) for axis in named):
-        raise NotationError(f"axes cannot be {axes!r}", fix='write "X", or ("X", "Y") for their product')
+        raise NotationError(f"axes cannot be {shown(axes)}", fix='write "X", or ("X", "Y") for their product')
     return named
 
 
 def _place(source: object) -> str:
     if not isinstance(source, str) or not source.strip() or "\n" in source or {'"', "'"} <= set(source):
-        raise NotationError(f"{source!r} is not a place in the code", fix='write "model/attention.py" or "moe.py:40"')
+        raise NotationError(
+            f"{shown(source)} is not a place in the code", fix='write "model/attention.py" or "moe.py:40"'
+        )
     return source
 
 
@@ -232,7 +235,7 @@ def _link(link: str | None) -> Link | None:
     if link is None:
         return None
     if link not in (Link.ICI, Link.DCN):
-        raise NotationError(f"there is no link {link!r}", fix="use ici or dcn")
+        raise NotationError(f"there is no link {shown(link)}", fix="use ici or dcn")
     return Link(link)
 
 
@@ -242,7 +245,7 @@ def _amount(name: str, amount: Amount | None, units: Units) -> int | None:
     if isinstance(amount, str):
         return parse_amount(amount, units, where=name)
     if units is not BYTE_UNITS:
-        raise NotationError(f"{name} is limited by {amount!r}, without a unit", fix=f'write {name}(max="1.2 ms")')
+        raise NotationError(f"{name} is limited by {shown(amount)}, without a unit", fix=f'write {name}(max="1.2 ms")')
     if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
-        raise NotationError(f"{name} is {amount!r}", fix=f'write {name}="32 KiB", or a whole number of bytes')
+        raise NotationError(f"{name} is {shown(amount)}", fix=f'write {name}="32 KiB", or a whole number of bytes')
     return amount

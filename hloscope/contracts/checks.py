@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from shlex import quote
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import NOT_READ
@@ -19,6 +18,7 @@ from hloscope.contracts.model import Contract
 from hloscope.contracts.verdict import Breach, BreachKind, Verdict
 from hloscope.errors import HloscopeError
 from hloscope.findings import UNUSED_ALLOW, Finding, Severity, read_pages, unaccepted
+from hloscope.messages import Command, Option, say
 from hloscope.shown import Brief
 from hloscope.units import format_time
 
@@ -32,7 +32,7 @@ _COMMENTS_NOT_READ = "comments-not-read"
 HBM_EXCEEDED = "hbm-exceeded"
 """The rule on programs that no device has the memory for."""
 
-PAGES = read_pages(str(__package__))
+PAGES = read_pages(str(__package__), Command("accept"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -160,13 +160,13 @@ def _comments_not_read(analysis: Analysis) -> list[Finding]:
 
 
 def findings_of(
-    judged: Judged, *, accept: str, explain: str | None = None, changes: str = "increase"
+    judged: Judged, *, accept: Command | None = None, explain: Command | None = None, changes: str = "increase"
 ) -> tuple[Finding, ...]:
     """The findings on a program compared with its baseline: one for each cause.
 
     Args:
         judged: The comparison.
-        accept: The command that accepts all of it.
+        accept: The command that accepts all of it; None names no way to accept it.
         explain: The command that looks for a change against what moves; None where there is none.
         changes: As for `check_analysis`.
     """
@@ -182,17 +182,17 @@ def findings_of(
                 source=cause.source,
                 why=cause.why,
                 cost=_cost_of(cause),
-                fix=_fix_of(cause, accept, explain, named[cause.key]) if counts else None,
+                fix=_fix_of(cause, accept, explain, named[cause.key]) if counts and accept else None,
             )
         )
     if judged.judgement is Judgement.BETTER:
         what = "the program is better than its baseline, so undoing the improvement would pass"
         if judged.is_only_left_open:
             what = "the baseline lacks figures, so a change of these would pass"
-        found.append(Finding(rule=LOOSER, severity=Severity.NOTE, message=what, fix=accept))
+        found.append(Finding(rule=LOOSER, severity=Severity.NOTE, message=what, fix=say(accept) if accept else None))
     if judged.versions is not None and judged.causes:
         what = f"the compiler version differs: {judged.versions}"
-        fix = f"{accept} --beside keeps one baseline per compiler version"
+        fix = say(accept.with_option("beside"), " keeps one baseline per compiler version") if accept else None
         found.append(Finding(rule=CHANGED, severity=Severity.NOTE, message=what, fix=fix))
     notes = (Finding(rule=CHANGED, severity=Severity.NOTE, message=note) for note in judged.notes)
     return (*found, *notes)
@@ -206,18 +206,19 @@ def _cost_of(cause: Cause) -> str | None:
     return f"transfers take {format_time(abs(cause.time_us))} {'more' if more else 'less'} per step"
 
 
-def _fix_of(cause: Cause, accept: str, explain: str | None, alike: int) -> str:
+def _fix_of(cause: Cause, accept: Command, explain: Command | None, alike: int) -> str:
     """The fix that was tried, or the command that looks for one, and the command that accepts the change."""
     what = {1: "the change", 2: "both changes of this name"}.get(alike, f"all {alike} changes of this name")
-    meant = f"to accept {what}: {accept} --only {quote(cause.key)}"
+    meant = say(f"to accept {what}: ", accept.with_option("only", [cause.key]))
     if cause.tried is not None:
-        return f"{cause.tried}; {meant}"
-    looks = explain is not None and cause.wire_bytes is not None and cause.wire_bytes > 0
-    return f"{explain} looks for a fix; {meant}" if looks else meant
+        return say(cause.tried, "; ", meant)
+    if explain is None or not cause.wire_bytes:
+        return meant
+    return say(explain, " looks for a fix; ", meant)
 
 
-def _explain(name: str) -> str:
-    return f"hloscope explain {quote(name)}"
+def _explain(name: str) -> Command:
+    return Command("explain", (name,))
 
 
 def _without_contract(analysis: Analysis) -> list[Finding]:
@@ -233,19 +234,19 @@ def _without_contract(analysis: Analysis) -> list[Finding]:
 def _without_baseline(name: str) -> Finding:
     """The finding on a target whose baseline file is missing."""
     message = f"the target {name} has no baseline file"
-    fix = f"{_accept(name)} writes it; set baseline = false in the targets file if it should have none"
+    fix = say(_accept(name), " writes it; set baseline = false in the targets file if it should have none")
     return Finding(rule=NO_BASELINE, severity=Severity.NOTE, message=message, fix=fix)
 
 
 def _nothing_expected(name: str) -> Finding:
     """The finding on a target whose check could not fail, which fails it."""
     message = f"the target {name} has neither a contract nor a baseline, so its check cannot fail"
-    fix = f"write a contract, or accept its current state as a baseline: {_accept(name)}"
+    fix = say("write a contract, or accept its current state as a baseline: ", _accept(name))
     return Finding(rule=NOTHING_EXPECTED, severity=Severity.ERROR, message=message, fix=fix)
 
 
-def _accept(name: str) -> str:
-    return f"hloscope accept {quote(name.partition('@')[0])}"
+def _accept(name: str) -> Command:
+    return Command("accept", (name.partition("@")[0],))
 
 
 _LOOSENING = frozenset({NO_BASELINE, UNUSED_BASELINE, UNUSED_ALLOW, LOOSER})
@@ -299,9 +300,9 @@ def _strictly(finding: Finding, *, strict: bool) -> Finding:
         return finding
     if strict:
         return replace(finding, severity=Severity.ERROR)
-    return replace(finding, message=f"{finding.message} (this fails in CI, and with --strict)")
+    return replace(finding, message=say(finding.message, " (this fails in CI, and with ", Option("strict"), ")"))
 
 
 def could_not_run(name: str, error: HloscopeError | str, *, place: str | None = None) -> Checked:
     """The check of a target that could not be analyzed."""
-    return Checked(name=name, error=str(error), place=place)
+    return Checked(name=name, error=error.message() if isinstance(error, HloscopeError) else error, place=place)

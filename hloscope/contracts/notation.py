@@ -29,6 +29,7 @@ from hloscope.contracts.model import (
     parse_amount,
 )
 from hloscope.errors import NotationError, did_you_mean
+from hloscope.given import shown
 from hloscope.grammars_loader import grammar_text
 from hloscope.program.notation_syntax import QuotedText, expected_by, start_of, subtrees_of, tokens_of
 
@@ -87,12 +88,12 @@ def read_contract(value: object, *, where: str = "contract") -> Contract:
     if isinstance(value, Mapping):
         raise NotationError("a contract is text, and this is a table", where=where, fix=_INSTEAD_OF_TABLE)
     if not isinstance(value, list):
-        raise NotationError(f"a contract cannot be {value!r}", where=where, fix=_AS_LIST)
+        raise NotationError(f"a contract cannot be {shown(value)}", where=where, fix=_AS_LIST)
     joined = Contract()
     for index, line in enumerate(value, start=1):
         if not isinstance(line, str):
             raise NotationError(
-                f"{line!r} is not a line of a contract", where=where, fix='write "all-reduce@Y <= 32KiB"'
+                f"{shown(line)} is not a line of a contract", where=where, fix='write "all-reduce@Y <= 32KiB"'
             )
         entry = f"{where}, entry {index}"
         try:

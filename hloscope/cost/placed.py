@@ -12,6 +12,7 @@ from hloscope.analysis.placement import DEVICES_PER_SLICE_ID
 from hloscope.cost.collectives import devices_of_partitions
 from hloscope.cost.link_traffic import LinkTraffic
 from hloscope.errors import SliceError
+from hloscope.messages import Option, say
 from hloscope.tpu.devices import SliceDevice, list_devices
 from hloscope.tpu.slices import Slice, parse_slice
 from hloscope.tpu.torus import AxisLinks, Torus, find_axis_links
@@ -113,7 +114,7 @@ def _some(names: Sequence[str]) -> str:
 
 def _slice_of(found: Analysis) -> Slice:
     if found.slice is None:
-        raise SliceError(f"{found.target} is not placed on a slice", fix="name one: --slice v5e:2x4")
+        raise SliceError(f"{found.target} is not placed on a slice", fix=say("name one: ", Option("slice", "v5e:2x4")))
     return parse_slice(found.slice.name)
 
 

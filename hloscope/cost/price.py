@@ -22,6 +22,7 @@ from hloscope.cost.walk import Walk
 from hloscope.errors import SliceError
 from hloscope.hlo import HloModule, collector_paused
 from hloscope.hlo.call_graph import HloGraph
+from hloscope.messages import Option, say
 from hloscope.program.capture import Capture
 from hloscope.tpu.chips import find_chip
 from hloscope.tpu.generation import Chip, Constants, Measured
@@ -177,7 +178,11 @@ def walk_of_program(program: Capture, module: HloModule, analysis: Analysis) -> 
         SliceError: It was compiled for no TPU slice.
     """
     if program.slice is None:
-        raise SliceError(f"{analysis.target} has no price", why="no slice is named", fix="name one: --slice v5e:2x4")
+        raise SliceError(
+            f"{analysis.target} has no price",
+            why="no slice is named",
+            fix=say("name one: ", Option("slice", "v5e:2x4")),
+        )
     device_ids = program.compiled.device_ids or None
     walk, _ = walk_of(analysis, module, program.slice, device_ids=device_ids, kernel_costs=program.kernel_costs)
     return walk

@@ -6,8 +6,7 @@ What is near an instruction is networkx's to find, which is imported when it is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from enum import StrEnum
+from dataclasses import dataclass, field
 from typing import Any
 
 from hloscope.analysis.model import Analysis, Collective
@@ -225,25 +224,3 @@ def _named(instructions: Sequence[HloInstruction], name: str, found: Analysis) -
         f"there is no instruction {wanted!r} in {found.target}, apart from what is inside fusions",
         fix=did_you_mean(wanted, names, otherwise, most=_NEAR),
     )
-
-
-def networkx_of(found: ProgramGraph) -> Any:
-    """The graph for networkx; what is not known is left out of its attributes, as all that writes files wants it."""
-    import networkx as nx
-
-    graph = nx.MultiDiGraph(target=found.target, module=found.module, part=found.part)
-    for node in found.nodes:
-        graph.add_node(node.id, **_attributes(node, without=("id",)))
-    for edge in found.edges:
-        graph.add_edge(edge.source, edge.target, **_attributes(edge, without=("source", "target")))
-    return graph
-
-
-def _attributes(row: GraphNode | GraphEdge, *, without: tuple[str, ...]) -> dict[str, Any]:
-    """What is known of a node or an edge: numbers, truths and texts; axes joined by commas."""
-    found = {each.name: getattr(row, each.name) for each in fields(row) if each.name not in without}
-    return {
-        name: ",".join(value) if isinstance(value, tuple) else str(value) if isinstance(value, StrEnum) else value
-        for name, value in found.items()
-        if value is not None
-    }

@@ -10,6 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from hloscope.errors import ProfileError
+from hloscope.messages import TARGET, Command, Option, say
 from hloscope.profiles import xplane
 from hloscope.profiles.model import PREDICTED, SAID, Device, Event, Profile, ProfiledOperation, Run
 from hloscope.profiles.xplane import Plane
@@ -121,7 +122,11 @@ def _nothing_ran(name: str, seen: Sequence[str], devices: Sequence[Device]) -> P
         return ProfileError(
             f"{name} is a profile of a host without a TPU",
             why="it has no plane /device:TPU:0",
-            fix="take the profile on the host of the TPU; hloscope measure TARGET --on cpu measures CPU devices",
+            fix=say(
+                "take the profile on the host of the TPU; ",
+                Command("measure", (TARGET, Option("on", "cpu"))),
+                " measures CPU devices",
+            ),
         )
     return ProfileError(f"{name} is empty", why="it has no device plane", fix=_HOW)
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from hloscope.errors import HloscopeError, MeshError, NotationError, TargetError, TraceError, did_you_mean
 from hloscope.given import refuse
+from hloscope.messages import Option, placeholder, say
 from hloscope.program.devices import axis_sizes
 from hloscope.program.loading import import_error, user_code
 from hloscope.program.notation import ArraySpec, parse_array, parse_partition_spec
@@ -92,7 +93,11 @@ def build_call(
             f"{name} is an async function, which JAX cannot trace", fix="name the function that it awaits"
         )
     for key in call.static.keys() & call.kwargs.keys():
-        raise TargetError(f"{key} is given twice", why="both --arg and --static set it", fix="keep one of them")
+        raise TargetError(
+            f"{key} is given twice",
+            why=say("both ", Option("arg"), " and ", Option("static"), " set it"),
+            fix="keep one of them",
+        )
     _check_call(call.function, call.args, {**call.kwargs, **call.static}, name)
     check_donated(call.donate, call.args)
     return call
@@ -194,8 +199,8 @@ def _sharding(spec: ArraySpec, text: str, mesh: jax.sharding.Mesh | None) -> jax
     if mesh is None:
         if any(spec.spec):
             named = dict.fromkeys(axis for entry in spec.spec for axis in entry or ())
-            example = ",".join(f"{axis}={2 if turn else 4}" for turn, axis in enumerate(named))
-            fix = f"add a mesh, for example --mesh {example}"
+            example = {axis: 2 if turn else 4 for turn, axis in enumerate(named)}
+            fix = say("add a mesh, for example ", Option("mesh", example))
             raise MeshError(f"{text} names mesh axes, but there is no mesh", fix=fix)
         return None
     sizes = axis_sizes(mesh)
@@ -213,7 +218,7 @@ def _sharding(spec: ArraySpec, text: str, mesh: jax.sharding.Mesh | None) -> jax
             raise MeshError(
                 f"{text} is {state} over the axis {axis!r}, which is not explicit",
                 why="JAX tracks this in types for explicit axes only",
-                fix=f"make the axis explicit: --axis-types {axis}=explicit",
+                fix=say("make the axis explicit: ", Option("axis-types", f"{axis}=explicit")),
             )
     partition = jax.sharding.PartitionSpec(
         *(_entry(axes) for axes in spec.spec), unreduced=set(spec.unreduced), reduced=set(spec.reduced)
@@ -244,7 +249,7 @@ def _known_axis(axis: str, sizes: Mapping[str, int], text: str) -> None:
         raise MeshError(
             f"{text} names the axis {axis!r}, which is not in the mesh",
             why=f"the mesh has {shown}",
-            fix="use one of its axes, or change --mesh",
+            fix=say("use one of its axes, or change ", Option("mesh")),
         )
 
 
@@ -284,7 +289,10 @@ def _out_sharding(asked: Any, leaf: Any, name: str, mesh: jax.sharding.Mesh | No
     if not isinstance(spec, jax.sharding.PartitionSpec | tuple):
         refuse("out", "an output's sharding or a list of them", asked, """out="P('X', None)\"""")
     if mesh is None:
-        raise MeshError(f"the output sharding {asked} needs a mesh", fix="add one, for example --mesh X=4,Y=2")
+        raise MeshError(
+            f"the output sharding {asked} needs a mesh",
+            fix=say("add one, for example ", Option("mesh", {"X": 4, "Y": 2})),
+        )
     sizes = axis_sizes(mesh)
     axes = [[str(axis) for axis in ((entry,) if isinstance(entry, str) else entry or ())] for entry in spec]
     for axis in chain.from_iterable(axes):
@@ -324,8 +332,15 @@ def _check_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
         raise TargetError(
             f"{name}{signature} cannot be called with these arguments ({given})",
             why=str(error),
-            fix="pass each array as --arg 'bf16[8@X,2048]' or --arg name='f32[16]', in order, and each Python value as "
-            "--static name=value; or put them in @hloscope.target(args=(…))",
+            fix=say(
+                "pass each array as ",
+                Option("arg", ("bf16[8@X,2048]",)),
+                " or ",
+                Option("arg", {"name": "f32[16]"}),
+                ", in order, and each Python value as ",
+                Option("static", {"name": placeholder("value")}),
+                "; or put them in @hloscope.target(args=(…))",
+            ),
         ) from error
 
 

@@ -22,6 +22,7 @@ from hloscope.compiler.placing import require_libtpu
 from hloscope.compiler.shardy_model import EXPANDED
 from hloscope.compiler.step import compiled_by
 from hloscope.errors import MeshError, TimeLimitError
+from hloscope.messages import Option, say
 from hloscope.program.arguments import argument_letters
 from hloscope.program.capture import Capture, CapturedArray, Mesh, spec_text
 from hloscope.program.devices import axis_sizes
@@ -207,7 +208,7 @@ def _explained(program: Lowered, found: Compiled) -> Compiled:
             as_written, is_final = client.propagate(program.bytecode, "jax", notes, timeout_s=limit)
             is_whole = is_whole and is_final
     except TimeLimitError as error:
-        notes.append(f"{error.what}: the report gives no reasons")
+        notes.append(say(error.what, ": the report gives no reasons"))
         shardy, as_written, is_whole = None, None, False
     return replace(
         found,
@@ -251,7 +252,8 @@ def _across_slices(mesh: jax.sharding.Mesh, chosen: Slice, plan: Plan) -> tuple[
     if chosen.slice_count == 1:
         if plan.dcn:
             raise MeshError(
-                "--dcn needs a slice of several, such as 2*v5e:2x4", fix="drop --dcn, or name several slices"
+                say(Option("dcn"), " needs a slice of several, such as 2*v5e:2x4"),
+                fix=say("drop ", Option("dcn"), ", or name several slices"),
             )
         return None
     if plan.axis_types is None and not plan.dcn:

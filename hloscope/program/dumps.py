@@ -16,6 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from hloscope.errors import TargetError
+from hloscope.messages import Option, say
 from hloscope.shown import Brief
 from hloscope.units import plural
 
@@ -148,7 +149,7 @@ class Dump:
             raise TargetError(
                 f"{len(exact)} modules in {self.folder} are named {name}",
                 why=f"they are {listed}",
-                fix=f"name one of these, such as --only {exact[0].label}",
+                fix=say("name one of these, such as ", Option("only", exact[0].label)),
             )
         raise TargetError(
             f"no module in {self.folder} is named {name}", why=f"it contains {listed}", fix="name one of them"

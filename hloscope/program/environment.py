@@ -12,6 +12,7 @@ from math import prod
 from hloscope.compiler.cache import flags_of_compiles
 from hloscope.compiler.client import QUIET_LIBTPU
 from hloscope.errors import HloscopeError, MeshError, TargetError
+from hloscope.messages import Option, say
 from hloscope.tpu.chips import CHIPS
 from hloscope.tpu.slices import Slice, find_fitting_slice, find_smallest_slice
 from hloscope.units import plural
@@ -112,7 +113,10 @@ def check_device_count(chosen: Slice, mesh: Mapping[str, int]) -> None:
     raise MeshError(
         f"the mesh has {plural(count, 'device')}, but the slice {chosen.name} has {available}",
         why=f"{' x '.join(f'{axis}={size}' for axis, size in mesh.items())} = {count}" if len(mesh) > 1 else None,
-        fix=f"use a mesh of {plural(available, 'device')}" + ("" if other is None else f", or --slice {other.name}"),
+        fix=say(
+            f"use a mesh of {plural(available, 'device')}",
+            *(() if other is None else (", or ", Option("slice", other.name))),
+        ),
     )
 
 
@@ -134,5 +138,5 @@ def _check_xla_flags() -> None:
             "XLA rejects the environment's XLA_FLAGS",
             where=f"XLA_FLAGS={flags}",
             why="\n".join(said)[:600],
-            fix="fix or unset XLA_FLAGS; pass options of the TPU compiler with --compiler-option",
+            fix=say("fix or unset XLA_FLAGS; pass options of the TPU compiler with ", Option("compiler-option")),
         )

@@ -20,6 +20,7 @@ from hloscope.compiler.model import Layout
 from hloscope.compiler.step import memory_fields
 from hloscope.errors import MeshError, TargetError
 from hloscope.given import has_value
+from hloscope.messages import Option, say
 from hloscope.program.arguments import check_donated
 from hloscope.program.devices import axis_sizes, make_mesh
 from hloscope.program.own_meshes import abstract_mesh_of, check_own_meshes
@@ -168,7 +169,7 @@ def _mesh_of_exported(target: export.Exported, facts: TargetFacts, own: Any) -> 
     if mesh is None and target.nr_devices > 1:
         raise MeshError(
             f"the exported program is for {target.nr_devices} devices, but its mesh is unknown",
-            fix=f"pass the mesh that it was exported with, such as --mesh X={target.nr_devices}",
+            fix=say("pass the mesh that it was exported with, such as ", Option("mesh", {"X": target.nr_devices})),
         )
     if mesh is None or isinstance(mesh, jax.sharding.Mesh):
         return mesh

@@ -24,6 +24,7 @@ from hloscope.errors import (
     TraceError,
     did_you_mean,
 )
+from hloscope.messages import Either, Option, say
 from hloscope.program.importing import (
     World,
     imported,
@@ -149,7 +150,12 @@ def _import(place: str, target: str, together: Hashable, conditions: Hashable) -
             raise TargetError(
                 f"there is no module {error.name!r}",
                 why=f"it is neither installed nor in the current directory {Path.cwd()}",
-                fix="name a module as Python imports it, or a file: path/to/file.py:fn",
+                fix=say(
+                    Either(
+                        "name a module as Python imports it, or a file: path/to/file.py:fn",
+                        'pass the function itself, or name it as "module:fn" or "path/to/file.py:fn"',
+                    )
+                ),
             ) from error
         raise _refused_twice(error, target) or import_error(error, f"{place} cannot be imported") from error
     return (module if file is None else _same_file(module, file)), world
@@ -276,8 +282,12 @@ def _refused_twice(error: BaseException, target: str) -> ImportedTwiceError | No
     )
     fix = "pass the function itself instead of its name, or use the hloscope command, which has its own process"
     if users is None:
-        fix = (
-            "name the slice or mesh (--slice, --mesh), so that one import suffices; after an edit, start a new process"
+        fix = say(
+            "name the slice or mesh (",
+            Option("slice"),
+            ", ",
+            Option("mesh"),
+            "), so that one import suffices; after an edit, start a new process",
         )
     return ImportedTwiceError(refused.what, where=refused.where, excerpt=refused.excerpt, why=why, fix=fix)
 

@@ -21,6 +21,7 @@ from hloscope.compiler.edits import ModuleTexts, edited
 from hloscope.compiler.jax_internals import LoweredFacts, replaced_in_this_thread
 from hloscope.compiler.model import Layout
 from hloscope.errors import HloscopeError, TargetError, TraceError
+from hloscope.messages import Option, say
 from hloscope.program.arguments import Call, build_call, out_shardings, told_of_nothing
 from hloscope.program.change import LeafChange, Resharding
 from hloscope.program.devices import make_mesh, traced_afresh
@@ -355,9 +356,9 @@ def _first_that_works(attempt: _Attempt) -> tuple[_Made, _Strategy]:
     mode, why = attempt.working_mode(), str(chosen.why)
     if mode is not None:
         used = "auto" if mode == "explicit" else "explicit"
-        chosen.fix = f"this program traces with --axis-types {mode}, but not with {used} mesh axes"
+        chosen.fix = say("this program traces with ", Option("axis-types", mode), f", but not with {used} mesh axes")
     elif attempt.plan.mesh is None and "mesh" in why and "Mesh('" not in why:  # that one has axes
-        chosen.fix = "add the mesh that the program runs under, for example --mesh X=4,Y=2"
+        chosen.fix = say("add the mesh that the program runs under, for example ", Option("mesh", {"X": 4, "Y": 2}))
     raise chosen
 
 

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, get_args
 
 from hloscope.errors import NotationError, did_you_mean
+from hloscope.messages import Option, placeholder, say
 from hloscope.program.notation_syntax import Notation, Source, start_of, subtrees_of, tokens_of
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _factor(token: Token, dims: Mapping[str, int], source: Source) -> int:
                 f'the dimension "{token}" has no size',
                 start_of(token),
                 why=f"a named dimension needs a size{known}",
-                fix=f"add --dim {token}=SIZE, or write the number",
+                fix=say("add ", Option("dim", {str(token): placeholder("SIZE")}), ", or write the number"),
             )
         return dims[str(token)]
     if token.startswith("-"):

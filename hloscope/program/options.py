@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from hloscope import given
+from hloscope import given, messages
 from hloscope.errors import NotationError
 from hloscope.program.notation import parse_dims, parse_indices, parse_mesh, split_keyword
 
@@ -298,7 +298,7 @@ def as_kernel_costs(value: Any) -> dict[str, tuple[float, float]]:
             flops = moved_bytes = 0.0
         if not name or not math.isfinite(flops + moved_bytes) or min(flops, moved_bytes) < 0 or not flops + moved_bytes:
             raise NotationError(
-                f"{name}={cost} is not the cost of a kernel",
+                f"{name}={cost if isinstance(cost, str) else given.shown(cost)} is not the cost of a kernel",
                 why="it takes the kernel's name, its FLOPs and the bytes that it reads and writes in HBM",
                 fix="write NAME=FLOPS,BYTES, such as splash=7e11,2e8",
             )
@@ -326,7 +326,9 @@ def _argument(text: str) -> Any:
         raise NotationError(
             f"{text} is not a pytree of array types",
             why=str(error),
-            fix="""quote the types inside: --arg "{'w': 'bf16[8@X,2048]', 'b': 'f32[2048]'}\"""",
+            fix=messages.say(
+                "quote the types inside: ", messages.Option("arg", ({"w": "bf16[8@X,2048]", "b": "f32[2048]"},))
+            ),
         ) from error
 
 
@@ -343,7 +345,11 @@ def as_settings(texts: Sequence[str]) -> dict[str, str]:
         if not equals or not name.isidentifier():
             raise NotationError(
                 f"{text!r} is not a compiler option",
-                fix="write --compiler-option NAME=VALUE, such as xla_tpu_enable_x=true",
+                fix=messages.say(
+                    "write ",
+                    messages.Option("compiler-option", {"NAME": messages.placeholder("VALUE")}),
+                    ", such as xla_tpu_enable_x=true",
+                ),
             )
         found[name] = value
     return found

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from hloscope.errors import NotationError
+from hloscope.messages import Option, say
 from hloscope.program.devices import asked_mesh, axis_sizes, make_mesh
 from hloscope.program.environment import check_device_count, check_mesh_size
 from hloscope.program.target import TargetFacts
@@ -54,7 +55,7 @@ def make_plan(facts: TargetFacts) -> Plan:
             raise NotationError(
                 "there are axis types, but no mesh to apply them to",
                 why="a mesh that the program creates keeps its own axis types",
-                fix="add the mesh, for example --mesh X=4,Y=2",
+                fix=say("add the mesh, for example ", Option("mesh", {"X": 4, "Y": 2})),
             )
     elif isinstance(mesh, Mapping):
         check_mesh_size(chosen, mesh)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hloscope.errors import MeshError
+from hloscope.messages import Option, say
 
 if TYPE_CHECKING:
     import jax
@@ -35,20 +36,30 @@ def slices_per_axis(
         if first is None:
             raise MeshError(
                 f"no mesh axis of {shown(axis_sizes)} can be divided over {slice_count} slices",
-                fix="name the axis that crosses DCN, for example --dcn X=2, and make its size a multiple",
+                fix=say(
+                    "name the axis that crosses DCN, for example ",
+                    Option("dcn", {"X": 2}),
+                    ", and make its size a multiple",
+                ),
             )
         notes.append(
-            f"{first} crosses DCN: it is the first axis that can be divided over {slice_count} slices (choose another "
-            "with --dcn)"
+            say(
+                f"{first} crosses DCN: it is the first axis that can be divided over {slice_count} slices (choose "
+                "another with ",
+                Option("dcn"),
+                ")",
+            )
         )
         dcn = {first: slice_count}
     unknown = [name for name in dcn if name not in axis_sizes]
     if unknown:
-        raise MeshError(f"--dcn names {unknown[0]!r}, which is not an axis of the mesh {shown(axis_sizes)}")
+        raise MeshError(
+            say(Option("dcn"), f" names {unknown[0]!r}, which is not an axis of the mesh {shown(axis_sizes)}")
+        )
     uneven = [name for name, slices in dcn.items() if axis_sizes[name] % slices]
     if uneven or prod(dcn.values()) != slice_count:
         raise MeshError(
-            f"--dcn {shown(dcn)} does not fit {slice_count} slices and the mesh {shown(axis_sizes)}",
+            say(Option("dcn", dcn), f" does not fit {slice_count} slices and the mesh {shown(axis_sizes)}"),
             fix=f"the numbers must multiply to {slice_count}, and each must divide its axis",
         )
     return tuple(dcn.get(name, 1) for name in axis_sizes)

@@ -21,6 +21,7 @@ import jax
 from hloscope.compiler.client import platform_version
 from hloscope.compiler.jax_internals import kept_apart, replaced_in_this_thread
 from hloscope.errors import SliceError
+from hloscope.messages import Option, say
 from hloscope.program.importing import shown_path
 from hloscope.store import default_store
 from hloscope.tpu.devices import SliceDevice, list_devices
@@ -111,7 +112,7 @@ def _pose(chosen: Slice, client: Any, processes: int, sees_meshes: bool, until: 
         raise SliceError(
             f"{chosen.name} cannot be shared by {processes} processes",
             why=f"it has {plural(hosts, 'host')}, and each must run the same number of processes",
-            fix=f"use a number that divides {hosts}" if hosts > 1 else "leave --processes out",
+            fix=f"use a number that divides {hosts}" if hosts > 1 else say("leave ", Option("processes"), " out"),
         )
     known = dict(zip(client.devices(), listed, strict=False))
     _posing.pose = _Pose(chosen, chosen.chip, client, known, hosts, processes, sees_meshes, until)

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
-from hloscope.calls import check_keywords
+from hloscope.calls import check_keywords, front_door
 from hloscope.errors import TargetError
 from hloscope.given import shown
 from hloscope.program import options as kinds
 from hloscope.program.notation import parse_indices, parse_static
 from hloscope.program.options import Option, option
-from hloscope.python_words import front_door
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -330,7 +329,9 @@ def target(*, args: Any = None, **options: Unpack[TargetOptions]) -> Callable[[F
             setattr(function, ATTRIBUTE, facts)
         except (AttributeError, TypeError) as error:
             raise TargetError(
-                f"facts cannot be attached to {function!r}", why=str(error), fix="wrap it: def target(...): return ..."
+                f"facts cannot be attached to {shown(function)}",
+                why=str(error),
+                fix="wrap it: def target(...): return ...",
             ) from error
         return function
 

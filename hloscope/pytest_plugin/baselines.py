@@ -59,8 +59,8 @@ def against_test(
     kept, update = read_baselines(path), f"{_UPDATE} {quote(node.nodeid)}"
     if not kept:
         return f"there is no baseline {shown}\n   = fix: {update} writes it; review it before you commit"
-    judged = judge(section_for(kept, analysis), analysis, root=root).judged
-    findings = findings_of(judged, accept=update)
+    judged = judge(section_for(kept, baseline_of(analysis)), analysis, root=root).judged
+    findings = findings_of(judged)
     fails = any(each.severity is Severity.ERROR or (strict and each.rule == LOOSER) for each in findings)
     return _failure(analysis, shown, judged, findings, update) if fails else None
 

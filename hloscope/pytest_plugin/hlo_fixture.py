@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import pytest
 
 from hloscope.analysis.model import Analysis
+from hloscope.calls import front_door
 from hloscope.ci import is_strict
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.program.target import BY_NAME, OPTIONS
 from hloscope.pytest_plugin.baselines import against_test, name_of_test
 from hloscope.pytest_plugin.inline import Update, against_source, calling_frame
 from hloscope.pytest_plugin.reports import Report, contract_of
-from hloscope.python_words import front_door
 
 if TYPE_CHECKING:
     from hloscope.verification.model import Verification
@@ -111,6 +111,7 @@ class Hlo:
         from hloscope.api.analyzing import analyze_function
         from hloscope.compiler.client import time_limit
         from hloscope.program.files import names_hlo
+        from hloscope.program.functions import Function
         from hloscope.program.loading import ended_after, name_of
         from hloscope.program.target import make_facts
         from hloscope.store import default_store
@@ -126,7 +127,7 @@ class Hlo:
             return analyze(target)  # which says what is wrong with it
         facts = make_facts(**settings if args is None else {**settings, "args": args})
         with ended_after(time_limit(facts.timeout_s), f"analyzing {name_of(target)}"):
-            return analyze_function(target, facts, store=default_store())
+            return analyze_function(Function(target=target, facts=facts, store=default_store()))
 
     def _settings(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options of a call, over those of the nearest marker, over those of the command line."""

@@ -11,13 +11,13 @@ from types import FrameType
 from typing import Any, TypeGuard, overload
 
 from hloscope.analysis.model import Analysis, Collective
+from hloscope.calls import front_door
 from hloscope.contracts.building import only
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.model import Contract, Expectation, chosen
 from hloscope.contracts.notation import read_contract
 from hloscope.contracts.verdict import BreachKind, Verdict, found_words
 from hloscope.errors import NotationError
-from hloscope.python_words import front_door
 
 _BREACHES_SHOWN = 4
 

@@ -22,6 +22,7 @@ from hloscope.analysis.model import (
 from hloscope.analysis.model.kernel import Kernel
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Bound
+from hloscope.messages import Option, placeholder, say
 from hloscope.report.collectives import (
     ONE_BY_ONE,
     Listing,
@@ -198,9 +199,14 @@ def _traffic(analysis: Analysis, width: int, by: str | None, *, everything: bool
     yield from section(title, collectives, width)
     remarks = [legend([verdict_of(analysis), *axes, *collectives])]
     if analysis.mesh is None:
-        remarks.append(Text("Axes are unknown without a mesh: name one with --mesh X=4,Y=2.", style="dim"))
+        remarks.append(
+            Text(
+                say("Axes are unknown without a mesh: name one with ", Option("mesh", {"X": 4, "Y": 2}), "."),
+                style="dim",
+            )
+        )
     if any(collective.axes_guessed for collective in analysis.collectives):
-        remarks.append(Text(GUESSED_LEGEND, style="dim"))
+        remarks.append(Text(say(*GUESSED_LEGEND), style="dim"))
     below = folded(remarks, width)
     yield from (Text(" " * INDENT) + line for line in ([Text(), *below] if below else ()))
 
@@ -286,7 +292,7 @@ def _rest_words(shown: Sequence[ArrayFact], rest: Sequence[ArrayFact], noun: str
     known = [size for size in used if size is not None]
     bound = "" if len(known) == len(used) else "at least "
     unused = f" ({len(rest) - len(used):,} unused)" if len(used) < len(rest) else ""
-    return f"+{count}{unused}, {bound}{format_bytes(sum(known))} in total {ELSEWHERE}"
+    return say(f"+{count}{unused}, {bound}{format_bytes(sum(known))} in total ", ELSEWHERE)
 
 
 def _unknown_words(arrays: Sequence[ArrayFact]) -> Text | None:
@@ -416,7 +422,7 @@ def kernel_lines(analysis: Analysis, width: int) -> Iterator[Text]:
     yield from table_lines(_kernel_columns(analysis.kernels), width)
     unpriced = () if analysis.time is None else analysis.time.unpriced_kernels
     for name in unpriced:
-        advice = f"--kernel-cost {name}=FLOPS,BYTES, or cost_estimate=pl.CostEstimate(...) in its pallas_call"
+        advice = say(cost_option(name), ", or cost_estimate=pl.CostEstimate(...) in its pallas_call")
         yield from hanging(Text(f"{name}: its cost is unknown; give {advice}", style="yellow"), width)
 
 
@@ -543,3 +549,8 @@ def freed_by(buffer: PeakBuffer) -> str:
 def _freed_by_words(buffer: PeakBuffer) -> str:
     by = freed_by(buffer)
     return by and f"would free it (not tried): {by}"
+
+
+def cost_option(kernel: str) -> Option:
+    """The option that says what a kernel costs."""
+    return Option("kernel-cost", {kernel: (placeholder("FLOPS"), placeholder("BYTES"))})

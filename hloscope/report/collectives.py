@@ -11,6 +11,7 @@ from statistics import median
 
 from rich.text import Text
 
+from hloscope import given
 from hloscope.analysis.model import Analysis, Collective, Collectives, ModelPart, Phase, Role, Total
 from hloscope.analysis.paths import with_layers
 from hloscope.analysis.places import short_source
@@ -18,6 +19,7 @@ from hloscope.analysis.totals import UNKNOWN_AXES, axes_key, bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
 from hloscope.errors import NotationError
 from hloscope.findings import Finding
+from hloscope.messages import TARGET, Command, Option, say
 from hloscope.report.layout import Breaks, Column, column, fold, folded, hanging, table_lines
 from hloscope.report.renderer import GROUPINGS
 from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, axes_words, leaves_ici, one_line, part_of_axis
@@ -326,10 +328,14 @@ def collective_lines(collectives: Sequence[Collective], width: int, *, everythin
     lines = table_lines(_columns(shown, with_link=leaves_ici(collectives)), width, whys)
     rest = rows[count:]
     if rest:
-        words = f"+{plural(len(rest), 'smaller row')}, {_wire(rest)} in total {ELSEWHERE}"
+        words = say(f"+{plural(len(rest), 'smaller row')}, {_wire(rest)} in total ", ELSEWHERE)
         remarks.append(Text(words, style="dim"))
     if unknown is None and any(_why(row).plain for row in shown[explained:]):
-        words = f"reasons of the others: hloscope explain TARGET {shown[explained].number}, or its name in the HLO"
+        words = say(
+            "reasons of the others: ",
+            Command("explain", (TARGET, Option("collective", shown[explained].number))),
+            ", or its name in the HLO",
+        )
         remarks.append(Text(words, style="dim"))
     return lines + folded((*remarks, unknown), width)
 
@@ -430,7 +436,7 @@ def _why(row: _Row) -> Text:
     whys = list(dict.fromkeys(why for why in reasons if why is not None))
     if not whys:
         return Text()
-    more = f" (+{plural(len(whys) - 1, 'other reason')}: hloscope explain)" if len(whys) > 1 else ""
+    more = say(f" (+{plural(len(whys) - 1, 'other reason')}: ", Command("explain"), ")") if len(whys) > 1 else ""
     tried = next((collective.tried for collective in row.members if collective.tried is not None), None)
     helps = [] if tried is None else [("; tried: ", "bold dim"), (tried, "dim")]
     return Text.assemble(("why: ", "bold dim"), (whys[0] + more, "dim"), *helps)
@@ -526,17 +532,18 @@ def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = Tr
         width: Columns.
         can_be_explained: Whether `hloscope explain` takes the program.
     """
-    asked: list[str] = []
+    asked: list[int] = []
     for place, costly in enumerate(dearest_of(analysis), start=1):
         yield from hanging(Text.assemble((f"{place} ", "dim"), costly.headline), width)
         for label, words in costly.about:
             style = "dim" if label == "why" else ""
             line = Text.assemble("  ", (f"{label}: " if label else "", "bold dim"), (one_line(words), style))
             yield from hanging(line, width, indent=4)
-        asked.append(str(costly.most))
+        asked.append(costly.most)
     if can_be_explained:
-        others = f" (also {', '.join(asked[1:])})" if asked[1:] else ""
-        yield Text(f"in full: hloscope explain TARGET {asked[0]}{others}", style="dim")
+        others = f" (also {', '.join(map(str, asked[1:]))})" if asked[1:] else ""
+        command = Command("explain", (TARGET, Option("collective", asked[0])))
+        yield Text(say("in full: ", command, others), style="dim")
 
 
 def _most(thing: Thing) -> Collective:
@@ -657,7 +664,9 @@ def groups_by(collectives: Sequence[Collective], by: str) -> list[Group]:
         return groups_of(collectives, module_key)
     if not isinstance(by, str) or by not in names:
         choices = ", ".join(GROUPINGS)
-        raise NotationError(f"collectives cannot be grouped by {by!r}", fix=f"group them by one of {choices}")
+        raise NotationError(
+            f"collectives cannot be grouped by {given.shown(by)}", fix=f"group them by one of {choices}"
+        )
     return named_groups(collectives, names[by])
 
 
@@ -678,7 +687,12 @@ def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple
     rest = groups[len(shown) :]
     lines = table_lines(_group_columns(shown, by, groups), width, [_unlike(group) for group in shown])
     others = [other for other in _TITLES if other != by]
-    words = f"{_rest_words(rest)}list each one: --all; group by {', '.join(others[:-1])} or {others[-1]}: --group-by"
+    words = say(
+        f"{_rest_words(rest)}list each one: ",
+        Option("all"),
+        f"; group by {', '.join(others[:-1])} or {others[-1]}: ",
+        Option("group-by"),
+    )
     return f"{_TITLES[by]}, {order}", lines + fold(Text(words, style="dim"), width)
 
 

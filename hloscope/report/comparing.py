@@ -19,6 +19,7 @@ from hloscope.measured.model import (
     MeasuredTransfer,
     StepPart,
 )
+from hloscope.messages import Command, say
 from hloscope.report.escaping import code, prose, without_commands
 from hloscope.report.layout import INDENT, Column, column, fold, folded, section, table_lines
 from hloscope.report.words import ELSEWHERE, legend, notes_section
@@ -34,8 +35,9 @@ _BELOW = ""
 NOT_PREDICTED = "not predicted"
 NOTHING_MEASURED = "This profile is hloscope's own prediction: nothing in it was measured."
 _WITH_WAITS = (
-    "exposed times of transfers are those of one execution, with its operation's wait for earlier transfers, which "
-    "hloscope analyze counts as theirs"
+    "exposed times of transfers are those of one execution, with its operation's wait for earlier transfers, which ",
+    Command("analyze"),
+    " counts as theirs",
 )
 
 _Row = tuple[str, ...]
@@ -75,7 +77,7 @@ def _program_lines(found: CompareDocument, program: MeasuredProgram, width: int)
 def render_markdown(found: CompareDocument) -> str:
     """The same as a comment or a page."""
     parts = [f"> **{prose(NOTHING_MEASURED)}**", ""] if found.is_prediction else []
-    parts += [f"### hloscope compare: {prose(headline_of(found))}"]
+    parts += [say("### ", Command("compare"), f": {prose(headline_of(found))}")]
     for program in found.programs:
         parts += [
             "",
@@ -144,7 +146,7 @@ def priced_on(found: CompareDocument, program: MeasuredProgram) -> str:
 def notes_of(program: MeasuredProgram) -> Sequence[str]:
     """The notes on a program, with what its exposed times include where that matters."""
     waits = any((row.predicted_exposed_us or 0) > (row.predicted_us or inf) + _LEAST_US for row in program.transfers)
-    return list(dict.fromkeys((*([_WITH_WAITS] if waits else []), *program.notes)))
+    return list(dict.fromkeys((*([say(*_WITH_WAITS)] if waits else []), *program.notes)))
 
 
 def _step_line(program: MeasuredProgram) -> str:
@@ -169,7 +171,7 @@ def _others(found: CompareDocument) -> Iterator[str]:
             f"{program.why}"
         )
     if len(found.uncompared) > _MOST_LISTED:
-        yield f"{plural(len(found.uncompared) - _MOST_LISTED, 'more program')} {ELSEWHERE}"
+        yield say(f"{plural(len(found.uncompared) - _MOST_LISTED, 'more program')} ", ELSEWHERE)
 
 
 def _factor(measured_us: float | None, predicted_us: float | None) -> str:
@@ -293,7 +295,7 @@ def _operations(operations: Sequence[MeasuredOperation]) -> _Table:
 
 
 def _titled(title: str, shown: int, of: int) -> str:
-    return title if shown == of else f"{title}: {shown} of {of} {ELSEWHERE}"
+    return title if shown == of else say(f"{title}: {shown} of {of} ", ELSEWHERE)
 
 
 def _rules(rules: Sequence[MeasuredRule]) -> _Table:

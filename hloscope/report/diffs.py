@@ -15,13 +15,14 @@ from hloscope.analysis.model import Analysis, Collective, SourceFrame, Total, To
 from hloscope.analysis.model.step_time import is_tie
 from hloscope.analysis.places import short_source, split_place, users_line
 from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.calls import front_door
 from hloscope.contracts.changes import UNKNOWN, Cause, Change, ChangeKind, Figure, Judged, Judgement, Tally
 from hloscope.contracts.figures import MEMORY, MULTIPLIED, STEP, named
 from hloscope.contracts.judging import judge_all
 from hloscope.contracts.verdict import NO_REASON
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.given import choice
-from hloscope.python_words import front_door
+from hloscope.messages import Command, say
 from hloscope.report.checks import AMOUNT_WORDS, UNBROKEN, figure_words
 from hloscope.report.escaping import code, fenced, plain_line, prose, without_commands
 from hloscope.report.layout import Column, column, folded, hanging, table_lines
@@ -290,7 +291,7 @@ def doubts_of(report: DiffDocument) -> Iterator[str]:
     """What makes the difference less sure than it looks."""
     yield from dict.fromkeys((*report.judged.notes, *report.judged.caveats))
     for name in report.not_understood:
-        yield f"not everything in {name} was understood: hloscope analyze shows what"
+        yield say(f"not everything in {name} was understood: ", Command("analyze"), " shows what")
     if report.unsure:
         yield f"bytes or executions of {plural(report.unsure, 'collective')} are not known exactly"
     if any(row[-1] == "unknown" and "unknown" not in row[:-1] for row in figure_rows(report)):
@@ -407,7 +408,7 @@ def is_step_tie(report: DiffDocument) -> bool:
 
 def render_markdown(report: DiffDocument) -> str:
     """A comment for a pull request."""
-    lines = [f"### hloscope diff: {report.headline}", "", f"{code(report.old)} → {code(report.new)}", ""]
+    lines = [say("### ", Command("diff"), f": {report.headline}"), "", f"{code(report.old)} → {code(report.new)}", ""]
     if report.judged.causes:
         for cause, words in zip(report.judged.causes, _causes_in_words(report), strict=True):
             lines += [f"* {prose(words)}", *(f"  * {label}: {prose(about)}" for label, about in details_of(cause))]

@@ -12,6 +12,7 @@ from rich.text import Text
 from hloscope.analysis.guesses import GUESS
 from hloscope.analysis.model import Analysis, SliceFact
 from hloscope.documents import SCHEMA, Schema
+from hloscope.messages import Either, Option, say
 from hloscope.program.dump_facts import slice_of
 from hloscope.program.dumps import Dump, DumpedModule
 from hloscope.report.analysis import render_analysis
@@ -192,7 +193,12 @@ def render_dump(dump: Dump, width: int) -> Iterator[Text]:
     rest = dump.modules[len(shown) :]
     remarks = [Text(f"+{plural(len(rest), 'smaller module')}", style="dim")] if rest else []
     if len(dump.modules) > 1:
-        words = "--only NAME shows another one in full, --all analyses every one"
+        words = say(
+            Option("only", "NAME"),
+            " shows another one in full, ",
+            Either("--all", "hloscope.analyze_all"),
+            " analyses every one",
+        )
         remarks.append(Text(words, style="dim"))
     remarks += [Text(f"note: {note}", style="dim") for note in dump.notes]
     yield from (Text(" " * INDENT) + line for line in folded(remarks, width - INDENT))
@@ -304,10 +310,16 @@ def summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iter
     count = f"{len(done)} of {plural(len(dump.modules), 'module')} analyzed in {format_time(seconds * 1e6)}"
     yield Text(count, style="bold")
     if any(_is_guess(result) for result in done):
-        yield Text(f"{GUESSED} marks slices that are guessed from the text; set them with --slice", style="dim")
+        yield Text(
+            say(f"{GUESSED} marks slices that are guessed from the text; set them with ", Option("slice")), style="dim"
+        )
     if any(map(_lacks_slice, done)):
         yield Text(
-            "no step: it is unknown what the module was compiled for; name a slice, e.g. --slice v5e:2x4", style="dim"
+            say(
+                "no step: it is unknown what the module was compiled for; name a slice, e.g. ",
+                Option("slice", "v5e:2x4"),
+            ),
+            style="dim",
         )
     yield from _longest(done)
 

@@ -14,6 +14,7 @@ from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind, Origin
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import caret_excerpt
+from hloscope.messages import TARGET, Command, Option, say
 from hloscope.report.escaping import code, fenced, prose, without_commands
 from hloscope.report.layout import hanging
 from hloscope.report.words import describe_trials
@@ -52,7 +53,12 @@ def render_overview(explanations: Sequence[Explanation], width: int) -> Iterator
     rest = len(explanations) - 1 - _LISTED
     if rest > 0:
         yield from hanging(Text(f"  +{plural(rest, 'smaller one')}"), width, indent=4)
-    asked = f"One of them in full: hloscope explain TARGET {explanations[1].number}; all: hloscope explain TARGET all"
+    asked = say(
+        "One of them in full: ",
+        Command("explain", (TARGET, Option("collective", explanations[1].number))),
+        "; all: ",
+        Command("explain", (TARGET, Option("collective", "all"))),
+    )
     yield from (Text(), *hanging(Text(asked, style="dim"), width))
 
 
@@ -175,8 +181,8 @@ def _explanation(explanation: Explanation, width: int) -> Iterator[Text]:
             excerpt = caret_excerpt(explanation.excerpt, column, width - 8).splitlines()
             yield from (Text.assemble(("   | ", "blue"), line) for line in excerpt)
         if explanation.unread:
-            words = f"the line was not read: {ONLY_UNDER_ROOT}"
-            yield from hanging(Text.assemble(("   | ", "blue"), (words, "dim")), width, indent=5)
+            unread = say("the line was not read: ", ONLY_UNDER_ROOT)
+            yield from hanging(Text.assemble(("   | ", "blue"), (unread, "dim")), width, indent=5)
     yield from _labelled("why", explanation.collective.why or "not known", width)
     if explanation.steps:
         yield Text.assemble(("   = ", "blue"), ("chain", "bold"))
@@ -197,7 +203,7 @@ def _explanation(explanation: Explanation, width: int) -> Iterator[Text]:
 
 def _headline(explanation: Explanation) -> Text:
     of = explanation.collective
-    guessed = " (guessed: --dcn says which axis crosses slices)" if of.axes_guessed else ""
+    guessed = say(" (guessed: ", Option("dcn"), " says which axis crosses slices)") if of.axes_guessed else ""
     axes = f" over {', '.join(of.axes)}{guessed}" if of.axes else ""
     shapes = ", ".join(map(str, of.result_shapes))
     more = f" and {plural(explanation.copies - 1, 'other')} like it" if explanation.copies > 1 else ""

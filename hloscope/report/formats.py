@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from hloscope.calls import in_python
 from hloscope.errors import NotationError, did_you_mean
+from hloscope.given import shown
+from hloscope.messages import Notation, speaking
 from hloscope.outputs import Files, check_output, write_files, write_text
-from hloscope.python_words import without_options
 from hloscope.report.renderer import GROUPINGS, Canvas, Renderer, load
 
 if TYPE_CHECKING:
@@ -86,15 +88,17 @@ def report_of(found: Shown, format_name: str, **how: Any) -> str:
             f"the format {format_name!r} is not text",
             fix=f"write it to a {renderer.writes}: save(path, {format_name!r})",
         )
-    text = renderer.render(found._subject(), found._rendered(), Canvas(**how))
-    return without_options(text) if renderer.names_options else text
+    if not renderer.names_options:
+        return renderer.render(found._subject(), found._rendered(), Canvas(**how))
+    with speaking(Notation.PYTHON):
+        return renderer.render(found._subject(), in_python(found._rendered()), Canvas(**how))
 
 
 def _check_known(found: Shown, what: str, name: object, names: tuple[str | None, ...]) -> None:
     if name not in names:
         choices = ", ".join(repr(each) for each in names if each is not None)
         raise NotationError(
-            f"{type(found).__name__} has no {what} {name!r}",
+            f"{type(found).__name__} has no {what} {shown(name)}",
             fix=did_you_mean(str(name), [each for each in names if each], f"it has {choices}"),
         )
 

@@ -20,8 +20,9 @@ from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.model.suggestion import Suggestions
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.analysis.shards import partitions_by_place, shards_of
+from hloscope.calls import in_python
 from hloscope.findings import Severity, unaccepted
-from hloscope.python_words import without_options
+from hloscope.messages import Notation, speaking
 from hloscope.report.analysis import array_columns, peak_of, place_of, verdict_of
 from hloscope.report.collectives import collective_columns
 from hloscope.report.diffs import DiffDocument, cause_lines, doubts_of, figure_columns
@@ -61,7 +62,8 @@ def fragment_of(found: Shown) -> str | None:
     if draw is None:
         return None
     root = _Element("div", {"style": "color:inherit;font-size:13px;line-height:1.45;max-width:1100px;overflow-x:auto"})
-    draw(root, found)
+    with speaking(Notation.PYTHON):
+        draw(root, in_python(found))
     return ElementTree.tostring(root, encoding="unicode", method="html")
 
 
@@ -215,8 +217,8 @@ def _add(parent: _Element, tag: str, *, text: str | None = None, **attributes: s
 
 
 def _clean(text: str) -> str:
-    """A harmless line of limited length that names options as Python does."""
-    line = plain_line(without_options(text))
+    """A harmless line of limited length."""
+    line = plain_line(text)
     return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 1]}…"
 
 
@@ -289,7 +291,7 @@ def _side(column: Column) -> str:
 
 def _styled(parent: _Element, text: Text) -> None:
     """A styled text of a report, its styles as those of HTML."""
-    line = text.copy() if without_options(text.plain) == text.plain else Text(text.plain, style=text.style)
+    line = text.copy()
     line.plain = _clean(line.plain)
     for segment in line.render(_CONSOLE):
         style = segment.style

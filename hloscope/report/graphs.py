@@ -12,8 +12,8 @@ from rich.text import Text
 
 from hloscope.analysis.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.program_graph import networkx_of
 from hloscope.errors import NotationError
+from hloscope.messages import Option, say
 from hloscope.report.escaping import plain_line
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
 from hloscope.report.pictures import svg
@@ -43,6 +43,14 @@ class Layers:
     below: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     ways: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     x: dict[str, float] = field(default_factory=dict)
+
+
+_NARROWER = (
+    "narrow it to a computation, or to what is near an instruction: ",
+    Option("around", "all-gather.8"),
+    " ",
+    Option("hops", 2),
+)
 
 
 def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]], *, width: float, gap: float) -> Layers:
@@ -174,7 +182,7 @@ def draw_graph(found: ProgramGraph) -> svg.Element:
         raise NotationError(
             f"a picture of {len(found.nodes):,} instructions could not be read",
             why=f"at most {MOST_NODES} are drawn",
-            fix="narrow it to a computation, or to what is near an instruction: --around all-gather.8 --hops 2",
+            fix=say(*_NARROWER),
         )
     edges = list(dict.fromkeys((edge.source, edge.target) for edge in found.edges))
     layers = lay_out([node.id for node in found.nodes], edges, width=_BOX[0], gap=_GAP[0])
@@ -376,7 +384,7 @@ class GraphML(Renderer):
         """GraphML, in which attributes have types."""
         import networkx as nx
 
-        graph = nx.relabel_nodes(networkx_of(found), plain_line)
+        graph = nx.relabel_nodes(found.to_networkx(), plain_line)
         for attributes in (graph.graph, *(data for _, data in graph.nodes(data=True))):
             attributes.update({name: plain_line(value) for name, value in attributes.items() if isinstance(value, str)})
         for _, _, attributes in graph.edges(data=True):

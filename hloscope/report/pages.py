@@ -8,6 +8,7 @@ from functools import cache
 from hloscope.contracts import checks as of_contracts
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.findings import RuleDoc
+from hloscope.messages import Command, say
 from hloscope.rules.allow import UNUSED_PAGE
 from hloscope.rules.builtin import RULES
 from hloscope.rules.plugins import FAILED_PAGE, plugins
@@ -47,5 +48,7 @@ def page_named(name: str) -> RuleDoc:
     """
     known = pages()
     if name not in known:
-        raise NotationError(f"there is no rule {name!r}", fix=did_you_mean(name, known, "hloscope rules lists them"))
+        raise NotationError(
+            f"there is no rule {name!r}", fix=did_you_mean(name, known, say(Command("rules"), " lists them"))
+        )
     return known[name]

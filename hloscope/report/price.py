@@ -14,6 +14,8 @@ from hloscope.analysis.model.step_time import is_tie
 from hloscope.analysis.vocabulary import Bound
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import HloscopeError
+from hloscope.messages import say
+from hloscope.report.analysis import cost_option
 from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, message_line, section, table_lines
 from hloscope.report.words import legend, notes_section, short_note
 from hloscope.shown import Brief, Shown, one_line
@@ -233,7 +235,7 @@ def notes_of(found: Analysis) -> Iterator[str]:
     if found.time.basis == "roofline":
         yield f"{found.slice.name}: a roofline of FLOPs and bytes, which no program reaches"
     for name in found.time.unpriced_kernels:
-        yield f"{found.slice.name}: the cost of the kernel {name} is unknown: give --kernel-cost {name}=FLOPS,BYTES"
+        yield say(f"{found.slice.name}: the cost of the kernel {name} is unknown: give ", cost_option(name))
     for note in found.time.notes:
         yield f"{found.slice.name}: {note}"
 
@@ -327,8 +329,8 @@ def _trust(time: StepTime, *, brief: bool = False) -> str:
     if inaccurate is not None:
         least = "" if _LOWER_BOUND in basis or time.bound is not Bound.AT_LEAST else f"{_LOWER_BOUND} "
         kernel = next(iter(time.unpriced_kernels), None)
-        fix = f"give --kernel-cost {kernel}=FLOPS,BYTES, or a cost_estimate in its pallas_call"
-        return f"{basis}; {least}{inaccurate}" + ("" if kernel is None else f"; {fix}")
+        fix = () if kernel is None else ("; give ", cost_option(kernel), ", or a cost_estimate in its pallas_call")
+        return say(f"{basis}; {least}{inaccurate}", *fix)
     if time.spread is None:
         return f"{basis}; no measurements of this generation to compare with"
     spread = time.spread

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.recording import RecordedProgram, Recording
+from hloscope.messages import Either, say
 from hloscope.report import analysis
 from hloscope.report.collectives import dearest_lines
 from hloscope.report.layout import INDENT, Column, column, fold, hanging, section, table_lines
@@ -78,7 +79,13 @@ def _dearest(found: Recording, width: int) -> Iterator[Text]:
     yield from section(
         f"What costs most in {name}", dearest_lines(moving[0].analysis, width, can_be_explained=False), width
     )
-    yield from hanging(Text(f"in full: hloscope record --only {name} …", style="dim"), width)
+    yield from hanging(
+        Text(
+            say("in full: ", Either(f"hloscope record --only {name} …", f'hloscope.record(…, only="{name}")')),
+            style="dim",
+        ),
+        width,
+    )
 
 
 def _columns(programs: tuple[RecordedProgram, ...]) -> list[Column]:

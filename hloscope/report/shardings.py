@@ -13,9 +13,9 @@ from hloscope.analysis.model import ArrayFact, Mesh
 from hloscope.analysis.model.picture import Picture
 from hloscope.analysis.places import short_source
 from hloscope.analysis.shards import Shards, shards_of
+from hloscope.calls import front_door
 from hloscope.documents import SCHEMA, Schema
 from hloscope.given import whole
-from hloscope.python_words import front_door
 from hloscope.report.layout import (
     INDENT,
     LEAST_WIDTH,

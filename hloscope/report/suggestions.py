@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Suggestions
+from hloscope.messages import Option, say
 from hloscope.report.escaping import fenced, prose
 from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, section, table_lines
 from hloscope.report.words import difference_words, legend, notes_section
@@ -219,12 +220,15 @@ def effort_of(found: Suggestions) -> Iterator[str]:
     if found.freed:
         named = ", ".join(found.freed[:3])
         if found.freed_gain is None:
-            yield f"kept as the program requests: {named}; --free {found.freed[0]} searches it too"
+            yield say(f"kept as the program requests: {named}; ", Option("free", found.freed[0]), " searches it too")
         elif found.freed_gain > _LARGE_GAIN:
             share = format_share(found.freed_gain)
-            yield f"kept as the program requests: {named}; --free {found.freed[0]} would save {share} more"
+            yield say(
+                f"kept as the program requests: {named}; ", Option("free", found.freed[0]), f" would save {share} more"
+            )
         else:
-            yield (
-                f"kept as the program requests: {named}; leaving it open does not make the best sharding faster; "
-                f"--free {found.freed[0]} searches it too"
+            yield say(
+                f"kept as the program requests: {named}; leaving it open does not make the best sharding faster; ",
+                Option("free", found.freed[0]),
+                " searches it too",
             )

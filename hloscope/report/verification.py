@@ -10,6 +10,7 @@ from rich.text import Text
 
 from hloscope.analysis.model import Analysis, Total
 from hloscope.analysis.vocabulary import Bound
+from hloscope.messages import Option, say
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
 from hloscope.report.words import legend, notes_section, versions_line
@@ -30,7 +31,7 @@ _SOURCES: dict[ToleranceSource, str] = {
     "stored value and every partial sum perturbed by its rounding error. At least 1.5 times the resulting change is "
     "allowed.",
     "types": "Allowed is relative to the typical magnitude of the elements, from types and lengths of sums alone.",
-    "user": "Allowed is set by --rtol and --atol.",
+    "user": say("Allowed is set by ", Option("rtol"), " and ", Option("atol"), "."),
 }
 
 

@@ -11,11 +11,12 @@ from hloscope.analysis.model import Collective
 from hloscope.analysis.model.step_time import is_tie
 from hloscope.analysis.model.trial import Figures, Trial, Trials
 from hloscope.analysis.vocabulary import Bound, Link
+from hloscope.messages import Either, Option, say
 from hloscope.report.layout import fold, hanging, section
 from hloscope.units import format_bytes, format_share, format_time_range, plural
 
 LINKS = {Link.ICI: "ICI", Link.DCN: "DCN", Link.BOTH: "ICI+DCN", Link.UNKNOWN: "unknown"}
-ELSEWHERE = "(all of them with --format json)"
+ELSEWHERE = Either("(all of them with --format json)", "(all of them in to_dict())")
 
 BOUNDS_WORDS = {
     Bound.AT_LEAST: "≥ means at least",
@@ -33,8 +34,9 @@ GUESSED = "?"
 """What stands behind axes that are guessed."""
 
 GUESSED_LEGEND = (
-    "? marks guessed axes: the text is the program of one of several slices and does not say which axis crosses them; "
-    "--dcn does"
+    "? marks guessed axes: the text is the program of one of several slices and does not say which axis crosses them; ",
+    Option("dcn"),
+    " does",
 )
 
 
@@ -118,7 +120,7 @@ def describe_trials(trials: Trials | None) -> Iterator[tuple[str, str]]:
     if trials.not_tried is not None:
         yield "not tried", trials.not_tried
     elif trials.stopped:
-        yield "not tried", "the remaining changes, for lack of time: --try allows more"
+        yield "not tried", say("the remaining changes, for lack of time: ", Option("try"), " allows more")
 
 
 _NEAR_THE_BEST = 1.5

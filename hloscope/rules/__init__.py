@@ -4,11 +4,11 @@ The built-in rules are in `builtin`, those of others are found by `plugins`; `do
 """
 
 from collections.abc import Mapping
-from importlib import import_module
 
+from hloscope.calls import front_door, in_python
 from hloscope.findings import Finding, RuleDoc, Severity
 from hloscope.given import text
-from hloscope.python_words import front_door, in_python_words
+from hloscope.presenter import presenter
 from hloscope.rules.facts import Facts
 from hloscope.rules.rule import (
     Case,
@@ -26,8 +26,7 @@ from hloscope.rules.rule import (
 @front_door
 def pages() -> Mapping[str, RuleDoc]:
     """Returns the page of every rule, and of every other finding of a command, by name."""
-    found: Mapping[str, RuleDoc] = import_module("hloscope.report.pages").pages()
-    return {name: in_python_words(page) for name, page in found.items()}
+    return {name: in_python(page) for name, page in presenter().rule_pages().items()}
 
 
 @front_door
@@ -41,7 +40,7 @@ def page(name: str) -> RuleDoc:
         NotationError: No finding has this name.
     """
     wanted = text("name", name, example='hloscope.rules.page("exposed-collective")')
-    found: RuleDoc = import_module("hloscope.report.pages").page_named(wanted)
+    found: RuleDoc = presenter().rule_page(wanted)
     return found
 
 
@@ -60,8 +59,7 @@ def failed_cases(name: str | None = None) -> Mapping[str, tuple[str, ...]]:
         HloscopeError: A plug-in cannot be loaded.
     """
     wanted = None if name is None else text("name", name, example='hloscope.rules.failed_cases("our-rule")')
-    found: Mapping[str, tuple[str, ...]] = import_module("hloscope.api.own_rules").tested(wanted)
-    return found
+    return presenter().failed_cases(wanted)
 
 
 __all__ = [

@@ -22,6 +22,7 @@ from hloscope.contracts.model import Selector, format_selector, is_at, is_exactl
 from hloscope.contracts.notation import parse_selector
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.findings import UNUSED_ALLOW, Finding, Severity, page_of_finding
+from hloscope.messages import Command, say
 
 UNUSED_PAGE = page_of_finding(
     UNUSED_ALLOW,
@@ -74,7 +75,7 @@ def parse_allow(text: str, *, known_rules: Iterable[str], where: str = "--allow"
     subject, what, rules = match["subject"], match["what"], tuple(known_rules)
     rule = what if what in rules else None
     if rule is None and what not in set(Kind) and not {"*", "?"} & set(what):
-        fix = did_you_mean(what, (*rules, *Kind), "hloscope rules lists them")
+        fix = did_you_mean(what, (*rules, *Kind), say(Command("rules"), " lists them"))
         raise NotationError(f"{where}: {what!r} is neither a rule nor a kind of collective", fix=fix)
     selector = parse_selector(subject if rule is None else f"*{subject.removeprefix(rule)}", where=where)
     return Allow(rule=rule, selector=selector, reason=match["reason"].strip(), where=where)

@@ -2,8 +2,8 @@
 
 What it does: finds the step's critical path, the longest chain of operations in which each depends on the one before,
 and reports the collectives on it. Iterations of a loop count one after the other. Most programs have such a collective,
-and the rule cannot say how to avoid it. It is therefore silent until it is selected (`--select
-collective-on-critical-path`) or made active in the targets file.
+and the rule cannot say how to avoid it. It is therefore silent until it is selected
+(`--select collective-on-critical-path`) or made active in the targets file.
 
 Why it matters: however the same instructions are ordered, the predicted step is never shorter than that chain. Other
 work may overlap with a collective on it, but only another sharding, or an algorithm that moves the data in chunks,
@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from hloscope.messages import Option
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
 from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_time
@@ -33,6 +34,8 @@ class CollectiveOnCriticalPath(BuiltinRule, name="collective-on-critical-path", 
         active: Whether the rule runs at all.
         share: The smallest share of the critical path's time that is reported.
     """
+
+    named_options = (Option("select", ["collective-on-critical-path"]),)
 
     active: bool = False
     share: float = 0.05

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from hloscope.analysis.model import Collective, Relation, Role
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Origin
+from hloscope.messages import Command, say
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
 from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_time
@@ -83,17 +84,17 @@ def what_to_do(collective: Collective) -> str:
     """
     overlap, exposed_us = collective.overlap, collective.exposed_us
     if overlap is None:
-        return f"{_move_less(collective)}, or {_meanwhile(collective)}"
+        return say(_move_less(collective), ", or ", _meanwhile(collective))
     if exposed_us is not None and overlap.time_us < _LITTLE * exposed_us:
-        return f"{_move_less(collective)}: no nearby matmul could overlap even a tenth of it"
-    return f"{_move_less(collective)}, or {_how_to_hide(collective)}"
+        return say(_move_less(collective), ": no nearby matmul could overlap even a tenth of it")
+    return say(_move_less(collective), ", or ", _how_to_hide(collective))
 
 
 def _move_less(collective: Collective) -> str:
     """What to look for first; shardings do not decide over what the code calls by its name."""
     if collective.origin is Origin.AUTHORED:
         return "move less in this call"
-    return "try other shardings (hloscope explain)"
+    return say("try other shardings (", Command("explain"), ")")
 
 
 def _meanwhile(collective: Collective) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from hloscope.analysis.model import Collective, Phase, Role
 from hloscope.analysis.vocabulary import SUMS, Kind, Link
+from hloscope.messages import Option, say
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
 from hloscope.rules.rule import BuiltinRule
 
@@ -30,6 +31,8 @@ class ModelParallelOverDcn(BuiltinRule, name="model-parallel-over-dcn", severity
     Attributes:
         min_payload_bytes: Smaller transfers are not reported.
     """
+
+    named_options = (Option("dcn", {"data": 2}),)
 
     min_payload_bytes: int = 1_000_000
 
@@ -57,7 +60,7 @@ def _fix_of(collective: Collective) -> str:
             "gradients of its own, and nothing is gained"
         )
     axes = ",".join(collective.axes) if collective.axes else "its axis"
-    return f"keep {axes} within a slice: give --dcn an axis over which only gradients are summed"
+    return say(f"keep {axes} within a slice: give ", Option("dcn"), " an axis over which only gradients are summed")
 
 
 def _sums_gradients(collective: Collective) -> bool:

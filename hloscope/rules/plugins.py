@@ -21,6 +21,7 @@ from typing import Any
 from hloscope.analysis.vocabulary import Kind
 from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.findings import UNUSED_ALLOW, Finding, Severity, page_of_finding
+from hloscope.messages import Command, Either, Option, say
 from hloscope.program.importing import is_library
 from hloscope.program.loading import describe
 from hloscope.rules.builtin import RULES
@@ -36,9 +37,15 @@ FAILED_PAGE = page_of_finding(
     "A rule of a plug-in could not be loaded, or failed.",
     "reports a package whose entry point in `hloscope.rules` cannot be loaded, and a rule of a plug-in that raises an "
     "exception or yields something that is not its own finding. All other rules still run.",
-    "what a rule did not check may be wrong, so `--fail-on` and `hloscope check` exit with 2.",
+    say(
+        "what a rule did not check may be wrong, so `", Option("fail-on"), "` and `", Command("check"), "` exit with 2."
+    ),
     "a rule that reads `collective.reason.moved` of a collective that has no `reason`.",
-    "a rule that handles None wherever the analysis does not know something. `hloscope rules --test` runs its cases.",
+    say(
+        "a rule that handles None wherever the analysis does not know something. `",
+        Either("hloscope rules --test", "hloscope.rules.failed_cases()"),
+        "` runs its cases.",
+    ),
 )
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -271,7 +278,7 @@ def findings_of(rule: Rule, facts: Facts) -> list[Finding]:
             message=f"the rule {rule.name} of the plug-in {plugin.name} failed: {in_words(error)}",
             source=_line_of(error) or _line_of_class(rule),
             why=f"{plugin.name} is named in {plugin.where}",
-            fix=f"correct the rule, or leave it out: --ignore {rule.name}",
+            fix=say("correct the rule, or leave it out: ", Option("ignore", [rule.name])),
         )
         found.append(failure)
     return found

@@ -16,6 +16,7 @@ from hloscope.analysis.places import short_source, users_line
 from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound
 from hloscope.findings import SECTIONS, Finding, RuleDoc, Severity
+from hloscope.messages import Option, mark
 from hloscope.rules.facts import Facts
 from hloscope.units import format_bytes, format_count, format_time
 
@@ -41,6 +42,8 @@ class BuiltinRule:
 
     name: ClassVar[str]
     severity: ClassVar[Severity]
+    named_options: ClassVar[tuple[Option, ...]] = ()
+    """The options that its page names."""
 
     def __init_subclass__(cls, *, name: str, severity: Severity) -> None:
         cls.name, cls.severity = name, severity
@@ -135,7 +138,10 @@ def doc_of(rule: Rule) -> RuleDoc:
     summary, *parts = re.split(rf"(?m)^({titles}): ?", page)
     if tuple(parts[::2]) != SECTIONS:
         raise ValueError(f"the page of {rule.name} needs the sections {', '.join(SECTIONS)}, in this order")
-    sections = tuple((title, dedent(text).strip()) for title, text in zip(parts[::2], parts[1::2], strict=True))
+    sections = tuple(
+        (title, mark(dedent(text).strip(), *getattr(rule, "named_options", ())))
+        for title, text in zip(parts[::2], parts[1::2], strict=True)
+    )
     options = tuple(_option(rule, field) for field in fields(rule))  # type: ignore[arg-type]
     return RuleDoc(
         name=rule.name, severity=rule.severity, summary=" ".join(summary.split()), sections=sections, options=options

@@ -11,6 +11,7 @@ from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import NOT_READ, NOTHING, ONLY_UNDER_ROOT, Sources
 from hloscope.errors import NotationError, did_you_mean
+from hloscope.messages import Command, Either, say
 from hloscope.rules.allow import (
     Allow,
     allows_in_code,
@@ -158,7 +159,7 @@ def _not_read(files: Sequence[str]) -> Iterator[str]:
     if files:
         shown = ", ".join(files[:_FILES_SHOWN])
         more = f" and {len(files) - _FILES_SHOWN:,} more" if len(files) > _FILES_SHOWN else ""
-        yield f"{NOT_READ}{shown}{more}: {ONLY_UNDER_ROOT}"
+        yield say(f"{NOT_READ}{shown}{more}: ", ONLY_UNDER_ROOT)
 
 
 def find_rule(name: str) -> Rule:
@@ -170,7 +171,7 @@ def find_rule(name: str) -> Rule:
     by_name = {rule.name: rule for rule in known_rules()}
     if name in by_name:
         return by_name[name]
-    fix = did_you_mean(name, by_name, "hloscope rules lists them")
+    fix = did_you_mean(name, by_name, say(Command("rules"), " lists them"))
     raise NotationError(f"there is no rule {name!r}", fix=fix)
 
 
@@ -188,7 +189,10 @@ def _option(name: str, value: Any) -> tuple[str, Any]:
     rule_name, dot, written = name.partition(".")
     if not dot:
         raise NotationError(
-            f"{name!r} is not an option of a rule", fix="write RULE.OPTION, as hloscope rules RULE lists them"
+            f"{name!r} is not an option of a rule",
+            fix=say(
+                "write RULE.OPTION, as ", Either("hloscope rules RULE", "hloscope.rules.page(RULE)"), " lists them"
+            ),
         )
     known = option_defaults(find_rule(rule_name))
     option = written.replace("-", "_")

@@ -1,8 +1,8 @@
 """A collective that the user neither wrote nor allowed.
 
 What it does: reports each collective that the user did not write and did not allow. Only the author knows which
-collectives a program should have. The rule is therefore silent until something is allowed (`--allow 'all-reduce@Y:
-partial sums'`) or the rule is selected (`--select unexpected-collective`).
+collectives a program should have. The rule is therefore silent until something is allowed
+(`--allow 'all-reduce@Y: partial sums'`) or the rule is selected (`--select unexpected-collective`).
 
 Why it matters: the partitioner makes any program correct by moving data. What it moves is not visible in the code, and
 changes with a sharding, a shape or a compiler version.
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from hloscope.analysis.vocabulary import Origin
 from hloscope.contracts.model import Selector, format_selector
+from hloscope.messages import Option
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes, place_of
 from hloscope.rules.rule import BuiltinRule
 
@@ -28,6 +29,8 @@ class UnexpectedCollective(BuiltinRule, name="unexpected-collective", severity=S
     Attributes:
         active: Whether the rule runs without an `allow`; it always runs with one.
     """
+
+    named_options = (Option("allow", ["all-reduce@Y: partial sums"]), Option("select", ["unexpected-collective"]))
 
     active: bool = False
 

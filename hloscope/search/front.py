@@ -8,6 +8,7 @@ from hloscope.analysis.model.step_time import is_tie
 from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Suggestions
 from hloscope.analysis.model.trial import Figures
 from hloscope.compiler.shardy_model import ValueSharding
+from hloscope.messages import Either, say
 from hloscope.program.capture import spec_text
 from hloscope.search.figures import gain, helps
 from hloscope.search.orders import follows_axes
@@ -209,4 +210,6 @@ def _code(found: Compiled, own: Compiled, specs: Sequence[SuggestedSpec]) -> Ite
         where = "  # result" if spec.is_result else f"  # {spec.notation}" if spec.notation else ""
         yield f"{spec.name:<{width}} = {spec.after or 'None'}{where}"
     if len(changed) > _CODE_SPECS:
-        yield f"# and {len(changed) - _CODE_SPECS} more: --format json has all of them"
+        yield say(
+            f"# and {len(changed) - _CODE_SPECS} more: ", Either("--format json", "to_dict()"), " has all of them"
+        )

@@ -10,6 +10,7 @@ from hloscope.analysis.model import Analysis, Collective, Collectives
 from hloscope.analysis.model.evidence import evidence_if_known, with_evidence
 from hloscope.analysis.model.trial import Figures, Trials
 from hloscope.compiler.cache import Kept
+from hloscope.documents import text_of
 from hloscope.program.compiling import Pending
 from hloscope.search.subject import Limits
 from hloscope.store import Store
@@ -73,7 +74,9 @@ class KeptTrials:
         import msgspec
 
         if self._store is not None:
-            self._store.put(_KIND, self._key, msgspec.json.encode(_Entry(limits=limits, trials=trials)))
+            self._store.put(
+                _KIND, self._key, msgspec.json.encode(_Entry(limits=limits, trials=trials), enc_hook=text_of)
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ class KeptFigures:
         """Keeps the figures."""
         import msgspec
 
-        self.store.put(_FIGURES, self.key, msgspec.json.encode(figures))
+        self.store.put(_FIGURES, self.key, msgspec.json.encode(figures, enc_hook=text_of))
 
 
 def with_known_fixes(found: Analysis, store: Store | None, kept: Kept | None) -> Analysis:

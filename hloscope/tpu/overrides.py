@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hloscope.errors import SliceError, did_you_mean
+from hloscope.messages import Option, say
 from hloscope.tpu.chips import find_chip
 from hloscope.tpu.generation import Calibration, Chip, Constants
 from hloscope.tpu.slices import Slice
@@ -51,7 +52,7 @@ def override_chip(chosen: SliceOrNone, overrides: Iterable[str]) -> SliceOrNone:
         raise SliceError(
             f"there is no chip for {given[0]} to override",
             why="no slice is named" if chosen is None else f"{chosen.name} has no TPU chips",
-            fix="name a slice such as v5e:2x4, or leave --chip-override out",
+            fix=say("name a slice such as v5e:2x4, or leave ", Option("chip-override"), " out"),
         )
     figures: dict[str, float] = {}
     calibration = chosen.chip.calibration
@@ -116,7 +117,7 @@ def _from_file(path: Path, chip: Chip) -> tuple[dict[str, float], Calibration | 
     if fitted_for and calibration is None:
         raise SliceError(
             f"{path} is fitted to a profile of {' and '.join(fitted_for)}, but the slice is {chip.name}",
-            fix=f"take a profile on {chip.name}, or leave --chip-override out",
+            fix=say(f"take a profile on {chip.name}, or leave ", Option("chip-override"), " out"),
         )
     return figures, calibration
 
@@ -151,7 +152,9 @@ def _document(path: Path) -> dict[str, object]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SliceError(
-            f"{path} cannot be read", why=str(error), fix="pass --chip-override NAME=VALUE or a TOML file"
+            f"{path} cannot be read",
+            why=str(error),
+            fix=say("pass ", Option("chip-override", ["NAME=VALUE"]), " or a TOML file"),
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SliceError(

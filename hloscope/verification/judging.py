@@ -13,6 +13,7 @@ from hloscope.analysis.totals import axes_key, grouped
 from hloscope.contracts.changes import Change, Comparison
 from hloscope.contracts.matching import match
 from hloscope.findings import Finding, Severity
+from hloscope.messages import Option, say
 from hloscope.units import format_bytes, format_digits, known_sum, plural
 from hloscope.verification.model import (
     ANOTHER_BRANCH,
@@ -36,13 +37,16 @@ _SHARDS_SHOWN, _NAMES_SHOWN, _RATIO_SHOWN = 4, 3, 0.004
 _UNREACHED = (
     "look for a collective that not all devices reach: under a branch or loop that each device decides on its own"
 )
+_EXAMPLE_RANGE = Option("range", {"B": (0, 8)})
 _FIXES = {
-    NumericsStatus.HUNG: f"{_UNREACHED}; or allow more time with --timeout",
+    NumericsStatus.HUNG: say(f"{_UNREACHED}; or allow more time with ", Option("timeout")),
     NumericsStatus.ABORTED: _UNREACHED,
     NumericsStatus.NOT_IMPLEMENTED: "express it with operations that the backend has, such as all_to_all instead of "
     "ragged_all_to_all, or run on an attached TPU",
-    NumericsStatus.TOO_LARGE: "compare the numbers at smaller sizes: with letters in the argument types "
-    "('bf16[B@X,F]'), --scale B=64,F=256",
+    NumericsStatus.TOO_LARGE: say(
+        "compare the numbers at smaller sizes: with letters in the argument types ('bf16[B@X,F]'), ",
+        Option("scale", {"B": 64, "F": 256}),
+    ),
     NumericsStatus.REFUSED: "let the reference take arguments of the same shapes and types, in the same order",
 }
 
@@ -101,7 +105,11 @@ def judge_numerics(numerics: Numerics) -> Iterator[Finding]:
         yield finding(
             ANOTHER_BRANCH,
             f"the numbers are not those of the program that was compiled: {branch}",
-            fix="run on an attached TPU (--on tpu), or name a function that takes the same branch everywhere",
+            fix=say(
+                "run on an attached TPU (",
+                Option("on", "tpu"),
+                "), or name a function that takes the same branch everywhere",
+            ),
         )
 
 
@@ -116,14 +124,14 @@ def _uninformative(output: OutputComparison) -> Finding:
 
 def _nothing_said(comparisons: Sequence[OutputComparison]) -> Finding:
     said = "all expected values are empty, not finite, or indistinguishable from zero"
-    fix = "set the range of arguments that are indices (--range B=0:8), or return what the program computes"
+    fix = say("set the range of arguments that are indices (", _EXAMPLE_RANGE, "), or return what the program computes")
     given = [output.tolerance for output in comparisons if output.tolerance.source == "user"]
     if any(tolerance.relative >= 1 or tolerance.absolute > 0 for tolerance in given):
         said = "with the requested tolerance, zeros would pass everywhere"
-        fix = "use a smaller --rtol or --atol, or leave both out to have them measured"
+        fix = say("use a smaller ", Option("rtol"), " or ", Option("atol"), ", or leave both out to have them measured")
     elif any(output.tolerance.relative >= 1 or output.unstable for output in comparisons):
         said = "rounding alone changes the expected values by as much as their magnitude"
-        fix = "use smaller inputs, such as --range W=-0.1:0.1 for weights, or wider types"
+        fix = say("use smaller inputs, such as ", Option("range", {"W": (-0.1, 0.1)}), " for weights, or wider types")
     return finding("nothing-compared", f"no output is informative: {said}", fix=fix)
 
 
@@ -149,7 +157,7 @@ def _untested(part: Untested) -> Finding:
         f"{UNTESTED_WORDS}{part.argument}{places}",
         why="with the inputs that were tried, the outputs are the same whatever its values, so nothing is known about "
         "it",
-        fix="set a range for indices or masks that reaches all of it (--range B=0:8), or use other sizes",
+        fix=say("set a range for indices or masks that reaches all of it (", _EXAMPLE_RANGE, "), or use other sizes"),
     )
 
 
@@ -159,8 +167,12 @@ def _blind(output: OutputComparison) -> Finding:
     return finding(
         "uninformative-output",
         f"most of {output.name} is not finite, {unjudged}or so small that zeros would pass, on {places}",
-        fix="scale the inputs (--range x=-1:1) so that the values on all devices are of similar magnitude, or use a "
-        "smaller --atol",
+        fix=say(
+            "scale the inputs (",
+            Option("range", {"x": (-1, 1)}),
+            ") so that the values on all devices are of similar magnitude, or use a smaller ",
+            Option("atol"),
+        ),
     )
 
 
@@ -219,9 +231,11 @@ def _rough(of: str, output: OutputComparison, rough: Roughness) -> Finding:
         "rounds-more",
         f"{of} is rounded more than {against}: its errors are {times}",
         why="; ".join(filter(None, (rough.words, *worst))) or None,
-        fix="accumulate in the reference's type, for example with preferred_element_type; or set the allowed error "
-        "with "
-        "--rtol",
+        fix=say(
+            "accumulate in the reference's type, for example with preferred_element_type; or set the allowed error "
+            "with ",
+            Option("rtol"),
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hloscope.messages import Option, say
 from hloscope.program.jaxprs import every_equation
 from hloscope.program.loading import describe
 from hloscope.units import plural
@@ -253,10 +254,11 @@ def invisible(reference: Run, measured: Measured, comparisons: Sequence[OutputCo
         if hidden:
             count, stored = max(hidden), _NAMES.get(2 * spread.unit)
             within = f"{100 * seen:.2g}% that rounding{f' to {stored}' if stored else ''} explains"
-            yield (
+            yield say(
                 f"in {output.name} a mean over {count - 1:,} is indistinguishable from one over {count:,} within the "
-                f"{within}: a "
-                "wrong count would not be noticed; use --scale for fewer elements"
+                f"{within}: a wrong count would not be noticed; use ",
+                Option("scale"),
+                " for fewer elements",
             )
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from hloscope.analysis.model import Analysis, Collective, Memory, SliceFact, Total
 from hloscope.analysis.totals import axes_key
 from hloscope.analysis.vocabulary import Bound
+from hloscope.calls import front_door
 from hloscope.contracts.changes import Comparison
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.findings import Finding, Severity, severe, unaccepted
-from hloscope.python_words import front_door
 from hloscope.shown import Brief, Shown, fix_tables, one_line
 
 if TYPE_CHECKING:

@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from hloscope.findings import Finding, Severity, read_pages
+from hloscope.messages import Option
 
-PAGES = read_pages(str(__package__))
+_NAMED_OPTIONS = (
+    Option("range", {"B": (0, 8)}),
+    Option("range", {"x": (-1, 1)}),
+    Option("scale", {"B": 64, "F": 256}),
+    Option("on", "tpu"),
+    *map(Option, ("scale", "rtol", "atol", "strict", "timeout")),
+)
+"""The options that pages name, longer ones before those that they begin with."""
+PAGES = read_pages(str(__package__), *_NAMED_OPTIONS)
 RULE_NAMES = tuple(page.name for page in PAGES)
 """Every name that a finding of a verification may have."""
 _SEVERITIES = {page.name: page.severity for page in PAGES}

@@ -13,6 +13,7 @@ from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.places import NOTHING, Sources, users_frame
 from hloscope.analysis.vocabulary import Kind
 from hloscope.errors import TargetError, did_you_mean
+from hloscope.messages import Either, say
 from hloscope.shown import Shown, one_line
 from hloscope.units import plural
 from hloscope.why.phrases import (
@@ -184,7 +185,14 @@ def _find(collectives: Collectives, named: str) -> Collection[int]:
     more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     near = did_you_mean(wanted, names)
     first = f"{near} Otherwise, " if near else ""
-    how = f"{first}name one of them, give its number in the list of hloscope analyze, or a selector, all-gather@X"
+    how = say(
+        first,
+        Either(
+            "name one of them, give its number in the list of hloscope analyze, or a selector, all-gather@X",
+            'write collective="NAME" with one of them, its number in the report, or a selector: '
+            'collective="all-gather@X"',
+        ),
+    )
     raise TargetError(
         f"there is no collective {named!r} in the compiled program",
         why=f"it has {shown}{more}" if names else "it has no collectives",

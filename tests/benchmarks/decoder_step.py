@@ -55,6 +55,7 @@ def main() -> None:
     prepare_environment(DEVICES, attached=False)
     from hloscope.api import analyzing
     from hloscope.compiler import client
+    from hloscope.program.functions import Function
     from hloscope.program.target import TargetFacts
     from hloscope.report.formats import render
     from hloscope.report.renderer import Canvas
@@ -76,7 +77,9 @@ def main() -> None:
         captured.append(program)
         moments.append(Span.now())
 
-    found = analyzing.analyze_function(f"{TARGET}:decoder_step", TargetFacts(), when_compiled=when_compiled)
+    found = analyzing.analyze_function(
+        Function(target=f"{TARGET}:decoder_step", facts=TargetFacts(), when_compiled=when_compiled)
+    )
     moments.append(Span.now())
     print(render("analysis", "text", found, Canvas(width=120)))
     moments.append(Span.now())

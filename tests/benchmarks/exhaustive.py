@@ -150,9 +150,9 @@ class Layer:
 
 def with_layer(batch: int, use: Callable[[Layer], T]) -> T:
     """Does something with the layer with one size of the batch, while one compiler works."""
-    from hloscope.api.analyzing import with_function
     from hloscope.compiler import client
     from hloscope.compiler.elsewhere import compiling_on
+    from hloscope.program.functions import Function, with_function
     from hloscope.program.lowering import lower
     from hloscope.program.target import TargetFacts, make_facts
     from hloscope.search.space import Space
@@ -164,7 +164,7 @@ def with_layer(batch: int, use: Callable[[Layer], T]) -> T:
         return use(Layer(function=function, lowered=lowered, space=Space(lowered, module, (), ("result",))))
 
     with compiling_on(None, 1):
-        return with_function(ffn, make_facts(**options(batch)), used)
+        return with_function(Function(target=ffn, facts=make_facts(**options(batch))), used)
 
 
 # ---- collecting

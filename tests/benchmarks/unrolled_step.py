@@ -101,15 +101,16 @@ def captured(layers: int, keep: Path | None) -> Capture:
     if kept is not None and kept.exists():
         found: Capture = pickle.loads(kept.read_bytes())
         return found
-    from hloscope.api.analyzing import with_function
     from hloscope.program.compiling import start_compile
+    from hloscope.program.functions import Function, with_function
     from hloscope.program.lowering import lower
     from hloscope.program.target import make_facts
 
     step, arguments = step_of(layers)
     facts = make_facts(args=arguments, mesh=MESH, slice="v5e:4x4", dims=SIZES, donate=(0, 1), timeout_s=3600)
     found = with_function(
-        step, facts, lambda function, known: start_compile(lower(function, known, name=f"unrolled_{layers}")).capture()
+        Function(target=step, facts=facts),
+        lambda function, known: start_compile(lower(function, known, name=f"unrolled_{layers}")).capture(),
     )
     if kept is not None:
         kept.parent.mkdir(parents=True, exist_ok=True)

@@ -13,9 +13,8 @@ import pytest
 from check_examples import Repository
 
 from hloscope import remote_store
-from hloscope.api import job_processes as jobs_apart
-from hloscope.api.job_processes import run_jobs
-from hloscope.api.jobs import Outcome, jobs_of
+from hloscope.api import jobs as jobs_apart
+from hloscope.api.jobs import Outcome, jobs_of, run_jobs
 from hloscope.compiler.pool import WorkerPool
 from hloscope.config import ConfigError, read_project
 

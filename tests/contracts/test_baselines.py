@@ -31,6 +31,7 @@ from hloscope.contracts.checks import check_analysis, findings_of
 from hloscope.contracts.judging import judge
 from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, Severity
+from hloscope.messages import Command
 from hloscope.report.checks import CheckReport, figure_words
 
 MEMORY = Memory(
@@ -153,12 +154,12 @@ def test_what_changed(says):
     lost = judged(BOTH, program(GATHER, replace(GATHER, name="g"), memory=MEMORY))
     assert [each.judgement for each in (grown, gone, added, lost)] == ["worse", "better", "worse", "different"]
     assert added.causes[0].source == "/home/me/model/moe.py:91"
-    (finding,) = findings_of(added, accept="hloscope accept step")
+    (finding,) = findings_of(added, accept=Command("accept", ("step",)))
     assert (finding.rule, finding.severity) == ("baseline-changed", "error")
-    better, looser, versions = findings_of(gone, accept="hloscope accept step")
+    better, looser, versions = findings_of(gone, accept=Command("accept", ("step",)))
     assert (better.severity, looser.severity, looser.rule) == ("note", "note", "baseline-looser")
     assert "jax 0.10.2, libtpu 0.0.42.1 in the baseline, none here" in versions.message
-    assert findings_of(gone, accept="hloscope accept step", changes="any")[0].severity == "error"
+    assert findings_of(gone, accept=Command("accept", ("step",)), changes="any")[0].severity == "error"
     says([each.causes[0].message for each in (grown, gone, added, lost)] + [finding.fix, looser.message])
 
 
@@ -450,7 +451,7 @@ def test_a_kernel_that_sends_by_itself_is_held_to_what_it_does(says):
     assert changed.judgement is Judgement.DIFFERENT
     says(changed.message)
     older = judge(replace(then, kernels=None, matmuls=None), accepted).judged
-    (note,) = findings_of(older, accept="hloscope accept step")
+    (note,) = findings_of(older, accept=Command("accept", ("step",)))
     assert (older.judgement, note.severity) == (Judgement.SAME, Severity.NOTE)
     both = judge(replace(then, kernels=(("ring", "0123"),)), accepted).judged.causes
     assert (

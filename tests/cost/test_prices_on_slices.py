@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import pytest
 
 import hloscope
-from hloscope.api import analyzing, pricing
+from hloscope.api import pricing
 from hloscope.errors import CompileError, MeshError
-from hloscope.program import compiling
+from hloscope.program import compiling, functions
+from hloscope.program.functions import Function
 from hloscope.program.target import make_facts
 from hloscope.report.price import Unpriced
 
@@ -35,7 +36,7 @@ def asked(monkeypatch):
         raise CompileError("nothing is compiled here")
 
     monkeypatch.setattr(compiling, "start_compile", start)
-    monkeypatch.setattr(analyzing, "start_ahead", lambda *_: None)
+    monkeypatch.setattr(functions, "start_ahead", lambda *_: None)
     return found
 
 
@@ -57,7 +58,7 @@ def test_axes_that_are_asked_for_are_refused_where_no_slice_has_dcn(asked):
 
 def test_axes_of_a_targets_file_are_not_asked_for(asked):
     facts = make_facts(dcn={"replica": 2})
-    pricing.price_function(step, facts, ("v5e:2x4",), dcn_is_asked=False)
+    pricing.price_function(Function(target=step, facts=facts), ("v5e:2x4",), dcn_is_asked=False)
     assert asked == [("v5e:2x4", None)]
 
 

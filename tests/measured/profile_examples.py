@@ -7,8 +7,8 @@ from pathlib import Path
 
 from jaxlib import _hlo
 
+from hloscope.api.analyses import timeline_of_text
 from hloscope.api.texts import Text, capture_of_text, with_guesses
-from hloscope.api.timelines import timeline_of_text
 from hloscope.cost.captures import price_capture
 from hloscope.cost.predicted import Prediction, predicted_step
 from hloscope.hlo import parse_module
@@ -43,7 +43,7 @@ def proto_of(text: str) -> bytes:
 
 def profile_of(text: str, slice_name: str = SLICE, *, devices: int = 1, runs: int = 1) -> Profile:
     """The profile of a text that runs as predicted."""
-    found = timeline_of_text(Text(name="test", text=text, beside={"slice": slice_name}))
+    found = timeline_of_text(Text(name="test", text=text, facts=make_facts(slice=slice_name)))
     return predicted_profile(
         found, found.evidence.program, parse_module(text), proto=proto_of(text), devices=devices, runs=runs
     )

@@ -157,7 +157,7 @@ def test_what_is_wrong_takes_few_lines_and_ends_with_what_to_do(says, step, name
     assert "During handling" not in told
     assert "direct cause" not in told
     start = next(index for index, line in enumerate(lines) if re.match(r"\w+Error: ", line))
-    assert "python_words" not in told
+    assert "calls.py" not in told
     assert "ipykernel" not in "\n".join(lines[start:])
     says(re.sub(r"In\[\d+\]", "CELL", "\n".join(lines[start:])))
 

@@ -15,11 +15,13 @@ USER_CODE = Path(__file__).parent / "user_code"
 def compiled():
     """Compiles `file.py:fn` of the user_code folder, or of fixtures/programs, with facts from the command line."""
     from hloscope.api.analyzing import analyze_function
+    from hloscope.program.functions import Function
 
     def compile_target(target: str, **facts):
         folder = USER_CODE if (USER_CODE / target.partition(":")[0]).exists() else Path("fixtures/programs")
         captured = []
-        analyze_function(f"{folder / target}", TargetFacts(**facts), when_compiled=captured.append)
+        facts = TargetFacts(**facts)
+        analyze_function(Function(target=f"{folder / target}", facts=facts, when_compiled=captured.append))
         return captured[0]
 
     return compile_target

@@ -12,10 +12,10 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import hloscope
-from hloscope.api.analyzing import with_function
 from hloscope.errors import SliceError
 from hloscope.program.compiling import start_compile
 from hloscope.program.devices import own_devices
+from hloscope.program.functions import Function, with_function
 from hloscope.program.lowering import lower
 from hloscope.program.stand_ins import pose_as, posed_slice, posing_as
 from hloscope.program.target import make_facts
@@ -183,8 +183,7 @@ def test_a_mesh_by_coordinates_keeps_its_order_and_the_branch_is_the_tpus(tmp_pa
 def devices_of(target, **options):
     """The physical device of each partition."""
     return with_function(
-        target,
-        make_facts(**options),
+        Function(target=target, facts=make_facts(**options)),
         lambda function, known: start_compile(lower(function, known, name="it")).capture(),
     ).compiled.device_ids
 

@@ -14,13 +14,15 @@ PROGRAMS = Path(__file__).parent / "programs"
 def subject_of(kept_compiles):
     """Everything that is known of `function` of this room's programs; trials go to the session's store."""
     from hloscope.api import analyzing
+    from hloscope.program.functions import Function
     from hloscope.program.loading import load
     from hloscope.program.target import attached_facts
 
     @cache
     def subject(name: str, file: str = "fixable.py"):
         function = load(f"{PROGRAMS / file}:{name}")
-        return analyzing.subject_of(function, attached_facts(function), name, store=kept_compiles)
+        facts = attached_facts(function)
+        return analyzing.subject_of(Function(target=name, facts=facts, store=kept_compiles), function, facts)
 
     return subject
 

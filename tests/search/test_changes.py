@@ -8,12 +8,12 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from hloscope.api.analyzing import with_function
 from hloscope.compiler.edits import ConstraintEdit, edited
 from hloscope.compiler.identity import numbered_operations
 from hloscope.compiler.jax_internals import bytecode, module_of_bytecode
 from hloscope.errors import HloscopeError
 from hloscope.program.change import ConstraintChange, LeafChange, Resharding, SizeChange
+from hloscope.program.functions import Function, with_function
 from hloscope.program.lowering import lower, lower_changed
 from hloscope.program.retracing import with_sizes
 from hloscope.program.target import TargetFacts
@@ -36,7 +36,7 @@ def applied(function, change, facts=FACTS):
         original = lower(traced, known, name="test")
         return original, lower_changed(traced, original, change)
 
-    return with_function(function, facts, both)
+    return with_function(Function(target=function, facts=facts), both)
 
 
 def number_of_constraint(lowered) -> int:
@@ -84,11 +84,11 @@ def test_specs_are_those_of_the_retraced_program_and_nothing_else_changes():
     original, changed = applied(constrained, change)
     assert [sharding.spec for sharding in changed.seen.in_shardings] == [P("X", None), P(None, "X")]
     assert [sharding.spec for sharding in changed.seen.out_shardings] == [P("X", None), P(None, "X")]
+    by_hand_facts = TargetFacts(
+        mesh={"X": 4}, slice="v5e:2x2", args=("f32[16@X,8]", "f32[16,8@X]"), out=("P('X', None)", "P(None, 'X')")
+    )
     by_hand = with_function(
-        constrained,
-        TargetFacts(
-            mesh={"X": 4}, slice="v5e:2x2", args=("f32[16@X,8]", "f32[16,8@X]"), out=("P('X', None)", "P(None, 'X')")
-        ),
+        Function(target=constrained, facts=by_hand_facts),
         lambda traced, known: lower(traced, known, name="by hand"),
     )
     assert changed.module.as_text() == by_hand.module.as_text() != original.module.as_text()
@@ -125,7 +125,7 @@ def test_a_jitted_function_loses_its_shardings_and_keeps_donation_and_static_val
         original = lower(jitted, known, name="test")
         return original, lower_changed(jitted, original, Resharding()), lower_changed(jitted, original, change)
 
-    original, again, changed = with_function(constrained, facts, all_three)
+    original, again, changed = with_function(Function(target=constrained, facts=facts), all_three)
     assert again.module.as_text() == original.module.as_text()
     assert changed.seen.donated == original.seen.donated == (True, False)
     assert [sharding.spec for sharding in changed.seen.in_shardings] == [P("X", None), P(None, "X")]

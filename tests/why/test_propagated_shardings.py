@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.api.shardings import shardings_of
+from hloscope.api.analyses import shardings_of
+from hloscope.program.functions import Function
 from hloscope.program.target import TargetFacts
 from hloscope.report.formats import Canvas, render
 from hloscope.shardy.shardings import Role
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.tpu_compiler
 def table(root, monkeypatch):
     def of(target: str):
         monkeypatch.chdir(root)
-        return shardings_of(target, TargetFacts())
+        return shardings_of(Function(target=target, facts=TargetFacts()))
 
     return of
 

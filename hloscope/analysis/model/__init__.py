@@ -24,6 +24,7 @@ from hloscope.analysis.model.collective import (
     MovedValue,
     PermutePattern,
     Relation,
+    bytes_bound,
     shapes_of,
 )
 from hloscope.analysis.model.collectives import Collectives
@@ -83,5 +84,6 @@ __all__ = [
     "Totals",
     "UnknownOperation",
     "Unmodelled",
+    "bytes_bound",
     "shapes_of",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hloscope.analysis.model.collective import ArrayShape
@@ -16,11 +15,12 @@ from hloscope.analysis.model.matmuls import Matmuls
 from hloscope.analysis.model.reason import Rematerialization, Stack
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.vocabulary import Bound
+from hloscope.calls import front_door
 from hloscope.documents import SCHEMA, Schema, read
 from hloscope.errors import Helpful
 from hloscope.findings import Finding, severe
+from hloscope.presenter import presenter
 from hloscope.program.capture import Mesh
-from hloscope.python_words import front_door
 from hloscope.shown import Brief, Shown, fix_tables, one_line
 from hloscope.units import format_bytes, plural
 
@@ -151,7 +151,7 @@ class Analysis(Shown, Evident):
         Raises:
             HloscopeError: The analysis was read from a document or made in another process, or has no price.
         """
-        found: Timeline = import_module("hloscope.api.timelines").timeline_of_analysis(self)
+        found: Timeline = presenter().timeline_of(self)
         return found
 
     @front_door
@@ -172,9 +172,7 @@ class Analysis(Shown, Evident):
             HloscopeError: The analysis was read from a document or made in another process, or the computation or
                 instruction does not exist.
         """
-        found: ProgramGraph = import_module("hloscope.api.graphs").graph_of_analysis(
-            self, computation=computation, around=around, hops=hops
-        )
+        found: ProgramGraph = presenter().graph_of(self, computation=computation, around=around, hops=hops)
         return found
 
     @front_door
@@ -184,7 +182,7 @@ class Analysis(Shown, Evident):
         Raises:
             HloscopeError: The program has no TPU slice.
         """
-        picture: Picture = import_module("hloscope.report.pictures.meshes").mesh_picture(self)
+        picture: Picture = presenter().mesh_picture(self)
         return picture
 
     @front_door
@@ -200,7 +198,7 @@ class Analysis(Shown, Evident):
         Raises:
             HloscopeError: No array has this name.
         """
-        picture: Picture = import_module("hloscope.report.pictures.arrays").array_picture(self, name)
+        picture: Picture = presenter().array_picture(self, name)
         return picture
 
     def to_dataframe(self) -> DataFrame:

@@ -311,3 +311,10 @@ def transfers_in(collectives: Iterable[Collective]) -> dict[str, tuple[Collectiv
         for part in whole.parts:
             found[f"{whole.computation}/{part.name}"] = whole, part
     return found
+
+
+def bytes_bound(collective: Collective) -> Bound:
+    """How a collective's bytes per step relate to the truth; unknown bytes make a lower bound."""
+    if collective.wire_bytes is None or collective.payload_bytes is None:
+        return collective.executions_bound + Bound.AT_LEAST
+    return collective.executions_bound + collective.bytes_bound

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import reduce
-from importlib import import_module
 from operator import add
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
-from hloscope.analysis.model.collective import Collective
+from hloscope.analysis.model.collective import Collective, bytes_bound
 from hloscope.analysis.vocabulary import Bound
+from hloscope.calls import front_door
 from hloscope.cells import shown_place
 from hloscope.errors import Helpful
 from hloscope.given import text, texts
-from hloscope.python_words import front_door
+from hloscope.presenter import presenter
 from hloscope.units import format_bytes, format_time, known_sum, plural
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Collectives(tuple[Collective, ...], Helpful):
         axes = None if axis is None else texts("axis", axis, example='axis="X", or axis=("X", "Y")')
         if module is not None:
             text("module", module, example='module="layers.*.mlp"')
-        found = self._chosen(import_module("hloscope.contracts.building").selector(kind, axes, source, link))
+        found = self._only(presenter().filter(self, kind, axes, source, link))
         return found if module is None else found._only(member for member in found if _is_in(module, member))
 
     @front_door
@@ -105,12 +105,8 @@ class Collectives(tuple[Collective, ...], Helpful):
         Raises:
             NotationError: The selector cannot be parsed, or names an unknown kind or axis.
         """
-        notation = import_module("hloscope.contracts.notation")
         said = text("the selector", selector, example='found["all-gather@fsdp"]; found.collectives[0] is the first')
-        return self._chosen(notation.parse_selector(said, where=f"the selector {said!r}"))
-
-    def _chosen(self, selector: Any) -> Collectives:
-        return self._only(import_module("hloscope.contracts.model").chosen(self, selector, self.mesh_axes))
+        return self._only(presenter().select(self, said))
 
     def _only(self, members: Iterable[Collective]) -> Collectives:
         return Collectives(members, mesh_axes=self.mesh_axes)
@@ -128,13 +124,11 @@ class Collectives(tuple[Collective, ...], Helpful):
         Raises:
             NotationError: `what` is none of these.
         """
-        groups = import_module("hloscope.report.collectives").groups_by(self, what)
-        return {group.name: self._only(group.members) for group in groups}
+        return {group.name: self._only(group.members) for group in presenter().groups(self, what)}
 
     @property
     def bound(self) -> Bound:
         """Whether the bytes per step are exact or bounds: `at least` if a loop has an unknown trip count."""
-        bytes_bound = import_module("hloscope.analysis.totals").bytes_bound
         return reduce(add, map(bytes_bound, self), Bound.EXACT)
 
     @property

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
+from hloscope.calls import front_door
 from hloscope.errors import Helpful, HloscopeError
 from hloscope.given import named_path
 from hloscope.outputs import check_report_file, write_text
-from hloscope.python_words import front_door
+from hloscope.presenter import presenter
 from hloscope.shown import Fixed, one_line
 
 
@@ -40,8 +40,7 @@ class Picture(Fixed, Helpful):
 
     def _repr_svg_(self) -> str:
         """The picture with a ground of its own, for those who show it as an image."""
-        standalone: str = import_module("hloscope.report.pictures.svg").standalone(self.svg)
-        return standalone
+        return presenter().image(self.svg)
 
     def _repr_html_(self) -> str:
         """The picture in the colours of the page."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.vocabulary import Bound
+from hloscope.calls import front_door
 from hloscope.documents import SCHEMA, Schema, read
-from hloscope.python_words import front_door
 from hloscope.shown import Brief, Shown, one_line
 from hloscope.units import plural
 
@@ -144,7 +143,13 @@ class ProgramGraph(Shown):
         Example:
             >>> networkx.ancestors(graph.to_networkx(), "main/all-gather.8")
         """
-        graph: Any = import_module("hloscope.cost.program_graph").networkx_of(self)
+        import networkx as nx
+
+        graph = nx.MultiDiGraph(target=self.target, module=self.module, part=self.part)
+        for node in self.nodes:
+            graph.add_node(node.id, **_attributes(node, without=("id",)))
+        for edge in self.edges:
+            graph.add_edge(edge.source, edge.target, **_attributes(edge, without=("source", "target")))
         return graph
 
     if TYPE_CHECKING:
@@ -161,3 +166,13 @@ class ProgramGraph(Shown):
             HloscopeError: The data is not such a document, or has another schema version.
         """
         return read(cls, document, name="the document", key="edges")
+
+
+def _attributes(row: GraphNode | GraphEdge, *, without: tuple[str, ...]) -> dict[str, Any]:
+    """The known attributes of a node or an edge as numbers, truth values and texts; axes are joined by commas."""
+    found = {each.name: getattr(row, each.name) for each in fields(row) if each.name not in without}
+    return {
+        name: ",".join(value) if isinstance(value, tuple) else str(value) if isinstance(value, StrEnum) else value
+        for name, value in found.items()
+        if value is not None
+    }

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hloscope.analysis.model.analysis import Analysis
+from hloscope.calls import front_door
 from hloscope.documents import SCHEMA, Schema
 from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, severe
-from hloscope.python_words import front_door
+from hloscope.messages import Option, say
 from hloscope.shown import Brief, Shown, fix_tables, one_line
 from hloscope.units import plural
 
@@ -179,7 +180,7 @@ class Recording(Shown):
 
     def no_verdict(self) -> HloscopeError:
         """The error that no verdict is possible because not every program was analyzed."""
-        fix = f"--top {len(self.programs)} analyses all that can be"
+        fix = say(Option("top", len(self.programs)), " analyses all that can be")
         return HloscopeError(f"no verdict: {', '.join(self.not_analyzed)} not analyzed", fix=fix)
 
     @front_door

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from hloscope.analysis.model.collectives import Collectives
 from hloscope.analysis.model.evidence import Evident
 from hloscope.analysis.vocabulary import Bound
+from hloscope.calls import front_door
 from hloscope.documents import SCHEMA, Schema, read
-from hloscope.python_words import front_door
 from hloscope.shown import Brief, Shown, one_line
 from hloscope.units import format_time, plural
 

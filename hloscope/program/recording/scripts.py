@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hloscope.errors import TargetError
+from hloscope.messages import Either, say
 from hloscope.program.importing import is_library, shown_path
 
 RUN_BELOW_BYTES = 64_000_000
@@ -100,7 +101,14 @@ def find_script(words: Sequence[str]) -> Script:
         while given and _FLAGS.match(given[0]):
             given = given[1:]
     if not given:
-        raise TargetError("no script is named", fix="write it after --: hloscope record -- train.py --steps 100")
+        raise TargetError(
+            "no script is named",
+            fix=say(
+                Either(
+                    "write it after --: hloscope record -- train.py --steps 100", 'write hloscope.record("train.py")'
+                )
+            ),
+        )
     first, rest = given[0], given[1:]
     if first == "-c":
         raise TargetError(

@@ -45,6 +45,7 @@ from types import FrameType
 from typing import Any
 
 from hloscope.errors import HloscopeError
+from hloscope.messages import Option, say
 from hloscope.program.recording.checkpoints import Blank, checkpoint_doors
 from hloscope.program.recording.guard import (
     FakedWriteError,
@@ -573,10 +574,11 @@ def _refuse(guard: Guard, what: str, path: Any, folder: int | None) -> None:
 
 
 def _explain(path: object) -> str:
-    return (
+    return say(
         f"{path} was not written: outputs are placeholders in this recording, so what is derived from them is "
-        "meaningless; "
-        "`--allow-writes` permits it"
+        "meaningless; `",
+        Option("allow-writes"),
+        "` permits it",
     )
 
 

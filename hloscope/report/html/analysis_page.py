@@ -15,6 +15,7 @@ from hloscope.analysis.places import NOTHING, Sources, short_source, split_place
 from hloscope.documents import plain
 from hloscope.errors import HloscopeError
 from hloscope.hlo import HloComputation, HloInstruction, HloModule
+from hloscope.messages import Option, say
 from hloscope.report.collectives import dearest_of
 from hloscope.report.diffs import DiffDocument, cause_places, change_lines, details_of, is_step_tie
 from hloscope.report.html.pieces import frame_page, rules_of
@@ -126,7 +127,7 @@ def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
 def _timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:
     """The timeline of a program; else the reason why there is none."""
     if analysis.slice is None:
-        return None, "no TPU slice says how long anything takes: name one, as in --slice v5e:2x4"
+        return None, say("no TPU slice says how long anything takes: name one, as in ", Option("slice", "v5e:2x4"))
     try:
         return analysis.timeline(), None
     except HloscopeError as error:

@@ -10,6 +10,7 @@ from typing import ClassVar, TypeVar
 
 from rich.text import Text
 
+from hloscope import given
 from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact, Mesh
 from hloscope.analysis.model.evidence import evidence_if_known
 from hloscope.analysis.model.picture import Picture
@@ -540,6 +541,6 @@ def find_array(arrays: Sequence[_Array], name: str, target: str) -> _Array:
     names = list(dict.fromkeys(array.name for array in arrays))
     shown = ", ".join(names[:_NEAR]) + (f" and {len(names) - _NEAR} more" if len(names) > _NEAR else "")
     raise HloscopeError(
-        f"{target} has no array {name!r} among its arguments, outputs and large intermediates",
+        f"{target} has no array {given.shown(name)} among its arguments, outputs and large intermediates",
         fix=did_you_mean(str(name), names, f"it has {shown}" if names else None, most=_NEAR),
     )
