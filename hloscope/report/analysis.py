@@ -22,7 +22,7 @@ from hloscope.analysis.model import (
 from hloscope.analysis.model.kernel import Kernel
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Bound
-from hloscope.messages import Option, placeholder, say
+from hloscope.messages import Option, say
 from hloscope.report.collectives import (
     ONE_BY_ONE,
     Listing,
@@ -39,6 +39,7 @@ from hloscope.report.price import time_lines
 from hloscope.report.words import (
     ELSEWHERE,
     GUESSED_LEGEND,
+    cost_option,
     legend,
     notes_section,
     part_of_axis,
@@ -549,8 +550,3 @@ def freed_by(buffer: PeakBuffer) -> str:
 def _freed_by_words(buffer: PeakBuffer) -> str:
     by = freed_by(buffer)
     return by and f"would free it (not tried): {by}"
-
-
-def cost_option(kernel: str) -> Option:
-    """The option that says what a kernel costs."""
-    return Option("kernel-cost", {kernel: (placeholder("FLOPS"), placeholder("BYTES"))})

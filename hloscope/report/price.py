@@ -15,9 +15,8 @@ from hloscope.analysis.vocabulary import Bound
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import HloscopeError
 from hloscope.messages import say
-from hloscope.report.analysis import cost_option
 from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, message_line, section, table_lines
-from hloscope.report.words import legend, notes_section, short_note
+from hloscope.report.words import cost_option, legend, notes_section, short_note
 from hloscope.shown import Brief, Shown, one_line
 from hloscope.units import format_bytes, format_share, format_time, format_time_range, plural
 

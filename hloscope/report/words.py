@@ -11,7 +11,7 @@ from hloscope.analysis.model import Collective
 from hloscope.analysis.model.step_time import is_tie
 from hloscope.analysis.model.trial import Figures, Trial, Trials
 from hloscope.analysis.vocabulary import Bound, Link
-from hloscope.messages import Either, Option, say
+from hloscope.messages import Either, Option, placeholder, say
 from hloscope.report.layout import fold, hanging, section
 from hloscope.units import format_bytes, format_share, format_time_range, plural
 
@@ -166,3 +166,8 @@ def difference_words(before: Figures, after: Figures) -> str:
         return ""
     gain, ratio = 1 - after.step_us / before.step_us, after.ratio_bound(before)
     return f"{(-ratio).marked(format_share(gain))} less" if gain >= 0 else f"{ratio.marked(format_share(-gain))} more"
+
+
+def cost_option(kernel: str) -> Option:
+    """The option that says what a kernel costs."""
+    return Option("kernel-cost", {kernel: (placeholder("FLOPS"), placeholder("BYTES"))})
