@@ -134,7 +134,7 @@ def test_a_copy_still_speaks_both(again, notation):
 LITERAL = {"Either", "Option", "Command", "option", "addoption", "getoption", "git", "add_argument"}
 """Calls whose arguments are words of one notation."""
 NOT_OURS = {
-    "contracts/baseline_text.py": "files that are committed",
+    "contracts/baseline_files.py": "files that are committed",
     "measured/fitting.py": "files that are kept",
     "pytest_plugin/__init__.py": "options of pytest",
     "report/html/pieces.py": "the foot of a page, which anyone may read",

@@ -155,7 +155,7 @@ def _make_saver(folder: Path | None) -> Save:
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise NotationError(f"--save {folder} cannot be created", why=error.strerror) from error
+        raise NotationError(say(Option("save", str(folder)), " cannot be created"), why=error.strerror) from error
 
     def save(program: RecordedProgram, text: str) -> None:
         stem = re.sub(r"[^\w.-]+", "_", program.name) or "program"

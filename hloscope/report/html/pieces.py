@@ -102,7 +102,7 @@ def _line(text: str) -> str:
 
 
 def _asset(name: str) -> str:
-    return files("hloscope.report.html").joinpath(f"assets/{name}").read_text(encoding="utf-8")
+    return files(str(__package__)).joinpath(f"assets/{name}").read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:
