@@ -419,6 +419,7 @@ def test_loading_imports_nothing_heavy():
         "importlib.metadata",
         "hloscope",
         "hloscope.ci",
+        "hloscope.presenter",
         "hloscope.version",
         "hloscope.pytest_plugin",
     }
