@@ -21,7 +21,7 @@ from markup import attributes_of, code, escaped, fenced, table
 from hloscope import config
 from hloscope.cli import group
 from hloscope.findings import RuleDoc
-from hloscope.program.target import BY_NAME, OPTIONS
+from hloscope.program.target import OPTIONS, OPTIONS_BY_NAME
 from hloscope.pytest_plugin import pytest_addoption
 from hloscope.report.pages import pages_by_command
 
@@ -216,7 +216,7 @@ def _section(text: str) -> str:
 
 def _config() -> str:
     project = [(code(key), escaped_links(OF_PROJECT[key][0]), code(OF_PROJECT[key][1])) for key in config._PROJECT_KEYS]
-    rows = [(code(key), escaped(_meaning(key)), code(example)) for key, (_, example) in config.KEYS.items()]
+    rows = [(code(key), escaped(_meaning(key)), code(example)) for key, (_, example) in config.TARGET_KEYS.items()]
     return "\n\n".join(
         [
             "# The targets file",
@@ -229,7 +229,7 @@ def _config() -> str:
             "In `[tool.hloscope.targets.NAME]`, and except for `function`, `hlo` and `rules` in "
             "`[tool.hloscope.defaults]` too.",
             table(("key", "meaning", "such as"), rows),
-            f"A tolerance may be given for {', '.join(map(code, config.TOLERATED))}.",
+            f"A tolerance may be given for {', '.join(map(code, config.TOLERATED_FIGURES))}.",
         ]
     )
 
@@ -241,7 +241,7 @@ def escaped_links(text: str) -> str:
 
 def _meaning(key: str) -> str:
     """What a key of a target means: what its option says, or else the field that holds it."""
-    said = {option.key: option.says for option in OPTIONS if option.key} | {"slice": BY_NAME["slice"].says}
+    said = {option.key: option.says for option in OPTIONS if option.key} | {"slice": OPTIONS_BY_NAME["slice"].says}
     return said.get(key) or attributes_of(config.TargetConfig)[key.replace("-", "_")]
 
 

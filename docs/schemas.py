@@ -31,7 +31,7 @@ from hloscope.analysis.model.program_graph import ProgramGraph  # noqa: E402
 from hloscope.analysis.model.recording import Recording  # noqa: E402
 from hloscope.analysis.model.suggestion import Suggestions  # noqa: E402
 from hloscope.analysis.model.timeline import Timeline  # noqa: E402
-from hloscope.documents import Table, defaults_of, is_many, tables_of  # noqa: E402
+from hloscope.documents import Table, find_defaults, find_tables, is_many  # noqa: E402
 from hloscope.measured.model import CompareDocument  # noqa: E402
 from hloscope.report.checks import CheckDocument  # noqa: E402
 from hloscope.report.checkups import DoctorDocument  # noqa: E402
@@ -112,7 +112,7 @@ def described(definition: dict[str, Any], kind: type, *, in_rows: bool) -> dict[
     said = attributes(kind)
     may_be_infinite = kind.__module__ == MAY_BE_INFINITE
     hints = hints_of(kind)
-    defaults = defaults_of(kind) if in_rows else {}
+    defaults = find_defaults(kind) if in_rows else {}
     properties = {
         field.name: {
             **simple(numbered(definition["properties"][field.name], hints[field.name]), may_be_infinite),
@@ -153,7 +153,7 @@ def rows(document: type) -> dict[str, Any]:
     values = values_in_tables(document)
     return {
         table.name: {"type": "array", "items": row(values[table]), "description": in_json(table.description)}
-        for table in tables_of(document)
+        for table in find_tables(document)
     }
 
 

@@ -1,4 +1,4 @@
-"""Cells of a notebook, as the notebook numbers them; the kernel runs each as a file with a name that says nothing."""
+"""Cells of a notebook by their numbers; the kernel runs each as a file with a meaningless name."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 _FILE_OF_CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]\w+\.py$|^<ipython-input-(?P<number>\d+)-")
 
 
-def cell_of(file: str) -> str | None:
-    """`In[44]`: the cell that a file stands for, when it ran last; None for any other file, and where nobody knows."""
+def find_cell(file: str) -> str | None:
+    """The cell of a file, when it last ran: `In[44]`; None for any other file, and if unknown."""
     found = _FILE_OF_CELL.search(file)
     if found is None:
         return None
@@ -20,8 +20,8 @@ def cell_of(file: str) -> str | None:
     return None if number is None else f"In[{number}]"
 
 
-def shown_place(place: str) -> str:
-    """`In[44]:3` in place of a file and a line in a cell; any other place as it is."""
+def format_place(place: str) -> str:
+    """A place in a cell, `In[44]:3`, instead of its file and line; any other place is unchanged."""
     file, colon, line = place.rpartition(":")
-    cell = cell_of(file)
+    cell = find_cell(file)
     return place if cell is None else f"{cell}{colon}{line}"

@@ -8,10 +8,10 @@ _SAYS_NO = frozenset({"", "0", "false", "no", "off"})
 
 
 def is_ci() -> bool:
-    """Whether `CI` is set, as GitHub, GitLab and others do; `CI=false` is not set."""
+    """Returns whether `CI` is set, as in GitHub, GitLab and others; `CI=false` counts as not set."""
     return os.environ.get("CI", "").strip().lower() not in _SAYS_NO
 
 
 def is_strict(asked: bool | None) -> bool:
-    """Whether what loosens a check fails it: as was asked for, else where `CI` is set."""
+    """Returns whether loosened checks fail: as requested, or otherwise if `CI` is set."""
     return is_ci() if asked is None else asked

@@ -1,7 +1,7 @@
-"""`[tool.hloscope]` in pyproject.toml, or hloscope.toml: named targets, their contracts, and where baselines are.
+"""`[tool.hloscope]` in pyproject.toml, or hloscope.toml: named targets, their contracts, and the folder of baselines.
 
-Notations and contracts are read by whoever needs them: here they are plain values. What is written wrongly becomes an
-error that says what, where and how to fix it.
+Notations and contracts are parsed by their users: here they are plain values. Every mistake becomes an
+error with its description, place and fix.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 from hloscope.errors import HloscopeError, caret_excerpt, did_you_mean
 from hloscope.messages import Option, say
-from hloscope.program.options import are, is_share, is_text, maps_to
-from hloscope.program.target import BY_NAME, OPTIONS
+from hloscope.program.options import is_list_of, is_share, is_table_of, is_text
+from hloscope.program.target import OPTIONS, OPTIONS_BY_NAME
 
 _BASELINES = "hloscope_baselines"
 """The folder of baseline files, unless the project names another."""
@@ -40,12 +40,12 @@ class ConfigMistakesError(ConfigError):
         return "\n\n".join(map(str, self.mistakes))
 
 
-def refuse(mistakes: Sequence[HloscopeError]) -> None:
-    """Reports all mistakes at once.
+def raise_mistakes(mistakes: Sequence[HloscopeError]) -> None:
+    """Raises all mistakes at once.
 
     Raises:
-        HloscopeError: There is one.
-        ConfigMistakesError: There are several.
+        HloscopeError: There is one mistake.
+        ConfigMistakesError: There are several mistakes.
     """
     if len(mistakes) == 1:
         raise mistakes[0]
@@ -55,23 +55,23 @@ def refuse(mistakes: Sequence[HloscopeError]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetConfig:
-    """One target: a function or a file of HLO, how to compile it, and what is expected of it.
+    """One target: a function or a file of HLO, its compile options, and its expectations.
 
     Attributes:
-        name: What `hloscope check` calls it.
+        name: Its name in `hloscope check`.
         function: `package.module:fn` or `path/to/file.py:fn`; None for HLO text.
         hlo: The path of a file of HLO text, from the project's folder; None for a function.
         slices: The slices to compile for; None is the default one.
-        options: What else is said of it, by the names of `hloscope.program.target.OPTIONS`.
+        options: Its other options, by the names of `hloscope.program.target.OPTIONS`.
         source_root: For HLO text: the folder, from the project's, in which files that it names may be read.
-        contract: The contract as TOML has it: text, or a list of texts; None for none.
-        baseline: Whether what it moves is held against a baseline file.
-        rules: The rules that it has options for.
-        fail_on: The least severity of what rules find that fails the check, `error`, `warning` or `note`; None where
-            nothing of it does.
-        tolerance: How far figures of the baseline may grow before that is a change, as shares: of the step and of
+        contract: The contract as in TOML: text, or a list of texts; or None.
+        baseline: Whether its communication is compared with a baseline file.
+        rules: The rules for which it has options.
+        fail_on: The least severity of a finding that fails the check, `error`, `warning` or `note`; None if
+            no finding does.
+        tolerance: The allowed growth of the baseline's figures, as shares: of the step and of
             parts of the memory.
-        place: The file and the line where it is written; None for one that is written nowhere.
+        place: The file and the line where it is written; None if it is not in a file.
     """
 
     name: str
@@ -89,7 +89,7 @@ class TargetConfig:
 
     @property
     def where(self) -> str:
-        """Where it is written, with its name, for messages."""
+        """Its place with its name, for messages."""
         return f"{self.place}, target {self.name}" if self.place else f"target {self.name}"
 
 
@@ -113,9 +113,9 @@ class ProjectConfig:
     """A project's targets.
 
     Attributes:
-        path: The file that says so.
+        path: The targets file.
         baselines: The folder of baseline files.
-        targets: In the order in which they are written.
+        targets: The targets in the order of the file.
         plugins: The modules with rules of its own.
     """
 
@@ -130,10 +130,10 @@ class ProjectConfig:
         return self.path.parent
 
     def named(self, names: tuple[str, ...]) -> tuple[TargetConfig, ...]:
-        """The targets of these names, or all of them.
+        """The targets with these names, or all of them.
 
         Raises:
-            ConfigError: There is no target of such a name, or none at all.
+            ConfigError: There is no target with such a name, or no target at all.
         """
         if not self.targets:
             raise ConfigError("there are no targets", where=str(self.path), fix="add [targets.NAME] with a function")
@@ -146,19 +146,19 @@ class ProjectConfig:
 
 
 _Takes = tuple[Callable[[Any], bool], str]
-"""Whether a key takes a value, and one that it takes, for messages."""
+"""Returns whether a key accepts a value, with an example of a valid value for messages."""
 
 _SEVERITIES = ("error", "warning", "note")
-"""What `fail-on` takes."""
+"""The values of `fail-on`."""
 
-TOLERATED = ("step", "peak", "arguments", "outputs", "temporaries", "code")
-"""The figures of a baseline that may be let grow."""
+TOLERATED_FIGURES = ("step", "peak", "arguments", "outputs", "temporaries", "code")
+"""The figures of a baseline that may have a tolerance."""
 
-KEYS: dict[str, _Takes] = {
+TARGET_KEYS: dict[str, _Takes] = {
     "function": (is_text, '"model.py:step"'),
     "hlo": (is_text, '"step.hlo"'),
     "slice": (is_text, '"v5e:2x4"'),
-    "slices": (lambda value: bool(value) and are(is_text)(value), '["v5e:2x4", "v5p:2x2x2"]'),
+    "slices": (lambda value: bool(value) and is_list_of(is_text)(value), '["v5e:2x4", "v5p:2x2x2"]'),
     **{option.key: (option.fits, option.example) for option in OPTIONS if option.key},
     "source-root": (is_text, '"src"'),
     # a table too: whoever reads the contract says how to write it as text
@@ -166,12 +166,12 @@ KEYS: dict[str, _Takes] = {
     "baseline": (lambda value: isinstance(value, bool), "false"),
     "fail-on": (lambda value: value in _SEVERITIES, '"warning"'),
     "tolerance": (
-        lambda value: maps_to(is_share)(value) and value.keys() <= {*TOLERATED},
-        '{ step = "5%", peak = "5%" }, each less than 100%, of ' + ", ".join(TOLERATED),
+        lambda value: is_table_of(is_share)(value) and value.keys() <= {*TOLERATED_FIGURES},
+        '{ step = "5%", peak = "5%" }, each less than 100%, of ' + ", ".join(TOLERATED_FIGURES),
     ),
 }
 _ONLY_FOR_FUNCTIONS = tuple(option.key for option in OPTIONS if option.key and not option.of_text)
-"""What cannot be said of a file of HLO text."""
+"""The keys that do not apply to a file of HLO text."""
 
 _EXAMPLE = """\
 write one, for example:
@@ -188,12 +188,12 @@ def find_project(start: Path, *, named: Path | None = None) -> ProjectConfig:
 
     Args:
         start: The folder to begin at.
-        named: The file that the user named; it is taken as it is.
+        named: The file that the user named; it is used without a search.
 
     Raises:
-        ConfigError: There is no such file, or it is written wrongly.
+        ConfigError: There is no such file, or it has mistakes.
     """
-    path = _nearest_file(start) if named is None else named
+    path = _find_nearest_file(start) if named is None else named
     if path is None:
         raise ConfigError(
             "no targets are configured",
@@ -212,40 +212,40 @@ def find_project(start: Path, *, named: Path | None = None) -> ProjectConfig:
 
 
 def find_plugins(start: Path, *, named: Path | None = None) -> PluginNames | None:
-    """The plug-ins of the project that a folder belongs to, whatever its targets are; None where there is no project.
+    """The plug-ins of the project that contains a folder, whatever its targets; None without a project.
 
     Args:
         start: The folder to begin at.
-        named: The project's file, where that is known.
+        named: The project's file, if known.
 
     Raises:
         ConfigError: The file cannot be read, or does not name modules.
     """
-    path = _nearest_file(start) if named is None else named
+    path = _find_nearest_file(start) if named is None else named
     if path is None:
         return None
-    reader, section = _opened(path)
+    reader, section = _open_targets(path)
     found = reader.plugins(section)
-    refuse(reader.mistakes)
+    raise_mistakes(reader.mistakes)
     return found
 
 
 def find_helpers(start: Path, *, named: Path | None = None) -> tuple[str, ...]:
     """The files and functions that a project calls helpers; see `find_plugins`."""
-    path = _nearest_file(start) if named is None else named
+    path = _find_nearest_file(start) if named is None else named
     if path is None:
         return ()
-    reader, section = _opened(path)
+    reader, section = _open_targets(path)
     found = reader.value(section, "", "helpers", _TAKES_HELPERS, ())
-    refuse(reader.mistakes)
+    raise_mistakes(reader.mistakes)
     return tuple(found)
 
 
-def _nearest_file(start: Path) -> Path | None:
+def _find_nearest_file(start: Path) -> Path | None:
     """The targets file in a folder or the nearest one above it.
 
     Raises:
-        ConfigError: A file on the way cannot be read and mentions hloscope.
+        ConfigError: A file in between mentions hloscope and cannot be read.
     """
     folder = start.resolve()
     for place in (folder, *folder.parents):
@@ -259,43 +259,46 @@ _POSITION = re.compile(r"\(at line (\d+), column (\d+)\)|\(at end of document\)"
 
 _PROJECT_KEYS = ("baselines", "plugins", "helpers", "rules", "defaults", "targets")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-_TAKES_MODULES: _Takes = (are(lambda name: is_text(name) and _MODULE.fullmatch(name) is not None), '["ourteam.rules"]')
-_TAKES_HELPERS: _Takes = (are(lambda name: is_text(name) and name != ""), '["layers.py", "Linear.__call__"]')
+_TAKES_MODULES: _Takes = (
+    is_list_of(lambda name: is_text(name) and _MODULE.fullmatch(name) is not None),
+    '["ourteam.rules"]',
+)
+_TAKES_HELPERS: _Takes = (is_list_of(lambda name: is_text(name) and name != ""), '["layers.py", "Linear.__call__"]')
 _TAKES_FOLDER: _Takes = (lambda value: is_text(value) and value != "", f'"{_BASELINES}"')
 _NO_DEFAULT = ("function", "hlo", "rules")
 
 
 def _has_section(path: Path) -> bool:
-    """Whether a file is about hloscope: any hloscope.toml, and a pyproject.toml with `[tool.hloscope]`.
+    """Returns whether a file is about hloscope: any hloscope.toml, or a pyproject.toml with `[tool.hloscope]`.
 
     Raises:
-        ConfigError: The file cannot be read and mentions hloscope.
+        ConfigError: The file mentions hloscope and cannot be read.
     """
     if path.name == "hloscope.toml" or not path.is_file():
         return path.is_file()
-    text = _text(path)
-    return "tool.hloscope" in text and "hloscope" in _parsed(path, text).get("tool", {})
+    text = _read_text(path)
+    return "tool.hloscope" in text and "hloscope" in _parse_toml(path, text).get("tool", {})
 
 
 def read_project(path: Path) -> ProjectConfig:
     """Reads a project's targets.
 
     Args:
-        path: A pyproject.toml, whose `[tool.hloscope]` is read, or another TOML file, which is read as a whole.
+        path: A pyproject.toml, of which only `[tool.hloscope]` is read, or another TOML file, read as a whole.
 
     Raises:
-        ConfigError: It is no TOML, a key is unknown, or a value is not what the key needs; all such mistakes in one.
+        ConfigError: It is not TOML, a key is unknown, or a value is invalid; all such mistakes in one error.
     """
-    reader, section = _opened(path)
+    reader, section = _open_targets(path)
     reader.check_keys(section, _PROJECT_KEYS, "")
-    rules = reader.value({"rules": reader.table(section, "rules")}, "", "rules", KEYS["rules"], {})
+    rules = reader.value({"rules": reader.table(section, "rules")}, "", "rules", TARGET_KEYS["rules"], {})
     defaults = reader.defaults(section)
     named = reader.table(section, "targets")
     baselines = reader.value(section, "", "baselines", _TAKES_FOLDER, _BASELINES)
     plugins = reader.plugins(section)
     reader.value(section, "", "helpers", _TAKES_HELPERS, ())
     targets = [reader.target(name, value, defaults, rules) for name, value in named.items()]
-    refuse(reader.mistakes)
+    raise_mistakes(reader.mistakes)
     return ProjectConfig(
         path=path.resolve(),
         baselines=path.resolve().parent / baselines,
@@ -304,25 +307,25 @@ def read_project(path: Path) -> ProjectConfig:
     )
 
 
-def _opened(path: Path) -> tuple[_Reader, Mapping[str, Any]]:
-    """A targets file, and the part of it that is about hloscope.
+def _open_targets(path: Path) -> tuple[_TargetsReader, Mapping[str, Any]]:
+    """A targets file, and its part about hloscope.
 
     Raises:
-        ConfigError: It is no TOML.
+        ConfigError: It is not TOML.
     """
-    text = _text(path)
-    reader = _Reader(path, text, "tool.hloscope." if path.name == "pyproject.toml" else "")
-    return reader, reader.section(_parsed(path, text))
+    text = _read_text(path)
+    reader = _TargetsReader(path, text, "tool.hloscope." if path.name == "pyproject.toml" else "")
+    return reader, reader.section(_parse_toml(path, text))
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read", why=str(error)) from None
 
 
-def _parsed(path: Path, text: str) -> dict[str, Any]:
+def _parse_toml(path: Path, text: str) -> dict[str, Any]:
     import tomllib  # every analysis looks for a targets file, and few find one
 
     try:
@@ -340,11 +343,11 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
         ) from None
 
 
-class _Reader:
-    """Checks the tables of one file, knows where they are written, and gathers the mistakes in them.
+class _TargetsReader:
+    """Checks the tables of one file, knows the lines of their keys, and collects the mistakes.
 
     Attributes:
-        mistakes: What is wrong, in the order in which it was found.
+        mistakes: The mistakes, in the order in which they were found.
     """
 
     def __init__(self, path: Path, text: str, prefix: str) -> None:
@@ -354,7 +357,7 @@ class _Reader:
         self._prefix = prefix
 
     def mistake(self, what: str, table: str, key: str | None = None, *, fix: str | None = None) -> None:
-        """Notes what is wrong with a key of a table, with the line where it can be found."""
+        """Records a mistake in a key of a table, with its line."""
         line = self._line(table, key)
         excerpt = None if line is None else self._lines[line].strip()
         inside = (self._prefix + table).rstrip(".")
@@ -363,15 +366,15 @@ class _Reader:
         self.mistakes.append(ConfigError(what, where=where, excerpt=excerpt, fix=fix))
 
     def place(self, table: str, key: str | None, file: str) -> str:
-        """The file, as it is called, and the line of a key, or of its table's header where it is in none."""
+        """The file, by its name in messages, and the line of a key, or of its table's header if the key is missing."""
         line = self._line(table, key)
         return file if line is None else f"{file}:{line + 1}"
 
     def _line(self, table: str, key: str | None) -> int | None:
-        """The 0-based line of a key, of its table's header where it is in none, or None."""
+        """The 0-based line of a key, of its table's header if the key is missing, or None."""
         inside, at = self._prefix + table, -1
         if inside:
-            header = re.compile(rf"\s*\[\s*{_spelled(inside)}\s*\]")
+            header = re.compile(rf"\s*\[\s*{_make_name_pattern(inside)}\s*\]")
             at = next((index for index, line in enumerate(self._lines) if header.match(line)), len(self._lines))
         for index in range(at + 1, len(self._lines)):
             if key is None or self._lines[index].lstrip().startswith("["):
@@ -381,7 +384,7 @@ class _Reader:
         return at if 0 <= at < len(self._lines) else None
 
     def section(self, whole: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The part of the file that is about targets."""
+        """The part of the file about targets."""
         found = whole.get("tool", {}).get("hloscope", {}) if self._prefix else whole
         if isinstance(found, dict):
             return found
@@ -389,14 +392,14 @@ class _Reader:
         return {}
 
     def check_keys(self, table: Mapping[str, Any], known: tuple[str, ...], name: str) -> None:
-        """Notes keys that nobody reads."""
+        """Records unknown keys."""
         for key in table:
             if key not in known:
                 fix = did_you_mean(key.replace("_", "-"), known, f"use one of {', '.join(known)}")
                 self.mistake(f"unknown key {key!r}", name, key, fix=fix)
 
     def table(self, section: Mapping[str, Any], key: str) -> dict[str, Any]:
-        """A table of the section; empty where there is none."""
+        """A table of the section; empty if missing."""
         value = section.get(key, {})
         if isinstance(value, dict):
             return value
@@ -404,7 +407,7 @@ class _Reader:
         return {}
 
     def value(self, table: Mapping[str, Any], name: str, key: str, takes: _Takes, otherwise: Any) -> Any:
-        """The value of a key; what holds otherwise where there is none, or one it does not take, which is noted."""
+        """The value of a key; `otherwise` if it is missing or invalid, which is recorded."""
         check, example = takes
         if key not in table or check(table[key]):
             return table.get(key, otherwise)
@@ -412,20 +415,20 @@ class _Reader:
         return otherwise
 
     def plugins(self, section: Mapping[str, Any]) -> PluginNames:
-        """The modules with rules of the project's own."""
+        """The modules with the project's own rules."""
         names = self.value(section, "", "plugins", _TAKES_MODULES, ())
         place = self.place("", "plugins", self._path.name)
         return PluginNames(root=self._path.resolve().parent, names=tuple(names), place=place)
 
     def defaults(self, section: Mapping[str, Any]) -> dict[str, Any]:
-        """What targets leave open."""
+        """The values of keys that targets leave out."""
         defaults = self.table(section, "defaults")
         return defaults if self.check_values(defaults, "defaults", without=_NO_DEFAULT) else {}
 
     def check_values(self, table: Mapping[str, Any], name: str, *, without: tuple[str, ...] = ()) -> bool:
-        """Notes keys that nobody reads, and values that their keys cannot have; returns whether there are none."""
+        """Records unknown keys and invalid values; returns whether there are none."""
         before = len(self.mistakes)
-        known = {key: said for key, said in KEYS.items() if key not in without}
+        known = {key: said for key, said in TARGET_KEYS.items() if key not in without}
         self.check_keys(table, tuple(known), name)
         for key in table:
             if key in known:
@@ -437,7 +440,7 @@ class _Reader:
     def target(
         self, name: str, value: Any, defaults: Mapping[str, Any], rules: Mapping[str, Any]
     ) -> TargetConfig | None:
-        """One target, with the defaults for what it leaves open; None where something is wrong with it."""
+        """One target, completed with the defaults; None if it has mistakes."""
         table = f"targets.{name}"
         if not isinstance(value, dict):
             self.mistake(f"the target {name} is {value!r}, but must be a table", "targets", name)
@@ -446,10 +449,10 @@ class _Reader:
             return None
         own = {"slice", "slices"} & value.keys()
         taken = {key: setting for key, setting in defaults.items() if not (own and key in ("slice", "slices"))}
-        return _target(name, {**taken, **value}, rules, self.place(table, None, self._path.name))
+        return _make_target(name, {**taken, **value}, rules, self.place(table, None, self._path.name))
 
     def _check_together(self, name: str, value: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
-        """Notes keys that do not go together; returns whether there are none."""
+        """Records keys that exclude each other; returns whether there are none."""
         table, before = f"targets.{name}", len(self.mistakes)
         is_function, is_compiled = "function" in value, "hlo" in value
         refused: dict[str, tuple[str, str]] = {}
@@ -469,22 +472,22 @@ class _Reader:
         return len(self.mistakes) == before
 
 
-def _spelled(dotted: str) -> str:
+def _make_name_pattern(dotted: str) -> str:
     """A pattern for a table's name, whose parts may be quoted and spaced."""
     parts = (rf"[\"']?{re.escape(part)}[\"']?" for part in dotted.rstrip(".").split("."))
     return r"\s*\.\s*".join(parts)
 
 
-def _target(name: str, table: Mapping[str, Any], rules: Mapping[str, Any], place: str) -> TargetConfig:
+def _make_target(name: str, table: Mapping[str, Any], rules: Mapping[str, Any], place: str) -> TargetConfig:
     said = {option.name: table[option.key] for option in OPTIONS if option.key in table}
-    said["rule_options"] = {**_options_of(rules), **_options_of(table.get("rules", {}))}
+    said["rule_options"] = {**_collect_options(rules), **_collect_options(table.get("rules", {}))}
     is_text = "hlo" in table
     return TargetConfig(
         name=name,
         function=table.get("function"),
         hlo=table.get("hlo"),
         slices=tuple(dict.fromkeys(table.get("slices", [table.get("slice")]))),
-        options={key: value for key, value in said.items() if BY_NAME[key].of_text or not is_text},
+        options={key: value for key, value in said.items() if OPTIONS_BY_NAME[key].of_text or not is_text},
         source_root=table.get("source-root") if is_text else None,
         contract=table.get("contract"),
         baseline=table.get("baseline", True),
@@ -495,6 +498,6 @@ def _target(name: str, table: Mapping[str, Any], rules: Mapping[str, Any], place
     )
 
 
-def _options_of(rules: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _collect_options(rules: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Options by `rule.option`."""
     return {f"{rule}.{option}": value for rule, options in rules.items() for option, value in options.items()}

@@ -1,4 +1,4 @@
-"""Frames of a stack that only start a program: hloscope itself, what started it, and what runs notebooks and tests."""
+"""Frames of a stack that only start a program: those of hloscope itself, its starter, notebooks and test runners."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ _LAUNCHER = re.compile(
 
 @lru_cache(maxsize=4096)
 def is_launcher(file: str) -> bool:
-    """Whether code of a file only starts the user's: nothing that he wrote is outside of it on a stack."""
+    """Returns whether code in a file only starts the user's: no code of the user's is outside of it on a stack."""
     return _LAUNCHER.search(file.replace("\\", "/")) is not None

@@ -15,9 +15,9 @@ _REPORTS = (
     *("", ".json", ".html", ".htm", ".md", ".txt", ".svg", ".dot", ".gv", ".graphml", ".sarif", ".xml", ".gz"),
     *(".log", ".out", ".report"),
 )
-"""What the names of files end with that are reports, or may be."""
-_OWN = b"# Written by hloscope"
-"""What a file of figures begins with, which is no report, and which a new one may replace."""
+"""The endings of the names of files that are, or may be, reports."""
+_OVERRIDES_HEAD = b"# Written by hloscope"
+"""The first bytes of a file of figures, which is not a report, and which a new one may replace."""
 _BASELINE = b"hloscope baseline"
 _MODULE = b"HloModule"
 _GZIP = b"\x1f\x8b"
@@ -28,9 +28,9 @@ def check_hlo_file(path: str | Path) -> None:
     """Checks, before anything is compiled, that compiled HLO may be written to a file.
 
     Raises:
-        TargetError: The file exists, and is no HLO text.
+        TargetError: The file exists, and is not HLO text.
     """
-    head = _head(Path(path))
+    head = _read_head(Path(path))
     if head and not head.lstrip().startswith(_MODULE):
         raise TargetError(
             f"{path} exists and is not HLO text, and it would be overwritten",
@@ -40,26 +40,26 @@ def check_hlo_file(path: str | Path) -> None:
 
 
 def check_report_file(path: str | Path | None) -> None:
-    """Checks, before anything is done, that a report may be written to a file, and through a link to what that names.
+    """Checks, before anything else is done, that a report may be written to a file, or to the target of a link.
 
     Args:
         path: The file; None and `-` for standard output.
 
     Raises:
-        TargetError: The file exists, and is a source, HLO text, a baseline or of another kind than reports are.
+        TargetError: The file exists, and is a source, HLO text, a baseline or not like a report.
     """
     if path is None or path == "-":
         return
-    head = _head(Path(path))
-    kind = _kind_of(Path(path), head) if head else None
+    head = _read_head(Path(path))
+    kind = _find_kind(Path(path), head) if head else None
     if kind is not None:
         raise TargetError(
             f"{path} is {kind}, which the report would replace", fix="name another file for the report, or delete it"
         )
 
 
-def _kind_of(path: Path, head: bytes) -> str | None:
-    """What a file is that no report may replace; None of what may be one."""
+def _find_kind(path: Path, head: bytes) -> str | None:
+    """The kind of a file that no report may replace; None for a file that may be replaced."""
     if head.lstrip().startswith(_MODULE):
         return "HLO text"
     if head.startswith(_BASELINE):
@@ -68,13 +68,13 @@ def _kind_of(path: Path, head: bytes) -> str | None:
         suffix = named.suffix.lower()
         if suffix in _SOURCES:
             return "Python source"
-        if suffix not in _REPORTS and not head.startswith(_OWN):
+        if suffix not in _REPORTS and not head.startswith(_OVERRIDES_HEAD):
             return f"a {suffix} file" if named == path else f"a link to {named.name}"
     return None
 
 
-def check_is_no_input(path: str | None, given: Iterable[object]) -> None:
-    """Checks, before anything is done, that a report does not replace a file that the command reads.
+def check_is_not_an_input(path: str | None, given: Iterable[object]) -> None:
+    """Checks, before anything else is done, that a report does not replace a file that the command reads.
 
     Args:
         path: The file; None and `-` for standard output.
@@ -96,14 +96,14 @@ def check_is_no_input(path: str | None, given: Iterable[object]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
-    """A report that is no text.
+class OutputFiles:
+    """A report in a form other than text.
 
     Attributes:
-        contents: Bytes by their paths below the folder that the user names; by the empty path those of the file.
-        opened_by: What shows it.
-        stale: Names, as patterns, of files beside those that others have derived from what was there before.
-        notes: What is to be said of it, one sentence each.
+        contents: Bytes by their paths below the user's folder; by the empty path, those of a single file.
+        opened_by: The program that shows it.
+        stale: Patterns for the names of other files that were derived from earlier contents.
+        notes: Notes for the user, one sentence each.
     """
 
     contents: Mapping[str, bytes]
@@ -113,14 +113,14 @@ class Files:
 
 
 def check_output(path: str | Path | None, kind: str) -> None:
-    """Checks, before anything is done, that a report may be written where the user says.
+    """Checks, before anything else is done, that a report may be written to the user's path.
 
     Args:
         path: The file or folder; None and `-` for standard output.
-        kind: Which of the two it has to be: `file` or `folder`.
+        kind: The required kind: `file` or `folder`.
 
     Raises:
-        TargetError: It is the other one, or a source or HLO text.
+        TargetError: It is the other kind, or a source or HLO text.
     """
     if kind == "file":
         check_report_file(path)
@@ -131,7 +131,7 @@ def check_output(path: str | Path | None, kind: str) -> None:
 
 
 def write_text(text: str, path: str | Path, what: str = "the report") -> None:
-    """Writes a report, or whatever is named, to a file.
+    """Writes a report, or another named thing, to a file.
 
     Raises:
         HloscopeError: It cannot be written.
@@ -139,11 +139,11 @@ def write_text(text: str, path: str | Path, what: str = "the report") -> None:
     _write(Path(path), (text if text.endswith("\n") else text + "\n").encode("utf-8"), what)
 
 
-def write_files(files: Files, path: str | Path) -> tuple[str, ...]:
-    """Writes what is no text to a file or into a folder; what is compressed is not where its name ends with `.json`.
+def write_files(files: OutputFiles, path: str | Path) -> tuple[str, ...]:
+    """Writes a report in files or a folder; a compressed one is decompressed if its name ends with `.json`.
 
     Returns:
-        What is to be said of it: how it is opened, and its notes.
+        The messages about it: how to open it, and its notes.
 
     Raises:
         HloscopeError: It cannot be written.
@@ -158,7 +158,7 @@ def write_files(files: Files, path: str | Path) -> tuple[str, ...]:
 
 
 def _clear(folder: Path, stale: tuple[str, ...]) -> None:
-    """Makes a folder, without what was derived from what it held before."""
+    """Makes a folder, and removes files that were derived from its earlier contents."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for pattern in stale:
@@ -182,8 +182,8 @@ def _write(path: Path, content: bytes, what: str = "the report") -> None:
         ) from error
 
 
-def _head(path: Path) -> bytes:
-    """What a file begins with; nothing where there is none, or what is there is no file or cannot be read."""
+def _read_head(path: Path) -> bytes:
+    """The first bytes of a file; empty if it does not exist, is not a file or cannot be read."""
     with suppress(OSError):
         if path.is_file():
             with path.open("rb") as file:

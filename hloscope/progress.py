@@ -1,6 +1,6 @@
 """Progress of long operations with the elapsed time: a spinner on a terminal, a line in a notebook.
 
-Nothing is shown anywhere else, and nothing is left of it afterwards.
+Nothing is shown anywhere else, and nothing remains of it afterwards.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from importlib import import_module
 from typing import Any
 
 _LONG_S = 1.0
-"""In Python what takes less is not worth a word."""
+"""In Python, a shorter operation shows no progress."""
 _TICK_S = 1.0
 
 
-class Stages:
-    """Says what is happening; nothing where nobody would see it."""
+class StageDisplay:
+    """Shows the present stage; does nothing if no one would see it."""
 
     def __init__(self, shown: Any = None, task: Any = None) -> None:
         """Takes rich's display and its one task."""
@@ -34,7 +34,7 @@ class Stages:
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """Without the display meanwhile, where something else is written to the terminal."""
+        """Hides the display within the block, while something else is written to the terminal."""
         if self._shown is not None:
             self._shown.stop()
         try:
@@ -45,16 +45,16 @@ class Stages:
 
 
 @contextmanager
-def progress(*, after_s: float = 0.0) -> Iterator[Stages]:
+def show_progress(*, after_s: float = 0.0) -> Iterator[StageDisplay]:
     """A spinner with the stage and the elapsed time on a terminal's stderr; nothing anywhere else.
 
-    It writes to a duplicate of file descriptor 2, because the compiler's own is kept quiet meanwhile.
+    It writes to a duplicate of file descriptor 2, because the compiler's own is silenced in the meantime.
 
     Args:
         after_s: Seconds after which it appears.
     """
     if not _is_terminal():
-        yield Stages()
+        yield StageDisplay()
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -68,17 +68,17 @@ def progress(*, after_s: float = 0.0) -> Iterator[Stages]:
         timer.daemon = True
         timer.start() if after_s else shown.start()
         try:
-            yield Stages(shown, task)
+            yield StageDisplay(shown, task)
         finally:
             timer.cancel()
             shown.stop()
 
 
 @contextmanager
-def waiting() -> Iterator[Stages]:
-    """The same for a call in Python, once it takes long; in a notebook a line below the cell, that goes again."""
+def show_waiting() -> Iterator[StageDisplay]:
+    """The same for a call in Python, once it takes long; in a notebook, a line below the cell that disappears again."""
     if not _is_notebook():
-        with progress(after_s=_LONG_S) as stages:
+        with show_progress(after_s=_LONG_S) as stages:
             yield stages
         return
     line = _NotebookLine()
@@ -86,7 +86,7 @@ def waiting() -> Iterator[Stages]:
     thread = threading.Thread(target=context.run, args=(line.tick, ended), name="hloscope-progress", daemon=True)
     thread.start()
     try:
-        yield Stages(line, None)
+        yield StageDisplay(line, None)
     finally:
         ended.set()
         thread.join()
@@ -101,7 +101,7 @@ class _NotebookLine:
         self._handle: Any = None
 
     def update(self, _task: None, *, description: str) -> None:
-        """Has the next tick show another stage."""
+        """Makes the next tick show another stage."""
         self._stage = description
 
     def tick(self, ended: threading.Event) -> None:
@@ -119,13 +119,13 @@ class _NotebookLine:
             ended.wait(_TICK_S)
 
     def clear(self) -> None:
-        """Takes the line away."""
+        """Removes the line."""
         if self._handle is not None:
             with suppress(Exception):
                 self._handle.update({"text/plain": ""}, raw=True)
 
     def stop(self) -> None:
-        """Nothing: other output stands below it."""
+        """Does nothing: other output follows below it."""
 
     start = stop
 
@@ -138,6 +138,6 @@ def _is_terminal() -> bool:
 
 
 def _is_notebook() -> bool:
-    """Whether this is the kernel of a notebook."""
+    """Returns whether this is the kernel of a notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"

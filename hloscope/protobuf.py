@@ -1,7 +1,7 @@
-"""Protocol buffers as they lie in a file: numbered fields of integers, fixed bytes and nested messages, both ways.
+"""Protocol buffers as stored in files: numbered fields of integers, fixed bytes and nested messages, both ways.
 
-What hloscope reads of XLA's and the profiler's messages is a dozen fields, and no package that it needs ships their
-descriptions: so a message is its fields by number, and who reads one names the numbers and where they are defined.
+hloscope reads a dozen fields of XLA's and the profiler's messages, and no package that it needs ships their
+descriptions: so a message is its fields by number, and its reader names the numbers and their source.
 
 Source: protobuf.dev, "Encoding".
 """
@@ -16,16 +16,16 @@ _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
 _MOST_BITS = 70
 """A varint has ten bytes at most."""
 
-Value = int | bytes
+WireValue = int | bytes
 """An integer, or the bytes of a string, a nested message or a fixed number."""
 
 
 class WireError(ValueError):
-    """Bytes that are no message; says at which of them, and whether they end too early."""
+    """Bytes that are not a message; states the position, and whether they end too early."""
 
 
-def varint(data: bytes, at: int) -> tuple[int, int]:
-    """The integer that begins at a byte, and where it ends.
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Reads the integer that begins at a position, and the position of its end.
 
     Raises:
         WireError: It does not end.
@@ -45,34 +45,34 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
             raise WireError(f"the number at byte {at:,} is too long")
 
 
-def fields(data: bytes) -> Iterator[tuple[int, Value]]:
-    """The fields of a message in their order, by their numbers.
+def read_fields(data: bytes) -> Iterator[tuple[int, WireValue]]:
+    """Reads the fields of a message in order, with their numbers.
 
     Raises:
-        WireError: It is no message, or is cut off.
+        WireError: It is not a message, or is cut off.
     """
-    return ((number, value) for number, value, _ in raw_fields(data))
+    return ((number, value) for number, value, _ in read_raw_fields(data))
 
 
-def raw_fields(data: bytes) -> Iterator[tuple[int, Value, bytes]]:
-    """The same, each with all of its bytes.
+def read_raw_fields(data: bytes) -> Iterator[tuple[int, WireValue, bytes]]:
+    """Reads the same fields, each with all of its bytes.
 
     Raises:
-        WireError: It is no message, or is cut off.
+        WireError: It is not a message, or is cut off.
     """
     at, end = 0, len(data)
-    value: Value
+    value: WireValue
     while at < end:
         begin = at
-        key, at = varint(data, at)
+        key, at = read_varint(data, at)
         number, wire_type = key >> 3, key & 7
         if number == 0:
             raise WireError(f"no field begins at byte {begin:,}")
         if wire_type == _VARINT:
-            value, at = varint(data, at)
+            value, at = read_varint(data, at)
             yield number, value, data[begin:at]
             continue
-        size, at = varint(data, at) if wire_type == _LENGTH else (_FIXED_SIZES.get(wire_type, -1), at)
+        size, at = read_varint(data, at) if wire_type == _LENGTH else (_FIXED_SIZES.get(wire_type, -1), at)
         if size < 0:
             raise WireError(f"the field at byte {begin:,} is of an unknown kind")
         if at + size > end:
@@ -81,45 +81,45 @@ def raw_fields(data: bytes) -> Iterator[tuple[int, Value, bytes]]:
         yield number, value, data[begin:at]
 
 
-def signed(value: int) -> int:
-    """A varint as int64 has it."""
+def to_signed(value: int) -> int:
+    """The int64 value of a varint."""
     return value - (1 << 64) if value >> 63 else value
 
 
-def integers(value: Value) -> tuple[int, ...]:
-    """The integers of a repeated field, packed or one by one."""
+def read_packed_integers(value: WireValue) -> tuple[int, ...]:
+    """Reads the integers of a repeated field, packed or one by one."""
     if isinstance(value, int):
         return (value,)
     found, at = [], 0
     while at < len(value):
-        number, at = varint(value, at)
+        number, at = read_varint(value, at)
         found.append(number)
     return tuple(found)
 
 
-def double(value: Value) -> float:
-    """The number in eight fixed bytes."""
+def read_double(value: WireValue) -> float:
+    """Reads the number in eight fixed bytes."""
     if isinstance(value, int) or len(value) != 8:
         raise WireError("a fixed number must have eight bytes")
     return float(struct.unpack("<d", value)[0])
 
 
-def field(number: int, value: int | float | str | bytes) -> bytes:
-    """One field: an integer as a varint, a float as eight bytes, text and messages with their length."""
+def encode_field(number: int, value: int | float | str | bytes) -> bytes:
+    """Encodes one field: an integer as a varint, a float as eight bytes, text and messages with their length."""
     if isinstance(value, float):
-        return _encoded(number << 3 | _FIXED64) + struct.pack("<d", value)
+        return _encode_varint(number << 3 | _FIXED64) + struct.pack("<d", value)
     if isinstance(value, int):
-        return _encoded(number << 3 | _VARINT) + _encoded(value & (1 << 64) - 1)
+        return _encode_varint(number << 3 | _VARINT) + _encode_varint(value & (1 << 64) - 1)
     data = value.encode("utf-8", "replace") if isinstance(value, str) else value
-    return _encoded(number << 3 | _LENGTH) + _encoded(len(data)) + data
+    return _encode_varint(number << 3 | _LENGTH) + _encode_varint(len(data)) + data
 
 
-def message(values: Iterable[tuple[int, int | float | str | bytes]]) -> bytes:
-    """A message of fields in their order."""
-    return b"".join(field(number, value) for number, value in values)
+def encode_message(values: Iterable[tuple[int, int | float | str | bytes]]) -> bytes:
+    """Encodes a message of fields in order."""
+    return b"".join(encode_field(number, value) for number, value in values)
 
 
-def _encoded(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)

@@ -1,10 +1,10 @@
 """The on-disk cache: content-addressed, checksummed, atomic.
 
-What is kept here can always be made again, so nothing that goes wrong with the cache is an error: an entry that cannot
-be read, or does not hold what was written, is one that is not there. `HLOSCOPE_CACHE_DIR` names another folder than the
-user's cache directory; `HLOSCOPE_CACHE_SIZE` says how large it may grow; `HLOSCOPE_CACHE=0` keeps nothing. Whatever
-else lies in the folder stays there: only a file with the name and the first bytes of an entry is ever removed. What is
-not here may be in `hloscope.remote_store`.
+Everything here can be recreated, so that no problem with the cache is an error: an entry that cannot
+be read, or differs from what was written, counts as missing. `HLOSCOPE_CACHE_DIR` names another folder than the
+user's cache directory; `HLOSCOPE_CACHE_SIZE` limits its size; `HLOSCOPE_CACHE=0` disables it. Everything
+else in the folder stays: only a file with the name and the first bytes of an entry is ever removed. A missing entry
+may be in `hloscope.remote_store`.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from pathlib import Path
 
 from hloscope.errors import NotationError
 from hloscope.given import capacity
-from hloscope.remote_store import RemoteStore, remote_store
+from hloscope.remote_store import RemoteStore, open_remote_store
 
 MOST_BYTES = 1 << 30
 """All entries together, unless `HLOSCOPE_CACHE_SIZE` says otherwise; beyond it those that were not used for the longest
 time go.
 """
 COMPILE = "compile"
-"""The kind of an entry that holds what the compiler made of a program."""
+"""The kind of an entry with the compiler's output for a program."""
 SHARED = frozenset({COMPILE, "tried", "figures"})
-"""The kinds that other machines can use too."""
+"""The kinds of entries that other machines can use too."""
 
 _MAGIC = b"hloscope cache 1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _ENTRY = re.compile(r"[\w-]+-[0-9a-f]{64}")
 _UNFINISHED = re.compile(rf"\.{_ENTRY.pattern}\.[0-9]+\.[0-9a-f]{{16}}")
 _LONGEST_WRITE_S = 3600
-"""A file that is older, and was never given its name, is of a writer that was killed."""
+"""An older file that never got its name is from a writer that was killed."""
 
 
-sources: Counter[str] = Counter()
-"""Where this process had compiles from, and how many: `cache`, `shared cache`, or `compiler`."""
-_unlooked: Counter[Path] = Counter()
-"""Bytes that this process wrote to a folder since it last looked how much is there."""
+compile_sources: Counter[str] = Counter()
+"""The number of this process's compiles by source: `cache`, `shared cache`, or `compiler`."""
+_unchecked_bytes: Counter[Path] = Counter()
+"""The bytes that this process has written to a folder since it last measured the folder's size."""
 
 
 class Store:
@@ -52,8 +52,8 @@ class Store:
 
     Args:
         folder: Made when the first entry is written.
-        most_bytes: What the entries may take together.
-        remote: Where entries are looked for that are not in the folder, and where new ones go as well.
+        most_bytes: The size limit of all entries together.
+        remote: The store for entries that are missing in the folder, which also receives new ones.
     """
 
     def __init__(self, folder: Path, *, most_bytes: int = MOST_BYTES, remote: RemoteStore | None = None) -> None:
@@ -62,14 +62,14 @@ class Store:
         self.remote = remote
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """The entry of a key; None where there is none or it is damaged."""
+        """The entry of a key; None if missing or damaged."""
         found, source = self._get(kind, key), "cache"
         if found is None and self.remote is not None and kind in SHARED:
             found, source = self.remote.get(kind, key), "shared cache"
             if found is not None:
                 self._put(kind, key, found)
         if kind == COMPILE:
-            sources["compiler" if found is None else source] += 1
+            compile_sources["compiler" if found is None else source] += 1
         return found
 
     def _get(self, kind: str, key: str) -> bytes | None:
@@ -80,18 +80,18 @@ class Store:
             return None
         start = len(_MAGIC) + _DIGEST_BYTES
         body = data[start:]
-        if not data.startswith(_MAGIC) or data[len(_MAGIC) : start] != _digest(kind, key, body):
+        if not data.startswith(_MAGIC) or data[len(_MAGIC) : start] != _compute_digest(kind, key, body):
             _remove_own(path)
             return None
         _touch(path)
         return body
 
     def has(self, kind: str, key: str) -> bool:
-        """Whether there is an entry of a key, which may turn out to be damaged."""
+        """Returns whether there is an entry for a key, which may turn out to be damaged."""
         return self._path(kind, key).exists()
 
     def put(self, kind: str, key: str, body: bytes) -> bool:
-        """Keeps an entry; returns whether that worked in the folder."""
+        """Stores an entry; returns whether that succeeded in the folder."""
         if self.remote is not None and kind in SHARED:
             self.remote.put(kind, key, body)
         return self._put(kind, key, body)
@@ -103,7 +103,7 @@ class Store:
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(8).hex()}")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary.write_bytes(_MAGIC + _digest(kind, key, body) + body)
+            temporary.write_bytes(_MAGIC + _compute_digest(kind, key, body) + body)
             temporary.replace(path)
         except OSError:
             _remove_own(temporary)
@@ -112,25 +112,25 @@ class Store:
         return True
 
     def contents(self) -> tuple[int, int]:
-        """How many entries there are, and their bytes together."""
-        sizes = [size for _, size, path in _files(self.folder) if not _UNFINISHED.fullmatch(path.name)]
+        """The number of entries, and their total bytes."""
+        sizes = [size for _, size, path in _find_files(self.folder) if not _UNFINISHED.fullmatch(path.name)]
         return len(sizes), sum(sizes)
 
     def _path(self, kind: str, key: str) -> Path:
         return self.folder / f"{kind}-{hashlib.sha256(key.encode()).hexdigest()}"
 
     def _shrink_at_times(self, written: int) -> None:
-        """Looks how much there is after a process's first entry, and each time that it has added a little share."""
-        is_first = self.folder not in _unlooked
-        _unlooked[self.folder] += written
-        if is_first or _unlooked[self.folder] > self.most_bytes // 64:
-            _unlooked[self.folder] = 0
+        """Measures the folder after a process's first entry, and each time that it has added a small share."""
+        is_first = self.folder not in _unchecked_bytes
+        _unchecked_bytes[self.folder] += written
+        if is_first or _unchecked_bytes[self.folder] > self.most_bytes // 64:
+            _unchecked_bytes[self.folder] = 0
             self._shrink()
 
     def _shrink(self) -> None:
-        """Removes what killed writers left, and the entries that were used the longest time ago, until the rest fit."""
+        """Removes the files of killed writers, and the entries unused for the longest time, until the rest fit."""
         total = 0
-        for used, size, path in sorted(_files(self.folder), reverse=True):
+        for used, size, path in sorted(_find_files(self.folder), reverse=True):
             if _UNFINISHED.fullmatch(path.name):
                 if time.time() - used > _LONGEST_WRITE_S:
                     _remove_own(path)
@@ -140,20 +140,20 @@ class Store:
                 _remove_own(path)
 
 
-def default_store() -> Store | None:
-    """The user's store; None where the environment turns it off or the machine has no place for it.
+def open_default_store() -> Store | None:
+    """The user's store; None if the environment disables it or the machine has no place for it.
 
     Raises:
-        HloscopeError: The environment says something of it that cannot be read.
+        HloscopeError: A setting of the environment for it is invalid.
     """
     if os.environ.get("HLOSCOPE_CACHE") == "0":
         return None
     chosen = os.environ.get("HLOSCOPE_CACHE_DIR")
-    folder = Path(chosen) if chosen else _users_folder()
-    return None if folder is None else Store(folder, most_bytes=_most_bytes(), remote=remote_store())
+    folder = Path(chosen) if chosen else _find_user_folder()
+    return None if folder is None else Store(folder, most_bytes=_read_most_bytes(), remote=open_remote_store())
 
 
-def _users_folder() -> Path | None:
+def _find_user_folder() -> Path | None:
     from platformdirs import user_cache_path
 
     try:
@@ -162,7 +162,7 @@ def _users_folder() -> Path | None:
         return None
 
 
-def _most_bytes() -> int:
+def _read_most_bytes() -> int:
     text = os.environ.get("HLOSCOPE_CACHE_SIZE", "").strip()
     found = capacity(text) if text else MOST_BYTES
     if found is None:
@@ -170,13 +170,13 @@ def _most_bytes() -> int:
     return found
 
 
-def _digest(kind: str, key: str, body: bytes) -> bytes:
-    """Of the body and what it was kept under, so that a renamed file is a damaged one."""
+def _compute_digest(kind: str, key: str, body: bytes) -> bytes:
+    """A digest of the body and its key, so that a renamed file counts as damaged."""
     return hashlib.sha256(f"{kind}\0{key}\0".encode() + body).digest()
 
 
-def _files(folder: Path) -> list[tuple[float, int, Path]]:
-    """(time of last use, size, path) of every file that has the name of an entry, or of one that is being written."""
+def _find_files(folder: Path) -> list[tuple[float, int, Path]]:
+    """The time of last use, size and path of every file with the name of an entry, or of an unfinished one."""
     found = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -194,7 +194,7 @@ def _touch(path: Path) -> None:
 
 
 def _remove_own(path: Path) -> None:
-    """Removes a file that begins as entries do, as far as it was written; any other is not ours, whatever its name."""
+    """Removes a file that begins like an entry, even if unfinished; any other file is not ours, whatever its name."""
     with suppress(OSError):
         if path.is_symlink() or not path.is_file():
             return

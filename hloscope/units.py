@@ -15,7 +15,7 @@ _BITS = {
 }  # fmt: skip
 
 
-def element_bits(element_type: str) -> int | None:
+def count_element_bits(element_type: str) -> int | None:
     """Bits that one element of an XLA primitive type takes when densely packed.
 
     Args:
@@ -29,17 +29,17 @@ def element_bits(element_type: str) -> int | None:
     return _BITS.get(element_type)
 
 
-def array_bytes(element_type: str, element_count: int) -> int | None:
+def count_array_bytes(element_type: str, element_count: int) -> int | None:
     """Logical bytes of an array, without layout padding; None when the element type is not known.
 
     Sub-byte elements are counted packed, rounded up to a whole byte per array, as TPU stores them.
     """
-    bits = element_bits(element_type)
+    bits = count_element_bits(element_type)
     return None if bits is None else -(-bits * element_count // 8)
 
 
-def known_sum(counts: Iterable[int | None]) -> int | None:
-    """The sum; None where a part is not known, behind which no other is asked for."""
+def sum_known(counts: Iterable[int | None]) -> int | None:
+    """The sum; None if a part is unknown, after which no further part is computed."""
     total = 0
     for count in counts:
         if count is None:
@@ -50,7 +50,7 @@ def known_sum(counts: Iterable[int | None]) -> int | None:
 
 def format_bytes(count: int | float | None) -> str:
     """Bytes for a person, in powers of 1000 as links and HBM are rated: `822 MB`, `6.58 GB`, `512 B`, `unknown`."""
-    return "unknown" if count is None else _scaled(count, ("B", "kB", "MB", "GB", "TB", "PB"))
+    return "unknown" if count is None else _format_scaled(count, ("B", "kB", "MB", "GB", "TB", "PB"))
 
 
 def format_capacity(count: int | None) -> str:
@@ -59,24 +59,24 @@ def format_capacity(count: int | None) -> str:
         return "unknown"
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= size:
-            return f"{_three_digits(count / size)} {unit}"
+            return f"{_format_three_digits(count / size)} {unit}"
     return f"{count} B"
 
 
 def format_time(microseconds: float | None) -> str:
     """A time for a person: `8.2 us`, `312 us`, `73.1 ms`, `unknown`."""
-    return "unknown" if microseconds is None else _scaled(microseconds, ("us", "ms", "s"))
+    return "unknown" if microseconds is None else _format_scaled(microseconds, ("us", "ms", "s"))
 
 
 def format_time_range(least_us: float, most_us: float) -> str:
-    """`650 to 980 ms`: from and to, with the unit once where it is the same."""
+    """A time range with the unit only once if it is the same: `650 to 980 ms`."""
     low, high = format_time(least_us), format_time(most_us)
     return f"{low.removesuffix(' ' + high.rpartition(' ')[2])} to {high}"
 
 
 def format_flops(count: int | float) -> str:
     """Operations for a person: `68.7 GFLOPs`."""
-    return _scaled(count, ("FLOPs", "kFLOPs", "MFLOPs", "GFLOPs", "TFLOPs", "PFLOPs"))
+    return _format_scaled(count, ("FLOPs", "kFLOPs", "MFLOPs", "GFLOPs", "TFLOPs", "PFLOPs"))
 
 
 def format_count(count: int | None) -> str:
@@ -84,38 +84,38 @@ def format_count(count: int | None) -> str:
     return "unknown" if count is None else f"{count:,}"
 
 
-def plural(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """`1 collective`, `3 collectives`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def format_digits(value: float, digits: int = 2) -> str:
-    """A number in so many digits and without a power of ten, where that is not longer than a line: `210`, `0.21`."""
+    """A number with this many digits and without a power of ten, unless that is too long: `210`, `0.21`."""
     rounded = float(f"{value:.{digits}g}")
     return f"{rounded:,.0f}" if 10 ** (digits - 1) <= abs(rounded) < 1e15 else f"{rounded:.{digits}g}"
 
 
 def format_share(share: float) -> str:
-    """A share for a person: `34.0%`; `under 0.1%` for what is little and not nothing."""
+    """A share for a person: `34.0%`; `under 0.1%` for a small share that is not zero."""
     return "under 0.1%" if 0 < share < 0.001 else f"{100 * share:.1f}%"
 
 
-def signed(words: str, *, is_more: bool) -> str:
-    """`+34.0%`, `under −0.1%`: what is written of a difference, with its sign before the number."""
+def add_sign(words: str, *, is_more: bool) -> str:
+    """The words for a difference, with the sign before the number: `+34.0%`, `under −0.1%`."""
     return re.sub(r"(?=\d)", "+" if is_more else "−", words, count=1)
 
 
-def _scaled(value: float, units: tuple[str, ...]) -> str:
+def _format_scaled(value: float, units: tuple[str, ...]) -> str:
     if 0 < abs(value) < 0.005:
         return f"under 0.01 {units[0]}"
     for unit in units[:-1]:
         if abs(value) < 999.5:
-            return f"{_three_digits(value)} {unit}"
+            return f"{_format_three_digits(value)} {unit}"
         value /= 1000
-    return f"{_three_digits(value)} {units[-1]}"
+    return f"{_format_three_digits(value)} {units[-1]}"
 
 
-def _three_digits(value: float) -> str:
+def _format_three_digits(value: float) -> str:
     if value == int(value) and abs(value) < 1000:
         return str(int(value))
     decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0

@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 import hloscope
-from hloscope.analysis.namesakes import told_apart
+from hloscope.analysis.namesakes import label_programs
 from hloscope.errors import HloscopeError, NotationError, TargetError
 
 ROOT = Path(__file__).parent.parent
@@ -77,15 +77,15 @@ def test_programs_of_one_name_are_told_apart_by_what_they_differ_in(experts):
     other_out = on(experts, outputs=tuple(replace(array, sharding="P('Q')") for array in experts.outputs))
 
     def apart(*programs):
-        return told_apart(["step"] * len(programs), programs)
+        return label_programs(["step"] * len(programs), programs)
 
     assert apart(experts, other_slice) == ("step (v5e:2x4)", "step (v6e:2x4)")
     assert apart(experts, other_mesh)[1] == f"step ({','.join(f'{n}_={s}' for n, s in axes_of(experts))})"
     assert apart(experts, other_spec) == (f"step ({first.name}: {first.sharding})", f"step ({first.name}: P('Q'))")
     assert apart(experts, other_out)[1] == f"step ({experts.outputs[0].name}: P('Q'))"
     assert apart(experts, experts, other_slice) == ("step (1)", "step (2)", "step (3)")
-    assert told_apart(["step", "step"], [experts, None]) == ("step (1)", "step (2)")
-    assert told_apart(["step", "other"], [experts, experts]) == ("step", "other")
+    assert label_programs(["step", "step"], [experts, None]) == ("step (1)", "step (2)")
+    assert label_programs(["step", "other"], [experts, experts]) == ("step", "other")
 
 
 def test_a_difference_and_a_check_name_both(experts):

@@ -22,7 +22,7 @@ import pytest
 import hloscope
 from hloscope.calls import front_door, in_python
 from hloscope.cli import group
-from hloscope.documents import plain, text_of
+from hloscope.documents import text_of, to_plain
 from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.messages import (
     OPTIONS,
@@ -41,7 +41,7 @@ from hloscope.messages import (
     speaking,
     word_of,
 )
-from hloscope.program.target import BY_NAME
+from hloscope.program.target import OPTIONS_BY_NAME
 
 ROOT = Path(__file__).parent.parent
 SOURCES = [path for path in (ROOT / "hloscope").rglob("*.py") if path.parts[len(ROOT.parts) + 1] != "cli"]
@@ -232,7 +232,7 @@ def test_an_option_of_a_message_is_one_of_the_command_line_and_of_python(name):
 
 
 def test_options_of_targets_are_called_what_targets_call_them():
-    for option in BY_NAME.values():
+    for option in OPTIONS_BY_NAME.values():
         known = words_used()[0] & {flag.removeprefix("--") for flag in option.flags}
         assert all(word_of(name).keyword == option.name for name in known)
 
@@ -310,8 +310,8 @@ def test_json_has_the_words_of_the_command_line():
     made = Document(say("add ", MESH), (say(MESH), USERS))
     found = in_python(made)
     assert (found.note, found.notes) == ('add mesh={"X": 4, "Y": 2}', ('mesh={"X": 4, "Y": 2}', USERS))
-    assert plain(found) == plain(made) == {"note": "add --mesh X=4,Y=2", "notes": ["--mesh X=4,Y=2", USERS]}
-    again = msgspec.convert(plain(found), Document)
+    assert to_plain(found) == to_plain(made) == {"note": "add --mesh X=4,Y=2", "notes": ["--mesh X=4,Y=2", USERS]}
+    again = msgspec.convert(to_plain(found), Document)
     assert in_python(again) == again  # a document from a file is shown as it is
 
 

@@ -12,7 +12,14 @@ import pytest
 import hloscope
 from hloscope.contracts.baseline_files import TITLE
 from hloscope.errors import HloscopeError, NotationError, TargetError
-from hloscope.outputs import Files, check_hlo_file, check_is_no_input, check_output, check_report_file, write_files
+from hloscope.outputs import (
+    OutputFiles,
+    check_hlo_file,
+    check_is_not_an_input,
+    check_output,
+    check_report_file,
+    write_files,
+)
 
 SOURCE = "def step(x):\n    return x * 2\n"
 ARGS, SLICE = ("f32[8]",), "cpu:1"
@@ -79,7 +86,7 @@ def test_a_folder_is_named_for_what_writes_one(tmp_path):
     check_output(tmp_path, "folder")
     check_output(tmp_path / "new", "folder")
     with pytest.raises(HloscopeError, match="the report cannot be written to"):
-        write_files(Files(contents={"below/it": b""}, opened_by="nobody"), file)
+        write_files(OutputFiles(contents={"below/it": b""}, opened_by="nobody"), file)
     assert file.read_text() == "mine"
 
 
@@ -187,6 +194,6 @@ def test_a_report_replaces_nothing_that_its_command_reads(tmp_path):
     (tmp_path / "same.gz").symlink_to(text)
     for output, given in ((text, f"{text}#step"), (chip, ("hbm_gib=1", str(chip))), (tmp_path / "same.gz", str(text))):
         with pytest.raises(TargetError, match="the report would replace it"):
-            check_is_no_input(str(output), [None, 3, given])
-    check_is_no_input(str(tmp_path / "new.html"), [str(text), "model.py:step", "\0"])
-    check_is_no_input("-", ["-"])
+            check_is_not_an_input(str(output), [None, 3, given])
+    check_is_not_an_input(str(tmp_path / "new.html"), [str(text), "model.py:step", "\0"])
+    check_is_not_an_input("-", ["-"])

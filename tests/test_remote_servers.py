@@ -19,7 +19,7 @@ from remote_servers import Proxy, answering, read_only_web, sftp, sshd, webdav
 
 from hloscope import remote_store
 from hloscope.remote_store import RemoteStore
-from hloscope.store import Store, sources
+from hloscope.store import Store, compile_sources
 
 pytestmark = pytest.mark.long
 KEY, OTHER = b"k" * 32, b"o" * 32
@@ -41,7 +41,7 @@ SERVERS = {
 def no_memories(monkeypatch):
     monkeypatch.setattr(remote_store, "_states", {})
     monkeypatch.delenv(remote_store.NOTES, raising=False)
-    sources.clear()
+    compile_sources.clear()
     if find_spec("fsspec") is not None:
         import fsspec
 
@@ -107,7 +107,7 @@ def test_one_user_warms_another(tmp_path, server, caplog):
     assert first.get("compile", "a key") is None
     assert first.put("compile", "a key", body)
     assert second.get("compile", "a key") == body
-    assert dict(sources) == {"compiler": 1, "shared cache": 1}
+    assert dict(compile_sources) == {"compiler": 1, "shared cache": 1}
     assert len(entries(server)) == 1
     assert said(caplog) == []
 
@@ -148,7 +148,7 @@ def test_entries_that_were_exchanged_are_not_there(server):
         remote = shared(server, key)
         for name in ("one", "two"):
             remote.put("compile", name, name.encode())
-        names = [remote_store._name("compile", name) for name in ("one", "two")]
+        names = [remote_store._make_entry_name("compile", name) for name in ("one", "two")]
         found = entries(server)
         for name, other in (names, names[::-1]):
             server.write(name, found[other])
@@ -162,8 +162,8 @@ def test_what_others_make_is_believed_without_a_key_alone(server, caplog):
     assert shared(server).get("compile", "of another key") is None
     assert shared(server, None).get("compile", "of another key") is None
     assert shared(server, None).get("compile", "of no key") == b"forged"
-    remote_store.say_whom_it_trusts(shared(server, None))
-    remote_store.say_whom_it_trusts(shared(server))
+    remote_store.warn_without_key(shared(server, None))
+    remote_store.warn_without_key(shared(server))
     (line,) = said(caplog)
     assert "is believed; with a key" in line
     assert "secret" not in line

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hloscope import remote_store
 from hloscope.errors import HloscopeError
 from hloscope.remote_store import RemoteStore
-from hloscope.store import Store, default_store, sources
+from hloscope.store import Store, compile_sources, open_default_store
 
 KEY = b"k" * 32
 
@@ -20,7 +20,7 @@ KEY = b"k" * 32
 @pytest.fixture(autouse=True)
 def no_memories():
     remote_store._states.clear()
-    sources.clear()
+    compile_sources.clear()
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_one_machine_warms_another(tmp_path, shared):
     assert second.get("compile", "key") == b"body"
     only_file(tmp_path).unlink()
     assert second.get("compile", "key") == b"body"
-    assert dict(sources) == {"shared cache": 1, "cache": 1}
+    assert dict(compile_sources) == {"shared cache": 1, "cache": 1}
 
 
 def test_what_is_about_one_machine_stays_there(tmp_path, shared):
@@ -109,7 +109,7 @@ def test_entries_that_were_exchanged_are_not_there(tmp_path, shared):
 
 def test_an_entry_of_another_kind_is_not_there(tmp_path, shared):
     shared.put("tried", "key", b"body")
-    only_file(tmp_path).rename(tmp_path / "shared" / remote_store._name("compile", "key"))
+    only_file(tmp_path).rename(tmp_path / "shared" / remote_store._make_entry_name("compile", "key"))
     assert shared.get("compile", "key") is None
 
 
@@ -126,7 +126,7 @@ def test_a_cache_that_is_away_is_mentioned_once_and_left_alone(tmp_path, caplog)
 
 def test_a_cache_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(remote_store, "_LONGEST_S", 0.1)
-    monkeypatch.setattr(remote_store, "_opened_address", lambda _: __import__("time").sleep(3600))
+    monkeypatch.setattr(remote_store, "_open_address", lambda _: __import__("time").sleep(3600))
     store = machine(tmp_path, "first", RemoteStore("s3://bucket/cache"))
     assert store.get("compile", "key") is None
     assert store.get("compile", "key") is None
@@ -137,7 +137,7 @@ def test_what_one_process_of_a_check_finds_the_others_need_not(tmp_path, monkeyp
     (tmp_path / "notes").mkdir()
     monkeypatch.setenv(remote_store.NOTES, str(tmp_path / "notes"))
     asked = []
-    monkeypatch.setattr(remote_store, "_opened_address", lambda url: asked.append(url) or 1 / 0)
+    monkeypatch.setattr(remote_store, "_open_address", lambda url: asked.append(url) or 1 / 0)
     for _ in range(3):
         remote_store._states.clear()  # as in another process
         assert RemoteStore("s3://bucket/cache").get("compile", "key") is None
@@ -148,7 +148,7 @@ def test_what_one_process_of_a_check_finds_the_others_need_not(tmp_path, monkeyp
 
 def test_notes_that_cannot_be_left_are_no_error(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv(remote_store.NOTES, str(tmp_path / "gone"))
-    monkeypatch.setattr(remote_store, "_opened_address", lambda _: 1 / 0)
+    monkeypatch.setattr(remote_store, "_open_address", lambda _: 1 / 0)
     assert RemoteStore("s3://bucket/cache").get("compile", "key") is None
     assert len(caplog.messages) == 1
 
@@ -172,7 +172,7 @@ def test_a_password_is_not_repeated(tmp_path, monkeypatch, caplog):
     def refuse(_):
         raise OSError("no route to https://me:secret@host:443/cache/compile-1.json")
 
-    monkeypatch.setattr(remote_store, "_opened_address", refuse)
+    monkeypatch.setattr(remote_store, "_open_address", refuse)
     assert RemoteStore("https://me:secret@host/cache").get("compile", "key") is None
     (said,) = caplog.messages
     assert said.endswith("no route to https://host:443/cache/compile-1.json")
@@ -181,14 +181,14 @@ def test_a_password_is_not_repeated(tmp_path, monkeypatch, caplog):
 
 def test_what_cannot_be_written_can_still_be_read(tmp_path, shared, monkeypatch, caplog):
     shared.put("compile", "key", b"body")
-    files, folder = remote_store._opened_address(shared.url)
+    files, folder = remote_store._open_address(shared.url)
 
     def refuse(*_args, **_kwargs):
         raise PermissionError("read only")
 
     remote_store._states.clear()
     monkeypatch.setattr(files, "pipe_file", refuse)
-    monkeypatch.setattr(remote_store, "_opened_address", lambda _: (files, folder))
+    monkeypatch.setattr(remote_store, "_open_address", lambda _: (files, folder))
     shared.put("compile", "other", b"body")
     shared.put("compile", "third", b"body")
     assert shared.get("compile", "key") == b"body"
@@ -201,7 +201,7 @@ def test_the_environment_names_it(tmp_path, monkeypatch):
     monkeypatch.setenv("HLOSCOPE_REMOTE_CACHE", f"file://{tmp_path}/shared/")
     monkeypatch.setenv("HLOSCOPE_REMOTE_CACHE_KEY", "0123456789abcdef\n")
     monkeypatch.setenv("HLOSCOPE_REMOTE_CACHE_MODE", "read")
-    found = default_store().remote
+    found = open_default_store().remote
     assert (found.url, found.key, found.writes) == (f"file://{tmp_path}/shared", b"0123456789abcdef", False)
     assert "0123456789abcdef" not in repr(found)
 
@@ -220,7 +220,7 @@ def test_settings_that_cannot_be_read_are_refused(tmp_path, monkeypatch, says, n
     monkeypatch.setenv("HLOSCOPE_REMOTE_CACHE", "file:///shared")
     monkeypatch.setenv(name, value)
     with pytest.raises(HloscopeError) as refused:
-        default_store()
+        open_default_store()
     assert "secret" not in str(refused.value)
     says(refused)
 
@@ -229,4 +229,4 @@ def test_settings_that_cannot_be_read_are_refused(tmp_path, monkeypatch, says, n
 def test_how_large_the_cache_may_grow_is_a_setting(monkeypatch, text, size):
     monkeypatch.setenv("HLOSCOPE_CACHE", "1")
     monkeypatch.setenv("HLOSCOPE_CACHE_SIZE", text)
-    assert default_store().most_bytes == size
+    assert open_default_store().most_bytes == size

@@ -11,13 +11,13 @@ import pytest
 from hloscope.api.analyses import find_analysis
 from hloscope.api.requests import PYTHON, Request
 from hloscope.errors import TargetError
-from hloscope.progress import Stages
+from hloscope.progress import StageDisplay
 
 CAPTURED = Path(__file__).parent.parent / "fixtures/captured"
 GATHER, EXPERTS = (
     CAPTURED / f"{name}.jax-0.10.hlo" for name in ("matmul.matmul", "mixture_of_experts.mixture_of_experts")
 )
-SILENT = replace(PYTHON, progress=lambda: nullcontext(Stages()))
+SILENT = replace(PYTHON, progress=lambda: nullcontext(StageDisplay()))
 
 
 @pytest.fixture

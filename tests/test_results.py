@@ -23,7 +23,7 @@ import hloscope
 from hloscope.api.jobs import Job
 from hloscope.config import TargetConfig
 from hloscope.errors import HloscopeError
-from hloscope.program.loading import name_of
+from hloscope.program.loading import find_target_name
 from hloscope.shown import Fixed, FixedTable
 
 ROOT = Path(__file__).parent.parent
@@ -248,7 +248,7 @@ class Model:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_names_hold_no_address(target, name):
-    assert name_of(target) == name
+    assert find_target_name(target) == name
 
 
 def test_a_job_of_other_processes_names_its_target():

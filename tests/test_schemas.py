@@ -13,13 +13,13 @@ from click.testing import CliRunner
 
 from hloscope.analysis.model import SourceFrame
 from hloscope.cli import group
-from hloscope.documents import SCHEMA, plain
+from hloscope.documents import SCHEMA, to_plain
 from hloscope.errors import HloscopeError
 from hloscope.report.checkups import Checkup
 from hloscope.report.formats import Canvas, render
 from hloscope.report.price import Unpriced
 from hloscope.report.shardings import ShardingTable
-from hloscope.shardy.shardings import Role, ShardedArray
+from hloscope.shardy.shardings import ArrayRole, ShardedArray
 
 ROOT = Path(__file__).parent.parent
 PUBLISHED = sorted((ROOT / "hloscope" / "schemas").glob("*.json"))
@@ -87,7 +87,7 @@ def test_what_was_not_priced_follows_it(validate):
 
 def test_what_is_not_compiled_follows_them(validate):
     array = ShardedArray(
-        role=Role.ARGUMENT,
+        role=ArrayRole.ARGUMENT,
         name="x",
         element_type="bf16",
         global_shape=(8, 4),
@@ -104,10 +104,10 @@ def test_what_is_not_compiled_follows_them(validate):
 
 
 def test_a_number_that_json_has_not_is_a_word():
-    assert plain({"a": float("inf"), "b": [float("-inf"), 1e300]}) == {"a": "inf", "b": ["-inf", 1e300]}
+    assert to_plain({"a": float("inf"), "b": [float("-inf"), 1e300]}) == {"a": "inf", "b": ["-inf", 1e300]}
 
 
 def test_no_document_holds_what_nothing_reads_back(says):
     with pytest.raises(NotImplementedError) as caught:
-        plain({"a": 1j})
+        to_plain({"a": 1j})
     assert "complex" in says(caught)

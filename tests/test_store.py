@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.store import Store, default_store
+from hloscope.store import Store, open_default_store
 
 
 @pytest.fixture
@@ -136,10 +136,10 @@ def test_concurrent_writers(store):
 
 def test_the_environment_chooses(monkeypatch, tmp_path):
     monkeypatch.setenv("HLOSCOPE_CACHE", "0")
-    assert default_store() is None
+    assert open_default_store() is None
     monkeypatch.delenv("HLOSCOPE_CACHE")
     monkeypatch.setenv("HLOSCOPE_CACHE_DIR", str(tmp_path / "mine"))
-    assert default_store().folder == tmp_path / "mine"
+    assert open_default_store().folder == tmp_path / "mine"
     monkeypatch.delenv("HLOSCOPE_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    assert default_store().folder.name == "hloscope"
+    assert open_default_store().folder.name == "hloscope"

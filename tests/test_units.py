@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.units import (
-    array_bytes,
-    element_bits,
+    add_sign,
+    count_array_bytes,
+    count_element_bits,
     format_bytes,
     format_capacity,
     format_count,
     format_digits,
     format_share,
     format_time,
-    plural,
-    signed,
+    pluralize,
 )
 
 
@@ -60,11 +60,11 @@ def test_other_quantities():
         "unknown",
     ]
     assert [format_count(c) for c in (1234567, None)] == ["1,234,567", "unknown"]
-    assert [plural(n, "collective") for n in (1, 2000)] == ["1 collective", "2,000 collectives"]
+    assert [pluralize(n, "collective") for n in (1, 2000)] == ["1 collective", "2,000 collectives"]
 
 
 def test_element_types():
-    assert {name: element_bits(name) for name in ("pred", "s4", "f8e4m3fn", "bf16", "c64", "token", "f9")} == {
+    assert {name: count_element_bits(name) for name in ("pred", "s4", "f8e4m3fn", "bf16", "c64", "token", "f9")} == {
         "pred": 8,
         "s4": 4,
         "f8e4m3fn": 8,
@@ -73,9 +73,9 @@ def test_element_types():
         "token": 0,
         "f9": None,
     }
-    assert array_bytes("s4", 3) == 2
-    assert array_bytes("bf16", 8) == 16
-    assert array_bytes("f9", 8) is None
+    assert count_array_bytes("s4", 3) == 2
+    assert count_array_bytes("bf16", 8) == 16
+    assert count_array_bytes("f9", 8) is None
 
 
 @pytest.mark.parametrize(
@@ -95,5 +95,5 @@ def test_digits_without_powers_of_ten(value, shown):
 
 
 def test_a_sign_stands_before_the_number():
-    signs = [signed(words, is_more=more) for words in ("34.0%", "under 0.1%", "6.14 kB") for more in (True, False)]
+    signs = [add_sign(words, is_more=more) for words in ("34.0%", "under 0.1%", "6.14 kB") for more in (True, False)]
     assert signs == ["+34.0%", "−34.0%", "under +0.1%", "under −0.1%", "+6.14 kB", "−6.14 kB"]

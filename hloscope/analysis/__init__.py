@@ -1,1 +1,1 @@
-"""From a parsed HLO module to the facts about it. Independent of chips; does not import JAX."""
+"""The facts about a parsed HLO module. This stage knows no chips and does not import JAX."""

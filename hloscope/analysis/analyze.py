@@ -1,25 +1,25 @@
-"""The stage itself: from a parsed module to an `Analysis`; what was not read, and signs that the text is another."""
+"""The analysis stage: turns a parsed module into an `Analysis`, and reports unread text and signs of the wrong text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, permutations
 
-from hloscope.analysis.arrays import arguments_of, largest_intermediates, outputs_of
-from hloscope.analysis.collectives import Found, find_collectives
-from hloscope.analysis.groups import Groups, axes_of_groups
-from hloscope.analysis.kernels import kernels_of
-from hloscope.analysis.matmuls import matmuls_of
-from hloscope.analysis.mesh_text import mesh_from_text, meshes_in_text, shardy_devices
+from hloscope.analysis.arrays import find_arguments, find_largest_intermediates, find_outputs
+from hloscope.analysis.collectives import FoundCollectives, find_collectives
+from hloscope.analysis.groups import Groups, find_axes_of_groups
+from hloscope.analysis.kernels import find_kernels
+from hloscope.analysis.matmuls import find_matmuls
+from hloscope.analysis.mesh_text import count_shardy_devices, read_mesh, read_meshes
 from hloscope.analysis.model import Analysis, Collective, Collectives, Memory, Mesh, Unmodelled
-from hloscope.analysis.opcodes import unsupported
-from hloscope.analysis.parts import with_parts
-from hloscope.analysis.placement import Placement, lay_out
-from hloscope.analysis.spellings import CUSTOM_CALLS, may_communicate
-from hloscope.analysis.totals import largest_first, totals_of
+from hloscope.analysis.opcodes import make_unmodelled
+from hloscope.analysis.parts import attach_parts
+from hloscope.analysis.placement import Placement, find_numbering
+from hloscope.analysis.spellings import CUSTOM_CALLS, explain_suspicion
+from hloscope.analysis.totals import compute_totals, sort_largest_first
 from hloscope.analysis.vocabulary import Kind
-from hloscope.hlo import HloInstruction, HloModule, Sharding, collector_paused
-from hloscope.hlo.call_graph import HloGraph, entry_of
+from hloscope.hlo import HloInstruction, HloModule, Sharding, pause_collector
+from hloscope.hlo.call_graph import HloGraph, find_entry
 
 
 def analyze_module(
@@ -34,40 +34,40 @@ def analyze_module(
 
     Args:
         module: The parsed module.
-        target: What the user named, as it is to be shown.
-        mesh: The user's mesh; None to take what names the text has.
-        devices_per_slice: Devices of one slice when the program runs on several; None when there is one slice.
+        target: The target as the user named it, for display.
+        mesh: The user's mesh; None to use the names in the text.
+        devices_per_slice: Devices of one slice when the program runs on several; None if there is only one.
         placement: The slice and the device of each partition when the program runs on several slices. By default each
             slice has as many consecutive partitions as the text counts, and devices cannot be known.
 
     Returns:
-        The facts that the text holds. Slice, memory and versions are left for whoever compiled it.
+        The facts that the text holds. Slice, memory and versions are left to the caller that compiled it.
     """
-    with collector_paused():
-        return _analysis(module, target, mesh, devices_per_slice, placement)
+    with pause_collector():
+        return _analyze(module, target, mesh, devices_per_slice, placement)
 
 
-def collectives_alone(module: HloModule, mesh: Mesh | None) -> tuple[tuple[Collective, int | None], ...]:
-    """The collectives of a module in the order of its text, without bytes, data flow and executions; their channels."""
-    with collector_paused():
-        mesh = mesh_from_text(module) if mesh is None else mesh
-        layout = lay_out(module.device_count, mesh)
+def list_collectives(module: HloModule, mesh: Mesh | None) -> tuple[tuple[Collective, int | None], ...]:
+    """The collectives of a module with their channels, in text order, without bytes, data flow or executions."""
+    with pause_collector():
+        mesh = read_mesh(module) if mesh is None else mesh
+        layout = find_numbering(module.device_count, mesh)
         found = find_collectives(HloGraph(module), mesh, layout, follows=False)
     in_order = sorted(found.moves, key=lambda move: move.collective.line)
     return tuple((move.collective, move.transfer.op.channel_id) for move in in_order)
 
 
-def _analysis(
+def _analyze(
     module: HloModule, target: str, mesh: Mesh | None, devices_per_slice: int | None, placement: Placement | None
 ) -> Analysis:
-    mesh = mesh_from_text(module) if mesh is None else mesh
-    layout = lay_out(module.device_count, mesh, devices_per_slice=devices_per_slice, placement=placement)
+    mesh = read_mesh(module) if mesh is None else mesh
+    layout = find_numbering(module.device_count, mesh, devices_per_slice=devices_per_slice, placement=placement)
     graph = HloGraph(module)
     found = find_collectives(graph, mesh, layout)
-    whole = not_partitioned(module, mesh, one_slice=layout.one_slice)
-    alone = None if whole or found.moves else made_for_one_device(module, mesh, one_slice=layout.one_slice)
+    whole = find_unpartitioned(module, mesh, one_slice=layout.one_slice)
+    alone = None if whole or found.moves else find_one_device(module, mesh, one_slice=layout.one_slice)
     doubts = (doubt for doubt in (whole, alone) if doubt is not None)
-    unread = (*unread_instructions(module), *_cut_off(module), *doubts)
+    unread = (*find_unread_instructions(module), *_report_truncation(module), *doubts)
     return Analysis(
         target=target,
         module=module.name,
@@ -75,27 +75,27 @@ def _analysis(
         mesh=mesh,
         num_partitions=module.num_partitions,
         collectives=Collectives(
-            largest_first(with_parts(graph, [(move.collective, move.results) for move in found.moves]))
+            sort_largest_first(attach_parts(graph, [(move.collective, move.results) for move in found.moves]))
         ),
-        totals=totals_of(
+        totals=compute_totals(
             [move.collective for move in found.moves],
             [move.reaches for move in found.moves],
             hidden=found.hidden or bool(unread),
         ),
-        arguments=arguments_of(module, mesh, partitioned=whole is None),
-        outputs=outputs_of(module, mesh, partitioned=whole is None),
-        intermediates=largest_intermediates(graph) if whole is None else (),
-        matmuls=matmuls_of(graph),
-        kernels=kernels_of(graph),
+        arguments=find_arguments(module, mesh, partitioned=whole is None),
+        outputs=find_outputs(module, mesh, partitioned=whole is None),
+        intermediates=find_largest_intermediates(graph) if whole is None else (),
+        matmuls=find_matmuls(graph),
+        kernels=find_kernels(graph),
         memory=Memory(),
         unmodelled=tuple(dict.fromkeys((*found.unmodelled, *unread))),
-        notes=notes_on(module, mesh, found, assumed=layout.guessed),
+        notes=collect_notes(module, mesh, found, assumed=layout.guessed),
     )
 
 
-def _cut_off(module: HloModule) -> Iterator[Unmodelled]:
+def _report_truncation(module: HloModule) -> Iterator[Unmodelled]:
     last = module.computations[-1].name
-    if module.truncated and entry_of(module) is None:
+    if module.truncated and find_entry(module) is None:
         what = f"the text is cut off before ENTRY, after %{last}, its last whole computation"
         effect = (
             "how often the remaining computations run is unknown: each is counted once, so every count and total is a "
@@ -104,7 +104,7 @@ def _cut_off(module: HloModule) -> Iterator[Unmodelled]:
     elif module.truncated:
         what = f"the text is cut off, or broken, after %{last}, its last whole computation"
         effect = "what came after it is not counted, so totals are lower bounds"
-    elif _lost_its_entry(module):
+    elif _has_lost_entry(module):
         what = f"no computation is marked ENTRY: %{last}, the last one, is used as the entry"
         effect = (
             "the text is likely cut off between two computations; what came after is not counted, so totals are lower "
@@ -115,8 +115,8 @@ def _cut_off(module: HloModule) -> Iterator[Unmodelled]:
     yield Unmodelled(what=what, effect=effect, computation=last)
 
 
-def _lost_its_entry(module: HloModule) -> bool:
-    """Whether the ENTRY that compilers print is missing; without it, text written by hand begins in its last part."""
+def _has_lost_entry(module: HloModule) -> bool:
+    """Returns whether a compiler's ENTRY is missing; without one, hand-written text begins in its last part."""
     if module.mentions("ENTRY"):
         return False
     is_called = {
@@ -132,22 +132,22 @@ def _lost_its_entry(module: HloModule) -> bool:
 # ---- what the user should know about the text
 
 _NAMED = 3
-"""Instructions that a note names before it says how many more there are."""
+"""Number of instructions that a note names before it counts the rest."""
 
 
-def notes_on(module: HloModule, mesh: Mesh | None, found: Found, *, assumed: bool) -> tuple[str, ...]:
-    """One sentence for each thing to know.
+def collect_notes(module: HloModule, mesh: Mesh | None, found: FoundCollectives, *, assumed: bool) -> tuple[str, ...]:
+    """The notes on a module, one sentence each.
 
     Args:
         module: The module.
         mesh: The user's mesh, or the one that the text names.
         found: Its collectives.
-        assumed: Whether it is only assumed which part of the mesh a slice holds.
+        assumed: Whether the part of the mesh that a slice holds is only assumed.
     """
-    return () if mesh is None else tuple(_notes(module, mesh, found, assumed=assumed))
+    return () if mesh is None else tuple(_find_notes(module, mesh, found, assumed=assumed))
 
 
-def _notes(module: HloModule, mesh: Mesh, found: Found, *, assumed: bool) -> Iterator[str]:
+def _find_notes(module: HloModule, mesh: Mesh, found: FoundCollectives, *, assumed: bool) -> Iterator[str]:
     devices = module.device_count
     if devices > 1 and mesh.device_count % devices:
         yield (
@@ -156,7 +156,7 @@ def _notes(module: HloModule, mesh: Mesh, found: Found, *, assumed: bool) -> Ite
         )
         return
     if mesh.axis_types is None:
-        yield from _doubts_about_mesh(module, mesh, [move.collective for move in found.moves])
+        yield from _find_doubts_about_mesh(module, mesh, [move.collective for move in found.moves])
     if assumed:
         yield (
             "the text is the program of one slice and does not say which part of the mesh a slice holds: assumed to be "
@@ -165,7 +165,7 @@ def _notes(module: HloModule, mesh: Mesh, found: Found, *, assumed: bool) -> Ite
     unplaced = [move.collective.name for move in found.moves if move.transfer.device_ids]
     if unplaced:
         yield (
-            f"the mesh axes of {_names(unplaced)} are not known: the text names devices, but does not say which "
+            f"the mesh axes of {_join_names(unplaced)} are not known: the text names devices, but does not say which "
             "partition runs on which of them"
         )
     unmatched = [
@@ -174,10 +174,10 @@ def _notes(module: HloModule, mesh: Mesh, found: Found, *, assumed: bool) -> Ite
         if move.collective.axes is None and move.collective.groups and not move.transfer.device_ids
     ]
     if unmatched:
-        yield f"the groups of {_names(unmatched)} do not match any axes of the mesh and are shown as they are"
+        yield f"the groups of {_join_names(unmatched)} do not match any axes of the mesh and are shown as they are"
 
 
-def _names(instructions: Iterable[str]) -> str:
+def _join_names(instructions: Iterable[str]) -> str:
     names = [f"%{name}" for name in dict.fromkeys(instructions)]
     rest = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
@@ -185,54 +185,54 @@ def _names(instructions: Iterable[str]) -> str:
 
 _MOST_AXES = 4
 _MOST_GROUPS = 32
-"""Different groups tried with each order of the axes."""
+"""Maximum number of distinct groups that are tried with each order of the axes."""
 
 
-def _doubts_about_mesh(module: HloModule, mesh: Mesh, collectives: Sequence[Collective]) -> Iterator[str]:
-    """Compares a mesh with the names in the text, and its order with the groups of the collectives.
+def _find_doubts_about_mesh(module: HloModule, mesh: Mesh, collectives: Sequence[Collective]) -> Iterator[str]:
+    """Compares a mesh with the axis names in the text, and its axis order with the groups of the collectives.
 
     Args:
         module: The module.
-        mesh: The mesh that was given.
-        collectives: What was found with it.
+        mesh: The mesh that the user passed.
+        collectives: The collectives found with that mesh.
     """
     named: Mesh | None = None
-    for printed in meshes_in_text(module):
-        if _may_be(_axes(printed), _axes(mesh)):
+    for printed in read_meshes(module):
+        if _may_be_same_mesh(_find_wide_axes(printed), _find_wide_axes(mesh)):
             return
         named = named or printed
-    better = _order_of_whole_axes(mesh, collectives)
+    better = _find_order_of_whole_axes(mesh, collectives)
     if named is not None:
-        yield f"the text names the mesh {_words(named)}, but {_words(mesh)} was given: the given names are used"
+        yield f"the text names the mesh {_mesh_text(named)}, but {_mesh_text(mesh)} was given: the given names are used"
     elif better is not None:
         yield (
-            f"with its axes in the order {_words(better)} all collectives would run over whole axes of the mesh: "
-            f"the order {_words(mesh)} is likely not the program's"
+            f"with its axes in the order {_mesh_text(better)} all collectives would run over whole axes of the mesh: "
+            f"the order {_mesh_text(mesh)} is likely not the program's"
         )
 
 
-def _axes(mesh: Mesh) -> tuple[tuple[str, int], ...]:
-    """The axes of more than one device."""
+def _find_wide_axes(mesh: Mesh) -> tuple[tuple[str, int], ...]:
+    """The axes with more than one device."""
     axes = zip(mesh.axis_names, mesh.axis_sizes, strict=True)
     return tuple((name, size) for name, size in axes if size > 1)
 
 
-def _may_be(named: tuple[tuple[str, int], ...], given: tuple[tuple[str, int], ...]) -> bool:
-    """Whether two meshes are one, perhaps under other names."""
+def _may_be_same_mesh(named: tuple[tuple[str, int], ...], given: tuple[tuple[str, int], ...]) -> bool:
+    """Returns whether two meshes are the same, perhaps under other axis names."""
     renamed = not {name for name, _ in named} & {name for name, _ in given}
     return named == given or (renamed and [size for _, size in named] == [size for _, size in given])
 
 
-def _words(mesh: Mesh) -> str:
-    return " ".join(f"{name}={size}" for name, size in _axes(mesh))
+def _mesh_text(mesh: Mesh) -> str:
+    return " ".join(f"{name}={size}" for name, size in _find_wide_axes(mesh))
 
 
-def _order_of_whole_axes(mesh: Mesh, collectives: Sequence[Collective]) -> Mesh | None:
-    """The mesh in the one other order in which no collective splits an axis, where all do in its own.
+def _find_order_of_whole_axes(mesh: Mesh, collectives: Sequence[Collective]) -> Mesh | None:
+    """The mesh in its only other axis order that splits no axis, if its own order splits one in every collective.
 
     One alone proves nothing: to change a sharding takes groups over parts of axes. Those of all devices fit any order.
     """
-    axes = _axes(mesh)
+    axes = _find_wide_axes(mesh)
     groups = {
         collective.groups
         for collective in collectives
@@ -240,56 +240,56 @@ def _order_of_whole_axes(mesh: Mesh, collectives: Sequence[Collective]) -> Mesh 
     }
     if not 1 < len(axes) <= _MOST_AXES or not 1 < len(groups) <= _MOST_GROUPS:
         return None
-    if any(_all_whole(mesh, {members}) for members in groups):
+    if any(_are_all_axes_whole(mesh, {members}) for members in groups):
         return None
     orders = (
         Mesh(axis_names=tuple(name for name, _ in order), axis_sizes=tuple(size for _, size in order))
         for order in permutations(axes)
     )
-    fitting = [order for order in orders if _all_whole(order, groups)]
+    fitting = [order for order in orders if _are_all_axes_whole(order, groups)]
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _all_whole(mesh: Mesh, groups: set[Groups]) -> bool:
-    found = (axes_of_groups(members, mesh) for members in groups)
+def _are_all_axes_whole(mesh: Mesh, groups: set[Groups]) -> bool:
+    found = (find_axes_of_groups(members, mesh) for members in groups)
     return all(axes is not None and set(axes) <= set(mesh.axis_names) for axes in found)
 
 
 _MAY_MOVE = "it may move data between devices that is not counted in the totals"
 _NOT_COUNTED = "whatever it runs is not counted, so totals are a lower bound"
-_CALLS = frozenset({"while", "conditional", "fusion", "call", "async-start", "fusion-start", "call-start"})
+_CALLING_OPCODES = frozenset({"while", "conditional", "fusion", "call", "async-start", "fusion-start", "call-start"})
 _NAME_SEVERAL = frozenset({"while", "conditional"})
 
 
-def unread_instructions(module: HloModule) -> Iterable[Unmodelled]:
-    """Finds what may hide transfers; of each unknown opcode and target the first use, in text order."""
+def find_unread_instructions(module: HloModule) -> Iterable[Unmodelled]:
+    """The instructions that may hide transfers; for each unknown opcode or target only the first use, in text order."""
     found: dict[str, Unmodelled] = {}
     unknown = frozenset(module.unknown_opcodes)
-    calls = module.with_opcodes(_CALLS)
+    calls = module.with_opcodes(_CALLING_OPCODES)
     silent = (call for call in calls if not call.called or call.opcode in _NAME_SEVERAL)
     looked_at = (*module.with_opcodes(unknown | CUSTOM_CALLS), *silent)
     for instruction in sorted(looked_at, key=lambda instruction: instruction.line):
-        for key, entry in _entries(instruction, unknown):
+        for key, entry in _report_instruction(instruction, unknown):
             found.setdefault(key, entry)
     return found.values()
 
 
-def _entries(instruction: HloInstruction, unknown: frozenset[str]) -> Iterator[tuple[str, Unmodelled]]:
-    """What is to be reported about an instruction, with what it is reported once for."""
+def _report_instruction(instruction: HloInstruction, unknown: frozenset[str]) -> Iterator[tuple[str, Unmodelled]]:
+    """Yields the reports about an instruction, each with a key that prevents it from being reported twice."""
     opcode, name = instruction.opcode, instruction.name
     if opcode in unknown:
-        yield opcode, unsupported(instruction, f"opcode {opcode} is not known", _MAY_MOVE)
+        yield opcode, make_unmodelled(instruction, f"opcode {opcode} is not known", _MAY_MOVE)
     if opcode in CUSTOM_CALLS:
-        what = may_communicate(instruction)
+        what = explain_suspicion(instruction)
         if what is not None:
-            yield what, unsupported(instruction, what, _MAY_MOVE)
-    if opcode in _CALLS:
-        for missing in _missing(instruction):
+            yield what, make_unmodelled(instruction, what, _MAY_MOVE)
+    if opcode in _CALLING_OPCODES:
+        for missing in _find_missing_callees(instruction):
             what = f"%{name} in %{instruction.computation.name} is a {opcode} with no {missing}"
-            yield what, unsupported(instruction, what, _NOT_COUNTED)
+            yield what, make_unmodelled(instruction, what, _NOT_COUNTED)
 
 
-def _missing(instruction: HloInstruction) -> Iterator[str]:
+def _find_missing_callees(instruction: HloInstruction) -> Iterator[str]:
     named = {attribute for attribute, _ in instruction.called}
     if instruction.opcode == "while":
         yield from (attribute for attribute in ("condition", "body") if attribute not in named)
@@ -299,16 +299,16 @@ def _missing(instruction: HloInstruction) -> Iterator[str]:
         yield "other branch"
 
 
-_MARKERS = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
+_PARTITIONER_MARKERS = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
 _MARKER_PREFIX = "xla.sdy."
 _KEEPS_SHARDING = frozenset({"parameter", "send", "send-done", "recv", "recv-done", "infeed", "outfeed"})
-"""Opcodes on which compiled text still has shardings: of arguments, and of transfers with the host."""
+"""Opcodes that still carry shardings in compiled text: arguments, and transfers with the host."""
 
 
-def not_partitioned(module: HloModule, mesh: Mesh | None = None, *, one_slice: bool = False) -> Unmodelled | None:
-    """What shows that a program is not partitioned yet; None for compiled text.
+def find_unpartitioned(module: HloModule, mesh: Mesh | None = None, *, one_slice: bool = False) -> Unmodelled | None:
+    """The evidence that a program is not partitioned yet; None for compiled text.
 
-    A program for one device has nothing to partition: compilers leave what they find of meshes and shardings in it.
+    A program for one device has nothing to partition: compilers leave all meshes and shardings in its text.
 
     Args:
         module: The module.
@@ -318,21 +318,21 @@ def not_partitioned(module: HloModule, mesh: Mesh | None = None, *, one_slice: b
     Source: JAX's `lowered.as_text("hlo")`, which has Shardy's meshes in the header and no `num_partitions`; and XLA's
         dumps from before the pass `spmd-partitioning`, which have shardings on all instructions.
     """
-    entry = entry_of(module)
+    entry = find_entry(module)
     last = module.computations[-1].root if entry is None else entry.root
-    if "xla.sdy.meshes" in module.header.get("frontend_attributes", "") and shardy_devices(module) != 1:
-        return _entry(last, "its header still names Shardy's meshes")
+    if "xla.sdy.meshes" in module.header.get("frontend_attributes", "") and count_shardy_devices(module) != 1:
+        return _report_unpartitioned(last, "its header still names Shardy's meshes")
     devices = module.device_count
     for parameter in entry.parameters if entry is not None else ():
-        if devices == 1 and not one_slice and _devices_of(parameter.sharding) > 1:
-            return _entry(parameter, f"it has one device, but %{parameter.name} is sharded over more")
-    alone = devices == 1 and (shardy_devices(module) == 1 or (mesh is not None and mesh.device_count == 1))
-    marker = _first_marker(module, devices, alone)
-    return None if marker is None else _entry(marker, f"%{marker.name} still requests a sharding")
+        if devices == 1 and not one_slice and _count_sharding_devices(parameter.sharding) > 1:
+            return _report_unpartitioned(parameter, f"it has one device, but %{parameter.name} is sharded over more")
+    alone = devices == 1 and (count_shardy_devices(module) == 1 or (mesh is not None and mesh.device_count == 1))
+    marker = _find_first_marker(module, devices, alone)
+    return None if marker is None else _report_unpartitioned(marker, f"%{marker.name} still requests a sharding")
 
 
-def made_for_one_device(module: HloModule, mesh: Mesh | None, *, one_slice: bool = False) -> Unmodelled | None:
-    """What is to be reported of a program for one device that is said to run on a mesh of several; None for all others.
+def find_one_device(module: HloModule, mesh: Mesh | None, *, one_slice: bool = False) -> Unmodelled | None:
+    """The report about a one-device program that is said to run on a larger mesh; None for all other programs.
 
     Args:
         module: The module, in which there are no collectives.
@@ -348,31 +348,31 @@ def made_for_one_device(module: HloModule, mesh: Mesh | None, *, one_slice: bool
     )
 
 
-def _entry(instruction: HloInstruction, evidence: str) -> Unmodelled:
-    return unsupported(
+def _report_unpartitioned(instruction: HloInstruction, evidence: str) -> Unmodelled:
+    return make_unmodelled(
         instruction,
         f"the program is not partitioned yet: {evidence}",
         "shapes are global, and the compiler has not inserted its collectives yet",
     )
 
 
-def _first_marker(module: HloModule, devices: int, alone: bool) -> HloInstruction | None:
-    """The first custom call or sharding that the partitioner would have taken away.
+def _find_first_marker(module: HloModule, devices: int, alone: bool) -> HloInstruction | None:
+    """The first custom call or sharding that the partitioner would have removed.
 
     Args:
         module: The module.
-        devices: Devices that the text counts.
-        alone: Whether one device is all that the program is for.
+        devices: Number of devices according to the text.
+        alone: Whether the program is for a single device.
     """
     calls = () if alone else module.with_opcodes(["custom-call"])
     markers = (call for call in calls if _is_marker(call, devices))
-    entry = entry_of(module)
+    entry = find_entry(module)
     asking = (
         instruction
         for instruction in (() if module.is_scheduled or entry is None else entry.instructions)
         if instruction.opcode not in _KEEPS_SHARDING
         and not (instruction.is_root and instruction.opcode == "tuple")
-        and _devices_of(instruction.sharding) > 1
+        and _count_sharding_devices(instruction.sharding) > 1
     )
     return next(chain(markers, asking), None)
 
@@ -380,12 +380,12 @@ def _first_marker(module: HloModule, devices: int, alone: bool) -> HloInstructio
 def _is_marker(instruction: HloInstruction, devices: int) -> bool:
     target = instruction.custom_call_target or ""
     if target == "Sharding" and devices == 1:
-        return _devices_of(instruction.sharding) > 1
-    return target in _MARKERS or target.startswith(_MARKER_PREFIX)
+        return _count_sharding_devices(instruction.sharding) > 1
+    return target in _PARTITIONER_MARKERS or target.startswith(_MARKER_PREFIX)
 
 
-def _devices_of(sharding: Sharding | None) -> int:
-    """Devices that a sharding tells apart; 1 for replicated and unknown ones."""
+def _count_sharding_devices(sharding: Sharding | None) -> int:
+    """Number of devices that a sharding distinguishes; 1 for replicated and unknown ones."""
     if sharding is None:
         return 1
-    return max([len(sharding.devices), *(_devices_of(element) for element in sharding.elements)])
+    return max([len(sharding.devices), *(_count_sharding_devices(element) for element in sharding.elements)])

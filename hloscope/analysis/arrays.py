@@ -1,4 +1,4 @@
-"""The program's arguments and outputs, and the largest arrays that it makes on the way."""
+"""The arguments and outputs of the program, and its largest intermediate arrays."""
 
 from __future__ import annotations
 
@@ -9,53 +9,53 @@ from functools import lru_cache, partial
 from heapq import heappop, heappush
 from typing import Any
 
-from hloscope.analysis.defs import followed
+from hloscope.analysis.defs import follow_values
 from hloscope.analysis.model import ArrayFact, IntermediateFact, Mesh
-from hloscope.analysis.partition_specs import partition_spec
-from hloscope.analysis.provenance import provenance_of
+from hloscope.analysis.partition_specs import render_partition_spec
+from hloscope.analysis.provenance import find_provenance
 from hloscope.hlo import HloComputation, HloInstruction, HloModule, Shape, Sharding
-from hloscope.hlo.call_graph import HloGraph, Value, entry_of
+from hloscope.hlo.call_graph import HloGraph, Value, find_entry
 from hloscope.hlo.shape import UNBOUNDED
 
 _DONOR = re.compile(r"\(\s*(?P<number>\d+)\s*,\s*\{(?P<index>[\d,\s]*)\}\s*\)")
 
 _Numbers = tuple[int, ...]
-"""Numbers in order: tuple indices, or the sizes of dimensions."""
+"""Numbers in order: tuple indices or dimension sizes."""
 
 
-def arguments_of(module: HloModule, mesh: Mesh | None, *, partitioned: bool = True) -> tuple[ArrayFact, ...]:
-    """ENTRY's parameters; those that are tuples by their elements, as `name[0]`, `name[1]`. None without ENTRY.
+def find_arguments(module: HloModule, mesh: Mesh | None, *, partitioned: bool = True) -> tuple[ArrayFact, ...]:
+    """ENTRY's parameters; tuples are listed by element, as `name[0]`, `name[1]`. Empty without ENTRY.
 
     Args:
         module: The module.
-        mesh: The user's mesh, to write shardings with.
+        mesh: The user's mesh, in whose axes shardings are written.
         partitioned: Whether shapes are those of one device.
     """
-    entry = entry_of(module)
-    reused = set(aliases_in_text(module.header.get("input_output_alias", "")).values())
-    found = _DONOR.finditer(module.header.get("buffer_donor", ""))  # those that the compiler has found no output for
-    donated = reused | {(int(donor["number"]), _path_in_text(donor["index"])) for donor in found}
+    entry = find_entry(module)
+    reused = set(parse_aliases(module.header.get("input_output_alias", "")).values())
+    found = _DONOR.finditer(module.header.get("buffer_donor", ""))  # donors that the compiler found no output for
+    donated = reused | {(int(donor["number"]), _parse_tuple_path(donor["index"])) for donor in found}
     facts = []
     for number, parameter in enumerate(entry.parameters if entry is not None else ()):
         used = bool(parameter.users) or parameter.is_root
         printed = parameter.op_name or parameter.name  # JAX prints the argument's pytree path as the `op_name`
-        for path, shape, sharding in _leaves_of(parameter.shape, parameter.sharding):
+        for path, shape, sharding in _iterate_leaves(parameter.shape, parameter.sharding):
             at = (number, path)
             of_argument = {"used": used, "donated": at in donated, "reused": at in reused if at in donated else None}
-            facts.append(_fact(module, mesh, partitioned, printed, path, shape, sharding, **of_argument))
+            facts.append(_make_fact(module, mesh, partitioned, printed, path, shape, sharding, **of_argument))
     return tuple(facts)
 
 
-def outputs_of(module: HloModule, mesh: Mesh | None, *, partitioned: bool = True) -> tuple[ArrayFact, ...]:
-    """The elements of ENTRY's result, as `result`, or `result[0]`, `result[1]` for a tuple; see `arguments_of`."""
-    entry = entry_of(module)
+def find_outputs(module: HloModule, mesh: Mesh | None, *, partitioned: bool = True) -> tuple[ArrayFact, ...]:
+    """The elements of ENTRY's result, as `result`, or `result[0]`, `result[1]` for a tuple; see `find_arguments`."""
+    entry = find_entry(module)
     root = None if entry is None else entry.root
-    aliased = aliases_in_text(module.header.get("input_output_alias", ""))
-    leaves = () if root is None else _leaves_of(root.shape, root.sharding)
-    return tuple(_fact(module, mesh, partitioned, "result", *leaf, donated=leaf[0] in aliased) for leaf in leaves)
+    aliased = parse_aliases(module.header.get("input_output_alias", ""))
+    leaves = () if root is None else _iterate_leaves(root.shape, root.sharding)
+    return tuple(_make_fact(module, mesh, partitioned, "result", *leaf, donated=leaf[0] in aliased) for leaf in leaves)
 
 
-def _fact(
+def _make_fact(
     module: HloModule,
     mesh: Mesh | None,
     partitioned: bool,
@@ -68,11 +68,11 @@ def _fact(
     """An array, which may be an element of a whole tuple."""
     spec = None
     if sharding is not None and mesh is not None:
-        spec = partition_spec(sharding, len(shape.dimensions), mesh)
+        spec = render_partition_spec(sharding, len(shape.dimensions), mesh)
     alone = partitioned and module.device_count == 1
-    tiles = (1,) * len(shape.dimensions) if alone else _tiles(shape, sharding)
-    global_shape = _times(shape.dimensions, tiles) if partitioned else shape.dimensions
-    local_shape = shape.dimensions if partitioned or tiles is None else _share(shape.dimensions, tiles)
+    tiles = (1,) * len(shape.dimensions) if alone else _count_tiles(shape, sharding)
+    global_shape = _multiply_by_tiles(shape.dimensions, tiles) if partitioned else shape.dimensions
+    local_shape = shape.dimensions if partitioned or tiles is None else _divide_by_tiles(shape.dimensions, tiles)
     return ArrayFact(
         name=whole + "".join(f"[{index}]" for index in path),
         dtype=shape.element_type,
@@ -85,20 +85,20 @@ def _fact(
     )
 
 
-def _times(local: _Numbers, tiles: _Numbers | None) -> _Numbers | None:
-    """The whole array; a dimension without a bound stays without one."""
+def _multiply_by_tiles(local: _Numbers, tiles: _Numbers | None) -> _Numbers | None:
+    """The global dimensions of an array; an unbounded dimension stays unbounded."""
     if tiles is None:
         return None
     return tuple(size if size == UNBOUNDED else size * count for size, count in zip(local, tiles, strict=True))
 
 
-def _share(whole: _Numbers, tiles: _Numbers) -> _Numbers:
-    """What one device holds, padded when the parts are uneven."""
+def _divide_by_tiles(whole: _Numbers, tiles: _Numbers) -> _Numbers:
+    """The dimensions of one device's share, padded if the parts are uneven."""
     return tuple(size if size == UNBOUNDED else -(-size // count) for size, count in zip(whole, tiles, strict=True))
 
 
-def _tiles(shape: Shape, sharding: Sharding | None) -> tuple[int, ...] | None:
-    """Parts that each dimension is cut into; None when not known. An uneven sharding pads its last part."""
+def _count_tiles(shape: Shape, sharding: Sharding | None) -> tuple[int, ...] | None:
+    """Number of parts that each dimension is cut into; None if unknown. An uneven sharding pads its last part."""
     if sharding is None:
         return None
     if sharding.kind == "replicated":
@@ -108,9 +108,9 @@ def _tiles(shape: Shape, sharding: Sharding | None) -> tuple[int, ...] | None:
     return sharding.tile_dimensions[: len(shape.dimensions)]
 
 
-def _leaves_of(shape: Shape, sharding: Sharding | None) -> Iterator[tuple[_Numbers, Shape, Sharding | None]]:
-    """The arrays of a shape with their own shardings; one sharding of a whole tuple holds for all its elements."""
-    leaves = list(_arrays_of(shape))
+def _iterate_leaves(shape: Shape, sharding: Sharding | None) -> Iterator[tuple[_Numbers, Shape, Sharding | None]]:
+    """The arrays of a shape with their own shardings; a single sharding of a tuple applies to all its elements."""
+    leaves = list(_list_arrays(shape))
     shardings: tuple[Sharding | None, ...] = (sharding,) * len(leaves)
     if sharding is not None and sharding.kind == "tuple":
         shardings = sharding.elements if len(sharding.elements) == len(leaves) else (None,) * len(leaves)
@@ -120,36 +120,36 @@ def _leaves_of(shape: Shape, sharding: Sharding | None) -> Iterator[tuple[_Numbe
 
 
 SHOWN = 10
-"""Arrays that are reported."""
+"""Maximum number of arrays reported."""
 _NEGLIGIBLE = 1000
-"""An array that is this many times smaller than the largest one is not reported."""
+"""An array this many times smaller than the largest one is not reported."""
 
 _NEVER_MAKE_ONE = frozenset({
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional", "call", "opt-barrier",
     "after-all", "partition-id", "replica-id", "send", "add-dependency", "dynamic-update-slice",
 })  # fmt: skip
-_INNER = frozenset({"body", "to_apply", "branch_computations", "true_computation", "false_computation"})
+_INNER_KEYS = frozenset({"body", "to_apply", "branch_computations", "true_computation", "false_computation"})
 _CONTROL = frozenset({"while", "conditional", "call"})
 
 _Loops = tuple[str, ...]
 
 
-def largest_intermediates(graph: HloGraph) -> tuple[IntermediateFact, ...]:
-    """The largest arrays that ENTRY, and the loops, branches and calls in it, take memory for.
+def find_largest_intermediates(graph: HloGraph) -> tuple[IntermediateFact, ...]:
+    """The largest arrays that ENTRY and its loops, branches and calls allocate memory for.
 
-    What only shares the memory of another array is not among them: tuples and their elements, bitcasts, updates in
-    place, what a loop carries. Neither are arguments and outputs, and what stays inside a fusion.
+    Excludes values that share the memory of another array (tuples and their elements, bitcasts, in-place updates,
+    values carried by a loop), arguments and outputs, and values inside a fusion.
     """
     if graph.entry is None:
         return ()
-    outputs = {_buffer_of(graph, Value(graph.entry.root, path)) for path, _ in _arrays_of(graph.entry.root.shape)}
+    outputs = {_find_buffer(graph, Value(graph.entry.root, path)) for path, _ in _list_arrays(graph.entry.root.shape)}
     largest: dict[int, int] = {}
     makers = [
         (-size, index, computation, loops)
-        for computation, loops in _computations(graph, graph.entry)
+        for computation, loops in _walk_computations(graph, graph.entry)
         for index, form in computation.forms()
         if form.opcode not in _NEVER_MAKE_ONE
-        and (size := _largest_array(form.shape or computation.instruction_at(index).shape, largest))
+        and (size := _find_largest_array_bytes(form.shape or computation.instruction_at(index).shape, largest))
     ]
     makers.sort()
     found: list[tuple[int, HloInstruction, _Path, Shape, Sharding | None, _Loops]] = []
@@ -158,55 +158,55 @@ def largest_intermediates(graph: HloGraph) -> tuple[IntermediateFact, ...]:
         if len(shown_sizes) == SHOWN and -size <= shown_sizes[0]:
             break
         instruction = computation.instruction_at(index)
-        for path, shape, sharding in _leaves_of(instruction.shape, instruction.sharding):
+        for path, shape, sharding in _iterate_leaves(instruction.shape, instruction.sharding):
             value = Value(instruction, path)
-            if shape.byte_size and value not in outputs and shares(graph, value) is None:
-                found.append((_size(shape), instruction, path, shape, sharding, loops))
-                heappush(shown_sizes, _size(shape))
+            if shape.byte_size and value not in outputs and find_memory_owner(graph, value) is None:
+                found.append((_count_bytes(shape), instruction, path, shape, sharding, loops))
+                heappush(shown_sizes, _count_bytes(shape))
                 if len(shown_sizes) > SHOWN:
                     heappop(shown_sizes)
     found.sort(key=lambda entry: -entry[0])
     least = found[0][0] // _NEGLIGIBLE if found else 0
-    return tuple(_intermediate_fact(graph, *entry[1:]) for entry in found[:SHOWN] if (entry[3].byte_size or 0) >= least)
+    return tuple(_make_intermediate(graph, *entry[1:]) for entry in found[:SHOWN] if (entry[3].byte_size or 0) >= least)
 
 
-def _computations(graph: HloGraph, entry: HloComputation) -> Iterator[tuple[HloComputation, _Loops]]:
-    """ENTRY, and what runs in it as a step of its own; each once, with the loops around it."""
+def _walk_computations(graph: HloGraph, entry: HloComputation) -> Iterator[tuple[HloComputation, _Loops]]:
+    """ENTRY and the computations that run in it as steps of their own; each once, with its enclosing loops."""
     pending: list[tuple[HloComputation, _Loops]] = [(entry, ())]
     seen = {entry.name}
     while pending:
         computation, loops = pending.pop()
         yield computation, loops
         for site in graph.calls(computation.name):
-            if site.caller.opcode in _CONTROL and site.attribute in _INNER and site.callee not in seen:
+            if site.caller.opcode in _CONTROL and site.attribute in _INNER_KEYS and site.callee not in seen:
                 seen.add(site.callee)
                 around = (*loops, site.caller.name) if site.attribute == "body" else loops
                 pending.append((graph.module.computation(site.callee), around))
 
 
-def _largest_array(shape: Shape, known: dict[int, int]) -> int:
-    """Bytes of the largest array in a shape; `known` has those of other instructions with the same one."""
+def _find_largest_array_bytes(shape: Shape, known: dict[int, int]) -> int:
+    """Bytes of the largest array in a shape; `known` caches the result for equal shapes."""
     size = known.get(id(shape))
     if size is None:
-        size = known[id(shape)] = max((_size(array) for _, array in _arrays_of(shape)), default=0)
+        size = known[id(shape)] = max((_count_bytes(array) for _, array in _list_arrays(shape)), default=0)
     return size
 
 
-def _size(shape: Shape) -> int:
+def _count_bytes(shape: Shape) -> int:
     return shape.padded_byte_size or 0
 
 
-def _intermediate_fact(
+def _make_intermediate(
     graph: HloGraph, instruction: HloInstruction, path: _Path, shape: Shape, sharding: Sharding | None, loops: _Loops
 ) -> IntermediateFact:
-    provenance = provenance_of(graph, [instruction])
+    provenance = find_provenance(graph, [instruction])
     layout = shape.layout
     return IntermediateFact(
         name=instruction.name + "".join(f"[{index}]" for index in path),
         computation=instruction.computation.name,
         line=instruction.line,
         dtype=shape.element_type,
-        global_shape=_times(shape.dimensions, _tiles(shape, sharding)),
+        global_shape=_multiply_by_tiles(shape.dimensions, _count_tiles(shape, sharding)),
         local_shape=shape.dimensions,
         bytes_per_device=shape.byte_size or 0,
         padded_bytes_per_device=None if layout is None else shape.padded_byte_size,
@@ -223,53 +223,53 @@ _Path = tuple[int, ...]
 
 _ALIAS = re.compile(r"\{(?P<output>[\d,\s]*)\}\s*:\s*\(\s*(?P<number>\d+)\s*,\s*\{(?P<index>[\d,\s]*)\}")
 _DEPTH_LIMIT = 64
-_SAME = frozenset({
+_SAME_MEMORY = frozenset({
     "bitcast", "opt-barrier", "add-dependency", "dynamic-update-slice", "scatter", "while", "all-reduce-done",
     "recv-done",
 })  # fmt: skip
 _RESULT_OF_START = {"copy-done": 0}
-"""The element of a start's result that its `-done` hands out; element 1 for all others."""
+"""Index, in a start's result, of the element that its `-done` returns; 1 for opcodes not listed."""
 _START_SHARES = {"copy-start": 1}
-"""The element of a start's result that is the operand itself; element 0 for all others."""
+"""Index, in a start's result, of the element that is the operand itself; 0 for opcodes not listed."""
 
 
 @lru_cache(maxsize=64)
-def aliases_in_text(text: str) -> Mapping[_Path, tuple[int, _Path]]:
-    """Reads `{0}: (2, {1}, may-alias), …`: the operand or argument, and its element, that each output shares."""
+def parse_aliases(text: str) -> Mapping[_Path, tuple[int, _Path]]:
+    """Reads `{0}: (2, {1}, may-alias), …`: for each output, the operand or argument that it shares, and its element."""
     return {
-        _path_in_text(alias["output"]): (int(alias["number"]), _path_in_text(alias["index"]))
+        _parse_tuple_path(alias["output"]): (int(alias["number"]), _parse_tuple_path(alias["index"]))
         for alias in _ALIAS.finditer(text)
     }
 
 
-def _path_in_text(text: str) -> _Path:
+def _parse_tuple_path(text: str) -> _Path:
     """Reads `0, 1`."""
     return tuple(int(index) for index in re.findall(r"\d+", text))
 
 
-def _arrays_of(shape: Shape, path: _Path = ()) -> Iterator[tuple[_Path, Shape]]:
-    """The arrays, tokens and buffers of a shape, each with its place in the tuple."""
+def _list_arrays(shape: Shape, path: _Path = ()) -> Iterator[tuple[_Path, Shape]]:
+    """The arrays, tokens and buffers of a shape, each with its position in the tuple."""
     if not shape.is_tuple:
         yield path, shape
     for index, element in enumerate(shape.elements if shape.is_tuple else ()):
-        yield from _arrays_of(element, (*path, index))
+        yield from _list_arrays(element, (*path, index))
 
 
-def shares(graph: HloGraph, value: Value) -> Value | None:
-    """The value whose memory this one shares; None when it has its own.
+def find_memory_owner(graph: HloGraph, value: Value) -> Value | None:
+    """The value whose memory this one shares; None if it has its own.
 
-    In-place updates are taken to be in place: XLA's copy insertion has seen to it in compiled text.
+    Updates in place are assumed to happen in place, because XLA's copy insertion guarantees it in compiled text.
     """
     instruction, path = value.instruction, value.path
     number = 0
     match instruction.opcode:
         case "fusion":
-            return _shared_by_fusion(graph, instruction, path)
+            return _find_value_shared_by_fusion(graph, instruction, path)
         case "get-tuple-element" if instruction.tuple_index is not None:
             path = (instruction.tuple_index, *path)
         case "tuple" if path:
             number, path = path[0], path[1:]
-        case opcode if opcode in _SAME or opcode.endswith("-update"):
+        case opcode if opcode in _SAME_MEMORY or opcode.endswith("-update"):
             pass
         case opcode if opcode.endswith("-done"):
             path = (_RESULT_OF_START.get(opcode, 1), *path)
@@ -285,20 +285,20 @@ def _is_start(instruction: HloInstruction) -> bool:
     return instruction.opcode == "send" or (instruction.opcode.endswith("-start") and instruction.shape.is_tuple)
 
 
-def _buffer_of(graph: HloGraph, value: Value) -> Value:
-    """The value that made the memory in which another one lies."""
-    return followed(value, partial(shares, graph), _DEPTH_LIMIT)
+def _find_buffer(graph: HloGraph, value: Value) -> Value:
+    """The value that allocated the memory of another value."""
+    return follow_values(value, partial(find_memory_owner, graph), _DEPTH_LIMIT)
 
 
-def _shared_by_fusion(graph: HloGraph, fusion: HloInstruction, path: _Path) -> Value | None:
-    """The operand that a fusion updates in place, or hands on."""
+def _find_value_shared_by_fusion(graph: HloGraph, fusion: HloInstruction, path: _Path) -> Value | None:
+    """The operand that a fusion updates in place or returns unchanged."""
     printed = fusion.attributes.get("output_to_operand_aliasing")
-    alias = aliases_in_text(printed).get(path) if printed else None
+    alias = parse_aliases(printed).get(path) if printed else None
     if alias is not None:
         number, inner = alias
     elif fusion.called:
         inside = Value(graph.module.computation(fusion.called[0][1]).root, path)
-        inside = _buffer_of(graph, inside)
+        inside = _find_buffer(graph, inside)
         if inside.instruction.opcode != "parameter" or inside.instruction.parameter_number is None:
             return None
         number, inner = inside.instruction.parameter_number, inside.path

@@ -1,4 +1,4 @@
-"""The producers of values, traced through instructions that only pass them on, and what they ultimately depend on."""
+"""The producers of values, traced through instructions that only pass them on, and their ultimate dependencies."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from itertools import islice
 from typing import NamedTuple
 
 from hloscope.hlo import HloInstruction, Shape
-from hloscope.hlo.call_graph import HloGraph, Value, call_sites
+from hloscope.hlo.call_graph import HloGraph, Value, find_call_sites
 
 SEARCH_LIMIT = 96
-"""Values looked at before a search gives up: what is further away than this says nothing about the value."""
+"""Maximum number of values that a search visits: anything farther away says nothing about the value."""
 _LIMIT = 128
 _FUSIONS = frozenset({"fusion"})
-CALLS = frozenset({"fusion", "call"})
-"""Opcodes that run one computation once."""
-FORMS = frozenset({"bitcast", "reshape", "transpose", "broadcast"})
-"""Opcodes that put the same numbers into another shape."""
+CALLING_OPCODES = frozenset({"fusion", "call"})
+"""Opcodes that run one computation exactly once."""
+RESHAPES = frozenset({"bitcast", "reshape", "transpose", "broadcast"})
+"""Opcodes that change the shape but not the elements."""
 
 
 class Maker(NamedTuple):
-    """Where a value was made.
+    """The producer of a value.
 
     Attributes:
-        value: What was made: the result of an instruction that does more than hand it on, or a parameter.
+        value: The result of an instruction that does more than pass a value on, or a parameter.
         frames: The fusions and asynchronous starts around it, outermost first.
     """
 
@@ -35,30 +35,30 @@ class Maker(NamedTuple):
 
     @property
     def outermost(self) -> HloInstruction:
-        """The instruction that makes it, or the outermost fusion around that."""
+        """The instruction that produces it, or the outermost fusion around that."""
         return self.frames[0] if self.frames else self.value.instruction
 
 
-def maker_of(
+def find_maker(
     graph: HloGraph,
     value: Value,
     frames: Frames = (),
     *,
-    through: Collection[str] = FORMS,
+    through: Collection[str] = RESHAPES,
     into: Collection[str] = _FUSIONS,
 ) -> Maker:
-    """Follows a value back to where it was made, into fusions and out of them.
+    """Traces a value back to its producer, into fusions and out of them.
 
     Args:
         graph: The module.
         value: The value.
         frames: The fusions and asynchronous starts around it, outermost first.
-        through: Opcodes of one operand that are looked through, beside copies and tuples.
-        into: Opcodes whose computation is entered.
+        through: Further opcodes with one operand that are looked through, in addition to copies and tuples.
+        into: Opcodes whose computations are entered.
     """
     for _ in range(_LIMIT):
         instruction, path = value.instruction, value.path
-        source = pass_through(value)
+        source = find_passed_value(value)
         if source is not None:
             value = source
         elif instruction.opcode in through and not path and (operand := instruction.operand(0)) is not None:
@@ -67,7 +67,7 @@ def maker_of(
             value = Value(graph.module.computation(instruction.called[0][1]).root, path)
             frames = (*frames, instruction)
         elif instruction.opcode == "parameter" and frames:
-            argument = _argument(frames[-1], instruction)
+            argument = _find_passed_argument(frames[-1], instruction)
             if argument is None:
                 break
             value, frames = Value(argument, path), frames[:-1]
@@ -76,22 +76,22 @@ def maker_of(
     return Maker(value, frames)
 
 
-def _unchanged_by_loop(graph: HloGraph, loop: HloInstruction, path: tuple[int, ...]) -> bool:
-    """Whether the body of a loop hands on an element of what it carries as it was, perhaps through loops inside it."""
+def _is_unchanged_by_loop(graph: HloGraph, loop: HloInstruction, path: tuple[int, ...]) -> bool:
+    """Returns whether a loop's body returns a carried element unchanged, perhaps through inner loops."""
     body = dict(loop.called).get("body")
     if body is None:
         return False
-    after = origin(Value(graph.module.computation(body).root, path))
-    while after.instruction.opcode == "while" and _unchanged_by_loop(graph, after.instruction, after.path):
+    after = find_computed_value(Value(graph.module.computation(body).root, path))
+    while after.instruction.opcode == "while" and _is_unchanged_by_loop(graph, after.instruction, after.path):
         before = after.instruction.operand(0)
         if before is None:
             return False
-        after = origin(Value(before, after.path))
+        after = find_computed_value(Value(before, after.path))
     return after.instruction.opcode == "parameter" and after.path == path
 
 
-def _argument(caller: HloInstruction, parameter: HloInstruction) -> HloInstruction | None:
-    """What a caller passes; late operands of an asynchronous start stand on its `-update`."""
+def _find_passed_argument(caller: HloInstruction, parameter: HloInstruction) -> HloInstruction | None:
+    """The argument that a caller passes; late operands of an asynchronous start are printed on its `-update`."""
     number = parameter.parameter_number
     if number is None:
         return None
@@ -102,19 +102,19 @@ def _argument(caller: HloInstruction, parameter: HloInstruction) -> HloInstructi
 
 
 Frames = tuple[HloInstruction, ...]
-"""The fusions and calls that were entered, outermost first; a parameter inside stands for the last one's operand."""
+"""The enclosing fusions and calls, outermost first; a parameter inside refers to the last one's operand."""
 
 _DEPTH_LIMIT = 200
 _UNCHANGED = frozenset({"copy", "reshape", "opt-barrier"})
 
 
-def origin(value: Value) -> Value:
-    """Where a value was computed, behind copies and the tuples that it was put into and taken out of."""
-    return followed(value, pass_through, _DEPTH_LIMIT)
+def find_computed_value(value: Value) -> Value:
+    """The value before copies and before the tuples that it was put into and taken out of."""
+    return follow_values(value, find_passed_value, _DEPTH_LIMIT)
 
 
-def followed(value: Value, source_of: Callable[[Value], Value | None], limit: int) -> Value:
-    """The last of the values that each come from the next one, or the one at which so many were looked at."""
+def follow_values(value: Value, source_of: Callable[[Value], Value | None], limit: int) -> Value:
+    """The last value of a chain in which each comes from the next, or the last one within the limit."""
     for _ in range(limit):
         source = source_of(value)
         if source is None:
@@ -123,8 +123,8 @@ def followed(value: Value, source_of: Callable[[Value], Value | None], limit: in
     return value
 
 
-def element_type_of(value: Value) -> str:
-    """The type of a scalar, also of one inside a tuple; `unknown` where the shape has no such element."""
+def find_element_type(value: Value) -> str:
+    """The element type of a scalar, also of one inside a tuple; `unknown` if the shape has no such element."""
     shape: Shape = value.instruction.shape
     for index in value.path:
         if not 0 <= index < len(shape.elements):
@@ -133,8 +133,8 @@ def element_type_of(value: Value) -> str:
     return shape.element_type
 
 
-def pass_through(value: Value) -> Value | None:
-    """The value that this one merely hands on; None when it is computed, or when the text does not fit together."""
+def find_passed_value(value: Value) -> Value | None:
+    """The value that this one merely passes on; None if it is computed, or if the text is inconsistent."""
     instruction, path = value.instruction, value.path
     match instruction.opcode:
         case "get-tuple-element" if instruction.tuple_index is not None:
@@ -149,7 +149,7 @@ def pass_through(value: Value) -> Value | None:
             number = 0
         case "bitcast":
             source = instruction.operand(0)
-            same = source is not None and element_type_of(value) == element_type_of(Value(source, path))
+            same = source is not None and find_element_type(value) == find_element_type(Value(source, path))
             return Value(source, path) if source is not None and same else None
         case _:
             return None
@@ -158,7 +158,7 @@ def pass_through(value: Value) -> Value | None:
 
 
 _MOST_LOOKED_AT = 256
-"""Values looked at before a search gives up."""
+"""Maximum number of values that a search visits."""
 _CONSTANTS = frozenset({"constant", "iota"})
 _DEVICE_NUMBERS = frozenset({"partition-id", "replica-id"})
 _NOT_FOLLOWED = frozenset({
@@ -167,8 +167,8 @@ _NOT_FOLLOWED = frozenset({
 })  # fmt: skip
 
 
-class LeafKind(Enum):
-    """What a dependency ends in."""
+class DependencyKind(Enum):
+    """The kind of a dependency."""
 
     CONSTANT = auto()
     DEVICE = auto()
@@ -178,20 +178,20 @@ class LeafKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
-    """One thing that a value depends on.
+class Dependency:
+    """One dependency of a value.
 
     Attributes:
-        kind: What it is; unknown also where a search gave up.
-        loop: The `while` that changes it from trip to trip; None for all other kinds.
+        kind: Its kind; unknown also if the search gave up.
+        loop: The `while` that changes it in every trip; None for all other kinds.
     """
 
-    kind: LeafKind
+    kind: DependencyKind
     loop: str | None = None
 
 
-def _leaves_of(graph: HloGraph, value: Value, frames: Frames = ()) -> Iterator[Leaf]:
-    """Everything that a value depends on; what loops carry unchanged is followed out of them.
+def _find_dependencies(graph: HloGraph, value: Value, frames: Frames = ()) -> Iterator[Dependency]:
+    """The dependencies of a value; values that loops carry unchanged are traced to before the loop.
 
     Args:
         graph: The module.
@@ -201,79 +201,79 @@ def _leaves_of(graph: HloGraph, value: Value, frames: Frames = ()) -> Iterator[L
     pending = [(value, frames)]
     seen = set()
     while pending:
-        maker = maker_of(graph, *pending.pop())
+        maker = find_maker(graph, *pending.pop())
         if maker in seen:
             continue
         seen.add(maker)
         if len(seen) > _MOST_LOOKED_AT:
-            yield Leaf(LeafKind.UNKNOWN)
+            yield Dependency(DependencyKind.UNKNOWN)
             return
         opcode, operands = maker.value.instruction.opcode, maker.value.instruction.operands
-        before = outside(graph, maker.value) if opcode in ("parameter", "while") and not maker.frames else None
+        before = step_outside(graph, maker.value) if opcode in ("parameter", "while") and not maker.frames else None
         if isinstance(before, Value):
             pending.append((before, ()))
         elif before is not None:
             yield before
         elif opcode in _CONSTANTS or opcode in _DEVICE_NUMBERS:
-            yield Leaf(LeafKind.CONSTANT if opcode in _CONSTANTS else LeafKind.DEVICE)
+            yield Dependency(DependencyKind.CONSTANT if opcode in _CONSTANTS else DependencyKind.DEVICE)
         elif opcode in _NOT_FOLLOWED or not operands:
-            yield Leaf(LeafKind.UNKNOWN)
+            yield Dependency(DependencyKind.UNKNOWN)
         else:
             pending.extend((Value(operand), maker.frames) for operand in operands)
 
 
 def is_of_device(graph: HloGraph, value: Value, frames: Frames = ()) -> bool | None:
-    """Whether a value is a function of the device's number alone.
+    """Returns whether a value depends on the device's number and nothing else.
 
     Returns:
-        True when it depends on the number, False when it is a constant, None when it depends on anything else, or may.
+        True if it depends on the number, False if it is a constant, None if it depends or may depend on anything else.
     """
     found = False
-    for leaf in _leaves_of(graph, value, frames):
-        if leaf.kind not in (LeafKind.CONSTANT, LeafKind.DEVICE):
+    for leaf in _find_dependencies(graph, value, frames):
+        if leaf.kind not in (DependencyKind.CONSTANT, DependencyKind.DEVICE):
             return None
-        found = found or leaf.kind is LeafKind.DEVICE
+        found = found or leaf.kind is DependencyKind.DEVICE
     return found
 
 
 def is_fixed_in(graph: HloGraph, loop: str, value: Value, frames: Frames = ()) -> bool | None:
-    """Whether a value is the same in every trip of a loop; None when that cannot be known."""
+    """Returns whether a value is the same in every trip of a loop; None if unknown."""
     unknown = False
-    for leaf in _leaves_of(graph, value, frames):
+    for leaf in _find_dependencies(graph, value, frames):
         if leaf.loop == loop:
             return False
-        unknown = unknown or leaf.kind is LeafKind.UNKNOWN
+        unknown = unknown or leaf.kind is DependencyKind.UNKNOWN
     return None if unknown else True
 
 
-def outside(graph: HloGraph, value: Value) -> Value | Leaf:
-    """What a parameter stands for in the only caller of its computation, or a loop's result in front of the loop.
+def step_outside(graph: HloGraph, value: Value) -> Value | Dependency:
+    """The value outside of a parameter, in its only caller, or of a loop's result, before the loop.
 
     Returns:
-        A value; what it ends in where there is none, since the loop changes it, nothing passes it, or several calls do.
+        The value, or the dependency that it ends in if the loop changes it, nothing passes it, or several calls do.
     """
     instruction, path = value.instruction, value.path
     if instruction.opcode == "while":
         before = instruction.operand(0)
-        unchanged = before is not None and _unchanged_by_loop(graph, instruction, path)
-        return Value(before, path) if before is not None and unchanged else Leaf(LeafKind.UNKNOWN)
+        unchanged = before is not None and _is_unchanged_by_loop(graph, instruction, path)
+        return Value(before, path) if before is not None and unchanged else Dependency(DependencyKind.UNKNOWN)
     if instruction.computation.is_entry:
-        return Leaf(LeafKind.ARGUMENT)
+        return Dependency(DependencyKind.ARGUMENT)
     sites = graph.callers(instruction.computation.name)
     number = instruction.parameter_number
     if len(sites) != 1 or number is None:
-        return Leaf(LeafKind.UNKNOWN)
+        return Dependency(DependencyKind.UNKNOWN)
     caller = sites[0].caller
-    if caller.opcode == "while" and not _unchanged_by_loop(graph, caller, path):
-        return Leaf(LeafKind.VARYING, caller.name)
+    if caller.opcode == "while" and not _is_unchanged_by_loop(graph, caller, path):
+        return Dependency(DependencyKind.VARYING, caller.name)
     passed = caller.operand(sites[0].position + 1 if caller.opcode == "conditional" else number)
-    return Leaf(LeafKind.UNKNOWN) if passed is None else Value(passed, path)
+    return Dependency(DependencyKind.UNKNOWN) if passed is None else Value(passed, path)
 
 
-def search(
+def search_nearest_first(
     graph: HloGraph, first: Iterable[Value], following: Callable[[HloGraph, Value], Iterable[Value]], limit: int
 ) -> Iterator[HloInstruction]:
-    """The instructions of the first values and of those that follow, nearest first, until there are so many."""
+    """The instructions of the first values and of those that follow, nearest first, up to a limit."""
     queue = deque([first])
     seen: set[tuple[str, str, tuple[int, ...]]] = set()
     while queue and len(seen) < limit:
@@ -284,28 +284,28 @@ def search(
                 queue.append(following(graph, value))
 
 
-def producers(graph: HloGraph, instruction: HloInstruction, limit: int = SEARCH_LIMIT) -> Iterator[HloInstruction]:
-    """Instructions that the operands come from, nearest first; the mirror of `consumers`."""
-    return islice(search(graph, map(Value, instruction.operands), _previous_values, limit), limit)
+def find_producers(graph: HloGraph, instruction: HloInstruction, limit: int = SEARCH_LIMIT) -> Iterator[HloInstruction]:
+    """The instructions that the operands come from, nearest first; the mirror image of `find_consumers`."""
+    return islice(search_nearest_first(graph, map(Value, instruction.operands), _find_previous_values, limit), limit)
 
 
-def _previous_values(graph: HloGraph, value: Value) -> Iterator[Value]:
-    source = pass_through(value)
+def _find_previous_values(graph: HloGraph, value: Value) -> Iterator[Value]:
+    source = find_passed_value(value)
     instruction, path = value.instruction, value.path
     if source is not None:
         yield source
         return
     if instruction.opcode == "parameter":
-        yield from _into_callers(graph, instruction, path)
+        yield from _step_into_callers(graph, instruction, path)
         return
     if instruction.opcode in ("fusion", "call", "while", "conditional"):
-        for site in call_sites(instruction):
+        for site in find_call_sites(instruction):
             if site.attribute != "condition":
                 yield Value(graph.module.computation(site.callee).root, path)
     yield from (Value(operand, path if instruction.opcode == "while" else ()) for operand in instruction.operands)
 
 
-def _into_callers(graph: HloGraph, parameter: HloInstruction, path: tuple[int, ...]) -> Iterator[Value]:
+def _step_into_callers(graph: HloGraph, parameter: HloInstruction, path: tuple[int, ...]) -> Iterator[Value]:
     number = parameter.parameter_number or 0
     for site in graph.callers(parameter.computation.name):
         operands = site.caller.operands

@@ -1,4 +1,4 @@
-"""Executions of each computation per step, and the loops around it."""
+"""The executions of each computation per step, and its enclosing loops."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from hloscope.analysis.model import Unmodelled
-from hloscope.analysis.opcodes import unsupported
-from hloscope.analysis.trip_counts import TripCount, trip_count
+from hloscope.analysis.opcodes import make_unmodelled
+from hloscope.analysis.trip_counts import TripCount, find_trip_count
 from hloscope.analysis.vocabulary import Bound
 from hloscope.hlo import HloInstruction
-from hloscope.hlo.call_graph import CallSite, HloGraph, reached
+from hloscope.hlo.call_graph import CallSite, HloGraph, reach_all
 
 _MOST_EXECUTIONS = 2**63 - 1
-"""What is counted; nested loops may claim more."""
+"""Largest count; nested loops may claim more."""
 _CONTEXT_LIMIT = 64
-"""Contexts that one computation keeps apart: calls in calls double them at every level."""
+"""Maximum number of contexts kept for one computation: calls in calls double them at every level."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,13 +24,13 @@ class Context:
     """One way in which ENTRY comes to run a computation.
 
     Attributes:
-        loops: Names of the `while` instructions around it, outermost first; those that all have in common, where one
-            context stands for many.
-        trips: How often each of them runs it each time it is reached; None for one that cannot be read.
+        loops: Names of the enclosing `while` instructions, outermost first; if one context represents many, those that
+        they have in common.
+        trips: Trip count of each of them whenever it is reached; None for one that cannot be read.
         wrappers: The fusions and asynchronous starts that hold it inside the innermost loop or branch, outermost first,
             and the calls inside of these.
-        executions: Runs per step.
-        bound: How `executions` relates to the truth.
+        executions: Executions per step.
+        bound: Whether `executions` is exact or a bound.
     """
 
     loops: tuple[str, ...] = ()
@@ -41,40 +41,40 @@ class Context:
 
     @property
     def key(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Contexts with one key are one place in the program; their executions add up."""
+        """The key of this place in the program: executions of contexts with equal keys add up."""
         return self.loops, tuple(wrapper.name for wrapper in self.wrappers)
 
     @property
     def form(self) -> tuple[bool, bool]:
-        """What the wrappers say about a collective inside: asynchronous, and held by a fusion."""
+        """The form that the wrappers give a collective inside: whether it is asynchronous, and in a fusion."""
         asynchronous = any(wrapper.opcode.endswith("-start") for wrapper in self.wrappers)
         return asynchronous, bool(self.wrappers) and self.wrappers[-1].opcode == "fusion"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executions:
-    """The contexts of every computation asked for, and what could not be read on the way."""
+    """The contexts of every requested computation, and reports on what could not be read."""
 
     contexts: dict[str, tuple[Context, ...]]
     unmodelled: tuple[Unmodelled, ...]
 
 
 def count_executions(graph: HloGraph, computations: Collection[str], *, reads_trips: bool = True) -> Executions:
-    """Walks from ENTRY to `computations` and counts.
+    """Counts the executions of `computations`, starting from ENTRY.
 
     A body runs once per trip and its condition once more; a branch runs at most once; a fusion, a call and an
-    asynchronous computation run once; whatever else calls a computation runs it an unknown number of times. Where the
-    text is cut off before ENTRY, what no other computation calls is counted once, which is a lower bound.
+    asynchronous computation run once; any other caller runs a computation an unknown number of times. If the text is
+    cut off before ENTRY, computations without callers are counted once, which is a lower bound.
 
     Args:
         graph: The module.
-        computations: The computations to reach; others are only walked on the way to them.
-        reads_trips: Whether the trips of loops are read; else they are not known, and nothing is said of that.
+        computations: The computations to count; others are only visited on the way to them.
+        reads_trips: Whether to read the trip counts of loops; otherwise they are unknown, and nothing is reported.
 
     Returns:
-        The contexts by name, for `computations` that ENTRY reaches and for what lies between.
+        The contexts by name, for `computations` that ENTRY reaches and those on the way to them.
     """
-    wanted = set(reached(computations, lambda name: (site.caller.computation.name for site in graph.callers(name))))
+    wanted = set(reach_all(computations, lambda name: (site.caller.computation.name for site in graph.callers(name))))
     outermost = Context() if graph.entry is not None else Context(bound=Bound.AT_LEAST)
     found: dict[str, dict[object, Context]] = {
         computation.name: {"outermost": outermost} for computation in graph.module.outermost
@@ -90,18 +90,18 @@ def count_executions(graph: HloGraph, computations: Collection[str], *, reads_tr
             if site.caller.opcode == "while" and not reads_trips:
                 trips[site.caller.name] = TripCount(count=1, bound=Bound.UNKNOWN)
             elif site.caller.opcode == "while" and site.caller.name not in trips:
-                trips[site.caller.name] = trip_count(graph, site.caller)
-                unmodelled.extend(_unread(site.caller, trips[site.caller.name]))
-            if not _runs_as_known(site.caller.opcode):
-                unmodelled.append(_run_by_chance(site))
+                trips[site.caller.name] = find_trip_count(graph, site.caller)
+                unmodelled.extend(_report_unread_trips(site.caller, trips[site.caller.name]))
+            if not _has_known_runs(site.caller.opcode):
+                unmodelled.append(_report_unknown_runs(site))
             for context in list(found.get(computation.name, {}).values()):
-                _add(found.setdefault(site.callee, {}), _enter(context, site, trips.get(site.caller.name)))
+                _add_context(found.setdefault(site.callee, {}), _enter(context, site, trips.get(site.caller.name)))
     contexts = {name: tuple(by_key.values()) for name, by_key in found.items() if name in wanted}
     return Executions(contexts=contexts, unmodelled=tuple(unmodelled))
 
 
-def _add(contexts: dict[object, Context], new: Context) -> None:
-    """Adds a context to the one with its key, or, where there are too many, to one that stands for the rest."""
+def _add_context(contexts: dict[object, Context], new: Context) -> None:
+    """Merges a context into the one with its key or, if there are too many, into one that represents the rest."""
     key: object = new.key
     if key not in contexts and len(contexts) >= _CONTEXT_LIMIT:
         key = new.form
@@ -110,7 +110,7 @@ def _add(contexts: dict[object, Context], new: Context) -> None:
         alike = takewhile(lambda pair: pair[0] == pair[1], zip(old.loops, new.loops, strict=False))
         loops = tuple(name for name, _ in alike)
         both = zip(old.trips, new.trips, strict=False)
-        executions, bound = _capped(old.executions + new.executions, old.bound + new.bound)
+        executions, bound = _cap_executions(old.executions + new.executions, old.bound + new.bound)
         new = replace(
             old,
             loops=loops,
@@ -121,8 +121,8 @@ def _add(contexts: dict[object, Context], new: Context) -> None:
     contexts[key] = new
 
 
-def _capped(executions: int, bound: Bound) -> tuple[int, Bound]:
-    """A count that no device lives to see is a lower bound."""
+def _cap_executions(executions: int, bound: Bound) -> tuple[int, Bound]:
+    """Caps a count that no device could ever reach, which makes it a lower bound."""
     return (executions, bound) if executions <= _MOST_EXECUTIONS else (_MOST_EXECUTIONS, bound + Bound.AT_LEAST)
 
 
@@ -130,8 +130,8 @@ def _enter(context: Context, site: CallSite, trips: TripCount | None) -> Context
     """The context of a callee, for one context of its caller."""
     caller = site.caller
     if trips is not None:
-        runs = _runs_of_condition(trips) if site.attribute == "condition" else trips
-        executions, bound = _capped(context.executions * runs.count, context.bound + runs.bound)
+        runs = _count_condition_runs(trips) if site.attribute == "condition" else trips
+        executions, bound = _cap_executions(context.executions * runs.count, context.bound + runs.bound)
         return Context(
             loops=(*context.loops, caller.name),
             trips=(*context.trips, None if runs.bound in _EFFECT_OF_UNREAD else runs.count),
@@ -143,31 +143,31 @@ def _enter(context: Context, site: CallSite, trips: TripCount | None) -> Context
             return replace(context, wrappers=(), bound=context.bound + Bound.AT_MOST)
         case "call" if not context.wrappers:
             return context
-        case opcode if opcode == "call" or _wraps(opcode):
+        case opcode if opcode == "call" or _is_wrapper(opcode):
             return replace(context, wrappers=(*context.wrappers, caller))
     return replace(context, wrappers=(), bound=Bound.UNKNOWN)
 
 
-def _wraps(opcode: str) -> bool:
+def _is_wrapper(opcode: str) -> bool:
     return opcode == "fusion" or opcode.endswith("-start")
 
 
-def _runs_as_known(opcode: str) -> bool:
-    """Whether it is known how often an instruction runs what it calls."""
-    return opcode in ("while", "conditional", "call") or _wraps(opcode)
+def _has_known_runs(opcode: str) -> bool:
+    """Returns whether the number of times that an instruction runs its callee is known."""
+    return opcode in ("while", "conditional", "call") or _is_wrapper(opcode)
 
 
-def _run_by_chance(site: CallSite) -> Unmodelled:
+def _report_unknown_runs(site: CallSite) -> Unmodelled:
     caller = site.caller
-    return unsupported(
+    return make_unmodelled(
         caller,
         f"%{caller.name} is a {caller.opcode} that calls %{site.callee}, which contains collectives",
         "how often it runs them is unknown: they are counted once, which is neither a lower nor an upper bound",
     )
 
 
-def _runs_of_condition(trips: TripCount) -> TripCount:
-    """A condition runs once more than its body, so at least once also where there may be no trip."""
+def _count_condition_runs(trips: TripCount) -> TripCount:
+    """The runs of a loop's condition: one more than its body, so at least one even if there may be no trip."""
     if trips.bound is Bound.UNKNOWN:
         return TripCount(count=1, bound=Bound.AT_LEAST)
     return TripCount(count=trips.count + 1, bound=trips.bound)
@@ -179,12 +179,12 @@ _EFFECT_OF_UNREAD = {
 }
 
 
-def _unread(loop: HloInstruction, trips: TripCount) -> Iterator[Unmodelled]:
+def _report_unread_trips(loop: HloInstruction, trips: TripCount) -> Iterator[Unmodelled]:
     effect = _EFFECT_OF_UNREAD.get(trips.bound)
     if effect is not None:
-        yield unsupported(loop, f"trip count of %{loop.name} cannot be read", effect)
+        yield make_unmodelled(loop, f"trip count of %{loop.name} cannot be read", effect)
     if trips.contradicted is not None:
-        yield unsupported(
+        yield make_unmodelled(
             loop,
             f"XLA prints a known_trip_count of {trips.contradicted} for %{loop.name}, but its condition gives "
             f"{trips.count}",

@@ -1,4 +1,4 @@
-"""Who takes part in a collective: groups of flattened device ids, and the axes of the user's mesh that they follow."""
+"""The participants of a collective: groups of flattened device ids, and the mesh axes that they follow."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from hloscope.hlo import HloInstruction, HloModule
 from hloscope.hlo.replica_groups import MAX_DEVICES
 
 Groups = tuple[tuple[int, ...], ...]
-"""Device ids, group by group; of a permute its source-target pairs."""
+"""Device ids by group; for a permute, its source-target pairs."""
 
 _MOST_GROUPS = 256
-"""Groups of which it is remembered what was found out about them: the same few stand on very many collectives."""
+"""Number of groups whose results are cached: the same few occur on very many collectives."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SubAxis:
-    """A digit of one mesh axis: its coordinate is `before` x `size` x `after` combinations, major to minor.
+    """A digit of one mesh axis: its coordinate is one of `before` x `size` x `after` combinations, major to minor.
 
     Attributes:
         axis: The axis's position in the mesh.
         before: Product of the sizes of the more major digits.
-        size: Values of this digit.
+        size: Number of values of this digit.
         after: Product of the sizes of the more minor digits.
     """
 
@@ -40,7 +40,7 @@ class SubAxis:
     after: int
 
     def value(self, coordinate: int) -> int:
-        """This digit of a coordinate along the axis."""
+        """The value of this digit in a coordinate along the axis."""
         return coordinate // self.after % self.size
 
     def name(self, mesh: Mesh) -> str:
@@ -50,7 +50,7 @@ class SubAxis:
 
 
 @lru_cache(maxsize=_MOST_GROUPS)
-def axes_of_groups(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
+def find_axes_of_groups(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
     """The mesh axes along which the devices of each group differ.
 
     Args:
@@ -58,85 +58,84 @@ def axes_of_groups(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
         mesh: The user's mesh.
 
     Returns:
-        Axis names, major first, without axes of size 1; None when the groups are no product of (sub-)axes.
+        Axis names, major first, without axes of size 1; None if the groups are not a product of (sub-)axes.
     """
-    digits = digits_of_groups(groups, mesh)
+    digits = find_digits_of_groups(groups, mesh)
     return None if digits is None else tuple(digit.name(mesh) for digit in digits)
 
 
-def digits_of_groups(groups: Groups, mesh: Mesh) -> list[SubAxis] | None:
-    """The same as (sub-)axes."""
-    positions = _mesh_positions(mesh)
+def find_digits_of_groups(groups: Groups, mesh: Mesh) -> list[SubAxis] | None:
+    """The (sub-)axes along which the devices of each group differ; see `find_axes_of_groups`."""
+    positions = _index_mesh_positions(mesh)
     if not all(device in positions for group in groups for device in group):
         return None
     placed = [frozenset(positions[device] for device in group) for group in groups]
     if not placed or sum(len(group) for group in groups) != mesh.device_count:
         return None
-    digits = _digits_of_group(placed[0], mesh)
-    return None if digits is None or set(placed) != _groups_over(digits, mesh) else digits
+    digits = _find_digits_of_group(placed[0], mesh)
+    return None if digits is None or set(placed) != _form_groups_over(digits, mesh) else digits
 
 
 @lru_cache(maxsize=_MOST_GROUPS)
-def axes_of_pairs(pairs: Groups, mesh: Mesh, *, whole_axes: bool = False) -> tuple[str, ...] | None:
+def find_axes_of_pairs(pairs: Groups, mesh: Mesh, *, whole_axes: bool = False) -> tuple[str, ...] | None:
     """The mesh axes whose coordinate a permute changes.
 
     Args:
         pairs: Source and target partition ids.
         mesh: The user's mesh.
-        whole_axes: Name an axis as a whole even when only a part of its coordinate changes.
+        whole_axes: Whether to name an axis as a whole even if only a part of its coordinate changes.
 
     Returns:
-        Axis names, major first; parts of an axis only when every device is a source. None when an id is not in the
-        mesh.
+        Axis names, major first; parts of an axis only if every device is a source. None if an id is not in the mesh.
     """
-    positions = _mesh_positions(mesh)
+    positions = _index_mesh_positions(mesh)
     if not all(device in positions for pair in pairs for device in pair):
         return None
-    coordinates = _coordinates_in(mesh)
+    coordinates = _list_coordinates(mesh)
     moves = [(coordinates[positions[s]], coordinates[positions[t]]) for s, t in pairs]
     whole_axes = whole_axes or len({pair[0] for pair in pairs}) < mesh.device_count
     names = []
     for axis in range(len(mesh.axis_sizes)):
         steps = {(source[axis], target[axis]) for source, target in moves if source[axis] != target[axis]}
         if steps:
-            names.append(_changing_digit(axis, steps, mesh, whole=whole_axes).name(mesh))
+            names.append(_find_changing_digit(axis, steps, mesh, whole=whole_axes).name(mesh))
     return tuple(names)
 
 
-def digit_of_pairs(pairs: Groups, line: Mesh) -> SubAxis | None:
-    """The part of the one axis of a mesh whose value a permute changes; None for a permute that moves nothing."""
+def find_digit_of_pairs(pairs: Groups, line: Mesh) -> SubAxis | None:
+    """The digit of a one-axis mesh whose value a permute changes; None for a permute that moves nothing."""
     steps = {(source, target) for source, target in pairs if source != target}
     inside = all(0 <= device < line.device_count for step in steps for device in step)
-    return _changing_digit(0, steps, line, whole=False) if steps and inside else None
+    return _find_changing_digit(0, steps, line, whole=False) if steps and inside else None
 
 
 @lru_cache(maxsize=8)
-def _mesh_positions(mesh: Mesh) -> Mapping[int, int]:
-    """The position in the mesh, counted row by row, of each partition id."""
+def _index_mesh_positions(mesh: Mesh) -> Mapping[int, int]:
+    """The row-major position in the mesh of each partition id."""
     return {device: position for position, device in enumerate(mesh.ids)}
 
 
 @lru_cache(maxsize=8)
-def _coordinates_in(mesh: Mesh) -> tuple[tuple[int, ...], ...]:
-    """The coordinate along each axis, for each position in the mesh, counted row by row."""
+def _list_coordinates(mesh: Mesh) -> tuple[tuple[int, ...], ...]:
+    """The coordinate along each axis, for each position in the mesh in row-major order."""
     return tuple(product(*map(range, mesh.axis_sizes)))
 
 
-def _digits_of_group(group: frozenset[int], mesh: Mesh) -> list[SubAxis] | None:
-    """The digits that vary inside one group, if it is the product of them; major first."""
-    coordinates = [_coordinates_in(mesh)[position] for position in group]
+def _find_digits_of_group(group: frozenset[int], mesh: Mesh) -> list[SubAxis] | None:
+    """The digits that vary inside one group, major first; None if the group is not their product."""
+    coordinates = [_list_coordinates(mesh)[position] for position in group]
     digits: list[SubAxis] = []
     for axis, size in enumerate(mesh.axis_sizes):
         values = sorted({coordinate[axis] for coordinate in coordinates})
-        found = _digits_of_values(axis, values, size)
+        found = _split_into_digits(axis, values, size)
         if found is None:
             return None
         digits.extend(found)
     return digits
 
 
-def _digits_of_values(axis: int, values: list[int], size: int) -> list[SubAxis] | None:
-    """Splits sorted coordinates into arithmetic progressions nested in each other; major first."""
+def _split_into_digits(axis: int, values: list[int], size: int) -> list[SubAxis] | None:
+    """Splits sorted coordinates into nested arithmetic progressions, major first."""
     offsets = [value - values[0] for value in values]
     digits: list[SubAxis] = []
     covered = 1
@@ -156,10 +155,10 @@ def _digits_of_values(axis: int, values: list[int], size: int) -> list[SubAxis] 
     return digits if covered == len(offsets) else None
 
 
-def _groups_over(digits: list[SubAxis], mesh: Mesh) -> set[frozenset[int]]:
-    """All groups of mesh positions that differ in these digits alone."""
+def _form_groups_over(digits: list[SubAxis], mesh: Mesh) -> set[frozenset[int]]:
+    """All groups of mesh positions that differ only in these digits."""
     groups: dict[tuple[int, ...], list[int]] = {}
-    for position, coordinates in enumerate(_coordinates_in(mesh)):
+    for position, coordinates in enumerate(_list_coordinates(mesh)):
         fixed = list(coordinates)
         for digit in digits:
             fixed[digit.axis] -= digit.value(fixed[digit.axis]) * digit.after
@@ -167,7 +166,7 @@ def _groups_over(digits: list[SubAxis], mesh: Mesh) -> set[frozenset[int]]:
     return {frozenset(group) for group in groups.values()}
 
 
-def _changing_digit(axis: int, steps: set[tuple[int, int]], mesh: Mesh, *, whole: bool) -> SubAxis:
+def _find_changing_digit(axis: int, steps: set[tuple[int, int]], mesh: Mesh, *, whole: bool) -> SubAxis:
     """The smallest contiguous digit of an axis that explains all its coordinate changes."""
     size = mesh.axis_sizes[axis]
     if whole:
@@ -182,38 +181,38 @@ _SPANS_PARTITIONS = frozenset({Kind.ALL_GATHER, Kind.ALL_REDUCE, Kind.REDUCE_SCA
 _PAIR = re.compile(r"\{\s*(-?\d+)\s*,\s*(-?\d+)\s*\}")
 
 
-def device_groups(op: HloInstruction, kind: Kind, mesh: Mesh | None) -> Groups | None:
+def find_device_groups(op: HloInstruction, kind: Kind, mesh: Mesh | None) -> Groups | None:
     """The groups of devices that exchange data with each other.
 
     Args:
         op: The collective instruction; for a permute, its pairs are returned instead of groups.
-        kind: What it does.
-        mesh: The user's mesh, which gives the number of devices when the module does not.
+        kind: The kind of the collective.
+        mesh: The user's mesh, which determines the number of devices if the module does not.
 
     Returns:
-        Groups of flattened ids (replica x num_partitions + partition); None when the text does not say, or names mesh
-        axes that do not fit together, or more devices than any machine has.
+        Groups of flattened ids (replica x num_partitions + partition); None if the text does not state them, names mesh
+        axes that contradict each other, or names more devices than any machine has.
 
-    Source: `GetCollectiveOpGroupMode` in xla/service/collective_ops_utils.cc. Ids that cannot be replica ids because
-        there are fewer replicas are taken as flattened ids, which is what hand-written text means by them.
+    Source: `GetCollectiveOpGroupMode` in xla/service/collective_ops_utils.cc. Ids too large for replica ids are read as
+        flattened ids, which is what hand-written text means by them.
     """
     module = op.computation.module
     if module.device_count > MAX_DEVICES:
         return None
     if kind is Kind.COLLECTIVE_PERMUTE:
         pairs = op.source_target_pairs
-        return None if pairs is None else _flatten(pairs, op, kind, module)
+        return None if pairs is None else _flatten_ids(pairs, op, kind, module)
     groups = op.replica_groups
     if groups is None or groups.text.strip() in ("{}", "{{}}"):
-        return _one_group_of_all(op, kind, module, mesh)
+        return _find_group_of_all(op, kind, module, mesh)
     try:
-        return _flatten(groups.groups(device_count(module, mesh) or 1), op, kind, module)
+        return _flatten_ids(groups.groups(count_devices(module, mesh) or 1), op, kind, module)
     except HloscopeError:
         return None
 
 
-def device_count(module: HloModule, mesh: Mesh | None) -> int | None:
-    """Devices of the program; None when neither the header nor a mesh says."""
+def count_devices(module: HloModule, mesh: Mesh | None) -> int | None:
+    """Number of devices of the program; None if neither the header nor a mesh states it."""
     if "num_partitions" in module.header or "replica_count" in module.header:
         return module.device_count
     return None if mesh is None else mesh.device_count
@@ -221,14 +220,14 @@ def device_count(module: HloModule, mesh: Mesh | None) -> int | None:
 
 @lru_cache(maxsize=_MOST_GROUPS)
 def are_consistent(groups: Groups, kind: Kind, count: int | None) -> bool:
-    """Whether groups name each device once, and only devices that there are; a permute's sources may repeat.
+    """Returns whether groups name each device once, and only existing ones; a permute's sources may repeat.
 
-    A permute may have no pairs, in which case nothing moves; anything else without groups is not understood.
+    A permute may have no pairs, in which case nothing moves; any other kind without groups is not understood.
 
     Args:
         groups: Groups of device ids, for a permute its pairs.
-        kind: What the collective does.
-        count: Devices of the program; None when not known.
+        kind: The kind of the collective.
+        count: Number of devices of the program; None if unknown.
     """
     members = [device for group in groups for device in group]
     if members and (min(members) < 0 or (count is not None and max(members) >= count)):
@@ -236,33 +235,33 @@ def are_consistent(groups: Groups, kind: Kind, count: int | None) -> bool:
     return kind is Kind.COLLECTIVE_PERMUTE or 0 < len(set(members)) == len(members)
 
 
-def pairs_in_text(text: str) -> tuple[tuple[int, int], ...] | None:
-    """Reads `{{0,1},{1,2}}`, and `{}` for no pairs; None when it is anything else."""
+def parse_pairs(text: str) -> tuple[tuple[int, int], ...] | None:
+    """Reads `{{0,1},{1,2}}`, and `{}` for no pairs; None for any other text."""
     pairs = tuple((int(source), int(target)) for source, target in _PAIR.findall(text))
     rest = _PAIR.sub("", text.strip())
     is_list = pairs or text.replace(" ", "") == "{}"
     return pairs if is_list and not rest.strip("{}, ") else None
 
 
-def _one_group_of_all(op: HloInstruction, kind: Kind, module: HloModule, mesh: Mesh | None) -> Groups | None:
-    count = device_count(module, mesh)
+def _find_group_of_all(op: HloInstruction, kind: Kind, module: HloModule, mesh: Mesh | None) -> Groups | None:
+    count = count_devices(module, mesh)
     if count is None or count > MAX_DEVICES:
         return None
     if op.channel_id is None or (kind in _SPANS_PARTITIONS and not _uses_global_ids(op)):
         own = (tuple(range(module.replica_count)),) if module.device_count > 1 else None
-        return _one_group(count) if own is None else _flatten(own, op, kind, module)
+        return _make_one_group(count) if own is None else _flatten_ids(own, op, kind, module)
     if _uses_global_ids(op):
-        return _one_group(count)
-    return _flatten((tuple(range(module.num_partitions)),), op, kind, module)
+        return _make_one_group(count)
+    return _flatten_ids((tuple(range(module.num_partitions)),), op, kind, module)
 
 
 @lru_cache(maxsize=16)
-def _one_group(count: int) -> Groups:
+def _make_one_group(count: int) -> Groups:
     return (tuple(range(count)),)
 
 
-def _flatten(groups: Groups, op: HloInstruction, kind: Kind, module: HloModule) -> Groups:
-    """Turns replica or partition ids into flattened ids; every group is repeated for what it leaves open."""
+def _flatten_ids(groups: Groups, op: HloInstruction, kind: Kind, module: HloModule) -> Groups:
+    """Turns replica or partition ids into flattened ids; groups are repeated for the ids that they leave open."""
     replicas, partitions = module.replica_count, module.num_partitions
     highest = max((device for group in groups for device in group), default=0)
     is_by_partition = op.channel_id is not None and kind not in _SPANS_PARTITIONS
@@ -284,11 +283,11 @@ def _uses_global_ids(op: HloInstruction) -> bool:
 
 
 _Steps = Sequence[tuple[int, int]]
-"""Where each moving device sends from and to, as coordinates along one axis or one product of axes."""
+"""The source and target of each moving device, as coordinates along one axis or one product of axes."""
 
 
 @lru_cache(maxsize=_MOST_GROUPS)
-def pattern_of_pairs(pairs: Groups, mesh: Mesh) -> PermutePattern | None:
+def find_permute_pattern(pairs: Groups, mesh: Mesh) -> PermutePattern | None:
     """The one shift that a permute makes everywhere.
 
     Args:
@@ -296,46 +295,46 @@ def pattern_of_pairs(pairs: Groups, mesh: Mesh) -> PermutePattern | None:
         mesh: The user's mesh.
 
     Returns:
-        The shift along each axis by itself; else along the product of all axes that are crossed, for a ring through
-        several axes. None when nothing moves, when a device sends or receives twice, and when it is no such shift.
+        The shift along each single axis; otherwise along the product of all crossed axes, for a ring through several
+        axes. None if nothing moves, if a device sends or receives twice, or if the permute is not a uniform shift.
     """
-    positions = _mesh_positions(mesh)
+    positions = _index_mesh_positions(mesh)
     moving = sorted({pair for pair in pairs if pair[0] != pair[-1]})
     sources, targets = {pair[0] for pair in moving}, {pair[-1] for pair in moving}
     if not moving or not (len(sources) == len(targets) == len(moving)) or not sources | targets <= positions.keys():
         return None
-    coordinates = _coordinates_in(mesh)
+    coordinates = _list_coordinates(mesh)
     ends = [tuple(coordinates[positions[device]] for device in pair) for pair in moving]
     axes = [axis for axis in range(len(mesh.axis_sizes)) if any(s[axis] != t[axis] for s, t in ends)]
-    shifts = [_along_axis([(s[axis], t[axis]) for s, t in ends], axis, mesh) for axis in axes]
+    shifts = [_find_shift_along_axis([(s[axis], t[axis]) for s, t in ends], axis, mesh) for axis in axes]
     known = [shift for shift in shifts if shift is not None]
     if len(known) < len(shifts):
-        steps = [(_through(s, axes, mesh), _through(t, axes, mesh)) for s, t in ends]
+        steps = [(_find_position_through(s, axes, mesh), _find_position_through(t, axes, mesh)) for s, t in ends]
         whole = [SubAxis(axis, 1, mesh.axis_sizes[axis], 1) for axis in axes]
-        through = _shift(steps, whole, mesh)
+        through = _find_common_shift(steps, whole, mesh)
         known = [] if through is None else [through]
     return PermutePattern(shifts=tuple(known), ring=sources == targets) if known else None
 
 
-def _along_axis(steps: _Steps, axis: int, mesh: Mesh) -> AxisShift | None:
-    """The shift along a whole axis, else along the part of it that changes."""
-    whole = _shift(steps, [SubAxis(axis, 1, mesh.axis_sizes[axis], 1)], mesh)
+def _find_shift_along_axis(steps: _Steps, axis: int, mesh: Mesh) -> AxisShift | None:
+    """The shift along a whole axis, or along the part of it that changes."""
+    whole = _find_common_shift(steps, [SubAxis(axis, 1, mesh.axis_sizes[axis], 1)], mesh)
     if whole is not None:
         return whole
-    digit = _changing_digit(axis, set(steps), mesh, whole=False)
-    return _shift([(digit.value(source), digit.value(target)) for source, target in steps], [digit], mesh)
+    digit = _find_changing_digit(axis, set(steps), mesh, whole=False)
+    return _find_common_shift([(digit.value(source), digit.value(target)) for source, target in steps], [digit], mesh)
 
 
-def _through(coordinates: Sequence[int], axes: Sequence[int], mesh: Mesh) -> int:
-    """The position of some coordinates, counted through several axes, major first."""
+def _find_position_through(coordinates: Sequence[int], axes: Sequence[int], mesh: Mesh) -> int:
+    """The position of coordinates, counted through several axes, major first."""
     position = 0
     for axis in axes:
         position = position * mesh.axis_sizes[axis] + coordinates[axis]
     return position
 
 
-def _shift(steps: _Steps, digits: Sequence[SubAxis], mesh: Mesh) -> AxisShift | None:
-    """The distance that all steps have in common, on a line or else on a ring; None when they have none."""
+def _find_common_shift(steps: _Steps, digits: Sequence[SubAxis], mesh: Mesh) -> AxisShift | None:
+    """The distance shared by all steps, on a line or otherwise on a ring; None if there is none."""
     size = prod(digit.size for digit in digits)
     straight = {target - source for source, target in steps}
     around = {distance % size for distance in straight}

@@ -1,23 +1,23 @@
-"""An analysis without what hloscope has guessed: nothing that a user writes down is held against a guess."""
+"""An analysis without hloscope's guesses: nothing that a user writes down is compared with a guess."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from hloscope.analysis.model import Analysis, Collectives
-from hloscope.analysis.totals import totals_of
+from hloscope.analysis.totals import compute_totals
 
 GUESS = "guess"
 """`SliceFact.chosen_by` of a slice that was guessed from a text."""
 
 
-def without_guesses(analysis: Analysis) -> Analysis:
-    """As it is for text that names neither axes nor a slice: for contracts, baselines and comparisons."""
-    return _without_made_up_names(without_guessed_times(analysis))
+def remove_guesses(analysis: Analysis) -> Analysis:
+    """The analysis as of text that names neither axes nor a slice: for contracts, baselines and comparisons."""
+    return _remove_made_up_names(remove_guessed_times(analysis))
 
 
-def without_guessed_times(analysis: Analysis) -> Analysis:
-    """Without anything that the figures of a guessed chip have gone into."""
+def remove_guessed_times(analysis: Analysis) -> Analysis:
+    """The analysis without any value computed from the figures of a guessed chip."""
     if analysis.slice is None or analysis.slice.chosen_by != GUESS:
         return analysis
     collectives = tuple(
@@ -29,9 +29,9 @@ def without_guessed_times(analysis: Analysis) -> Analysis:
     return analysis._remembered_by(known)
 
 
-def _without_made_up_names(analysis: Analysis) -> Analysis:
+def _remove_made_up_names(analysis: Analysis) -> Analysis:
     if analysis.mesh is None or not analysis.mesh.made_up:
         return analysis
     collectives = tuple(replace(collective, axes=None) for collective in analysis.collectives)
-    totals = totals_of(collectives, hidden=bool(analysis.unmodelled))
+    totals = compute_totals(collectives, hidden=bool(analysis.unmodelled))
     return analysis._remembered_by(replace(analysis, mesh=None, collectives=Collectives(collectives), totals=totals))

@@ -1,4 +1,4 @@
-"""The integers of a loop: as linear functions of what it carries, as progressions, and how they wrap around."""
+"""The integers of a loop: linear functions of carried values, progressions, and wrap-around."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from hloscope.analysis.defs import CALLS, Frames, Maker, element_type_of, maker_of
+from hloscope.analysis.defs import CALLING_OPCODES, Frames, Maker, find_element_type, find_maker
 from hloscope.hlo import HloInstruction
 from hloscope.hlo.call_graph import HloGraph, Value
 
 _GEOMETRIC_LIMIT = 4096
-"""Trips looked at for a counter that is not advanced by adding."""
+"""Maximum number of trips simulated for a counter that is not advanced by addition."""
 _FARTHEST = 1 << 64
-"""No integer type reaches as far as this."""
+"""Larger than the range of any integer type."""
 
 
-class Direction(Enum):
+class CompareDirection(Enum):
     """The direction of XLA's `compare`."""
 
     EQ = "EQ"
@@ -28,12 +28,12 @@ class Direction(Enum):
     LT = "LT"
 
     @property
-    def opposite(self) -> Direction:
-        """The direction that holds when this one does not."""
-        return Direction[_OPPOSITE[self.name]]
+    def opposite(self) -> CompareDirection:
+        """The direction that holds if this one does not."""
+        return CompareDirection[_OPPOSITE[self.name]]
 
     def holds(self, gap: int) -> bool:
-        """Whether `left` compares so with `right`, where `gap` is left - right."""
+        """Returns whether the comparison of `left` and `right` holds, where `gap` is left - right."""
         return bool(getattr(operator, self.name.lower())(gap, 0))
 
 
@@ -41,14 +41,14 @@ _OPPOSITE = {"EQ": "NE", "NE": "EQ", "GE": "LT", "LT": "GE", "GT": "LE", "LE": "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A value on which a progression depends: `scale` x n + `offset` must lie in the range of a type.
+class RangeCondition:
+    """A value that a progression depends on: `scale` x n + `offset` must be in the range of a type.
 
     Attributes:
         scale: See above.
         offset: See above.
         element_type: The type.
-        in_body: Whether only the body computes it, so that it does not matter for the n on which the loop ends.
+        in_body: Whether only the body computes it, so that it need not hold for the n at which the loop ends.
     """
 
     scale: int
@@ -59,15 +59,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progression:
-    """Values over a loop's trips: `scale` x n + `offset`, where n begins at `start` and becomes `factor` x n + `step`.
+    """The values of a loop's trips: `scale` x n + `offset`, where n goes from `start` to `factor` x n + `step`.
 
     Attributes:
         start: n before the first trip.
-        factor: What n is multiplied by in each trip.
-        step: What is then added to it.
+        factor: The factor that n is multiplied by in each trip.
+        step: The amount that is then added to it.
         scale: See above.
         offset: See above.
-        parts: What has to hold for every n besides.
+        parts: Further conditions that must hold for every n.
     """
 
     start: int
@@ -75,19 +75,19 @@ class Progression:
     step: int
     scale: int = 1
     offset: int = 0
-    parts: tuple[Part, ...] = ()
+    parts: tuple[RangeCondition, ...] = ()
 
     def value(self, state: int) -> int:
         """The value at state n."""
         return self.scale * state + self.offset
 
     def begun_in(self, element_type: str) -> Progression:
-        """The same values modulo 2 to the bits of an integer type, so that the first one lies in its range."""
+        """The same values modulo 2 to the bits of an integer type, with the first one in its range."""
         first = self.value(self.start)
-        return replace(self, offset=self.offset + wrapped(first, element_type) - first)
+        return replace(self, offset=self.offset + wrap_integer(first, element_type) - first)
 
     def stays_exact(self, trips: int, element_type: str) -> bool:
-        """Whether no value and no part wraps around before the loop has ended.
+        """Returns whether no value and no part wraps around before the loop ends.
 
         All of them grow or shrink steadily where n is advanced by adding, so that the first and the last one say so.
         """
@@ -110,8 +110,8 @@ class Progression:
         return states
 
 
-def count_trips(left: Progression, right: Progression, direction: Direction, element_type: str) -> int | None:
-    """How often the comparison holds before it first fails.
+def count_trips(left: Progression, right: Progression, direction: CompareDirection, element_type: str) -> int | None:
+    """Number of times that the comparison holds before it first fails.
 
     Args:
         left: The left side.
@@ -120,38 +120,38 @@ def count_trips(left: Progression, right: Progression, direction: Direction, ele
         element_type: The XLA type of both sides.
 
     Returns:
-        The number of trips; None for a loop that never ends, one whose counter would wrap around, and one that is not
-        counted in integers.
+        The number of trips; None for a loop that never ends, whose counter would wrap around, or that is not counted in
+        integers.
     """
     if integer_bits(element_type) is None:
         return None
     left, right = left.begun_in(element_type), right.begun_in(element_type)
     if left.factor == right.factor == 1:
-        trips = _arithmetic_trips(left, right, direction)
+        trips = _count_arithmetic_trips(left, right, direction)
     else:
-        trips = _geometric_trips(left, right, direction)
+        trips = _count_geometric_trips(left, right, direction)
     if trips is None:
         return None
     return trips if all(side.stays_exact(trips, element_type) for side in (left, right)) else None
 
 
-def _arithmetic_trips(left: Progression, right: Progression, direction: Direction) -> int | None:
+def _count_arithmetic_trips(left: Progression, right: Progression, direction: CompareDirection) -> int | None:
     gap = left.value(left.start) - right.value(right.start)
     step = left.scale * left.step - right.scale * right.step
     if not direction.holds(gap):
         return 0
-    if direction is Direction.EQ:
+    if direction is CompareDirection.EQ:
         return 1 if step else None
-    if direction is Direction.NE:
+    if direction is CompareDirection.NE:
         return -gap // step if step and gap % step == 0 and -gap // step > 0 else None
-    if direction in (Direction.GT, Direction.GE):
+    if direction in (CompareDirection.GT, CompareDirection.GE):
         gap, step = -gap, -step
     if step <= 0:
         return None
-    return -(gap // step) if direction in (Direction.LT, Direction.GT) else -gap // step + 1
+    return -(gap // step) if direction in (CompareDirection.LT, CompareDirection.GT) else -gap // step + 1
 
 
-def _geometric_trips(left: Progression, right: Progression, direction: Direction) -> int | None:
+def _count_geometric_trips(left: Progression, right: Progression, direction: CompareDirection) -> int | None:
     states = [left.start, right.start]
     for trips in range(_GEOMETRIC_LIMIT):
         if not direction.holds(left.value(states[0]) - right.value(states[1])):
@@ -163,51 +163,51 @@ def _geometric_trips(left: Progression, right: Progression, direction: Direction
     return None
 
 
-Element = tuple[int, ...]
+CarriedElement = tuple[int, ...]
 """A carried scalar: the parameter's number, then tuple indices, outermost first."""
 
 _CONVERSIONS = frozenset({"convert", "bitcast", "bitcast-convert"})
-BOOLEANS = {"false": 0, "true": 1, "0": 0, "1": 1}
+BOOLEAN_LITERALS = {"false": 0, "true": 1, "0": 0, "1": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Linear:
-    """A sum of carried scalars, each times a whole number, and a constant, modulo 2 to the bits of its type.
+class LinearScalar:
+    """A linear function of carried scalars with integer coefficients, modulo 2 to the bits of its type.
 
     Sums and products of one type wrap around, and so do conversions to a type that is not wider: none of them changes
     the sum modulo 2 to the bits of the last type. A conversion to a wider type needs the wrapped value itself.
 
     Attributes:
         offset: The constant.
-        scales: What each carried scalar is multiplied by; never 0.
-        element_type: The XLA type that the value has.
-        provided: What was converted to a wider type on the way: the function holds while none of these wraps around.
+        scales: The factor of each carried scalar; never 0.
+        element_type: The XLA type of the value.
+        provided: Values converted to a wider type on the way: the function holds while none of them wraps around.
     """
 
     offset: int
-    scales: dict[Element, int]
+    scales: dict[CarriedElement, int]
     element_type: str = field(compare=False)
-    provided: tuple[Linear, ...] = ()
+    provided: tuple[LinearScalar, ...] = ()
 
-    def elements(self) -> Iterator[Element]:
-        """The carried scalars that it depends on."""
+    def elements(self) -> Iterator[CarriedElement]:
+        """The carried scalars that the function depends on."""
         yield from self.scales
         for part in self.provided:
             yield from part.scales
 
-    def evaluate(self, values: Mapping[Element, int]) -> int | None:
-        """The value where the carried scalars are known; None when one of `provided` wraps around."""
+    def evaluate(self, values: Mapping[CarriedElement, int]) -> int | None:
+        """The value for known carried scalars; None if one of `provided` wraps around."""
         if not all(is_in_range(part.total(values), part.element_type) for part in self.provided):
             return None
-        return wrapped(self.total(values), self.element_type)
+        return wrap_integer(self.total(values), self.element_type)
 
-    def total(self, values: Mapping[Element, int]) -> int:
+    def total(self, values: Mapping[CarriedElement, int]) -> int:
         """The sum before it wraps around."""
         return self.offset + sum(scale * values[element] for element, scale in self.scales.items())
 
 
-def read_linear(graph: HloGraph, value: Value, frames: Frames = ()) -> Linear | None:
-    """Reads an integer scalar.
+def read_linear(graph: HloGraph, value: Value, frames: Frames = ()) -> LinearScalar | None:
+    """Reads an integer scalar as a linear function.
 
     Args:
         graph: The module.
@@ -215,24 +215,23 @@ def read_linear(graph: HloGraph, value: Value, frames: Frames = ()) -> Linear | 
         frames: The fusions and calls around `value`; empty in the computation whose parameters are the elements.
 
     Returns:
-        The scalar as a linear function of the parameters' elements in the outermost computation, or None when it is
-        anything else.
+        The scalar as a linear function of the parameters' elements in the outermost computation; None if it is not one.
     """
     return _LinearReader(graph).read(value, frames, 0)
 
 
-def carried(element: Element, element_type: str = "") -> Linear:
-    """The carried scalar itself."""
-    return Linear(offset=0, scales={element: 1}, element_type=element_type)
+def make_carried(element: CarriedElement, element_type: str = "") -> LinearScalar:
+    """A carried scalar as a linear function."""
+    return LinearScalar(offset=0, scales={element: 1}, element_type=element_type)
 
 
-class Reader:
-    """Follows the makers of one scalar, in a limited number of steps.
+class ScalarReader:
+    """Traces one scalar through its producers, in a limited number of steps.
 
     Attributes:
         graph: The module.
-        depth_limit: Operands of operands that are looked at.
-        step_limit: Values looked at: an operand that is used twice is looked at twice, at every level.
+        depth_limit: Maximum depth of operands of operands.
+        step_limit: Maximum number of values visited: an operand that is used twice is visited twice, at every level.
     """
 
     depth_limit = 200
@@ -243,34 +242,34 @@ class Reader:
         self._steps = 0
 
     def maker(self, value: Value, frames: Frames, depth: int) -> Maker | None:
-        """Where a value was made; None where it is too far away."""
+        """The producer of a value; None if it is too far away."""
         self._steps += 1
         if depth > self.depth_limit or self._steps > self.step_limit:
             return None
-        return maker_of(self.graph, value, frames, through=(), into=CALLS)
+        return find_maker(self.graph, value, frames, through=(), into=CALLING_OPCODES)
 
 
-class _LinearReader(Reader):
-    def read(self, value: Value, frames: Frames, depth: int) -> Linear | None:
+class _LinearReader(ScalarReader):
+    def read(self, value: Value, frames: Frames, depth: int) -> LinearScalar | None:
         maker = self.maker(value, frames, depth)
         if maker is None:
             return None
         instruction, path, frames = maker.value.instruction, maker.value.path, maker.frames
         if instruction.opcode == "parameter":
-            number, element_type = instruction.parameter_number, element_type_of(maker.value)
+            number, element_type = instruction.parameter_number, find_element_type(maker.value)
             if number is None or frames or integer_bits(element_type) is None:
                 return None
-            return carried((number, *path), element_type)
+            return make_carried((number, *path), element_type)
         if path:
             return None
         match instruction.opcode:
             case "constant":
-                return _literal(instruction)
+                return _read_literal(instruction)
             case "add" | "subtract" | "multiply" | "negate":
                 return self._arithmetic(instruction, frames, depth)
         return self._conversion(instruction, frames, depth)
 
-    def _conversion(self, instruction: HloInstruction, frames: Frames, depth: int) -> Linear | None:
+    def _conversion(self, instruction: HloInstruction, frames: Frames, depth: int) -> LinearScalar | None:
         if instruction.opcode not in _CONVERSIONS or len(instruction.operands) != 1:
             return None
         [operand] = instruction.operands
@@ -278,9 +277,9 @@ class _LinearReader(Reader):
         if instruction.opcode != "convert" and integer_bits(source) != integer_bits(target):
             return None
         term = self.read(Value(operand), frames, depth + 1)
-        return None if term is None or term.element_type != source else _converted(term, target)
+        return None if term is None or term.element_type != source else _convert_type(term, target)
 
-    def _arithmetic(self, instruction: HloInstruction, frames: Frames, depth: int) -> Linear | None:
+    def _arithmetic(self, instruction: HloInstruction, frames: Frames, depth: int) -> LinearScalar | None:
         operands = instruction.operands
         element_type = instruction.shape.element_type
         if len(operands) != (1 if instruction.opcode == "negate" else 2) or integer_bits(element_type) is None:
@@ -291,71 +290,73 @@ class _LinearReader(Reader):
             return None
         match instruction.opcode:
             case "negate":
-                return _scaled(known[0], -1)
+                return _scale_function(known[0], -1)
             case "multiply":
-                return _product(known[0], known[1])
+                return _multiply_functions(known[0], known[1])
             case "subtract":
-                return _sum(known[0], _scaled(known[1], -1))
-        return _sum(known[0], known[1])
+                return _add_functions(known[0], _scale_function(known[1], -1))
+        return _add_functions(known[0], known[1])
 
 
-def _literal(instruction: HloInstruction) -> Linear | None:
+def _read_literal(instruction: HloInstruction) -> LinearScalar | None:
     """A constant; TPU text also prints one-element arrays as `{3}`."""
     element_type, text = instruction.shape.element_type, (instruction.literal or "").strip("{} ")
     if element_type == "pred":
-        return _constant(BOOLEANS[text], "pred") if text in BOOLEANS else None
+        return _make_constant(BOOLEAN_LITERALS[text], "pred") if text in BOOLEAN_LITERALS else None
     if not text.removeprefix("-").isdecimal() or not is_in_range(int(text), element_type):
         return None
-    return _constant(int(text), element_type)
+    return _make_constant(int(text), element_type)
 
 
-def _constant(number: int, element_type: str, provided: tuple[Linear, ...] = ()) -> Linear:
-    return Linear(offset=number, scales={}, element_type=element_type, provided=provided)
+def _make_constant(number: int, element_type: str, provided: tuple[LinearScalar, ...] = ()) -> LinearScalar:
+    return LinearScalar(offset=number, scales={}, element_type=element_type, provided=provided)
 
 
-def _converted(term: Linear, target: str) -> Linear | None:
-    """The value in another type: integers wrap around, floats are not read."""
+def _convert_type(term: LinearScalar, target: str) -> LinearScalar | None:
+    """The value in another type: integers wrap around; floats are not supported."""
     source_bits, bits = integer_bits(term.element_type), integer_bits(target)
     if not term.scales:
         if target == "pred":
-            return _constant(int(term.offset != 0), target, term.provided)
-        return None if bits is None else _constant(wrapped(term.offset, target), target, term.provided)
+            return _make_constant(int(term.offset != 0), target, term.provided)
+        return None if bits is None else _make_constant(wrap_integer(term.offset, target), target, term.provided)
     if source_bits is None or bits is None:
         return None
     if bits <= source_bits:
-        return _reduced(term.offset, term.scales, target, term.provided)
+        return _reduce_modulo(term.offset, term.scales, target, term.provided)
     provided = (*term.provided, replace(term, provided=()))
     return replace(term, element_type=target, provided=provided)
 
 
-def _reduced(offset: int, scales: Mapping[Element, int], element_type: str, provided: tuple[Linear, ...]) -> Linear:
-    """A function with the smallest numbers that are the same modulo 2 to the bits of its type."""
-    small = {element: signed(scale, element_type) for element, scale in scales.items()}
+def _reduce_modulo(
+    offset: int, scales: Mapping[CarriedElement, int], element_type: str, provided: tuple[LinearScalar, ...]
+) -> LinearScalar:
+    """The function with the smallest coefficients, modulo 2 to the bits of its type."""
+    small = {element: wrap_signed(scale, element_type) for element, scale in scales.items()}
     kept = {element: scale for element, scale in small.items() if scale}
-    offset = signed(offset, element_type) if kept else wrapped(offset, element_type)
-    return Linear(offset=offset, scales=kept, element_type=element_type, provided=provided)
+    offset = wrap_signed(offset, element_type) if kept else wrap_integer(offset, element_type)
+    return LinearScalar(offset=offset, scales=kept, element_type=element_type, provided=provided)
 
 
-def _sum(left: Linear, right: Linear) -> Linear:
+def _add_functions(left: LinearScalar, right: LinearScalar) -> LinearScalar:
     elements = dict.fromkeys((*left.scales, *right.scales))
     sums = {element: left.scales.get(element, 0) + right.scales.get(element, 0) for element in elements}
-    return _reduced(left.offset + right.offset, sums, left.element_type, _both(left, right))
+    return _reduce_modulo(left.offset + right.offset, sums, left.element_type, _merge_provided(left, right))
 
 
-def _scaled(term: Linear, factor: int) -> Linear:
+def _scale_function(term: LinearScalar, factor: int) -> LinearScalar:
     scales = {element: scale * factor for element, scale in term.scales.items()}
-    return _reduced(term.offset * factor, scales, term.element_type, term.provided)
+    return _reduce_modulo(term.offset * factor, scales, term.element_type, term.provided)
 
 
-def _product(left: Linear, right: Linear) -> Linear | None:
+def _multiply_functions(left: LinearScalar, right: LinearScalar) -> LinearScalar | None:
     if left.scales and right.scales:
         return None
-    product = _scaled(left, right.offset) if left.scales else _scaled(right, left.offset)
-    return replace(product, provided=_both(left, right))
+    product = _scale_function(left, right.offset) if left.scales else _scale_function(right, left.offset)
+    return replace(product, provided=_merge_provided(left, right))
 
 
-def _both(left: Linear, right: Linear) -> tuple[Linear, ...]:
-    """What two functions depend on, each once."""
+def _merge_provided(left: LinearScalar, right: LinearScalar) -> tuple[LinearScalar, ...]:
+    """The conditions of two functions, each once."""
     return (*left.provided, *(part for part in right.provided if part not in left.provided))
 
 
@@ -363,26 +364,26 @@ _WIDTHS = frozenset({"1", "2", "4", "8", "16", "32", "64"})
 
 
 def integer_bits(element_type: str) -> int | None:
-    """Bits of an XLA integer type such as `s32`; None for any other type."""
+    """Number of bits of an XLA integer type such as `s32`; None for any other type."""
     digits = element_type[1:]
     return int(digits) if element_type[:1] in ("s", "u") and digits in _WIDTHS else None
 
 
 def is_in_range(number: int, element_type: str) -> bool:
-    """Whether an integer type holds the number; False for any other type."""
-    return integer_bits(element_type) is not None and wrapped(number, element_type) == number
+    """Returns whether an integer type can represent the number; False for any other type."""
+    return integer_bits(element_type) is not None and wrap_integer(number, element_type) == number
 
 
-def wrapped(number: int, element_type: str) -> int:
-    """The number as an integer type stores it, modulo 2 to its bits; unchanged for any other type."""
+def wrap_integer(number: int, element_type: str) -> int:
+    """The number as an integer type stores it, modulo 2 to its bits; unchanged for other types."""
     bits = integer_bits(element_type)
     if bits is None:
         return number
-    return number % (1 << bits) if element_type[0] == "u" else signed(number, element_type)
+    return number % (1 << bits) if element_type[0] == "u" else wrap_signed(number, element_type)
 
 
-def signed(number: int, element_type: str) -> int:
-    """The number nearest to 0 that is the same modulo 2 to the bits of an integer type."""
+def wrap_signed(number: int, element_type: str) -> int:
+    """The number nearest to 0 that is equal modulo 2 to the bits of an integer type."""
     bits = integer_bits(element_type)
     if bits is None:
         return number

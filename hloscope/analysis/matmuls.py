@@ -1,4 +1,4 @@
-"""Matmuls and convolutions: the operations that each asks of the device, and how many there are on which line."""
+"""Matmuls and convolutions: the FLOPs of each, and their number on each source line."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import NamedTuple
 
 from hloscope.analysis.executions import Context, count_executions
 from hloscope.analysis.model import Matmuls, SourceFrame
-from hloscope.analysis.places import users_frame
-from hloscope.analysis.provenance import source_frames
+from hloscope.analysis.places import find_users_frame
+from hloscope.analysis.provenance import find_source_frames
 from hloscope.analysis.vocabulary import Bound
 from hloscope.hlo import HloInstruction
 from hloscope.hlo.call_graph import HloGraph
-from hloscope.units import array_bytes, known_sum
+from hloscope.units import count_array_bytes, sum_known
 
-MATMULS = frozenset({"dot", "convolution"})
+MATMUL_OPCODES = frozenset({"dot", "convolution"})
 
 
 _LABELS = re.compile(r"(\w+)_(\w+)->(\w+)")
 _WINDOW_ITEM = re.compile(r"(\w+)=([\dx_-]+)")
 
 
-class Window(NamedTuple):
-    """How the window of a convolution moves along one axis.
+class ConvolutionWindow(NamedTuple):
+    """The movement of a convolution's window along one axis.
 
     Attributes:
-        stride: From one window to the next.
-        hole: From one element of the operand to the next (`lhs_dilate`).
-        spread: From one element of the window to the next (`rhs_dilate`).
+        stride: Distance from one window to the next.
+        hole: Distance from one element of the operand to the next (`lhs_dilate`).
+        spread: Distance from one element of the window to the next (`rhs_dilate`).
         low: Padding before the operand.
     """
 
@@ -41,50 +41,50 @@ class Window(NamedTuple):
     low: int = 0
 
 
-def matmuls_of(graph: HloGraph) -> tuple[Matmuls, ...]:
-    """The matmuls and convolutions that ENTRY reaches, those of one line and type together, most operations first."""
-    multiplying = graph.module.with_opcodes(MATMULS)
+def find_matmuls(graph: HloGraph) -> tuple[Matmuls, ...]:
+    """The matmuls and convolutions that ENTRY reaches, merged by line and type, most operations first."""
+    multiplying = graph.module.with_opcodes(MATMUL_OPCODES)
     if not multiplying:
         return ()
     contexts = count_executions(graph, {each.computation.name for each in multiplying}).contexts
     found: dict[tuple[SourceFrame | None, str], list[tuple[HloInstruction, tuple[SourceFrame, ...]]]] = {}
     for instruction in multiplying:
         if contexts.get(instruction.computation.name):
-            source = source_frames(instruction)
-            found.setdefault((users_frame(source), _type_of(instruction)), []).append((instruction, source))
-    made = [_together(dtype, alike, contexts) for (_, dtype), alike in found.items()]
+            source = find_source_frames(instruction)
+            found.setdefault((find_users_frame(source), _find_type(instruction)), []).append((instruction, source))
+    made = [_merge_matmuls(dtype, alike, contexts) for (_, dtype), alike in found.items()]
     return tuple(sorted(made, key=lambda matmuls: (matmuls.flops is not None, -(matmuls.flops or 0))))
 
 
-def _together(
+def _merge_matmuls(
     dtype: str,
     alike: Sequence[tuple[HloInstruction, tuple[SourceFrame, ...]]],
     contexts: Mapping[str, tuple[Context, ...]],
 ) -> Matmuls:
     times = [sum(context.executions for context in contexts[each.computation.name]) for each, _ in alike]
-    flops = (_times(flops_of(each), count) for (each, _), count in zip(alike, times, strict=True))
+    flops = (_multiply_flops(count_flops(each), count) for (each, _), count in zip(alike, times, strict=True))
     bounds = (context.bound for each, _ in alike for context in contexts[each.computation.name])
     return Matmuls(
         dtype=dtype,
         executions=sum(times),
-        flops=known_sum(flops),
+        flops=sum_known(flops),
         bound=reduce(add, bounds, Bound.EXACT),
         source=alike[0][1],
     )
 
 
-def _times(flops: int | None, count: int) -> int | None:
+def _multiply_flops(flops: int | None, count: int) -> int | None:
     return None if flops is None else flops * count
 
 
-def _type_of(instruction: HloInstruction) -> str:
-    """The wider type of the two arrays that are multiplied."""
+def _find_type(instruction: HloInstruction) -> str:
+    """The wider type of the two multiplied arrays."""
     shapes = (operand.shape for operand in instruction.operands[:2])
-    return max((shape.element_type for shape in shapes), key=lambda name: array_bytes(name, 8) or 0, default="?")
+    return max((shape.element_type for shape in shapes), key=lambda name: count_array_bytes(name, 8) or 0, default="?")
 
 
-def flops_of(instruction: HloInstruction) -> int | None:
-    """Multiply-adds of a `dot` or `convolution`, two operations each; None when its text does not tell.
+def count_flops(instruction: HloInstruction) -> int | None:
+    """FLOPs of a `dot` or `convolution`, counting a multiply-add as two; None if its text does not determine them.
 
     Source: `HloCostAnalysis::HandleDot` and `HandleConvolution` in xla/service/hlo_cost_analysis.cc: positions of the
         window that fall on padding or on holes of a dilated operand are not counted.
@@ -95,39 +95,41 @@ def flops_of(instruction: HloInstruction) -> int | None:
     left, right = operands[0].shape.dimensions, operands[1].shape.dimensions
     result = instruction.shape.dimensions
     if instruction.opcode == "dot":
-        contracted = integers_in(instruction.attributes.get("lhs_contracting_dims", ""))
-        return 2 * prod(result) * prod(left[axis] for axis in contracted) if _fits(contracted, left) else None
+        contracted = parse_integers(instruction.attributes.get("lhs_contracting_dims", ""))
+        return 2 * prod(result) * prod(left[axis] for axis in contracted) if _has_all_axes(contracted, left) else None
     labels = _LABELS.fullmatch(instruction.attributes.get("dim_labels", ""))
     if labels is None or [len(part) for part in labels.groups()] != [len(left), len(right), len(result)]:
         return None
-    return _convolution(labels.groups(), (left, right, result), instruction.attributes)
+    return _count_convolution_flops(labels.groups(), (left, right, result), instruction.attributes)
 
 
-def _fits(axes: Sequence[int], dimensions: Sequence[int]) -> bool:
+def _has_all_axes(axes: Sequence[int], dimensions: Sequence[int]) -> bool:
     return all(axis < len(dimensions) for axis in axes)
 
 
-def integers_in(text: str) -> tuple[int, ...]:
+def parse_integers(text: str) -> tuple[int, ...]:
     """The numbers in an attribute, such as `{0,2}`."""
     return tuple(int(number) for number in re.findall(r"\d+", text))
 
 
-def _convolution(labels: Sequence[str], shapes: Sequence[Sequence[int]], attributes: Mapping[str, str]) -> int | None:
+def _count_convolution_flops(
+    labels: Sequence[str], shapes: Sequence[Sequence[int]], attributes: Mapping[str, str]
+) -> int | None:
     left, right, result = (dict(zip(names, sizes, strict=True)) for names, sizes in zip(labels, shapes, strict=True))
     window = dict(_WINDOW_ITEM.findall(attributes.get("window", "")))
     count = result.get("b", 1) * result.get("f", 1) * right.get("i", 1)
     for position, axis in enumerate(sorted(name for name in result if name.isdigit())):
-        along = _of_axis(window, position)
+        along = _parse_window_axis(window, position)
         if axis not in left or axis not in right or along is None:
             return None
-        count *= _valid_positions(left[axis], right[axis], result[axis], along)
+        count *= _count_valid_positions(left[axis], right[axis], result[axis], along)
     return 2 * count
 
 
-def _of_axis(window: Mapping[str, str], position: int) -> Window | None:
-    """The window along one axis; None when it cannot be meant."""
+def _parse_window_axis(window: Mapping[str, str], position: int) -> ConvolutionWindow | None:
+    """The window along one axis; None if the text is invalid."""
     said = {key: value.split("x")[position] for key, value in window.items() if position < len(value.split("x"))}
-    found = Window(
+    found = ConvolutionWindow(
         stride=int(said.get("stride", "1")),
         hole=int(said.get("lhs_dilate", "1")),
         spread=int(said.get("rhs_dilate", "1")),
@@ -137,14 +139,14 @@ def _of_axis(window: Mapping[str, str], position: int) -> Window | None:
 
 
 @lru_cache(maxsize=1024)
-def _valid_positions(size: int, kernel: int, outputs: int, window: Window) -> int:
-    """Pairs of an output and a kernel position, along one axis, that meet an element of the operand.
+def _count_valid_positions(size: int, kernel: int, outputs: int, window: ConvolutionWindow) -> int:
+    """Number of pairs of an output and a kernel position, along one axis, that meet an element of the operand.
 
     Args:
-        size: Elements of the operand.
-        kernel: Elements of the window.
-        outputs: Elements of the result.
-        window: How the window moves.
+        size: Number of elements of the operand.
+        kernel: Number of elements of the window.
+        outputs: Number of elements of the result.
+        window: The movement of the window.
     """
     stride, hole, spread, low = window
     end = (size - 1) * hole + 1

@@ -1,4 +1,4 @@
-"""Bytes on one device, from the figures of the compiler, and what they are when most are taken."""
+"""Bytes on one device, in total and at the peak, from the compiler's figures."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from hloscope.analysis.defs import maker_of
-from hloscope.analysis.model import BufferRole, Collective, Memory, MemoryPeak, PeakBuffer, shapes_of
-from hloscope.analysis.provenance import provenance_of
-from hloscope.analysis.totals import grouped
-from hloscope.analysis.uses import consumers
+from hloscope.analysis.defs import find_maker
+from hloscope.analysis.model import BufferRole, Collective, Memory, MemoryPeak, PeakBuffer, make_shapes
+from hloscope.analysis.provenance import find_provenance
+from hloscope.analysis.totals import collate
+from hloscope.analysis.uses import find_consumers
 from hloscope.analysis.vocabulary import Kind
 from hloscope.compiler.model import HbmPeak, LiveBuffer
 from hloscope.hlo import HloInstruction, HloModule, Shape
 from hloscope.hlo.call_graph import HloGraph, Value
 from hloscope.program.capture import Capture
-from hloscope.units import known_sum
+from hloscope.units import sum_known
 
 _LEAST_SHARE = 1 / 4096
-"""Buffers of a smaller part of the whole are not told one by one."""
+"""Buffers with a smaller share of the total are not listed individually."""
 _LOOPS = 8
-"""Loops inside each other that a value is followed out of."""
+"""Maximum number of nested loops that a value is traced out of."""
 _COPIES = frozenset({"copy", "copy-start", "copy-done"})
 _NUMBER = re.compile(r"\d+")
 
 
-def memory_of(program: Capture) -> Memory:
-    """What a program takes of a device's memory, as far as the compiler says.
+def summarize_memory(program: Capture) -> Memory:
+    """The memory use of a program on one device, from the compiler's figures.
 
     Temporaries come from the buffer assignment where the compiler wrote it down, because that is what libtpu compares
     with the chip's HBM. `temp_size_in_bytes` of `CompiledMemoryStats` is something else: for the training step of
-    `fixtures/programs/decoder_step.py` on v4:8x8x8 it is 34.4 GB, which would not fit, where 28.2 GB are assigned and
-    libtpu 0.0.42.1 compiles it; for a small program it can be 0 where megabytes are assigned.
+    `fixtures/programs/decoder_step.py` on v4:8x8x8 it is 34.4 GB, which would not fit, although 28.2 GB are assigned
+    and libtpu 0.0.42.1 compiles it; for a small program it can be 0 although megabytes are assigned.
     """
     figures = program.compiled.memory_bytes
     if program.compiled.hbm_peak is not None:
@@ -44,28 +44,28 @@ def memory_of(program: Capture) -> Memory:
     signed = (-size if size and name == "alias_bytes" else size for name, size in parts.items())
     return Memory(
         **parts,
-        peak_bytes=known_sum(signed),
+        peak_bytes=sum_known(signed),
         hbm_bytes=chip.hbm_bytes_per_device if chip else None,
         fits=None if chip is None or program.is_text else program.compiled.too_large is None,
     )
 
 
-def memory_peak(program: Capture, module: HloModule, collectives: Iterable[Collective]) -> MemoryPeak | None:
-    """What lies in a device's HBM when most of it is taken; None where the compiler did not say.
+def find_memory_peak(program: Capture, module: HloModule, collectives: Iterable[Collective]) -> MemoryPeak | None:
+    """The contents of a device's HBM at peak usage; None if the compiler does not report it.
 
     Args:
-        program: What one compile yielded.
+        program: The results of one compile.
         module: The final module.
         collectives: Its collectives.
     """
     peak = program.compiled.hbm_peak
     if peak is None:
         return None
-    return _Reader(peak, module, collectives).read()
+    return _PeakReader(peak, module, collectives).read()
 
 
-class _Reader:
-    """The final module, by what buffers are told by."""
+class _PeakReader:
+    """Describes the buffers at the peak from the final module."""
 
     def __init__(self, peak: HbmPeak, module: HloModule, collectives: Iterable[Collective]) -> None:
         self._peak = peak
@@ -80,19 +80,19 @@ class _Reader:
         self._runs_backward = _is_backward(self._op_name(self._instructions.get(peak.at)))
 
     def read(self) -> MemoryPeak:
-        """All of it, equal layers as one."""
+        """The peak with all its buffers; those of equal layers are merged."""
         peak = self._peak
         told = [buffer for buffer in peak.buffers if buffer.bytes >= _LEAST_SHARE * peak.live_bytes]
         at = self._instructions.get(peak.at)
-        place = None if at is None else provenance_of(self._graph, [at])
-        buffers = grouped(_alike, map(self._told, told)).values()
+        place = None if at is None else find_provenance(self._graph, [at])
+        buffers = collate(_make_layer_key, map(self._told, told)).values()
         return MemoryPeak(
             at=peak.at,
             op_name=None if place is None else place.op_name,
             source=() if place is None else place.source,
             live_bytes=peak.live_bytes,
             fragmentation_bytes=peak.heap_bytes - peak.temporary_bytes,
-            buffers=tuple(sorted(map(_together, buffers), key=lambda buffer: -buffer.bytes * buffer.count)),
+            buffers=tuple(sorted(map(_merge_buffers, buffers), key=lambda buffer: -buffer.bytes * buffer.count)),
             other_bytes=peak.live_bytes - sum(buffer.bytes for buffer in told),
         )
 
@@ -100,21 +100,21 @@ class _Reader:
         if buffer.parameter is not None:
             return self._argument(buffer, buffer.parameter)
         held = [(self._instructions[name], path) for name, path in buffer.values if name in self._instructions]
-        arrays = [(instruction, path) for instruction, path in held if not _shape_at(instruction, path).is_tuple]
+        arrays = [(instruction, path) for instruction, path in held if not _find_shape_at(instruction, path).is_tuple]
         if not arrays:
             role = BufferRole.OUTPUT if buffer.is_output else BufferRole.TEMPORARY
             role = role if buffer.is_temporary or buffer.is_output else BufferRole.CONSTANT
             name = buffer.values[0][0] if buffer.values else ""
             return PeakBuffer(role=role, bytes=buffer.bytes, count=1, name=name, shape=None)
-        instruction, path = max(arrays, key=lambda pair: _shape_at(*pair).padded_byte_size or 0)
+        instruction, path = max(arrays, key=lambda pair: _find_shape_at(*pair).padded_byte_size or 0)
         maker = self._maker(Value(instruction, path))
-        place = provenance_of(self._graph, [maker])
+        place = find_provenance(self._graph, [maker])
         return PeakBuffer(
             role=self._role(buffer, instruction, maker),
             bytes=buffer.bytes,
             count=1,
             name=maker.name,
-            shape=shapes_of(_shape_at(instruction, path))[0],
+            shape=make_shapes(_find_shape_at(instruction, path))[0],
             op_name=place.op_name,
             source=place.source,
         )
@@ -122,7 +122,7 @@ class _Reader:
     def _argument(self, buffer: LiveBuffer, number: int) -> PeakBuffer:
         parameter = self._parameters[number] if number < len(self._parameters) else None
         name = None if parameter is None else parameter.op_name or parameter.name
-        shape = None if parameter is None or parameter.shape.is_tuple else shapes_of(parameter.shape)[0]
+        shape = None if parameter is None or parameter.shape.is_tuple else make_shapes(parameter.shape)[0]
         is_freed = not buffer.is_output and self._own_outputs[buffer.bytes] > 0
         self._own_outputs[buffer.bytes] -= is_freed
         return PeakBuffer(
@@ -146,18 +146,18 @@ class _Reader:
         return BufferRole.COPY if instruction.opcode in _COPIES else BufferRole.TEMPORARY
 
     def _is_read_backward(self, instruction: HloInstruction) -> bool:
-        """Whether the backward pass runs, or reads what an instruction makes."""
+        """Returns whether the backward pass runs an instruction or reads its result."""
         return self._runs_backward or any(
-            _is_backward(reader.op_name) for reader in consumers(self._graph, instruction)
+            _is_backward(reader.op_name) for reader in find_consumers(self._graph, instruction)
         )
 
     def _op_name(self, instruction: HloInstruction | None) -> str | None:
-        return None if instruction is None else provenance_of(self._graph, [instruction]).op_name
+        return None if instruction is None else find_provenance(self._graph, [instruction]).op_name
 
     def _maker(self, value: Value) -> HloInstruction:
-        """What makes a value, also what the body of a loop makes of it, or leaves of what comes in."""
+        """The producer of a value, traced into and out of the bodies of loops."""
         for _ in range(_LOOPS):
-            found = maker_of(self._graph, value, through=())
+            found = find_maker(self._graph, value, through=())
             loop = self._loop_of(found.value)
             if found.frames or loop is None:
                 return found.outermost
@@ -165,7 +165,7 @@ class _Reader:
             if body is None or not path:
                 return found.outermost
             computation = self._graph.module.computation(body)
-            after = maker_of(self._graph, Value(computation.root, path), through=())
+            after = find_maker(self._graph, Value(computation.root, path), through=())
             is_unchanged = after.value == Value(computation.parameters[0], path)
             before = loop.operand(0)
             if not is_unchanged and after.value.instruction.opcode != "while":
@@ -176,7 +176,7 @@ class _Reader:
         return value.instruction
 
     def _loop_of(self, value: Value) -> HloInstruction | None:
-        """The loop whose result or carried value a value is part of."""
+        """The loop that a value is the result of, or is carried by."""
         instruction = value.instruction
         if instruction.opcode == "while":
             return instruction
@@ -186,7 +186,7 @@ class _Reader:
         return caller if caller is not None and caller.opcode == "while" else None
 
 
-def _shape_at(instruction: HloInstruction, path: Sequence[int]) -> Shape:
+def _find_shape_at(instruction: HloInstruction, path: Sequence[int]) -> Shape:
     shape = instruction.shape
     for number in path:
         if number >= len(shape.elements):
@@ -199,23 +199,23 @@ def _is_backward(op_name: str | None) -> bool:
     return "transpose(" in (op_name or "")
 
 
-def _alike(buffer: PeakBuffer) -> object:
-    """What buffers of equal layers have in common."""
+def _make_layer_key(buffer: PeakBuffer) -> object:
+    """A key shared by the buffers of equal layers."""
     name = _NUMBER.sub("*", buffer.name) if buffer.role is BufferRole.ARGUMENT else ""
     op_name = _NUMBER.sub("*", buffer.op_name or "")
     return buffer.role, buffer.bytes, name, buffer.shape, op_name, buffer.source[:1], buffer.donation_frees
 
 
-def _together(alike: Iterable[PeakBuffer]) -> PeakBuffer:
-    """Buffers that differ in nothing but the layer as one."""
+def _merge_buffers(alike: Iterable[PeakBuffer]) -> PeakBuffer:
+    """Merges buffers that differ only in their layer."""
     first, *others = alike
     if not others:
         return first
-    return replace(first, count=1 + len(others), name=_common([first.name, *(buffer.name for buffer in others)]))
+    return replace(first, count=1 + len(others), name=_merge_names([first.name, *(buffer.name for buffer in others)]))
 
 
-def _common(names: Sequence[str]) -> str:
-    """A name with `*` for the numbers in which names of one form differ; the first of names of several forms."""
+def _merge_names(names: Sequence[str]) -> str:
+    """A name with `*` for the numbers in which names of one form differ; the first name if the forms differ."""
     if len({_NUMBER.sub("*", name) for name in names}) > 1:
         return names[0]
     columns = zip(*(_NUMBER.findall(name) for name in names), strict=True)

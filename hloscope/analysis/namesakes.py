@@ -1,4 +1,4 @@
-"""Programs with the same name shown together, such as two shardings of one function."""
+"""Labels for programs with the same name that are shown together, such as two shardings of one function."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from hloscope.analysis.model import Analysis
 _MOST_ARRAYS = 2
 
 
-def told_apart(names: Sequence[str], programs: Sequence[Analysis | None]) -> tuple[str, ...]:
-    """The names, and behind those that coincide what the programs differ in: `step (v5e:2x4)`, `step (w: P('X'))`.
+def label_programs(names: Sequence[str], programs: Sequence[Analysis | None]) -> tuple[str, ...]:
+    """The names, with differences added to equal ones: `step (v5e:2x4)`, `step (w: P('X'))`.
 
     Args:
-        names: What the user called them.
-        programs: What is known of them; None for one of which that is nothing.
+        names: The names that the user gave them.
+        programs: Their analyses; None for an unknown one.
     """
     shown = list(names)
     for name in {name for name in names if names.count(name) > 1}:
         places = [place for place, other in enumerate(names) if other == name]
-        words = _words([programs[place] for place in places])
+        words = _find_distinctions([programs[place] for place in places])
         for place, said in zip(places, words, strict=True):
             shown[place] = f"{name} ({said})"
     return tuple(shown)
 
 
-def _words(programs: Sequence[Analysis | None]) -> Sequence[str]:
-    """For each program what no other of them has in common with it; a number where nothing is so."""
+def _find_distinctions(programs: Sequence[Analysis | None]) -> Sequence[str]:
+    """The words that distinguish each program from all others; a number if nothing does."""
     known = [program for program in programs if program is not None]
     if len(known) == len(programs):
-        for ask in (_slice, _mesh, _differing(known, _arguments), _differing(known, _outputs)):
+        for ask in (_slice, _mesh, _make_renderer(known, _arguments), _make_renderer(known, _outputs)):
             words = [ask(program) for program in known]
             if all(words) and len(set(words)) == len(words):
                 return words
@@ -55,8 +55,8 @@ def _outputs(program: Analysis) -> Iterator[str]:
     return (f"{array.name}: {array.sharding}" for array in program.outputs)
 
 
-def _differing(programs: Sequence[Analysis], ask: Callable[[Analysis], Iterator[str]]) -> Callable[[Analysis], str]:
-    """Those of a program's arrays whose sharding is not that of all the others, as far as they are few."""
+def _make_renderer(programs: Sequence[Analysis], ask: Callable[[Analysis], Iterator[str]]) -> Callable[[Analysis], str]:
+    """A function that describes those arrays of a program whose sharding differs between the programs, if few do."""
     sides = [list(ask(program)) for program in programs]
     places = [place for place, same in enumerate(zip(*sides, strict=False)) if len(set(same)) > 1]
 

@@ -1,4 +1,4 @@
-"""The communication that XLA's opcodes stand for, and entries about unsupported ones."""
+"""The kinds of communication behind XLA's opcodes, and reports on unsupported ones."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _COMMUNICATES = re.compile(
 )
 
 
-def base_opcode(opcode: str) -> str:
+def strip_start(opcode: str) -> str:
     """The opcode without the `-start` of its asynchronous form."""
     return opcode.removesuffix("-start")
 
 
 @cache
 def starts_transfer(opcode: str) -> bool:
-    """Whether an instruction with this opcode starts, or looks as if it starts, a transfer between devices.
+    """Returns whether an instruction with this opcode starts, or seems to start, a transfer between devices.
 
-    Custom calls are not decided here: their target says what they do.
+    Custom calls are not covered: they are classified by their target.
     """
     if opcode.endswith(("-done", "-update")):
         return False
-    return base_opcode(opcode) in KIND_OF_OPCODE or _COMMUNICATES.search(opcode) is not None
+    return strip_start(opcode) in KIND_OF_OPCODE or _COMMUNICATES.search(opcode) is not None
 
 
-def unsupported(instruction: HloInstruction, what: str, effect: str) -> Unmodelled:
-    """An `Unmodelled` entry that points at an instruction."""
+def make_unmodelled(instruction: HloInstruction, what: str, effect: str) -> Unmodelled:
+    """An `Unmodelled` entry that refers to an instruction."""
     return Unmodelled(
         what=what,
         effect=effect,

@@ -1,4 +1,4 @@
-"""From an XLA sharding to a PartitionSpec in the user's mesh axes."""
+"""Conversion of XLA shardings to PartitionSpecs over the user's mesh axes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from math import prod
 from hloscope.analysis.groups import SubAxis
 from hloscope.analysis.model import Mesh
 from hloscope.hlo import Sharding
-from hloscope.program.capture import spec_text
+from hloscope.program.capture import format_spec
 
 
 @lru_cache(maxsize=256)
-def partition_spec(sharding: Sharding, rank: int, mesh: Mesh) -> str | None:
-    """Writes a sharding as JAX would.
+def render_partition_spec(sharding: Sharding, rank: int, mesh: Mesh) -> str | None:
+    """Renders a sharding as JAX would write it.
 
     Args:
         sharding: The sharding of one array.
@@ -23,46 +23,46 @@ def partition_spec(sharding: Sharding, rank: int, mesh: Mesh) -> str | None:
 
     Returns:
         `P('X', None)`, `P(('X', 'Y'), None)`, with an entry for every dimension; part of an axis as `'X:(1)2'`, which
-        Shardy can express and JAX cannot. None when the sharding does not follow the mesh, or is not one of tiles.
+        Shardy can express and JAX cannot. None if the sharding does not follow the mesh or is not tiled.
     """
     if sharding.kind == "replicated":
-        return _spelled([[] for _ in range(rank)], mesh)
+        return _render_dimensions([[] for _ in range(rank)], mesh)
     if sharding.kind != "tiled" or len(sharding.tile_dimensions) < rank:
         return None
     if len(sharding.devices) != mesh.device_count or prod(sharding.tile_dimensions) != mesh.device_count:
         return None
-    tiles = _tiles_by_position(sharding, rank, mesh)
+    tiles = _find_tiles_by_position(sharding, rank, mesh)
     if tiles is None:
         return None
-    for digits in _refinements(mesh):
-        dimensions = _digits_by_dimension(tiles, sharding.tile_dimensions[:rank], digits, mesh)
+    for digits in _split_into_primes(mesh):
+        dimensions = _find_digits_by_dimension(tiles, sharding.tile_dimensions[:rank], digits, mesh)
         if dimensions is not None:
-            return _spelled(dimensions, mesh)
+            return _render_dimensions(dimensions, mesh)
     return None
 
 
-def _tiles_by_position(sharding: Sharding, rank: int, mesh: Mesh) -> list[tuple[int, ...]] | None:
-    """The tile that each mesh position holds; what follows the array's dimensions in the tiling is replication."""
+def _find_tiles_by_position(sharding: Sharding, rank: int, mesh: Mesh) -> list[tuple[int, ...]] | None:
+    """The tile held at each mesh position; tile dimensions beyond the array's own are replication."""
     indices = product(*(range(size) for size in sharding.tile_dimensions))
     tile_of = {device: index[:rank] for device, index in zip(sharding.devices, indices, strict=True)}
     return [tile_of[device] for device in mesh.ids] if set(mesh.ids) == tile_of.keys() else None
 
 
-def _refinements(mesh: Mesh) -> list[list[SubAxis]]:
-    """Ways to split the axes into prime digits, major first: small primes first, and small primes last."""
+def _split_into_primes(mesh: Mesh) -> list[list[SubAxis]]:
+    """Two ways to split the axes into prime digits, major first: small primes first, and small primes last."""
     orders = []
     for descending in (False, True):
         digits = []
         for axis, size in enumerate(mesh.axis_sizes):
             before = 1
-            for prime in sorted(_primes(size), reverse=descending):
+            for prime in sorted(_factorize(size), reverse=descending):
                 digits.append(SubAxis(axis, before, prime, size // (before * prime)))
                 before *= prime
         orders.append(digits)
     return orders
 
 
-def _primes(number: int) -> list[int]:
+def _factorize(number: int) -> list[int]:
     primes, divisor = [], 2
     while number > 1:
         while number % divisor == 0:
@@ -72,10 +72,10 @@ def _primes(number: int) -> list[int]:
     return primes
 
 
-def _digits_by_dimension(
+def _find_digits_by_dimension(
     tiles: list[tuple[int, ...]], tile_counts: tuple[int, ...], digits: list[SubAxis], mesh: Mesh
 ) -> list[list[SubAxis]] | None:
-    """Which digits cut which dimension, major first; None when the tiles are no such product."""
+    """The digits that cut each dimension, major first; None if the tiles are not a product of digits."""
     strides: list[list[tuple[int, SubAxis]]] = [[] for _ in tile_counts]
     for digit in digits:
         step = digit.after * prod(mesh.axis_sizes[digit.axis + 1 :])
@@ -88,13 +88,13 @@ def _digits_by_dimension(
             return None
         for dimension, stride in moved:
             strides[dimension].append((stride, digit))
-    if not _explains(tiles, strides, mesh):
+    if not _is_explained_by(tiles, strides, mesh):
         return None
     return [[digit for _, digit in sorted(part, key=lambda item: -item[0])] for part in strides]
 
 
-def _explains(tiles: list[tuple[int, ...]], strides: list[list[tuple[int, SubAxis]]], mesh: Mesh) -> bool:
-    """Whether each position holds the tile that its digits and their strides add up to."""
+def _is_explained_by(tiles: list[tuple[int, ...]], strides: list[list[tuple[int, SubAxis]]], mesh: Mesh) -> bool:
+    """Returns whether each position holds the tile that its digits and their strides add up to."""
     for dimension, part in enumerate(strides):
         sums = [0]
         for axis, size in enumerate(mesh.axis_sizes):
@@ -106,12 +106,12 @@ def _explains(tiles: list[tuple[int, ...]], strides: list[list[tuple[int, SubAxi
     return True
 
 
-def _spelled(dimensions: list[list[SubAxis]], mesh: Mesh) -> str:
-    return spec_text([digit.name(mesh) for digit in _merged(digits)] for digits in dimensions)
+def _render_dimensions(dimensions: list[list[SubAxis]], mesh: Mesh) -> str:
+    return format_spec([digit.name(mesh) for digit in _merge_digits(digits)] for digits in dimensions)
 
 
-def _merged(digits: list[SubAxis]) -> list[SubAxis]:
-    """Joins neighboring digits of one axis, such as both halves of an axis of 4."""
+def _merge_digits(digits: list[SubAxis]) -> list[SubAxis]:
+    """Joins adjacent digits of one axis, such as the two halves of an axis of 4."""
     merged: list[SubAxis] = []
     for digit in digits:
         last = merged[-1] if merged else None

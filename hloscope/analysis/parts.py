@@ -1,8 +1,8 @@
-"""The place of each collective in the user's model: module, layers and pass, from names and from the moved arrays.
+"""The place of each collective in the user's model (module, layers and pass), from names and from the moved arrays.
 
 Modules have names on the name stack of an operation (Linen, `jax.named_scope`), on arguments (`params['mlp']['gate']`),
-or on both; which arguments a collective is about, the data flow says. Passes are told by JAX's name stack, and the
-optimizer by what comes after the gradient. What neither says stays unknown.
+or on both; the data flow shows which arguments a collective concerns. JAX's name stack shows the pass, and everything
+after the gradient is the optimizer. Otherwise the place is unknown.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from hloscope.analysis.arrays import aliases_in_text
-from hloscope.analysis.defs import Frames, maker_of, producers
-from hloscope.analysis.matmuls import MATMULS
+from hloscope.analysis.arrays import parse_aliases
+from hloscope.analysis.defs import Frames, find_maker, find_producers
+from hloscope.analysis.matmuls import MATMUL_OPCODES
 from hloscope.analysis.model import Collective, ModelPart, MovedValue, Phase, Role
-from hloscope.analysis.paths import argument_path, phase_of, with_modules
-from hloscope.analysis.uses import Reading, across_loop_edge, readings_of
+from hloscope.analysis.paths import attach_modules, find_phase, parse_argument_path
+from hloscope.analysis.uses import Reading, cross_loop_edge, find_readings
 from hloscope.hlo import HloInstruction
 from hloscope.hlo.call_graph import HloGraph, Value
 from hloscope.hlo.shape import UNBOUNDED
@@ -29,62 +29,62 @@ _MOVES = frozenset({
     "collective-permute-start", "collective-permute-done", "copy", "async-start", "async-done", "slice-start",
     "slice-done", "dynamic-slice-start", "dynamic-slice-done", "all-gather-update", "async-update",
 })  # fmt: skip
-"""Opcodes that bring elements elsewhere, none of them changed."""
-_MIXES = MATMULS | {
+"""Opcodes that move elements without changing them."""
+_MIXES = MATMUL_OPCODES | {
     "call", "conditional", "custom-call", "gather", "reduce", "reduce-window", "scatter", "select-and-scatter", "sort",
     "while",
 }  # fmt: skip
-"""Opcodes behind which a value is another one than an update of the same array."""
+"""Opcodes whose result is no longer an update of the same array."""
 _WINDOWED = "windowed_dot_general"
 _MOST_MOVES = 24
 _MOST_VALUES = 24
 _MOST_AROUND = 256
 _CONCATENATES = "ConcatBitcast"
-"""The custom call in which slices of an array that were fetched one by one are the array again."""
+"""The custom call that reassembles an array from slices that were fetched one by one."""
 
 
-class _About(NamedTuple):
-    """The arguments that a collective is about, and what it moves of them."""
+class _Arguments(NamedTuple):
+    """The arguments that a collective concerns, and the values that it moves of them."""
 
     role: Role | None
     arguments: tuple[str, ...]
 
 
-_NOTHING = _About(None, ())
+_NO_ARGUMENTS = _Arguments(None, ())
 
 
-def with_parts(graph: HloGraph, moves: Sequence[tuple[Collective, Sequence[Value]]]) -> tuple[Collective, ...]:
-    """The collectives, each with its place in the user's model.
+def attach_parts(graph: HloGraph, moves: Sequence[tuple[Collective, Sequence[Value]]]) -> tuple[Collective, ...]:
+    """Adds to each collective its place in the user's model.
 
     Args:
         graph: The module.
-        moves: All collectives that it has, with what each yields.
+        moves: All its collectives, with their results.
     """
-    search = _Search(graph)
+    search = _ArgumentSearch(graph)
     moved = [search.moved(*move) for move in moves]
     parts = []
     for (collective, results), direct in zip(moves, moved, strict=True):
         role, arguments = direct or search.around(collective, results)
         part = ModelPart(phase=search.phase(collective), role=role, arguments=arguments)
         parts.append(part)
-    return with_modules([collective for collective, _ in moves], parts, search.shapes)
+    return attach_modules([collective for collective, _ in moves], parts, search.shapes)
 
 
-class _Search:
-    """Follows values of one module to the arguments they are about; what was followed once is kept."""
+class _ArgumentSearch:
+    """Traces values of one module to the arguments that they derive from; results are cached."""
 
     def __init__(self, graph: HloGraph) -> None:
         self.graph = graph
         parameters = () if graph.entry is None else graph.entry.parameters
         named = {number: name for number, parameter in enumerate(parameters) if (name := parameter.op_name)}
         self.shapes = {name: parameters[number].shape.dimensions for number, name in named.items()}
-        aliases = aliases_in_text(graph.module.header.get("input_output_alias", ""))
+        aliases = parse_aliases(graph.module.header.get("input_output_alias", ""))
         self._by_output = {
             output[0]: named[number] for output, (number, _) in aliases.items() if output and number in named
         }
         self._behind: dict[tuple[str, str, tuple[int, ...], Frames], str | None] = {}
         self._brought: dict[tuple[str, str, tuple[int, ...]], str] = {}
-        self._of_loop: dict[object, _About] = {}
+        self._of_loop: dict[object, _Arguments] = {}
         self._matmuls: dict[str, tuple[HloInstruction, ...]] = {}
 
     @cached_property
@@ -92,28 +92,28 @@ class _Search:
         return self.graph.module.mentions("transpose(jvp")
 
     def phase(self, collective: Collective) -> Phase | None:
-        """The pass of a collective; of several in one, the pass in which the last of its operands is ready."""
-        told = phase_of(collective.op_name)
+        """The pass of a collective; for a combined one, the pass in which its last operand is ready."""
+        told = find_phase(collective.op_name)
         if told is Phase.FORWARD and len(collective.moved_values) > 1:
-            made = {phase_of(self._made(value).op_name) for value in collective.moved_values}
+            made = {find_phase(self._made(value).op_name) for value in collective.moved_values}
             told = Phase.BACKWARD if Phase.BACKWARD in made else told
         if told is not None or not self._differentiates:
             return told
         if any("optax" in frame.file for frame in collective.source):
             return Phase.OPTIMIZER
         start = self.graph.module.computation(collective.computation).instruction(collective.name)
-        before = producers(self.graph, start, _MOST_AROUND)
-        return Phase.OPTIMIZER if any(phase_of(one.op_name) is Phase.BACKWARD for one in before) else None
+        before = find_producers(self.graph, start, _MOST_AROUND)
+        return Phase.OPTIMIZER if any(find_phase(one.op_name) is Phase.BACKWARD for one in before) else None
 
-    def moved(self, collective: Collective, results: Sequence[Value]) -> _About | None:
-        """The arguments that a collective moves, which its results then are; None where it moves none."""
+    def moved(self, collective: Collective, results: Sequence[Value]) -> _Arguments | None:
+        """The arguments that a collective moves, and its results as these; None if it moves none."""
         moved = [name for value in collective.moved_values if (name := self._argument(value)) is not None]
         if len(moved) == len(results) == 1:
             self._brought[results[0].key] = moved[0]
-        return _About(Role.WEIGHTS, tuple(dict.fromkeys(moved))) if moved else None
+        return _Arguments(Role.WEIGHTS, tuple(dict.fromkeys(moved))) if moved else None
 
-    def around(self, collective: Collective, results: Sequence[Value]) -> _About:
-        """The arguments that something is multiplied with right before or behind, else those that are updated."""
+    def around(self, collective: Collective, results: Sequence[Value]) -> _Arguments:
+        """The arguments that adjacent multiplications use; otherwise those that are updated."""
         loop = self._window_around(collective)
         if loop is None:
             alone = collective.moved_values[:1] if len(collective.moved_values) == 1 else ()
@@ -127,7 +127,7 @@ class _Search:
         return self._of_loop[key]
 
     def _window_around(self, collective: Collective) -> HloInstruction | None:
-        """The loop that is one multiplication, whose parts a permute brings round."""
+        """The loop of a windowed multiplication whose parts a permute passes around."""
         if _WINDOWED not in collective.computation:
             return None
         return self.graph.only_caller(collective.computation)
@@ -145,10 +145,10 @@ class _Search:
     def _argument(self, value: MovedValue) -> str | None:
         return self._behind_value(Value(self._made(value), value.element))
 
-    def _about(self, multiplied: tuple[str, ...], results: Iterable[Value], *, all_of_them: bool = True) -> _About:
-        """What is multiplied with an argument right before or behind, else what an argument is updated with."""
+    def _about(self, multiplied: tuple[str, ...], results: Iterable[Value], *, all_of_them: bool = True) -> _Arguments:
+        """The values multiplied with an argument just before or after; otherwise those that update an argument."""
         if multiplied:
-            return _About(Role.ACTIVATIONS, multiplied)
+            return _Arguments(Role.ACTIVATIONS, multiplied)
         updated: dict[str, None] = {}
         readers: list[Reading] = []
         for value in results:
@@ -156,16 +156,16 @@ class _Search:
             if updated and not all_of_them:
                 break
         if updated:
-            return _About(Role.GRADIENT, tuple(updated))
+            return _Arguments(Role.GRADIENT, tuple(updated))
         behind = dict.fromkeys(name for reading in readers for name in self._partners_of(reading))
-        return _About(Role.ACTIVATIONS, tuple(behind)) if behind else _NOTHING
+        return _Arguments(Role.ACTIVATIONS, tuple(behind)) if behind else _NO_ARGUMENTS
 
     def _partners_of(self, reading: Reading) -> list[str]:
-        return self._multiplied(reading.reader, reading.frames) if reading.reader.opcode in MATMULS else []
+        return self._multiplied(reading.reader, reading.frames) if reading.reader.opcode in MATMUL_OPCODES else []
 
     def _partners(self, instruction: HloInstruction) -> list[str]:
-        """The arguments that an instruction, or a fusion, multiplies."""
-        if instruction.opcode in MATMULS:
+        """The arguments that an instruction or a fusion multiplies."""
+        if instruction.opcode in MATMUL_OPCODES:
             return self._multiplied(instruction, ())
         if instruction.opcode != "fusion" or not instruction.called:
             return []
@@ -176,15 +176,15 @@ class _Search:
 
     def _matmuls_in(self, name: str) -> Iterator[HloInstruction]:
         computation = self.graph.module.computation(name)
-        if not MATMULS.isdisjoint(computation.opcodes):
-            yield from (instruction for instruction in computation.instructions if instruction.opcode in MATMULS)
+        if not MATMUL_OPCODES.isdisjoint(computation.opcodes):
+            yield from (instruction for instruction in computation.instructions if instruction.opcode in MATMUL_OPCODES)
 
     def _multiplied(self, matmul: HloInstruction, frames: Frames) -> list[str]:
         found = (self._behind_value(Value(operand), frames) for operand in matmul.operands)
         return [name for name in found if name is not None]
 
     def _behind_value(self, value: Value, frames: Frames = ()) -> str | None:
-        """The argument that a value is, or a part of it, wherever it was brought; None where it was computed."""
+        """The argument that a value equals or is part of, wherever it was moved; None if it was computed."""
         key = (value.instruction.computation.name, value.instruction.name, value.path, frames)
         if key not in self._behind:
             self._behind[key] = self._followed(value, frames)
@@ -192,13 +192,13 @@ class _Search:
 
     def _followed(self, value: Value, frames: Frames) -> str | None:
         for _ in range(_MOST_MOVES):
-            value, frames = maker_of(self.graph, value, frames, through=_FORMS, into=_NONE)
+            value, frames = find_maker(self.graph, value, frames, through=_FORMS, into=_NONE)
             instruction = value.instruction
             if not frames and value.key in self._brought:
                 return self._brought[value.key]
             if instruction.opcode == "parameter" and instruction.computation.is_entry:
                 name = instruction.op_name
-                return name if len(argument_path(name or "")) > 1 else None
+                return name if len(parse_argument_path(name or "")) > 1 else None
             before = self._before(value)
             if before is None:
                 return None
@@ -207,7 +207,7 @@ class _Search:
         return None
 
     def _before(self, value: Value) -> Value | None:
-        """Where a value was, before it was brought elsewhere or into a computation; None where it was computed."""
+        """The previous position of a value, before it was moved or passed to a computation; None if it was computed."""
         instruction = value.instruction
         if instruction.opcode == "fusion" and instruction.called:
             return Value(self.graph.module.computation(instruction.called[0][1]).root, value.path)
@@ -219,7 +219,7 @@ class _Search:
         return Value(operand, value.path[1:] if operand.shape.is_tuple else ())
 
     def _passed(self, value: Value) -> Value | None:
-        """What a parameter stands for where its computation is called, or the loop around it begins."""
+        """The value that a parameter receives from the call of its computation or at the start of its loop."""
         sites = self.graph.callers(value.instruction.computation.name)
         number = value.instruction.parameter_number
         callers = {site.caller for site in sites}
@@ -231,19 +231,19 @@ class _Search:
         return None if passed is None else Value(passed, value.path)
 
     def _forward(self, first: Value, multiplying: list[Reading]) -> list[str]:
-        """The arguments that a value updates, element by element; a multiplication that reads it is noted instead."""
-        if _count(first) < 2:
+        """The arguments that a value updates element by element; multiplications that read it are recorded instead."""
+        if _count_elements(first) < 2:
             return []  # a sum, such as that of a loss or a norm
         pending: deque[tuple[Value, Frames]] = deque([(first, ())])
         seen: set[HloInstruction] = set()
         for _ in range(_MOST_VALUES):
             if not pending:
                 break
-            for reading in readings_of(self.graph, *pending.popleft(), wanted=MATMULS):
+            for reading in find_readings(self.graph, *pending.popleft(), wanted=MATMUL_OPCODES):
                 if reading is None or reading.reader in seen:
                     continue
                 seen.add(reading.reader)
-                if reading.reader.opcode in MATMULS:
+                if reading.reader.opcode in MATMUL_OPCODES:
                     multiplying.append(reading)
                     return []
                 found, following = self._next(reading)
@@ -253,16 +253,16 @@ class _Search:
         return []
 
     def _next(self, reading: Reading) -> tuple[list[str], list[tuple[Value, Frames]]]:
-        """The arguments that a reader updates with a value; else where the value goes from it."""
+        """The arguments that a reader updates with a value; otherwise the values that it passes on."""
         reader = reading.reader
         if reader.is_root and reader.computation.is_entry and not reading.frames:
             outputs = reader.positions_of(reading.value.instruction)
             return [self._by_output[place] for place in outputs if place in self._by_output], []
-        edge = across_loop_edge(self.graph, reading)
+        edge = cross_loop_edge(self.graph, reading)
         if edge is not None:
             return [], [(edge[1], ())]
         mixes = _mixes(self.graph, reader)
-        if mixes and not _sums_on_the_side(self.graph, reader):
+        if mixes and not _has_side_sum(self.graph, reader):
             return [], []
         beside = self._beside(reading)
         if mixes and not beside:
@@ -270,10 +270,10 @@ class _Search:
         return ([beside], []) if beside else ([], [(Value(reader), reading.frames)])
 
     def _beside(self, reading: Reading) -> str | None:
-        """The argument of the same size that an elementwise operation reads too."""
-        count = _count(reading.value)
+        """The argument of the same size that an elementwise operation also reads."""
+        count = _count_elements(reading.value)
         for operand in reading.reader.operands:
-            if operand != reading.value.instruction and _count(Value(operand)) == count:
+            if operand != reading.value.instruction and _count_elements(Value(operand)) == count:
                 found = self._behind_value(Value(operand), reading.frames)
                 if found is not None:
                     return found
@@ -287,22 +287,22 @@ def _only_moves(instruction: HloInstruction) -> bool:
 
 
 def _mixes(graph: HloGraph, reader: HloInstruction) -> bool:
-    """Whether an instruction does more than compute each element from the same ones of others."""
+    """Returns whether an instruction does more than compute each element from the same elements of its operands."""
     if reader.opcode == "fusion" and reader.called:
         return not _MIXES.isdisjoint(graph.module.computation(reader.called[0][1]).opcodes)
     return reader.opcode in _MIXES and not _only_moves(reader)
 
 
-def _sums_on_the_side(graph: HloGraph, reader: HloInstruction) -> bool:
-    """Whether a fusion sums what it also hands on, as where a norm is taken of all gradients."""
+def _has_side_sum(graph: HloGraph, reader: HloInstruction) -> bool:
+    """Returns whether a fusion sums a value that it also passes on, as when computing the norm of all gradients."""
     if reader.opcode != "fusion" or not reader.called:
         return False
     computation = graph.module.computation(reader.called[0][1])
     return computation.root.opcode == "tuple" and _MIXES.intersection(computation.opcodes) == {"reduce"}
 
 
-def _count(value: Value) -> int:
-    """The elements of an array; -1 for a tuple, and where they cannot be counted."""
+def _count_elements(value: Value) -> int:
+    """Number of elements of an array; -1 for a tuple, and if they cannot be counted."""
     shape = value.instruction.shape
     for index in value.path:
         if not 0 <= index < len(shape.elements):

@@ -1,4 +1,4 @@
-"""Names of places in a model as paths: pytree paths of arguments, and the name stacks that JAX gives operations.
+"""Paths to places in a model: pytree paths of arguments, and the name stacks that JAX gives operations.
 
 Source: JAX's `jax.tree_util.keystr`, which names arguments, and its name stacks, in which a transformation is written
 around the first name that it found, as in `jit(step)/transpose(jvp(Model))/layers_0/mlp/dot_general`.
@@ -14,22 +14,22 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from hloscope.analysis.model import Analysis, Collective, Collectives, ModelPart, Phase
-from hloscope.analysis.places import innermost_own_frame, shared_helpers
+from hloscope.analysis.places import find_own_frame, find_shared_helpers
 
-Path = tuple[str, ...]
+ModelPath = tuple[str, ...]
 
 _STEP = re.compile(r"""\[(?:'([^']*)'|"([^"]*)"|<flat index (\d+)>|(\d+))\]|\.(\w+)|([^.\[\]]+)""")
 _HOLDER = re.compile(r"\.(?:raw_)?value$|\.get_value\(\)$")
 _LEAVES = frozenset({"bias", "embedding", "kernel", "scale", "weight"})
-"""How frameworks name the arrays of a module."""
+"""The names that frameworks give the arrays of a module."""
 _ALL_OF_THEM = frozenset({"parameters", "params"})
 _ROOTS = _ALL_OF_THEM | {"model", "weights"}
-"""How the parameters are called within a state that holds the optimizer's too."""
+"""The names of the parameters within a state that also holds the optimizer's."""
 
 
 @lru_cache(maxsize=8192)
-def argument_path(name: str) -> Path:
-    """`params['layers'][0]['mlp'].value` as `params`, `layers`, `0`, `mlp`: what NNX holds an array in is left out."""
+def parse_argument_path(name: str) -> ModelPath:
+    """Parses `params['layers'][0]['mlp'].value` into `params`, `layers`, `0`, `mlp`, without NNX's array holders."""
     held = _HOLDER.sub("", name)
     return tuple(next(filter(None, groups), "") for groups in _STEP.findall(held))
 
@@ -43,14 +43,14 @@ _CONTROL = re.compile(
 
 
 _NO_NAME = re.compile(r"\(|->")
-"""What stands in a name that no module has: an open transformation, or the equation of an einsum."""
+"""Characters that no module name contains: an open transformation, or the equation of an einsum."""
 
 
 @lru_cache(maxsize=8192)
-def scopes_of(op_name: str | None) -> Path:
-    """The names that modules and `jax.named_scope` gave: `Model`, `layers_0`, `mlp`; empty where there are none.
+def parse_scopes(op_name: str | None) -> ModelPath:
+    """The names from modules and `jax.named_scope`: `Model`, `layers_0`, `mlp`; empty if there are none.
 
-    What is computed again has the outer names twice, of which one is left out.
+    Recomputed operations have the outer names twice; one copy is dropped.
     """
     scopes: list[str] = []
     for step in (op_name or "").split("/")[:-1]:
@@ -62,37 +62,37 @@ def scopes_of(op_name: str | None) -> Path:
 
 
 @lru_cache(maxsize=8192)
-def phase_of(op_name: str | None) -> Phase | None:
-    """The pass that a name stack tells; None for what was not differentiated."""
+def find_phase(op_name: str | None) -> Phase | None:
+    """The pass according to a name stack; None for operations that were not differentiated."""
     name = op_name or ""
     if "transpose(" in name or "rematted_computation" in name:
         return Phase.BACKWARD
     return Phase.FORWARD if "jvp(" in name else None
 
 
-def bodies_of(arguments: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, Path]:
-    """The path of each argument within the model; an optimizer's state has that of the parameter it belongs to.
+def find_model_paths(arguments: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, ModelPath]:
+    """The path of each argument within the model; optimizer state has the path of its parameter.
 
     Args:
-        arguments: Names and dimensions.
+        arguments: Names and dimensions of the arguments.
 
     Returns:
         Paths by name; empty for an argument that is one array.
     """
-    paths = {name: argument_path(name) for name, _ in arguments}
+    paths = {name: parse_argument_path(name) for name, _ in arguments}
     shapes = dict(arguments)
-    owners: dict[object, Path] = {}
+    owners: dict[object, ModelPath] = {}
     for name, path in paths.items():
         for start in (1, 2):
             suffix = path[start:]
             if suffix and (start == 1 or path[1] in _ROOTS):
                 known = owners.setdefault((suffix, shapes[name]), path)
                 owners[suffix, shapes[name]] = min(known, path, key=len)
-    return {name: _named(_owner(path, shapes[name], owners)) for name, path in paths.items()}
+    return {name: _drop_own_name(_find_owner(path, shapes[name], owners)) for name, path in paths.items()}
 
 
-def _owner(path: Path, shape: tuple[int, ...], owners: Mapping[object, Path]) -> Path:
-    """The parameter that an argument belongs to; itself where there is none."""
+def _find_owner(path: ModelPath, shape: tuple[int, ...], owners: Mapping[object, ModelPath]) -> ModelPath:
+    """The parameter that an argument belongs to, or the argument itself if there is none."""
     for start in range(1, len(path)):
         owner = owners.get((path[start:], shape), path)
         if len(owner) < len(path) and (owner[0] != path[0] or (owner[1] in _ROOTS and owner[1] != path[1])):
@@ -100,8 +100,8 @@ def _owner(path: Path, shape: tuple[int, ...], owners: Mapping[object, Path]) ->
     return path
 
 
-def common_path(paths: Iterable[Path]) -> Path:
-    """The steps that all paths begin with."""
+def find_common_path(paths: Iterable[ModelPath]) -> ModelPath:
+    """The common prefix of all paths."""
     found = list(dict.fromkeys(paths))
     if not found:
         return ()
@@ -112,10 +112,10 @@ def common_path(paths: Iterable[Path]) -> Path:
     return first[:shared]
 
 
-def _named(path: Path) -> Path:
-    """A path without the argument's own name and what frameworks call all parameters, or the arrays of a module.
+def _drop_own_name(path: ModelPath) -> ModelPath:
+    """A path without the argument's own name, and without framework names for all parameters or a module's arrays.
 
-    The own name stays in front of a number, which alone would say nothing: `params[0]`.
+    The argument's own name is kept before a number, which would be meaningless alone: `params[0]`.
     """
     while len(path) > 1 and not path[1].isdigit() and path[1] in _ALL_OF_THEM:
         path = path[1:]
@@ -125,12 +125,12 @@ def _named(path: Path) -> Path:
     return path
 
 
-class Folded(NamedTuple):
+class FoldedPath(NamedTuple):
     """A path with `*` for its numbers.
 
     Attributes:
         module: `layers.*.mlp.gate`, or `layers_*.mlp.gate`.
-        layer: What the first `*` stands for; None without one.
+        layer: The number that the first `*` stands for; None without one.
     """
 
     module: str
@@ -139,61 +139,63 @@ class Folded(NamedTuple):
 
 _NUMBERED = re.compile(r"(?P<stem>(?:.*\D)?)(?P<number>\d{1,9})", re.DOTALL)
 _FEWEST = 3
-"""Numbers from which on parts that hold nothing but arrays are taken for layers."""
+"""Minimum number of numbered parts holding nothing but arrays that are considered layers."""
 
 
-def folded(paths: Iterable[Path]) -> dict[Path, Folded]:
-    """The paths with `*` for the numbers of what is alike but for its number, as layers are.
+def fold_paths(paths: Iterable[ModelPath]) -> dict[ModelPath, FoldedPath]:
+    """The paths with `*` for the numbers of parts that differ only in their number, as layers do.
 
-    A number counts where what it stands behind goes on, as `layers_0` to `mlp`, so that `Dense_0` and `Dense_1` of one
-    block stay apart; without that where it is the first of a path and there are several. One that is a part of a name,
-    as in `layer0` or `linear2`, needs both.
+    A number is folded if the path continues after it, as from `layers_0` to `mlp`, so that `Dense_0` and `Dense_1` of
+    one block stay separate; otherwise if it is the first in a path and there are several. A number inside a name, as in
+    `layer0` or `linear2`, must meet both conditions.
     """
     every = list(dict.fromkeys(paths))
-    numbers: dict[tuple[Path, str], set[int]] = defaultdict(set)
-    goes_on: set[tuple[Path, str]] = set()
+    numbers: dict[tuple[ModelPath, str], set[int]] = defaultdict(set)
+    goes_on: set[tuple[ModelPath, str]] = set()
     for path in every:
-        for at, (stem, number) in _numbered(path):
-            key = (_without_numbers(path[:at]), stem)
+        for at, (stem, number) in _find_numbers(path):
+            key = (_drop_numbers(path[:at]), stem)
             numbers[key].add(number)
             if at + 1 < len(path):
                 goes_on.add(key)
-    return {path: _folded(path, numbers, goes_on) for path in every}
+    return {path: _fold_path(path, numbers, goes_on) for path in every}
 
 
-def _numbered(path: Path) -> list[tuple[int, tuple[str, int]]]:
+def _find_numbers(path: ModelPath) -> list[tuple[int, tuple[str, int]]]:
     found = ((at, _NUMBERED.fullmatch(step)) for at, step in enumerate(path))
     return [(at, (match["stem"], int(match["number"]))) for at, match in found if match]
 
 
-def _without_numbers(path: Path) -> Path:
+def _drop_numbers(path: ModelPath) -> ModelPath:
     return tuple(re.sub(r"\d+$", "", step) for step in path)
 
 
-def _folded(path: Path, numbers: Mapping[tuple[Path, str], set[int]], goes_on: set[tuple[Path, str]]) -> Folded:
+def _fold_path(
+    path: ModelPath, numbers: Mapping[tuple[ModelPath, str], set[int]], goes_on: set[tuple[ModelPath, str]]
+) -> FoldedPath:
     steps, layer = list(path), None
-    for at, (stem, number) in _numbered(path):
-        key = (_without_numbers(path[:at]), stem)
+    for at, (stem, number) in _find_numbers(path):
+        key = (_drop_numbers(path[:at]), stem)
         several, is_own_step = len(numbers[key]) >= _FEWEST, not stem or stem.endswith("_")
         goes_deeper = key in goes_on and at + 1 < len(path) and (several or is_own_step)
         if goes_deeper or (layer is None and several and (is_own_step or key in goes_on)):
             steps[at] = f"{stem}*"
             layer = number if layer is None else layer
-    return Folded(".".join(steps), layer)
+    return FoldedPath(".".join(steps), layer)
 
 
-def with_layers(module: str, layers: Sequence[int]) -> str:
-    """`layers[0-35].mlp.gate`, or `layers_3`: a folded path with the numbers that its first `*` stands for."""
+def render_layers(module: str, layers: Sequence[int]) -> str:
+    """Renders `layers[0-35].mlp.gate`, or `layers_3`: a folded path with the numbers that its first `*` stands for."""
     if not layers:
         return module
-    ranges = f"[{number_ranges(layers)}]"
+    ranges = f"[{render_number_ranges(layers)}]"
     if ".*" in module:
         return module.replace(".*", ranges, 1)
     return module.replace("*", str(layers[0]) if len(layers) == 1 else ranges, 1)
 
 
-def number_ranges(numbers: Iterable[int]) -> str:
-    """`0-2, 4`: numbers in ascending order, neighbors joined."""
+def render_number_ranges(numbers: Iterable[int]) -> str:
+    """Renders `0-2, 4`: numbers in ascending order, with consecutive ones joined."""
     ranges: list[list[int]] = []
     for number in sorted(set(numbers)):
         if ranges and ranges[-1][1] == number - 1:
@@ -203,42 +205,42 @@ def number_ranges(numbers: Iterable[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
-def with_modules(
+def attach_modules(
     collectives: Sequence[Collective],
     parts: Sequence[ModelPart],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> tuple[Collective, ...]:
-    """The collectives with their parts, to which module, layers and line are added.
+    """Completes the parts of collectives with module, layers and line.
 
     Args:
         collectives: All of one program.
-        parts: What is known of the place of each: pass, role and arguments.
+        parts: The known part of each place: pass, role and arguments.
         shapes: Dimensions of the program's arguments, by name.
     """
-    bodies = bodies_of(shapes.items())
-    paths = _paths_of(collectives, parts, bodies)
-    names = folded(path for found in paths for path in found)
-    helping = shared_helpers(collective.source for collective in collectives)
+    bodies = find_model_paths(shapes.items())
+    paths = _find_collective_paths(collectives, parts, bodies)
+    names = fold_paths(path for found in paths for path in found)
+    helping = find_shared_helpers(collective.source for collective in collectives)
     known: dict[ModelPart, ModelPart] = {}
     named = []
     for collective, part, own in zip(collectives, parts, paths, strict=True):
         layers = {layer for path in own if (layer := names[path].layer) is not None}
         whole = replace(
             part,
-            module=_joined([names[path].module for path in own]),
+            module=_join_modules([names[path].module for path in own]),
             layers=tuple(sorted(layers)),
-            line=innermost_own_frame(collective.source, helping),
+            line=find_own_frame(collective.source, helping),
         )
         named.append(replace(collective, part=known.setdefault(whole, whole)))
     return tuple(named)
 
 
-def with_helpers(analysis: Analysis, helpers: Collection[str]) -> Analysis:
-    """The analysis with the lines of its collectives outside of what the user calls helpers: files and functions."""
+def skip_helpers(analysis: Analysis, helpers: Collection[str]) -> Analysis:
+    """The analysis with lines of its collectives outside the files and functions that the user declares as helpers."""
     if not helpers:
         return analysis
-    helping = shared_helpers((collective.source for collective in analysis.collectives), helpers)
-    lines = (innermost_own_frame(collective.source, helping) for collective in analysis.collectives)
+    helping = find_shared_helpers((collective.source for collective in analysis.collectives), helpers)
+    lines = (find_own_frame(collective.source, helping) for collective in analysis.collectives)
     moved = (
         collective if collective.part is None else replace(collective, part=replace(collective.part, line=line))
         for collective, line in zip(analysis.collectives, lines, strict=True)
@@ -246,23 +248,23 @@ def with_helpers(analysis: Analysis, helpers: Collection[str]) -> Analysis:
     return analysis._remembered_by(replace(analysis, collectives=Collectives(moved)))
 
 
-def _joined(modules: Sequence[str]) -> str | None:
-    """The module of one that several arguments name: what they have in common."""
+def _join_modules(modules: Sequence[str]) -> str | None:
+    """The common part of several modules that the arguments of one collective name."""
     if len(set(modules)) < 2:
         return modules[0] if modules else None
-    return ".".join(common_path(tuple(module.split(".")) for module in modules)) or None
+    return ".".join(find_common_path(tuple(module.split(".")) for module in modules)) or None
 
 
-def _paths_of(
-    collectives: Sequence[Collective], parts: Sequence[ModelPart], bodies: Mapping[str, Path]
-) -> list[tuple[Path, ...]]:
-    """The modules of each collective, by its scopes or its arguments: whichever says more, scopes where both do.
+def _find_collective_paths(
+    collectives: Sequence[Collective], parts: Sequence[ModelPart], bodies: Mapping[str, ModelPath]
+) -> list[tuple[ModelPath, ...]]:
+    """The modules of each collective, from its scopes or its arguments, whichever say more; scopes if both do.
 
     A collective that the compiler combined has the name of one of its parts alone, so that its arguments say more; they
     are called as the scopes are in which they are used, where that is known.
     """
-    scoped = [scopes_of(collective.op_name) for collective in collectives]
-    shared = len(common_path(filter(None, scoped)))
+    scoped = [parse_scopes(collective.op_name) for collective in collectives]
+    shared = len(find_common_path(filter(None, scoped)))
     alone = (len(collective.operand_shapes) < 2 for collective in collectives)
     own = [scopes[shared:] if single else () for scopes, single in zip(scoped, alone, strict=True)]
     named = [tuple(dict.fromkeys(bodies[name] for name in part.arguments if bodies.get(name))) for part in parts]
@@ -271,7 +273,7 @@ def _paths_of(
         for scopes, body in zip(own, named, strict=True)
         if len(body) == 1 and scopes[-1:] == body[0][-1:] and len(scopes) >= len(body[0])
     }
-    found: list[tuple[Path, ...]] = []
+    found: list[tuple[ModelPath, ...]] = []
     for scopes, body in zip(own, named, strict=True):
         told = tuple(scope_of.get(path, path) for path in body)
         longest = max(map(len, told), default=0)

@@ -6,14 +6,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hloscope.units import plural
+from hloscope.units import pluralize
 
 if TYPE_CHECKING:
     from hloscope.analysis.groups import Groups
     from hloscope.analysis.model import Mesh
 
 DEVICES_PER_SLICE_ID = 100_000
-"""A device's id in a program of several slices is its slice's number, from 1, times this, plus its number in there."""
+"""The factor in ids of multi-slice programs: an id is the 1-based slice number times this, plus the device number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,8 @@ class Placement:
     """The slice and the device of each partition of the whole program.
 
     Attributes:
-        slice_of_partition: The index of the slice that each partition lies in.
-        device_ids: The physical device of each partition; None when not known.
+        slice_of_partition: The index of each partition's slice.
+        device_ids: The physical device of each partition; None if unknown.
     """
 
     slice_of_partition: tuple[int, ...]
@@ -31,13 +31,13 @@ class Placement:
     def __post_init__(self) -> None:
         if self.device_ids is not None and len(self.device_ids) != len(self.slice_of_partition):
             raise ValueError(
-                f"a placement needs one device for each partition: {plural(len(self.device_ids), 'device')}, "
-                f"{plural(len(self.slice_of_partition), 'partition')}"
+                f"a placement needs one device for each partition: {pluralize(len(self.device_ids), 'device')}, "
+                f"{pluralize(len(self.slice_of_partition), 'partition')}"
             )
 
     @classmethod
     def in_blocks(cls, devices: int, devices_per_slice: int) -> Placement:
-        """The placement in which slice s has the partitions from s x `devices_per_slice` on."""
+        """The placement in which slice s has the partitions starting at s x `devices_per_slice`."""
         return cls(tuple(partition // devices_per_slice for partition in range(devices)))
 
     def partitions_by_slice(self) -> tuple[tuple[int, ...], ...]:
@@ -53,10 +53,10 @@ class Placement:
         return tuple(tuple(partitions[slice_index]) for slice_index in sorted(partitions))
 
     def over_all_slices(self, groups: Groups) -> Groups | None:
-        """Groups of one slice's program, repeated for each slice in partition ids of the whole program.
+        """Groups of one slice's program, repeated for each slice, as partition ids of the whole program.
 
         Returns:
-            None when the slices differ in size, or an id is none of a slice's.
+            None if the slices differ in size, or an id is not in a slice.
         """
         slices = self.partitions_by_slice()
         sizes = {len(partitions) for partitions in slices}
@@ -65,25 +65,25 @@ class Placement:
         return tuple(tuple(partitions[device] for device in group) for partitions in slices for group in groups)
 
     def partitions_of(self, devices: Groups) -> Groups | None:
-        """Partition ids for groups of physical device ids; None when one of them is not known."""
+        """Partition ids for groups of physical device ids; None if one of them is unknown."""
         partition_of = {device: partition for partition, device in enumerate(self.device_ids or ())}
         if any(device not in partition_of for group in devices for device in group):
             return None
         return tuple(tuple(partition_of[device] for device in group) for group in devices)
 
     def slice_of(self, partition: int) -> int | None:
-        """The slice of a partition; None when there is no such partition."""
+        """The slice of a partition; None if there is no such partition."""
         return self.slice_of_partition[partition] if partition in range(len(self.slice_of_partition)) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """How the ids in a text are to be read.
+class Numbering:
+    """The meaning of device ids in a text.
 
     Attributes:
-        placement: Where partitions lie; None when the program runs on one slice or nothing is known about it.
+        placement: The placement of partitions; None if the program runs on one slice or the placement is unknown.
         one_slice: Whether the text is the program of one slice of several, whose ids count the devices of that slice.
-        guessed: Whether nothing says which partitions such a slice holds, so that consecutive ones are taken.
+        guessed: Whether the partitions of such a slice are unknown, so that consecutive ones are assumed.
     """
 
     placement: Placement | None = None
@@ -91,30 +91,30 @@ class Layout:
     guessed: bool = False
 
     def everywhere(self, groups: Groups) -> Groups | None:
-        """Groups of the text in partition ids of the whole program; None when they do not fit the placement."""
+        """Groups of the text as partition ids of the whole program; None if they do not fit the placement."""
         return self.placement.over_all_slices(groups) if self.placement is not None and self.one_slice else groups
 
 
-def lay_out(
+def find_numbering(
     devices: int, mesh: Mesh | None, *, devices_per_slice: int | None = None, placement: Placement | None = None
-) -> Layout:
+) -> Numbering:
     """Distinguishes the text of one slice's program from text that counts all devices.
 
     Args:
-        devices: Devices that the text counts.
+        devices: Number of devices according to the text.
         mesh: The user's mesh, over all slices.
-        devices_per_slice: Devices of one slice when there are several.
-        placement: Where partitions lie; by default slice after slice, in partition order.
+        devices_per_slice: Devices of one slice if there are several.
+        placement: The placement of partitions; by default slice after slice, in partition order.
     """
     if placement is not None:
         sizes = {len(partitions) for partitions in placement.partitions_by_slice()}
         if sizes == {devices}:
-            return Layout(placement=placement, one_slice=len(placement.slice_of_partition) > devices)
+            return Numbering(placement=placement, one_slice=len(placement.slice_of_partition) > devices)
         if len(placement.slice_of_partition) == devices or devices == 1:
-            return Layout(placement=placement)
+            return Numbering(placement=placement)
     counted = devices > 1 or devices_per_slice == 1
     if mesh is not None and counted and devices != mesh.device_count:
-        return Layout(placement=Placement.in_blocks(mesh.device_count, devices), one_slice=True, guessed=True)
+        return Numbering(placement=Placement.in_blocks(mesh.device_count, devices), one_slice=True, guessed=True)
     if devices_per_slice is not None and devices > devices_per_slice:
-        return Layout(placement=Placement.in_blocks(devices, devices_per_slice))
-    return Layout()
+        return Numbering(placement=Placement.in_blocks(devices, devices_per_slice))
+    return Numbering()

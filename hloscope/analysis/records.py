@@ -1,4 +1,4 @@
-"""From what was read at one place to the record that users see: what it moves, how it reduces, what is the same."""
+"""Records of transfers as users see them: the moved values, the reduction, and values that stay the same."""
 
 from __future__ import annotations
 
@@ -7,39 +7,45 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from hloscope.analysis.defs import FORMS, Maker, is_fixed_in, maker_of, outside
+from hloscope.analysis.defs import RESHAPES, Maker, find_maker, is_fixed_in, step_outside
 from hloscope.analysis.executions import Context
-from hloscope.analysis.groups import Groups, axes_of_groups, axes_of_pairs, pattern_of_pairs
-from hloscope.analysis.model import Collective, Mesh, MovedValue, shapes_of
-from hloscope.analysis.placement import Layout
-from hloscope.analysis.provenance import Provenance, authored_kind, origin_of, own_instructions, provenance_of
-from hloscope.analysis.result_uses import narrower_uses, result_slices, undone_by
+from hloscope.analysis.groups import Groups, find_axes_of_groups, find_axes_of_pairs, find_permute_pattern
+from hloscope.analysis.model import Collective, Mesh, MovedValue, make_shapes
+from hloscope.analysis.placement import Numbering
+from hloscope.analysis.provenance import (
+    Provenance,
+    find_authored_kind,
+    find_origin,
+    find_own_instructions,
+    find_provenance,
+)
+from hloscope.analysis.result_uses import find_narrower_use, find_result_slices, find_undoing_slice
 from hloscope.analysis.spellings import may_transfer
-from hloscope.analysis.totals import Reach, reach_of
-from hloscope.analysis.transfers import Place, Transfer
-from hloscope.analysis.vocabulary import REDUCTIONS, SUMS, Bound, Kind, Link, Origin
-from hloscope.analysis.volume import common_narrower, narrower, sizes_of, wire_bytes_of
+from hloscope.analysis.totals import Reach, find_reach
+from hloscope.analysis.transfers import Transfer, TransferSite
+from hloscope.analysis.vocabulary import REDUCING, REDUCTION_OPCODES, Bound, Kind, Link, Origin
+from hloscope.analysis.volume import count_wire_bytes, find_common_narrower, find_payload, narrower
 from hloscope.hlo import HloComputation, HloInstruction, Shape
 from hloscope.hlo.call_graph import HloGraph, Value
 
 _NO_VOLUME: Mapping[str, Any] = {"payload_bytes": None, "wire_bytes": None, "bytes_bound": Bound.UNKNOWN}
-"""What a record says of its bytes where nobody asks."""
+"""The byte fields of a record whose volume was not requested."""
 
 
-class Move(NamedTuple):
+class TransferRecord(NamedTuple):
     """One transfer with its record.
 
     Attributes:
-        place: Where it is.
-        transfer: What was read there.
+        place: The place of the transfer.
+        transfer: The transfer that was read there.
         own: The instructions that print it.
-        provenance: Where it was written.
+        provenance: Its source.
         collective: The record.
-        reaches: Who sends in it; for one of several parts, in each of them.
-        results: What it yields in the computation that starts it, array by array.
+        reaches: The sending devices; for a transfer of several parts, those of each part.
+        results: Its results in the computation that starts it, array by array.
     """
 
-    place: Place
+    place: TransferSite
     transfer: Transfer
     own: tuple[HloInstruction, ...]
     provenance: Provenance
@@ -49,33 +55,33 @@ class Move(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorder:
+class CollectiveRecorder:
     """Turns transfers into records.
 
     Attributes:
         graph: The module.
         mesh: The user's mesh.
-        layout: How ids in the text are to be read.
+        layout: The meaning of device ids in the text.
         chain_ends: The last fusion of each asynchronous collective fusion, by `chain_id`.
-        holders: Names of the computations that hold something that may be a transfer.
-        follows: Whether the values that a transfer moves are counted, and followed to where they are made and used.
+        holders: Names of the computations that hold a possible transfer.
+        follows: Whether to count moved values and trace them to their producers and users.
     """
 
     graph: HloGraph
     mesh: Mesh | None
-    layout: Layout
+    layout: Numbering
     chain_ends: Mapping[str, HloInstruction]
     holders: Collection[str]
     follows: bool = True
     _reaches: dict[object, Reach] = field(default_factory=dict)
 
-    def record(self, place: Place, transfer: Transfer) -> Move:
+    def record(self, place: TransferSite, transfer: Transfer) -> TransferRecord:
         """The record of one transfer."""
-        own = own_instructions(place, transfer, self.chain_ends)
-        results = _results(transfer, own)
-        provenance = provenance_of(self.graph, own, transfer.start, transfer.received)
+        own = find_own_instructions(place, transfer, self.chain_ends)
+        results = _find_results(transfer, own)
+        provenance = find_provenance(self.graph, own, transfer.start, transfer.received)
         link = self._link(transfer)
-        return Move(
+        return TransferRecord(
             place=place,
             transfer=transfer,
             own=own,
@@ -87,14 +93,14 @@ class Recorder:
 
     def _collective(
         self,
-        place: Place,
+        place: TransferSite,
         transfer: Transfer,
         own: tuple[HloInstruction, ...],
         results: tuple[Value, ...],
         provenance: Provenance,
         link: Link,
     ) -> Collective:
-        """What is known of a transfer, from what prints it, what it yields and where it was written."""
+        """The record of a transfer, from its instructions, its results and its source."""
         kind, context = transfer.kind, place.context
         is_permute = kind is Kind.COLLECTIVE_PERMUTE
         everywhere = self._everywhere(transfer)
@@ -109,11 +115,11 @@ class Recorder:
             groups=transfer.groups or (),
             group_size=None if is_permute else max(map(len, transfer.groups or ()), default=None),
             link=link,
-            operand_shapes=shapes_of(*transfer.operands),
-            result_shapes=shapes_of(*transfer.results),
+            operand_shapes=make_shapes(*transfer.operands),
+            result_shapes=make_shapes(*transfer.results),
             executions=context.executions,
             executions_bound=context.bound,
-            permute=pattern_of_pairs(everywhere, self.mesh) if is_permute and everywhere and self.mesh else None,
+            permute=find_permute_pattern(everywhere, self.mesh) if is_permute and everywhere and self.mesh else None,
             loops=context.loops,
             loop_trips=context.trips,
             origin=self._origin(transfer, own, provenance),
@@ -125,49 +131,51 @@ class Recorder:
         )
 
     def _volume_and_dataflow(self, context: Context, transfer: Transfer, results: tuple[Value, ...]) -> dict[str, Any]:
-        """The fields of a record that say how much is moved, how it is reduced, and what the data flow decides."""
-        kind, reducer = transfer.kind, _reducer_of(transfer.op)
-        wide = _wire_type(transfer.op, reducer)
-        sizes = sizes_of(kind, _sent(transfer.operands, wide), _sent(transfer.results, wide), transfer.operand_bytes)
+        """The fields of a record on volume and reduction, and those that the data flow determines."""
+        kind, reducer = transfer.kind, _find_reducer(transfer.op)
+        wide = _find_wire_type(transfer.op, reducer)
+        sizes = find_payload(
+            kind, _widen_shapes(transfer.operands, wide), _widen_shapes(transfer.results, wide), transfer.operand_bytes
+        )
         return {
             "payload_bytes": sizes.payload_bytes,
-            "wire_bytes": wire_bytes_of(kind, sizes.payload_bytes, transfer.groups),
+            "wire_bytes": count_wire_bytes(kind, sizes.payload_bytes, transfer.groups),
             "bytes_bound": sizes.bound,
             "payload_bytes_at_least": sizes.at_least,
-            "wire_bytes_at_least": wire_bytes_of(kind, sizes.at_least, transfer.groups),
+            "wire_bytes_at_least": count_wire_bytes(kind, sizes.at_least, transfer.groups),
             "padded_bytes": sizes.padded,
-            "reduction": _reduction_of(transfer.op, reducer) if kind in SUMS else None,
+            "reduction": _find_reduction(transfer.op, reducer) if kind in REDUCING else None,
             **self._dataflow(context, transfer, results, wide),
         }
 
     def _dataflow(
         self, context: Context, transfer: Transfer, results: tuple[Value, ...], wide: str | None
     ) -> dict[str, Any]:
-        """The fields of a record that the data flow around the collective decides."""
+        """The fields of a record that the surrounding data flow determines."""
         graph = self.graph
-        makers = [maker_of(graph, Value(operand), context.wrappers) for operand in _counted_operands(transfer)]
-        made = [_made_at(graph, maker) for maker in makers]
+        makers = [find_maker(graph, Value(operand), context.wrappers) for operand in _find_counted_operands(transfer)]
+        made = [_find_moved_value(graph, maker) for maker in makers]
         return {
-            "result_slices": result_slices(graph, results) if transfer.kind is Kind.ALL_REDUCE else (),
-            "undone_by": undone_by(graph, transfer, results) if transfer.kind is Kind.ALL_GATHER else None,
+            "result_slices": find_result_slices(graph, results) if transfer.kind is Kind.ALL_REDUCE else (),
+            "undone_by": find_undoing_slice(graph, transfer, results) if transfer.kind is Kind.ALL_GATHER else None,
             "moved_values": tuple(value for value, _ in made),
             "moves_zeros": bool(made) and all(_holds_zeros(maker) for _, maker in made),
             "loop_invariant": _is_loop_invariant(graph, context.loops, makers),
-            "narrow_type": _narrow_type(graph, transfer, makers, results, wide),
+            "narrow_type": _find_narrow_type(graph, transfer, makers, results, wide),
         }
 
     def axes_of(self, groups: Groups) -> tuple[str, ...] | None:
         """The mesh axes of groups of partition ids of the whole program; None without a mesh."""
-        return None if self.mesh is None else axes_of_groups(groups, self.mesh)
+        return None if self.mesh is None else find_axes_of_groups(groups, self.mesh)
 
     def _axes(self, everywhere: Groups | None, kind: Kind, provenance: Provenance) -> tuple[str, ...] | None:
         if everywhere is None or self.mesh is None or kind is not Kind.COLLECTIVE_PERMUTE:
             return None if everywhere is None else self.axes_of(everywhere)
-        whole_axes = authored_kind(provenance.own_op_name) is Kind.COLLECTIVE_PERMUTE
-        return axes_of_pairs(everywhere, self.mesh, whole_axes=whole_axes)
+        whole_axes = find_authored_kind(provenance.own_op_name) is Kind.COLLECTIVE_PERMUTE
+        return find_axes_of_pairs(everywhere, self.mesh, whole_axes=whole_axes)
 
     def _everywhere(self, transfer: Transfer) -> Groups | None:
-        """A transfer's groups in partition ids of the whole program; None when they are not known."""
+        """A transfer's groups as partition ids of the whole program; None if unknown."""
         if transfer.groups is None or transfer.device_ids:
             return None
         return transfer.groups if transfer.global_ids else self.layout.everywhere(transfer.groups)
@@ -175,7 +183,7 @@ class Recorder:
     def _reach(self, transfer: Transfer, link: Link) -> Reach:
         key = (transfer.groups, transfer.kind is Kind.COLLECTIVE_PERMUTE, transfer.global_ids, link)
         if key not in self._reaches:
-            self._reaches[key] = reach_of(transfer, link, self.layout, self.graph.module.num_partitions)
+            self._reaches[key] = find_reach(transfer, link, self.layout, self.graph.module.num_partitions)
         return self._reaches[key]
 
     def _link(self, transfer: Transfer) -> Link:
@@ -194,11 +202,11 @@ class Recorder:
         near, near_op_name = provenance.nearest, None
         if near is not None and not may_transfer(near) and not near.opcode.endswith("-done"):
             near_op_name = None if any(name in self.holders for _, name in near.called) else near.op_name
-        return origin_of(transfer.kind, transfer.op, own, provenance.own_op_name, near_op_name)
+        return find_origin(transfer.kind, transfer.op, own, provenance.own_op_name, near_op_name)
 
 
-def _results(transfer: Transfer, own: Sequence[HloInstruction]) -> tuple[Value, ...]:
-    """What a transfer yields in the computation that starts it, array by array; nothing where it is not understood."""
+def _find_results(transfer: Transfer, own: Sequence[HloInstruction]) -> tuple[Value, ...]:
+    """The results of a transfer in the computation that starts it, array by array; empty if not understood."""
     start = transfer.start
     last = next((instruction for instruction in reversed(own) if instruction.computation is start.computation), start)
     if transfer.kind is Kind.OPAQUE:
@@ -213,23 +221,23 @@ def _results(transfer: Transfer, own: Sequence[HloInstruction]) -> tuple[Value, 
 _LOOP_LIMIT = 16
 _SLICES = frozenset({"dynamic-slice", "slice"})
 _ZEROS = re.compile(r"[\s{}(),]*(?:(?:-?0(?:\.0*)?(?:[eE][+-]?\d+)?|false)[\s{}(),]*)++")
-"""The literal of a constant that holds nothing but zeros, of whatever type and shape."""
-_CONVERTED_FORMS = FORMS | {"convert"}
+"""The literal of a constant of nothing but zeros, of any type and shape."""
+_CONVERTED_FORMS = RESHAPES | {"convert"}
 
 
-def _counted_operands(transfer: Transfer) -> tuple[HloInstruction, ...]:
-    """The operands that hold data: the others name destinations and offsets, or are tokens."""
+def _find_counted_operands(transfer: Transfer) -> tuple[HloInstruction, ...]:
+    """The operands that hold data: others name destinations and offsets, or are tokens."""
     if transfer.kind is Kind.OPAQUE:
         return ()
     operands = transfer.op.operands if transfer.op.opcode != "send" else transfer.op.operands[:1]
     return tuple(operand for operand in operands if operand.shape.element_type != "token")[: len(transfer.operands)]
 
 
-def _made_at(graph: HloGraph, maker: Maker) -> tuple[MovedValue, Maker]:
-    """Where what is moved was made, also behind conversions, slices and loops."""
+def _find_moved_value(graph: HloGraph, maker: Maker) -> tuple[MovedValue, Maker]:
+    """The producer of a moved value, traced through conversions, slices and loops."""
     slices: tuple[str | None, ...] = ()
     for _ in range(_LOOP_LIMIT):
-        maker = maker_of(graph, *maker, through=_CONVERTED_FORMS)
+        maker = find_maker(graph, *maker, through=_CONVERTED_FORMS)
         value, frames = maker
         if value.instruction.opcode in _SLICES and not value.path:
             slices = (value.instruction.attributes.get("slice"), *slices)
@@ -237,7 +245,7 @@ def _made_at(graph: HloGraph, maker: Maker) -> tuple[MovedValue, Maker]:
             continue
         if value.instruction.opcode not in ("parameter", "while") or frames:
             break
-        outer = outside(graph, value)
+        outer = step_outside(graph, value)
         if not isinstance(outer, Value):
             break
         maker = Maker(outer)
@@ -246,15 +254,15 @@ def _made_at(graph: HloGraph, maker: Maker) -> tuple[MovedValue, Maker]:
 
 
 def _holds_zeros(maker: Maker) -> bool:
-    """Whether a value is known to be zeros, such as those that a windowed einsum starts its sums from."""
+    """Returns whether a value is known to be zeros, such as the initial sums of a windowed einsum."""
     literal = maker.value.instruction.literal
     return literal is not None and _ZEROS.fullmatch(literal) is not None
 
 
 def _is_loop_invariant(graph: HloGraph, loops: Sequence[str], makers: Iterable[Maker]) -> bool | None:
-    """Whether what is moved is the same in every iteration of the innermost loop around it; None without a loop.
+    """Returns whether the moved value is the same in every iteration of the innermost loop; None without a loop.
 
-    Also None where it cannot be known: what is too far away, and what comes from custom calls or other loops.
+    Also None if unknown: for values that are too far away, and those from custom calls or other loops.
     """
     found = [is_fixed_in(graph, loops[-1], *maker) for maker in makers] if loops else []
     if False in found:
@@ -262,58 +270,58 @@ def _is_loop_invariant(graph: HloGraph, loops: Sequence[str], makers: Iterable[M
     return True if found and None not in found else None
 
 
-def _narrow_type(
+def _find_narrow_type(
     graph: HloGraph, transfer: Transfer, makers: Iterable[Maker], results: Sequence[Value], wide: str | None
 ) -> str | None:
-    """The narrower type that all is converted from or to, around the collective or, on a TPU, as a part of it."""
+    """The narrower type that everything is converted from or to, next to the collective or, on a TPU, as part of it."""
     makes = [maker.value.instruction for maker in makers]
     converted = [(made.operands[0].shape, made.shape) for made in makes if made.opcode == "convert" and made.operands]
     found = None
     if len(converted) == len(makes):
-        found = common_narrower((before.element_type, after.element_type) for before, after in converted)
-    found = found or narrower_uses(graph, results)
+        found = find_common_narrower((before.element_type, after.element_type) for before, after in converted)
+    found = found or find_narrower_use(graph, results)
     if wide is not None:
         for side in (transfer.operands, transfer.results):
-            found = found or common_narrower((shape.element_type, wide) for shape in side)
+            found = found or find_common_narrower((shape.element_type, wide) for shape in side)
     return found
 
 
-_SAYS = "_xla_megascale_reduce_operation"
+_REDUCTION_ATTRIBUTE = "_xla_megascale_reduce_operation"
 _OPCODE_OF_WORD = {"SUM": "add", "MAX": "maximum", "MIN": "minimum", "PROD": "multiply"}
-"""How the words begin that say between slices what the opcodes of a reducer say within one."""
+"""The first words of reductions between slices, with the opcodes that reducers within a slice use for them."""
 _ALL_REDUCES = frozenset({"all-reduce", "all-reduce-start"})
 _CHANGES_NOTHING = frozenset({"parameter", "convert", "bitcast", "copy", "get-tuple-element", "tuple"})
 
 
-def says_reduction(op: HloInstruction) -> bool:
-    """Whether a transfer between slices names its reduction."""
-    return _SAYS in op.frontend_attributes
+def names_reduction(op: HloInstruction) -> bool:
+    """Returns whether a transfer between slices names its reduction."""
+    return _REDUCTION_ATTRIBUTE in op.frontend_attributes
 
 
-def _reducer_of(op: HloInstruction) -> HloComputation | None:
+def _find_reducer(op: HloInstruction) -> HloComputation | None:
     reducers = [name for attribute, name in op.called if attribute == "to_apply"]
     return op.computation.module.computation(reducers[0]) if len(reducers) == 1 else None
 
 
-def _reduction_of(op: HloInstruction, reducer: HloComputation | None) -> str | None:
-    """The opcode that an `all-reduce`, a `reduce-scatter` or a transfer between slices combines elements with.
+def _find_reduction(op: HloInstruction, reducer: HloComputation | None) -> str | None:
+    """The opcode with which an `all-reduce`, a `reduce-scatter` or a transfer between slices combines elements.
 
     Returns:
-        `add`, `maximum`, …; None for what reduces nothing, and for a reducer that is more than one operation.
+        `add`, `maximum`, …; None for a transfer that reduces nothing, and for a reducer with more than one operation.
     """
-    said = op.frontend_attributes.get(_SAYS)
+    said = op.frontend_attributes.get(_REDUCTION_ATTRIBUTE)
     if said is not None:
         return next((opcode for word, opcode in _OPCODE_OF_WORD.items() if said.startswith(word)), None)
     opcodes = frozenset() if reducer is None else reducer.opcodes - _CHANGES_NOTHING
-    return next(iter(opcodes)) if len(opcodes) == 1 and opcodes <= {*REDUCTIONS} else None
+    return next(iter(opcodes)) if len(opcodes) == 1 and opcodes <= {*REDUCTION_OPCODES} else None
 
 
-def _wire_type(op: HloInstruction, reducer: HloComputation | None) -> str | None:
-    """The element type that arrays of narrower ones are widened to on the wire; None where they are sent as they are.
+def _find_wire_type(op: HloInstruction, reducer: HloComputation | None) -> str | None:
+    """The wider element type that arrays are sent in; None if they are sent in their own.
 
-    TPUs reduce, and send, in the type of the reducer, and convert on the way in and out: where it is wider than that of
-    an operand or a result, the compiler has folded a conversion into the `all-reduce`. All others, and those in text
-    without the tiles of a TPU, send arrays as they are.
+    TPUs reduce and send in the type of the reducer, and convert on the way in and out: if it is wider than that of an
+    operand or a result, the compiler has folded a conversion into the `all-reduce`. Other collectives, and those in
+    text without the tiles of a TPU, send arrays unchanged.
 
     Source: the DMAs and buffers in the low-level code that libtpu 0.0.42.1 dumps for v4, v5e, v5p and v6e. All-reduces
         with a reducer of f32 send as much from f32 to bf16, from bf16 to f32 and from bf16 to bf16 as from f32 to f32,
@@ -325,8 +333,8 @@ def _wire_type(op: HloInstruction, reducer: HloComputation | None) -> str | None
     return reducer.root.shape.element_type if tiled else None
 
 
-def _sent(shapes: tuple[Shape, ...], wide: str | None) -> tuple[Shape, ...]:
-    """Arrays in the element types that they have on the wire."""
+def _widen_shapes(shapes: tuple[Shape, ...], wide: str | None) -> tuple[Shape, ...]:
+    """The arrays in the element types that they have on the wire."""
     if wide is None:
         return shapes
     return tuple(

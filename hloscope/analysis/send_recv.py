@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hloscope.analysis.groups import Groups, are_consistent, device_count, pairs_in_text
+from hloscope.analysis.groups import Groups, are_consistent, count_devices, parse_pairs
 from hloscope.analysis.placement import DEVICES_PER_SLICE_ID, Placement
-from hloscope.analysis.transfers import Place, Transfer, opaque_transfer
+from hloscope.analysis.transfers import Transfer, TransferSite, make_opaque
 from hloscope.analysis.vocabulary import Kind, Link
-from hloscope.analysis.volume import arrays, shapes_fit
+from hloscope.analysis.volume import flatten_arrays, shapes_fit
 from hloscope.hlo import HloInstruction, Shape
 from hloscope.hlo.replica_groups import MAX_DEVICES
 
@@ -30,41 +30,41 @@ _DEVICE_PAIR = re.compile(r"\{?\s*(\d+)\s*->\s*(\d+)\s*\}?")
 _DEVICE_GROUP = re.compile(r"\{\s*(\d+(?:\s*,\s*\d+)*)\s*\}")
 
 
-def read_send_or_recv(place: Place) -> Transfer | None:
+def read_send_or_recv(place: TransferSite) -> Transfer | None:
     """Reads a `send` or `recv`; a pair of both is one transfer, named by its `send`.
 
-    Transfers with the host are none between devices. They are recognised by `is_host_transfer` and the handler's name
+    Transfers with the host do not connect devices. They are recognised by `is_host_transfer` and the handler's name
     together, because `_xla_host_transfer_*` attributes also leak onto instructions nearby.
     """
     op = place.op
     handler = op.frontend_attributes.get(_HANDLER, "")
     if _TYPE in op.frontend_attributes or _TARGET in op.frontend_attributes or "megascale" in handler:
-        return _between_slices(place)
+        return _read_between_slices(place)
     if op.attributes.get("is_host_transfer") == "true":
         if handler in _HOST_HANDLERS:
             return None
-        return opaque_transfer(place, f"the handler {handler} of %{op.name} is not known")
-    return _between_devices(place)
+        return make_opaque(place, f"the handler {handler} of %{op.name} is not known")
+    return _read_between_devices(place)
 
 
-def _between_slices(place: Place) -> Transfer | None:
+def _read_between_slices(place: TransferSite) -> Transfer | None:
     attributes = place.op.frontend_attributes
-    partners = _partners(place, _RENDEZVOUS)
+    partners = _find_partner_halves(place, _RENDEZVOUS)
     if place.op.opcode == "recv" and partners:
         return None
     transfer_type = attributes.get(_TYPE, "")
     kind = _KIND_OF_TYPE.get(transfer_type)
     if kind is None:
-        return opaque_transfer(place, f"the transfer type '{transfer_type}' of %{place.op.name} is not known", Link.DCN)
+        return make_opaque(place, f"the transfer type '{transfer_type}' of %{place.op.name} is not known", Link.DCN)
     partitions = place.op.computation.module.num_partitions
-    target = groups_of_target(attributes.get(_TARGET, ""), kind, partitions, place.layout.placement)
+    target = parse_target(attributes.get(_TARGET, ""), kind, partitions, place.layout.placement)
     if target is None:
-        return opaque_transfer(place, f"the megascale target of %{place.op.name} cannot be read", Link.DCN)
+        return make_opaque(place, f"the megascale target of %{place.op.name} cannot be read", Link.DCN)
     if not are_consistent(target.groups, kind, None):
-        return opaque_transfer(place, f"the megascale target of %{place.op.name} is inconsistent", Link.DCN)
-    sent, received = _data(place.op, partners)
+        return make_opaque(place, f"the megascale target of %{place.op.name} is inconsistent", Link.DCN)
+    sent, received = _find_shapes(place.op, partners)
     if not shapes_fit(kind, sent, received, target.groups):
-        return opaque_transfer(place, f"the shapes of %{place.op.name} do not fit the size of its groups", Link.DCN)
+        return make_opaque(place, f"the shapes of %{place.op.name} do not fit the size of its groups", Link.DCN)
     return Transfer(
         kind=kind,
         start=place.op,
@@ -80,17 +80,17 @@ def _between_slices(place: Place) -> Transfer | None:
     )
 
 
-def _between_devices(place: Place) -> Transfer | None:
-    """Point-to-point transfers of a pipeline; without their pairs, nothing says who sends."""
-    partners = [partner for partner in _partners(place, _PAIRS) if partner.channel_id == place.op.channel_id]
+def _read_between_devices(place: TransferSite) -> Transfer | None:
+    """Point-to-point transfers of a pipeline; without their pairs, the senders are unknown."""
+    partners = [partner for partner in _find_partner_halves(place, _PAIRS) if partner.channel_id == place.op.channel_id]
     if place.op.opcode == "recv" and partners:
         return None
-    pairs = pairs_in_text(place.op.frontend_attributes.get(_PAIRS, ""))
+    pairs = parse_pairs(place.op.frontend_attributes.get(_PAIRS, ""))
     if pairs is None:
-        return opaque_transfer(place, f"%{place.op.name} does not say between which devices it moves data")
-    if not are_consistent(pairs, Kind.COLLECTIVE_PERMUTE, device_count(place.op.computation.module, place.mesh)):
-        return opaque_transfer(place, f"the source-target pairs of %{place.op.name} are inconsistent")
-    sent, received = _data(place.op, partners)
+        return make_opaque(place, f"%{place.op.name} does not say between which devices it moves data")
+    if not are_consistent(pairs, Kind.COLLECTIVE_PERMUTE, count_devices(place.op.computation.module, place.mesh)):
+        return make_opaque(place, f"the source-target pairs of %{place.op.name} are inconsistent")
+    sent, received = _find_shapes(place.op, partners)
     return Transfer(
         kind=Kind.COLLECTIVE_PERMUTE,
         start=place.op,
@@ -102,7 +102,7 @@ def _between_devices(place: Place) -> Transfer | None:
     )
 
 
-def _partners(place: Place, attribute: str) -> list[HloInstruction]:
+def _find_partner_halves(place: TransferSite, attribute: str) -> list[HloInstruction]:
     """The other halves of a pair: same computation, other direction, same value of `attribute`."""
     opcode = "send" if place.op.opcode == "recv" else "recv"
     own = place.op.frontend_attributes.get(attribute)
@@ -113,48 +113,48 @@ def _partners(place: Place, attribute: str) -> list[HloInstruction]:
     ]
 
 
-def _data(op: HloInstruction, partners: list[HloInstruction]) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
-    """What is sent and what is received: the first element of each result, before the context and the token."""
-    own = arrays(op.shape.elements[:1])
-    other = arrays(partners[0].shape.elements[:1]) if partners else own
+def _find_shapes(op: HloInstruction, partners: list[HloInstruction]) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
+    """The sent and the received shapes: the first element of each result, before the context and the token."""
+    own = flatten_arrays(op.shape.elements[:1])
+    other = flatten_arrays(partners[0].shape.elements[:1]) if partners else own
     return (own, other) if op.opcode == "send" else (other, own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Who takes part in a transfer between slices.
+class TargetGroups:
+    """The participants of a transfer between slices.
 
     Attributes:
         groups: Groups of ids over all slices, or a permute's pairs.
-        device_ids: Whether they are physical device ids, because nothing says the partitions; else partition ids.
+        device_ids: Whether they are physical device ids, because the partitions are unknown; otherwise partition ids.
     """
 
     groups: Groups
     device_ids: bool = False
 
 
-def groups_of_target(text: str, kind: Kind, num_partitions: int, placement: Placement | None = None) -> Target | None:
+def parse_target(text: str, kind: Kind, num_partitions: int, placement: Placement | None = None) -> TargetGroups | None:
     """Reads `_xla_megascale_target`.
 
     Args:
         text: `{1,2}x{0:7}` (slices x devices of each), `{{100000->200000},…}` (pairs) or `{{100000,200000},…}`
-            (groups). All of them are physical devices, not partitions: the first form is printed only when each group
-            is made of devices with one number.
-        kind: What the transfer does; pairs belong to a permute.
-        num_partitions: Partitions of one slice's program.
-        placement: Where the partitions lie.
+            (groups). All of them are physical devices, not partitions: the first form is printed only if all devices of
+            a group have one number.
+        kind: The kind of the transfer; pairs belong to a permute.
+        num_partitions: Number of partitions of one slice's program.
+        placement: The placement of the partitions.
 
     Returns:
-        The groups; None when the text is something else. Without a placement that knows devices, slices are taken to
-        be laid out alike, which gives the partitions of groups whose devices have one number, when there is such a
-        group for every number. The ids of all others are left as they are.
+        The groups; None if the text has another form. If the placement does not know devices, all slices are assumed to
+        be laid out alike; then the partitions of groups whose devices have one number are known, if there is such a
+        group for every number. The ids of all other groups are left unchanged.
     """
     product = _SLICES_BY_DEVICES.fullmatch(text.strip())
     if product:
-        slices, numbers = (_numbers(part) for part in product.groups())
+        slices, numbers = (_parse_id_ranges(part) for part in product.groups())
         if not 0 < len(slices) * len(numbers) <= MAX_DEVICES:
             return None
-        return _of_product(slices, numbers, num_partitions, placement)
+        return _expand_product(slices, numbers, num_partitions, placement)
     pattern = _DEVICE_PAIR if kind is Kind.COLLECTIVE_PERMUTE else _DEVICE_GROUP
     inner = text.strip().removeprefix("{").removesuffix("}")
     if pattern.sub("", inner).strip(", "):
@@ -164,14 +164,14 @@ def groups_of_target(text: str, kind: Kind, num_partitions: int, placement: Plac
         return None
     placed = None if placement is None else placement.partitions_of(found)
     if placed is None and (placement is None or placement.device_ids is None):
-        placed = _of_slices_alike(found, num_partitions, placement)
-    return Target(groups=found if placed is None else placed, device_ids=placed is None)
+        placed = _map_to_like_slices(found, num_partitions, placement)
+    return TargetGroups(groups=found if placed is None else placed, device_ids=placed is None)
 
 
-def _of_slices_alike(groups: Groups, num_partitions: int, placement: Placement | None) -> Groups | None:
-    """The partitions of groups of devices with one number, of every number; None for all other groups.
+def _map_to_like_slices(groups: Groups, num_partitions: int, placement: Placement | None) -> Groups | None:
+    """The partitions of groups of devices with one number, for every number; None for all other groups.
 
-    Which partition has which number does not matter then: the groups are the same for every order.
+    The number of each partition does not matter then: the groups are the same in any order.
     """
     numbers: dict[tuple[int, ...], set[int]] = {}
     for group in groups:
@@ -196,22 +196,22 @@ def _of_slices_alike(groups: Groups, num_partitions: int, placement: Placement |
     )
 
 
-def _of_product(
+def _expand_product(
     slices: list[int], devices: list[int], num_partitions: int, placement: Placement | None
-) -> Target | None:
+) -> TargetGroups | None:
     first = min(1, *slices)
     if placement is not None and placement.device_ids is not None:
         found = tuple(tuple((s - first + 1) * DEVICES_PER_SLICE_ID + d for s in slices) for d in devices)
         placed = placement.partitions_of(found)
-        return Target(groups=found if placed is None else placed, device_ids=placed is None)
+        return TargetGroups(groups=found if placed is None else placed, device_ids=placed is None)
     members = () if placement is None else placement.partitions_by_slice()
     if all(s - first < len(members) and d < len(members[s - first]) for s in slices for d in devices):
-        return Target(groups=tuple(tuple(members[s - first][d] for s in slices) for d in devices))
-    return Target(groups=tuple(tuple((s - first) * num_partitions + d for s in slices) for d in devices))
+        return TargetGroups(groups=tuple(tuple(members[s - first][d] for s in slices) for d in devices))
+    return TargetGroups(groups=tuple(tuple((s - first) * num_partitions + d for s in slices) for d in devices))
 
 
-def _numbers(text: str) -> list[int]:
-    """Reads `0:7` (both ends included), `1,2` or a mixture; empty when that is more than any machine has."""
+def _parse_id_ranges(text: str) -> list[int]:
+    """Reads `0:7` (both ends included), `1,2` or a mixture; empty if that is more than any machine has."""
     numbers: list[int] = []
     for part in text.split(","):
         first, _, last = part.strip().partition(":")

@@ -1,4 +1,4 @@
-"""Who holds what of an array: the shards that a sharding cuts it into, and the devices that hold each of them."""
+"""The holders of an array's parts: the shards that a sharding cuts it into, and the devices that hold each of them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import numpy as np
 from hloscope.analysis.groups import SubAxis
 from hloscope.analysis.model import ArrayFact, IntermediateFact, Mesh
 from hloscope.hlo.shape import UNBOUNDED
-from hloscope.program.capture import read_spec
+from hloscope.program.capture import parse_spec
 
 _SUB_AXIS = re.compile(r"(?P<axis>.+):\((?P<before>\d+)\)(?P<size>\d+)", re.DOTALL)
 
-Place = tuple[int, ...]
-"""Which piece of each dimension."""
+ShardPlace = tuple[int, ...]
+"""Index of the piece in each dimension."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """One dimension of an array, and how it is cut.
+    """One dimension of an array and its pieces.
 
     Attributes:
-        size: Elements of the whole array along it.
-        axes: The mesh axes that cut it, major first; empty where it is whole.
-        pieces: Pieces that it is cut into.
-        piece_size: Elements of each piece; the last ones are padded where the dimension does not divide.
+        size: Number of elements of the whole array along it.
+        axes: The mesh axes that cut it, major first; empty if it is whole.
+        pieces: Number of pieces.
+        piece_size: Number of elements of each piece; the last ones are padded if the dimension does not divide evenly.
     """
 
     size: int
@@ -37,34 +37,34 @@ class Cut:
     piece_size: int
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """The first element of a piece and the one behind its last, both the size where it is nothing but padding."""
+        """The first element of a piece and the end of the piece; both are the size if it is all padding."""
         return min(number * self.piece_size, self.size), min((number + 1) * self.piece_size, self.size)
 
     def padding(self, number: int) -> int:
-        """Elements of a piece that are not the array's."""
+        """Number of padding elements in a piece."""
         begin, end = self.bounds(number)
         return self.piece_size - (end - begin)
 
     def padded_share(self, number: int) -> float:
-        """The share of a piece that is padding."""
+        """The fraction of a piece that is padding."""
         return self.padding(number) / self.piece_size if self.piece_size else 0.0
 
     @property
     def is_padded(self) -> bool:
-        """Whether a piece holds padding."""
+        """True if a piece holds padding."""
         return self.pieces * self.piece_size > self.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
-    """An array seen along two of its dimensions.
+class ShardGrid:
+    """An array as a grid over two of its dimensions.
 
     Attributes:
-        rows: The dimension that is cut into rows; None for an array with fewer than two.
+        rows: The dimension that is cut into rows; None for an array with fewer than two dimensions.
         columns: The dimension that is cut into columns; None for a scalar.
-        holders: The devices that hold something of each place, by row and column.
+        holders: The devices that hold any part of each place, by row and column.
         hidden: The other dimensions.
-        shards_per_place: Shards that lie behind each other at one place, because a hidden dimension is cut.
+        shards_per_place: Number of shards at one place, which is more than 1 if a hidden dimension is cut.
     """
 
     rows: int | None
@@ -81,17 +81,17 @@ class Shards:
     Attributes:
         name: The array's name.
         dtype: XLA's short type name.
-        global_shape: Dimensions of the whole array; None when not known.
+        global_shape: Dimensions of the whole array; None if unknown.
         local_shape: Dimensions on one device.
-        sharding: As it is written; None when not known.
+        sharding: The sharding as written; None if unknown.
         axis_sizes: Size of each axis of the mesh.
-        why_unknown: Why nobody can tell who holds what; None where that is known.
-        cuts: How each dimension is cut; empty where that is not known.
-        copied_over: Axes whose devices hold the same.
-        unreduced: Axes whose devices hold different addends of the same elements.
-        holders: The devices that hold each shard, by its place in the array; empty where that is not known.
-        ids_are: What the numbers of devices are: `device`, as JAX numbers them, `partition`, as the program does, or
-            `place`, counted through the mesh.
+        why_unknown: The reason why the holders are unknown; None if they are known.
+        cuts: The cut of each dimension; empty if unknown.
+        copied_over: Axes along which devices hold the same elements.
+        unreduced: Axes along which devices hold different addends of the same elements.
+        holders: The devices that hold each shard, by its place in the array; empty if unknown.
+        ids_are: The meaning of device numbers: `device` (JAX's numbers), `partition` (the program's) or `place`
+        (positions in the mesh).
     """
 
     name: str
@@ -104,42 +104,42 @@ class Shards:
     cuts: tuple[Cut, ...] = ()
     copied_over: tuple[str, ...] = ()
     unreduced: tuple[str, ...] = ()
-    holders: Mapping[Place, tuple[int, ...]] = field(default_factory=dict)
+    holders: Mapping[ShardPlace, tuple[int, ...]] = field(default_factory=dict)
     ids_are: str = "device"
 
     @property
     def copies(self) -> int:
-        """How many devices hold the same elements of the same addend."""
-        return prod(_size_of(axis, self.axis_sizes) for axis in self.copied_over)
+        """Number of devices that hold the same elements of the same addend."""
+        return prod(_find_axis_size(axis, self.axis_sizes) for axis in self.copied_over)
 
     @property
     def holders_are_addends(self) -> bool:
-        """Whether all that the holders of a shard differ in is which addends they hold."""
+        """True if the holders of a shard differ only in the addends that they hold."""
         return bool(self.unreduced) and not self.copied_over
 
     @property
     def addends(self) -> int:
-        """How many addends of each element there are."""
-        return prod(_size_of(axis, self.axis_sizes) for axis in self.unreduced)
+        """Number of addends of each element."""
+        return prod(_find_axis_size(axis, self.axis_sizes) for axis in self.unreduced)
 
     def axis_words(self, axis: str) -> str:
-        """An axis with its size, `X=4`; a part of one says its own."""
+        """Renders an axis with its size, `X=4`; a part of an axis already includes its size."""
         return f"{axis}={self.axis_sizes[axis]}" if axis in self.axis_sizes else axis
 
-    def padded_share_at(self, grid: Grid, row: int, column: int) -> float:
-        """The share of a place of a grid that is padding."""
+    def padded_share_at(self, grid: ShardGrid, row: int, column: int) -> float:
+        """The fraction of a place in a grid that is padding."""
         shown = ((grid.rows, row), (grid.columns, column))
         return 1 - prod(1 - self.cuts[number].padded_share(piece) for number, piece in shown if number is not None)
 
     def shown_dimensions(self) -> tuple[int, ...]:
-        """The two dimensions to look at: those that are cut most, else the largest; in their order."""
+        """The two dimensions to show, in order: those cut into the most pieces, otherwise the largest."""
         order = sorted(
             range(len(self.cuts)), key=lambda number: (-self.cuts[number].pieces, -self.cuts[number].size, number)
         )
         return tuple(sorted(order[:2]))
 
-    def grid(self, dimensions: Sequence[int] | None = None) -> Grid:
-        """The array as it looks along one or two of its dimensions.
+    def grid(self, dimensions: Sequence[int] | None = None) -> ShardGrid:
+        """The array as a grid over one or two of its dimensions.
 
         Args:
             dimensions: The row's and the column's; by default `shown_dimensions`.
@@ -152,7 +152,7 @@ class Shards:
             row, column = (0 if number is None else place[number] for number in (rows, columns))
             held[row][column].extend(devices)
         hidden = tuple(number for number in range(len(self.cuts)) if number not in shown)
-        return Grid(
+        return ShardGrid(
             rows=rows,
             columns=columns,
             holders=tuple(tuple(tuple(sorted(devices)) for devices in row) for row in held),
@@ -161,15 +161,15 @@ class Shards:
         )
 
 
-def shards_of(
+def find_shards(
     array: ArrayFact | IntermediateFact, mesh: Mesh | None, *, device_ids: Sequence[int] | None = None
 ) -> Shards:
-    """Says who holds what of an array.
+    """Finds the shards of an array and their holders.
 
     Args:
         array: Its shapes and its sharding.
-        mesh: The user's mesh; one without axes for a program on one device; None when it is not known.
-        device_ids: The device of each partition, where it is known; else partitions are named.
+        mesh: The user's mesh; one without axes for a program on one device; None if unknown.
+        device_ids: The device of each partition; None if unknown, so that partitions are named instead.
     """
     if device_ids is not None and (mesh is None or len(device_ids) != mesh.device_count):
         device_ids = None
@@ -182,15 +182,15 @@ def shards_of(
         sharding=array.sharding,
         axis_sizes=sizes,
     )
-    why = _why_unknown(array, mesh)
+    why = _explain_unknown(array, mesh)
     if why is not None:
         return replace(unknown, why_unknown=why)
-    assert mesh is not None  # else there is a why, and so with the others
+    assert mesh is not None  # otherwise `why` is set; the same holds below
     assert array.global_shape is not None
     assert array.sharding is not None
-    spec = read_spec(array.sharding)
+    spec = parse_spec(array.sharding)
     cutting = (*spec.dimensions, *((),) * (len(array.global_shape) - len(spec.dimensions)))
-    digits, addends = [_digits(axes, mesh) for axes in cutting], _digits(spec.unreduced, mesh)
+    digits, addends = [_find_axis_digits(axes, mesh) for axes in cutting], _find_axis_digits(spec.unreduced, mesh)
     cuts = tuple(
         Cut(size=size, axes=axes, pieces=(count := prod(digit.size for digit in own)), piece_size=-(-size // count))
         for size, axes, own in zip(array.global_shape, cutting, digits, strict=True)
@@ -200,15 +200,15 @@ def shards_of(
     return replace(
         unknown,
         cuts=cuts,
-        copied_over=_others([digit for own in (*digits, addends) for digit in own], mesh),
+        copied_over=_find_other_axes([digit for own in (*digits, addends) for digit in own], mesh),
         unreduced=spec.unreduced,
-        holders=_holders(digits, mesh, device_ids),
+        holders=_find_shard_holders(digits, mesh, device_ids),
         ids_are="partition" if device_ids is None else "device",
     )
 
 
-def _why_unknown(array: ArrayFact | IntermediateFact, mesh: Mesh | None) -> str | None:
-    """Why nobody can tell; None where it can be told from the array and the mesh."""
+def _explain_unknown(array: ArrayFact | IntermediateFact, mesh: Mesh | None) -> str | None:
+    """The reason why the holders are unknown; None if the array and the mesh determine them."""
     if array.global_shape is None or UNBOUNDED in array.global_shape:
         return "the shape of the whole array is not known"
     if array.sharding is None:
@@ -216,20 +216,20 @@ def _why_unknown(array: ArrayFact | IntermediateFact, mesh: Mesh | None) -> str 
     if mesh is None:
         return "the mesh is not known"
     try:
-        spec = read_spec(array.sharding)
+        spec = parse_spec(array.sharding)
     except ValueError:
         return "its sharding cannot be read"
     if len(spec.dimensions) > len(array.global_shape):
         return "its sharding has more dimensions than it"
     used = [axis for axes in (*spec.dimensions, spec.unreduced) for axis in axes]
-    missing = next((axis for axis in used if _digit(axis, mesh) is None), None)
+    missing = next((axis for axis in used if _find_axis_digit(axis, mesh) is None), None)
     if missing is not None:
         return f"the mesh has no axis {missing}"
     return "its sharding uses an axis twice" if len(set(used)) < len(used) else None
 
 
-def _digit(name: str, mesh: Mesh) -> SubAxis | None:
-    """An axis, or a part of one such as `X:(1)2`, as a digit of positions in the mesh; None where there is no such."""
+def _find_axis_digit(name: str, mesh: Mesh) -> SubAxis | None:
+    """An axis, or a part of one such as `X:(1)2`, as a digit of positions in the mesh; None if it does not exist."""
     part = _SUB_AXIS.fullmatch(name) if name not in mesh.axis_names else None
     whole_name = name if part is None else part["axis"]
     if whole_name not in mesh.axis_names:
@@ -242,17 +242,17 @@ def _digit(name: str, mesh: Mesh) -> SubAxis | None:
     )
 
 
-def _digits(names: Iterable[str], mesh: Mesh) -> list[SubAxis]:
-    return [digit for digit in (_digit(name, mesh) for name in names) if digit is not None]
+def _find_axis_digits(names: Iterable[str], mesh: Mesh) -> list[SubAxis]:
+    return [digit for digit in (_find_axis_digit(name, mesh) for name in names) if digit is not None]
 
 
-def _size_of(name: str, axis_sizes: Mapping[str, int]) -> int:
+def _find_axis_size(name: str, axis_sizes: Mapping[str, int]) -> int:
     part = _SUB_AXIS.fullmatch(name) if name not in axis_sizes else None
     return axis_sizes[name] if part is None else int(part["size"])
 
 
-def _others(used: Sequence[SubAxis], mesh: Mesh) -> tuple[str, ...]:
-    """The axes, and parts of axes, that are not among some."""
+def _find_other_axes(used: Sequence[SubAxis], mesh: Mesh) -> tuple[str, ...]:
+    """The axes, and parts of axes, that are not used."""
     found = []
     for axis, size in enumerate(mesh.axis_sizes):
         before = 1
@@ -265,23 +265,23 @@ def _others(used: Sequence[SubAxis], mesh: Mesh) -> tuple[str, ...]:
     return tuple(digit.name(mesh) for digit in found)
 
 
-def _holders(
+def _find_shard_holders(
     digits: Sequence[Sequence[SubAxis]], mesh: Mesh, device_ids: Sequence[int] | None
-) -> dict[Place, tuple[int, ...]]:
-    """The devices of each shard, each shard's in rising order."""
+) -> dict[ShardPlace, tuple[int, ...]]:
+    """The devices of each shard, in ascending order."""
     positions = np.arange(mesh.device_count)
-    places = [_piece_of(own, positions, mesh) for own in digits]
+    places = [_find_pieces(own, positions, mesh) for own in digits]
     ids = np.asarray(mesh.ids)
     if device_ids is not None:
         ids = np.asarray(device_ids)[ids]
-    held: dict[Place, list[int]] = {}
+    held: dict[ShardPlace, list[int]] = {}
     for place, device in zip(zip(*places, strict=True) if places else ((),) * len(ids), ids.tolist(), strict=True):
         held.setdefault(place, []).append(device)
     return {place: tuple(sorted(held[place])) for place in sorted(held)}
 
 
-def _piece_of(digits: Sequence[SubAxis], positions: np.ndarray, mesh: Mesh) -> list[int]:
-    """The piece that each position of the mesh holds along a dimension that some digits cut, major first."""
+def _find_pieces(digits: Sequence[SubAxis], positions: np.ndarray, mesh: Mesh) -> list[int]:
+    """The piece at each mesh position along a dimension cut by some digits, major first."""
     piece = np.zeros_like(positions)
     for digit in digits:
         coordinate = positions // prod(mesh.axis_sizes[digit.axis + 1 :]) % mesh.axis_sizes[digit.axis]
@@ -290,8 +290,8 @@ def _piece_of(digits: Sequence[SubAxis], positions: np.ndarray, mesh: Mesh) -> l
     return found
 
 
-def partitions_by_place(mesh: Mesh) -> dict[str, int]:
-    """The partition at each place of a mesh, as places are named: `X=1, Y=0`."""
+def index_partitions(mesh: Mesh) -> dict[str, int]:
+    """The partition at each place of a mesh, by the place's name: `X=1, Y=0`."""
     places = np.stack(np.unravel_index(np.arange(mesh.device_count), mesh.axis_sizes), axis=-1).tolist()
     names = (", ".join(map("{}={}".format, mesh.axis_names, place)) for place in places)
     return dict(zip(names, mesh.ids, strict=True))

@@ -1,4 +1,4 @@
-"""The ways in which compiled text spells communication: collectives, custom calls; `send_recv` reads the third."""
+"""The spellings of communication in compiled text: collectives and custom calls; `send_recv` reads the third kind."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from enum import Enum, auto
 from functools import cache
 from math import prod
 
-from hloscope.analysis.defs import origin
-from hloscope.analysis.groups import Groups, are_consistent, device_count, device_groups
+from hloscope.analysis.defs import find_computed_value
+from hloscope.analysis.groups import Groups, are_consistent, count_devices, find_device_groups
 from hloscope.analysis.model import Unmodelled
-from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode, starts_transfer, unsupported
+from hloscope.analysis.opcodes import KIND_OF_OPCODE, make_unmodelled, starts_transfer, strip_start
 from hloscope.analysis.send_recv import read_send_or_recv
-from hloscope.analysis.transfers import LOWER_BOUND, Place, Transfer, opaque_transfer
+from hloscope.analysis.transfers import LOWER_BOUND, Transfer, TransferSite, make_opaque
 from hloscope.analysis.vocabulary import Kind, Link
-from hloscope.analysis.volume import arrays, shapes_fit, total_bytes
+from hloscope.analysis.volume import flatten_arrays, shapes_fit, sum_bytes
 from hloscope.hlo import HloInstruction, Shape
 from hloscope.hlo.call_graph import Value
-from hloscope.units import array_bytes
+from hloscope.units import count_array_bytes
 
 CUSTOM_CALLS = frozenset({"custom-call", "custom-call-start"})
 
 
 def is_worth_reading(opcode: str) -> bool:
-    """Whether an instruction with this opcode may start a transfer."""
+    """Returns whether an instruction with this opcode may start a transfer."""
     return opcode in CUSTOM_CALLS or starts_transfer(opcode)
 
 
 def may_transfer(instruction: HloInstruction) -> bool:
-    """Whether an instruction may start a transfer, so that it has to be read."""
+    """Returns whether an instruction may start a transfer, so that it has to be read."""
     return communicates(instruction) if instruction.opcode in CUSTOM_CALLS else starts_transfer(instruction.opcode)
 
 
-def read_transfer(place: Place) -> Transfer | None:
+def read_transfer(place: TransferSite) -> Transfer | None:
     """Reads one instruction for which `may_transfer` holds."""
     opcode = place.op.opcode
-    if base_opcode(opcode) in KIND_OF_OPCODE:
+    if strip_start(opcode) in KIND_OF_OPCODE:
         return _read_collective(place)
     if opcode in ("send", "recv"):
         return read_send_or_recv(place)
-    if base_opcode(opcode) == "custom-call":
+    if strip_start(opcode) == "custom-call":
         return _read_custom_call(place)
-    return opaque_transfer(place, f"opcode {opcode} of %{place.op.name} looks like communication")
+    return make_opaque(place, f"opcode {opcode} of %{place.op.name} looks like communication")
 
 
 _REDUCE_SCATTER_FUSION = "all-reduce-scatter"
@@ -52,25 +52,25 @@ _SLICE = re.compile(r"\{\s*(\d+(?:\s*,\s*\d+)*)\s*\}")
 _HAS_DESTINATION = frozenset({Kind.COLLECTIVE_PERMUTE, Kind.RAGGED_ALL_TO_ALL})
 
 
-def _read_collective(place: Place) -> Transfer:
+def _read_collective(place: TransferSite) -> Transfer:
     """Reads a collective.
 
-    Operands and results are those of the collective itself: the tuple of a `-start` holds both, and that of an
+    Its operands and results are those of the collective itself: the tuple of a `-start` holds both, and that of an
     asynchronous fusion holds them twice.
     """
     op = place.op
-    kind = KIND_OF_OPCODE[base_opcode(op.opcode)]
-    operands, results = _operands(op, kind), _results(op)
-    scattered = _scattered(place, operands) if kind is Kind.ALL_REDUCE else None
+    kind = KIND_OF_OPCODE[strip_start(op.opcode)]
+    operands, results = _find_operand_shapes(op, kind), _find_result_shapes(op)
+    scattered = _find_scattered_shape(place, operands) if kind is Kind.ALL_REDUCE else None
     if scattered is not None:
-        kind, results = Kind.REDUCE_SCATTER, arrays([scattered])
-    named = device_groups(op, kind, place.mesh)
-    count = device_count(op.computation.module, place.mesh)
+        kind, results = Kind.REDUCE_SCATTER, flatten_arrays([scattered])
+    named = find_device_groups(op, kind, place.mesh)
+    count = count_devices(op.computation.module, place.mesh)
     groups = named if named is not None and are_consistent(named, kind, count) else None
-    sliced = _sliced_bytes(op)
+    sliced = _count_sliced_bytes(op)
     misfit = groups is not None and sliced is None and not shapes_fit(kind, operands, results, groups)
     counted = results if kind is Kind.ALL_GATHER else operands
-    size = total_bytes(counted) if sliced is None else sliced
+    size = sum_bytes(counted) if sliced is None else sliced
     return Transfer(
         kind=kind,
         start=place.start,
@@ -80,36 +80,36 @@ def _read_collective(place: Place) -> Transfer:
         groups=None if misfit else groups,
         operand_bytes=sliced,
         asynchronous=op.opcode.endswith("-start") or place.wrapped_asynchronously or starts_chain(op),
-        unmodelled=unsupported(op, f"the shapes of %{op.name} do not fit the size of its groups", LOWER_BOUND)
+        unmodelled=make_unmodelled(op, f"the shapes of %{op.name} do not fit the size of its groups", LOWER_BOUND)
         if misfit
-        else _unknown(op, kind, named, groups, size),
+        else _report_unknown_facts(op, kind, named, groups, size),
     )
 
 
-def _operands(op: HloInstruction, kind: Kind) -> tuple[Shape, ...]:
-    """What the device puts in; a ragged all-to-all and a permute of slices also name their destination and offsets.
+def _find_operand_shapes(op: HloInstruction, kind: Kind) -> tuple[Shape, ...]:
+    """The operands with data; a ragged all-to-all and a permute of slices also have destination and offset operands.
 
-    Nothing, when it puts in slices whose sizes cannot be read.
+    Empty if the operands are slices whose sizes cannot be read.
     """
     operands = op.operands
-    if "slice_sizes" in op.attributes and _sliced_bytes(op) is None:
+    if "slice_sizes" in op.attributes and _count_sliced_bytes(op) is None:
         return ()
     if kind in _HAS_DESTINATION and ("slice_sizes" in op.attributes or kind is Kind.RAGGED_ALL_TO_ALL):
         operands = operands[:1]
-    return arrays(operand.shape for operand in operands)
+    return flatten_arrays(operand.shape for operand in operands)
 
 
-def _results(op: HloInstruction) -> tuple[Shape, ...]:
+def _find_result_shapes(op: HloInstruction) -> tuple[Shape, ...]:
     shape = op.shape
     if op.opcode.endswith("-start") and op.opcode != _KEEPS_ITS_SHAPE and len(shape.elements) > 1:
         shape = shape.elements[1]
-    return arrays([shape])
+    return flatten_arrays([shape])
 
 
-def _scattered(place: Place, operands: tuple[Shape, ...]) -> Shape | None:
-    """The result of a reduce-scatter, where the all-reduce stands in one of the fusions with which TPUs spell one.
+def _find_scattered_shape(place: TransferSite, operands: tuple[Shape, ...]) -> Shape | None:
+    """The result of a reduce-scatter, if the all-reduce is in one of the fusions that spell one on TPU.
 
-    Each device keeps a slice: the fusion takes slices, and its result is smaller than what the all-reduce adds up.
+    Each device keeps a slice: the fusion takes slices, and its result is smaller than the sum of the all-reduce.
     """
     if not place.computation.name.startswith(_REDUCE_SCATTER_FUSION):
         return None
@@ -118,16 +118,16 @@ def _scattered(place: Place, operands: tuple[Shape, ...]) -> Shape | None:
         wrapper = place.computation.root  # the text is cut off before the fusion, whose result is the same
     if wrapper is None or not any(instruction.opcode in _TAKES_SLICE for instruction in place.computation.instructions):
         return None
-    before, after = total_bytes(operands), total_bytes(arrays([wrapper.shape]))
+    before, after = sum_bytes(operands), sum_bytes(flatten_arrays([wrapper.shape]))
     return wrapper.shape if before is not None and after is not None and after < before else None
 
 
 def starts_chain(op: HloInstruction) -> bool:
-    """Whether the collective is the first link of an asynchronous collective fusion."""
+    """Returns whether the collective is the first link of an asynchronous collective fusion."""
     return any(user.opcode == "custom-call" and user.custom_call_target == "AsyncCollectiveStart" for user in op.users)
 
 
-def _sliced_bytes(op: HloInstruction) -> int | None:
+def _count_sliced_bytes(op: HloInstruction) -> int | None:
     """Bytes of a permute that sends slices: `slice_sizes={{64,32}}` of the first operand.
 
     None for whole operands, and for sizes that cannot be read.
@@ -136,68 +136,68 @@ def _sliced_bytes(op: HloInstruction) -> int | None:
     if text is None or not op.operands:
         return None
     counts = [prod(int(size) for size in part.split(",")) for part in _SLICE.findall(text)]
-    return array_bytes(op.operands[0].shape.element_type, sum(counts)) if counts else None
+    return count_array_bytes(op.operands[0].shape.element_type, sum(counts)) if counts else None
 
 
-def _unknown(
+def _report_unknown_facts(
     op: HloInstruction, kind: Kind, named: Groups | None, groups: Groups | None, size: int | None
 ) -> Unmodelled | None:
-    """What the text does not say about a collective.
+    """The report of facts about a collective that the text does not state.
 
     Args:
         op: The collective.
-        kind: What it does.
-        named: The groups that the text names; None when it does not say.
-        groups: The same, None also when they contradict themselves.
-        size: Bytes on one device; None when not known.
+        kind: Its kind.
+        named: The groups that the text names; None if it names none.
+        groups: The same groups; None also if they are contradictory.
+        size: Bytes on one device; None if unknown.
     """
     if named is None:
         printed = None if kind is Kind.COLLECTIVE_PERMUTE else op.replica_groups
         if printed is not None and printed.contradiction is not None:
             what = f"the replica groups of %{op.name} are inconsistent: {printed.contradiction}"
-            return unsupported(op, what, LOWER_BOUND)
-        return unsupported(op, f"the participants of %{op.name} cannot be determined from the text", LOWER_BOUND)
+            return make_unmodelled(op, what, LOWER_BOUND)
+        return make_unmodelled(op, f"the participants of %{op.name} cannot be determined from the text", LOWER_BOUND)
     if groups is None:
         what = "source-target pairs" if kind is Kind.COLLECTIVE_PERMUTE else "replica groups"
-        return unsupported(op, f"the {what} of %{op.name} are inconsistent", LOWER_BOUND)
+        return make_unmodelled(op, f"the {what} of %{op.name} are inconsistent", LOWER_BOUND)
     if size is None:
-        return unsupported(op, f"the size of what %{op.name} moves cannot be determined from the text", LOWER_BOUND)
+        return make_unmodelled(op, f"the size of what %{op.name} moves cannot be determined from the text", LOWER_BOUND)
     return None
 
 
 PALLAS = "tpu_custom_call"
-"""The target of Pallas' and Mosaic's kernels for TPUs."""
+"""The custom-call target of Pallas and Mosaic kernels for TPUs."""
 _LATER = re.compile(r"(?P<stem>.*?)(?P<gap>[-_.]?)(?:done|update)", re.IGNORECASE)
 _COMMUNICATION = re.compile(r'"has_communication"\s*:\s*"?(true|false)')
 
 
 def communicates(instruction: HloInstruction) -> bool:
-    """Whether a custom call talks to other devices.
+    """Returns whether a custom call communicates with other devices.
 
-    `AsyncCollectiveStart` starts the collective that is its operand, which is read by itself; on anything else it
-    starts a transfer that is not understood.
+    `AsyncCollectiveStart` starts the collective that is its operand, which is read separately; with any other operand
+    it starts a transfer that is not understood.
     """
     target = instruction.custom_call_target or ""
     if target == PALLAS:
         return has_communication(instruction) is True
     if target == "AsyncCollectiveStart":
         return not any(operand.opcode in KIND_OF_OPCODE for operand in instruction.operands)
-    return talk_of(target) is Talk.NAMED and not _goes_on(instruction, target)
+    return classify_target(target) is TargetMeaning.NAMED and not _continues_custom_call(instruction, target)
 
 
-def _goes_on(instruction: HloInstruction, target: str) -> bool:
-    """Whether a target such as `all-gather-done` ends, or carries on, what another custom call has started."""
+def _continues_custom_call(instruction: HloInstruction, target: str) -> bool:
+    """Returns whether a target such as `all-gather-done` ends or continues another custom call."""
     match = _LATER.fullmatch(target)
     if match is None:
         return False
-    made = (origin(Value(operand)).instruction for operand in instruction.operands)
+    made = (find_computed_value(Value(operand)).instruction for operand in instruction.operands)
     stem = match["stem"]
     wanted = {stem.lower(), *(f"{stem}{match['gap']}{word}".lower() for word in ("start", "update"))}
     return any((maker.custom_call_target or "").lower() in wanted for maker in made)
 
 
-def may_communicate(instruction: HloInstruction) -> str | None:
-    """Why a custom call may talk to other devices although nothing says so; None when it is known whether it does."""
+def explain_suspicion(instruction: HloInstruction) -> str | None:
+    """The reason why a custom call may communicate although its text does not say so; None if that is known."""
     target = instruction.custom_call_target
     if target == PALLAS:
         kernel = f"the Pallas kernel %{instruction.name}"
@@ -205,23 +205,23 @@ def may_communicate(instruction: HloInstruction) -> str | None:
         return f"{kernel} does not say whether it communicates with other chips" if silent else None
     if target is None:
         return f"custom call %{instruction.name} without a target may communicate"
-    return f"custom call to {target} may communicate" if talk_of(target) is Talk.UNKNOWN else None
+    return f"custom call to {target} may communicate" if classify_target(target) is TargetMeaning.UNKNOWN else None
 
 
-def _read_custom_call(place: Place) -> Transfer:
-    """Makes an opaque transfer: nothing outside the kernel says what it sends, and to whom."""
+def _read_custom_call(place: TransferSite) -> Transfer:
+    """Makes an opaque transfer: nothing outside the kernel states what it sends, and to whom."""
     target = place.op.custom_call_target
     if target == PALLAS:
-        return opaque_transfer(
+        return make_opaque(
             place, f"the Pallas kernel %{place.op.name} communicates with other chips by itself", Link.ICI
         )
-    found = opaque_transfer(place, f"custom call {target} of %{place.op.name} communicates by itself")
-    ends_later = any(_goes_on(user, user.custom_call_target or "") for user in place.op.users)
+    found = make_opaque(place, f"custom call {target} of %{place.op.name} communicates by itself")
+    ends_later = any(_continues_custom_call(user, user.custom_call_target or "") for user in place.op.users)
     return found._replace(asynchronous=True) if ends_later else found
 
 
 def has_communication(instruction: HloInstruction) -> bool | None:
-    """What a Pallas kernel's configuration says; None when there is none, or it cannot be read to its end.
+    """The communication flag in a Pallas kernel's configuration; None if it is missing or cannot be fully read.
 
     Source: `CustomCallBackendConfig.to_json` in jax/_src/tpu_custom_call.py, which writes the key only when it is true.
     """
@@ -232,8 +232,8 @@ def has_communication(instruction: HloInstruction) -> bool | None:
     return None if said is None else said[1] == "true"
 
 
-class Talk(Enum):
-    """What a custom call's target says about communication."""
+class TargetMeaning(Enum):
+    """The communication of a custom call according to its target."""
 
     NONE = auto()
     NAMED = auto()
@@ -248,11 +248,11 @@ _COMPILER = """
     Sharding SPMDFullToShardShape SPMDShardToFullShape InspectSharding MoveToHost MoveToDevice
     annotate_device_placement HostExecute GetRngSeed Pin Unpin
     """
-"""What XLA and its TPU back end put in by themselves.
+"""Custom calls that XLA and its TPU back end insert themselves.
 
 Source: text that libtpu prints for cholesky, qr, eigh, lu, triangular solves, fft, random bits and 64-bit integers on
 v5e; xla/hlo/ir/hlo_instruction.h and the passes of xla/service for the partitioner's and the host offloader's marks.
-The partitioner's marks stand only in text that is not partitioned yet, which is reported by itself.
+The partitioner's marks occur only in text that is not partitioned yet, which is reported separately.
 """
 
 _LIBRARY = """
@@ -265,7 +265,7 @@ _LIBRARY = """
     __op$block_scaled_dot __op$quantize __op$dequantize
     hip_lu_pivots_to_permutation cu_cholesky_update_ffi hip_cholesky_update_ffi triton_kernel_call
     """
-"""Computations on one device's arrays.
+"""Computations on the arrays of one device.
 
 Source: the targets that JAX guarantees to be stable (`jax/_src/export/_export.py`) and those that jaxlib registers
 for CPUs and GPUs; libtpu's own names for the same.
@@ -276,14 +276,14 @@ _FAMILIES = re.compile(
     r"|__triton\w*(\$.+)?|__gpu\$(TopK|xla\.gpu\.triton)|(mhlo|chlo|xla_builder\.math)\.\w+"
     r"|(cpu|cu|hip)_csr_sparse_dense\w*|xla_(ffi_|buffer_)?(partitioned_)?python_(cpu|gpu|tpu)_callback"
 )
-"""Libraries that know one device, and callbacks into Python on the host.
+"""Libraries for a single device, and callbacks into Python on the host.
 
 Source: `kGemmCallTarget`, `kCudnnConvForwardCallTarget` and their neighbors in xla/service/gpu; JAX's
 `jax/_src/callback.py`, `jax/_src/lax/linalg.py` and `jaxlib/*_kernels`.
 """
 
 _ASYNCHRONOUS = frozenset({"AsyncCollectiveStart", "AsyncCollectiveDone"})
-"""Marks around a collective that is printed beside them, and counted itself."""
+"""Marks around a collective, which is printed next to them and counted itself."""
 
 _LOCAL = frozenset((*_COMPILER.split(), *_LIBRARY.split()))
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -298,15 +298,15 @@ _TELLING_PARTS = re.compile(
 
 
 @cache
-def talk_of(target: str) -> Talk:
-    """Says whether the name of a custom call's target is known, and what it says.
+def classify_target(target: str) -> TargetMeaning:
+    """Classifies the target of a custom call by its name.
 
     Args:
-        target: `custom_call_target`; not the one of Pallas kernels, whose configuration says it instead.
+        target: `custom_call_target`; not that of Pallas kernels, whose configuration states it instead.
     """
     if target in _LOCAL or target in _ASYNCHRONOUS:
-        return Talk.NONE
+        return TargetMeaning.NONE
     words = {word.lower() for word in _WORDS.findall(target)}
     if _TELLING_PARTS.search(target) or words & _TELLING:
-        return Talk.NAMED
-    return Talk.NONE if _FAMILIES.fullmatch(target) else Talk.UNKNOWN
+        return TargetMeaning.NAMED
+    return TargetMeaning.NONE if _FAMILIES.fullmatch(target) else TargetMeaning.UNKNOWN

@@ -1,6 +1,6 @@
-"""A mesh for text in which nothing names one: `axis_0=2 axis_1=4`, read off the groups in which devices exchange data.
+"""A mesh for text that names none: `axis_0=2 axis_1=4`, inferred from the groups in which devices exchange data.
 
-The names are this file's, and nothing that a user writes down may rest on them: another compile may have other ones.
+The names are made up here, so nothing that a user writes down may rely on them: another compile may have others.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from math import prod
 
 import numpy as np
 
-from hloscope.analysis.groups import Groups, SubAxis, device_groups, digit_of_pairs, digits_of_groups
-from hloscope.analysis.mesh_text import mesh_from_text
+from hloscope.analysis.groups import Groups, SubAxis, find_device_groups, find_digit_of_pairs, find_digits_of_groups
+from hloscope.analysis.mesh_text import read_mesh
 from hloscope.analysis.model import Mesh
-from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode
+from hloscope.analysis.opcodes import KIND_OF_OPCODE, strip_start
 from hloscope.analysis.vocabulary import Kind
 from hloscope.hlo import HloModule, Sharding
-from hloscope.hlo.call_graph import entry_of
+from hloscope.hlo.call_graph import find_entry
 
 _MOST_DEVICES = 1 << 14
-"""Above this the groups of a text that may say anything are not gone through."""
+"""Maximum number of devices: the groups of larger programs are not examined."""
 
 
-def unnamed_mesh(module: HloModule) -> Mesh | None:
-    """The coarsest mesh over 0, 1, 2, … of which every group of devices and every argument's sharding is a product.
+def infer_mesh(module: HloModule) -> Mesh | None:
+    """The coarsest mesh over 0, 1, 2, … in which all groups of devices and all shardings of arguments are products.
 
     Returns:
-        The mesh, its names made up; None where the text names one itself, has one device or the partitions of one of
-        several slices, or is cut in ways that no one mesh has.
+        The mesh, with made-up names; None if the text names a mesh itself, has one device or the partitions of one of
+        several slices, or is cut in ways that no single mesh explains.
     """
     devices = module.device_count
-    if not 1 < devices <= _MOST_DEVICES or module.mentions("_xla_megascale") or mesh_from_text(module) is not None:
+    if not 1 < devices <= _MOST_DEVICES or module.mentions("_xla_megascale") or read_mesh(module) is not None:
         return None
     line = Mesh(axis_names=("device",), axis_sizes=(devices,))
-    grouped = _digits(module, line)
+    grouped = _find_line_digits(module, line)
     if grouped is None:
         return None
-    cuts = _cuts(grouped) or _cuts(_of_permutes(module, line))
+    cuts = _find_cuts(grouped) or _find_cuts(_find_permute_digits(module, line))
     ends = sorted({1, devices, *cuts})
     if not cuts or any(after % before for before, after in pairwise(ends)):
         return None
@@ -45,54 +45,54 @@ def unnamed_mesh(module: HloModule) -> Mesh | None:
     return Mesh(axis_names=tuple(f"axis_{number}" for number in range(len(sizes))), axis_sizes=sizes, made_up=True)
 
 
-def _cuts(digits: Iterable[SubAxis]) -> set[int]:
+def _find_cuts(digits: Iterable[SubAxis]) -> set[int]:
     return {cut for digit in digits for cut in (digit.after, digit.after * digit.size)}
 
 
-def _digits(module: HloModule, line: Mesh) -> list[SubAxis] | None:
-    """The digits of a device's number that vary within groups and along shardings; None where some are no product."""
+def _find_line_digits(module: HloModule, line: Mesh) -> list[SubAxis] | None:
+    """The digits of device numbers that vary within groups and along shardings; None if some are not products."""
     found: list[SubAxis] = []
-    for groups in dict.fromkeys((*_groups(module), *_sharded(module, line.device_count))):
-        digits = digits_of_groups(groups, line)
+    for groups in dict.fromkeys((*_find_groups(module), *_find_sharded_groups(module, line.device_count))):
+        digits = find_digits_of_groups(groups, line)
         if digits is None:
             return None
         found += digits
     return found
 
 
-def _groups(module: HloModule) -> Iterator[Groups]:
-    for kind, found in _by_kind(module):
+def _find_groups(module: HloModule) -> Iterator[Groups]:
+    for kind, found in _find_groups_by_kind(module):
         if kind is not Kind.COLLECTIVE_PERMUTE and any(len(group) > 1 for group in found):
             yield found
 
 
-def _of_permutes(module: HloModule, line: Mesh) -> Iterator[SubAxis]:
-    """The digit that each permute of all devices changes: a ring along an axis shows how long that is."""
-    for kind, pairs in _by_kind(module):
+def _find_permute_digits(module: HloModule, line: Mesh) -> Iterator[SubAxis]:
+    """The digit that each permute of all devices changes: a ring along an axis shows the axis's length."""
+    for kind, pairs in _find_groups_by_kind(module):
         if kind is Kind.COLLECTIVE_PERMUTE and len({pair[0] for pair in pairs}) == line.device_count:
-            digit = digit_of_pairs(pairs, line)
+            digit = find_digit_of_pairs(pairs, line)
             yield from () if digit is None else (digit,)
 
 
-def _by_kind(module: HloModule) -> Iterator[tuple[Kind, Groups]]:
-    for op in module.with_opcodes([opcode for opcode in module.opcodes if base_opcode(opcode) in KIND_OF_OPCODE]):
-        kind = KIND_OF_OPCODE[base_opcode(op.opcode)]
-        groups = device_groups(op, kind, None)
+def _find_groups_by_kind(module: HloModule) -> Iterator[tuple[Kind, Groups]]:
+    for op in module.with_opcodes([opcode for opcode in module.opcodes if strip_start(opcode) in KIND_OF_OPCODE]):
+        kind = KIND_OF_OPCODE[strip_start(op.opcode)]
+        groups = find_device_groups(op, kind, None)
         if groups:
             yield kind, groups
 
 
-def _sharded(module: HloModule, devices: int) -> Iterator[Groups]:
-    """The groups of devices along each dimension in which an argument is cut or repeated."""
-    entry = entry_of(module)
+def _find_sharded_groups(module: HloModule, devices: int) -> Iterator[Groups]:
+    """The groups of devices along each dimension in which an argument is cut or replicated."""
+    entry = find_entry(module)
     for parameter in entry.parameters if entry is not None else ():
         sharding = parameter.sharding
         for part in () if sharding is None else (sharding, *sharding.elements):
             if part.kind == "tiled" and sorted(part.devices) == list(range(devices)):
-                yield from _along_dimensions(part)
+                yield from _find_groups_along_dimensions(part)
 
 
-def _along_dimensions(sharding: Sharding) -> Iterator[Groups]:
+def _find_groups_along_dimensions(sharding: Sharding) -> Iterator[Groups]:
     tiles: Sequence[int] = sharding.tile_dimensions
     if prod(tiles) != len(sharding.devices):
         return

@@ -6,22 +6,22 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hloscope.analysis.defs import SEARCH_LIMIT, Frames, is_of_device, search
+from hloscope.analysis.defs import SEARCH_LIMIT, Frames, is_of_device, search_nearest_first
 from hloscope.hlo import HloInstruction, Shape
-from hloscope.hlo.call_graph import HloGraph, Value, call_sites
+from hloscope.hlo.call_graph import HloGraph, Value, find_call_sites
 
 _LIMIT = 64
-"""Values looked at before a search gives up."""
+"""Maximum number of values that a search visits."""
 _HANDS_ON = frozenset({"bitcast", "copy", "reshape", "opt-barrier"})
 _ONLY_HANDS_ON = _HANDS_ON | {"parameter", "tuple", "get-tuple-element"}
 
 
 class Reading(NamedTuple):
-    """One place where a value is read.
+    """A place where a value is read.
 
     Attributes:
-        reader: The instruction that reads it; the root of ENTRY, of a loop or of a branch where it is returned.
-        value: What it reads: the value itself, handed on.
+        reader: The instruction that reads it; if it is returned, the root of ENTRY, of a loop or of a branch.
+        value: The value as it is read there.
         frames: The fusions around `reader`, outermost first.
     """
 
@@ -35,7 +35,7 @@ class Reading(NamedTuple):
         return self.frames[0] if self.frames else self.reader
 
 
-def readings_of(
+def find_readings(
     graph: HloGraph,
     value: Value,
     frames: Frames = (),
@@ -43,18 +43,18 @@ def readings_of(
     also: Collection[str] = (),
     wanted: frozenset[str] | None = None,
 ) -> Iterator[Reading | None]:
-    """Every place where a value is read, behind copies, bitcasts, tuples and the fusions that it enters.
+    """Every place where a value is read, beyond copies, bitcasts, tuples and the fusions that it enters.
 
     Args:
         graph: The module.
         value: The value.
         frames: The fusions around it, outermost first.
-        also: Opcodes of one operand that are looked through as well.
-        wanted: The opcodes of readers that matter: a fusion that holds none of them, and does more than hand on, is
-            reported as the reader itself. None to enter every fusion.
+        also: Further opcodes with one operand that are looked through.
+        wanted: The opcodes of readers that matter: a fusion without any of them that does more than pass values on is
+        reported as the reader itself. None to enter every fusion.
 
     Yields:
-        The readers; None when there are too many values on the way, as the last one.
+        The readers; None as the last item if there are too many values on the way.
     """
     pending: list[tuple[Value, Frames]] = [(value, frames)]
     for _ in range(_LIMIT):
@@ -63,7 +63,7 @@ def readings_of(
         current, around = pending.pop()
         for user in current.instruction.users:
             found: list[Reading] = []
-            pending.extend(_handed_on(graph, Reading(user, current, around), also, wanted, found))
+            pending.extend(_find_handed_on_values(graph, Reading(user, current, around), also, wanted, found))
             yield from found
         if current.instruction.is_root and around:
             pending.append((Value(around[-1], current.path), around[:-1]))
@@ -72,18 +72,18 @@ def readings_of(
     yield None
 
 
-def only_reading_of(graph: HloGraph, value: Value, frames: Frames = ()) -> Reading | None:
-    """The one place where a value is read; None when there are several, or none."""
+def find_only_reading(graph: HloGraph, value: Value, frames: Frames = ()) -> Reading | None:
+    """The only place where a value is read; None if there are several or none."""
     found: Reading | None = None
-    for number, reading in enumerate(readings_of(graph, value, frames)):
+    for number, reading in enumerate(find_readings(graph, value, frames)):
         if reading is None or number:
             return None
         found = reading
     return found
 
 
-def own_slice(graph: HloGraph, reading: Reading | None) -> Shape | None:
-    """The slice that a reader takes of a value at offsets that only the device decides; None when it does not."""
+def find_own_slice(graph: HloGraph, reading: Reading | None) -> Shape | None:
+    """The slice that a reader takes of a value at offsets that only the device determines; None if it takes none."""
     if reading is None or reading.reader.opcode != "dynamic-slice":
         return None
     reader = reading.reader
@@ -94,8 +94,8 @@ def own_slice(graph: HloGraph, reading: Reading | None) -> Shape | None:
     return reader.shape if None not in offsets and True in offsets and smaller else None
 
 
-def _same_value(value: Value, user: HloInstruction, also: Collection[str] = ()) -> Value | None:
-    """The value as a user hands it on; None when the user does anything else, or takes another element."""
+def _find_same_value(value: Value, user: HloInstruction, also: Collection[str] = ()) -> Value | None:
+    """The value as a user passes it on; None if the user does anything else, or takes another element."""
     path = value.path
     match user.opcode:
         case "get-tuple-element":
@@ -109,12 +109,12 @@ def _same_value(value: Value, user: HloInstruction, also: Collection[str] = ()) 
     return None
 
 
-def _handed_on(
+def _find_handed_on_values(
     graph: HloGraph, reading: Reading, also: Collection[str], wanted: frozenset[str] | None, found: list[Reading]
 ) -> Iterator[tuple[Value, Frames]]:
-    """The values that a user merely hands on; it is noted in `found` when it does anything else."""
+    """The values that a user merely passes on; `found` records a user that does anything else."""
     value, user, frames = reading.value, reading.reader, reading.frames
-    same = _same_value(value, user, also)
+    same = _find_same_value(value, user, also)
     if same is not None:
         yield same, frames
     elif user.opcode == "tuple" and (frames or not user.is_root):
@@ -136,13 +136,13 @@ def _is_entered(graph: HloGraph, fusion: HloInstruction, wanted: frozenset[str] 
 
 @dataclass(frozen=True, slots=True)
 class LoopEdge:
-    """One element of what a loop carries, and one of the two ways in which a value becomes another there.
+    """One element that a loop carries, and one of the two ways in which it turns one value into another.
 
     Attributes:
         loop: The `while`.
-        path: The element: tuple indices into what is carried.
-        is_inside: Whether the value is that of one iteration and becomes that of the next; else it is the one in front
-            of the loop and becomes the one behind it, which it is in a loop without iterations.
+        path: The element, as tuple indices into the carried value.
+        is_inside: Whether the value of one iteration becomes that of the next; otherwise the value before the loop
+        becomes the one after it, as in a loop without iterations.
     """
 
     loop: HloInstruction
@@ -150,20 +150,20 @@ class LoopEdge:
     is_inside: bool
 
     def mirrored(self) -> LoopEdge:
-        """The other way of the same element."""
+        """The other edge of the same element."""
         return LoopEdge(self.loop, self.path, not self.is_inside)
 
 
-def across_loop_edge(graph: HloGraph, reading: Reading | None) -> tuple[LoopEdge, Value] | None:
-    """Where a value comes out that all that is done with it is to hand it to a loop.
+def cross_loop_edge(graph: HloGraph, reading: Reading | None) -> tuple[LoopEdge, Value] | None:
+    """The value on the other side of a loop edge, if all that happens to a value is that a loop carries it.
 
     Args:
         graph: The module.
         reading: The only place where the value is read.
 
     Returns:
-        The edge, and the carried element in the next iteration or behind the loop; None when the reader is neither a
-        loop nor the result of one's body.
+        The edge, and the carried element in the next iteration or after the loop; None if the reader is neither a loop
+        nor the root of a loop's body.
     """
     if reading is None or reading.frames:
         return None
@@ -181,47 +181,47 @@ def across_loop_edge(graph: HloGraph, reading: Reading | None) -> tuple[LoopEdge
     return LoopEdge(loop, path, is_inside=True), Value(body.parameters[0], path)
 
 
-def consumers(graph: HloGraph, instruction: HloInstruction, limit: int = SEARCH_LIMIT) -> Iterator[HloInstruction]:
+def find_consumers(graph: HloGraph, instruction: HloInstruction, limit: int = SEARCH_LIMIT) -> Iterator[HloInstruction]:
     """Instructions that the result reaches, nearest first.
 
     Follows elements through tuples, loop bodies (also into the next iteration), calls and fused computations.
     """
-    return search(graph, _next_values(graph, Value(instruction)), _next_values, limit)
+    return search_nearest_first(graph, _find_next_values(graph, Value(instruction)), _find_next_values, limit)
 
 
-def _next_values(graph: HloGraph, value: Value) -> Iterator[Value]:
+def _find_next_values(graph: HloGraph, value: Value) -> Iterator[Value]:
     for user in value.instruction.users:
-        yield from _through_user(graph, value, user)
+        yield from _step_through_user(graph, value, user)
     if value.instruction.is_root:
-        yield from _out_of_computation(graph, value)
+        yield from _step_out_of_computation(graph, value)
 
 
-def _through_user(graph: HloGraph, value: Value, user: HloInstruction) -> Iterator[Value]:
+def _step_through_user(graph: HloGraph, value: Value, user: HloInstruction) -> Iterator[Value]:
     path, positions = value.path, user.positions_of(value.instruction)
-    same = _same_value(value, user)
+    same = _find_same_value(value, user)
     if same is not None:
         yield same
     elif user.opcode == "tuple":
         yield from (Value(user, (position, *path)) for position in positions)
     elif user.opcode != "get-tuple-element":
         if user.opcode in ("fusion", "call", "while", "conditional", "async-start"):
-            for site in call_sites(user):
+            for site in find_call_sites(user):
                 numbers = positions
-                if user.opcode == "conditional":  # branch n takes operand n + 1 alone
+                if user.opcode == "conditional":  # branch n takes only operand n + 1
                     numbers = [0] if site.position + 1 in positions else []
-                yield from _into_callee(graph, site.callee, numbers, path)
+                yield from _step_into_callee(graph, site.callee, numbers, path)
         yield Value(user, path if user.opcode == "while" else ())
 
 
-def _into_callee(graph: HloGraph, callee: str, numbers: list[int], path: tuple[int, ...]) -> Iterator[Value]:
+def _step_into_callee(graph: HloGraph, callee: str, numbers: list[int], path: tuple[int, ...]) -> Iterator[Value]:
     parameters = graph.module.computation(callee).parameters
     yield from (Value(parameters[number], path) for number in numbers if number < len(parameters))
 
 
-def _out_of_computation(graph: HloGraph, value: Value) -> Iterator[Value]:
+def _step_out_of_computation(graph: HloGraph, value: Value) -> Iterator[Value]:
     for site in graph.callers(value.instruction.computation.name):
         if site.attribute == "condition":
             continue
         if site.attribute == "body":
-            yield from _into_callee(graph, site.callee, [0], value.path)
+            yield from _step_into_callee(graph, site.callee, [0], value.path)
         yield Value(site.caller, value.path)

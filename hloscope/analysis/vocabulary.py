@@ -1,4 +1,4 @@
-"""The closed sets of words in an analysis: bounds, kinds of collectives, origins, links."""
+"""The closed vocabularies of an analysis: bounds, kinds of collectives, origins, links."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Bound(StrEnum):
-    """Whether a count or a total is exact or a bound."""
+    """The relation of a count or a total to its true value: exact or a bound."""
 
     EXACT = "exact"
     AT_MOST = "at most"
@@ -20,20 +20,20 @@ class Bound(StrEnum):
         return Bound(other) if self is Bound.EXACT else Bound.UNKNOWN
 
     def __neg__(self) -> Bound:
-        """The bound of what is subtracted, or divided by: `after + -before` is that of a difference or of a ratio."""
+        """The bound of a subtrahend or divisor: `after + -before` is the bound of a difference or a ratio."""
         return {Bound.AT_MOST: Bound.AT_LEAST, Bound.AT_LEAST: Bound.AT_MOST}.get(self, self)
 
     @property
     def of_part(self) -> Bound:
-        """The bound of a part of what has this one: where another branch may be taken, it can be more or less."""
+        """The bound of a part of a quantity with this bound: if another branch is taken, it can be more or less."""
         return Bound.EXACT if self is Bound.EXACT else Bound.UNKNOWN
 
     def marked(self, text: str) -> str:
-        """`≥3 MB`: a quantity with its bound."""
+        """Renders a quantity with its bound: `≥3 MB`."""
         return _MARKS[self] + text
 
     def said(self, text: str) -> str:
-        """`at least 3 times`: the same in words."""
+        """Renders a quantity with its bound in words: `at least 3 times`."""
         return _WORDS[self] + text
 
 
@@ -54,15 +54,15 @@ class Kind(StrEnum):
     OPAQUE = "opaque"
 
 
-SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
-"""The kinds that combine what devices have, rather than only bring it elsewhere."""
+REDUCING = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
+"""The kinds that combine the data of devices rather than only move it."""
 
-REDUCTIONS = ("add", "maximum", "minimum", "multiply", "and", "or", "xor")
-"""The opcodes with which they combine two elements, where one operation is all that they do."""
+REDUCTION_OPCODES = ("add", "maximum", "minimum", "multiply", "and", "or", "xor")
+"""The opcodes of reducers with a single operation."""
 
 
 class Origin(StrEnum):
-    """Who inserted a collective into the program."""
+    """The author of a collective: whoever inserted it into the program."""
 
     AUTHORED = "authored"
     INSERTED = "inserted"

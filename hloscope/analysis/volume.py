@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.hlo import Shape
-from hloscope.units import array_bytes, element_bits, known_sum
+from hloscope.units import count_array_bytes, count_element_bits, sum_known
 
 
-class Sizes(NamedTuple):
-    """What the arrays of a collective say about its payload, on one device.
+class Payload(NamedTuple):
+    """The payload of a collective on one device, from the shapes of its arrays.
 
     Attributes:
-        payload_bytes: Logical bytes of the side that is counted; None when not known.
-        at_least: What it cannot be smaller than; None when not known.
-        padded: What it takes in memory with its tiles; None when the text gives no layout.
-        bound: How `payload_bytes` relates to the truth; unknown when it is not known.
+        payload_bytes: Logical bytes of the counted side; None if unknown.
+        at_least: Lower bound of the payload bytes; None if unknown.
+        padded: Bytes in memory with tile padding; None if the text has no layout.
+        bound: Whether `payload_bytes` is exact or a bound; unknown if it is unknown.
     """
 
     payload_bytes: int | None
@@ -28,27 +28,27 @@ class Sizes(NamedTuple):
     bound: Bound
 
 
-def arrays(shapes: Iterable[Shape]) -> tuple[Shape, ...]:
+def flatten_arrays(shapes: Iterable[Shape]) -> tuple[Shape, ...]:
     """The arrays in some shapes; tokens carry no data."""
     return tuple(leaf for shape in shapes for leaf in shape.leaves() if leaf.element_type != "token")
 
 
-def total_bytes(shapes: Iterable[Shape]) -> int | None:
-    """Logical bytes of all arrays together; None when one of them is not known, or when there is none."""
+def sum_bytes(shapes: Iterable[Shape]) -> int | None:
+    """Logical bytes of all arrays together; None if one of them is unknown, or if there are none."""
     sizes = [None if shape.element_type == "opaque" else shape.byte_size for shape in shapes]
-    return known_sum(sizes) if sizes else None
+    return sum_known(sizes) if sizes else None
 
 
 def narrower(one: str, other: str) -> str | None:
-    """The first of two element types where it has fewer bits and both are floats or both are not."""
-    bits, other_bits = element_bits(one), element_bits(other)
+    """The first of two element types if it has fewer bits and both are floats or neither is."""
+    bits, other_bits = count_element_bits(one), count_element_bits(other)
     if bits is None or other_bits is None or not 0 < bits < other_bits:
         return None
     return one if _is_float(one) == _is_float(other) else None
 
 
-def common_narrower(pairs: Iterable[tuple[str, str]]) -> str | None:
-    """The one type that is the narrower first of all pairs; None where one is not, and where there are none."""
+def find_common_narrower(pairs: Iterable[tuple[str, str]]) -> str | None:
+    """The one type that is narrower and first in all pairs; None if one pair differs, or if there are none."""
     types = {narrower(one, other) for one, other in pairs}
     return types.pop() if len(types) == 1 else None
 
@@ -56,15 +56,15 @@ def common_narrower(pairs: Iterable[tuple[str, str]]) -> str | None:
 def shapes_fit(
     kind: Kind, operands: Collection[Shape], results: Collection[Shape], groups: Iterable[tuple[int, ...]]
 ) -> bool:
-    """Whether as many elements come out as groups of this size make of what goes in; True where nothing says.
+    """Returns whether groups of this size turn the operands into that many result elements; True if unknown.
 
     Args:
-        kind: What the collective does.
-        operands: The arrays that one device puts in.
-        results: The arrays that one device gets out.
+        kind: The kind of the collective.
+        operands: The arrays that one device contributes.
+        results: The arrays that one device receives.
         groups: Groups of devices; for a permute its pairs.
     """
-    if kind is Kind.RAGGED_ALL_TO_ALL or total_bytes(operands) is None or total_bytes(results) is None:
+    if kind is Kind.RAGGED_ALL_TO_ALL or sum_bytes(operands) is None or sum_bytes(results) is None:
         return True
     put_in, got_out = (sum(shape.element_count for shape in shapes) for shapes in (operands, results))
     members = max(map(len, groups), default=1)
@@ -77,18 +77,18 @@ def shapes_fit(
 
 
 @lru_cache(maxsize=1024)
-def wire_bytes_of(kind: Kind, payload_bytes: int | None, groups: tuple[tuple[int, ...], ...] | None) -> int | None:
-    """What one device must send on an ideal ring; of devices that send differently much, the busiest.
+def count_wire_bytes(kind: Kind, payload_bytes: int | None, groups: tuple[tuple[int, ...], ...] | None) -> int | None:
+    """Bytes that one device must send on an ideal ring; if devices send different amounts, those of the busiest.
 
     Args:
-        kind: What the collective does.
+        kind: The kind of the collective.
         payload_bytes: Bytes of the result of an all-gather, of all others of the operand, on one device.
-        groups: Groups of devices, of which the largest counts; for a permute its pairs.
+        groups: Groups of devices, the largest of which counts; for a permute its pairs.
 
     Returns:
         All-gather, reduce-scatter and all-to-all (n-1)/n of the payload; all-reduce 2(n-1)/n; broadcast all of it;
         ragged all-to-all at most all of it; a permute all of it for each other device that one sends to. Divisions
-        round up. What stays where it is moves nothing. None when not known.
+        round up. Data that stays in place moves nothing. None if unknown.
 
     Source: the bandwidth-optimal ring algorithms (Patarasuk and Yuan, 2009).
     """
@@ -107,49 +107,49 @@ def wire_bytes_of(kind: Kind, payload_bytes: int | None, groups: tuple[tuple[int
     return -(-passes * (members - 1) * payload_bytes // members)
 
 
-def sizes_of(kind: Kind, operands: Iterable[Shape], results: Iterable[Shape], sliced: int | None = None) -> Sizes:
+def find_payload(kind: Kind, operands: Iterable[Shape], results: Iterable[Shape], sliced: int | None = None) -> Payload:
     """Reads the sizes of a collective off the shapes of its arrays.
 
     A bounded dynamic dimension such as `<=64` may be anything smaller at run time, and so may what a ragged all-to-all
-    sends. Where operands and results have different element types, either of them may be what moves.
+    sends. If operands and results have different element types, either may be the one that moves.
 
     Args:
-        kind: What it does, and so which side is counted: the results of an all-gather, else the operands.
-        operands: The arrays that one device puts in.
-        results: The arrays that one device gets out.
-        sliced: Bytes put in, where only slices of the operands are.
+        kind: Its kind, which determines the counted side: the results of an all-gather, otherwise the operands.
+        operands: The arrays that one device contributes.
+        results: The arrays that one device receives.
+        sliced: Bytes contributed, if only slices of the operands are.
     """
     operands, results = tuple(operands), tuple(results)
     counted, other = (results, operands) if kind is Kind.ALL_GATHER else (operands, results)
-    payload = total_bytes(counted) if sliced is None else sliced
+    payload = sum_bytes(counted) if sliced is None else sliced
     if payload is None or kind is Kind.OPAQUE:
-        return Sizes(payload_bytes=None, at_least=None, padded=None, bound=Bound.UNKNOWN)
+        return Payload(payload_bytes=None, at_least=None, padded=None, bound=Bound.UNKNOWN)
     if sliced is not None:
-        return Sizes(payload_bytes=payload, at_least=payload, padded=None, bound=Bound.EXACT)
+        return Payload(payload_bytes=payload, at_least=payload, padded=None, bound=Bound.EXACT)
     bound, at_least = Bound.EXACT, 0
     for number, shape in enumerate(counted):
         moved = shape.byte_size or 0
-        least, own = _least(shape, moved, other[number].element_type if number < len(other) else shape.element_type)
+        least, own = _min_bytes(shape, moved, other[number].element_type if number < len(other) else shape.element_type)
         at_least += least
         bound += own
     if kind is Kind.RAGGED_ALL_TO_ALL:
         bound, at_least = Bound.AT_MOST, 0
-    return Sizes(
+    return Payload(
         payload_bytes=payload,
         at_least=at_least,
-        padded=known_sum(None if shape.layout is None else shape.padded_byte_size for shape in counted),
+        padded=sum_known(None if shape.layout is None else shape.padded_byte_size for shape in counted),
         bound=bound,
     )
 
 
-def _least(shape: Shape, moved: int, opposite: str) -> tuple[int, Bound]:
-    """The fewest bytes that may move of an array, and how `moved` relates to the truth."""
+def _min_bytes(shape: Shape, moved: int, opposite: str) -> tuple[int, Bound]:
+    """The fewest bytes of an array that may move, and the bound of `moved`."""
     bound = Bound.AT_MOST if any(shape.dynamic) else Bound.EXACT
-    bits, other_bits = element_bits(shape.element_type) or 0, element_bits(opposite) or 0
+    bits, other_bits = count_element_bits(shape.element_type) or 0, count_element_bits(opposite) or 0
     if any(shape.dynamic):
         return 0, bound if bits >= other_bits else bound + Bound.AT_LEAST
     if bits > other_bits > 0:
-        return array_bytes(opposite, shape.element_count) or 0, Bound.AT_MOST
+        return count_array_bytes(opposite, shape.element_count) or 0, Bound.AT_MOST
     return moved, Bound.AT_LEAST if bits < other_bits else Bound.EXACT
 
 

@@ -18,7 +18,7 @@ from hloscope.contracts.baseline_files import BaselineError, format_baselines, r
 from hloscope.contracts.baselines import Baseline, baseline_of, section_for
 from hloscope.contracts.judging import BaselineComparison, judge, with_section
 from hloscope.errors import HloscopeError, did_you_mean
-from hloscope.units import plural
+from hloscope.units import pluralize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +241,7 @@ def _answer_of(proposed: Proposed, only: Collection[str]) -> Answer:
 def _in_part(compared: BaselineComparison, keys: Collection[str], accepted: Baseline) -> str:
     """How many changes of a program are accepted, and that the predicted step is not, which comes of all of them."""
     known = [key in keys for key in dict.fromkeys(change.key for change in compared.changes)]
-    said = f"{sum(known)} of {plural(len(known), 'change')} accepted"
+    said = f"{sum(known)} of {pluralize(len(known), 'change')} accepted"
     if accepted.step in (None, compared.after.step):
         return said
     return f"{said}; the predicted step is a consequence of all of them, so it stays as it was until all are accepted"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hloscope import given
 from hloscope.analysis.model import Analysis
-from hloscope.analysis.paths import with_helpers
+from hloscope.analysis.paths import skip_helpers
 from hloscope.api.analyzing import (
     KernelCosts,
     Stage,
@@ -26,31 +26,31 @@ from hloscope.api.analyzing import (
 from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import Text, meant
 from hloscope.calls import front_door
-from hloscope.compiler.client import propagate
-from hloscope.cost.captures import timeline_of_capture
+from hloscope.compiler.client import ask_propagation
+from hloscope.cost.captures import predict_timeline
 from hloscope.errors import CompileError, NotationError, SliceError, TargetError
 from hloscope.hlo import HloModule, parse_module
 from hloscope.messages import Command, Option, placeholder, say
 from hloscope.program.capture import Capture
 from hloscope.program.dumps import is_folder, read_dump
 from hloscope.program.functions import Function, captured_function, with_function
-from hloscope.program.loading import name_of
-from hloscope.program.target import ProgramOptions, TargetFacts, TargetOptions, with_options
-from hloscope.progress import waiting
+from hloscope.program.loading import find_target_name
+from hloscope.program.target import ProgramOptions, TargetFacts, TargetOptions, accept_options
+from hloscope.progress import show_waiting
 from hloscope.rules.selection import make_selection
-from hloscope.shardy.shardings import sharded_arrays
-from hloscope.units import plural
+from hloscope.shardy.shardings import list_sharded_arrays
+from hloscope.units import pluralize
 
 if TYPE_CHECKING:
     from hloscope.analysis.model.program_graph import ProgramGraph
     from hloscope.analysis.model.timeline import Timeline
-    from hloscope.cost.program_graph import Wanted
+    from hloscope.cost.program_graph import GraphSelection
     from hloscope.report.dumps import DumpedModules
     from hloscope.report.shardings import ShardingTable
 
 
 @front_door
-@with_options(TargetOptions)
+@accept_options(TargetOptions)
 def analyze(
     target: Callable[..., Any] | str | Path,
     args: Any = None,
@@ -146,7 +146,7 @@ def find_analysis(request: Request) -> Result[Analysis]:
         of_function=lambda function, _: analyze_function(function, request.judging),
         of_text=lambda text: analysis_of_text(text, request.judging),
     )
-    return Result(found=with_helpers(found, request.helpers), subject="analysis")
+    return Result(found=skip_helpers(found, request.helpers), subject="analysis")
 
 
 def _of_folder(request: Request) -> Analysis:
@@ -234,7 +234,7 @@ class TextOptions(TypedDict, total=False):
 
 
 @front_door
-@with_options(TextOptions)
+@accept_options(TextOptions)
 def analyze_all(
     folder: str | Path,
     *,
@@ -278,11 +278,11 @@ def analyze_all(
     dump = read_dump(path)
     how = dumps.HowToAnalyze(judging=request.judging, facts=request.facts_of_text())
     done, begun = [], monotonic()
-    with waiting() as stage:
-        stage(f"analyzing {plural(len(dump.modules), 'module')}")
+    with show_waiting() as stage:
+        stage(f"analyzing {pluralize(len(dump.modules), 'module')}")
         for result in dumps.analyze_all(dump, how, workers=workers, memory_bytes=most):
             done.append(result)
-            stage(f"{len(done)} of {plural(len(dump.modules), 'module')} analyzed")
+            stage(f"{len(done)} of {pluralize(len(dump.modules), 'module')} analyzed")
     places = {module.file: place for place, module in enumerate(dump.modules)}
     done.sort(key=lambda result: places[result.module.file])
     return DumpedModules(done, dump=dump, seconds=monotonic() - begun)
@@ -292,7 +292,7 @@ def analyze_all(
 
 
 @front_door
-@with_options(TargetOptions)
+@accept_options(TargetOptions)
 def timeline(
     target: Callable[..., Any] | str | Path,
     args: Any = None,
@@ -356,7 +356,7 @@ def timeline_of_analysis(found: Analysis) -> Timeline:
 
 def _of_capture(program: Capture, module: HloModule, name: str) -> Timeline:
     reasons = partial(with_reasons, module=module, program=program)
-    found = timeline_of_capture(program, module, target=name, explained=reasons)
+    found = predict_timeline(program, module, target=name, explained=reasons)
     if found is not None:
         return found
     if program.slice is None or program.slice.chip is None:
@@ -372,7 +372,7 @@ def _of_capture(program: Capture, module: HloModule, name: str) -> Timeline:
 
 
 @front_door
-@with_options(TargetOptions)
+@accept_options(TargetOptions)
 def graph(
     target: Callable[..., Any] | str | Path,
     args: Any = None,
@@ -413,26 +413,26 @@ def find_graph(request: Request, **part: Any) -> Result[ProgramGraph]:
     return Result(found=graph_of(find_analysis(request).found, wanted), subject="graph")
 
 
-def part_of_graph(computation: str | None, around: str | None, hops: int | None) -> Wanted:
+def part_of_graph(computation: str | None, around: str | None, hops: int | None) -> GraphSelection:
     """The part of a program that is asked for.
 
     Raises:
         NotationError: There can be no such part.
     """
-    from hloscope.cost.program_graph import Wanted
+    from hloscope.cost.program_graph import GraphSelection
 
     if hops is None:
-        return Wanted(computation=computation, around=around)
+        return GraphSelection(computation=computation, around=around)
     if around is None:
         raise NotationError(
             say(Option("hops", placeholder(given.shown(hops))), " counts from an instruction, and none is named"),
             fix=say("name one: ", Option("around", "all-gather.8")),
         )
     count = given.whole("hops", hops, least=0, example="hops=3")
-    return Wanted(computation=computation, around=around, hops=count)
+    return GraphSelection(computation=computation, around=around, hops=count)
 
 
-def graph_of(found: Analysis, wanted: Wanted) -> ProgramGraph:
+def graph_of(found: Analysis, wanted: GraphSelection) -> ProgramGraph:
     """Returns the graph of a program that was analyzed in this process.
 
     Args:
@@ -442,10 +442,10 @@ def graph_of(found: Analysis, wanted: Wanted) -> ProgramGraph:
     Raises:
         HloscopeError: The program was not analyzed in this process, or the computation or instruction does not exist.
     """
-    from hloscope.cost.program_graph import program_graph
+    from hloscope.cost.program_graph import build_program_graph
 
     evidence = found.evidence
-    return program_graph(evidence.program, evidence.module(), found, wanted)
+    return build_program_graph(evidence.program, evidence.module(), found, wanted)
 
 
 def graph_of_analysis(found: Analysis, **part: Any) -> ProgramGraph:
@@ -457,7 +457,7 @@ def graph_of_analysis(found: Analysis, **part: Any) -> ProgramGraph:
 
 
 @front_door
-@with_options(ProgramOptions)
+@accept_options(ProgramOptions)
 def shardings(
     target: Callable[..., Any] | str,
     args: Any = None,
@@ -495,7 +495,7 @@ def find_shardings(request: Request, *, subject: str = "shardings") -> Result[Sh
     """
     if request.is_text:
         raise TargetError(
-            f"{name_of(request.target)} is already compiled, and its shardings are already propagated",
+            f"{find_target_name(request.target)} is already compiled, and its shardings are already propagated",
             fix=say("name the function itself, or use ", Command("analyze")),
         )
     return Result(found=follow(request, of_function=shardings_of), subject=subject)
@@ -509,28 +509,28 @@ def shardings_of(function: Function, _: Stage = lambda _: None) -> ShardingTable
     """
 
     def propagated(itself: Callable[..., Any], known: TargetFacts) -> ShardingTable:
-        from hloscope.compiler.jax_internals import bytecode  # these import JAX, which takes its time
-        from hloscope.program.arguments import argument_letters
-        from hloscope.program.devices import axis_sizes
+        from hloscope.compiler.jax_internals import write_bytecode  # these import JAX, which takes its time
+        from hloscope.program.arguments import find_argument_letters
+        from hloscope.program.devices import find_axis_sizes
         from hloscope.program.lowering import lower
         from hloscope.report.shardings import ShardingTable
 
         program = lower(itself, known, name=function.name, stage=function.stage)
         seen, notes = program.seen, list(program.plan.notes)
         function.stage("propagating")
-        shardy, _ = propagate(bytecode(program.module), "jax", notes, timeout_s=known.timeout_s)
+        shardy, _ = ask_propagation(write_bytecode(program.module), "jax", notes, timeout_s=known.timeout_s)
         if shardy is None:
             raise CompileError(
                 f"the shardings of {function.name} cannot be propagated here",
                 why="; ".join(notes),
                 fix=say(Command("analyze"), " compiles the program and shows what the compiler chose"),
             )
-        letters = argument_letters(known, len(seen.argument_names))
+        letters = find_argument_letters(known, len(seen.argument_names))
         return ShardingTable(
             target=function.name,
             slice_name=program.slice.name,
-            axis_sizes={} if program.mesh is None else axis_sizes(program.mesh),
-            arrays=sharded_arrays(shardy, tuple(letters[index] for index in seen.kept), seen.result_names),
+            axis_sizes={} if program.mesh is None else find_axis_sizes(program.mesh),
+            arrays=list_sharded_arrays(shardy, tuple(letters[index] for index in seen.kept), seen.result_names),
             unused=tuple(name for index, name in enumerate(seen.argument_names) if index not in seen.kept),
             notes=tuple(notes),
         )

@@ -10,30 +10,30 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hloscope.analysis.guesses import without_guessed_times
-from hloscope.analysis.memory import memory_of, memory_peak
+from hloscope.analysis.guesses import remove_guessed_times
+from hloscope.analysis.memory import find_memory_peak, summarize_memory
 from hloscope.analysis.model import Analysis, ArrayFact, SliceFact
-from hloscope.analysis.model.evidence import Evidence, with_evidence
-from hloscope.analysis.places import CAPTURED
+from hloscope.analysis.model.evidence import Evidence, attach_evidence
+from hloscope.analysis.places import CAPTURED_SOURCES
 from hloscope.api.texts import Text, capture_of_text, with_dump, with_guesses
-from hloscope.compiler.jax_support import untested
+from hloscope.compiler.jax_support import describe_untested
 from hloscope.cost.captures import price_capture
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture, CapturedArray
-from hloscope.program.dump_facts import Beside
+from hloscope.program.dump_facts import ModuleFacts
 from hloscope.program.functions import Function, begin_compile, captured_function
 from hloscope.program.target import TargetFacts, make_facts
 from hloscope.rules.facts import Facts
-from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, judged
+from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, apply_rules
 from hloscope.tpu.overrides import override_chip
 from hloscope.tpu.slices import parse_slice
-from hloscope.units import array_bytes
+from hloscope.units import count_array_bytes
 from hloscope.version import __version__
-from hloscope.why import explained, unexplained
+from hloscope.why import explain_analysis, explain_from_text
 
 if TYPE_CHECKING:
     from hloscope.program.lowering import Lowered
-    from hloscope.search.subject import Subject
+    from hloscope.search.subject import SearchSubject
 
 T = TypeVar("T")
 Stage = Callable[[str], None]
@@ -65,9 +65,9 @@ def analyze_function(function: Function, judging: RuleSelection = DEFAULT_SELECT
     found = analysis_of(program, function.name, judging)
     if function.store is None:
         return found
-    from hloscope.search.kept import with_known_fixes
+    from hloscope.search.kept import add_known_fixes
 
-    return with_known_fixes(found, function.store, pending.kept)
+    return add_known_fixes(found, function.store, pending.kept)
 
 
 def subject_of(
@@ -76,19 +76,19 @@ def subject_of(
     known: TargetFacts,
     *,
     when_lowered: Callable[[Lowered], None] = lambda _: None,
-) -> Subject:
+) -> SearchSubject:
     """Lowers, compiles and prices a program as written, as the baseline for changes; arguments as of `begin_compile`.
 
     Raises:
         HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
-    from hloscope.search.subject import Subject
+    from hloscope.search.subject import SearchSubject
 
     lowered, pending = begin_compile(function, itself, known, when_lowered=when_lowered)
     captured = pending.capture(function.stage)
     function.when_compiled(captured)
     function.stage("reading the compiled program")
-    return Subject(
+    return SearchSubject(
         function=itself,
         lowered=lowered,
         captured=captured,
@@ -117,25 +117,25 @@ def analysis_of(
     found = price_capture(program, module, target=name)
     found = with_reasons(found, module, program)
     found = _with_compiler_facts(found, module, program)
-    judged_on = without_guessed_times(found)
+    judged_on = remove_guessed_times(found)
     chosen = None if judged_on.slice is None else program.slice
     facts = Facts(judged_on, module, chosen, kernel_costs=program.kernel_costs)
-    known = judged(facts, _rules_for(program, judging))
+    known = apply_rules(facts, _rules_for(program, judging))
     found = replace(found, findings=known.findings, notes=known.notes)
-    return with_evidence(found, Evidence(program=program, name=name, source_root=judging.sources.root))
+    return attach_evidence(found, Evidence(program=program, name=name, source_root=judging.sources.root))
 
 
 def with_reasons(found: Analysis, module: HloModule, program: Capture) -> Analysis:
     """Returns the analysis of a compiled program with the reason for each collective, as far as known."""
     is_alone = program.is_text and program.compiled.shardy is None
-    return unexplained(found) if is_alone else explained(found, module, program)
+    return explain_from_text(found) if is_alone else explain_analysis(found, module, program)
 
 
 def _rules_for(program: Capture, judging: RuleSelection) -> RuleSelection:
     """Which rules run, with what the target says of itself; the files of a function that was compiled may be read."""
     if program.is_text:
         return judging
-    return replace(judging.of_target(program.allow, program.rule_options), sources=CAPTURED)
+    return replace(judging.of_target(program.allow, program.rule_options), sources=CAPTURED_SOURCES)
 
 
 def analyze_hlo(
@@ -149,7 +149,7 @@ def analyze_hlo(
     kernel_costs: KernelCosts = (),
     judging: RuleSelection = DEFAULT_SELECTION,
     guesses: bool = False,
-    beside: Beside | None = None,
+    beside: ModuleFacts | None = None,
 ) -> Analysis:
     """Analyzes a compiled program from its HLO text; does not need JAX.
 
@@ -205,14 +205,14 @@ def _with_compiler_facts(found: Analysis, module: HloModule, program: Capture) -
     """The analysis with its slice, memory, names, shardings, notes and versions; of HLO text what is known of them."""
     refused = "the compiler rejects the program: {}. It was compiled again without that limit"
     known = {warning.text for warning in found.rematerializations}
-    not_tested = untested(program.versions["jax"]) if "jax" in program.versions else None
+    not_tested = describe_untested(program.versions["jax"]) if "jax" in program.versions else None
     return replace(
         found,
         slice=slice_fact(program),
         arguments=found.arguments if program.arguments is None else _arrays(program.arguments, found.arguments),
         outputs=found.outputs if program.outputs is None else _arrays(program.outputs, found.outputs),
-        memory=memory_of(program),
-        memory_peak=memory_peak(program, module, found.collectives),
+        memory=summarize_memory(program),
+        memory_peak=find_memory_peak(program, module, found.collectives),
         notes=(
             *([] if not_tested is None else [not_tested]),
             *program.notes,
@@ -252,7 +252,7 @@ def _array(array: CapturedArray, printed: ArrayFact | None) -> ArrayFact:
     if local is None:
         local = printed.local_shape if printed is not None else array.global_shape
     count = prod(local)
-    known = array_bytes(array.dtype, count)
+    known = count_array_bytes(array.dtype, count)
     donated = array.donated or (printed is not None and printed.donated)
     reused = None if printed is None else printed.reused  # None of outputs themselves
     if array.donated and printed is not None:

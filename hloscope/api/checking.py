@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, Unpack
 
 from hloscope import given
 from hloscope.analysis.model import Analysis
-from hloscope.analysis.namesakes import told_apart
+from hloscope.analysis.namesakes import label_programs
 from hloscope.api.analyses import analyze
 from hloscope.api.jobs import (
     HowToRun,
@@ -29,28 +29,28 @@ from hloscope.api.requests import PYTHON
 from hloscope.api.texts import meant, read_report, refuse_beside_analysis
 from hloscope.calls import front_door
 from hloscope.ci import is_strict
-from hloscope.compiler.elsewhere import compiling_on
-from hloscope.config import ProjectConfig, TargetConfig, find_project, refuse
+from hloscope.compiler.elsewhere import compile_on
+from hloscope.config import ProjectConfig, TargetConfig, find_project, raise_mistakes
 from hloscope.contracts.baseline_files import is_baseline
 from hloscope.contracts.changes import USUAL, AllowedGrowth
 from hloscope.contracts.checks import Checked, check_analysis, could_not_run, judged_strictly, without_fail_on
 from hloscope.contracts.model import Contract
 from hloscope.contracts.notation import read_contract
-from hloscope.documents import read
+from hloscope.documents import read_document
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.findings import Severity
 from hloscope.messages import Command, say
-from hloscope.program.files import names_hlo
-from hloscope.program.target import TargetOptions, make_facts, with_options
+from hloscope.program.files import is_hlo_target
+from hloscope.program.target import TargetOptions, accept_options, make_facts
 from hloscope.report.checks import CheckDocument, CheckedTarget, CheckReport, seal_of
-from hloscope.rules.plugins import load_plugins, refuse_broken
+from hloscope.rules.plugins import load_plugins, refuse_broken_plugins
 from hloscope.rules.selection import make_selection
 
 Target: TypeAlias = Callable[..., Any] | str | Path | Analysis
 
 
 @front_door
-@with_options(TargetOptions)
+@accept_options(TargetOptions)
 def check(
     *targets: Target,
     args: Any = None,
@@ -109,9 +109,9 @@ def check(
         expected = _Expected.of(contract, baseline, fail_on, changes)
         if all(isinstance(target, Analysis) for target in targets):
             refuse_beside_analysis({"args": args, **options})
-        with compiling_on(executor):
+        with compile_on(executor):
             found = [_analysis_of(target, args, options) for target in targets]
-        names = told_apart([analysis.target for analysis in found], found)
+        names = label_programs([analysis.target for analysis in found], found)
         checks = [replace(expected.checked(analysis), name=name) for analysis, name in zip(found, names, strict=True)]
         judged = judged_strictly(checks, strict=is_strict(strict), whole=True)
         return CheckReport(checks=judged, root=Path.cwd())
@@ -233,7 +233,7 @@ def opened_project(config: Path | None) -> ProjectConfig:
     """
     project = find_project(Path.cwd(), named=config)
     load_plugins(*project.plugins.names, root=project.root, where=project.plugins.place)
-    refuse_broken()
+    refuse_broken_plugins()
     return project
 
 
@@ -272,7 +272,7 @@ def report_of_project(
 
 def _is_name(target: str) -> bool:
     """Whether it is a name in a targets file: neither a function's name nor a file of HLO."""
-    return ":" not in target.partition("@")[0] and not names_hlo(target)
+    return ":" not in target.partition("@")[0] and not is_hlo_target(target)
 
 
 def _analysis_of(target: Target, args: Any, options: Any) -> Analysis:
@@ -346,7 +346,7 @@ def contracts_of(jobs: Sequence[Job]) -> dict[str, Contract | None]:
             contracts[target.name] = None if written is None else read_contract(written, where=where)
         except HloscopeError as error:
             mistakes.append(error)
-    refuse(mistakes)
+    raise_mistakes(mistakes)
     return contracts
 
 
@@ -484,7 +484,7 @@ def _read(path: Path, name: str) -> CheckDocument:
         raise HloscopeError(f"{name} cannot be read", why=error.strerror) from None
     except (ValueError, RecursionError) as error:
         raise HloscopeError(f"{name} is not valid JSON", why=str(error)) from None
-    document = read(CheckDocument, found, name=name, key="checks", command="check")
+    document = read_document(CheckDocument, found, name=name, key="checks", command="check")
     if document.seal != seal_of(found):
         why = say("it was edited or damaged after ", Command("check"), " wrote it")
         raise HloscopeError(f"the seal of {name} does not match its contents", why=why, fix="check again")

@@ -14,34 +14,34 @@ from hloscope.api.analyzing import slice_fact
 from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import Text, capture_of_text, meant, with_guesses
 from hloscope.calls import front_door
-from hloscope.compiler.hlo_protos import devices_of, module_of
+from hloscope.compiler.hlo_protos import extract_module, read_device_ids
 from hloscope.cost.captures import price_capture
-from hloscope.cost.predicted import predicted_step
+from hloscope.cost.predicted import predict_step
 from hloscope.errors import HloParseError, HloscopeError, NotationError, ProfileError, TargetError
 from hloscope.hlo import HloModule, parse_module
-from hloscope.measured.fitting import calibration_file, fitted
-from hloscope.measured.joined import Joined
-from hloscope.measured.joining import compared
+from hloscope.measured.fitting import fit_figures, render_calibration_file
+from hloscope.measured.joined import JoinedProgram
+from hloscope.measured.joining import compare_program
 from hloscope.measured.model import CompareDocument, UncomparedProgram
-from hloscope.measured.observed import Observed, observed_programs
-from hloscope.measured.place import with_place
+from hloscope.measured.observed import ObservedProgram, find_observed_programs
+from hloscope.measured.place import restore_partition_places
 from hloscope.messages import Command, Option, say
 from hloscope.outputs import check_report_file, write_text
 from hloscope.profiles.model import PLACE, SLICE, Profile
-from hloscope.profiles.reading import profile_files, read_profile
+from hloscope.profiles.reading import find_profile_files, read_profile
 from hloscope.program.capture import Capture, Mesh
 from hloscope.program.environment import DEFAULT_DEVICES
-from hloscope.program.files import decode_hlo, unpacked
+from hloscope.program.files import decode_hlo, read_unpacked
 from hloscope.program.functions import Function, captured_function
-from hloscope.program.loading import name_of
-from hloscope.program.target import TargetFacts, TargetOptions, with_options
+from hloscope.program.loading import find_target_name
+from hloscope.program.target import TargetFacts, TargetOptions, accept_options
 from hloscope.tpu.chips import find_chip
 from hloscope.tpu.generation import Chip
 from hloscope.tpu.overrides import is_figure, override_chip
 from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
-from hloscope.verification.machine import attached_platform
-from hloscope.verification.profiling import ProfiledRun, profiled_in_child
-from hloscope.verification.where import by_name
+from hloscope.verification.machine import find_attached_platform
+from hloscope.verification.profiling import ProfiledRun, profile_in_child
+from hloscope.verification.where import name_if_importable
 
 _LEAST_MATCHED = 0.5
 """Of the time in operations: where less of it is in the compiled module, that is another program."""
@@ -52,7 +52,7 @@ _MOST_PROGRAMS = 8
 
 
 @front_door
-@with_options(TargetOptions)
+@accept_options(TargetOptions)
 def compare(
     target: Callable[..., Any] | str | Path | None = None,
     args: Any = None,
@@ -90,7 +90,7 @@ def compare(
     request = Request(target=None if target is None else meant(target), said={"args": args, **options})
     found = find_comparison(request, folder, only=name).found
     if file is not None:
-        write_text(calibration_file(found, is_figure), file, "the file of figures")
+        write_text(render_calibration_file(found, is_figure), file, "the file of figures")
     return found
 
 
@@ -124,8 +124,8 @@ def opened(path: Path) -> Profile:
     Raises:
         ProfileError: There is no profile, or it is not from a TPU.
     """
-    files, notes = profile_files(path)
-    found = read_profile(str(path), ((str(file), unpacked(file)) for file in files))
+    files, notes = find_profile_files(path)
+    found = read_profile(str(path), ((str(file), read_unpacked(file)) for file in files))
     return replace(found, notes=notes)
 
 
@@ -139,9 +139,11 @@ def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> C
     chip = chip_of(profile)
     programs = _chosen(profile, only)
     holding = {found.program: profile.protos[found.program] for found in programs if found.program in profile.protos}
-    chosen, chosen_by = _slice(facts, profile, chip, [len(devices_of(module_of(proto))) for proto in holding.values()])
+    chosen, chosen_by = _slice(
+        facts, profile, chip, [len(read_device_ids(extract_module(proto))) for proto in holding.values()]
+    )
     chosen = override_chip(chosen, facts.chip_overrides or ())
-    joined: list[Joined] = []
+    joined: list[JoinedProgram] = []
     uncompared: list[UncomparedProgram] = []
     for found in programs:
         if found.program not in holding:
@@ -152,7 +154,7 @@ def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> C
             try:
                 program, module = _of_proto(found, holding[found.program], facts, chosen, chosen_by)
                 if chosen.name == profile.prediction.get(SLICE) and not facts.mesh:
-                    program = with_place(program, profile.prediction.get(PLACE, ""))
+                    program = restore_partition_places(program, profile.prediction.get(PLACE, ""))
                 program = with_guesses(program, module, facts, is_said=True)
                 joined.append(_joined(found, program, module, found.program))
             except HloParseError as error:
@@ -256,20 +258,20 @@ def _slice(
     return find_smallest_slice(max(chips * chip.devices_per_chip, *partitions, 1), chip.name), "profile"
 
 
-def _chosen(profile: Profile, only: str | None) -> tuple[Observed, ...]:
+def _chosen(profile: Profile, only: str | None) -> tuple[ObservedProgram, ...]:
     """The programs that are asked for.
 
     Raises:
         ProfileError: There is none of that name.
     """
-    programs = observed_programs(profile.devices)
+    programs = find_observed_programs(profile.devices)
     found = tuple(each for each in programs if only is None or only in (each.program, _short(each)))
     if not found:
         raise _no_run_of(profile, f"the program {only}", programs)
     return found
 
 
-def _no_run_of(profile: Profile, what: str, programs: Sequence[Observed]) -> ProfileError:
+def _no_run_of(profile: Profile, what: str, programs: Sequence[ObservedProgram]) -> ProfileError:
     names = list(dict.fromkeys(map(_short, programs)))
     shown = ", ".join(names[:_MOST_PROGRAMS]) + (f" and {len(names) - _MOST_PROGRAMS} more" * (len(names) > 8))
     return ProfileError(
@@ -279,33 +281,33 @@ def _no_run_of(profile: Profile, what: str, programs: Sequence[Observed]) -> Pro
     )
 
 
-def _short(observed: Observed) -> str:
+def _short(observed: ObservedProgram) -> str:
     """The name of a program without its number."""
     return observed.program.partition("(")[0]
 
 
-def _uncompared(found: Observed, why: str) -> UncomparedProgram:
+def _uncompared(found: ObservedProgram, why: str) -> UncomparedProgram:
     return UncomparedProgram(program=found.program, runs=len(found.runs), measured_us=found.total_us, why=why)
 
 
 def _of_proto(
-    found: Observed, proto: bytes, facts: TargetFacts, chosen: Slice, chosen_by: str
+    found: ObservedProgram, proto: bytes, facts: TargetFacts, chosen: Slice, chosen_by: str
 ) -> tuple[Capture, HloModule]:
     """A program by the module that the profile holds."""
     name = found.program
     text = decode_hlo(proto, name=f"{name}.hlo.pb")
-    module, devices = parse_module(text, name=name), devices_of(module_of(proto))
+    module, devices = parse_module(text, name=name), read_device_ids(extract_module(proto))
     program = capture_of_text(text, module, facts, chosen, name=name)
     if len(devices) == module.device_count and sorted(devices) == list(range(chosen.device_count)):
         program = replace(program, compiled=replace(program.compiled, device_ids=devices))
     return replace(program, slice_chosen_by=chosen_by), module
 
 
-def _joined(found: Observed, program: Capture, module: HloModule, name: str) -> Joined:
+def _joined(found: ObservedProgram, program: Capture, module: HloModule, name: str) -> JoinedProgram:
     analysis = price_capture(program, module, target=name)
     analysis = replace(analysis, slice=slice_fact(program))
-    return Joined(
-        observed=found, module=module, analysis=analysis, prediction=predicted_step(program, module, analysis)
+    return JoinedProgram(
+        observed=found, module=module, analysis=analysis, prediction=predict_step(program, module, analysis)
     )
 
 
@@ -341,7 +343,7 @@ def _of_target(
 def _document(
     profile: Profile,
     chip: Chip,
-    joined: Sequence[Joined],
+    joined: Sequence[JoinedProgram],
     uncompared: Sequence[UncomparedProgram],
     *,
     target: str | None,
@@ -353,9 +355,9 @@ def _document(
         device_kind=profile.devices[0].kind,
         devices=len(profile.devices),
         is_prediction=bool(profile.prediction),
-        programs=tuple(map(compared, joined)),
+        programs=tuple(map(compare_program, joined)),
         uncompared=tuple(uncompared),
-        calibration=() if profile.prediction else fitted(joined),
+        calibration=() if profile.prediction else fit_figures(joined),
         notes=profile.notes,
     )
 
@@ -368,7 +370,7 @@ _PLATFORMS = ("tpu", "cpu")
 
 
 @front_door
-@with_options(TargetOptions)
+@accept_options(TargetOptions)
 def measure(
     target: Callable[..., Any] | str,
     args: Any = None,
@@ -403,9 +405,11 @@ def measure(
             f"{given.shown(on)} is not a platform to measure on", fix=f"use one of {', '.join(_PLATFORMS)}"
         )
     times = given.whole("runs", runs, least=1, example="runs=10")
-    named = by_name(target)
+    named = name_if_importable(target)
     if not isinstance(named, str):
-        raise TargetError(f"{name_of(target)} cannot be imported in the process that runs it", fix="put it in a module")
+        raise TargetError(
+            f"{find_target_name(target)} cannot be imported in the process that runs it", fix="put it in a module"
+        )
     folder = given.path("save", save, example='save="profile"')
     request = Request(target=named, said={"args": args, **options})
     return find_measurement(request, on=on, runs=times, folder=folder).found
@@ -424,7 +428,7 @@ def find_measurement(request: Request, *, on: str, runs: int, folder: Path | Non
 
 
 def _measured(function: Function, *, on: str, runs: int, folder: Path | None) -> CompareDocument:
-    if on == "tpu" and attached_platform() != "tpu":
+    if on == "tpu" and find_attached_platform() != "tpu":
         raise ProfileError(
             "no TPU is attached here",
             fix=say(
@@ -443,7 +447,7 @@ def _measured(function: Function, *, on: str, runs: int, folder: Path | None) ->
         run = ProfiledRun(
             target=target, facts=replace(facts, slice=None), platform=on, devices=devices, folder=str(where), runs=runs
         )
-        text, mesh = profiled_in_child(run, timeout_s=_LIMIT_S if facts.timeout_s is None else facts.timeout_s)
+        text, mesh = profile_in_child(run, timeout_s=_LIMIT_S if facts.timeout_s is None else facts.timeout_s)
         if on == "tpu":
             return compare_function(function, where)
         return _of_cpu(target, text, mesh, where, facts)
@@ -451,23 +455,25 @@ def _measured(function: Function, *, on: str, runs: int, folder: Path | None) ->
 
 def _of_cpu(target: str, text: str, mesh: Mesh | None, folder: Path, facts: TargetFacts) -> CompareDocument:
     """What simulated devices took; of them nothing is predicted."""
-    files, notes = profile_files(folder)
-    profile = read_profile(str(folder), ((str(file), unpacked(file)) for file in files), of_cpu=True)
+    files, notes = find_profile_files(folder)
+    profile = read_profile(str(folder), ((str(file), read_unpacked(file)) for file in files), of_cpu=True)
     module = parse_module(text, name=f"{target} (compiled for CPU)")
-    named = [found for found in observed_programs(profile.devices) if found.program.partition("(")[0] == module.name]
+    named = [
+        found for found in find_observed_programs(profile.devices) if found.program.partition("(")[0] == module.name
+    ]
     if not named:
         raise ProfileError(f"the profile of {target} contains no run of it", why=f"it is compiled as {module.name}")
     known = replace(facts, mesh=None, chip_overrides=None)
     program = capture_of_text(text, module, known, parse_slice(f"cpu:{max(module.device_count, 1)}"), name=target)
     program = with_guesses(replace(program, mesh=mesh), module, known, is_said=True)
     analysis = replace(price_capture(program, module, target=target), slice=slice_fact(program))
-    joined = Joined(observed=named[0], module=module, analysis=analysis, prediction=None)
+    joined = JoinedProgram(observed=named[0], module=module, analysis=analysis, prediction=None)
     return CompareDocument(
         target=target,
         profile="a run on CPU devices",
         chip=None,
         device_kind="CPU",
         devices=len(profile.devices),
-        programs=(compared(joined),),
+        programs=(compare_program(joined),),
         notes=(*notes, "these are simulated devices of this machine: their times say nothing about a TPU"),
     )

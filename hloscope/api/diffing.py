@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from hloscope import given
-from hloscope.analysis.guesses import without_guesses
+from hloscope.analysis.guesses import remove_guesses
 from hloscope.analysis.model import Analysis, Collective
-from hloscope.analysis.model.evidence import with_evidence
-from hloscope.analysis.namesakes import told_apart
+from hloscope.analysis.model.evidence import attach_evidence
+from hloscope.analysis.namesakes import label_programs
 from hloscope.analysis.vocabulary import Bound
 from hloscope.api.analyses import analyze
 from hloscope.api.analyzing import analyze_hlo
@@ -30,8 +30,8 @@ from hloscope.contracts.judging import judge_two
 from hloscope.contracts.matching import match
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.messages import Option, say
-from hloscope.program.files import names_hlo, split_module
-from hloscope.program.target import BY_NAME, TargetOptions, make_facts, with_options
+from hloscope.program.files import is_hlo_target, split_module
+from hloscope.program.target import OPTIONS_BY_NAME, TargetOptions, accept_options, make_facts
 from hloscope.report.diffs import DiffDocument, TwoTotals, listed, with_sides
 
 
@@ -54,7 +54,7 @@ class Side:
     @classmethod
     def of(cls, name: str, analysis: Analysis, *, root: Path | None = None) -> Side:
         """A program that was analyzed, of the project in a folder; what was guessed of it compares with nothing."""
-        known = without_guesses(analysis)
+        known = remove_guesses(analysis)
         return cls(name=name, baseline=baseline_of(known, root=root), analysis=known, root=root)
 
     @property
@@ -73,7 +73,7 @@ class Side:
 
 
 @front_door
-@with_options(TargetOptions)
+@accept_options(TargetOptions)
 def diff(
     old: Target,
     new: Target | None = None,
@@ -229,7 +229,7 @@ def sides_of(
     }
     to_compile = [name for name in programs if sides.get(name) is None]
     for name in to_compile:
-        if names_hlo(name) or name.endswith(".json"):
+        if is_hlo_target(name) or name.endswith(".json"):
             raise TargetError(f"there is no file {split_module(name)[0]}", fix="use the path from the current folder")
     jobs = jobs_for(to_compile, written, start=Path.cwd(), config=config)
     sides |= dict(zip(to_compile, sides_of_jobs(jobs, cached=cached, timeout_s=timeout_s), strict=True))
@@ -243,7 +243,7 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
     """
     before, after = _collectives_of(old, new)
     compared = match(before, after, equivalent=equivalent)
-    names = told_apart((old.name, new.name), (old.analysis, new.analysis))
+    names = label_programs((old.name, new.name), (old.analysis, new.analysis))
     sides = zip(names, (old, new), strict=True)
     not_understood = tuple(name for name, side in sides if side.baseline.not_understood)
     judged = judge_two(old.baseline, new.baseline, new.analysis, root=new.root, called=names[0])
@@ -296,9 +296,9 @@ def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
         return Side.of(name, read_report(path, name))
     if path.suffix == ".txt" and is_baseline(path):
         return Side(name=name, baseline=read_baselines(path)[0])
-    if not names_hlo(path):
+    if not is_hlo_target(path):
         return None
-    beside = {key: value for key, value in target.options.items() if BY_NAME[key].of_text}
+    beside = {key: value for key, value in target.options.items() if OPTIONS_BY_NAME[key].of_text}
     return Side.of(name, analyze_hlo(hlo_text(path), name=name, slice=target.slices[0], **beside))
 
 
@@ -364,7 +364,7 @@ def sides_of_jobs(jobs: Sequence[Job], *, cached: bool, timeout_s: float | None 
         if outcome.analysis is None:
             first, _, rest = (outcome.error or "").removeprefix("error: ").partition("\n")
             raise TargetError(f"{job.name}: {first}", why=rest.strip() or None)
-        found = outcome.analysis if outcome.evidence is None else with_evidence(outcome.analysis, outcome.evidence)
+        found = outcome.analysis if outcome.evidence is None else attach_evidence(outcome.analysis, outcome.evidence)
         sides.append(Side.of(job.name, found, root=job.root))
     return sides
 

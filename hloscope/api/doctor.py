@@ -12,13 +12,13 @@ from hloscope.calls import front_door
 from hloscope.compiler import client, jax_support, libtpu, slots, step
 from hloscope.errors import HloscopeError
 from hloscope.messages import Option, join, on_one_line, say
-from hloscope.remote_store import ADDRESS, RemoteStore, shown
+from hloscope.remote_store import ADDRESS, RemoteStore, hide_password
 from hloscope.report.checkups import Checkup, Checkups
-from hloscope.store import Store, default_store
+from hloscope.store import Store, open_default_store
 from hloscope.tpu.chips import DEFAULT_CHIP
 from hloscope.tpu.slices import find_smallest_slice
-from hloscope.units import format_bytes, format_capacity, plural
-from hloscope.verification.machine import attached_platform
+from hloscope.units import format_bytes, format_capacity, pluralize
+from hloscope.verification.machine import find_attached_platform
 from hloscope.version import __version__
 
 
@@ -34,14 +34,14 @@ def doctor() -> Checkups:
             Checkup(name="versions", found=", ".join(versions)),
             Checkup(name="HLO text", found="read without JAX", works=True),
             *(_of_jax() if find_spec("jax") is not None else (_no_jax(),)),
-            Checkup(name="verify runs on", found=attached_platform() or "simulated CPU devices"),
+            Checkup(name="verify runs on", found=find_attached_platform() or "simulated CPU devices"),
             *_caches(),
         )
     )
 
 
 def _version(package: str) -> str:
-    found = libtpu.version(package)
+    found = libtpu.find_package_version(package)
     return f"no {package}" if found is None else f"{package} {found}"
 
 
@@ -52,25 +52,27 @@ def _no_jax() -> Checkup:
 
 def _of_jax() -> tuple[Checkup, ...]:
     found = []
-    for purpose, parts in jax_support.PARTS.items():
-        missing = jax_support.missing_parts(purpose)
-        words = f"JAX has everything needed ({plural(len(parts), 'private part')})"
+    for purpose, parts in jax_support.PRIVATE_PARTS.items():
+        missing = jax_support.find_missing_parts(purpose)
+        words = f"JAX has everything needed ({pluralize(len(parts), 'private part')})"
         if missing:
             words = f"JAX lacks {', '.join(part.replace(':', '.') for part in missing)}"
-        fix = jax_support.TO_INSTALL if missing else None
+        fix = jax_support.INSTALL_COMMAND if missing else None
         found.append(Checkup(name=purpose, found=words, works=not missing, fix=fix))
-    tested = f"hloscope is tested with JAX {' and '.join(jax_support.TESTED)}"
-    known = jax_support.untested(metadata.version("jax")) or tested
+    tested = f"hloscope is tested with JAX {' and '.join(jax_support.TESTED_VERSIONS)}"
+    known = jax_support.describe_untested(metadata.version("jax")) or tested
     return (Checkup(name="tested versions", found=known), *found, _compiler(), _workers())
 
 
 def _compiler() -> Checkup:
-    from hloscope.program.loading import describe
+    from hloscope.program.loading import describe_exception
 
-    name, build = "TPU compiler", libtpu.build()
+    name, build = "TPU compiler", libtpu.find_libtpu_build()
     if build is None:
         chosen = os.environ.get("TPU_LIBRARY_PATH")
-        where = "here" if chosen is None or str(libtpu.installed()) == chosen else f"at TPU_LIBRARY_PATH={chosen}"
+        where = (
+            "here" if chosen is None or str(libtpu.find_libtpu_file()) == chosen else f"at TPU_LIBRARY_PATH={chosen}"
+        )
         why = say(
             f"there is no libtpu {where}: only HLO text can be read, and functions compiled for ",
             Option("slice", "cpu:N"),
@@ -83,20 +85,25 @@ def _compiler() -> Checkup:
         return Checkup(name=name, found=why, works=False, fix=fix)
     begun, tried = time.monotonic(), find_smallest_slice(4).name
     try:
-        client.Question(step.prepare, tried, doing=f"compiling an empty program for {tried}").answer()
+        client.Question(step.warm_up_compiler, tried, doing=f"compiling an empty program for {tried}").answer()
     except HloscopeError as error:
         words = join("; ", (on_one_line(part) for part in (error.what, error.why) if part))
         return Checkup(name=name, found=say(f"libtpu {build}: ", words), works=False, fix=error.fix)
     except Exception as error:  # whatever a libtpu that does not fit raises
-        return Checkup(name=name, found=f"libtpu {build}: {describe(error)}", works=False, fix=jax_support.TO_INSTALL)
+        return Checkup(
+            name=name,
+            found=f"libtpu {build}: {describe_exception(error)}",
+            works=False,
+            fix=jax_support.INSTALL_COMMAND,
+        )
     seconds = time.monotonic() - begun
-    path = os.environ.get("TPU_LIBRARY_PATH") or libtpu.installed()
+    path = os.environ.get("TPU_LIBRARY_PATH") or libtpu.find_libtpu_file()
     found = f"libtpu {build} ({path}) compiled for {DEFAULT_CHIP.name} in {seconds:.1f} s"
     return Checkup(name=name, found=found, works=True)
 
 
 def _workers() -> Checkup:
-    here, room = client.workers_here(), slots.slot_count()
+    here, room = client.count_useful_workers(), slots.count_slots()
     chosen = "HLOSCOPE_MAX_WORKERS" if os.environ.get("HLOSCOPE_MAX_WORKERS") else "memory"
     words = (
         f"{here} at once here, limited by cores and free memory; {room} for all processes of this user, limited by "
@@ -107,7 +114,7 @@ def _workers() -> Checkup:
 
 def _caches() -> tuple[Checkup, ...]:
     try:
-        store = default_store()
+        store = open_default_store()
     except HloscopeError as error:
         return (Checkup(name="cache", found=error.what, works=False, fix=error.fix),)
     if store is None:
@@ -122,7 +129,7 @@ def _shared_cache(remote: RemoteStore) -> Checkup:
     believed = (
         "entries must be signed with the key" if remote.key is not None else "everyone who can write there is trusted"
     )
-    words = f"{shown(remote.url)}, {'read and written' if remote.writes else 'read only'}; {believed}"
+    words = f"{hide_password(remote.url)}, {'read and written' if remote.writes else 'read only'}; {believed}"
     fix = None if why is None else f"fix it, or unset {ADDRESS}: everything works without it"
     return Checkup(name="shared cache", found=words if why is None else f"{words}; {why}", works=why is None, fix=fix)
 

@@ -15,15 +15,15 @@ from hloscope.api.analyzing import analysis_of_text
 from hloscope.api.own_rules import load_project_plugins
 from hloscope.api.texts import Text
 from hloscope.compiler import client
-from hloscope.compiler.client import how_it_ended, time_limit
+from hloscope.compiler.client import choose_time_limit, describe_exit
 from hloscope.compiler.pool import WorkerDied, WorkerPool
-from hloscope.compiler.shardy_model import EXPANDED, ShardyModule
-from hloscope.compiler.slots import core_count, free_bytes
+from hloscope.compiler.shardy_model import EXPANDED_OPERATIONS, ShardyModule
+from hloscope.compiler.slots import count_cores, find_free_bytes
 from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.messages import WITH_TRACEBACK, Either, Option, say
-from hloscope.program.dump_facts import Beside, facts_beside
+from hloscope.program.dump_facts import ModuleFacts, read_module_facts
 from hloscope.program.dumps import Dump, DumpedModule
-from hloscope.program.files import is_compressed, is_proto, read_hlo, with_partitions
+from hloscope.program.files import add_partition_count, is_compressed, is_proto, read_hlo
 from hloscope.program.target import TargetFacts
 from hloscope.report.dumps import DumpedResult
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection
@@ -70,14 +70,14 @@ def analyze_dumped(module: DumpedModule, how: HowToAnalyze, *, with_reasons: boo
     Raises:
         HloscopeError: The module cannot be read, or the options do not fit it.
     """
-    beside = facts_beside(module, on_the_way=with_reasons)
+    beside = read_module_facts(module, on_the_way=with_reasons)
     if with_reasons:
         beside = _asked(beside, module)
-    text = with_partitions(read_hlo(module.path), beside.partitions)
+    text = add_partition_count(read_hlo(module.path), beside.partitions)
     return analysis_of_text(Text(name=str(module.path), text=text, facts=how.facts, dumped=beside), how.judging)
 
 
-def _asked(beside: Beside, module: DumpedModule) -> Beside:
+def _asked(beside: ModuleFacts, module: DumpedModule) -> ModuleFacts:
     """With what Shardy says of the module before it was partitioned.
 
     It is asked of the compiler's own module where that keeps source lines, as on TPU; else of what JAX lowered.
@@ -87,7 +87,7 @@ def _asked(beside: Beside, module: DumpedModule) -> Beside:
     try:
         if beside.before_propagation is not None:
             shardy = _propagated(beside.before_propagation, "compiler", notes)
-        if beside.lowered is not None and (shardy is None or EXPANDED.search(beside.lowered)):
+        if beside.lowered is not None and (shardy is None or EXPANDED_OPERATIONS.search(beside.lowered)):
             as_written = _propagated(beside.lowered, "jax", notes)
     except (TimeLimitError, OSError) as error:
         notes.append(f"{getattr(error, 'what', error)}: the report gives no reasons")
@@ -101,7 +101,7 @@ def _asked(beside: Beside, module: DumpedModule) -> Beside:
 
 def _propagated(text: str, seen_by: str, notes: list[str]) -> ShardyModule | None:
     """What Shardy makes of a module; None where it cannot be asked, and where its operations have lost their names."""
-    found, _ = client.propagate(text, seen_by, notes, timeout_s=None)
+    found, _ = client.ask_propagation(text, seen_by, notes, timeout_s=None)
     return found if found is not None and any(op.op_name for op in found.ops) else None
 
 
@@ -119,8 +119,8 @@ def analyze_all(
         workers: Maximum number of parallel processes; by default as many as cores and memory allow.
         memory_bytes: Memory limit for all processes together; by default half of the free memory.
     """
-    bound = memory_bytes or free_bytes() // _SHARE_OF_FREE or 2 * _PROCESS_BYTES
-    most = max(1, min(workers or core_count(), len(dump.modules), bound // _PROCESS_BYTES))
+    bound = memory_bytes or find_free_bytes() // _SHARE_OF_FREE or 2 * _PROCESS_BYTES
+    most = max(1, min(workers or count_cores(), len(dump.modules), bound // _PROCESS_BYTES))
     pool = WorkerPool(most, counted=False)
     try:
         yield from _run_all(pool, most, bound, dump.modules, how)
@@ -148,7 +148,7 @@ def _run_all(
         fitting = next((module for module in waiting if taken + needed_bytes(module) <= bound), None)
         if fitting is not None and len(running) < most:
             waiting.remove(fitting)
-            running[pool.submit_in(dict(os.environ), time_limit(None), _analyzed, fitting, how)] = fitting
+            running[pool.submit_in(dict(os.environ), choose_time_limit(None), _analyzed, fitting, how)] = fitting
         elif running:
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 yield _result(future, running.pop(future))
@@ -184,7 +184,7 @@ def _result(future: Future[DumpedResult], module: DumpedModule) -> DumpedResult:
     if error is None:
         return future.result()
     if isinstance(error, WorkerDied):
-        why = how_it_ended(error.returncode)
+        why = describe_exit(error.returncode)
         fix = say("most likely the machine ran out of memory: ", _ALONE)
     elif isinstance(error, TimeoutError):
         why, fix = "it took too long", say("HLOSCOPE_TIMEOUT=0 sets no limit")

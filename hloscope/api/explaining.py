@@ -11,8 +11,8 @@ from typing import Any, Unpack
 from hloscope import given
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.trial import Trials
-from hloscope.analysis.paths import with_helpers
-from hloscope.analysis.places import CAPTURED, Sources
+from hloscope.analysis.paths import skip_helpers
+from hloscope.analysis.places import CAPTURED_SOURCES, SourceFiles
 from hloscope.api.analyzing import analysis_of_text, subject_of
 from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import Text, meant, refuse_beside_analysis
@@ -20,10 +20,10 @@ from hloscope.calls import front_door
 from hloscope.errors import NotationError
 from hloscope.messages import Option, say
 from hloscope.program.functions import Function, with_function
-from hloscope.program.target import ProgramOptions, TargetFacts, with_options
-from hloscope.progress import Stages
+from hloscope.program.target import ProgramOptions, TargetFacts, accept_options
+from hloscope.progress import StageDisplay
 from hloscope.units import format_time
-from hloscope.why import explain as reasons_of
+from hloscope.why import explain_collectives as reasons_of
 from hloscope.why.explanation import Explanation, Explanations
 
 _QUICK_S = 2.0
@@ -49,7 +49,7 @@ class Trying:
 
 
 @front_door
-@with_options(ProgramOptions)
+@accept_options(ProgramOptions)
 def explain(
     target: Callable[..., Any] | str | Path | Analysis,
     args: Any = None,
@@ -104,7 +104,7 @@ def explain(
     if isinstance(target, Analysis):
         refuse_beside_analysis({**described, "try_s": span})
         # the files of a program that JAX has not compiled are those that HLO text names
-        sources = Sources(captured="jax" in target.versions, root=root)
+        sources = SourceFiles(captured="jax" in target.versions, root=root)
         return Explanations(reasons_of(target, named, sources=sources), everything=everything)
     request = Request(target=meant(target), said=described, source_root=root)
     return find_explanations(request, named, everything=everything, trying=trying).found
@@ -138,10 +138,10 @@ def find_explanations(request: Request, named: str | None, *, everything: bool, 
     root = None if request.source_root is None else Path(request.source_root)
 
     def of_text(text: Text) -> tuple[Explanation, ...]:
-        found = with_helpers(analysis_of_text(text), request.helpers)
-        return reasons_of(found, named, sources=Sources(captured=False, root=root))
+        found = skip_helpers(analysis_of_text(text), request.helpers)
+        return reasons_of(found, named, sources=SourceFiles(captured=False, root=root))
 
-    def of_function(function: Function, stage: Stages) -> tuple[Explanation, ...]:
+    def of_function(function: Function, stage: StageDisplay) -> tuple[Explanation, ...]:
         def begin(found: Explanation) -> None:
             request.door.begin(Result(found=[found], subject="explanation", is_whole=False), stage)
 
@@ -163,7 +163,7 @@ def _explained(
 
     def explained(itself: Callable[..., Any], known: TargetFacts) -> tuple[Explanation, ...]:
         subject = subject_of(function, itself, known)
-        found = reasons_of(subject.analysis, named, sources=CAPTURED)
+        found = reasons_of(subject.analysis, named, sources=CAPTURED_SOURCES)
         if not trying.wanted:
             return found
         shown = len(found) if everything else min(1, len(found))
@@ -176,11 +176,11 @@ def _explained(
 
 def _with_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> list[Explanation]:
     """With what became of changes, as long as there is time left for them."""
-    from hloscope.search import Limits, try_changes
-    from hloscope.search.candidates import MOST
-    from hloscope.search.kept import KeptTrials
+    from hloscope.search import TrialLimits, try_changes
+    from hloscope.search.candidates import MOST_CANDIDATES
+    from hloscope.search.kept import TrialCache
 
-    changes = _CHANGES if trying.seconds is None else MOST
+    changes = _CHANGES if trying.seconds is None else MOST_CANDIDATES
     until = monotonic() + (_SECONDS if trying.seconds is None else trying.seconds)
     done = []
     for explanation in found:
@@ -189,12 +189,12 @@ def _with_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> 
         if why_not is None and (left <= 0 or changes <= 0):
             why_not = say("the time limit was spent on earlier collectives: allow more with ", Option("try"))
         if why_not is not None:
-            known = KeptTrials(subject.store, subject.kept, explanation.collective).known
+            known = TrialCache(subject.store, subject.kept, explanation.collective).known
             done.append(replace(explanation, trials=known or Trials(not_tried=why_not)))
             continue
         # of one collective the whole time counts, so that what was found once is found again
         seconds = left if done else _SECONDS if trying.seconds is None else trying.seconds
-        trials = try_changes(subject, explanation.collective, Limits(changes=changes, seconds=seconds))
+        trials = try_changes(subject, explanation.collective, TrialLimits(changes=changes, seconds=seconds))
         changes -= len(trials.trials)
         done.append(replace(explanation, trials=trials))
     return done

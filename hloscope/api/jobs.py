@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.evidence import Evidence
-from hloscope.compiler.client import how_it_ended, time_limit, workers_here
+from hloscope.compiler.client import choose_time_limit, count_useful_workers, describe_exit
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.slots import BYTES_PER_TRACER, BYTES_PER_WORKER
 from hloscope.config import ConfigError, ProjectConfig, TargetConfig
 from hloscope.errors import HloscopeError, ImportedTwiceError, NotationError, TargetError, TimeLimitError
 from hloscope.messages import WITH_TRACEBACK, Command, Option, say
-from hloscope.program.loading import ended_after
+from hloscope.program.loading import limit_time
 from hloscope.program.target import make_facts
-from hloscope.remote_store import ADDRESS, NOTES, say_whom_it_trusts
-from hloscope.store import default_store, sources
-from hloscope.units import plural
+from hloscope.remote_store import ADDRESS, NOTES, warn_without_key
+from hloscope.store import compile_sources, open_default_store
+from hloscope.units import pluralize
 
 if TYPE_CHECKING:
     from hloscope.api.requests import FrontDoor
@@ -198,8 +198,8 @@ def jobs_of_part(project: ProjectConfig, names: Sequence[str], shard: Shard | No
     if shard is None:
         return jobs
     if shard.total > len(jobs):
-        what = f"{plural(shard.total, 'shard')} of {plural(len(jobs), 'target')} would check nothing in some"
-        raise ConfigError(what, where=str(project.path), fix=f"make it {plural(len(jobs), 'shard')} or fewer")
+        what = f"{pluralize(shard.total, 'shard')} of {pluralize(len(jobs), 'target')} would check nothing in some"
+        raise ConfigError(what, where=str(project.path), fix=f"make it {pluralize(len(jobs), 'shard')} or fewer")
     return shard.of(jobs)
 
 
@@ -211,7 +211,7 @@ def module_of(job: Job) -> str:
 def run_job(job: Job, *, cached: bool) -> Outcome:
     """Analyzes one target in this process."""
     begun, analysis, failed = time.monotonic(), None, None
-    sources.clear()
+    compile_sources.clear()
     try:
         analysis = _analysis(job, cached=cached)
     except HloscopeError as error:
@@ -228,13 +228,13 @@ def run_job(job: Job, *, cached: bool) -> Outcome:
         error=None if failed is None else failed.message(),
         alone=isinstance(failed, ImportedTwiceError),
         seconds=time.monotonic() - begun,
-        compile_from=next(iter(sources), None),
+        compile_from=next(iter(compile_sources), None),
         evidence=analysis.evidence if analysis is not None and job.keeps_program else None,
     )
 
 
 def _analysis(job: Job, *, cached: bool) -> Analysis:
-    from hloscope.analysis.paths import with_helpers
+    from hloscope.analysis.paths import skip_helpers
     from hloscope.api.analyzing import analysis_of_text, analyze_function
     from hloscope.api.own_rules import load_project_plugins
     from hloscope.config import find_helpers
@@ -248,11 +248,11 @@ def _analysis(job: Job, *, cached: bool) -> Analysis:
         function = Function(
             target=job.target.function or "",
             facts=facts,
-            store=default_store() if cached else None,
+            store=open_default_store() if cached else None,
             when_compiled=lambda _: _check_origin(job),
         )
         found = analyze_function(function)
-    return with_helpers(found, find_helpers(job.root, named=job.config))
+    return skip_helpers(found, find_helpers(job.root, named=job.config))
 
 
 def _text_of(job: Job) -> tuple[Text, RuleSelection]:
@@ -275,10 +275,10 @@ def _check_origin(job: Job) -> None:
     """Refuses a target of an older state that imports the working tree, as an editable install makes it do."""
     if job.checkout is None:
         return
-    from hloscope.program.importing import imported_files
+    from hloscope.program.importing import find_imported_files
 
     elsewhere = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
-    for name, file in (elsewhere | imported_files()).items():
+    for name, file in (elsewhere | find_imported_files()).items():
         if file is None or name in ("__main__", "__mp_main__") or name.partition(".")[0] == "hloscope":
             continue
         if job.checkout.here(Path(file).resolve()) is not None:
@@ -385,12 +385,12 @@ def run_jobs(
 
     for job in jobs:
         if job.target.hlo is not None:
-            with ended_after(_limit(job, timeout_s), f"analyzing {job.name}"):
+            with limit_time(_limit(job, timeout_s), f"analyzing {job.name}"):
                 outcome = run_job(job, cached=cached)
             keep(outcome)
     compiled = [job for job in jobs if job.target.function is not None]
     if compiled:
-        count = workers or workers_here(len(compiled), each_bytes=BYTES_PER_TRACER + BYTES_PER_WORKER)
+        count = workers or count_useful_workers(len(compiled), each_bytes=BYTES_PER_TRACER + BYTES_PER_WORKER)
         with _environment(cached=cached) as environment, _lanes(min(count, len(compiled))) as lanes:
             _run_all(lanes, compiled, _How(cached, timeout_s, executor, environment), keep)
     return tuple(outcomes[job.name] for job in jobs)
@@ -418,7 +418,7 @@ def _environment(*, cached: bool) -> Iterator[dict[str, str]]:
     Raises:
         HloscopeError: The cache's settings are written wrongly.
     """
-    store = default_store() if cached else None
+    store = open_default_store() if cached else None
     known = dict(os.environ)
     if store is None or store.remote is None:
         yield known
@@ -426,7 +426,7 @@ def _environment(*, cached: bool) -> Iterator[dict[str, str]]:
         del known[ADDRESS]
         yield known
     else:
-        say_whom_it_trusts(store.remote)
+        warn_without_key(store.remote)
         with TemporaryDirectory(prefix="hloscope-notes-", ignore_cleanup_errors=True) as notes:
             yield {**known, NOTES: notes}
 
@@ -434,7 +434,7 @@ def _environment(*, cached: bool) -> Iterator[dict[str, str]]:
 def _limit(job: Job, timeout_s: float | None) -> float | None:
     """How many seconds a job may take; None for any number."""
     own = job.target.options.get("timeout_s")
-    return time_limit(timeout_s if own is None else own)
+    return choose_time_limit(timeout_s if own is None else own)
 
 
 class _How(NamedTuple):
@@ -509,7 +509,7 @@ def _outcome(future: Future[Outcome], job: Job) -> Outcome:
         error = HloscopeError(
             f"the process that imported and traced {job.name} died",
             where=job.target.where,
-            why=how_it_ended(error.returncode),
+            why=describe_exit(error.returncode),
             fix=say(
                 "native code that the target imports may have crashed, or the machine ran out of memory: try it alone, "
                 "with ",
@@ -559,17 +559,17 @@ def _run(kind: _Kind, job: Job, *, cached: bool, limit_s: float | None, executor
     it.
     """
     _prepare(*kind)
-    from hloscope.program.devices import compiling_settings
+    from hloscope.program.devices import read_compile_settings
 
     module = module_of(job)
     if any(other != module for other in _settings_of):
         return Outcome(job=job, alone=True)
-    before = compiling_settings()
-    from hloscope.compiler.elsewhere import compiling_on
+    before = read_compile_settings()
+    from hloscope.compiler.elsewhere import compile_on
 
-    with ended_after(limit_s, _doing(job)), compiling_on(executor):
+    with limit_time(limit_s, _doing(job)), compile_on(executor):
         outcome = run_job(job, cached=cached)
-    if compiling_settings() != before:
+    if read_compile_settings() != before:
         _settings_of.append(module)
     return outcome
 

@@ -12,7 +12,7 @@ from hloscope.config import find_plugins
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.report.pages import page_named
 from hloscope.rules import Case, Rule
-from hloscope.rules.plugins import FAILED, load_plugins, plugins
+from hloscope.rules.plugins import FAILED, list_plugins, load_plugins
 from hloscope.rules.selection import make_selection
 
 
@@ -44,7 +44,7 @@ def tested(name: str | None) -> dict[str, tuple[str, ...]]:
     load_project_plugins(Path.cwd())
     if name is not None:
         page_named(name)
-    rules = [rule for plugin in plugins() for rule in plugin.rules if name in (None, rule.name)]
+    rules = [rule for plugin in list_plugins() for rule in plugin.rules if name in (None, rule.name)]
     if not rules and name is not None:
         raise NotationError(
             f"{name} is built in, and its cases are part of hloscope's tests", fix="name a plug-in's rule"

@@ -15,22 +15,22 @@ from hloscope.api.analyzing import Stage, analysis_of
 from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import Text, capture_of_text, meant
 from hloscope.calls import front_door
-from hloscope.compiler.elsewhere import compiling_on
+from hloscope.compiler.elsewhere import compile_on
 from hloscope.errors import CompileError, HloscopeError, MeshError, SliceError, TimeLimitError
 from hloscope.program.environment import check_device_count
 from hloscope.program.functions import Function, begin_compile, with_function
-from hloscope.program.target import ProgramOptions, TargetFacts, with_options
+from hloscope.program.target import ProgramOptions, TargetFacts, accept_options
 from hloscope.report.price import Prices, Unpriced
 from hloscope.tpu.overrides import override_chip
 from hloscope.tpu.slices import parse_slice
-from hloscope.units import plural
+from hloscope.units import pluralize
 
 if TYPE_CHECKING:
-    from hloscope.program.compiling import Pending
+    from hloscope.program.compiling import PendingCompile
 
 
 @front_door
-@with_options(ProgramOptions)
+@accept_options(ProgramOptions)
 def price(
     target: Callable[..., Any] | str | Path,
     slices: str | Sequence[str],
@@ -79,7 +79,7 @@ def find_prices(request: Request, slices: Sequence[str], executor: Any = None) -
     is_asked = bool(request.said.get("dcn"))  # else the axes over DCN are those of the targets file
 
     def of_function(function: Function, _: Stage) -> tuple[Analysis | Unpriced, ...]:
-        with compiling_on(executor):
+        with compile_on(executor):
             return price_function(function, slices, dcn_is_asked=is_asked)
 
     request = replace(request, said={**request.said, "slice": largest_slice(slices)})
@@ -111,7 +111,7 @@ def price_function(
     def priced(itself: Callable[..., Any], known: TargetFacts) -> tuple[Analysis | Unpriced, ...]:
         _check_sizes(slices, known.mesh)
         with ExitStack() as stack:
-            begun: list[tuple[str, Pending | HloscopeError]] = []
+            begun: list[tuple[str, PendingCompile | HloscopeError]] = []
             for name in slices:
                 try:
                     _, pending = begin_compile(function, itself, _on(name, known, asked_dcn))
@@ -139,7 +139,7 @@ def _check_sizes(slices: Sequence[str], mesh: Any) -> None:
         try:
             check_device_count(parse_slice(name), mesh)
         except MeshError as error:
-            devices = plural(prod(mesh.values()), "device")
+            devices = pluralize(prod(mesh.values()), "device")
             error.fix = f"name slices of {devices}; price other slices with their own mesh, in another call"
             raise
 
@@ -156,7 +156,7 @@ def _on(slice_name: str, known: TargetFacts, asked_dcn: Mapping[str, int] | None
     return replace(known, slice=slice_name, dcn=known.dcn if crosses else asked_dcn)
 
 
-def _priced(begun: Pending | HloscopeError, target: str, slice_name: str, stage: Stage) -> Analysis | Unpriced:
+def _priced(begun: PendingCompile | HloscopeError, target: str, slice_name: str, stage: Stage) -> Analysis | Unpriced:
     if isinstance(begun, HloscopeError):
         return Unpriced(target=target, slice_name=slice_name, error=begun)
     stage(f"compiling for {slice_name}")

@@ -28,10 +28,10 @@ from hloscope.api.recording import (
     record_script,
 )
 from hloscope.calls import front_door, in_python
-from hloscope.documents import plain
+from hloscope.documents import to_plain
 from hloscope.errors import HloscopeError
-from hloscope.program.target import RecordingOptions, TargetFacts, make_facts, with_options
-from hloscope.progress import waiting
+from hloscope.program.target import RecordingOptions, TargetFacts, accept_options, make_facts
+from hloscope.progress import show_waiting
 from hloscope.rules.selection import make_selection
 from hloscope.tpu.overrides import override_chip
 
@@ -77,7 +77,7 @@ class Recorder:
 
     def to_dict(self) -> dict[str, object]:
         """Returns the recording as plain data; empty before the block has ended."""
-        return {} if self.result is None else plain(self.result)
+        return {} if self.result is None else to_plain(self.result)
 
     @front_door
     def __enter__(self) -> Recorder:
@@ -113,7 +113,7 @@ class Recorder:
 
 
 @front_door
-@with_options(RecordingOptions)
+@accept_options(RecordingOptions)
 def recording(
     slice: str = DEFAULT_SLICE,
     *,
@@ -189,7 +189,7 @@ def _check_limits(
 
 
 @front_door
-@with_options(RecordingOptions)
+@accept_options(RecordingOptions)
 def record(
     *command: str | os.PathLike[str],
     slice: str = DEFAULT_SLICE,
@@ -235,7 +235,7 @@ def record(
     request = RecordingRequest(
         command=tuple(script), facts=facts, limits=limits, chosen=chosen, judging=rules, save=folder
     )
-    with waiting() as stage:
+    with show_waiting() as stage:
         stage("running the script")
         return _record_in_child(request)
 

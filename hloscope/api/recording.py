@@ -24,7 +24,7 @@ from hloscope.messages import Option, placeholder, say
 from hloscope.outputs import write_text
 from hloscope.program.target import TargetFacts
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection
-from hloscope.store import default_store
+from hloscope.store import open_default_store
 from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
 
 if TYPE_CHECKING:
@@ -103,16 +103,16 @@ def make_watch(facts: TargetFacts, limits: Limits) -> Iterator[Watch]:
         HloscopeError: The slice is not a TPU slice, or hloscope cannot compile with this version of JAX.
     """
     from hloscope.compiler.jax_support import RECORDING, check_supported
-    from hloscope.program.devices import check_not_tracing, shown_for_a_script
+    from hloscope.program.devices import check_not_tracing, show_slice_to_script
     from hloscope.program.recording.watching import Watch
-    from hloscope.program.surroundings import one_call
+    from hloscope.program.surroundings import isolate_call
 
     chosen = parse_recorded_slice(facts)
     facts = replace(facts, slice=chosen.name)
     check_supported(RECORDING)
     check_not_tracing()
-    with one_call(of_a_block=True), shown_for_a_script(facts, chosen) as devices:
-        yield Watch(whole=chosen, devices=devices, facts=facts, limits=limits, store=default_store())
+    with isolate_call(of_a_block=True), show_slice_to_script(facts, chosen) as devices:
+        yield Watch(whole=chosen, devices=devices, facts=facts, limits=limits, store=open_default_store())
 
 
 def record_script(
@@ -322,10 +322,10 @@ def _explain_stop(program: Program) -> str:
 
 
 def _find_notes(watch: Watch) -> list[str]:
-    from hloscope.program.stand_ins import taken_notes
+    from hloscope.program.stand_ins import list_pose_notes
 
     return [
-        *taken_notes(),
+        *list_pose_notes(),
         *watch.missed,
         *(note for program in watch.programs for note in program.notes if not program.is_jaxs),
     ]

@@ -16,12 +16,12 @@ from hloscope.api.texts import Text, is_compiled, meant, refuse_beside_text, ref
 from hloscope.errors import TargetError
 from hloscope.outputs import check_hlo_file, write_text
 from hloscope.program.dumps import is_folder
-from hloscope.program.files import names_hlo
+from hloscope.program.files import is_hlo_target
 from hloscope.program.functions import Function
 from hloscope.program.target import TargetFacts, make_facts
-from hloscope.progress import Stages, waiting
+from hloscope.progress import StageDisplay, show_waiting
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection
-from hloscope.store import default_store
+from hloscope.store import open_default_store
 
 if TYPE_CHECKING:
     from hloscope.program.capture import Capture
@@ -64,9 +64,9 @@ class FrontDoor:
     read: Callable[[Mapping[str, Any]], TargetFacts] = lambda said: make_facts(**said)
     prepare: Callable[[TargetFacts], None] = lambda _: None
     quiet: Callable[[], AbstractContextManager[None]] = nullcontext
-    progress: Callable[[], AbstractContextManager[Stages]] = waiting
-    begin: Callable[[Result[Any], Stages], None] = lambda _result, _stage: None
-    say: Callable[[Stages, str], None] = lambda stage, text: stage(text)
+    progress: Callable[[], AbstractContextManager[StageDisplay]] = show_waiting
+    begin: Callable[[Result[Any], StageDisplay], None] = lambda _result, _stage: None
+    say: Callable[[StageDisplay, str], None] = lambda stage, text: stage(text)
     write_hlo: Callable[[str, str], None] = lambda text, path: write_text(text, path, "the HLO")
     called: Callable[[str], str] = lambda name: name
     standard_input: Callable[[], tuple[str, str]] | None = None
@@ -105,7 +105,7 @@ class Request:
     def is_text(self) -> bool:
         """Whether the target is already compiled: HLO text, or a `jax.stages.Compiled`."""
         is_input = self.target == "-" and self.door.standard_input is not None
-        return is_input or names_hlo(self.target) or is_compiled(self.target)
+        return is_input or is_hlo_target(self.target) or is_compiled(self.target)
 
     @property
     def is_folder(self) -> bool:
@@ -134,7 +134,7 @@ class Request:
 
 
 def follow(
-    request: Request, *, of_function: Callable[[Function, Stages], T], of_text: Callable[[Text], T] | None = None
+    request: Request, *, of_function: Callable[[Function, StageDisplay], T], of_text: Callable[[Text], T] | None = None
 ) -> T:
     """Resolves the target of a request, and does with it whatever is asked.
 
@@ -160,7 +160,7 @@ def follow(
     try:
         with door.quiet(), door.progress() as stage:
             function = Function(
-                target=target, facts=facts, stage=stage, store=default_store(), when_compiled=captured.append
+                target=target, facts=facts, stage=stage, store=open_default_store(), when_compiled=captured.append
             )
             return of_function(function, stage)
     finally:

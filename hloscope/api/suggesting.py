@@ -16,18 +16,18 @@ from hloscope.api.analyzing import Stage, subject_of
 from hloscope.api.requests import Request, Result, follow
 from hloscope.api.texts import meant
 from hloscope.calls import front_door
-from hloscope.compiler.elsewhere import compiling_on
+from hloscope.compiler.elsewhere import compile_on
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.messages import Command, Option, say
 from hloscope.program.functions import Function, with_function
-from hloscope.program.target import ProgramOptions, TargetFacts, with_options
-from hloscope.progress import Stages
-from hloscope.units import format_bytes, format_time, plural
+from hloscope.program.target import ProgramOptions, TargetFacts, accept_options
+from hloscope.progress import StageDisplay
+from hloscope.units import format_bytes, format_time, pluralize
 
 if TYPE_CHECKING:
     from hloscope.program.lowering import Lowered
     from hloscope.search.space import Space
-    from hloscope.search.subject import Subject
+    from hloscope.search.subject import SearchSubject
 
 CANDIDATES = 40
 _MOST_MESHES = 8
@@ -57,7 +57,7 @@ class Searching:
 
 
 @front_door
-@with_options(ProgramOptions)
+@accept_options(ProgramOptions)
 def suggest(
     target: Callable[..., Any] | str | Path,
     args: Any = None,
@@ -142,8 +142,8 @@ def find_suggestions(
             fix=say("name the function: ", Command("suggest", ("module.py:step",))),
         )
 
-    def of_function(function: Function, stage: Stages) -> Suggestions:
-        with compiling_on(executor, jobs):
+    def of_function(function: Function, stage: StageDisplay) -> Suggestions:
+        with compile_on(executor, jobs):
             return _searched(function, searching, lambda text: request.door.say(stage, text))
 
     return Result(found=follow(request, of_function=of_function), subject="suggestions")
@@ -151,7 +151,7 @@ def find_suggestions(
 
 def _searched(function: Function, searching: Searching, tell: Callable[[str], None]) -> Suggestions:
     def searched(itself: Callable[..., Any], known: TargetFacts) -> Suggestions:
-        from hloscope.search.front import suggestions  # these import JAX, which takes its time
+        from hloscope.search.front import make_suggestions  # these import JAX, which takes its time
         from hloscope.search.suggesting import Effort, Search
 
         begun = monotonic()
@@ -163,7 +163,7 @@ def _searched(function: Function, searching: Searching, tell: Callable[[str], No
         search.found.notes += notes
         tell(_beforehand(subject, searching))
         search.run()
-        return suggestions(search, function.name)
+        return make_suggestions(search, function.name)
 
     return with_function(function, searched)
 
@@ -202,8 +202,8 @@ def _refuse(lowered: Lowered) -> None:
 
 
 def _spaces(
-    subject: Subject, facts: TargetFacts, searching: Searching, notes: list[str], stage: Stage
-) -> Iterator[tuple[Subject, Space]]:
+    subject: SearchSubject, facts: TargetFacts, searching: Searching, notes: list[str], stage: Stage
+) -> Iterator[tuple[SearchSubject, Space]]:
     """The program on its own mesh, and on the others of the same slice that it traces on.
 
     Raises:
@@ -235,7 +235,7 @@ def _space(lowered: Lowered, searching: Searching) -> Space:
     from hloscope.search.space import Space
 
     said: list[str] = []
-    module, _ = client.propagate(lowered.bytecode, "jax", said, timeout_s=lowered.facts.timeout_s)
+    module, _ = client.ask_propagation(lowered.bytecode, "jax", said, timeout_s=lowered.facts.timeout_s)
     if module is None:
         raise TargetError(
             f"{_UNSEARCHED} in {lowered.name}",
@@ -278,7 +278,7 @@ def _steps_apart(one: Sequence[int], other: Sequence[int]) -> float:
     return sum(max(mine / theirs, theirs / mine) for mine, theirs in zip(one, other, strict=True))
 
 
-def _on_mesh(subject: Subject, facts: TargetFacts, mesh: Mapping[str, int]) -> Lowered:
+def _on_mesh(subject: SearchSubject, facts: TargetFacts, mesh: Mapping[str, int]) -> Lowered:
     """The program traced on another mesh; without the shardings of its arguments where those do not divide there.
 
     Raises:
@@ -306,17 +306,17 @@ def _shown(mesh: Mapping[str, int]) -> str:
     return ",".join(f"{axis}={size}" for axis, size in mesh.items())
 
 
-def _beforehand(subject: Subject, searching: Searching) -> str:
+def _beforehand(subject: SearchSubject, searching: Searching) -> str:
     """About how long it will take, and how much memory, from what the program's own compile took."""
-    from hloscope.compiler.client import workers_here
+    from hloscope.compiler.client import count_useful_workers
     from hloscope.compiler.slots import BYTES_PER_WORKER
 
-    seconds, workers = subject.captured.compiled.seconds, workers_here()
+    seconds, workers = subject.captured.compiled.seconds, count_useful_workers()
     if seconds is None:
-        return f"searching: up to {plural(searching.candidates, 'compile')}"
+        return f"searching: up to {pluralize(searching.candidates, 'compile')}"
     expected = searching.candidates * seconds / workers
     limited = expected if searching.seconds is None else min(expected, searching.seconds)
     return (
-        f"searching: up to {plural(searching.candidates, 'compile')} of {format_time(1e6 * seconds)} each, "
+        f"searching: up to {pluralize(searching.candidates, 'compile')} of {format_time(1e6 * seconds)} each, "
         f"{workers} at once: about {format_time(1e6 * limited)} and {format_bytes(workers * BYTES_PER_WORKER)}"
     )

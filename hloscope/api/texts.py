@@ -12,24 +12,24 @@ from typing import Any
 from hloscope import given
 from hloscope.analysis.guesses import GUESS
 from hloscope.analysis.model import Analysis
-from hloscope.analysis.unnamed_axes import unnamed_mesh
-from hloscope.compiler.model import Compiled
+from hloscope.analysis.unnamed_axes import infer_mesh
+from hloscope.compiler.model import CompiledProgram
 from hloscope.cost.guess import guess_slice
 from hloscope.cost.price import is_from_tpu
-from hloscope.documents import read
+from hloscope.documents import read_document
 from hloscope.errors import HloscopeError, MeshError, SliceError, TargetError
 from hloscope.given import has_value
-from hloscope.hlo import HloModule, module_text
+from hloscope.hlo import HloModule, select_module_text
 from hloscope.messages import Command, Option, say
 from hloscope.program.capture import Capture, Mesh
-from hloscope.program.dump_facts import Beside, facts_beside
-from hloscope.program.dumps import module_at
+from hloscope.program.dump_facts import ModuleFacts, read_module_facts
+from hloscope.program.dumps import find_dumped_module
 from hloscope.program.files import read_hlo, split_module
-from hloscope.program.loading import name_of
-from hloscope.program.target import BY_NAME, TargetFacts
+from hloscope.program.loading import find_target_name
+from hloscope.program.target import OPTIONS_BY_NAME, TargetFacts
 from hloscope.tpu.overrides import override_chip
 from hloscope.tpu.slices import Slice
-from hloscope.units import plural
+from hloscope.units import pluralize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Text:
     name: str
     text: str
     facts: TargetFacts = field(default_factory=TargetFacts)
-    dumped: Beside | None = None
+    dumped: ModuleFacts | None = None
     is_foreign: bool = True
 
 
@@ -94,10 +94,10 @@ def text_of(target: Any, facts: TargetFacts) -> Text:
     """
     if isinstance(target, str | Path):
         return Text(name=str(target), text=hlo_text(target), facts=facts, dumped=dump_beside(target))
-    from hloscope.program.handed_out import compiled_facts
+    from hloscope.program.handed_out import read_compiled_facts
 
-    known = compiled_facts(target)
-    beside = Beside(
+    known = read_compiled_facts(target)
+    beside = ModuleFacts(
         slice=known.slice,
         device_ids=known.device_ids,
         memory_bytes=known.memory_bytes,
@@ -142,7 +142,7 @@ def capture_of_text(text: str, module: HloModule, facts: TargetFacts, chosen: Sl
     slices = _slice_count(text, per_slice, mesh, chosen)
     _check_devices(name, slices, module, mesh, chosen)
     return Capture(
-        compiled=Compiled(text=text, memory_bytes={}, slice_of_partition=_slice_of_partition(facts, slices)),
+        compiled=CompiledProgram(text=text, memory_bytes={}, slice_of_partition=_slice_of_partition(facts, slices)),
         slice=chosen,
         slice_chosen_by="user",
         used_devices=per_slice * slices,
@@ -152,12 +152,12 @@ def capture_of_text(text: str, module: HloModule, facts: TargetFacts, chosen: Sl
     )
 
 
-def dump_beside(target: str | Path) -> Beside | None:
+def dump_beside(target: str | Path) -> ModuleFacts | None:
     """What lies beside a file of a dump that is named by itself, as far as it is read without JAX."""
-    module = module_at(target)
+    module = find_dumped_module(target)
     if module is None:
         return None
-    beside = facts_beside(module, on_the_way=False)
+    beside = read_module_facts(module, on_the_way=False)
     if module.as_jax_lowered_it is None and module.before_propagation is None:
         return beside
     note = say(
@@ -167,7 +167,7 @@ def dump_beside(target: str | Path) -> Beside | None:
     return replace(beside, notes=(*beside.notes, note))
 
 
-def with_dump(program: Capture, module: HloModule, beside: Beside, facts: TargetFacts, *, name: str) -> Capture:
+def with_dump(program: Capture, module: HloModule, beside: ModuleFacts, facts: TargetFacts, *, name: str) -> Capture:
     """What is known of a program by its text, with what is known beside it; what the user says goes first.
 
     Args:
@@ -225,7 +225,7 @@ def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_
     Raises:
         SliceError: A figure given for the chip is not one.
     """
-    mesh = unnamed_mesh(module) if program.mesh is None else None
+    mesh = infer_mesh(module) if program.mesh is None else None
     if mesh is not None:
         program = replace(program, mesh=mesh, notes=(*program.notes, _about_names(mesh)))
     if program.slice is not None or is_said:
@@ -267,10 +267,10 @@ def refuse_beside_text(
     Raises:
         TargetError: One of them is given.
     """
-    of_text = {name: value for name, value in said.items() if name in BY_NAME and BY_NAME[name].of_text}
+    of_text = {name: value for name, value in said.items() if name in OPTIONS_BY_NAME and OPTIONS_BY_NAME[name].of_text}
     for name, value in said.items():
         if name not in of_text and has_value(value):
-            shown = target if isinstance(target, str | Path) else name_of(target)
+            shown = target if isinstance(target, str | Path) else find_target_name(target)
             raise TargetError(
                 f"{called(name)} does not apply to HLO text", why=f"{shown} is already compiled", fix="leave it out"
             )
@@ -325,7 +325,7 @@ def read_report(path: Path, name: str) -> Analysis:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise HloscopeError(f"{name} is not valid JSON", why=str(error)) from None
-    return read(Analysis, document, name=name, key="collectives")
+    return read_document(Analysis, document, name=name, key="collectives")
 
 
 def hlo_text(target: str | Path) -> str:
@@ -339,7 +339,7 @@ def hlo_text(target: str | Path) -> str:
     if not Path(path).exists():
         raise TargetError(f"there is no file {path}")
     text = read_hlo(path)
-    return text if module is None else module_text(text, module, name=path)
+    return text if module is None else select_module_text(text, module, name=path)
 
 
 _MAX_DEVICES = 1 << 20
@@ -350,10 +350,10 @@ def _slice_of_partition(facts: TargetFacts, slices: int) -> tuple[int, ...]:
     """The slice of each mesh position, as `dcn` says; None leaves it to the order of the mesh."""
     if slices == 1 or not facts.dcn or not facts.mesh:
         return ()
-    from hloscope.program.several_slices import slice_of_position, slices_per_axis
+    from hloscope.program.several_slices import assign_slices, choose_slices_per_axis
 
-    across = slices_per_axis(facts.mesh, slices, facts.dcn, [])
-    return tuple(int(number) for number in slice_of_position(tuple(facts.mesh.values()), across).flat)
+    across = choose_slices_per_axis(facts.mesh, slices, facts.dcn, [])
+    return tuple(int(number) for number in assign_slices(tuple(facts.mesh.values()), across).flat)
 
 
 def _slice_count(text: str, per_slice: int, mesh: Mesh | None, chosen: Slice | None) -> int:
@@ -378,18 +378,18 @@ def _check_devices(name: str, slices: int, module: HloModule, mesh: Mesh | None,
     why += f", which are those of one of {slices} slices" if slices > 1 else ""
     if not 0 < devices <= _MAX_DEVICES:
         raise HloscopeError(
-            f"{name} claims to be a program for {plural(devices, 'device')}", why=why, fix="check its header"
+            f"{name} claims to be a program for {pluralize(devices, 'device')}", why=why, fix="check its header"
         )
     says = devices > 1 or "num_partitions" in module.header
     if mesh is not None and says and mesh.device_count != devices:
         raise MeshError(
-            f"the mesh has {plural(mesh.device_count, 'device')}, but {name} is a program for {devices}",
+            f"the mesh has {pluralize(mesh.device_count, 'device')}, but {name} is a program for {devices}",
             why=why,
             fix="pass the mesh that the program was compiled for",
         )
     if chosen is not None and not chosen.is_attached and chosen.device_count < devices:
         raise SliceError(
-            f"{chosen.name} has {plural(chosen.device_count, 'device')}, but {name} is a program for {devices}",
+            f"{chosen.name} has {pluralize(chosen.device_count, 'device')}, but {name} is a program for {devices}",
             why=why,
             fix="name a slice that is large enough",
         )

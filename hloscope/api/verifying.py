@@ -16,17 +16,17 @@ from hloscope.api.texts import meant
 from hloscope.calls import front_door
 from hloscope.errors import NotationError, TargetError, did_you_mean
 from hloscope.messages import Option, say
-from hloscope.program.loading import loaded, name_of
+from hloscope.program.loading import find_target_name, load_target
 from hloscope.program.options import as_dims
 from hloscope.program.target import (
     ProgramOptions,
     TargetFacts,
-    attached_facts,
-    with_options,
+    accept_options,
+    find_attached_facts,
 )
-from hloscope.store import default_store
-from hloscope.verification.job import Function, Job, Range, Settings, Stage, references_facts
-from hloscope.verification.judging import judged
+from hloscope.store import open_default_store
+from hloscope.verification.job import Function, Range, Settings, Stage, VerificationJob, complete_reference_facts
+from hloscope.verification.judging import judge_verification
 from hloscope.verification.model import Numerics, Verification
 from hloscope.verification.pages import RULE_NAMES
 
@@ -37,7 +37,7 @@ _MOST_LETTERS = 120
 
 
 @front_door
-@with_options(ProgramOptions)
+@accept_options(ProgramOptions)
 def verify(
     target: Function | str,
     reference: Function | str,
@@ -122,7 +122,7 @@ def find_verification(
     _check_names(ignore)
     for role, asked in (("the target", request), ("the reference", replace(request, target=reference))):
         if asked.is_text:
-            why = f"{name_of(asked.target)} is HLO text, which cannot be run on inputs"
+            why = f"{find_target_name(asked.target)} is HLO text, which cannot be run on inputs"
             raise TargetError(f"{role} must be a function", why=why)
     found = follow(
         request,
@@ -142,60 +142,60 @@ def _verified(
     ignore: Collection[str],
     stage: Stage,
 ) -> Verification:
-    from hloscope.compiler.client import start_ahead
-    from hloscope.program.devices import devices_to_run_on, on_enough_devices
-    from hloscope.program.surroundings import one_call
-    from hloscope.verification.where import run_somewhere
+    from hloscope.compiler.client import start_worker_ahead
+    from hloscope.program.devices import provide_devices, run_on_enough_devices
+    from hloscope.program.surroundings import isolate_call
+    from hloscope.verification.where import run_in_chosen_process
 
-    start_ahead(name_of(target), facts.slice, default_store())
-    with one_call():
+    start_worker_ahead(find_target_name(target), facts.slice, open_default_store())
+    with isolate_call():
         both = partial(_analyses, target, reference, facts, settings, stage)
-        found, job, numerics = on_enough_devices((target, reference), facts, both)
+        found, job, numerics = run_on_enough_devices((target, reference), facts, both)
         if numerics is None:
             stage("running both programs")
-            with devices_to_run_on(job.devices, settings.on):
-                numerics = run_somewhere(job, decided_by_devices=any(map(_decided_by_devices, found)))
-    return judged(found[0], found[1], numerics, ignore)
+            with provide_devices(job.devices, settings.on):
+                numerics = run_in_chosen_process(job, decided_by_devices=any(map(_decided_by_devices, found)))
+    return judge_verification(found[0], found[1], numerics, ignore)
 
 
 def _analyses(
     target: Function | str, reference: Function | str, facts: TargetFacts, settings: Settings, stage: Stage
-) -> tuple[tuple[Analysis, Analysis], Job, Numerics | None]:
+) -> tuple[tuple[Analysis, Analysis], VerificationJob, Numerics | None]:
     """Both programs, compiled for the target's slice, how to run them, and what came of that where it ran beside."""
     from hloscope.program.compiling import start_compile
     from hloscope.program.lowering import lower
-    from hloscope.program.stand_ins import posed_processes, posed_slice
-    from hloscope.verification.machine import available_bytes
-    from hloscope.verification.where import started_ahead
+    from hloscope.program.stand_ins import count_posed_processes, find_posed_slice
+    from hloscope.verification.machine import find_available_bytes
+    from hloscope.verification.where import start_run_ahead
 
     functions = _functions(target, reference, facts, settings, stage)
-    posed = posed_slice()
-    all_facts, store = facts.over(attached_facts(functions[0])), default_store()
-    first = lower(functions[0], all_facts, name=name_of(target), stage=stage, store=store)
+    posed = find_posed_slice()
+    all_facts, store = facts.over(find_attached_facts(functions[0])), open_default_store()
+    first = lower(functions[0], all_facts, name=find_target_name(target), stage=stage, store=store)
     _check_ranges(settings.ranges, dict(zip(first.seen.argument_names, first.seen.argument_avals, strict=True)))
     with ExitStack() as stack:
         pending = start_compile(first, stage=stage, store=store)
         stack.callback(pending.drop)
-        borrowed = references_facts(all_facts, functions[1], facts)
+        borrowed = complete_reference_facts(all_facts, functions[1], facts)
         borrowed = replace(borrowed, slice=first.slice.name if first.slice_chosen_by == "user" else None)
-        twin = lower(functions[1], borrowed, name=name_of(reference), stage=stage, store=store)
+        twin = lower(functions[1], borrowed, name=find_target_name(reference), stage=stage, store=store)
         first.plan.notes.extend(_other_structure(first.module.out_tree, twin.module.out_tree))
-        job = Job(
+        job = VerificationJob(
             target=target,
             reference=reference,
             devices=max(_device_count(first), _device_count(twin)),
             facts=facts,
             settings=settings,
-            memory_bytes=available_bytes(),
-            poses=None if posed is None else (posed.name, posed_processes()),
+            memory_bytes=find_available_bytes(),
+            poses=None if posed is None else (posed.name, count_posed_processes()),
         )
-        child = started_ahead(job)
+        child = start_run_ahead(job)
         if child is not None:
             stack.callback(child.close)
-        analyses = [analysis_of(pending.capture(stage), name_of(target))]
+        analyses = [analysis_of(pending.capture(stage), find_target_name(target))]
         pending = start_compile(twin, stage=stage, store=store)
         stack.callback(pending.drop)
-        analyses.append(analysis_of(pending.capture(stage), name_of(reference)))
+        analyses.append(analysis_of(pending.capture(stage), find_target_name(reference)))
         stage("running both programs")
         return (analyses[0], analyses[1]), job, None if child is None else child.numerics(settings.timeout_s)
 
@@ -216,21 +216,21 @@ def _structure(tree: Any) -> str:
 def _functions(
     target: Function | str, reference: Function | str, facts: TargetFacts, settings: Settings, stage: Stage
 ) -> tuple[Function, Function]:
-    from hloscope.program.devices import check_seen
+    from hloscope.program.devices import check_devices_seen
 
     stage("importing")
-    functions = loaded(target, facts, reference), loaded(reference, facts, target)
+    functions = load_target(target, facts, reference), load_target(reference, facts, target)
     if functions[0] is functions[1] and not settings.against_single_device:
         raise TargetError(
-            f"{name_of(target)} is its own reference, so nothing can differ",
+            f"{find_target_name(target)} is its own reference, so nothing can differ",
             fix=say(
                 "name another function, or add ",
                 Option("against-single-device"),
                 " to compare it with itself on one device",
             ),
         )
-    all_facts = facts.over(attached_facts(functions[0]))
-    check_seen(all_facts)
+    all_facts = facts.over(find_attached_facts(functions[0]))
+    check_devices_seen(all_facts)
     _check_scale(settings.scale, all_facts)
     return functions
 

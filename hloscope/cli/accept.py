@@ -71,7 +71,7 @@ class _Asking:
 
     def __call__(self, proposed: Proposed) -> Answer:
         """The changes that are accepted; those of one name are one question."""
-        from hloscope.analysis.totals import grouped
+        from hloscope.analysis.totals import collate
         from hloscope.api.accepting import Answer
         from hloscope.report.checks import judgement_words
 
@@ -81,7 +81,7 @@ class _Asking:
         lacks = compared.judged.is_only_left_open
         said = "has a baseline that lacks figures" if lacks else f"is {judgement_words(compared.judged)} its baseline"
         running.say(f"\n{proposed.name} {said}")
-        by_key, accepted = grouped(lambda change: change.key, compared.changes), list[str]()
+        by_key, accepted = collate(lambda change: change.key, compared.changes), list[str]()
         for number, (key, changes) in enumerate(by_key.items(), 1):
             for change in changes:
                 running.say(f"  {number} of {len(by_key)}  {change.judgement}: {change.message}")

@@ -24,8 +24,8 @@ from hloscope.cli.options import (
 )
 from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, HloscopeError, TargetError
 from hloscope.given import capacity
-from hloscope.progress import Stages, progress
-from hloscope.units import plural
+from hloscope.progress import StageDisplay, show_progress
+from hloscope.units import pluralize
 
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis
@@ -78,7 +78,7 @@ def _exit_code(found: Analysis, options: dict[str, Any]) -> int:
         return EXIT_OK
     if running.rules_failed(broken):
         return EXIT_COULD_NOT_RUN
-    count = plural(len(broken), "finding")
+    count = pluralize(len(broken), "finding")
     running.say(f"failed: {count} at or above --fail-on {options['fail_on']}: {broken[0].message}")
     return EXIT_BROKEN
 
@@ -158,7 +158,7 @@ def _find_in_folder(request: Request, options: dict[str, Any]) -> Result[Analysi
             raise TargetError(f"--{name} requires --all", fix="leave it out, or analyze every module: --all")
     listed: list[Result[Any]] = []
 
-    def begin(result: Result[Any], stage: Stages) -> None:
+    def begin(result: Result[Any], stage: StageDisplay) -> None:
         listed.append(result)
         running.begin_report(result, stage)
 
@@ -183,9 +183,9 @@ def _all(dump: Dump, how: HowToAnalyze, options: dict[str, Any]) -> NoReturn:
         raise TargetError(f"--format {form} reports on one module only", fix=f"with --all, use {' or '.join(_OF_ALL)}")
     results: list[DumpedResult] = []
     begun = time.monotonic()
-    with progress() as stage, _report(output, stage) as write:
+    with show_progress() as stage, _report(output, stage) as write:
         rows = _Rows(dump, write, output) if form == "text" else _Documents(write)
-        stage(f"analyzing {plural(len(dump.modules), 'module')}")
+        stage(f"analyzing {pluralize(len(dump.modules), 'module')}")
         try:
             for result in analyze_all(dump, how, workers=options["jobs"], memory_bytes=options["memory"]):
                 results.append(result)
@@ -204,10 +204,10 @@ class _Documents:
 
     def add(self, result: DumpedResult) -> None:
         """Writes the document of one module."""
-        from hloscope.documents import written
+        from hloscope.documents import encode_document
         from hloscope.report.dumps import make_module_document
 
-        self._write(written(make_module_document(result)))
+        self._write(encode_document(make_module_document(result)))
 
     def end(self, results: list[DumpedResult], seconds: float) -> None:
         """Nothing: what is written is whole at any time."""
@@ -240,7 +240,7 @@ class _Rows:
 
 
 @contextmanager
-def _report(output: str | None, stage: Stages) -> Iterator[Callable[[str], None]]:
+def _report(output: str | None, stage: StageDisplay) -> Iterator[Callable[[str], None]]:
     """Writes to the report what is to be read at once, line by line.
 
     Raises:
@@ -266,7 +266,7 @@ def _exit_code_of_all(results: list[DumpedResult], fail_on: str | None) -> int:
     if unread:
         more = f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
         named = ", ".join(unread[:_NAMED]) + more
-        running.say(f"error: {len(unread)} of {plural(len(results), 'module')} could not be analyzed: {named}")
+        running.say(f"error: {len(unread)} of {pluralize(len(results), 'module')} could not be analyzed: {named}")
         return EXIT_COULD_NOT_RUN
     broken = [
         finding
@@ -276,5 +276,5 @@ def _exit_code_of_all(results: list[DumpedResult], fail_on: str | None) -> int:
     ]
     if not broken:
         return EXIT_OK
-    running.say(f"failed: {plural(len(broken), 'finding')} at or above --fail-on {fail_on}: {broken[0].message}")
+    running.say(f"failed: {pluralize(len(broken), 'finding')} at or above --fail-on {fail_on}: {broken[0].message}")
     return EXIT_COULD_NOT_RUN if running.rules_failed(broken) else EXIT_BROKEN

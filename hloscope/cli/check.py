@@ -22,7 +22,7 @@ from hloscope.errors import (
 )
 from hloscope.outputs import check_report_file
 from hloscope.report.formats import formats_of
-from hloscope.units import plural
+from hloscope.units import pluralize
 
 if TYPE_CHECKING:
     from hloscope.contracts.checks import Checked
@@ -168,7 +168,7 @@ def _sources(checks: tuple[Checked, ...]) -> str | None:
     shared, known = sources["shared cache"], sources["cache"] + sources["shared cache"]
     if not sources.total():
         return None
-    found = f"{known} of {plural(sources.total(), 'compile')} came from the cache"
+    found = f"{known} of {pluralize(sources.total(), 'compile')} came from the cache"
     return f"{found}, {shared} of them from the shared one" if shared else found
 
 

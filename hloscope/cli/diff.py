@@ -11,7 +11,7 @@ from hloscope.cli import running, targets
 from hloscope.cli.options import project_options, source_option, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
 from hloscope.program.target import OPTIONS
-from hloscope.units import plural
+from hloscope.units import pluralize
 
 if TYPE_CHECKING:
     from hloscope.api.requests import Result
@@ -46,7 +46,7 @@ def _exit_code(report: DiffDocument, options: dict[str, Any]) -> int:
     broken = report.broken(fail_on, at_least_ok=options["at_least_ok"])
     if broken:
         reason = f"{report.judged.judgement}: {broken[0].message}"
-        reason += f", and {plural(len(broken) - 1, 'other change')}" if len(broken) > 1 else ""
+        reason += f", and {pluralize(len(broken) - 1, 'other change')}" if len(broken) > 1 else ""
     elif report.is_respelled_by(fail_on):
         reason = "the same moves in another spelling, which --equivalent lets pass"
     else:
@@ -78,7 +78,7 @@ def command(programs: tuple[str, ...], **options: Any) -> Result[DiffDocument]:
     wanted = 1 if options["base"] else 2
     if len(programs) != wanted:
         raise TargetError(
-            f"{plural(len(programs), 'program')} {'is' if len(programs) == 1 else 'are'} named, and {wanted} "
+            f"{pluralize(len(programs), 'program')} {'is' if len(programs) == 1 else 'are'} named, and {wanted} "
             f"{'is' if wanted == 1 else 'are'} needed",
             fix="write hloscope diff OLD NEW, or hloscope diff --base main TARGET",
         )

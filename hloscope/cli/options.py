@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hloscope.given import span
-from hloscope.program.target import BY_NAME, OPTIONS
+from hloscope.program.target import OPTIONS, OPTIONS_BY_NAME
 from hloscope.report.formats import formats_of
 from hloscope.report.renderer import GROUPINGS
 
@@ -49,7 +49,7 @@ def target_option(name: str, help_text: str = "") -> Decorator:
         name: Its name in `hloscope.program.target`.
         help_text: What it means in this command, where that is something else.
     """
-    option = BY_NAME[name]
+    option = OPTIONS_BY_NAME[name]
     kind: dict[str, Any] = {"type": click.FloatRange(min=0)} if option.seconds else {}
     return click.option(
         *option.flags,

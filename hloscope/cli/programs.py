@@ -279,10 +279,10 @@ def _write_calibration(found: CompareDocument, options: dict[str, Any]) -> None:
     """What the profile says of the chip, where that is asked for."""
     if options["save"] is None:
         return
-    from hloscope.measured.fitting import calibration_file
+    from hloscope.measured.fitting import render_calibration_file
     from hloscope.tpu.overrides import is_figure
 
-    running.write_report(calibration_file(found, is_figure), options["save"])
+    running.write_report(render_calibration_file(found, is_figure), options["save"])
     running.say(f"wrote {options['save']}: use it with --chip-override {options['save']}")
 
 

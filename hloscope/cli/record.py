@@ -13,8 +13,8 @@ from hloscope.cli import running, targets
 from hloscope.cli.options import fail_on_option, rule_options, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK
 from hloscope.given import capacity
-from hloscope.progress import progress
-from hloscope.units import plural
+from hloscope.progress import show_progress
+from hloscope.units import pluralize
 
 if TYPE_CHECKING:
     from hloscope.analysis.model.recording import Recording
@@ -36,7 +36,7 @@ def _exit_code(found: Recording, options: dict[str, Any]) -> int:
         return EXIT_OK
     broken = found.broken(options["fail_on"])
     if broken and not running.rules_failed(broken):
-        count = plural(len(broken), "finding")
+        count = pluralize(len(broken), "finding")
         running.say(f"failed: {count} at or above --fail-on {options['fail_on']}: {broken[0].message}")
         return EXIT_BROKEN
     if found.not_analyzed:
@@ -129,6 +129,6 @@ def command(command: tuple[str, ...], **options: Any) -> Recording:
     with (
         running.stdout_kept_for_the_report(),
         os.fdopen(os.dup(2), "w", errors="replace") as stderr,
-        progress() as stage,
+        show_progress() as stage,
     ):
         return record_script(request, stage=stage, running=lambda: marked_output(stderr, "script| "))

@@ -46,9 +46,9 @@ def _tested(name: str | None) -> tuple[str, int]:
 
 def _say_broken() -> int:
     """Says which installed plug-ins cannot be used; returns the exit code that follows."""
-    from hloscope.rules.plugins import plugins
+    from hloscope.rules.plugins import list_plugins
 
-    errors = [plugin.error for plugin in plugins() if plugin.error is not None]
+    errors = [plugin.error for plugin in list_plugins() if plugin.error is not None]
     for error in errors:
         running.say(str(error))
     return EXIT_COULD_NOT_RUN if errors else EXIT_OK
@@ -71,11 +71,11 @@ def _lines(docs: Iterable[RuleDoc], width: int) -> list[str]:
 
 def _page(name: str) -> str:
     from hloscope.report.pages import page_named
-    from hloscope.rules.plugins import known_rules, plugin_of
+    from hloscope.rules.plugins import find_plugin, list_known_rules
 
-    doc, plugin = page_named(name), plugin_of(name)
+    doc, plugin = page_named(name), find_plugin(name)
     source = [] if plugin is None else ["", f"From the plug-in {plugin.name}, named in {plugin.where}."]
-    is_rule = name in [rule.name for rule in known_rules()]
+    is_rule = name in [rule.name for rule in list_known_rules()]
     return "\n".join([*_page_lines(doc), *source, *(_acceptance(doc) if is_rule else [])])
 
 

@@ -18,8 +18,8 @@ import click
 
 from hloscope.cli.options import LISTING, Decorator, report_options
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED, EXIT_OK, HloscopeError
-from hloscope.outputs import Files, check_is_no_input, check_output, write_files, write_text
-from hloscope.progress import Stages
+from hloscope.outputs import OutputFiles, check_is_not_an_input, check_output, write_files, write_text
+from hloscope.progress import StageDisplay
 
 if TYPE_CHECKING:
     from hloscope.api.requests import Result
@@ -51,7 +51,7 @@ def reports(
         def command(format_name: str, output: str | None, debug: bool, **options: Any) -> None:
             check_streams()
             guarded(lambda: _check_output(format_name, output), debug=debug)
-            guarded(lambda: check_is_no_input(output, options.values()), debug=debug)
+            guarded(lambda: check_is_not_an_input(output, options.values()), debug=debug)
             listing = {name: options[name] for name in LISTING if name in options}
             shown, found = guarded(lambda: _shown(subject, find(**options)), debug=debug)
             guarded(lambda: write_formatted(shown, format_name, found, output, **listing), debug=debug)
@@ -162,7 +162,7 @@ def say(message: str) -> None:
     click.echo(for_terminal(message), err=True)
 
 
-def saying(stage: Stages) -> Callable[[str], None]:
+def saying(stage: StageDisplay) -> Callable[[str], None]:
     """`say`, without the display of what is happening meanwhile."""
 
     def said(message: str) -> None:
@@ -219,7 +219,7 @@ _begun: list[str] = []
 """What of the report stands there already."""
 
 
-def begin_report(result: Result[Any], stages: Stages) -> None:
+def begin_report(result: Result[Any], stages: StageDisplay) -> None:
     """Writes the beginning of a report on standard output while the rest is still looked for; only as text.
 
     Args:
@@ -286,7 +286,7 @@ def _check_output(format_name: str, output: str | None) -> None:
         raise HloscopeError("this format is binary", fix="name a file: -o FILE")
 
 
-def _write_files(files: Files, output: str | None) -> None:
+def _write_files(files: OutputFiles, output: str | None) -> None:
     """Writes what is no text, and says how it is opened; a single file may go to standard output."""
     if output is not None and output != "-":
         for said in write_files(files, output):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from hloscope.cli import running
 from hloscope.errors import NotationError
-from hloscope.program.target import BY_NAME, OPTIONS, TargetFacts
-from hloscope.progress import progress
+from hloscope.program.target import OPTIONS, OPTIONS_BY_NAME, TargetFacts
+from hloscope.progress import show_progress
 
 if TYPE_CHECKING:
     from hloscope.api.requests import FrontDoor, Request
@@ -60,7 +60,7 @@ def front_door() -> FrontDoor:
         read=facts_of,
         prepare=prepare,
         quiet=running.stdout_kept_for_the_report,
-        progress=progress,
+        progress=show_progress,
         begin=running.begin_report,
         say=lambda stage, text: running.saying(stage)(text),
         write_hlo=running.write_report,
@@ -84,7 +84,7 @@ def helpers() -> tuple[str, ...]:
 
 
 def _flag_of(name: str) -> str:
-    option = BY_NAME.get(name)
+    option = OPTIONS_BY_NAME.get(name)
     return option.flags[0] if option is not None and option.flags else f"--{name.replace('_', '-')}"
 
 
@@ -132,13 +132,13 @@ def _of_project(name: str, options: Options) -> str:
 def _start_compiler(target: str, slice_name: str | None) -> None:
     from importlib.util import find_spec
 
-    from hloscope.program.files import names_hlo
+    from hloscope.program.files import is_hlo_target
 
-    if target != "-" and not names_hlo(target) and not Path(target).is_dir() and find_spec("jax") is not None:
-        from hloscope.compiler.client import start_ahead
-        from hloscope.store import default_store
+    if target != "-" and not is_hlo_target(target) and not Path(target).is_dir() and find_spec("jax") is not None:
+        from hloscope.compiler.client import start_worker_ahead
+        from hloscope.store import open_default_store
 
-        start_ahead(target, slice_name, default_store())
+        start_worker_ahead(target, slice_name, open_default_store())
 
 
 def judging_of(options: Options) -> RuleSelection:

@@ -16,12 +16,12 @@ from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 from hloscope.compiler import identity, libtpu, step
-from hloscope.compiler.cache import flags_of_compiles, is_expected
-from hloscope.compiler.model import Compiled, Program
+from hloscope.compiler.cache import is_likely_cached, read_compile_flags
+from hloscope.compiler.model import CompiledProgram, CompileRequest
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.shardy_model import ShardyModule
-from hloscope.compiler.slots import BYTES_PER_WORKER, core_count, free_bytes, slot_count
-from hloscope.compiler.step import full_temporary_folder
+from hloscope.compiler.slots import BYTES_PER_WORKER, count_cores, count_slots, find_free_bytes
+from hloscope.compiler.step import find_full_temporary_folder
 from hloscope.errors import CompileError, CompilerDiedError, NotationError, TimeLimitError
 from hloscope.messages import Option, say
 from hloscope.store import Store
@@ -35,43 +35,43 @@ QUIET_LIBTPU = {
     "TPU_STDERR_LOG_LEVEL": "1",  # the partitioner's warnings, which the report shows
 }
 _USUAL_DEVICES = 16
-"""CPU devices of every worker: they cost nothing, and it serves all programs that need no more of them."""
+"""CPU devices of every worker: they cost nothing, and serve all programs that need no more."""
 _ANY_SLICE = find_smallest_slice(4).name
 """The slice of a question to libtpu that would be answered alike for any other."""
 DEFAULT_LIMIT_S = 30 * 60.0
-"""Where nobody watches."""
+"""The time limit if no user is watching."""
 _SAID_LINES = 6
 _FATAL = re.compile(r"^F\d{4} |Check failed: |No space left|Fatal Python error|terminate called", re.IGNORECASE)
 _UNKNOWN_FLAG = re.compile(r"Unknown command line flag|Illegal value .* specified for flag")
-"""What libtpu says of `LIBTPU_INIT_ARGS`, before it ends the process."""
+"""libtpu's words about `LIBTPU_INIT_ARGS`, before it ends the process."""
 _UNKNOWN_TO_XLA = re.compile(r"Unknown flags? in XLA_FLAGS")
-"""What XLA says of `XLA_FLAGS`, likewise; those that were set after JAX was started reach workers first."""
+"""XLA's words about `XLA_FLAGS`, before it does so; flags set after JAX was started reach workers first."""
 _NOISE = re.compile(r"^\s*(@|#\d|\*\*\*|PC:|==|https?:|[IWE]\d{4} |WARNING: Logging|Failed to find host)")
 _CRASH_DUMP = re.compile(r"^\*\*\* SIG\w+ ", re.MULTILINE)
-"""Where libtpu's signal handler begins: registers, stacks and maps follow, all in lines of many kinds."""
+"""The start of libtpu's signal handler: registers, stacks and maps follow, all in lines of many kinds."""
 _PREFIX = re.compile(r"^[A-Z]\d{4} [\d:. ]+\d+ (?P<rest>\S+\.(?:cc|h):\d+\] .*)$")
 
 _lock = threading.Lock()
 _pools: dict[int, WorkerPool] = {}
-_elsewhere: ContextVar[Any] = ContextVar("hloscope_elsewhere", default=None)
-"""Where questions are answered in place of this process's workers."""
+_other_workers: ContextVar[Any] = ContextVar("hloscope_elsewhere", default=None)
+"""The workers that answer questions in place of this process's workers."""
 
 
 @contextmanager
-def running_in(workers: Any) -> Iterator[None]:
-    """Has questions of this thread answered by other workers meanwhile, which have the methods of a `WorkerPool`."""
-    before = _elsewhere.set(workers)
+def use_workers(workers: Any) -> Iterator[None]:
+    """Makes other workers, with the methods of a `WorkerPool`, answer this thread's questions within the block."""
+    before = _other_workers.set(workers)
     try:
         yield
     finally:
-        _elsewhere.reset(before)
+        _other_workers.reset(before)
 
 
-def pool() -> WorkerPool:
-    """This process's workers; a forked child has its own.
+def get_pool() -> WorkerPool:
+    """The workers of this process; a forked child has its own.
 
     Raises:
-        CompileError: The main thread has ended, after which Python lets no executor begin anything.
+        CompileError: The main thread has ended, after which Python starts no more tasks in executors.
     """
     if not threading.main_thread().is_alive():
         raise CompileError(
@@ -83,69 +83,71 @@ def pool() -> WorkerPool:
         found = _pools.get(os.getpid())
         if found is None:
             _pools.clear()
-            found = _pools[os.getpid()] = WorkerPool(min(workers_here(), slot_count()), environment)
-            atexit.register(_closed, found, os.getpid())
+            found = _pools[os.getpid()] = WorkerPool(
+                min(count_useful_workers(), count_slots()), make_worker_environment
+            )
+            atexit.register(_close_pool, found, os.getpid())
         return found
 
 
-def _closed(workers: WorkerPool, owner: int) -> None:
-    """Ends a process's workers with it; a forked child leaves them to their owner."""
+def _close_pool(workers: WorkerPool, owner: int) -> None:
+    """Closes a process's workers when it ends; a forked child leaves them to their owner."""
     if os.getpid() == owner:
         workers.shutdown(cancel_futures=True)
 
 
-def interruptions() -> int:
-    """How many of this process's workers Ctrl-C has ended so far."""
+def count_interruptions() -> int:
+    """The number of this process's workers that Ctrl-C has ended so far."""
     found = _pools.get(os.getpid())
     return 0 if found is None else found.interruptions()
 
 
-def workers_here(jobs: int | None = None, *, each_bytes: int = BYTES_PER_WORKER) -> int:
-    """Workers that are worth having at once here, by cores, free memory and what there is to do.
+def count_useful_workers(jobs: int | None = None, *, each_bytes: int = BYTES_PER_WORKER) -> int:
+    """The useful number of workers on this machine, by cores, free memory and the number of jobs.
 
     Args:
-        jobs: What there is to do; None for more than anybody can.
-        each_bytes: What one of them takes, with whatever works for it.
+        jobs: The number of jobs; None for no bound.
+        each_bytes: The memory of one worker, including its helpers.
     """
-    cores = core_count()
-    return max(1, min(jobs or cores, cores, free_bytes() // each_bytes))
+    cores = count_cores()
+    return max(1, min(jobs or cores, cores, find_free_bytes() // each_bytes))
 
 
-def environment(simulated_devices: int = 1) -> dict[str, str]:
-    """What a worker sees as `os.environ`: this process's, with JAX kept to the CPU and libtpu quiet and shareable."""
-    flags = flags_of_compiles()
+def make_worker_environment(simulated_devices: int = 1) -> dict[str, str]:
+    """The `os.environ` of a worker: this process's, with JAX kept to the CPU and libtpu quiet and shareable."""
+    flags = read_compile_flags()
     devices = str(max(simulated_devices, _USUAL_DEVICES))
     found = {**QUIET_LIBTPU, **os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": devices}
-    usual = libtpu.installed()
+    usual = libtpu.find_libtpu_file()
     if usual is not None and found.get("TPU_LIBRARY_PATH") == str(usual):
         del found["TPU_LIBRARY_PATH"]  # JAX sets it when it is imported, and says nothing new by it
     return found | {"XLA_FLAGS": flags} if flags else {name: found[name] for name in found if name != "XLA_FLAGS"}
 
 
-def start_ahead(target: str, slice_name: str | None, store: Store | None) -> None:
-    """Starts a worker while a target is imported and traced, unless its last compile is still in the store.
+def start_worker_ahead(target: str, slice_name: str | None, store: Store | None) -> None:
+    """Starts a worker while a target is imported and traced, unless its last compile is still in the cache.
 
     Args:
         target: The user's name for it.
-        slice_name: The slice that was asked for; None where it is not known yet.
-        store: Where compiles are kept.
+        slice_name: The requested slice; None if not known yet.
+        store: The cache of compiles.
     """
-    if _elsewhere.get() is not None or (store is not None and is_expected(store, target)):
+    if _other_workers.get() is not None or (store is not None and is_likely_cached(store, target)):
         return
     if slice_name is None or not slice_name.startswith(("cpu", "attached")):
-        pool().warm(environment(), slice_name or _ANY_SLICE)
+        get_pool().warm(make_worker_environment(), slice_name or _ANY_SLICE)
 
 
-def compile_program(program: Program, *, name: str, timeout_s: float | None) -> Question[Compiled]:
-    """Has a program compiled.
+def ask_compile(program: CompileRequest, *, name: str, timeout_s: float | None) -> Question[CompiledProgram]:
+    """Asks a worker to compile a program.
 
     Args:
         program: The program.
         name: The user's name for it, for messages.
-        timeout_s: Seconds that the compile may take; None for `time_limit`'s choice.
+        timeout_s: Time limit of the compile in seconds; None for the default of `choose_time_limit`.
 
     Returns:
-        A question whose answer is a `Compiled`; asked for it, it raises what `step.compile_program` does.
+        A question whose answer is a `CompiledProgram`; `answer` raises the errors of `step.compile_program`.
     """
     simulated = program.layout.simulated_ids or (program.layout.device_count - 1,)
     devices = 1 if program.slice.chip is not None else max(simulated) + 1
@@ -155,19 +157,19 @@ def compile_program(program: Program, *, name: str, timeout_s: float | None) -> 
         doing=f"compiling {name} for {program.slice.name}",
         timeout_s=timeout_s,
         simulated_devices=devices,
-        shown=identity.shown_where(program.module),
+        shown=identity.make_message_filter(program.module),
     )
 
 
-def propagate(
+def ask_propagation(
     module: bytes | str, seen_by: str, notes: list[str], *, timeout_s: float | None, numbered: bool = False
 ) -> tuple[ShardyModule | None, bool]:
-    """What Shardy makes of a module.
+    """Asks a worker for Shardy's output for a module.
 
-    Some programs end the process that asks for the origins of shardings: those are asked about once more without.
+    Some programs end the process that asks for the origins of shardings: Shardy is then asked again without origins.
 
     Returns:
-        What it makes of it; None, with a note, where it cannot be asked. And whether it would say the same again.
+        Its output; None, with a note, if it cannot be asked. And whether it would answer the same again.
 
     Raises:
         TimeLimitError: It took too long.
@@ -203,10 +205,10 @@ class Question(Generic[T]):
     Args:
         function: One of `hloscope.compiler.step`, or any other function that can be pickled by name.
         args: Its arguments.
-        doing: What is being done, for messages: `compiling step for v5e:2x4`.
-        timeout_s: Seconds that it may take, with its wait for other processes; None for `time_limit`'s choice.
-        simulated_devices: CPU devices that the worker is to have.
-        shown: What a dying compiler says, as users are to see it.
+        doing: The action, for messages: `compiling step for v5e:2x4`.
+        timeout_s: Time limit in seconds, including the wait for other processes; None for the default.
+        simulated_devices: The number of CPU devices that the worker needs.
+        shown: Converts the words of a dying compiler to those for users.
         kwargs: Arguments by keyword.
     """
 
@@ -222,14 +224,14 @@ class Question(Generic[T]):
         **kwargs: object,
     ) -> None:
         self._doing, self._shown = doing, shown
-        self._limit = time_limit(timeout_s)
-        self._workers = _elsewhere.get() or pool()
+        self._limit = choose_time_limit(timeout_s)
+        self._workers = _other_workers.get() or get_pool()
         self._future: Future[T] = self._workers.submit_in(
-            environment(simulated_devices), self._limit, function, *args, **kwargs
+            make_worker_environment(simulated_devices), self._limit, function, *args, **kwargs
         )
 
     def answer(self) -> T:
-        """Waits for the answer; where the wait is interrupted, the worker is ended.
+        """Waits for the answer; if the wait is interrupted, the worker is ended.
 
         Raises:
             CompilerDiedError: The process ended.
@@ -240,7 +242,7 @@ class Question(Generic[T]):
             return self._future.result()
         except WorkerDied as died:
             died.words = self._shown(died.words)
-            raise compiler_died(died, self._doing) from None
+            raise make_compiler_died_error(died, self._doing) from None
         except TimeLimitError as late:  # the limit of all that this thread does
             self.drop()
             raise late.after_waiting(self._workers.waited_s(self._future)) from None
@@ -262,13 +264,13 @@ class Question(Generic[T]):
         self._workers.kill(self._future)
 
 
-def time_limit(seconds: float | None) -> float | None:
-    """The seconds that a compile may take: what was asked for, `HLOSCOPE_TIMEOUT`, 30 minutes where nobody watches.
+def choose_time_limit(seconds: float | None) -> float | None:
+    """The time limit of a compile in seconds: the requested one, `HLOSCOPE_TIMEOUT`, or 30 minutes if unattended.
 
-    None for no limit, which 0 asks for, and more seconds than can be waited.
+    None means no limit, as for 0 and for more seconds than a wait can take.
 
     Raises:
-        NotationError: `HLOSCOPE_TIMEOUT`, or what was asked for, is no number of seconds.
+        NotationError: `HLOSCOPE_TIMEOUT` or the requested limit is not a number of seconds.
     """
     text = os.environ.get("HLOSCOPE_TIMEOUT", "").strip()
     asked: float | str = text if seconds is None else seconds
@@ -289,11 +291,11 @@ def time_limit(seconds: float | None) -> float | None:
     return limit if 0 < limit < threading.TIMEOUT_MAX else None
 
 
-def compiler_died(died: WorkerDied, doing: str) -> CompilerDiedError:
-    """The death of a worker as an error: how it ended, its last words, what to try."""
-    words = _last_words(died.words)
-    folder = full_temporary_folder()
-    how = how_it_ended(died.returncode)
+def make_compiler_died_error(died: WorkerDied, doing: str) -> CompilerDiedError:
+    """Makes the error for the death of a worker: how it ended, its last words, and remedies."""
+    words = _find_last_words(died.words)
+    folder = find_full_temporary_folder()
+    how = describe_exit(died.returncode)
     if folder is not None:
         how = f"{how}; the temporary folder {folder} is full"
         fix = f"free space in {folder}, or use another folder: TMPDIR=…"
@@ -314,53 +316,53 @@ def compiler_died(died: WorkerDied, doing: str) -> CompilerDiedError:
     return error
 
 
-def how_it_ended(returncode: int) -> str:
-    """How a process ended, from what `subprocess` says of it."""
+def describe_exit(returncode: int) -> str:
+    """Describes how a process ended, from its return code in `subprocess`."""
     if returncode >= 0:
         return f"its process ended with exit code {returncode}"
     known = (f"{known.name} ({signal.strsignal(known)})" for known in signal.Signals if known == -returncode)
     return f"its process was killed by {next(known, f'signal {-returncode}')}"
 
 
-def _last_words(text: str) -> list[str]:
-    """The lines that say why, out of all that a dying compiler writes."""
+def _find_last_words(text: str) -> list[str]:
+    """The lines that explain the failure, out of all the output of a dying compiler."""
     fatal = [line.rstrip() for line in text.splitlines() if _FATAL.search(line)]
     before = _CRASH_DUMP.split(text, maxsplit=1)[0]
     chosen = fatal or [line.rstrip() for line in before.splitlines() if line.strip() and not _NOISE.match(line)]
     return list(dict.fromkeys(_PREFIX.sub(r"\g<rest>", line)[:500] for line in chosen))[-_SAID_LINES:]
 
 
-def platform_version(chosen: Slice, store: Store | None) -> str:
-    """What libtpu says of itself, asked once for each build of it.
+def ask_platform_version(chosen: Slice, store: Store | None) -> str:
+    """The version that libtpu reports, asked once for each build.
 
     Raises:
         HloscopeError: It cannot be asked.
     """
-    name, build = chosen.libtpu_topology_name or _ANY_SLICE, libtpu.build()
+    name, build = chosen.libtpu_topology_name or _ANY_SLICE, libtpu.find_libtpu_build()
     known = None if store is None or build is None else store.get("libtpu", f"{build} {name}")
     if known is not None:
         return known.decode()
-    found = Question(step.platform_version, name, doing="asking for its version").answer()
+    found = Question(step.read_platform_version, name, doing="asking for its version").answer()
     if store is not None and build is not None:
         store.put("libtpu", f"{build} {name}", found.encode())
     return found
 
 
-def text_proto(text: str, name: str) -> bytes:
-    """The serialized HloModuleProto of a module's text.
+def convert_text_to_proto(text: str, name: str) -> bytes:
+    """Converts a module's text to a serialized HloModuleProto.
 
     Raises:
-        ValueError: It is none that jaxlib can read.
+        ValueError: jaxlib cannot read the text.
         CompilerDiedError: Reading it ended the process.
     """
-    return Question(step.text_proto, text, doing=f"reading {name}").answer()
+    return Question(step.serialize_text, text, doing=f"reading {name}").answer()
 
 
-def proto_text(module: bytes, name: str) -> str:
-    """The text of a serialized HloModuleProto.
+def convert_proto_to_text(module: bytes, name: str) -> str:
+    """Converts a serialized HloModuleProto to text.
 
     Raises:
-        ValueError: It is none that jaxlib can read.
+        ValueError: jaxlib cannot read the proto.
         CompilerDiedError: Reading it ended the process.
     """
-    return Question(step.proto_text, module, doing=f"reading {name}").answer()
+    return Question(step.render_proto, module, doing=f"reading {name}").answer()

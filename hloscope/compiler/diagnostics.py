@@ -22,7 +22,7 @@ _DIAGNOSTIC_CHARS = 2000
 
 @dataclass(slots=True)
 class CapturedStderr:
-    """What was written to file descriptor 2; complete once the `with` block has ended."""
+    """The text written to file descriptor 2; complete after the end of the `with` block."""
 
     text: str = ""
 
@@ -30,7 +30,7 @@ class CapturedStderr:
         """The partitioner's own warnings, each once, without libtpu's start-up noise.
 
         Args:
-            shown: A warning as users are to see it.
+            shown: Converts a warning to the words for users.
 
         Source: XLA's spmd_partitioner.cc, whose messages to the user begin with `[SPMD]`.
         """
@@ -38,25 +38,25 @@ class CapturedStderr:
         return tuple(dict.fromkeys(shown(match.group(1))[:_DIAGNOSTIC_CHARS] for match in found if match))
 
 
-_in_place: list[bool] = []
-"""Not empty where descriptor 2 is a file that can be read back."""
+_readable_in_place: list[bool] = []
+"""Not empty if descriptor 2 is a file that can be read back."""
 
 
-def read_in_place() -> None:
-    """Says that descriptor 2 of this process is a file that another process reads too."""
-    _in_place.append(True)
+def mark_stderr_readable() -> None:
+    """Marks descriptor 2 of this process as a file that another process reads too."""
+    _readable_in_place.append(True)
 
 
 @contextmanager
-def captured_stderr() -> Iterator[CapturedStderr]:
-    """Reads what is written to file descriptor 2 for a while, where C++ libraries write directly.
+def capture_stderr() -> Iterator[CapturedStderr]:
+    """Captures the text that is written to file descriptor 2, where C++ libraries write directly.
 
-    A worker's descriptor 2 is a file that it shares with the process that started it, and is read in place: what a
-    compiler says before it dies is still there. Elsewhere it is sent to a temporary file meanwhile.
+    A worker's descriptor 2 is a file that it shares with the process that started it, and is read in place: the words
+    of a dying compiler are preserved. In other processes it is redirected to a temporary file.
     """
     captured = CapturedStderr()
     _flush()
-    with nullcontext(2) if _in_place else _sent_to_a_file() as descriptor:
+    with nullcontext(2) if _readable_in_place else _redirect_stderr() as descriptor:
         start = 0 if descriptor is None else os.lseek(descriptor, 0, os.SEEK_END)
         try:
             yield captured
@@ -68,8 +68,8 @@ def captured_stderr() -> Iterator[CapturedStderr]:
 
 
 @contextmanager
-def _sent_to_a_file() -> Iterator[int | None]:
-    """Sends descriptor 2 to a temporary file, and yields that; None where there is no stderr to keep quiet."""
+def _redirect_stderr() -> Iterator[int | None]:
+    """Redirects descriptor 2 to a temporary file, and yields it; None if there is no stderr to silence."""
     try:
         saved = os.dup(2)
     except OSError:
@@ -85,7 +85,7 @@ def _sent_to_a_file() -> Iterator[int | None]:
 
 
 def _flush() -> None:
-    """Writes out what Python holds back of standard error, where there is one that can still be written to."""
+    """Flushes Python's standard error, if there is one that can still be written to."""
     with suppress(AttributeError, OSError, ValueError):
         sys.stderr.flush()
 
@@ -96,12 +96,12 @@ _FRAME = re.compile(r"^\s*(?P<file>\S.*?):(?P<line>\d+)(?::\d+)? \[(?P<function>
 
 
 @contextmanager
-def compiler_errors(chosen: Slice) -> Iterator[None]:
-    """Turns what the compiler raises into one message in its own words.
+def translate_compiler_errors(chosen: Slice) -> Iterator[None]:
+    """Turns the compiler's exceptions into one message in its own words.
 
     Raises:
         HbmError: The program does not fit in HBM.
-        CompileError: In place of whatever else was raised.
+        CompileError: In place of any other exception.
     """
     try:
         yield
@@ -120,32 +120,32 @@ def compiler_errors(chosen: Slice) -> Iterator[None]:
         if "Ran out of memory" in text or "RESOURCE_EXHAUSTED" in text:
             raise HbmError(
                 f"the program does not fit in the HBM of {chosen.name}",
-                why=_hbm_words(text, chosen),
+                why=_describe_hbm(text, chosen),
                 fix=say(
                     "shard more, donate inputs, rematerialize, or name a larger chip or slice (", Option("slice"), ")"
                 ),
             ) from error
-        words, where = _placed(text)
+        words, where = _split_location(text)
         raise CompileError(f"the compiler rejects the program for {chosen.name}", where=where, why=words) from error
 
 
-def _placed(text: str) -> tuple[str, str | None]:
-    """The compiler's words without the stack that it prints below them, and the user's innermost line of that."""
+def _split_location(text: str) -> tuple[str, str | None]:
+    """The compiler's words without the stack printed below them, and the innermost line of the user's in that stack."""
     found = _LOCATIONS.search(text)
     if found is None:
         return text, None
     words = "\n".join(filter(str.strip, (text[: found.start()] + text[found.end() :]).splitlines()))
     frames = takewhile(lambda frame: not is_launcher(frame["file"]), _FRAME.finditer(found["frames"]))
     first = next((frame for frame in frames if "/site-packages/" not in frame["file"]), None)
-    return words, None if first is None else f"{_shown(first['file'])}:{first['line']} in {first['function']}"
+    return words, None if first is None else f"{_format_file(first['file'])}:{first['line']} in {first['function']}"
 
 
-def _shown(file: str) -> str:
+def _format_file(file: str) -> str:
     below = os.path.relpath(file)
     return file if below.startswith("..") else below
 
 
-def _hbm_words(text: str, chosen: Slice) -> str:
+def _describe_hbm(text: str, chosen: Slice) -> str:
     words = re.sub(
         r"^RESOURCE_EXHAUSTED: |E\d+: \w+: |\s*HLO module: \S+|\s*See https://\S+ for more details\.", "", text
     )

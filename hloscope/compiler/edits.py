@@ -1,7 +1,7 @@
 """Changes of a lowered module's shardings: pure functions on its bytecode.
 
-Operations go by the numbers that `hloscope.compiler.identity` gives them, so that what is read off one copy of a module
-can be edited in another.
+Operations are identified by the numbers of `hloscope.compiler.operation_numbers`, so that facts read from one copy of a
+module apply to another.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hloscope.compiler.identity import numbered_operations
+from hloscope.compiler.identity import find_numbered_operations
 from hloscope.compiler.shardy_model import ValueSharding
 
 _CONSTRAINT = "sdy.sharding_constraint"
@@ -23,8 +23,8 @@ class ConstraintEdit:
 
     Attributes:
         operation: The number of the constraint, or of the operation before which one is added.
-        operand: The operand that gets a constraint; None where `operation` is the constraint itself.
-        sharding: What it asks for; None drops it.
+        operand: The operand that gets a constraint; None if `operation` is the constraint itself.
+        sharding: The requested sharding; None drops the constraint.
     """
 
     operation: int
@@ -39,8 +39,8 @@ class ModuleEdit:
     Attributes:
         arguments: By the number of the argument.
         results: By the number of the result; None leaves it open.
-        constraints: What becomes of sharding constraints.
-        argument_count: How many arguments are counted, the last ones of the module: tokens of ordered effects come
+        constraints: The edits of sharding constraints.
+        argument_count: The number of arguments that count, at the end of the module's: tokens of ordered effects come
             before them. None for all.
         result_count: The same for results.
     """
@@ -66,43 +66,43 @@ class ModuleTexts(NamedTuple):
     located: str
 
 
-def edited(module: bytes, edits: tuple[ConstraintEdit, ...]) -> ModuleTexts:
-    """A module with other sharding constraints.
+def edit_constraints(module: bytes, edits: tuple[ConstraintEdit, ...]) -> ModuleTexts:
+    """A module with edited sharding constraints.
 
     Raises:
         ValueError: An edit does not fit the module.
     """
     from hloscope.compiler import jax_internals
 
-    parsed = jax_internals.module_of_bytecode(module)
+    parsed = jax_internals.read_module_bytecode(module)
     with parsed.context:
-        apply(parsed, ModuleEdit(constraints=edits))
+        apply_edit(parsed, ModuleEdit(constraints=edits))
         operation = parsed.operation
         try:
             operation.verify()
         except Exception as error:  # MLIR's own type differs by version
             raise ValueError(f"the edited module is invalid: {error}") from error
         located = operation.get_asm(enable_debug_info=True)
-        return ModuleTexts(jax_internals.bytecode_of_module(parsed), operation.get_asm(), located)
+        return ModuleTexts(jax_internals.write_module_bytecode(parsed), operation.get_asm(), located)
 
 
-def apply(module: Any, edit: ModuleEdit) -> None:
+def apply_edit(module: Any, edit: ModuleEdit) -> None:
     """Changes a parsed `jaxlib.mlir.ir.Module`; its context must be the current one.
 
     Raises:
         ValueError: The edit does not fit the module.
     """
-    operations = numbered_operations(module) if edit.constraints else {}
-    meshes = _meshes(module)
+    operations = find_numbered_operations(module) if edit.constraints else {}
+    meshes = _find_mesh_axes(module)
     for change in edit.constraints:
         _constrain(operations, change, meshes)
     if edit.arguments or edit.results:
-        main = _main(module)
-        _put(main, "arg_attrs", dict(edit.arguments), edit.argument_count, meshes)
-        _put(main, "res_attrs", dict(edit.results), edit.result_count, meshes)
+        main = _find_main(module)
+        _replace_shardings(main, "arg_attrs", dict(edit.arguments), edit.argument_count, meshes)
+        _replace_shardings(main, "res_attrs", dict(edit.results), edit.result_count, meshes)
 
 
-def _main(module: Any) -> Any:
+def _find_main(module: Any) -> Any:
     functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
     found = [op for op in functions if str(op.attributes["sym_name"]).strip('"') == "main"]
     if not found:
@@ -110,7 +110,7 @@ def _main(module: Any) -> Any:
     return found[0]
 
 
-def _meshes(module: Any) -> dict[str, frozenset[str]]:
+def _find_mesh_axes(module: Any) -> dict[str, frozenset[str]]:
     """The axes of each mesh of the module, by its symbol."""
     from jaxlib.mlir.dialects import sdy
 
@@ -122,7 +122,7 @@ def _meshes(module: Any) -> dict[str, frozenset[str]]:
     return found
 
 
-def _sharding(sharding: ValueSharding, meshes: Mapping[str, frozenset[str]]) -> Any:
+def _make_sharding(sharding: ValueSharding, meshes: Mapping[str, frozenset[str]]) -> Any:
     """A sharding with all dimensions closed, over the first mesh that has its axes."""
     from jaxlib.mlir import ir
 
@@ -130,11 +130,11 @@ def _sharding(sharding: ValueSharding, meshes: Mapping[str, frozenset[str]]) -> 
     symbol = next((name for name, known in meshes.items() if known and axes <= known), None)
     if symbol is None:
         raise ValueError(f"no mesh of the module has the axes {sorted(axes)}")
-    dimensions = ", ".join("{" + ", ".join(map(_axis, here)) + "}" for here in sharding)
+    dimensions = ", ".join("{" + ", ".join(map(_make_axis, here)) + "}" for here in sharding)
     return ir.Attribute.parse(f"#sdy.sharding<@{symbol}, [{dimensions}]>")
 
 
-def _axis(axis: str) -> str:
+def _make_axis(axis: str) -> str:
     name, part, rest = axis.partition(":")
     return f'"{name}"{part}{rest}'
 
@@ -153,26 +153,26 @@ def _constrain(operations: Mapping[int, Any], change: ConstraintEdit, meshes: Ma
         if rank != len(change.sharding):
             raise ValueError(f"operand {change.operand} of operation {change.operation} has {rank} dimensions")
         with ir.InsertionPoint(op), op.location:
-            added = sdy.ShardingConstraintOp(op.operands[change.operand], _sharding(change.sharding, meshes))
+            added = sdy.ShardingConstraintOp(op.operands[change.operand], _make_sharding(change.sharding, meshes))
         op.operands[change.operand] = added.result
         return
     if op.name != _CONSTRAINT:
         raise ValueError(f"operation {change.operation} is a {op.name}, not a sharding constraint")
     if change.sharding is not None:
-        op.attributes["sharding"] = _sharding(change.sharding, meshes)
+        op.attributes["sharding"] = _make_sharding(change.sharding, meshes)
         return
     op.results[0].replace_all_uses_with(op.operands[0])
     op.erase()
 
 
-def _put(
+def _replace_shardings(
     main: Any,
     key: str,
     shardings: Mapping[int, ValueSharding | None],
     counted: int | None,
     meshes: Mapping[str, frozenset[str]],
 ) -> None:
-    """Gives arguments or results other shardings; None takes theirs away."""
+    """Replaces the shardings of arguments or results; None removes a sharding."""
     from jaxlib.mlir import ir
 
     if not shardings:
@@ -187,6 +187,6 @@ def _put(
         number = before + place
         attributes = {item.name: item.attr for item in ir.DictAttr(known[number]) if item.name != _SHARDING}
         if sharding is not None:
-            attributes[_SHARDING] = _sharding(sharding, meshes)
+            attributes[_SHARDING] = _make_sharding(sharding, meshes)
         known[number] = ir.DictAttr.get(attributes)
     main.attributes[key] = ir.ArrayAttr.get(known)

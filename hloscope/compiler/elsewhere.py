@@ -1,7 +1,7 @@
-"""Compiles on other machines: through any `concurrent.futures.Executor`, such as that of a Dask cluster.
+"""Compiles on other machines, through any `concurrent.futures.Executor`, such as that of a Dask cluster.
 
-What is sent is a step of `hloscope.compiler.step` with its arguments; the other machine runs it in a worker process of
-its own, as it would here, so that a compiler that dies ends nothing else. No cache is read or written there, and no
+A step of `hloscope.compiler.step` is sent with its arguments; the other machine runs it in a worker process of
+its own, as this one would, so that a compiler that dies ends nothing else. No cache is read or written there, and no
 environment is sent along.
 """
 
@@ -17,14 +17,14 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from hloscope.compiler import client, libtpu
-from hloscope.compiler.cache import flags_of_compiles
+from hloscope.compiler.cache import read_compile_flags
 from hloscope.compiler.pool import WorkerPool
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.version import __version__
 
 T = TypeVar("T")
 Traits = Mapping[str, str]
-"""What decides what a compile yields, by name."""
+"""The facts that determine the result of a compile, by name."""
 
 _DASK = "dask://"
 _PACKAGES = ("jax", "jaxlib", "libtpu")
@@ -37,27 +37,27 @@ class ExecutorError(HloscopeError):
 
 
 @contextmanager
-def compiling_on(executor: Executor | str | None = None, jobs: int | None = None) -> Iterator[None]:
-    """Has this thread's compiles run elsewhere meanwhile, or so many of them at once.
+def compile_on(executor: Executor | str | None = None, jobs: int | None = None) -> Iterator[None]:
+    """Makes this thread's compiles run on an executor within the block, or limits their number.
 
     Args:
         executor: An executor, or `dask://HOST:PORT`; None for processes of this machine.
-        jobs: How many at once, where they are of this machine; None for as many as cores and memory allow.
+        jobs: The number of parallel compiles on this machine; None for as many as cores and memory allow.
 
     Raises:
-        ExecutorError: There is no such cluster, or its workers are not equipped as this process is.
-        NotationError: The executor is none.
+        ExecutorError: There is no such cluster, or its workers' software differs from this process's.
+        NotationError: The value is not an executor.
     """
     with ExitStack() as stack:
         if isinstance(executor, str):
-            executor = stack.enter_context(_dask(executor))
+            executor = stack.enter_context(_connect_dask(executor))
         if executor is None:
             if jobs is not None:
-                pool = WorkerPool(client.workers_here(jobs), client.environment)
+                pool = WorkerPool(client.count_useful_workers(jobs), client.make_worker_environment)
                 stack.callback(pool.shutdown, cancel_futures=True)
-                stack.enter_context(client.running_in(pool))
+                stack.enter_context(client.use_workers(pool))
         elif callable(getattr(executor, "submit", None)):
-            stack.enter_context(client.running_in(_Elsewhere(executor)))
+            stack.enter_context(client.use_workers(_ExecutorPool(executor)))
         else:
             raise NotationError(
                 f"{executor!r} is not an executor",
@@ -66,61 +66,61 @@ def compiling_on(executor: Executor | str | None = None, jobs: int | None = None
         yield
 
 
-class _Elsewhere:
-    """A pool whose tasks an executor runs."""
+class _ExecutorPool:
+    """A pool whose tasks run on an executor."""
 
     def __init__(self, executor: Any) -> None:
-        self._executor, self._here = executor, traits()
+        self._executor, self._here = executor, find_compile_traits()
 
     def submit_in(
         self, environment: Mapping[str, str], limit_s: float | None, fn: Callable[..., T], /, *args: Any, **kwargs: Any
     ) -> Future[T]:
-        """Schedules a call; of the environment only the number of simulated devices counts."""
+        """Schedules a call; only the number of simulated devices is taken from the environment."""
         request = pickle.dumps((fn, args, kwargs), pickle.HIGHEST_PROTOCOL)
         devices = int(environment.get("JAX_NUM_CPU_DEVICES", "1"))
-        found: Future[T] = self._executor.submit(run_here, self._here, devices, limit_s, request)
+        found: Future[T] = self._executor.submit(run_for_executor, self._here, devices, limit_s, request)
         return found
 
     def waited_s(self, _future: Future[Any]) -> float:
-        """How long a task waited for its turn, which nobody knows here."""
+        """The time that a task waited for its turn, which is unknown here."""
         return 0.0
 
     def kill(self, future: Future[Any]) -> None:
-        """Forgets a task; what runs already runs to its end, or its limit."""
+        """Forgets a task; one that already runs continues to its end, or its limit."""
         future.cancel()
 
 
-def run_here(wanted: Traits, devices: int, limit_s: float | None, request: bytes) -> Any:
-    """Runs a step in a worker process of this machine, for another one.
+def run_for_executor(wanted: Traits, devices: int, limit_s: float | None, request: bytes) -> Any:
+    """Runs a step in a worker process of this machine, on behalf of another machine.
 
     Args:
-        wanted: What decides what a compile yields, where it was asked for.
-        devices: Simulated devices that the process needs.
-        limit_s: Seconds that it may take; None for any number.
+        wanted: The compile traits of the machine that asked.
+        devices: The number of simulated devices that the process needs.
+        limit_s: Time limit in seconds; None for no limit.
         request: The pickled function with its arguments.
 
     Raises:
-        ExecutorError: This machine is equipped otherwise.
-        Exception: What the step raises, `WorkerDied` and TimeoutError among it.
+        ExecutorError: This machine's software differs.
+        Exception: Any exception of the step, including `WorkerDied` and TimeoutError.
     """
-    _require_equal({platform.node(): traits()}, wanted)
+    _check_equal_traits({platform.node(): find_compile_traits()}, wanted)
     function, args, kwargs = pickle.loads(request)
-    environment = client.environment(devices)
-    return client.pool().submit_in(environment, limit_s, function, *args, **kwargs).result()
+    environment = client.make_worker_environment(devices)
+    return client.get_pool().submit_in(environment, limit_s, function, *args, **kwargs).result()
 
 
-def traits() -> Traits:
-    """What decides what a compile yields here: versions, and the flags of XLA and libtpu."""
-    versions = {package: libtpu.version(package) or "none" for package in _PACKAGES}
+def find_compile_traits() -> Traits:
+    """The facts that determine the result of a compile here: versions, and the flags of XLA and libtpu."""
+    versions = {package: libtpu.find_package_version(package) or "none" for package in _PACKAGES}
     flags = {
-        "XLA_FLAGS": " ".join(sorted(flags_of_compiles().split())),
+        "XLA_FLAGS": " ".join(sorted(read_compile_flags().split())),
         "LIBTPU_INIT_ARGS": " ".join(sorted(os.environ.get("LIBTPU_INIT_ARGS", "").split())),
     }
     return {"hloscope": __version__, **versions, **flags}
 
 
-def _require_equal(found: Mapping[str, Traits], wanted: Traits) -> None:
-    """Refuses machines that would compile otherwise, by their names."""
+def _check_equal_traits(found: Mapping[str, Traits], wanted: Traits) -> None:
+    """Refuses machines whose compiles would differ, by name."""
     wrong = [
         f"{name} has {trait} {others.get(trait) or 'none'}, not {own or 'none'}"
         for name, others in found.items()
@@ -136,8 +136,8 @@ def _require_equal(found: Mapping[str, Traits], wanted: Traits) -> None:
 
 
 @contextmanager
-def _dask(url: str) -> Iterator[Executor]:
-    """The executor of a Dask cluster, while its connection is open."""
+def _connect_dask(url: str) -> Iterator[Executor]:
+    """Connects to a Dask cluster and yields its executor while the connection is open."""
     if not url.startswith(_DASK):
         raise NotationError(
             f"{url!r} does not name an executor", fix="write dask://HOST:PORT, the address of a Dask scheduler"
@@ -162,7 +162,7 @@ def _dask(url: str) -> Iterator[Executor]:
                 f"the Dask scheduler at {address} has no workers", fix=f"start some: dask worker {address}"
             )
         try:
-            equipped = connected.run(traits, on_error="return")
+            equipped = connected.run(find_compile_traits, on_error="return")
         except Exception as error:
             raise ExecutorError(f"the workers of {address} do not respond", why=str(error)) from None
         broken = {name: repr(found) for name, found in equipped.items() if isinstance(found, BaseException)}
@@ -172,5 +172,5 @@ def _dask(url: str) -> Iterator[Executor]:
                 why="\n".join(f"{name}: {said}" for name, said in broken.items()),
                 fix="install hloscope there: pip install 'hloscope[dask]'",
             )
-        _require_equal(equipped, traits())
+        _check_equal_traits(equipped, find_compile_traits())
         yield connected.get_executor(pure=False, retries=_RETRIES)

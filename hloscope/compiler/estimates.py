@@ -1,6 +1,6 @@
 """Cost estimates from Shardy's shardings alone: bytes moved, and redundant work on devices.
 
-Good for ranking alone: nothing is compiled, so no fusion, no overlap and no choice of the partitioner's is in it.
+Good for ranking alone: nothing is compiled, so fusion, overlap and the partitioner's choices are not included.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _FREE = frozenset(
     stablehlo.if func.func func.call sdy.named_computation sdy.manual_computation sdy.reshard sdy.sharding_constraint
     """.split()
 )
-"""Operations that read and write nothing themselves, or nothing that is not counted elsewhere."""
+"""Operations that read and write nothing themselves, or nothing that is not already counted."""
 _BITS = {"i1": 8, "bf16": 16, "complex<f32>": 64, "complex<f64>": 128}
 _CONDITION, _BODY = 0, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What one device does in a second.
+    """The rates of one device.
 
     Attributes:
-        link_bytes: Bytes that it sends.
-        memory_bytes: Bytes that it reads or writes.
-        flops: Multiply-adds, as two each.
+        link_bytes: Bytes sent per second.
+        memory_bytes: Bytes read or written per second.
+        flops: Multiply-adds per second, each counted as two.
     """
 
     link_bytes: float
@@ -42,16 +42,16 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What one step costs one device, by Shardy's shardings.
+    """The estimated cost of one step on one device, from Shardy's shardings.
 
     Attributes:
         moved_bytes: Bytes that it sends.
         memory_bytes: Bytes of the arrays that its operations read and write, as if none were fused.
-        flops: Of its matmuls and convolutions.
-        loops_unknown: Loops whose trips could not be read, and count once.
-        matmuls: Executions, FLOPs and bytes of the matmuls, those that are alike together.
-        transfers: How often something moves.
-        whole_flops: What `flops` would be on one device that does all of it.
+        flops: The FLOPs of its matmuls and convolutions.
+        loops_unknown: The number of loops whose trip count is unknown, and which count once.
+        matmuls: Executions, FLOPs and bytes of the matmuls; equal ones are combined.
+        transfers: The number of transfers.
+        whole_flops: `flops` if one device did everything.
     """
 
     moved_bytes: float
@@ -63,16 +63,16 @@ class Estimate:
     whole_flops: float = 0.0
 
     def time_us(self, rates: Rates) -> float:
-        """As if nothing overlapped; element-wise operations are fused, so that memory counts a part only."""
+        """The time without overlap; element-wise operations are fused, so only a part of the memory traffic counts."""
         work = max(self.flops / rates.flops, _FUSED * self.memory_bytes / rates.memory_bytes)
         return 1e6 * (self.moved_bytes / rates.link_bytes + work)
 
     def step_us(self, rates: Rates) -> float:
-        """The same, each matmul by its own roofline, with a start for each transfer: what whole programs differ in."""
+        """The same, with each matmul by its own roofline and a start for each transfer, to compare whole programs."""
         return sum(self.parts_us(rates))
 
     def parts_us(self, rates: Rates) -> tuple[float, ...]:
-        """What `step_us` is the sum of: moving, matmuls, other operations, starts of transfers, and of the program."""
+        """The parts of `step_us`: moving, matmuls, other operations, starts of transfers, and of the program."""
         matmuls = sum(
             times * max(flops / rates.flops, moved / rates.memory_bytes) for times, flops, moved in self.matmuls
         )
@@ -84,15 +84,15 @@ class Estimate:
 
 _START_US = 3.0
 _FUSED = 0.4
-"""Of the bytes of all operations, what crosses memory where they are fused."""
+"""The share of all operations' bytes that crosses memory after fusion."""
 
 
-def estimate(module: ShardyModule) -> Estimate:
-    """What a propagated module costs."""
-    return _Walk(module).estimate()
+def estimate_cost(module: ShardyModule) -> Estimate:
+    """Estimates the cost of a propagated module."""
+    return _CostWalk(module).estimate()
 
 
-class _Walk:
+class _CostWalk:
     def __init__(self, module: ShardyModule) -> None:
         self._module = module
         self._unknown: set[int] = set()
@@ -137,7 +137,7 @@ class _Walk:
         return found
 
     def _runs(self, op: ShardyOp) -> float:
-        """How often an operation runs in one step."""
+        """The number of times that an operation runs in one step."""
         if op.parent is None:
             calls = self._calls.get(op.symbol or "", []) if op.kind == "func.func" else []
             return sum(map(self._runs, calls)) if calls and op.index != self._module.main else 1.0
@@ -147,7 +147,7 @@ class _Walk:
         return self._times[op.parent]
 
     def _trips(self, loop: ShardyOp) -> int:
-        """How often a loop runs: the number that its condition compares with, as JAX counts from 0."""
+        """The trip count of a loop: the number in its condition, because JAX counts from 0."""
         for op in self._conditions.get(loop.index, ()):
             found = (self._value(operand).whole_number for operand in op.operands)
             trips = next((number for number in found if number is not None), None)
@@ -170,10 +170,15 @@ class _Walk:
 
     def _local_bytes(self, value: ShardyValue, sharding: ValueSharding | None = None) -> float:
         cut = sharding if sharding is not None else value.sharding or ()
-        return prod(value.shape) * _bits(value.element_type) / 8 / self._devices(axis for axes in cut for axis in axes)
+        return (
+            prod(value.shape)
+            * _count_bits(value.element_type)
+            / 8
+            / self._devices(axis for axes in cut for axis in axes)
+        )
 
     def _summed(self, op: ShardyOp) -> float:
-        """An all-reduce; where its one reader takes a part, the half of it that a reduce-scatter is."""
+        """The bytes of an all-reduce; half of them if its only reader takes a part, as for a reduce-scatter."""
         devices = self._devices(op.axes)
         whole = 2 * (devices - 1) / devices * self._local_bytes(self._value(op.results[0]))
         users = self._module.users.get(op.results[0], ())
@@ -188,14 +193,14 @@ class _Walk:
         before, after = value.sharding or ((),) * len(value.shape), result.sharding or ((),) * len(value.shape)
         if len(before) != len(after):
             return 0.0
-        given_up = {axis for had, gets in zip(before, after, strict=True) for axis in _given_up(had, gets)}
+        given_up = {axis for had, gets in zip(before, after, strict=True) for axis in _find_dropped_axes(had, gets)}
         kept = {axis for axes in after for axis in axes}
         gathered, exchanged = self._devices(given_up - kept), self._devices(given_up & kept)
         arrives = self._local_bytes(value, after)
         return arrives * ((gathered - 1) / gathered + (exchanged - 1) / exchanged)
 
     def _flops(self, op: ShardyOp) -> tuple[float, int]:
-        """What one device multiplies and adds, and how many devices share the whole."""
+        """The multiply-adds of one device, and the number of devices that share the whole."""
         rule = op.rule
         if rule is None or len(rule.operands) != len(op.operands):
             return 0.0, 1
@@ -215,15 +220,15 @@ def _is_loop(op: ShardyOp) -> bool:
     return op.kind == "stablehlo.while"
 
 
-def _given_up(had: Axes, gets: Axes) -> Axes:
-    """What follows the common beginning: to cut further is free."""
+def _find_dropped_axes(had: Axes, gets: Axes) -> Axes:
+    """The axes after the common prefix: to shard further is free."""
     kept = 0
     while kept < min(len(had), len(gets)) and had[kept] == gets[kept]:
         kept += 1
     return had[kept:]
 
 
-def _bits(element_type: str) -> int:
+def _count_bits(element_type: str) -> int:
     if element_type in _BITS:
         return _BITS[element_type]
     digits = "".join(character for character in element_type.partition("E")[0] if character.isdigit())

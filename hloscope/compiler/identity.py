@@ -1,12 +1,12 @@
-"""A number for every operation, so that a compiled instruction leads back to the operations that it was made from.
+"""A number for every operation, by which a compiled instruction leads back to the operations it was made from.
 
 JAX names an operation by its scopes and its primitive, `jit(step)/layer/dot_general`, and many operations share a name.
 Before a module is compiled, each operation's name gets a running number as a component of its own before the last:
-`jit(step)/layer/#17/dot_general`. The compiler hands names on; of a call that it inlines, the call's own comes first:
-`jit(step)/#3/closed_call/#17/dot_general`. What it makes of the program is the same but for these names
+`jit(step)/layer/#17/dot_general`. The compiler keeps names; for a call that it inlines, the call's own comes first:
+`jit(step)/#3/closed_call/#17/dot_general`. Its output is the same apart from these names
 (measured: `tests/compiler/test_identity.py`); a suffix of the last component would change the instructions' names too.
 
-The numbers are taken out where a text leaves the compiler: nothing that users see holds one.
+The numbers are removed when a text leaves the compiler: users never see them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import Any
 
-from hloscope.compiler.packed import renamed
+from hloscope.compiler.packed import rename_packed
 from hloscope.compiler.shardy_model import Identities, Identity
 
 _MARK = re.compile(r"#\d+/")
@@ -26,11 +26,11 @@ _LIKE_A_MARK = re.compile(rb"#\d+[/\0]")
 _LIKE_A_MARK_IN_TEXT = re.compile(r'#\d+[/"]')
 _JOINED = re.compile(r"\(((?:[^():]*#\d+/[^():]*:)+[^():]*#\d+/[^():]*)\)")
 _PARTS = ";"
-"""What the compiler writes between the names of several operations that it made one instruction from."""
+"""The compiler's separator between the names of several operations that became one instruction."""
 _FEW_ELEMENTS = 16
 _KERNEL = "tpu_custom_call"
 _SPREAD = "broadcast_in_dim"
-"""What is merged with the operation that uses it: without scopes an instruction goes by both names."""
+"""An operation merged with the one that uses it: without scopes an instruction has both names."""
 _NAME = re.compile(r'(?<=[ {]op_name=")[^"\\#]*(?:\\.[^"\\#]*)*#[^"\\]*(?:\\.[^"\\]*)*(?=")')
 _NAMED = re.compile(
     r'^ *(?:ROOT )?%?(?P<instruction>[\w.\-]+) = .*?[ {]op_name="(?P<name>(?:[^"\\]|\\.)*?#\d+/(?:[^"\\]|\\.)*)"',
@@ -38,45 +38,45 @@ _NAMED = re.compile(
 )
 
 
-def mark(module: Any) -> bool:
-    """Numbers the named operations of a module, in the order of its text: the same module always in the same way.
+def number_operations(module: Any) -> bool:
+    """Numbers the named operations of a module, in the order of its text: the same module always gets the same numbers.
 
     Args:
-        module: A `jaxlib.mlir.ir.Module`, which is changed.
+        module: A `jaxlib.mlir.ir.Module`, which is modified.
 
     Returns:
-        Whether that was done: not where something of the user's looks like a number, or a name like several names.
+        Whether that was done: not if something of the user's looks like a number, or a name looks like several names.
     """
     from jaxlib.mlir import ir
 
-    named = _named(module)
+    named = _find_named_operations(module)
     if named is None:
         return False
     with module.context:
         for number, op in enumerate(named):
             if op.location.name_str != _SPREAD:
-                name = _marked(op.location.name_str, number, _is_kernel(op))
+                name = _add_number(op.location.name_str, number, _is_kernel(op))
                 op.location = ir.Location.name(name, op.location.child_loc)
     return True
 
 
-def numbered_operations(module: Any) -> dict[int, Any]:
-    """The operations of a module by the numbers that `mark` gives them; none where it gives none."""
-    return dict(enumerate(_named(module) or ()))
+def find_numbered_operations(module: Any) -> dict[int, Any]:
+    """The operations of a module by the numbers of `number_operations`; empty if it gives none."""
+    return dict(enumerate(_find_named_operations(module) or ()))
 
 
-def _named(module: Any) -> list[Any] | None:
-    """The operations that get numbers, in order; None where something of the user's would be mistaken for one."""
+def _find_named_operations(module: Any) -> list[Any] | None:
+    """The operations that get numbers, in order; None if something of the user's could be mistaken for a number."""
     from jaxlib.mlir import ir
 
     if _has_like_a_mark(module):
         return None
-    named = [op for op in _operations(module.operation) if isinstance(op.location, ir.NameLoc)]
+    named = [op for op in _walk_operations(module.operation) if isinstance(op.location, ir.NameLoc)]
     return None if any(_PARTS in op.location.name_str for op in named) else named
 
 
-def _marked(name: str, number: int, is_kernel: bool) -> str:
-    """A name with its number; without one where that would be what the compiler names an instruction after."""
+def _add_number(name: str, number: int, is_kernel: bool) -> str:
+    """A name with its number; unchanged if the compiler would name an instruction after the number."""
     scopes, slash, last = name.rpartition("/")
     if not last:
         return name
@@ -87,14 +87,14 @@ def _marked(name: str, number: int, is_kernel: bool) -> str:
 
 
 def _is_kernel(op: Any) -> bool:
-    """Whether libtpu names the instruction that it makes of it after the component of its name before the last."""
+    """Returns whether libtpu names the operation's instruction after the component of its name before the last."""
     return bool(op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == _KERNEL)
 
 
 def _has_like_a_mark(module: Any) -> bool:
-    """Whether a string of the module looks like a number: a name, a file, an attribute.
+    """Returns whether a string of the module looks like a number: a name, a file, an attribute.
 
-    All strings end with a zero in bytecode. What looks like one there may still be the bytes of a constant.
+    All strings end with a zero in bytecode. A match there may still be the bytes of a constant.
     """
     written = BytesIO()
     module.operation.write_bytecode(written)
@@ -104,51 +104,51 @@ def _has_like_a_mark(module: Any) -> bool:
     return _LIKE_A_MARK_IN_TEXT.search(text) is not None
 
 
-def _operations(op: Any) -> Iterator[Any]:
-    for block in _blocks(op):
+def _walk_operations(op: Any) -> Iterator[Any]:
+    for block in _list_blocks(op):
         for child in block.operations:
             yield child.operation
-            yield from _operations(child.operation)
+            yield from _walk_operations(child.operation)
 
 
-def _blocks(op: Any) -> Iterator[Any]:
+def _list_blocks(op: Any) -> Iterator[Any]:
     return (block for region in op.regions for block in region.blocks)
 
 
-def identities_in(name: str) -> tuple[Identity, ...]:
-    """The operations that a name is of: several where the compiler made one of them, whose names `;` parts."""
-    each = (tuple(map(int, _NUMBER.findall(part))) for part in _joined_apart(name).split(_PARTS))
+def read_identities(name: str) -> tuple[Identity, ...]:
+    """The operations in a name: several, separated by `;`, if the compiler made one of them."""
+    each = (tuple(map(int, _NUMBER.findall(part))) for part in _split_joined_name(name).split(_PARTS))
     return tuple(identity for identity in each if identity)
 
 
-def _joined_apart(name: str) -> str:
-    """A name of several, which XLA's combiner on CPU joins as `scope/(#3/psum:#4/psum)`, parted by `;` instead."""
+def _split_joined_name(name: str) -> str:
+    """A name that XLA's combiner on CPU joined, such as `scope/(#3/psum:#4/psum)`, split with `;` instead."""
     joined = _JOINED.search(name)
     if joined is None:
         return name
     return _PARTS.join(f"{name[: joined.start()]}{each}{name[joined.end() :]}" for each in joined[1].split(":"))
 
 
-def unmarked(name: str) -> str:
-    """A name as it would be without numbers: one for all operations that share it.
+def strip_numbers(name: str) -> str:
+    """A name without numbers: the same for all operations that share it.
 
-    Names that became one in a function got the name of its call afterwards, which then stands before the first of them
+    Names that became one in a function got the name of its call afterwards, which then precedes the first of them
     only: `jit(f)/#3/call/#4/add;#5/add` is `jit(f)/call/add`.
     """
     if not _MARK.search(name):
         return name
-    name = _joined_apart(name)
+    name = _split_joined_name(name)
     kept: list[str] = []
     known: set[str] = set()
     for part in name.split(_PARTS):
-        names = _names_in_functions(part)
+        names = _list_names_in_functions(part)
         if names[-1] not in known:
             kept.append(names[-1])
             known.update(names)
     return _PARTS.join(kept)
 
 
-def _names_in_functions(part: str) -> list[str]:
+def _list_names_in_functions(part: str) -> list[str]:
     """The name of one operation without numbers, in the function that holds it, in its caller, …, in the program.
 
     A name that begins with the call's already does not get it once more. Source: XLA's call_inliner.cc.
@@ -161,23 +161,23 @@ def _names_in_functions(part: str) -> list[str]:
     return names
 
 
-def text_unmarked(text: str) -> str:
-    """HLO text with names as they would be without numbers."""
-    return renamed(_NAME.sub(lambda match: unmarked(match[0]), text), unmarked)
+def strip_text_numbers(text: str) -> str:
+    """HLO text with the numbers removed from its names."""
+    return rename_packed(_NAME.sub(lambda match: strip_numbers(match[0]), text), strip_numbers)
 
 
-def shown_where(module: bytes | str) -> Callable[[str], str]:
-    """What takes numbers out of messages about a module in bytecode: nothing where they may be the user's."""
+def make_message_filter(module: bytes | str) -> Callable[[str], str]:
+    """Makes the function that removes numbers from messages about a module; none if they may be the user's."""
     found = isinstance(module, str) or _LIKE_A_MARK.search(module)
-    return str if found else message_unmarked
+    return str if found else strip_message_numbers
 
 
-def message_unmarked(text: str) -> str:
-    """What a compiler says, without numbers, wherever in it the name of an operation stands."""
-    return _MARK.sub("", text_unmarked(text))
+def strip_message_numbers(text: str) -> str:
+    """A compiler message without numbers, wherever it contains the name of an operation."""
+    return _MARK.sub("", strip_text_numbers(text))
 
 
-def identities_of(text: str) -> Identities:
-    """What each instruction of HLO text was made from."""
-    found = ((match["instruction"], identities_in(match["name"])) for match in _NAMED.finditer(text))
+def read_text_identities(text: str) -> Identities:
+    """The operations that each instruction of HLO text was made from."""
+    found = ((match["instruction"], read_identities(match["name"])) for match in _NAMED.finditer(text))
     return {instruction: identities for instruction, identities in found if identities}

@@ -1,7 +1,7 @@
 """Every private JAX call that hloscope needs, in one file with a test per JAX version.
 
-JAX has no public way to compile, for devices that are not attached, a program that was traced on other devices. What
-is used here is what `jax.stages.Lowered.compile` itself does, with the devices exchanged.
+JAX has no public way to compile, for devices that are not attached, a program that was traced on other devices. The
+functions here do what `jax.stages.Lowered.compile` itself does, with other devices.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import jax
 import numpy as np
 
 _TRUTH = {"true": True, "false": False}
-"""Booleans: as text, options of XLA and of libtpu spell them differently."""
+"""Booleans: options of XLA and of libtpu spell them differently as text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredFacts:
-    """What a `jax.stages.Lowered` knows about its leaves, flat and in order.
+    """The facts of a `jax.stages.Lowered` about its leaves, flat and in order.
 
     Attributes:
         argument_names: Pytree path of every argument leaf, dropped ones included.
-        argument_avals: Its abstract value, likewise.
+        argument_avals: The abstract value of every argument leaf, including dropped ones.
         kept: Indices of the arguments that the program reads.
         donated: Whether each argument leaf is donated.
-        in_shardings: One per kept argument; not a `jax.sharding.Sharding` where the choice was left open.
+        in_shardings: One per kept argument; not a `jax.sharding.Sharding` if the choice was left open.
         result_names: Pytree path of every output leaf.
-        result_avals: Its abstract value.
-        out_shardings: One per output; not a `jax.sharding.Sharding` where the choice was left open.
+        result_avals: The abstract value of every output leaf.
+        out_shardings: One per output; not a `jax.sharding.Sharding` if the choice was left open.
         device_count: Devices that the program runs on.
         devices: The devices it was traced on, in partition order.
         context_mesh: The mesh that was current, possibly empty.
@@ -50,7 +50,7 @@ class LoweredFacts:
     context_mesh: Any
 
 
-def lowered_facts(lowered: jax.stages.Lowered) -> LoweredFacts:
+def read_lowered_facts(lowered: jax.stages.Lowered) -> LoweredFacts:
     """Reads the flat facts of a lowered program."""
     lowering = lowered._lowering
     details = lowering.compile_args
@@ -74,10 +74,10 @@ def lowered_facts(lowered: jax.stages.Lowered) -> LoweredFacts:
     )
 
 
-def compile_options(lowered: jax.stages.Lowered, options: Mapping[str, str]) -> bytes:
+def make_compile_options(lowered: jax.stages.Lowered, options: Mapping[str, str]) -> bytes:
     """The options with which XLA compiles a lowered program, serialized: debug options and all that JAX adds.
 
-    The devices in them are simulated ones, and are replaced by those that it is compiled for.
+    Their devices are simulated ones, and are replaced by those of the compile.
     """
     from jax._src.interpreters import pxla
 
@@ -95,62 +95,62 @@ def compile_options(lowered: jax.stages.Lowered, options: Mapping[str, str]) -> 
     return bytes(made.SerializeAsString())
 
 
-def own_options(lowered: jax.stages.Lowered) -> dict[str, str]:
-    """The compiler options that a program brings along: those of `jax.jit(..., compiler_options=...)`, as text."""
-    return option_texts(dict(getattr(lowered._lowering, "_compiler_options_kvs", ())))
+def read_own_options(lowered: jax.stages.Lowered) -> dict[str, str]:
+    """The compiler options of the program itself: those of `jax.jit(..., compiler_options=...)`, as text."""
+    return format_options(dict(getattr(lowered._lowering, "_compiler_options_kvs", ())))
 
 
-def lowered_platforms(lowered: jax.stages.Lowered) -> tuple[str, ...]:
-    """The platforms that a program was lowered for; empty where nothing says."""
+def find_lowered_platforms(lowered: jax.stages.Lowered) -> tuple[str, ...]:
+    """The platforms that a program was lowered for; empty if unknown."""
     return tuple(getattr(lowered._lowering, "_platforms", None) or ())
 
 
-def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
+def format_options(options: Mapping[str, Any]) -> dict[str, str]:
     """Compiler options as the command line writes them."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
 
 
-def plain_options() -> bytes:
-    """The options of a compile for one device that nobody asked anything of, serialized."""
+def make_plain_options() -> bytes:
+    """The serialized options of a compile for one device without any request."""
     from jax._src.lib import xla_client
 
     return bytes(xla_client.CompileOptions().SerializeAsString())
 
 
-def bytecode(lowered: jax.stages.Lowered) -> bytes:
+def write_bytecode(lowered: jax.stages.Lowered) -> bytes:
     """A lowered program as MLIR bytecode, with its source places."""
-    return bytecode_of_module(lowered._lowering._hlo)
+    return write_module_bytecode(lowered._lowering._hlo)
 
 
-def bytecode_of_module(module: Any) -> bytes:
+def write_module_bytecode(module: Any) -> bytes:
     """An MLIR module as bytecode, with its source places."""
     from jax._src.interpreters import mlir
 
     return bytes(mlir.module_to_bytecode(module))
 
 
-def module_of_bytecode(module: bytes) -> Any:
-    """An MLIR module, in a context of its own, from `bytecode`."""
+def read_module_bytecode(module: bytes) -> Any:
+    """An MLIR module, in a context of its own, from the output of `write_bytecode`."""
     from jaxlib.mlir import ir
 
-    with mlir_context() as context:
+    with open_mlir_context() as context:
         return ir.Module.parse(module, context)
 
 
 def has_host_callbacks(lowered: jax.stages.Lowered) -> bool:
-    """Whether a program lowered for CPU calls Python functions, which live in this process only."""
+    """Returns whether a program lowered for CPU calls Python functions, which exist only in this process."""
     return bool(lowered._lowering.compile_args.get("host_callbacks"))
 
 
 def compile_for(
     module: Any, devices: Sequence[Any], settings: bytes, options: Mapping[str, Any], *, on_tpu: bool
 ) -> Any:
-    """Compiles a lowered program for devices, whatever devices it was traced on.
+    """Compiles a lowered program for devices, independently of the devices it was traced on.
 
     Args:
-        module: From `module_of_bytecode`; for compile-only devices lowered with `lowering_platforms=("tpu",)`.
+        module: From `read_module_bytecode`; for compile-only devices lowered with `lowering_platforms=("tpu",)`.
         devices: One for each partition: compile-only TPU devices, or simulated CPU devices.
-        settings: From `compile_options`.
+        settings: From `make_compile_options`.
         options: XLA compiler options.
         on_tpu: Whether the devices are compile-only TPU devices, whose executables cannot run.
 
@@ -171,8 +171,8 @@ def compile_for(
     return client.compile(module, chosen, made) if on_tpu else client.compile_and_load(module, chosen, made)
 
 
-def op_sharding(serialized: bytes) -> Any:
-    """An `OpSharding` from its protobuf."""
+def parse_op_sharding(serialized: bytes) -> Any:
+    """Parses an `OpSharding` from its protobuf."""
     from jax._src.lib import xla_client
 
     made = xla_client.OpSharding()
@@ -181,8 +181,8 @@ def op_sharding(serialized: bytes) -> Any:
 
 
 @contextmanager
-def no_persistent_cache() -> Iterator[None]:
-    """Compiles afresh meanwhile: a program from JAX's compilation cache is not dumped.
+def disable_persistent_cache() -> Iterator[None]:
+    """Disables JAX's compilation cache within the block: a program from that cache is not dumped.
 
     JAX decides once in a process whether it uses its cache, so it is made to decide again before and after.
     """
@@ -197,16 +197,16 @@ def no_persistent_cache() -> Iterator[None]:
 
 
 _caches: dict[Hashable, Any] = {}
-"""Where compiled functions are kept while the devices are others than the process's own, by what they are."""
+"""The places for compiled functions while the devices differ from the process's own, by those devices."""
 
 
-def kept_apart(devices: Hashable) -> AbstractContextManager[None]:
-    """JAX's own context that says where compiled functions are kept, and is part of the key of every cache.
+def separate_caches(devices: Hashable) -> AbstractContextManager[None]:
+    """JAX's own context for the place of compiled functions, which is part of the key of every cache.
 
     One made with `jax.make_user_context` would do, but making it changes the keys of all that the user has compiled.
 
     Args:
-        devices: What is seen meanwhile; None for a context that nothing was kept in.
+        devices: The visible devices; None for a context with empty caches.
     """
     from jax._src import config
     from jax._src.lib import _jax
@@ -221,12 +221,12 @@ def kept_apart(devices: Hashable) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def replaced_in_this_thread(
+def replace_in_this_thread(
     holder: Any, name: str, replacement: Callable[..., Any], *, in_all: bool = False
 ) -> Iterator[None]:
-    """Replaces a function for the thread that asks for it; all others go on with the original, unless `in_all`.
+    """Replaces a function in the calling thread; all others keep the original, unless `in_all`.
 
-    The stand-in stays harmless where it was imported by name and is called afterwards.
+    The stand-in is harmless if it was imported by name and is called afterwards.
     """
     original, is_own = getattr(holder, name), name in vars(holder)
     owner: int | None = threading.get_ident()
@@ -252,25 +252,25 @@ def replaced_in_this_thread(
 
 
 @contextmanager
-def lowering_for(client: Any) -> Iterator[None]:
-    """Lets what asks for the backend while it is lowered have `client`, although the program is traced on CPU devices.
+def replace_lowering_backend(client: Any) -> Iterator[None]:
+    """Makes `client` the backend that code sees during lowering, although the program is traced on CPU devices.
 
     Host callbacks and Pallas kernels ask.
     """
     from jax._src.interpreters import mlir
 
-    with replaced_in_this_thread(mlir.ModuleContext, "get_backend", lambda *_args, **_kwargs: client):
+    with replace_in_this_thread(mlir.ModuleContext, "get_backend", lambda *_args, **_kwargs: client):
         yield
 
 
 @contextmanager
-def naming_arguments_as(rewritten: Callable[[Any], Any | None], *, in_all: bool = False) -> Iterator[None]:
-    """Lets JAX name the arguments of what it traces meanwhile as those of another tree with the same leaves.
+def rename_arguments(rewritten: Callable[[Any], Any | None], *, in_all: bool = False) -> Iterator[None]:
+    """Makes JAX name the arguments of traced programs like those of another tree with the same leaves.
 
     Args:
-        rewritten: Is given the positional and the keyword arguments, a list and a dict, and returns them as they are to
-            be named; None to leave them. Where it fails, the names are JAX's.
-        in_all: As for `replaced_in_this_thread`.
+        rewritten: Takes the positional and the keyword arguments, a list and a dict, and returns them as they should
+            be named, or None to leave them. If it fails, the names are JAX's.
+        in_all: As for `replace_in_this_thread`.
     """
     from jax._src import api_util
 
@@ -285,12 +285,12 @@ def naming_arguments_as(rewritten: Callable[[Any], Any | None], *, in_all: bool 
             return usual
         return found if len(found) == len(usual) else usual
 
-    with replaced_in_this_thread(api_util, "_non_static_arg_names", names, in_all=in_all):
+    with replace_in_this_thread(api_util, "_non_static_arg_names", names, in_all=in_all):
         yield
 
 
-def partition_spec(op_sharding: Any, mesh: jax.sharding.Mesh) -> jax.sharding.PartitionSpec | None:
-    """A compiler-chosen `OpSharding` in the axes of a mesh; None when it does not follow them."""
+def convert_op_sharding(op_sharding: Any, mesh: jax.sharding.Mesh) -> jax.sharding.PartitionSpec | None:
+    """A compiler-chosen `OpSharding` in the axes of a mesh; None if it does not follow them."""
     from jax._src import sharding_impls
     from jax._src.lib import xla_client
 
@@ -302,22 +302,22 @@ def partition_spec(op_sharding: Any, mesh: jax.sharding.Mesh) -> jax.sharding.Pa
 
 
 def is_tracing() -> bool:
-    """Whether JAX is tracing a function in this thread, for `jax.jit`, `jax.grad`, `jax.shard_map` or another."""
+    """True if JAX is tracing a function in this thread, for `jax.jit`, `jax.grad`, `jax.shard_map` or another."""
     from jax._src import core
 
     return not core.trace_state_clean()
 
 
 def backends_are_initialised() -> bool:
-    """Whether JAX has chosen its devices already, so that their number can no longer change."""
+    """Returns whether JAX has already chosen its devices, so that their number can no longer change."""
     from jax._src import xla_bridge
 
     return bool(xla_bridge.backends_are_initialized())
 
 
 @contextmanager
-def mlir_context() -> Iterator[Any]:
-    """An MLIR context of its own that knows the dialects JAX lowers to, and takes others as they come."""
+def open_mlir_context() -> Iterator[Any]:
+    """Opens a separate MLIR context that knows the dialects of JAX's lowering, and accepts others."""
     from jax._src.interpreters import mlir
 
     context = mlir.make_ir_context()
@@ -326,8 +326,8 @@ def mlir_context() -> Iterator[Any]:
         yield context
 
 
-def scan_sizes(params: Mapping[str, Any]) -> tuple[int, int]:
-    """How many constants and how many carried values a `scan` has, which JAX 0.12 says in another way than 0.10."""
+def count_scan_values(params: Mapping[str, Any]) -> tuple[int, int]:
+    """The numbers of constants and of carried values of a `scan`, which JAX 0.12 and 0.10 record differently."""
     if "num_consts" in params:
         return int(params["num_consts"]), int(params["num_carry"])
     consts, carried, _ = params["ft_in"].unpack()

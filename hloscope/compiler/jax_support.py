@@ -1,6 +1,6 @@
-"""What hloscope uses of JAX that is not public, whether the installed JAX has it, and which versions were tested.
+"""The private parts of JAX that hloscope uses, whether the installed JAX has them, and the tested versions.
 
-JAX has no public way to compile for devices that nobody has, so some of its private parts are used. They are listed
+JAX has no public way to compile for devices that are not attached, so some private parts are used. They are listed
 here, and looked up before the first use: a JAX that lacks one is one message, and not a traceback in the middle.
 """
 
@@ -14,11 +14,11 @@ from operator import attrgetter
 from hloscope.errors import HloscopeError
 from hloscope.messages import Command, say
 
-TESTED = ("0.10", "0.12")
+TESTED_VERSIONS = ("0.10", "0.12")
 """Versions of JAX that the whole suite, or the smoke tests, run with: on Python 3.11, and on 3.13."""
 
-TO_INSTALL = f"pip install 'jax[tpu]=={TESTED[sys.version_info >= (3, 12)]}.*'"
-"""The tested one that this Python gets, with the libtpu that matches it."""
+INSTALL_COMMAND = f"pip install 'jax[tpu]=={TESTED_VERSIONS[sys.version_info >= (3, 12)]}.*'"
+"""The command for the tested version that this Python gets, with the matching libtpu."""
 
 COMPILING = "compiling functions"
 RECORDING = "recording a script"
@@ -26,7 +26,7 @@ REASONS = "explaining why a collective is there"
 PROTOS = "reading serialized HLO"
 KERNELS = "distinguishing kernels by what they do"
 
-_USED = {
+_PARTS_USED = {
     COMPILING: {
         "jax.stages": "Lowered._lowering",
         "jax._src.api_util": "_non_static_arg_names",
@@ -57,11 +57,11 @@ _USED = {
     PROTOS: {"jaxlib": "_hlo.HloModule.from_serialized_hlo_module_proto _hlo.hlo_module_from_text"},
     KERNELS: {"jaxlib.mlir._mlir_libs._tpu_ext": "register_dialect"},
 }
-PARTS = {
+PRIVATE_PARTS = {
     purpose: tuple(f"{module}:{name}" for module, names in modules.items() for name in names.split())
-    for purpose, modules in _USED.items()
+    for purpose, modules in _PARTS_USED.items()
 }
-"""By what they are needed for, as `module:name.attribute`."""
+"""The private parts by purpose, as `module:name.attribute`."""
 
 
 class UnsupportedJaxError(HloscopeError):
@@ -69,12 +69,12 @@ class UnsupportedJaxError(HloscopeError):
 
 
 @lru_cache(maxsize=8)
-def missing_parts(purpose: str = COMPILING) -> tuple[str, ...]:
-    """The private parts that the installed JAX does not have; imports JAX."""
-    return tuple(part for part in PARTS[purpose] if not _is_there(part))
+def find_missing_parts(purpose: str = COMPILING) -> tuple[str, ...]:
+    """The private parts that the installed JAX lacks; imports JAX."""
+    return tuple(part for part in PRIVATE_PARTS[purpose] if not _is_available(part))
 
 
-def _is_there(part: str) -> bool:
+def _is_available(part: str) -> bool:
     module, _, names = part.partition(":")
     try:
         attrgetter(names)(import_module(module))
@@ -83,27 +83,27 @@ def _is_there(part: str) -> bool:
     return True
 
 
-def untested(version: str) -> str | None:
-    """What to say of a version of JAX that hloscope's tests do not run with; None for one that they do."""
-    if version.startswith(tuple(f"{tested}." for tested in TESTED)):
+def describe_untested(version: str) -> str | None:
+    """The note about a version of JAX that hloscope's tests do not cover; None for a tested one."""
+    if version.startswith(tuple(f"{tested}." for tested in TESTED_VERSIONS)):
         return None
-    return f"JAX {version} has not been tested with hloscope, which is tested with JAX {' and '.join(TESTED)}"
+    return f"JAX {version} has not been tested with hloscope, which is tested with JAX {' and '.join(TESTED_VERSIONS)}"
 
 
 def check_supported(*purposes: str) -> None:
-    """Checks that the installed JAX has what is needed of it, before anything is compiled; imports JAX.
+    """Checks that the installed JAX has all necessary parts, before anything is compiled; imports JAX.
 
     Args:
-        purposes: What for, beside compiling.
+        purposes: The purposes, in addition to compiling.
 
     Raises:
         UnsupportedJaxError: It lacks something.
     """
-    missing = [part for purpose in (COMPILING, *purposes) for part in missing_parts(purpose)]
+    missing = [part for purpose in (COMPILING, *purposes) for part in find_missing_parts(purpose)]
     if missing:
         raise UnsupportedJaxError(
             f"JAX {metadata.version('jax')} is not supported for compiling",
             why=f"it lacks {', '.join(part.replace(':', '.') for part in missing)}; tested versions are JAX "
-            f"{' and '.join(TESTED)}",
-            fix=say(f"{TO_INSTALL}, or read HLO text, which needs no JAX: ", Command("analyze", ("step.hlo",))),
+            f"{' and '.join(TESTED_VERSIONS)}",
+            fix=say(f"{INSTALL_COMMAND}, or read HLO text, which needs no JAX: ", Command("analyze", ("step.hlo",))),
         )

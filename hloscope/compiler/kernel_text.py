@@ -8,14 +8,14 @@ from base64 import b64decode
 from hashlib import sha256
 
 _FORMAT = re.compile(r"stable_mosaic\.version = \d+ : i64")
-"""The version of the format that it is written in, which an upgrade of JAX raises."""
+"""The version of the kernel format, which an upgrade of JAX raises."""
 _DIGITS = 16
 
 
-def fingerprint(body: str) -> str:
-    """A digest of what a kernel does, which moving its source does not change.
+def fingerprint_kernel(body: str) -> str:
+    """A digest of a kernel's content, which does not change when its source moves.
 
-    Of a kernel that this jaxlib cannot read it is one of all that is there, places included.
+    For a kernel that this jaxlib cannot read, the digest covers everything, including source places.
 
     Args:
         body: The kernel's `body` in the backend's configuration: MLIR as bytecode or text, in base64.
@@ -23,13 +23,13 @@ def fingerprint(body: str) -> str:
     Returns:
         16 hexadecimal digits.
     """
-    from hloscope.compiler.jax_support import KERNELS, missing_parts
+    from hloscope.compiler.jax_support import KERNELS, find_missing_parts
 
-    text = body if missing_parts(KERNELS) else _read(body)
+    text = body if find_missing_parts(KERNELS) else _read_kernel(body)
     return sha256(_FORMAT.sub("", text).encode()).hexdigest()[:_DIGITS]
 
 
-def _read(body: str) -> str:
+def _read_kernel(body: str) -> str:
     from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _tpu_ext
 

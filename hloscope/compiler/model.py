@@ -1,4 +1,4 @@
-"""The data exchanged with the compiler's process: a lowered program in, the compiled program out."""
+"""The data exchanged with the compiler's process: the request with a lowered program, and the compiled program."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from hloscope.compiler.shardy_model import Identities, ShardyModule
 from hloscope.tpu.slices import Slice
 
-Value = tuple[str, tuple[int, ...]]
-"""An instruction, and the element of its result."""
+BufferValue = tuple[str, tuple[int, ...]]
+"""An instruction, with the index of an element of its result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,16 +17,16 @@ class LiveBuffer:
     """One buffer in HBM.
 
     Attributes:
-        bytes: What it takes there, with tile padding.
-        values: The values that it holds while most of HBM is taken: instructions of the final module, each with the
-            element of its result. Of an argument or an output, all that it ever holds.
-        parameter: The number of the parameter that it is; None for all others.
-        is_output: Whether an output is in it at the end.
-        is_temporary: Whether it lies in the heap, and not there for the whole program.
+        bytes: Its size there, with tile padding.
+        values: The values that it holds at the peak of HBM: instructions of the final module, each with the
+            element of its result. For an argument or an output, all values that it ever holds.
+        parameter: The number of its parameter; None for all other buffers.
+        is_output: Whether it holds an output at the end.
+        is_temporary: Whether it lies in the heap, for a part of the program only.
     """
 
     bytes: int
-    values: tuple[Value, ...]
+    values: tuple[BufferValue, ...]
     parameter: int | None = None
     is_output: bool = False
     is_temporary: bool = False
@@ -34,16 +34,16 @@ class LiveBuffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HbmPeak:
-    """HBM of one device when most of it is taken.
+    """The contents of one device's HBM at its peak.
 
     Attributes:
-        at: The instruction that runs then.
-        buffers: The largest that are there, largest first.
-        other_bytes: All other buffers together.
-        live_bytes: All buffers together.
-        heap_bytes: What the compiler takes for temporaries; what of it is not taken then is lost to fragmentation.
-        temporary_bytes: Buffers of the heap together.
-        live_bytes_at: All buffers together while each instruction runs, by its name.
+        at: The instruction that runs at the peak.
+        buffers: The largest live buffers, largest first.
+        other_bytes: The total size of all other buffers.
+        live_bytes: The total size of all buffers.
+        heap_bytes: The compiler's allocation for temporaries; its unused part at the peak is lost to fragmentation.
+        temporary_bytes: The total size of the buffers in the heap.
+        live_bytes_at: The total size of all buffers during each instruction, by its name.
     """
 
     at: str
@@ -56,16 +56,16 @@ class HbmPeak:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Which device each partition runs on, as far as the program decides it; the worker has the devices.
+class DeviceLayout:
+    """The device of each partition, as far as the program decides it; the worker has the devices.
 
     Attributes:
         device_count: Partitions of the program.
-        mesh_shape: Sizes of the mesh's axes, major first; None where the devices are taken in their own order.
-        dcn_shape: For several slices: how many of them each axis spans; None on one slice.
-        simulated_ids: The position in `jax.devices()` of each partition's device: of a mesh that the program itself
-            laid over a slice, and of simulated CPU devices.
-        positions: The mesh position of each partition; None where they agree.
+        mesh_shape: Sizes of the mesh's axes, major first; None if the devices are taken in their own order.
+        dcn_shape: The number of slices that each axis spans; None on one slice.
+        simulated_ids: The position in `jax.devices()` of each partition's device, for a mesh that the program itself
+            laid over a slice and for simulated CPU devices.
+        positions: The mesh position of each partition; None if they agree.
     """
 
     device_count: int
@@ -76,49 +76,49 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """One lowered program and what to compile it for: everything that the compiler is given.
+class CompileRequest:
+    """One lowered program and its compile settings: everything that the compiler is given.
 
     Attributes:
         module: StableHLO with its source places, as MLIR bytecode.
         settings: A serialized `xla::CompileOptions`; its device assignment is replaced on a TPU slice.
-        options: XLA compiler options that the user gave.
+        options: XLA compiler options given by the user.
         slice: A TPU slice, or simulated CPU devices.
-        layout: Which device each partition runs on.
+        layout: The device of each partition.
     """
 
     module: bytes
     settings: bytes
     options: Mapping[str, str]
     slice: Slice
-    layout: Layout
+    layout: DeviceLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled:
-    """What the compiler made of one program.
+class CompiledProgram:
+    """The compiler's output for one program.
 
     Attributes:
-        text: The final scheduled module; empty where the compiler did not get so far.
+        text: The final scheduled module; empty if the compiler did not get that far.
         memory_bytes: The compiler's figures per device, by the field names of `jax.stages.Compiled.memory_analysis`.
-        parameter_shardings: A serialized `OpSharding` for each parameter; None where the compiler gives none.
+        parameter_shardings: A serialized `OpSharding` for each parameter; None if the compiler gives none.
         output_shardings: The same for outputs.
-        diagnostics: What it said that is about the user's program.
+        diagnostics: The compiler's messages about the user's program.
         device_ids: The physical device of each partition; empty for simulated and attached devices.
-        slice_of_partition: The slice that each partition is in; empty on one slice, and for text that does not say.
-        too_large: Its words for why the program does not fit in HBM; None when it fits.
-        partitioned: The module right after the partitioner; None when the compiler did not write it down.
-        before_propagation: The module that Shardy was about to propagate, in MLIR; None once that was explained.
-        shardy: Every value's sharding and what must move; None when Shardy could not be asked.
-        shardy_as_written: The same for the program as JAX lowered it, where `shardy` is of the compiler's own module,
-            in which some operations are expanded into others; None where `shardy` is that already, or none are.
-        notes: Choices made on the way, one sentence each.
-        is_whole: Whether the compiler could write down all that it meant to.
-        identities: The operations that each instruction of `text` was made from; None where they have no numbers.
+        slice_of_partition: The slice of each partition; empty on one slice, and for text that does not record it.
+        too_large: The compiler's reason why the program does not fit in HBM; None if it fits.
+        partitioned: The module right after the partitioner; None if the compiler did not dump it.
+        before_propagation: The module before Shardy's propagation, in MLIR; None once Shardy was asked about it.
+        shardy: Every value's sharding and the necessary moves; None if Shardy could not be asked.
+        shardy_as_written: The same for the program as JAX lowered it, if `shardy` describes the compiler's own module,
+            in which some operations are expanded into others; None if `shardy` already is that, or none are expanded.
+        notes: Choices made during the compile, one sentence each.
+        is_whole: Whether the compiler could write all of its dumps.
+        identities: The operations that each instruction of `text` was made from; None if they have no numbers.
         partitioned_identities: The same for `partitioned`.
-        seconds: What the compile took, or all its threads together where that is less, as on a machine that has other
-            things to do; None where this process compiled.
-        hbm_peak: What lies in HBM when most of it is taken; None where the compiler did not write that down.
+        seconds: The duration of the compile, or its processor time if that is less, as on a busy machine;
+            None if this process compiled.
+        hbm_peak: The contents of HBM at its peak; None if the compiler did not dump that.
     """
 
     text: str

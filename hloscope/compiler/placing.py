@@ -1,4 +1,4 @@
-"""The devices of a slice that nobody needs to have, and which of them each partition of a program runs on."""
+"""The devices of a slice, which need not be attached, and the device of each partition of a program."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from importlib.util import find_spec
 from math import prod
 from typing import Any
 
-from hloscope.compiler.diagnostics import captured_stderr
-from hloscope.compiler.model import Layout
+from hloscope.compiler.diagnostics import capture_stderr
+from hloscope.compiler.model import DeviceLayout
 from hloscope.errors import SliceError
 from hloscope.messages import Option, say
 from hloscope.tpu.slices import Slice
 
 
-def physical_devices(chosen: Slice, layout: Layout, notes: list[str]) -> list[Any]:
+def find_physical_devices(chosen: Slice, layout: DeviceLayout, notes: list[str]) -> list[Any]:
     """The device of each partition.
 
     Args:
-        chosen: A TPU slice, or simulated CPU devices, which this process must have been started with.
-        layout: What the program says of its devices.
+        chosen: A TPU slice, or simulated CPU devices that this process was started with.
+        layout: The program's requirements for its devices.
         notes: Receives a sentence for each choice that the user's own `make_mesh` would not make.
 
     Raises:
@@ -31,16 +31,16 @@ def physical_devices(chosen: Slice, layout: Layout, notes: list[str]) -> list[An
 
         simulated = jax.devices("cpu")
         return [simulated[number] for number in layout.simulated_ids or range(layout.device_count)]
-    physical = topology_devices(chosen)
+    physical = find_topology_devices(chosen)
     if layout.simulated_ids is not None:
         return [physical[number] for number in layout.simulated_ids]
     if layout.mesh_shape is None:
-        return part_of(physical, layout.device_count)
-    laid_out = arrange(layout.mesh_shape, physical, layout.dcn_shape, notes)
+        return choose_subset(physical, layout.device_count)
+    laid_out = arrange_mesh(layout.mesh_shape, physical, layout.dcn_shape, notes)
     return laid_out if layout.positions is None else [laid_out[position] for position in layout.positions]
 
 
-def topology_devices(chosen: Slice) -> list[Any]:
+def find_topology_devices(chosen: Slice) -> list[Any]:
     """The devices of a TPU slice, from libtpu's ahead-of-time compiler.
 
     Raises:
@@ -48,7 +48,7 @@ def topology_devices(chosen: Slice) -> list[Any]:
     """
     from jax.experimental import topologies
 
-    with captured_stderr() as stderr:
+    with capture_stderr() as stderr:
         try:
             topology = topologies.get_topology_desc(
                 chosen.libtpu_topology_name, platform="tpu", **chosen.topology_kwargs
@@ -65,10 +65,10 @@ def topology_devices(chosen: Slice) -> list[Any]:
 
 
 def require_libtpu(chosen: Slice) -> None:
-    """Checks that there is a TPU compiler to ask, without loading it.
+    """Checks that there is a TPU compiler, without loading it.
 
     Raises:
-        SliceError: There is none.
+        SliceError: There is no TPU compiler.
     """
     if chosen.chip is None or os.environ.get("TPU_LIBRARY_PATH") or find_spec("libtpu") is not None:
         return
@@ -83,15 +83,15 @@ def require_libtpu(chosen: Slice) -> None:
     )
 
 
-def arrange(
+def arrange_mesh(
     mesh_shape: Sequence[int], devices: Sequence[Any], dcn_shape: Sequence[int] | None, notes: list[str]
 ) -> list[Any]:
-    """Lays a logical mesh over physical devices in the order that `jax.make_mesh` would choose.
+    """Lays a logical mesh over physical devices in the order of `jax.make_mesh`.
 
     Args:
         mesh_shape: Sizes of the mesh axes, DCN included.
-        devices: Devices of all slices; more than the mesh has when it is compiled on a subset.
-        dcn_shape: For several slices: how many slices each axis spans; None on one slice.
+        devices: Devices of all slices; more than the mesh has if it is compiled for a subset.
+        dcn_shape: The number of slices that each axis spans; None on one slice.
         notes: Receives a sentence for each choice that the user's own `make_mesh` would not make.
 
     Returns:
@@ -108,7 +108,7 @@ def arrange(
         )
         return list(hybrid.flat)
     if prod(mesh_shape) < len(devices):
-        return part_of(devices, prod(mesh_shape))
+        return choose_subset(devices, prod(mesh_shape))
     splits = not _follows_axes(mesh_shape, devices)
     if splits:
         notes.append(
@@ -118,10 +118,10 @@ def arrange(
     return list(mesh_utils.create_device_mesh(list(mesh_shape), devices=devices, allow_split_physical_axes=splits).flat)
 
 
-def part_of(devices: Sequence[Any], count: int) -> list[Any]:
-    """So many devices of a slice: the first ones, unless they are a block that libtpu takes for a slice of its own.
+def choose_subset(devices: Sequence[Any], count: int) -> list[Any]:
+    """A number of devices of a slice: the first ones, unless libtpu would take that block for a slice of its own.
 
-    Of a program for 2x3 chips of v5e:2x4 it makes rings of the whole slice's length, and ends the process over them.
+    For a program on 2x3 chips of v5e:2x4, libtpu makes rings of the whole slice's length, and ends the process.
     """
     chosen = list(devices)[:count]
     if 2 < count < len(devices):
@@ -133,7 +133,7 @@ def part_of(devices: Sequence[Any], count: int) -> list[Any]:
 
 
 def _follows_axes(mesh_shape: Sequence[int], devices: Sequence[Any]) -> bool:
-    """Whether `jax.make_mesh` lays a mesh over a slice without splitting its physical axes."""
+    """Returns whether `jax.make_mesh` lays a mesh over a slice without splitting its physical axes."""
     from jax.experimental import mesh_utils
 
     try:

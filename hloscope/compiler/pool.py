@@ -1,6 +1,6 @@
 """Worker processes behind the interface of `concurrent.futures.Executor`.
 
-No `ProcessPoolExecutor`: that imports the user's `__main__` again, cannot end one task without breaking the pool, and
+A `ProcessPoolExecutor` would import the user's `__main__` again, cannot end one task without breaking the pool, and
 fails every task when one process dies. Here each task has a process to itself, and a process is used again while it is
 well.
 """
@@ -23,16 +23,16 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from hloscope.compiler.slots import Slot, acquired_slot
+from hloscope.compiler.slots import Slot, acquire_slot
 
 T = TypeVar("T")
 
 _GROWN_BYTES = 3 << 29
-"""A process that holds more than this after a step is not used again."""
+"""A process with more memory than this after a step is not used again."""
 _LAST_WORDS_BYTES = 1 << 20
-"""Why it dies, a dying compiler says first: registers, stacks and maps of its many threads come behind that."""
-_DECIDES = re.compile(r"^(XLA|LIBTPU|TPU|JAX|MEGASCALE|LD|PYTHON|TMP|TEMP|HLOSCOPE)(_|$|DIR|HOME|PATH)")
-"""Environment variables that a process reads when it starts: where one changes, another process is needed."""
+"""A dying compiler gives its reason first: the registers, stacks and maps of its many threads follow."""
+_DECIDING_VARIABLE = re.compile(r"^(XLA|LIBTPU|TPU|JAX|MEGASCALE|LD|PYTHON|TMP|TEMP|HLOSCOPE)(_|$|DIR|HOME|PATH)")
+"""Environment variables that a process reads when it starts: if one changes, another process is needed."""
 _DEVICES = "JAX_NUM_CPU_DEVICES"
 _CHANGES_NOTHING = re.compile(r"^HLOSCOPE_((REMOTE_)?CACHE|TIMEOUT$)")
 
@@ -42,7 +42,7 @@ class WorkerDied(Exception):  # noqa: N818  # an event, which its catcher makes 
 
     Attributes:
         returncode: As `subprocess.Popen.returncode`: minus the number of a signal that ended it.
-        words: What it last wrote to standard error.
+        words: Its last output on standard error.
     """
 
     def __init__(self, returncode: int, words: str) -> None:
@@ -51,27 +51,27 @@ class WorkerDied(Exception):  # noqa: N818  # an event, which its catcher makes 
         self.words = words
 
 
-class _GoneBefore(Exception):  # noqa: N818  # an event likewise
-    """A worker was no longer there when it was to begin."""
+class _WorkerGoneError(Exception):  # an event likewise
+    """A worker was already gone when it should have begun."""
 
 
 class Worker:
     """One worker process.
 
     Args:
-        environment: What it sees as `os.environ`.
-        prepare: The slice to prepare for while nothing is asked yet; empty for none.
-        keeps_words: Whether its standard error is kept for messages; else it goes where this process's goes.
+        environment: Its `os.environ`.
+        prepare: The slice to prepare for before the first request; empty for none.
+        keeps_words: Whether its standard error is kept for messages; otherwise it joins this process's.
         slot: Its place among the workers of this machine.
     """
 
     def __init__(
         self, environment: Mapping[str, str], *, prepare: str = "", keeps_words: bool = True, slot: Slot | None = None
     ) -> None:
-        self.environment = deciding(environment)
+        self.environment = select_deciding_variables(environment)
         self._slot = slot
         self._has_served = False
-        self._words: IO[bytes] | None = _words_file() if keeps_words else None
+        self._words: IO[bytes] | None = _open_words_file() if keeps_words else None
         package = Path(__file__).parent.parent
         search = [*environment.get("PYTHONPATH", "").split(os.pathsep), str(package.parent)]
         arguments = [str(os.getpid()), prepare, *(["kept"] if keeps_words else [])]
@@ -93,12 +93,12 @@ class Worker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """True if it runs."""
         return self._process.poll() is None
 
     @property
     def has_grown(self) -> bool:
-        """Whether it holds so much memory that another should take its place."""
+        """True if it uses so much memory that another should take its place."""
         try:
             pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         except (OSError, ValueError, IndexError):
@@ -109,7 +109,7 @@ class Worker:
         """Runs one request, a pickled function with its arguments.
 
         Raises:
-            WorkerDied: The process ended meanwhile.
+            WorkerDied: The process ended during the request.
             Exception: Whatever the function raised.
         """
         stdin, stdout = self._process.stdin, self._process.stdout
@@ -117,7 +117,7 @@ class Worker:
         assert stdout is not None
         with nullcontext() if self._slot is None else self._slot.in_use(lambda: self.is_alive):
             if not self.is_alive:
-                raise _GoneBefore if self._has_served else WorkerDied(self.kill(), self._last_words())
+                raise _WorkerGoneError if self._has_served else WorkerDied(self.kill(), self._last_words())
             if self._words is not None and self._has_served:  # else what it says is why it cannot start
                 os.ftruncate(self._words.fileno(), 0)
             self._has_served = True
@@ -162,8 +162,8 @@ class Worker:
         return returncode
 
 
-def _words_file() -> IO[bytes]:
-    """A file for a worker's standard error: in memory where the system has such files, for disks may be full."""
+def _open_words_file() -> IO[bytes]:
+    """A file for a worker's standard error: in memory if the system has such files, because disks may be full."""
     try:
         descriptor = os.memfd_create("hloscope-worker", os.MFD_CLOEXEC)
     except (AttributeError, OSError):
@@ -174,18 +174,18 @@ def _words_file() -> IO[bytes]:
     return os.fdopen(descriptor, "r+b", buffering=0)
 
 
-def deciding(environment: Mapping[str, str]) -> dict[str, str]:
+def select_deciding_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that processes read when they start."""
-    decides = (name for name in environment if _DECIDES.match(name) and not _CHANGES_NOTHING.match(name))
+    decides = (name for name in environment if _DECIDING_VARIABLE.match(name) and not _CHANGES_NOTHING.match(name))
     return {name: environment[name] for name in decides}
 
 
-def serves(environment: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    """Whether a process started in one environment does what one of another would; more devices than needed harm none.
+def can_serve(environment: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """Returns whether a process started in one environment can do the work of another; more devices do no harm.
 
     Args:
-        environment: The `deciding` part of what it was started in.
-        wanted: The same part of what is asked for.
+        environment: The deciding variables of the environment it was started in.
+        wanted: Those of the requested environment.
     """
     has, needs = environment.get(_DEVICES, "1"), wanted.get(_DEVICES, "1")
     enough = has == needs or (has.isdecimal() and needs.isdecimal() and int(has) >= int(needs))
@@ -206,7 +206,7 @@ class _Task:
 
     @property
     def waited_s(self) -> float:
-        """How long it has waited for a process."""
+        """The time that it has waited for a process."""
         since = self._waits_since
         return self._waited_s + (0.0 if since is None else time.monotonic() - since)
 
@@ -219,7 +219,7 @@ class _Task:
             self._waited_s, self._waits_since = self.waited_s, None
 
     def given(self, worker: Worker | None) -> None:
-        """Notes the process that it runs in, None after it, and ends one that is not wanted any more."""
+        """Notes the process that it runs in, None after it, and ends one that is no longer wanted."""
         with self._lock:
             self._worker = worker
             if worker is not None and not self.is_wanted:
@@ -238,13 +238,13 @@ class _Task:
 
 
 class WorkerPool(Executor):
-    """Runs picklable calls in worker processes, each task in a process that is its own meanwhile.
+    """Runs picklable calls in worker processes; each task has a process to itself.
 
     Args:
-        most: Processes at once.
-        environment: What new processes see as `os.environ`; asked at each submission.
+        most: The maximum number of processes.
+        environment: Returns the `os.environ` of new processes; called at each submission.
         keeps_words: As for `Worker`.
-        counted: Whether its processes take up slots of the machine's.
+        counted: Whether its processes take slots of the machine.
     """
 
     def __init__(
@@ -268,13 +268,13 @@ class WorkerPool(Executor):
         self._tasks: WeakKeyDictionary[Future[Any], _Task] = WeakKeyDictionary()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Schedules a call, as any executor does; the process sees the environment of this moment."""
+        """Schedules a call, as in any executor; the process sees the present environment."""
         return self.submit_in(self._environment(), None, fn, *args, **kwargs)
 
     def submit_in(
         self, environment: Mapping[str, str], limit_s: float | None, fn: Callable[..., T], /, *args: Any, **kwargs: Any
     ) -> Future[T]:
-        """`submit`, in a process with an environment of its own and with a limit to its time, once its turn has come.
+        """`submit`, in a process with an environment of its own, and with a time limit from the start of its turn.
 
         Past the limit the process is ended, and the future raises a TimeoutError with the limit.
         """
@@ -292,7 +292,7 @@ class WorkerPool(Executor):
         self._threads.submit(self._keep_one, environment, prepare)
 
     def waited_s(self, future: Future[Any]) -> float:
-        """How long a task has waited, since its turn came in this process, for its place among those of others."""
+        """The time that a task has waited, since its turn came in this process, for a slot among other processes."""
         task = self._tasks.get(future)
         return 0.0 if task is None else task.waited_s
 
@@ -316,7 +316,7 @@ class WorkerPool(Executor):
             worker.close()
 
     def interruptions(self) -> int:
-        """How many processes Ctrl-C has ended so far, those among them that were idle."""
+        """The number of processes that Ctrl-C has ended so far, including idle ones."""
         with self._lock:
             ended = [worker for worker in self._idle if not worker.is_alive]
             self._idle = [worker for worker in self._idle if worker not in ended]
@@ -325,7 +325,7 @@ class WorkerPool(Executor):
         return self._interrupted
 
     def _keep_one(self, environment: Mapping[str, str], prepare: str) -> None:
-        """Starts a process that nobody waits for, so it waits for nothing either: where there is room at once."""
+        """Starts a process without a task, which therefore does not wait either: only if there is room at once."""
         try:
             self._release(self._worker(environment, _Task(), prepare, waits=False))
         except OSError:
@@ -356,7 +356,7 @@ class WorkerPool(Executor):
             task.given(worker)
             try:
                 return worker.call(request)
-            except _GoneBefore:  # ended while it was idle, by another process that needed its slot
+            except _WorkerGoneError:  # ended while it was idle, by another process that needed its slot
                 if not task.is_wanted:
                     raise WorkerDied(-signal.SIGKILL, "") from None
             finally:
@@ -367,19 +367,19 @@ class WorkerPool(Executor):
         """An idle process whose environment serves this one, or a new one in place of the others.
 
         Raises:
-            OSError: None can be started, or none at once where nobody waits.
-            WorkerDied: The task is not wanted any more.
+            OSError: No process can be started, or none at once if the task does not wait.
+            WorkerDied: The task is no longer wanted.
         """
-        wanted = deciding(environment)
+        wanted = select_deciding_variables(environment)
         with self._lock:
-            fitting = [worker for worker in self._idle if worker.is_alive and serves(worker.environment, wanted)]
+            fitting = [worker for worker in self._idle if worker.is_alive and can_serve(worker.environment, wanted)]
             others = [worker for worker in self._idle if worker not in fitting]
             self._idle = fitting[:-1]
         for worker in others:
             self._close(worker)
         if fitting:
             return fitting[-1]
-        slot = acquired_slot(lambda: task.is_wanted, waits=waits) if self._counted else None
+        slot = acquire_slot(lambda: task.is_wanted, waits=waits) if self._counted else None
         try:
             if not task.is_wanted:
                 raise WorkerDied(-signal.SIGKILL, "")

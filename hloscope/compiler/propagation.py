@@ -1,7 +1,7 @@
-"""Asks Shardy, offline and in milliseconds, which values of a program must move and who asked for it.
+"""Queries to Shardy, offline and in milliseconds: the values of a program that must move, and who asked for it.
 
-jaxlib registers all of Shardy's passes, so that the propagation which the compiler runs can be run again on a copy of
-the module, with the origins of shardings kept and a `sdy.reshard` or `sdy.all_reduce` wherever data must move. The
+jaxlib registers all of Shardy's passes, so that the compiler's propagation can be run again on a copy of
+the module, with the origins of shardings and a `sdy.reshard` or `sdy.all_reduce` wherever data must move. The
 result is read into plain data: no MLIR object leaves this file.
 """
 
@@ -19,8 +19,8 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import sdy
 
 from hloscope.compiler import jax_internals
-from hloscope.compiler.edits import ModuleEdit, apply
-from hloscope.compiler.identity import identities_in, mark, unmarked
+from hloscope.compiler.edits import ModuleEdit, apply_edit
+from hloscope.compiler.identity import number_operations, read_identities, strip_numbers
 from hloscope.compiler.shardy_model import (
     Axes,
     CodePlace,
@@ -36,54 +36,56 @@ _PROPAGATION = "builtin.module(sdy-propagation-pipeline)"
 _EXPLICIT_RESHARDS = "builtin.module(func.func(sdy-insert-explicit-reshards{enable-full-version=true}))"
 
 
-def propagated(module: bytes | str, seen_by: str, *, origins: bool = True, numbered: bool = False) -> ShardyModule:
-    """What Shardy makes of a module.
+def propagate_module(
+    module: bytes | str, seen_by: str, *, origins: bool = True, numbered: bool = False
+) -> ShardyModule:
+    """Runs Shardy's propagation on a module.
 
     Args:
         module: MLIR with locations, as text or as bytecode.
         seen_by: As `ShardyModule.seen_by`.
-        origins: Whether to keep who asked for each sharding. That ends the process on some large programs that use
+        origins: Whether to keep the origin of each sharding. That ends the process on some large programs that use
             `shard_map` (jaxlib 0.10: `SourceShardingHandler` reads a string attribute that is not there).
-        numbered: Whether its operations have their numbers already; they get them here where they have not.
+        numbered: Whether its operations already have their numbers; otherwise they get them here.
 
     Raises:
-        Exception: Of whatever type jaxlib chooses: passes of another version may have other names, or refuse a program.
+        Exception: Any type that jaxlib chooses: passes of another version may have other names, or refuse a program.
     """
-    with jax_internals.mlir_context() as context:
+    with jax_internals.open_mlir_context() as context:
         parsed = ir.Module.parse(module, context)
-        numbered = numbered or mark(parsed)
-        return _propagated(parsed, context, seen_by, origins=origins, numbered=numbered)
+        numbered = numbered or number_operations(parsed)
+        return _propagate_parsed(parsed, context, seen_by, origins=origins, numbered=numbered)
 
 
-def _propagated(parsed: Any, context: Any, seen_by: str, *, origins: bool, numbered: bool) -> ShardyModule:
-    pipeline = _whole(str(passmanager.PassManager.parse(_PROPAGATION, context)))
+def _propagate_parsed(parsed: Any, context: Any, seen_by: str, *, origins: bool, numbered: bool) -> ShardyModule:
+    pipeline = _shorten_pipeline(str(passmanager.PassManager.parse(_PROPAGATION, context)))
     if origins:
         pipeline = pipeline.replace("sharding-origins=false", "sharding-origins=true")
     passmanager.PassManager.parse(pipeline, context).run(parsed.operation)
-    reader = _Reader(numbered)
+    reader = _ModuleReader(numbered)
     reader.read_constraints(parsed.operation)
     passmanager.PassManager.parse(_EXPLICIT_RESHARDS, context).run(parsed.operation)
     return reader.read_module(parsed, seen_by)
 
 
-def propagated_with(module: bytes, changes: Sequence[ModuleEdit]) -> Iterator[ShardyModule | None]:
-    """What Shardy makes of a module with each of several changes of its shardings; None where a change does not fit.
+def propagate_changes(module: bytes, changes: Sequence[ModuleEdit]) -> Iterator[ShardyModule | None]:
+    """Runs the propagation on a module with each of several changes of its shardings; None if a change does not fit.
 
     Args:
         module: MLIR bytecode.
-        changes: Each is made to a copy of its own.
+        changes: The changes; each is made to a separate copy.
     """
-    with jax_internals.mlir_context() as context:
+    with jax_internals.open_mlir_context() as context:
         for change in changes:
             parsed = ir.Module.parse(module, context)
             try:
-                apply(parsed, change)
-                yield _propagated(parsed, context, "jax", origins=False, numbered=False)
+                apply_edit(parsed, change)
+                yield _propagate_parsed(parsed, context, "jax", origins=False, numbered=False)
             except Exception:  # of whatever type jaxlib chooses
                 yield None
 
 
-def _whole(pipeline: str) -> str:
+def _shorten_pipeline(pipeline: str) -> str:
     """The propagation pipeline without its end, which would hide reasons.
 
     The printed pipeline names `sdy-save-module`, which is not registered by itself.
@@ -97,26 +99,26 @@ _MAIN = "main"
 _ORIGIN_NAME = "sdy.sharding_origin_name"
 _RESHARD = "sdy.reshard"
 _ASKS_NOTHING = re.compile(r"@[\w.$-]+, \[(?:\{\?\}(?:, )?)+\]>")
-"""The sharding of a constraint that leaves every dimension open, as JAX writes one at each value of a `shard_map` with
+"""The sharding of a constraint that leaves every dimension open, as JAX writes for each value of a `shard_map` with
 automatic axes."""
 _CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 _FUNCTION = "func.func"
 _MANUAL = "sdy.manual_computation"
 _SHARDINGS = ("sdy.sharding", "sharding", "out_sharding", "out_shardings")
-"""Where operations keep their results' shardings, whichever comes first."""
-_NO_LAYOUT: _Layout = (None, ())
+"""The attributes with the shardings of an operation's results, in the order of precedence."""
+_NO_LAYOUT: _ValueLayout = (None, ())
 _DEEPEST_CALL = 64
 _SYMBOLS = {_FUNCTION: "sym_name", "func.call": "callee", "stablehlo.custom_call": "call_target_name"}
 
 
-def _placed_by_callers(ops: list[ShardyOp], holders: list[int | None]) -> Iterator[ShardyOp]:
-    """The operations with full names and stacks: in a private function they are relative to the function's call.
+def _add_caller_places(ops: list[ShardyOp], holders: list[int | None]) -> Iterator[ShardyOp]:
+    """The operations with full names and stacks: in a private function these are relative to the function's call.
 
-    Of several calls the first one is meant, as everywhere in this package. In a `shard_map` names are relative to it.
+    Of several calls the first one counts, as everywhere in this package. In a `shard_map` names are relative to it.
 
     Args:
         ops: All operations.
-        holders: The function or the manual computation that holds each of them.
+        holders: The function or manual computation that contains each of them.
     """
     calls: dict[str, ShardyOp] = {}
     for op in ops:
@@ -143,7 +145,7 @@ def _placed_by_callers(ops: list[ShardyOp], holders: list[int | None]) -> Iterat
     return (placed(op) for op in ops)
 
 
-class _Reader:
+class _ModuleReader:
     """Reads a module, and numbers its operations and values in text order."""
 
     def __init__(self, numbered: bool) -> None:
@@ -159,12 +161,12 @@ class _Reader:
         self._once: Any = cache(lambda read, attribute, *count: read(attribute, *count))
 
     def read_constraints(self, op: Any) -> None:
-        """Reads what each constraint asks for, by the name that origins have for it.
+        """Reads the requested sharding of each constraint, by its name in origins.
 
-        To be read before reshards are made explicit: that pass lets a constraint keep its operand's sharding, and
+        Must run before reshards are made explicit: that pass lets a constraint keep its operand's sharding, and
         reshards behind it.
         """
-        origin_name = _text(op.attributes, _ORIGIN_NAME)
+        origin_name = _find_text(op.attributes, _ORIGIN_NAME)
         if origin_name is not None and op.name in _CONSTRAINTS:
             sharding = self._layouts(op, len(op.results))[0][0]
             if _ASKS_NOTHING.search(str(op.attributes["sharding"])):
@@ -189,10 +191,10 @@ class _Reader:
         main = next(
             (made.index for made in functions if made.symbol == _MAIN), functions[0].index if functions else None
         )
-        meshes = [_mesh_of(op.attributes["mesh"]) for op in top if op.name == "sdy.mesh"]
+        meshes = [_read_mesh(op.attributes["mesh"]) for op in top if op.name == "sdy.mesh"]
         return ShardyModule(
             mesh=max(meshes, key=lambda sizes: prod(sizes.values()), default={}),
-            ops=tuple(_placed_by_callers(self._ops, self._holders)),
+            ops=tuple(_add_caller_places(self._ops, self._holders)),
             values=tuple(self._values),
             main=main,
             seen_by=seen_by,
@@ -200,7 +202,7 @@ class _Reader:
         )
 
     def _read(self, op: Any, *, parent: int | None, region: int, holder: int | None) -> None:
-        """Reads one operation and what its regions hold."""
+        """Reads one operation and the contents of its regions."""
         index = len(self._ops)
         made = self._op(op, index, parent, region)
         self._ops.append(made)
@@ -216,29 +218,29 @@ class _Reader:
     def _op(self, op: Any, index: int, parent: int | None, region: int) -> ShardyOp:
         attributes = op.attributes
         name, frames = self._locations.of(op.location)
-        rule = _given(attributes, "sdy.sharding_rule")
-        origin_name = _text(attributes, _ORIGIN_NAME)
+        rule = _find_attribute(attributes, "sdy.sharding_rule")
+        origin_name = _find_text(attributes, _ORIGIN_NAME)
         asks_nothing = origin_name in self._unasking
         return ShardyOp(
             index=index,
             kind=_RESHARD if asks_nothing else op.name,
             operands=tuple(self._indices[operand] for operand in op.operands),
             results=(),
-            op_name=unmarked(name) if name and self._numbered else name,
-            identity=next(iter(identities_in(name or "")), ()) if self._numbered else (),
+            op_name=strip_numbers(name) if name and self._numbered else name,
+            identity=next(iter(read_identities(name or "")), ()) if self._numbered else (),
             source=frames,
-            rule=None if rule is None else self._once(_rule_of, rule),
+            rule=None if rule is None else self._once(_read_rule, rule),
             parent=parent,
             region=region,
-            symbol=_text(attributes, _SYMBOLS.get(op.name, "")),
+            symbol=_find_text(attributes, _SYMBOLS.get(op.name, "")),
             origin_name=None if asks_nothing else origin_name,
             asked=None if origin_name is None else self._asked.get(origin_name),
-            axes=_axes(op),
-            groups=_groups_of(attributes),
+            axes=_find_axes(op),
+            groups=_read_groups(attributes),
         )
 
     def _results(self, op: Any, index: int) -> Iterator[int]:
-        count, constant = len(op.results), _whole_number(op)
+        count, constant = len(op.results), _read_whole_number(op)
         origins = self._origins(op, ("sdy.result_sharding_origins", "sdy.sharding_origins"), count)
         rows = zip(op.results, self._layouts(op, count), origins, strict=True)
         for number, (result, layout, asked_by) in enumerate(rows):
@@ -250,43 +252,48 @@ class _Reader:
             name = self._locations.of(argument.location)[0] if op.name == _FUNCTION else None
             self._add(argument, index, number, layout, origins=asked_by, is_argument=True, region=region, name=name)
 
-    def _layouts(self, op: Any, count: int) -> list[_Layout]:
-        """One for each result, wherever this kind of operation keeps it."""
+    def _layouts(self, op: Any, count: int) -> list[_ValueLayout]:
+        """One for each result, from the attribute of this kind of operation."""
         for key in _SHARDINGS:
-            attribute = _given(op.attributes, key)
-            found: list[_Layout] | None = None if attribute is None else self._once(_layouts_of, attribute, count)
+            attribute = _find_attribute(op.attributes, key)
+            found: list[_ValueLayout] | None = (
+                None if attribute is None else self._once(_read_layouts, attribute, count)
+            )
             if found is not None:
                 return found
         return [_NO_LAYOUT] * count
 
-    def _argument_facts(self, op: Any, count: int) -> tuple[list[_Layout], list[dict[str, str]]]:
+    def _argument_facts(self, op: Any, count: int) -> tuple[list[_ValueLayout], list[dict[str, str]]]:
         """Layouts and origins of the arguments of a block of `op`."""
         if op.name == _FUNCTION and "arg_attrs" in op.attributes:
             layouts, origins = [], []
             for given in op.attributes["arg_attrs"]:
-                sharding, asked_by = _given(given, "sdy.sharding"), _given(given, "sdy.sharding_origins")
-                found = None if sharding is None else self._once(_layouts_of, sharding, 1)
+                sharding, asked_by = (
+                    _find_attribute(given, "sdy.sharding"),
+                    _find_attribute(given, "sdy.sharding_origins"),
+                )
+                found = None if sharding is None else self._once(_read_layouts, sharding, 1)
                 layouts.append(found[0] if found else _NO_LAYOUT)
-                origins.append({} if asked_by is None else self._once(_origins_of, asked_by))
+                origins.append({} if asked_by is None else self._once(_read_origins, asked_by))
             return layouts, origins
         found = None
         if op.name == "stablehlo.while":
             found = self._layouts(op, count)
         elif op.name == "sdy.named_computation" and "in_shardings" in op.attributes:
-            found = self._once(_layouts_of, op.attributes["in_shardings"], count)
+            found = self._once(_read_layouts, op.attributes["in_shardings"], count)
         keys = ("sdy.block_arg_sharding_origins", "sdy.result_sharding_origins")
         return [(sharding, ()) for sharding, _ in found or [_NO_LAYOUT] * count], self._origins(op, keys, count)
 
     def _origins(self, op: Any, keys: tuple[str, ...], count: int) -> list[dict[str, str]]:
         """Origins of `count` values, under the first key that has them for all."""
         for key in keys:
-            attribute = _given(op.attributes, key)
-            found = [] if attribute is None else self._once(_origins_per_value, attribute, count)
+            attribute = _find_attribute(op.attributes, key)
+            found = [] if attribute is None else self._once(_read_value_origins, attribute, count)
             if any(found):
                 return found
         return [{} for _ in range(count)]
 
-    def _add(self, value: Any, owner: int, number: int, layout: _Layout, **facts: Any) -> int:
+    def _add(self, value: Any, owner: int, number: int, layout: _ValueLayout, **facts: Any) -> int:
         index, (sharding, unreduced) = len(self._values), layout
         kind = value.type
         shape = tuple(int(size) for size in kind.shape) if hasattr(kind, "shape") else ()
@@ -306,18 +313,18 @@ class _Reader:
         return index
 
 
-def _given(attributes: Any, key: str) -> Any:
+def _find_attribute(attributes: Any, key: str) -> Any:
     return attributes[key] if key and key in attributes else None
 
 
-def _text(attributes: Any, key: str) -> str | None:
-    found = _given(attributes, key)
+def _find_text(attributes: Any, key: str) -> str | None:
+    found = _find_attribute(attributes, key)
     return None if found is None else str(found.value)
 
 
-def _axes(op: Any) -> Axes:
+def _find_axes(op: Any) -> Axes:
     if op.name == "sdy.all_reduce":
-        return _axes_of(_axis_references(op.attributes["reduction_axes"]))
+        return _read_axes(_list_axis_references(op.attributes["reduction_axes"]))
     if op.name == _MANUAL:
         return tuple(str(axis).strip('"') for axis in sdy.ManualAxesAttr(op.attributes["manual_axes"]))
     return ()
@@ -328,32 +335,32 @@ def _axes(op: Any) -> Axes:
 _INTEGER_CONSTANTS = ("stablehlo.constant", "sdy.constant")
 
 
-_Layout = tuple[ValueSharding | None, Axes]
-"""How a value lies on the devices, and the axes over which they hold parts of a sum that nobody has taken yet."""
+_ValueLayout = tuple[ValueSharding | None, Axes]
+"""The placement of a value on the devices, and the axes over which they hold parts of a sum not yet taken."""
 
 
-def _layouts_of(attribute: Any, count: int) -> list[_Layout] | None:
-    """One for each value, from `#sdy.sharding_per_value` or a single sharding; None from anything else."""
+def _read_layouts(attribute: Any, count: int) -> list[_ValueLayout] | None:
+    """One for each value, from `#sdy.sharding_per_value` or a single sharding; None for any other attribute."""
     if sdy.TensorShardingPerValueAttr.isinstance(attribute):
         each = list(sdy.TensorShardingPerValueAttr(attribute).shardings)
     elif sdy.TensorShardingAttr.isinstance(attribute):
         each = [attribute] * count
     else:
         return None
-    return [_layout_of(sdy.TensorShardingAttr(sharding)) for sharding in each] if len(each) == count else None
+    return [_read_layout(sdy.TensorShardingAttr(sharding)) for sharding in each] if len(each) == count else None
 
 
-def _layout_of(sharding: Any) -> _Layout:
+def _read_layout(sharding: Any) -> _ValueLayout:
     dimensions = (sdy.DimensionShardingAttr(dimension) for dimension in sharding.dimension_shardings)
-    return tuple(_axes_of(dimension.axes) for dimension in dimensions), _axes_of(sharding.unreduced_axes)
+    return tuple(_read_axes(dimension.axes) for dimension in dimensions), _read_axes(sharding.unreduced_axes)
 
 
-def _axes_of(references: Any) -> Axes:
+def _read_axes(references: Any) -> Axes:
     """`X`, or `X:(1)2` for the part of X of size 2 with one device of X before it."""
-    return tuple(_axis(sdy.AxisRefAttr(reference)) for reference in references)
+    return tuple(_read_axis(sdy.AxisRefAttr(reference)) for reference in references)
 
 
-def _axis(reference: Any) -> str:
+def _read_axis(reference: Any) -> str:
     part = reference.sub_axis_info
     if part is None:
         return str(reference.name)
@@ -361,25 +368,25 @@ def _axis(reference: Any) -> str:
     return f"{reference.name}:({part.pre_size}){part.size}"
 
 
-def _axis_references(attribute: Any) -> list[Any]:
+def _list_axis_references(attribute: Any) -> list[Any]:
     """The references in an `#sdy.axis_ref_list`, which has no Python class of its own: those of a sharding's text."""
     inside = str(attribute).removeprefix("#sdy<axis_ref_list{").removesuffix("}>")
     sharding = ir.Attribute.parse(f"#sdy.sharding<@mesh, [{{{inside}}}]>", attribute.context)
     return list(sdy.DimensionShardingAttr(sdy.TensorShardingAttr(sharding).dimension_shardings[0]).axes)
 
 
-def _mesh_of(attribute: Any) -> dict[str, int]:
-    """Size of each axis by name."""
+def _read_mesh(attribute: Any) -> dict[str, int]:
+    """The size of each axis by name."""
     axes = (sdy.MeshAxisAttr(axis) for axis in sdy.MeshAttr(attribute).axes)
     return {str(axis.name): int(axis.size) for axis in axes}
 
 
-def _rule_of(attribute: Any) -> ShardingRule:
+def _read_rule(attribute: Any) -> ShardingRule:
     """An operation's sharding rule."""
     rule = sdy.OpShardingRuleAttr(attribute)
     return ShardingRule(
-        operands=_mappings(rule.operand_mappings),
-        results=_mappings(rule.result_mappings),
+        operands=_read_mappings(rule.operand_mappings),
+        results=_read_mappings(rule.result_mappings),
         sizes=tuple(int(size) for size in rule.factor_sizes),
         reduction=frozenset(rule.reduction_factors),
         need_replication=frozenset(rule.need_replication_factors),
@@ -387,26 +394,26 @@ def _rule_of(attribute: Any) -> ShardingRule:
     )
 
 
-def _mappings(mappings: Any) -> tuple[tuple[tuple[int, ...], ...], ...]:
+def _read_mappings(mappings: Any) -> tuple[tuple[tuple[int, ...], ...], ...]:
     return tuple(
         tuple(tuple(sdy.DimMappingAttr(dim).factor_indices) for dim in sdy.TensorMappingAttr(mapping).dim_mappings)
         for mapping in mappings
     )
 
 
-def _origins_of(attribute: Any) -> dict[str, str]:
-    """Who asked for each axis: `{"X": "input: 0"}`."""
+def _read_origins(attribute: Any) -> dict[str, str]:
+    """The origin of each axis: `{"X": "input: 0"}`."""
     return {entry.name: ir.StringAttr(entry.attr).value for entry in ir.DictAttr(attribute)}
 
 
-def _origins_per_value(attribute: Any, count: int) -> list[dict[str, str]]:
-    """One for each value; empty ones where the attribute does not fit."""
+def _read_value_origins(attribute: Any, count: int) -> list[dict[str, str]]:
+    """The origins of each value; empty ones if the attribute does not fit."""
     each = list(attribute) if isinstance(attribute, ir.ArrayAttr) else [attribute]
-    return [_origins_of(origins) for origins in each] if len(each) == count else [{} for _ in range(count)]
+    return [_read_origins(origins) for origins in each] if len(each) == count else [{} for _ in range(count)]
 
 
-def _groups_of(attributes: Any) -> tuple[tuple[int, ...], ...] | None:
-    """The replica groups or source-target pairs of a collective; None when there are none, or in a form of a mesh."""
+def _read_groups(attributes: Any) -> tuple[tuple[int, ...], ...] | None:
+    """The replica groups or source-target pairs of a collective; None without any, or if given as a mesh."""
     for key in ("replica_groups", "source_target_pairs"):
         if key in attributes and isinstance(attributes[key], ir.DenseIntElementsAttr):
             dense = attributes[key]
@@ -416,10 +423,10 @@ def _groups_of(attributes: Any) -> tuple[tuple[int, ...], ...] | None:
     return None
 
 
-def _whole_number(op: Any) -> int | None:
-    """The value of a scalar integer constant; of all others not even the value is asked for.
+def _read_whole_number(op: Any) -> int | None:
+    """The value of a scalar integer constant; the values of all others are not read.
 
-    The bindings have no class for the values of complex constants, and raise.
+    The bindings have no class for the values of complex constants, and raise an error.
     """
     if op.name not in _INTEGER_CONSTANTS or "value" not in op.attributes:
         return None
@@ -434,7 +441,7 @@ _FILE = "FileLineColLoc"
 _NAME = "NameLoc"
 
 _Place = tuple[str | None, tuple[CodePlace, ...]]
-"""A name and the user's frames."""
+"""A name with the user's frames."""
 
 
 class _Locations:
@@ -449,7 +456,7 @@ class _Locations:
         self._stacks: dict[Any, tuple[CodePlace, ...]] = {}
 
     def of(self, location: Any) -> _Place:
-        """The name and the frames of a location, innermost first, down to where hloscope called the program."""
+        """The name and the frames of a location, innermost first, down to hloscope's call of the program."""
         key = location.attr  # locations themselves are hashed by identity
         if key not in self._read:
             self._read[key] = self._of(location)
@@ -460,7 +467,7 @@ class _Locations:
             each = map(self.of, location.locations)
             return next((place for place in each if place[0]), (None, ()))
         named = type(location).__name__ == _NAME and type(location.child_loc).__name__ != _FILE
-        return location.name_str if named else None, _users(self._frames(location))
+        return location.name_str if named else None, _cut_to_user_frames(self._frames(location))
 
     def _frames(self, location: Any) -> tuple[CodePlace, ...]:
         key = location.attr
@@ -481,7 +488,7 @@ class _Locations:
         return (CodePlace(file=file.filename, line=file.start_line, column=file.start_col, function=function),)
 
 
-def _users(frames: tuple[CodePlace, ...]) -> tuple[CodePlace, ...]:
-    """The frames up to what started the program, each once: a loop's body repeats the frames around it."""
+def _cut_to_user_frames(frames: tuple[CodePlace, ...]) -> tuple[CodePlace, ...]:
+    """The frames up to the one that started the program, each once: a loop's body repeats the frames around it."""
     own = takewhile(lambda frame: not is_launcher(frame.file), frames)
     return tuple(frame for frame, _ in groupby(own))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-EXPANDED = re.compile(r"\bstablehlo\.(fft|reduce_window)\b")
+EXPANDED_OPERATIONS = re.compile(r"\bstablehlo\.(fft|reduce_window)\b")
 """Operations that the TPU compiler expands into others before it partitions: Shardy is asked of both modules then."""
 
 Axes = tuple[str, ...]
@@ -34,7 +34,7 @@ class CodePlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingRule:
-    """How an operation's dimensions belong together: `([i, k], [k, j])->([i, j])`.
+    """The relation of an operation's dimensions: `([i, k], [k, j])->([i, j])`.
 
     Attributes:
         operands: For each operand and dimension, the factors that make it, major first.
@@ -61,16 +61,16 @@ class ShardyValue:
         index: Its position in `ShardyModule.values`.
         shape: Dimensions, of the whole array outside manual computations.
         element_type: MLIR's name, such as `bf16`.
-        sharding: Axes by dimension; None when nothing says it.
-        origins: For each axis of the sharding, who asked for it in Shardy's words: `input: 0`, `output: 0`,
+        sharding: Axes by dimension; None if unknown.
+        origins: The origin of each axis of the sharding in Shardy's words: `input: 0`, `output: 0`,
             `constraint_0`, `self`.
-        owner: The operation that makes it, or that holds the block it is an argument of.
-        number: Which result or block argument it is.
+        owner: The operation that makes it, or that contains the block of this argument.
+        number: Its index among the results or block arguments.
         is_argument: Whether it is a block argument.
-        region: The owner's region that it is an argument of.
+        region: The owner's region, for a block argument.
         name: The user's name, for an argument of the program.
         whole_number: The number of a scalar integer constant.
-        unreduced: Axes over which the devices hold parts of a sum that nobody has taken yet.
+        unreduced: Axes over which the devices hold parts of a sum that is not taken yet.
     """
 
     index: int
@@ -97,14 +97,14 @@ class ShardyOp:
         operands: Indices of values.
         results: Indices of values.
         op_name: JAX's name, as XLA's `op_name` has it; relative to the caller in a private function.
-        identity: Its number, after those of the calls that lead to it; empty where it has none.
+        identity: Its number, after those of the calls that lead to it; empty without a number.
         source: The user's frames, innermost first.
-        rule: Its sharding rule; None where Shardy has none.
-        parent: The operation whose region holds it; None at the top.
-        region: Which of the parent's regions.
+        rule: Its sharding rule; None if Shardy has none.
+        parent: The operation whose region contains it; None at the top.
+        region: The index of that region.
         symbol: The name of a function, of the function called, or of the target of a custom call.
         origin_name: The name by which `ShardyValue.origins` refers to it, such as `constraint_0`.
-        asked: What a constraint asked for, which an explicit reshard before or behind it may carry out in its place.
+        asked: The requested sharding of a constraint, which an explicit reshard before or after it may carry out.
         axes: The axes that `sdy.all_reduce` sums over, or that a manual computation makes manual.
         groups: The replica groups, or source-target pairs, of a collective that the user wrote.
     """
@@ -127,7 +127,7 @@ class ShardyOp:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Its own number, as what a compiled instruction was made from has it; empty where it has none."""
+        """Its own number, in the form used for the origins of compiled instructions; empty without a number."""
         return self.identity[-1:]
 
 
@@ -140,7 +140,7 @@ class ShardyModule:
         ops: All operations.
         values: All values.
         main: The operation that is the program's main function; None for an empty module.
-        seen_by: Whose module it is: `compiler` for the one that the compiler partitioned, `jax` for the one lowered.
+        seen_by: The module's stage: `compiler` for the one that the compiler partitioned, `jax` for the lowered one.
     """
 
     mesh: Mapping[str, int]
@@ -149,4 +149,4 @@ class ShardyModule:
     main: int | None
     seen_by: str = "jax"
     users: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    """For each value, the operations that use it with the operand's number."""
+    """For each value, the operations that use it, with the operand's number."""

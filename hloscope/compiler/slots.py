@@ -1,4 +1,4 @@
-"""The limit on workers per machine, over all processes of a user: each worker takes a slot, which is a locked file.
+"""The limit on workers per machine, across all processes of a user: each worker takes a slot, a locked file.
 
 A worker holds the lock of its slot itself, so that the slot is free when the worker is gone, however it ended. While it
 runs a step its owner holds a second lock; a process that finds every slot taken ends a worker that is idle.
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 BYTES_PER_WORKER = 2 << 30
-"""What a process that holds JAX, libtpu and a compile of some size is reckoned to take."""
+"""The memory assumed for a process with JAX, libtpu and a compile of some size."""
 BYTES_PER_TRACER = 1 << 30
-"""What a process that imports a target and traces it is reckoned to take."""
+"""The memory assumed for a process that imports a target and traces it."""
 _POLL_S = 0.05
 _COMMAND = b"hloscope.compiler.worker"
 
@@ -31,9 +31,9 @@ class Slot:
     """A place for one worker.
 
     Attributes:
-        life: Descriptor of the file whose lock the worker is to inherit; None once it has.
+        life: Descriptor of the file whose lock the worker inherits; None afterwards.
         busy: Descriptor of the file that is locked during a step.
-        is_held: Whether it is locked now: from the time that the slot was taken to the end of the first step.
+        is_held: Whether it is locked now: from the taking of the slot to the end of the first step.
     """
 
     life: int | None
@@ -41,7 +41,7 @@ class Slot:
     is_held: bool = True
 
     def given_to(self, process: int) -> None:
-        """Notes who holds the slot, and leaves it to that process."""
+        """Notes the process that holds the slot, and leaves it to that process."""
         with suppress(OSError):  # a full disk: nobody will end the worker while it is idle
             os.ftruncate(self.busy, 0)
             os.pwrite(self.busy, str(process).encode(), 0)
@@ -55,14 +55,14 @@ class Slot:
 
     @contextmanager
     def in_use(self, is_alive: Callable[[], bool]) -> Iterator[None]:
-        """Keeps other processes from ending the worker meanwhile.
+        """Keeps other processes from ending the worker within the block.
 
         Args:
-            is_alive: Whether the worker runs. Nobody holds its slot for longer than it takes to end it, so there is
+            is_alive: Whether the worker runs. Its slot is never held longer than it takes to end it, so there is
                 nothing to wait for once it is gone.
         """
         while not self.is_held and is_alive():
-            self.is_held = _locked(self.busy)
+            self.is_held = _try_lock(self.busy)
             if not self.is_held:
                 time.sleep(_POLL_S)
         try:
@@ -71,7 +71,7 @@ class Slot:
             self.rest()
 
     def rest(self) -> None:
-        """Lets other processes end the worker, which has nothing to do."""
+        """Lets other processes end the worker, which is idle."""
         import fcntl
 
         self.is_held = False
@@ -79,36 +79,36 @@ class Slot:
             fcntl.flock(self.busy, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Gives the slot back."""
+        """Releases the slot."""
         self.close_life()
         with suppress(OSError):
             os.close(self.busy)
 
 
-def slot_count() -> int:
-    """Workers that this machine has memory for; `HLOSCOPE_MAX_WORKERS` says another number."""
+def count_slots() -> int:
+    """The number of workers that fit in this machine's memory, or that of `HLOSCOPE_MAX_WORKERS`."""
     chosen = os.environ.get("HLOSCOPE_MAX_WORKERS", "")
     if chosen.isdecimal() and int(chosen) > 0:
         return int(chosen)
-    return max(1, _memory_bytes() // BYTES_PER_WORKER)
+    return max(1, _find_memory_bytes() // BYTES_PER_WORKER)
 
 
-def _memory_bytes() -> int:
-    """Memory of this machine, or of the control group that this process is in, such as a container's."""
-    machine = system_bytes("SC_PHYS_PAGES") or BYTES_PER_WORKER
-    return min((machine, *(group.limit for group in _memory_groups())))
+def _find_memory_bytes() -> int:
+    """The memory of this machine, or of the control group of this process, such as a container's."""
+    machine = find_system_bytes("SC_PHYS_PAGES") or BYTES_PER_WORKER
+    return min((machine, *(group.limit for group in _find_memory_groups())))
 
 
-def free_bytes() -> int:
-    """Memory that processes may still take, here and in the control groups that this process is in."""
-    free = system_bytes("SC_AVPHYS_PAGES") or BYTES_PER_WORKER
+def find_free_bytes() -> int:
+    """The memory that processes may still take, here and in the control groups of this process."""
+    free = find_system_bytes("SC_AVPHYS_PAGES") or BYTES_PER_WORKER
     with suppress(OSError, ValueError, IndexError):
         free = max(free, 1024 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]))
-    return max(0, min((free, *(group.limit - group.used for group in _memory_groups()))))
+    return max(0, min((free, *(group.limit - group.used for group in _find_memory_groups()))))
 
 
 class _MemoryGroup(NamedTuple):
-    """A control group with a limit; bytes. What it can give back, such as read files, does not count as used."""
+    """A control group with a limit; bytes. Reclaimable memory, such as cached files, does not count as used."""
 
     limit: int
     used: int
@@ -117,8 +117,8 @@ class _MemoryGroup(NamedTuple):
 _GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
-def _group_folders(controller: str) -> Iterator[tuple[Path, bool]]:
-    """The control groups of this process that limit something, from its own up to the root; whether they are v2."""
+def _find_group_folders(controller: str) -> Iterator[tuple[Path, bool]]:
+    """The control groups of this process that have limits, from its own up to the root; whether they are v2."""
     with suppress(OSError):
         for line in _OWN_GROUPS.read_text().splitlines():
             _, kinds, own = line.split(":", 2)
@@ -129,25 +129,25 @@ def _group_folders(controller: str) -> Iterator[tuple[Path, bool]]:
             yield from ((place, not kinds) for place in (folder, *folder.parents) if place.is_relative_to(root))
 
 
-def _memory_groups() -> Iterator[_MemoryGroup]:
+def _find_memory_groups() -> Iterator[_MemoryGroup]:
     """The control groups of this process that limit its memory."""
-    for folder, is_v2 in _group_folders("memory"):
+    for folder, is_v2 in _find_group_folders("memory"):
         names = ("memory.max", "memory.current", "inactive_file")
         older = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        found = _memory_group(folder, *(names if is_v2 else older))
+        found = _read_memory_group(folder, *(names if is_v2 else older))
         if found is not None:
             yield found
 
 
-def core_count() -> int:
-    """Cores that this process may use, by its affinity and by the quotas of its control groups."""
+def count_cores() -> int:
+    """The number of cores that this process may use, by its affinity and the quotas of its control groups."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quotas = (_quota(folder, is_v2) for folder, is_v2 in _group_folders("cpu"))
+    quotas = (_read_quota(folder, is_v2) for folder, is_v2 in _find_group_folders("cpu"))
     return max(1, min((own, *(ceil(quota) for quota in quotas if quota is not None))))
 
 
-def _quota(folder: Path, is_v2: bool) -> float | None:
-    """Cores that a control group may use; None where it is none of this container, or has no quota."""
+def _read_quota(folder: Path, is_v2: bool) -> float | None:
+    """The cores that a control group may use; None if it is not visible in this container, or has no quota."""
     names = ("cpu.max",) if is_v2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     try:
         quota, period = (int(number) for name in names for number in (folder / name).read_text().split())
@@ -156,8 +156,8 @@ def _quota(folder: Path, is_v2: bool) -> float | None:
     return quota / period if quota > 0 and period > 0 else None
 
 
-def _memory_group(folder: Path, limit: str, used: str, given_back: str) -> _MemoryGroup | None:
-    """One control group; None where it is none of this container, or has no limit."""
+def _read_memory_group(folder: Path, limit: str, used: str, given_back: str) -> _MemoryGroup | None:
+    """One control group; None if it is not visible in this container, or has no limit."""
     try:
         most = int((folder / limit).read_text())
         statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
@@ -166,37 +166,37 @@ def _memory_group(folder: Path, limit: str, used: str, given_back: str) -> _Memo
         return None
 
 
-def system_bytes(pages: str) -> int | None:
-    """Memory in `SC_PHYS_PAGES` or `SC_AVPHYS_PAGES`; None where the system does not say."""
+def find_system_bytes(pages: str) -> int | None:
+    """The memory in `SC_PHYS_PAGES` or `SC_AVPHYS_PAGES`; None if the system does not report it."""
     try:
         return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return None
 
 
-def acquired_slot(wanted: Callable[[], bool], *, waits: bool = True) -> Slot | None:
-    """A free slot, waited for while there is none.
+def acquire_slot(wanted: Callable[[], bool], *, waits: bool = True) -> Slot | None:
+    """Acquires a free slot, waiting if there is none.
 
     Args:
-        wanted: Whether somebody still waits for it.
-        waits: Whether to wait at all.
+        wanted: Returns whether the slot is still wanted.
+        waits: Whether to wait for a slot.
 
     Returns:
-        The slot; None where the system has no file locks, or no place for the files: then nothing is counted.
+        The slot; None if the system has no file locks, or no place for the files: then nothing is counted.
 
     Raises:
-        BlockingIOError: Every slot has a worker that is busy, and nobody waits.
+        BlockingIOError: Every slot has a busy worker, and `waits` is False.
     """
-    folder = _folder()
+    folder = _find_folder()
     while folder is not None and wanted():
-        for number in range(slot_count()):
+        for number in range(count_slots()):
             try:
-                slot = _taken(folder / f"slot-{number}")
+                slot = _take_slot(folder / f"slot-{number}")
             except OSError:  # a full disk
                 return None
             if slot is not None:
                 return slot
-        if any(_idle_one_ended(folder / f"slot-{number}") for number in range(slot_count())):
+        if any(_end_idle_worker(folder / f"slot-{number}") for number in range(count_slots())):
             continue
         if not waits:
             raise BlockingIOError(errno.EAGAIN, "every slot has a worker that is busy")
@@ -204,7 +204,7 @@ def acquired_slot(wanted: Callable[[], bool], *, waits: bool = True) -> Slot | N
     return None
 
 
-def _folder() -> Path | None:
+def _find_folder() -> Path | None:
     try:
         import fcntl  # noqa: F401
 
@@ -216,29 +216,29 @@ def _folder() -> Path | None:
     return folder if status.st_uid == os.getuid() and not folder.is_symlink() else None
 
 
-def _taken(path: Path) -> Slot | None:
-    """The slot of a file with both its locks; None where another worker has it, or another process looks at it.
+def _take_slot(path: Path) -> Slot | None:
+    """The slot of a file with both its locks; None if another worker has it, or another process is looking at it.
 
     Raises:
-        OSError: There is no room for the file.
+        OSError: There is no space for the file.
     """
     descriptors = []
     with ExitStack() as unless_taken:
         for file in (str(path), f"{path}.busy"):
             descriptors.append(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             unless_taken.callback(os.close, descriptors[-1])
-            if not _locked(descriptors[-1]):
+            if not _try_lock(descriptors[-1]):
                 return None
         unless_taken.pop_all()
     life, busy = descriptors
     return Slot(life=life, busy=busy)
 
 
-def _locked(descriptor: int) -> bool:
-    """Locks a file unless it is locked.
+def _try_lock(descriptor: int) -> bool:
+    """Locks a file unless it is already locked.
 
     Raises:
-        OSError: The system cannot.
+        OSError: The system cannot lock it.
     """
     import fcntl
 
@@ -249,14 +249,14 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def _idle_one_ended(path: Path) -> bool:
-    """Ends the worker of a slot, if it is idle."""
+def _end_idle_worker(path: Path) -> bool:
+    """Ends the worker of a slot if it is idle."""
     try:
         busy = os.open(f"{path}.busy", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        process = int(os.pread(busy, 20, 0)) if _locked(busy) else 0
+        process = int(os.pread(busy, 20, 0)) if _try_lock(busy) else 0
         if not process or _COMMAND not in Path(f"/proc/{process}/cmdline").read_bytes():
             return False
         os.kill(process, signal.SIGKILL)

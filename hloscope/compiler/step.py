@@ -1,7 +1,7 @@
-"""The steps that run XLA's, libtpu's and Shardy's native code: pure functions of what they are given.
+"""The steps that run XLA's, libtpu's and Shardy's native code: pure functions of their arguments.
 
 They run in a worker, and would run in any other process that has JAX: nothing here looks at the user's program, its
-modules or its devices. What the compiler writes down on its way is read from its dumps.
+modules or its devices. The compiler's intermediate results are read from its dumps.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from time import monotonic, process_time
 from typing import Any
 
 from hloscope.compiler import identity
-from hloscope.compiler.buffers import peak_of
-from hloscope.compiler.diagnostics import captured_stderr, compiler_errors
+from hloscope.compiler.buffers import find_hbm_peak
+from hloscope.compiler.diagnostics import capture_stderr, translate_compiler_errors
 from hloscope.compiler.edits import ModuleEdit
-from hloscope.compiler.estimates import Estimate, estimate
-from hloscope.compiler.model import Compiled, Program
-from hloscope.compiler.placing import physical_devices, topology_devices
+from hloscope.compiler.estimates import Estimate, estimate_cost
+from hloscope.compiler.model import CompiledProgram, CompileRequest
+from hloscope.compiler.placing import find_physical_devices, find_topology_devices
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import CompileError, HbmError
 from hloscope.tpu.slices import parse_slice
@@ -34,8 +34,8 @@ _DUMP = re.compile(r"_dump_to\b")
 _MEMORY_FIELD = re.compile(r"^(?!host_)\w+_in_bytes$")
 
 
-def compile_program(program: Program) -> Compiled:
-    """What the compiler makes of a program; of one that does not fit in HBM, what it makes of it without a limit.
+def compile_program(program: CompileRequest) -> CompiledProgram:
+    """Compiles a program; one that does not fit in HBM is compiled again without that limit.
 
     Raises:
         HbmError: The program does not fit in HBM, and cannot be compiled without that limit either.
@@ -46,18 +46,18 @@ def compile_program(program: Program) -> Compiled:
 
     notes: list[str] = []
     begun, begun_cpu = monotonic(), process_time()
-    devices = physical_devices(program.slice, program.layout, notes)
-    module = jax_internals.module_of_bytecode(program.module)
-    is_numbered = not _is_dumped(program.options) and identity.mark(module)
-    shown = identity.message_unmarked if is_numbered else str
+    devices = find_physical_devices(program.slice, program.layout, notes)
+    module = jax_internals.read_module_bytecode(program.module)
+    is_numbered = not _is_dumped(program.options) and identity.number_operations(module)
+    shown = identity.strip_message_numbers if is_numbered else str
     try:
-        found = _compiled_or_too_large(program, module, devices, shown)
+        found = _compile_beyond_hbm(program, module, devices, shown)
     except CompileError as error:
         error.why = None if error.why is None else shown(error.why)
         raise
     several = program.slice.slice_count > 1
     return replace(
-        _identified(found) if is_numbered else found,
+        _separate_identities(found) if is_numbered else found,
         device_ids=tuple(device.id for device in devices) if program.slice.chip is not None else (),
         slice_of_partition=tuple(device.slice_index for device in devices) if several else (),
         notes=(*notes, *found.notes),
@@ -66,7 +66,7 @@ def compile_program(program: Program) -> Compiled:
 
 
 def _is_dumped(options: Mapping[str, str]) -> bool:
-    """Whether the user has the compiler write down what it does, where no numbers are to be seen.
+    """Returns whether the user dumps the compiler's work, where operation numbers must not appear.
 
     Flags of the environment may ask for other dumps than `xla_dump_to`, whose folder is replaced.
     """
@@ -74,79 +74,81 @@ def _is_dumped(options: Mapping[str, str]) -> bool:
     return any(_DUMP.search(flag) for flag in flags)
 
 
-def _compiled_or_too_large(program: Program, module: Any, devices: list[Any], shown: Callable[[str], str]) -> Compiled:
-    """What the compiler makes of the program; where it does not fit in HBM, without a limit."""
+def _compile_beyond_hbm(
+    program: CompileRequest, module: Any, devices: list[Any], shown: Callable[[str], str]
+) -> CompiledProgram:
+    """Compiles the program; if it does not fit in HBM, without a limit."""
     try:
-        return _compiled(program, module, devices, program.options, shown)
+        return _compile(program, module, devices, program.options, shown)
     except HbmError as error:
         if program.slice.chip is None or _NO_HBM_LIMIT in program.options:
             raise
         options = {**program.options, _NO_HBM_LIMIT: "true"}
         try:
-            anyway = _compiled(program, module, devices, options, shown, text_is_enough=True)
+            anyway = _compile(program, module, devices, options, shown, text_is_enough=True)
         except CompileError:
             raise error from None
         return replace(anyway, too_large=error.why)
 
 
-def _identified(found: Compiled) -> Compiled:
-    """Texts without the numbers of operations, and by instruction what these say; Shardy's module keeps them."""
+def _separate_identities(found: CompiledProgram) -> CompiledProgram:
+    """Removes the operation numbers from the texts, and records them by instruction; Shardy's module keeps them."""
     partitioned = found.partitioned
     return replace(
         found,
-        text=identity.text_unmarked(found.text),
-        identities=identity.identities_of(found.text),
-        partitioned=None if partitioned is None else identity.text_unmarked(partitioned),
-        partitioned_identities=identity.identities_of(partitioned or ""),
-        too_large=None if found.too_large is None else identity.message_unmarked(found.too_large),
+        text=identity.strip_text_numbers(found.text),
+        identities=identity.read_text_identities(found.text),
+        partitioned=None if partitioned is None else identity.strip_text_numbers(partitioned),
+        partitioned_identities=identity.read_text_identities(partitioned or ""),
+        too_large=None if found.too_large is None else identity.strip_message_numbers(found.too_large),
     )
 
 
-def _compiled(
-    program: Program,
+def _compile(
+    program: CompileRequest,
     module: Any,
     devices: list[Any],
     options: Mapping[str, str],
     shown: Callable[[str], str],
     *,
     text_is_enough: bool = False,
-) -> Compiled:
-    """What the compiler makes of the program, with what it wrote down on its way.
+) -> CompiledProgram:
+    """Compiles the program, and reads the compiler's dumps.
 
-    With `text_is_enough`, a compiler that writes down the whole program and then refuses to make an executable of it,
-    as libtpu 0.0.50 does where HBM is too small, is taken by its word. Text that this jaxlib cannot read back from its
-    own compiler is taken from there too: asynchronous calls with late operands are such text on jaxlib 0.10.
+    With `text_is_enough`, a compiler that dumps the whole program and then refuses to make an executable of it,
+    as libtpu 0.0.50 does if HBM is too small, is trusted. Text that this jaxlib cannot read back from its
+    own compiler is taken from the dump too: on jaxlib 0.10, asynchronous calls with late operands are such text.
     """
     from hloscope.compiler import jax_internals
 
     def executable(dumping: Mapping[str, Any]) -> Any:
         return jax_internals.compile_for(module, devices, program.settings, dumping, on_tpu=bool(program.slice.chip))
 
-    with compiler_errors(program.slice):
-        return compiled_by(executable, options, text_is_enough=text_is_enough, shown=shown)
+    with translate_compiler_errors(program.slice):
+        return run_compile(executable, options, text_is_enough=text_is_enough, shown=shown)
 
 
-def compiled_by(
+def run_compile(
     make_executable: Any,
     options: Mapping[str, str],
     *,
     text_is_enough: bool = False,
     shown: Callable[[str], str] = str,
-) -> Compiled:
-    """Runs a compile and collects what it says and writes down.
+) -> CompiledProgram:
+    """Runs a compile and collects its messages and dumps.
 
     Args:
-        make_executable: Compiles with the options it is given, and returns an XLA executable.
+        make_executable: Compiles with given options, and returns an XLA executable.
         options: XLA compiler options; those for dumps are added.
-        text_is_enough: Whether the text of a program that the compiler wrote down and then refused will do.
-        shown: A warning of the compiler's as users are to see it.
+        text_is_enough: Whether the dumped text of a program that the compiler then refused is enough.
+        shown: Converts a warning of the compiler to the words for users.
 
     Raises:
         jax.errors.JaxRuntimeError: The compiler refuses the program or an option.
     """
     import jax
 
-    with captured_stderr() as stderr, dump_folder(options) as (dumping, folder):
+    with capture_stderr() as stderr, make_dump_folder(options) as (dumping, folder):
         try:
             executable = make_executable(dumping)
         except jax.errors.JaxRuntimeError:
@@ -154,8 +156,8 @@ def compiled_by(
             if not text_is_enough or not found.text:
                 raise
         else:
-            found = _of_executable(executable, read_dumps(folder))
-        full = None if folder is None else full_temporary_folder()
+            found = _read_executable(executable, read_dumps(folder))
+        full = None if folder is None else find_full_temporary_folder()
     notes = [f"the temporary folder {full} is full, so what the compiler wrote there is incomplete"] if full else []
     return replace(
         found,
@@ -165,8 +167,8 @@ def compiled_by(
     )
 
 
-def _of_executable(executable: Any, dumps: Compiled) -> Compiled:
-    """What there is of a compile that succeeded, beside what it wrote down."""
+def _read_executable(executable: Any, dumps: CompiledProgram) -> CompiledProgram:
+    """The facts of a successful compile, in addition to its dumps."""
     import jax
 
     try:
@@ -182,53 +184,53 @@ def _of_executable(executable: Any, dumps: Compiled) -> Compiled:
     return replace(
         dumps,
         text=text,
-        memory_bytes=memory_fields(stats),
-        parameter_shardings=_protos(executable.get_parameter_shardings()),
-        output_shardings=_protos(executable.get_output_shardings()),
+        memory_bytes=read_memory_fields(stats),
+        parameter_shardings=_serialize_shardings(executable.get_parameter_shardings()),
+        output_shardings=_serialize_shardings(executable.get_output_shardings()),
     )
 
 
-def memory_fields(stats: Any) -> dict[str, int]:
-    """XLA's `CompiledMemoryStats` by name, without those of the host; empty for None."""
+def read_memory_fields(stats: Any) -> dict[str, int]:
+    """XLA's `CompiledMemoryStats` by field name, without those of the host; empty for None."""
     return {name: int(getattr(stats, name)) for name in dir(stats) if _MEMORY_FIELD.match(name)}
 
 
-def _protos(shardings: Any) -> tuple[bytes, ...] | None:
+def _serialize_shardings(shardings: Any) -> tuple[bytes, ...] | None:
     return None if shardings is None else tuple(sharding.SerializeToString() for sharding in shardings)
 
 
 def propagate(module: bytes | str, seen_by: str, *, origins: bool, numbered: bool) -> ShardyModule:
-    """What Shardy makes of a module, as `hloscope.compiler.propagation` says.
+    """Runs Shardy on a module; see `hloscope.compiler.propagation`.
 
     Raises:
-        ValueError: It cannot be asked: passes of another jaxlib have other names, or refuse the program.
+        ValueError: Shardy cannot be run: passes of another jaxlib have other names, or refuse the program.
     """
-    from hloscope.compiler.propagation import propagated
+    from hloscope.compiler.propagation import propagate_module
 
     try:
-        return propagated(module, seen_by, origins=origins, numbered=numbered)
+        return propagate_module(module, seen_by, origins=origins, numbered=numbered)
     except Exception as error:
-        said = identity.message_unmarked(str(error)).strip().partition("\n")[0][:_SAID_CHARS]
+        said = identity.strip_message_numbers(str(error)).strip().partition("\n")[0][:_SAID_CHARS]
         raise ValueError(f"{type(error).__name__}: {said}") from None
 
 
-def estimates(module: bytes, changes: Sequence[ModuleEdit]) -> list[Estimate | None]:
-    """What a module costs with each of several changes of its shardings; None where Shardy cannot propagate it."""
-    from hloscope.compiler.propagation import propagated_with
+def estimate_edits(module: bytes, changes: Sequence[ModuleEdit]) -> list[Estimate | None]:
+    """Estimates a module with each of several changes of its shardings; None if Shardy cannot propagate it."""
+    from hloscope.compiler.propagation import propagate_changes
 
-    return [None if found is None else estimate(found) for found in propagated_with(module, changes)]
-
-
-def platform_version(topology_name: str) -> str:
-    """What libtpu says of itself: its runtime, and when and from what it was built."""
-    return str(topology_devices(parse_slice(topology_name))[0].client.platform_version)
+    return [None if found is None else estimate_cost(found) for found in propagate_changes(module, changes)]
 
 
-def proto_text(module: bytes) -> str:
+def read_platform_version(topology_name: str) -> str:
+    """The version information of libtpu: its runtime, and the time and source of its build."""
+    return str(find_topology_devices(parse_slice(topology_name))[0].client.platform_version)
+
+
+def render_proto(module: bytes) -> str:
     """The text of a serialized HloModuleProto.
 
     Raises:
-        ValueError: It is none that jaxlib can read.
+        ValueError: jaxlib cannot read the proto.
     """
     from jaxlib import _hlo
 
@@ -238,11 +240,11 @@ def proto_text(module: bytes) -> str:
         raise ValueError(str(error)) from None
 
 
-def text_proto(text: str) -> bytes:
+def serialize_text(text: str) -> bytes:
     """The serialized HloModuleProto of a module's text.
 
     Raises:
-        ValueError: It is none that jaxlib can read.
+        ValueError: jaxlib cannot read the text.
     """
     from jaxlib import _hlo
 
@@ -261,20 +263,20 @@ module @nothing {
 """
 
 
-def prepare(slice_name: str) -> None:
-    """Loads, ahead of the first program, what every compile for a TPU slice needs.
+def warm_up_compiler(slice_name: str) -> None:
+    """Loads, before the first program, everything that a compile for a TPU slice needs.
 
-    A compiler's first program takes it longer than the next: so its first is one that does nothing.
+    A compiler's first program takes longer than the next, so the first is one that does nothing.
     """
     from jaxlib.mlir import ir
 
     from hloscope.compiler import jax_internals
 
-    with captured_stderr():
-        device = topology_devices(parse_slice(slice_name))[0]
-        with jax_internals.mlir_context() as context:
+    with capture_stderr():
+        device = find_topology_devices(parse_slice(slice_name))[0]
+        with jax_internals.open_mlir_context() as context:
             module = ir.Module.parse(_NOTHING, context)
-        jax_internals.compile_for(module, [device], jax_internals.plain_options(), {}, on_tpu=True)
+        jax_internals.compile_for(module, [device], jax_internals.make_plain_options(), {}, on_tpu=True)
 
 
 _OPTIONS: Mapping[str, Any] = {
@@ -282,7 +284,7 @@ _OPTIONS: Mapping[str, Any] = {
     "xla_dump_hlo_as_long_text": True,
     "xla_dump_hlo_pass_re": "shardy-xla|spmd-partitioning",
 }
-PARTITIONED = re.compile(r"after_(tpu-)?spmd-partitioning\.")
+PARTITIONED_DUMP = re.compile(r"after_(tpu-)?spmd-partitioning\.")
 _ALLOCATION = re.compile(r"^allocation \d+: size (?P<size>\d+)(?:, color (?P<color>\d+))?(?P<roles>.*):$", re.MULTILINE)
 _ROLES = {
     "parameter": "argument_size_in_bytes",
@@ -294,10 +296,10 @@ _FINAL = ("*after_codegen.txt", "*after_optimizations.txt")
 
 
 @contextmanager
-def dump_folder(options: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], Path | None]]:
-    """Compiler options that make one compile write its dumps, and their folder, which lives as long as the block.
+def make_dump_folder(options: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], Path | None]]:
+    """Compiler options that make one compile write its dumps, and their folder, which exists within the block.
 
-    A folder of its own for each compile, because XLA numbers the modules of a process. Users who give `xla_dump_to`
+    Each compile has its own folder, because XLA numbers the modules of a process. Users who set `xla_dump_to`
     themselves keep their dumps, and there is no folder.
 
     Source: XLA's debug options in xla.proto; a pass pattern selects the text before and after the passes it matches.
@@ -309,8 +311,8 @@ def dump_folder(options: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], Pa
         yield {**options, **_OPTIONS, "xla_dump_to": folder}, Path(folder)
 
 
-def full_temporary_folder() -> str | None:
-    """The folder for temporary files, if there is no room left in it."""
+def find_full_temporary_folder() -> str | None:
+    """The folder for temporary files, if it is full; otherwise None."""
     folder = tempfile.gettempdir()
     try:
         return folder if shutil.disk_usage(folder).free < _ROOM_BYTES else None
@@ -318,24 +320,24 @@ def full_temporary_folder() -> str | None:
         return None
 
 
-def read_dumps(folder: Path | None) -> Compiled:
-    """What matters of all that a compile wrote; its text is empty where it did not write the program down."""
+def read_dumps(folder: Path | None) -> CompiledProgram:
+    """Reads the relevant dumps of a compile; the text is empty if the program was not dumped."""
     if folder is None:
-        return Compiled(text="", memory_bytes={})
-    partitioned = [path for path in folder.glob("*.txt") if PARTITIONED.search(path.name)]
+        return CompiledProgram(text="", memory_bytes={})
+    partitioned = [path for path in folder.glob("*.txt") if PARTITIONED_DUMP.search(path.name)]
     final = next((found for pattern in _FINAL if (found := sorted(folder.glob(pattern)))), [])
-    assignment = _largest(folder.glob("*after_optimizations-buffer-assignment.txt")) or ""
-    return Compiled(
-        text=_largest(final) or "",
-        before_propagation=_largest(folder.glob("shardy/*/01.before_propagation.mlir")),
-        partitioned=_largest(partitioned),
-        memory_bytes=memory_of_assignment(assignment),
-        hbm_peak=peak_of(assignment, _largest(folder.glob("*after_optimizations-live-range.txt")) or ""),
+    assignment = _read_largest(folder.glob("*after_optimizations-buffer-assignment.txt")) or ""
+    return CompiledProgram(
+        text=_read_largest(final) or "",
+        before_propagation=_read_largest(folder.glob("shardy/*/01.before_propagation.mlir")),
+        partitioned=_read_largest(partitioned),
+        memory_bytes=sum_assignment_memory(assignment),
+        hbm_peak=find_hbm_peak(assignment, _read_largest(folder.glob("*after_optimizations-live-range.txt")) or ""),
     )
 
 
-def memory_of_assignment(assignment: str) -> dict[str, int]:
-    """Sums of a buffer assignment's allocations in the memory of color 0, the device's main one.
+def sum_assignment_memory(assignment: str) -> dict[str, int]:
+    """Sums of a buffer assignment's allocations in the memory of color 0, the device's main memory.
 
     Source: `BufferAllocation::ToString` of xla/service/buffer_assignment.cc.
     """
@@ -350,7 +352,7 @@ def memory_of_assignment(assignment: str) -> dict[str, int]:
     return found if allocations else {}
 
 
-def _largest(paths: Iterator[Path] | list[Path]) -> str | None:
+def _read_largest(paths: Iterator[Path] | list[Path]) -> str | None:
     """The text of the largest file: a compile may also write dumps of small modules of its own."""
     found = max(paths, key=lambda path: path.stat().st_size, default=None)
     return None if found is None else found.read_text(encoding="utf-8", errors="replace")

@@ -1,9 +1,9 @@
 """The worker process: runs the functions it is sent, one after another, and sends back their results.
 
-Started as `python -P -m hloscope.compiler.worker PARENT SLICE [kept]`, the last where standard error is a file that the
-parent reads. Requests come on standard input and answers go to standard output, each pickled, and as bytes pickled
-again: what cannot be unpickled is then still read to its end. Nothing that runs here sees either. It ends when its
-input ends, and with the process that started it, however that ends.
+Started as `python -P -m hloscope.compiler.worker PARENT SLICE [kept]`, with `kept` if standard error is a file that the
+parent reads. Requests arrive on standard input and answers go to standard output, each pickled, and as bytes pickled
+again: a message that cannot be unpickled is still read to its end. Nothing that runs here sees either. It ends when its
+input ends, and with the process that started it, regardless of how that ends.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def main() -> None:
     os.close(nothing)
     os.dup2(2, 1)  # standard output, for whatever prints here, is standard error
     os.register_at_fork(after_in_child=answers.close)  # else the end of this process is not seen before that one's
-    end_with(int(sys.argv[1]))
+    end_with_parent(int(sys.argv[1]))
     if sys.argv[3:]:
-        from hloscope.compiler.diagnostics import read_in_place
+        from hloscope.compiler.diagnostics import mark_stderr_readable
 
-        read_in_place()
+        mark_stderr_readable()
     with suppress(Exception):  # whatever is missing here is reported by the step that needs it
         if sys.argv[2]:
-            from hloscope.compiler.step import prepare
+            from hloscope.compiler.step import warm_up_compiler
 
-            prepare(sys.argv[2])
+            warm_up_compiler(sys.argv[2])
     with suppress(EOFError, OSError, pickle.UnpicklingError):
         while True:
             pickle.dump(_answer(pickle.load(requests)), answers)
@@ -43,8 +43,8 @@ def main() -> None:
     os._exit(0)  # the native libraries have nothing to tidy up that is worth waiting for
 
 
-def end_with(parent: int) -> None:
-    """Has the system end this process with the one that started it, and at Ctrl-C, also while native code runs.
+def end_with_parent(parent: int) -> None:
+    """Makes the system end this process with its parent, and at Ctrl-C, even while native code runs.
 
     Ctrl-C on a terminal reaches every process of the foreground. In the parent Python raises it in the main thread
     alone, which may be waiting for the very thread that waits for this process.
@@ -60,15 +60,15 @@ def end_with(parent: int) -> None:
 
 
 def _answer(request: bytes) -> bytes:
-    """The pickled outcome of a request: whether it succeeded, and what it returned or raised."""
+    """The pickled outcome of a request: whether it succeeded, and its result or exception."""
     try:
         function, args, kwargs = pickle.loads(request)
         return pickle.dumps((True, function(*args, **kwargs)), pickle.HIGHEST_PROTOCOL)
     except BaseException as error:
-        return _pickled_error(error)
+        return _pickle_error(error)
 
 
-def _pickled_error(error: BaseException) -> bytes:
+def _pickle_error(error: BaseException) -> bytes:
     error.__traceback__ = error.__cause__ = error.__context__ = None
     with suppress(Exception):
         body = pickle.dumps((False, error), pickle.HIGHEST_PROTOCOL)

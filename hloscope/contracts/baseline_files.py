@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from hloscope.analysis.model import Memory
-from hloscope.analysis.vocabulary import REDUCTIONS, SUMS, Bound, Kind, Link
+from hloscope.analysis.vocabulary import REDUCING, REDUCTION_OPCODES, Bound, Kind, Link
 from hloscope.contracts.baselines import (
     ARGUMENT,
     MEMORY_PARTS,
@@ -28,7 +28,7 @@ from hloscope.contracts.baselines import (
 )
 from hloscope.errors import HloscopeError, caret_excerpt
 from hloscope.messages import Command, say
-from hloscope.units import known_sum
+from hloscope.units import sum_known
 
 TITLE = "hloscope baseline 2"
 FIRST_TITLE = "hloscope baseline 1"
@@ -56,7 +56,7 @@ _WHAT = rf"(?P<kind>[\w-]+)@(?P<axes>(?:{_AXIS},)*{_AXIS}|)(?: over (?P<link>[\w
 _PLACE = rf"(?: +(?P<file>{_NAME})(?: in (?P<function>{_NAME}))?(?:: (?P<text>\S.*))?)?"
 _ARRAYS = r"(?: of (?P<arrays>\d[\d,]*) arrays)?"
 _AMOUNTS_NOW = (_AMOUNTS[0] + _ARRAYS, *_AMOUNTS[1:])
-_REDUCTION = rf"(?: (?P<reduction>{'|'.join((*REDUCTIONS, MIXED))}))?"
+_REDUCTION = rf"(?: (?P<reduction>{'|'.join((*REDUCTION_OPCODES, MIXED))}))?"
 _ROW = re.compile(
     rf"{_WHAT} +(?P<dtype>[\w+]+|\?){_REDUCTION}(?P<written> {WRITTEN})? +{' +'.join(_AMOUNTS_NOW)}{_PLACE}"
 )
@@ -280,7 +280,7 @@ def _row(found: dict[str, str | None]) -> BaselineRow:
     """The row; a ValueError for what names no kind, no link, or no quoted axis, or combines what only moves."""
     axes, dtype = found["axes"] or "", found.get("dtype")
     kind, reduction = Kind(found["kind"] or ""), found.get("reduction")
-    if reduction is not None and kind not in SUMS:
+    if reduction is not None and kind not in REDUCING:
         raise ValueError(reduction)
     return BaselineRow(
         kind=kind,
@@ -370,7 +370,7 @@ def _memory(text: str) -> Memory:
 def _total_line(rows: Sequence[BaselineRow]) -> str:
     """The last line of a file of the first version: what the rows add up to."""
     executions = sum(row.executions for row in rows)
-    payload, wire = known_sum(row.payload_bytes for row in rows), known_sum(row.wire_bytes for row in rows)
+    payload, wire = sum_known(row.payload_bytes for row in rows), sum_known(row.wire_bytes for row in rows)
     shown = ("unknown" if count is None else f"{count:,}" for count in (payload, wire))
     return "total: {}, {} B payload, {} B wire".format(f"{executions:,} time{'s' * (executions != 1)}", *shown)
 

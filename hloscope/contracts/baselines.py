@@ -18,14 +18,14 @@ from operator import add
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from hloscope.analysis.guesses import without_guesses
-from hloscope.analysis.model import Analysis, ArrayFact, Collective, Matmuls, Memory, SourceFrame, shapes_of
-from hloscope.analysis.places import path_of, users_frame
-from hloscope.analysis.totals import bytes_bound, grouped
-from hloscope.analysis.vocabulary import SUMS, Bound, Kind, Link, Origin
+from hloscope.analysis.guesses import remove_guesses
+from hloscope.analysis.model import Analysis, ArrayFact, Collective, Matmuls, Memory, SourceFrame, make_shapes
+from hloscope.analysis.places import find_users_frame, frame_path
+from hloscope.analysis.totals import bytes_bound, collate
+from hloscope.analysis.vocabulary import REDUCING, Bound, Kind, Link, Origin
 from hloscope.cost import MODEL_VERSION
-from hloscope.documents import document
-from hloscope.units import known_sum, plural
+from hloscope.documents import make_document
+from hloscope.units import pluralize, sum_known
 
 MIXED = "mixed"
 """In place of an opcode: a reduction by more than one operation."""
@@ -110,7 +110,7 @@ class BaselineRow:
     @property
     def reduction_is_known(self) -> bool:
         """True if it says how elements are combined, or none are; older files do not say it."""
-        return self.reduction is not None or self.kind not in SUMS
+        return self.reduction is not None or self.kind not in REDUCING
 
     @property
     def selector(self) -> str:
@@ -241,7 +241,7 @@ def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | N
         target: Its name in the baseline; the analysis' own when None.
         root: The project's folder: files below it are named relative to it, others by their last two parts.
     """
-    analysis = without_guesses(analysis)
+    analysis = remove_guesses(analysis)
     mesh, time = analysis.mesh, analysis.time
     return Baseline(
         target=target or analysis.target,
@@ -281,7 +281,7 @@ def rows_of(analysis: Analysis, root: Path | None = None) -> tuple[tuple[Baselin
         what = moved.kind, moved.axes, moved.link, _dtype_of(moved), _reduction_of(moved)
         return what, written, place_of(moved.source)
 
-    groups = grouped(key, analysis.collectives).values()
+    groups = collate(key, analysis.collectives).values()
     rows = ((_row(group, place_of(group[0].source)), tuple(group)) for group in groups)
     return tuple(sorted(rows, key=lambda pair: row_order(pair[0])))
 
@@ -289,14 +289,14 @@ def rows_of(analysis: Analysis, root: Path | None = None) -> tuple[tuple[Baselin
 def matmul_rows_of(analysis: Analysis, root: Path | None = None) -> tuple[tuple[MatmulRow, tuple[Matmuls, ...]], ...]:
     """The same of what a program multiplies."""
     place_of = _places(analysis, root)
-    groups = grouped(lambda each: (each.dtype, place_of(each.source)), analysis.matmuls)
+    groups = collate(lambda each: (each.dtype, place_of(each.source)), analysis.matmuls)
     rows = ((_matmul_row(dtype, group, place), tuple(group)) for (dtype, place), group in groups.items())
     return tuple(sorted(rows, key=lambda pair: row_order(pair[0])))
 
 
 def _matmul_row(dtype: str, group: Sequence[Matmuls], place: SourceLine) -> MatmulRow:
     bound = reduce(lambda bound, each: bound + each.bound, group, Bound.EXACT)
-    return MatmulRow(dtype=dtype, flops=known_sum(each.flops for each in group), bound=bound, place=place)
+    return MatmulRow(dtype=dtype, flops=sum_known(each.flops for each in group), bound=bound, place=place)
 
 
 def _places(analysis: Analysis, root: Path | None) -> Callable[[Sequence[SourceFrame]], SourceLine]:
@@ -305,7 +305,7 @@ def _places(analysis: Analysis, root: Path | None) -> Callable[[Sequence[SourceF
     reads = root is not None and "jax" in analysis.versions
 
     def place_of(source: Sequence[SourceFrame]) -> SourceLine:
-        frame = users_frame(source)
+        frame = find_users_frame(source)
         if frame is None:
             return NOWHERE
         key = (frame.file, frame.line, frame.function)
@@ -317,7 +317,7 @@ def _places(analysis: Analysis, root: Path | None) -> Callable[[Sequence[SourceF
 
 
 def _place(frame: SourceFrame, root: Path | None, *, reads: bool) -> SourceLine:
-    path = path_of(frame)
+    path = frame_path(frame)
     is_own = root is not None and path.is_relative_to(root)
     if root is not None and is_own:
         shown: PurePath = path.relative_to(root)
@@ -352,7 +352,7 @@ def _dtype_of(moved: Collective) -> str | None:
 
 
 def _reduction_of(moved: Collective) -> str | None:
-    return (moved.reduction or MIXED) if moved.kind in SUMS else None
+    return (moved.reduction or MIXED) if moved.kind in REDUCING else None
 
 
 def _row(group: list[Collective], place: SourceLine) -> BaselineRow:
@@ -366,8 +366,8 @@ def _row(group: list[Collective], place: SourceLine) -> BaselineRow:
         written=first.origin is Origin.AUTHORED,
         executions=sum(moved.executions for moved in group),
         arrays=sum(moved.executions * max(len(moved.operand_shapes), 1) for moved in group),
-        payload_bytes=known_sum(moved.payload_bytes_per_step for moved in group),
-        wire_bytes=known_sum(moved.wire_bytes_per_step for moved in group),
+        payload_bytes=sum_known(moved.payload_bytes_per_step for moved in group),
+        wire_bytes=sum_known(moved.wire_bytes_per_step for moved in group),
         bound=reduce(lambda bound, moved: bound + bytes_bound(moved), group, Bound.EXACT),
         place=place,
     )
@@ -422,7 +422,7 @@ def _as_collective(row: BaselineRow, numbers: dict[str, int], sizes: Mapping[str
     if place.file is not None:
         frame = SourceFrame(file=place.file, line=place.line or 0, function=place.function, column=column)
     is_group = row.kind is not Kind.COLLECTIVE_PERMUTE and row.axes and set(row.axes) <= sizes.keys()
-    return document(
+    return make_document(
         Collective,
         row,
         name="",
@@ -430,7 +430,7 @@ def _as_collective(row: BaselineRow, numbers: dict[str, int], sizes: Mapping[str
         line=0,
         groups=(),
         group_size=prod(sizes[axis] for axis in row.axes or ()) if is_group else None,
-        operand_shapes=shapes_of(*(f"{dtype}[]" for dtype in (row.dtype or "").split("+") if dtype)),
+        operand_shapes=make_shapes(*(f"{dtype}[]" for dtype in (row.dtype or "").split("+") if dtype)),
         result_shapes=(),
         executions=1,
         executions_bound=row.bound,
@@ -529,7 +529,7 @@ def changed_arrays(
     for row, name in named:
         names.setdefault(row.type, []).append(name)
     words = [_words(kind, other, names.get(other.new or "", [])) for other in others[:_ARRAYS_SHOWN]]
-    more = f", and {plural(len(others) - _ARRAYS_SHOWN, 'other change')}" if len(others) > _ARRAYS_SHOWN else ""
+    more = f", and {pluralize(len(others) - _ARRAYS_SHOWN, 'other change')}" if len(others) > _ARRAYS_SHOWN else ""
     return f"{'; '.join(words)}{more}"
 
 
@@ -560,7 +560,7 @@ def _parts(text: str) -> tuple[str, str, str]:
 
 def _words(kind: str, other: _Other, names: Sequence[str]) -> str:
     shown = names if len(names) == other.number <= _ARRAYS_SHOWN else ()
-    what = f"{kind}{'s' * (len(shown) > 1)} {', '.join(shown)}" if shown else plural(other.number, kind)
+    what = f"{kind}{'s' * (len(shown) > 1)} {', '.join(shown)}" if shown else pluralize(other.number, kind)
     verb = "is" if other.number == 1 else "are"
     old, new = ((text or "").partition(" as ")[0] for text in (other.old, other.new))
     if not old or not new:

@@ -14,7 +14,7 @@ from hloscope.analysis.totals import axes_key
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.contracts.baselines import Baseline, BaselineRow, MatmulRow, SourceLine, axes_words, bound_of_rows
 from hloscope.shown import Brief
-from hloscope.units import format_bytes, format_flops, format_time, known_sum, plural
+from hloscope.units import format_bytes, format_flops, format_time, pluralize, sum_known
 
 Part = TypeVar("Part")
 Row = TypeVar("Row", bound=BaselineRow | MatmulRow)
@@ -336,7 +336,7 @@ def moved_words(pair: Pair[BaselineRow], *, in_pairs: bool, lost: str | None = N
 
 def _amount_words(pair: Pair[BaselineRow]) -> str:
     """`more than before`, as far as that is known."""
-    before, after = (known_sum(row.wire_bytes for row in side) for side in pair)
+    before, after = (sum_known(row.wire_bytes for row in side) for side in pair)
     bounds = [bound_of_rows(side) for side in pair]
     if before is None or after is None:
         return "another amount than before"
@@ -365,7 +365,7 @@ def _was_words(gone: Sequence[BaselineRow]) -> str:
     told = [place for place in places if place.text is not None]
     if not told:
         return ""
-    others = f", and {plural(len(told) - 1, 'other line')}" if len(told) > 1 else ""
+    others = f", and {pluralize(len(told) - 1, 'other line')}" if len(told) > 1 else ""
     name = _function_name(told[0])
     return f" (was: `{told[0].text}`{'' if name is None else f' in {name}'}{others})"
 
@@ -375,7 +375,7 @@ def _combined_words(pair: Pair[BaselineRow]) -> str:
     new = pair.after
     if len(new) != 1 or new[0].executions != 1 or (new[0].arrays or 1) == 1:
         return ""
-    was = known_sum(row.arrays for row in pair.before)
+    was = sum_known(row.arrays for row in pair.before)
     before = "" if was in (None, new[0].arrays) else f", {was} before"
     return f"; the line is that of the largest of its {new[0].arrays} arrays{before}"
 
@@ -411,7 +411,7 @@ def _rows_words(rows: Sequence[BaselineRow]) -> str:
     parts = []
     for (kind, axes), count in counted.items():
         article = "an" if kind[0] in "aeio" else "a"
-        parts.append(f"{f'{article} {kind}' if count == 1 else plural(count, kind)} over {axes}")
+        parts.append(f"{f'{article} {kind}' if count == 1 else pluralize(count, kind)} over {axes}")
     return " and ".join(parts)
 
 
@@ -427,7 +427,7 @@ def sent_words(pair: Pair[BaselineRow]) -> str:
 
 def _sent(rows: Sequence[BaselineRow]) -> str:
     """`≤12.6 MB`: what rows send, with its bound."""
-    wire_bytes = known_sum(row.wire_bytes for row in rows)
+    wire_bytes = sum_known(row.wire_bytes for row in rows)
     if wire_bytes is None:
         return format_bytes(None)
     return bound_of_rows(rows).marked(format_bytes(wire_bytes))
@@ -435,7 +435,7 @@ def _sent(rows: Sequence[BaselineRow]) -> str:
 
 def flops_of(rows: Iterable[MatmulRow]) -> int:
     """FLOPs of all rows; 0 if they are unknown."""
-    return known_sum(row.flops for row in rows) or 0
+    return sum_known(row.flops for row in rows) or 0
 
 
 def multiplied_words(most: Pair[MatmulRow], whole: Figure, *, others: int) -> str:
@@ -456,7 +456,7 @@ def multiplied_words(most: Pair[MatmulRow], whole: Figure, *, others: int) -> st
     )
     if function is None or (here == all_of_it and not others):
         return f"the matmuls{f' in {function}' if function else ''} do {amount}: {all_of_it}"
-    besides = f", and those in {plural(others, 'other function')}" if others else ""
+    besides = f", and those in {pluralize(others, 'other function')}" if others else ""
     return f"the matmuls in {function} do {amount}: {here}{besides}; {all_of_it} in total"
 
 

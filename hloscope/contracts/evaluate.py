@@ -11,10 +11,10 @@ from math import prod
 from operator import add
 from pathlib import Path, PurePath
 
-from hloscope.analysis.guesses import without_guesses
+from hloscope.analysis.guesses import remove_guesses
 from hloscope.analysis.model import Analysis, Collective, Collectives, Mesh, StepTime
 from hloscope.analysis.places import split_place
-from hloscope.analysis.totals import bytes_bound, grouped, totals_of
+from hloscope.analysis.totals import bytes_bound, collate, compute_totals
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts.matching import respelled
 from hloscope.contracts.model import (
@@ -52,7 +52,7 @@ from hloscope.contracts.verdict import (
     vacuous,
 )
 from hloscope.errors import did_you_mean
-from hloscope.units import format_bytes, format_capacity, format_count, format_time, known_sum, plural
+from hloscope.units import format_bytes, format_capacity, format_count, format_time, pluralize, sum_known
 
 _SHOWN = 5
 _PART = re.compile(r":\((\d+)\)(\d+)$")
@@ -79,7 +79,7 @@ def evaluate(contract: Contract, analysis: Analysis, *, root: Path | None = None
         analysis: What the program does.
         root: The project's folder, to tell a ban on a file that is not there; None to believe that it is.
     """
-    counted, remarks, unused = _with_trips(contract, without_guesses(analysis))
+    counted, remarks, unused = _with_trips(contract, remove_guesses(analysis))
     breaches = [*unused, *_undecided(contract, counted), *_missing_files(contract, counted, root)]
     moving = _moving(counted)
     if contract.equivalent:
@@ -105,7 +105,7 @@ def evaluate(contract: Contract, analysis: Analysis, *, root: Path | None = None
 
 def counted_by(contract: Contract, analysis: Analysis) -> list[Collective]:
     """What a contract speaks of: the collectives that move something, counted by the trips that it gives."""
-    return _moving(_with_trips(contract, without_guesses(analysis))[0])
+    return _moving(_with_trips(contract, remove_guesses(analysis))[0])
 
 
 def _moving(analysis: Analysis) -> list[Collective]:
@@ -138,7 +138,7 @@ def _with_trips(contract: Contract, analysis: Analysis) -> tuple[Analysis, tuple
         analysis,
         collectives=Collectives(collectives),
         unmodelled=left,
-        totals=totals_of(collectives, hidden=bool(left)),
+        totals=compute_totals(collectives, hidden=bool(left)),
         notes=(*analysis.notes, *remarks),
     )
     return counted, remarks, tuple(_unused(clause) for clause in clauses if clause not in used)
@@ -524,7 +524,7 @@ def _not_understood(analysis: Analysis) -> Iterator[Breach]:
         place = "" if item.line is None else f"HLO line {item.line}: "
         yield doubtful(f"{item.what}, so the contract cannot be decided", expected, f"{place}{item.effect}")
     if len(unread) > _SHOWN:
-        others = plural(len(unread) - _SHOWN, "other thing")
+        others = pluralize(len(unread) - _SHOWN, "other thing")
         yield doubtful(f"{others} could not be read either", expected, "see the findings")
     if unread:
         return
@@ -550,7 +550,7 @@ def exact_contract(analysis: Analysis, beside: Contract, *, root: Path | None = 
     """
     others = tuple(clause for clause in beside.clauses if not isinstance(clause, Expectation))
     counted = Contract(clauses=beside.all_of(Trips))
-    groups = grouped(_group_of, counted_by(counted, analysis))
+    groups = collate(_group_of, counted_by(counted, analysis))
     moved = Contract(clauses=tuple(_expectation(group) for group in groups.values()), closed=True)
     doubts = evaluate(moved & counted, analysis, root=root).breaches
     moved = replace(moved, at_least_ok=any(doubt.accept == AT_LEAST_OK for doubt in doubts))
@@ -573,7 +573,7 @@ def _expectation(group: Sequence[Collective]) -> Expectation:
     largest = None if None in sizes else max(size for size in sizes if size is not None)
     bound = reduce(add, (moved.executions_bound for moved in group), Bound.EXACT)
     is_counted = bound in (Bound.EXACT, Bound.AT_MOST)
-    together = known_sum(moved.payload_bytes_per_step for moved in group) if is_counted and len(sizes) > 1 else None
+    together = sum_known(moved.payload_bytes_per_step for moved in group) if is_counted and len(sizes) > 1 else None
     return Expectation(
         selector=Selector(kind=kind, axes=axes or None, reduction=reduction, link=Link.DCN if crosses else None),
         max_bytes=largest if together is None else None,

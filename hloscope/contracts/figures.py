@@ -16,7 +16,7 @@ from hloscope.contracts.changes import REDUCTION, AllowedGrowth, Cause, Figure, 
 from hloscope.cost.collectives import AxesPricing
 from hloscope.errors import HloscopeError
 from hloscope.tpu.slices import parse_slice
-from hloscope.units import format_bytes, format_share, format_time, known_sum
+from hloscope.units import format_bytes, format_share, format_time, sum_known
 
 TimeOf = Callable[[BaselineRow], float | None]
 STEP, TRANSFERS, SENT, BETWEEN_SLICES, MULTIPLIED = (
@@ -55,7 +55,7 @@ def figures_of(before: Baseline, after: Baseline, time_of: TimeOf) -> Iterator[F
     if before.matmuls is not None:
         matmuls = [side.matmuls or () for side in (before, after)]
         bounds = [_bound_of(side, rows) for side, rows in zip((before, after), matmuls, strict=True)]
-        yield _bounded(MULTIPLIED, "flops", [known_sum(row.flops for row in rows) for rows in matmuls], bounds)
+        yield _bounded(MULTIPLIED, "flops", [sum_known(row.flops for row in rows) for rows in matmuls], bounds)
     for name, part in MEMORY_PARTS.items():
         was, now = getattr(before.memory, part), getattr(after.memory, part)
         if was is not None or now is not None:
@@ -94,7 +94,7 @@ def pricing_of(baseline: Baseline) -> AxesPricing | None:
 def _sent(name: str, before: Baseline, after: Baseline, is_meant: Callable[[BaselineRow], bool]) -> Figure:
     sides = [[row for row in side.rows if is_meant(row)] for side in (before, after)]
     bounds = [_bound_of(side, rows) for side, rows in zip((before, after), sides, strict=True)]
-    return _bounded(name, "bytes", [known_sum(row.wire_bytes for row in rows) for rows in sides], bounds)
+    return _bounded(name, "bytes", [sum_known(row.wire_bytes for row in rows) for rows in sides], bounds)
 
 
 def _bounded(name: str, unit: str, amounts: Sequence[float | None], bounds: Sequence[Bound]) -> Figure:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from hloscope.analysis.model import Analysis, ArrayFact, Collective, Matmuls, SourceFrame
-from hloscope.analysis.places import users_line
-from hloscope.analysis.totals import grouped
-from hloscope.analysis.vocabulary import SUMS, Bound
+from hloscope.analysis.places import render_users_line
+from hloscope.analysis.totals import collate
+from hloscope.analysis.vocabulary import REDUCING, Bound
 from hloscope.contracts.baselines import (
     ARGUMENT,
     ARRAY_KEYS,
@@ -80,8 +80,8 @@ from hloscope.contracts.matching import (
     pairs_of_one_change,
     why_computed,
 )
-from hloscope.documents import document
-from hloscope.units import known_sum, plural
+from hloscope.documents import make_document
+from hloscope.units import pluralize, sum_known
 
 AnyRow = BaselineRow | MatmulRow
 RowChange = Change[AnyRow]
@@ -249,7 +249,7 @@ class _Now:
 
     def line(self, rows: Iterable[AnyRow]) -> str | None:
         """The line of the user's code of the first row that has one."""
-        return next(filter(None, (users_line(source) for row in rows for source in self._stacks(row))), None)
+        return next(filter(None, (render_users_line(source) for row in rows for source in self._stacks(row))), None)
 
     def _stacks(self, row: AnyRow) -> list[tuple[SourceFrame, ...]]:
         behind = self.multiplied.get(row, ()) if isinstance(row, MatmulRow) else self.moved.get(row, ())
@@ -320,7 +320,7 @@ class _Judge:
         changes.sort(key=_weight)
         judged = Judged(
             judgement=judge_all(changes, figures, loses=self._loses),
-            causes=tuple(document(Cause, change) for change in changes),
+            causes=tuple(make_document(Cause, change) for change in changes),
             figures=figures,
             versions=versions_words(self._before, self._after),
             notes=tuple(self._notes(matched)),
@@ -359,8 +359,8 @@ class _Judge:
         for types in dict.fromkeys((*found, *matmuls)):
             moved, multiplied = join_pairs(found.get(types, [])), join_pairs(matmuls.get(types, []))
             times = sum(row.executions for row in moved.after)
-            parts = [f"{plural(times, 'transfer')}, {sent_words(moved)}"] if types in found else []
-            parts += [f"the matmuls of {plural(len(multiplied.after), 'line')}"] if types in matmuls else []
+            parts = [f"{pluralize(times, 'transfer')}, {sent_words(moved)}"] if types in found else []
+            parts += [f"the matmuls of {pluralize(len(multiplied.after), 'line')}"] if types in matmuls else []
             name = self._now.name_of_largest(moved.after)
             name = name or (moved.after[0].place.text if len(moved.after) == 1 else None)
             where = f": `{name}`" if name else ""
@@ -373,17 +373,19 @@ class _Judge:
 
     def _other_reductions(self, pairs: Sequence[Rows]) -> Iterator[RowChange]:
         """Arrays that are combined by another operation than before, as a maximum in place of a sum."""
-        by_reductions = grouped(lambda pair: (pair.before[0].reduction, pair.after[0].reduction), pairs)
+        by_reductions = collate(lambda pair: (pair.before[0].reduction, pair.after[0].reduction), pairs)
         for (was, now), alike in by_reductions.items():
             pair = join_pairs(alike)
             name = self._now.name_of_largest(pair.after)
-            what = f"{plural(sum(row.executions for row in pair.after), 'transfer')} over {axes_words(pair.after[0])}"
+            what = (
+                f"{pluralize(sum(row.executions for row in pair.after), 'transfer')} over {axes_words(pair.after[0])}"
+            )
             message = f"{now} where {was} was{f': {name}' if name else ''} ({what})"
             yield self._change(REDUCTION, Judgement.DIFFERENT, message, pair)
 
     def _matmuls_of_other_types(self) -> dict[tuple[str, str], list[Pair[MatmulRow]]]:
         found: dict[tuple[str, str], list[Pair[MatmulRow]]] = {}
-        before, after = (grouped(lambda row: row.place, side.matmuls or ()) for side in (self._before, self._after))
+        before, after = (collate(lambda row: row.place, side.matmuls or ()) for side in (self._before, self._after))
         for place in before.keys() & after.keys():
             gone = [row for row in before[place] if row.dtype not in {other.dtype for other in after[place]}]
             new = [row for row in after[place] if row.dtype not in {other.dtype for other in before[place]}]
@@ -410,7 +412,7 @@ class _Judge:
             key = largest.selector if lost is None or lost.key is None else lost.key
             change = self._change(key, judgement, message, pair, at=() if lost is None else lost.instead)
             # Why what is left of the sums moves does not say why another part is gone.
-            is_less = why is not None if lost is None else all(row.kind in SUMS for row in pair.after)
+            is_less = why is not None if lost is None else all(row.kind in REDUCING for row in pair.after)
             yield replace(change, why=why, tried=None) if is_less or not is_known else change
 
     def _with_instead(self, found: Iterable[Sequence[Rows]], otherwise: Collection[BaselineRow]) -> list[list[Rows]]:
@@ -448,7 +450,7 @@ class _Judge:
     @property
     def _sums_less(self) -> bool:
         """True if a sum that is gone is lost; false if each device now multiplies more by itself instead."""
-        was, now = (known_sum(row.flops for row in side.matmuls or ()) for side in (self._before, self._after))
+        was, now = (sum_known(row.flops for row in side.matmuls or ()) for side in (self._before, self._after))
         return was is None or now is None or now <= (1 + self._tolerance.step) * was
 
     def _multiplied(self, figures: Sequence[Figure]) -> Iterator[RowChange]:
@@ -477,7 +479,7 @@ class _Judge:
     def _matmuls_by_function(self) -> Iterator[Pair[MatmulRow]]:
         """The matrix multiplications of each function, before and after."""
         before, after = (
-            grouped(lambda row: (row.place.file, row.place.function), side.matmuls or ())
+            collate(lambda row: (row.place.file, row.place.function), side.matmuls or ())
             for side in (self._before, self._after)
         )
         for function in dict.fromkeys((*before, *after)):
@@ -497,7 +499,7 @@ class _Judge:
             yield self._change("target", Judgement.DIFFERENT, message)
         if then.arrays and then.mesh == now.mesh and (now.arrays or now.not_understood <= then.not_understood):
             yield from self._other_arrays(then.arrays, now.arrays or ())
-        things = plural(now.not_understood, "thing")
+        things = pluralize(now.not_understood, "thing")
         understood = f"not understood: {things} in the program, {then.not_understood} in {self._called}"
         if now.not_understood > then.not_understood:
             yield self._change(UNKNOWN, Judgement.DIFFERENT, understood)
@@ -535,10 +537,10 @@ class _Judge:
     ) -> RowChange:
         """A change of rows, if any, that is of the line of `at`, where that is known, else of the rows' own."""
         moved = [[row for row in side if isinstance(row, BaselineRow)] for side in pair]
-        before, after = (known_sum(row.wire_bytes for row in side) for side in moved)
+        before, after = (sum_known(row.wire_bytes for row in side) for side in moved)
         times = [total_time_us(side, self._times.get) for side in moved]
         largest = self._now.largest(pair.after)
-        line = self._now.line(at) or (None if largest is None else users_line(largest.source))
+        line = self._now.line(at) or (None if largest is None else render_users_line(largest.source))
         return Change(
             key=key,
             judgement=judgement,
@@ -560,7 +562,7 @@ def _more_flops(pair: Pair[MatmulRow]) -> int:
 
 def _most_grown(pair: Pair[MatmulRow]) -> list[MatmulRow]:
     """The lines after, the one that multiplies most beyond what it did first."""
-    before = grouped(lambda row: row.place, pair.before)
+    before = collate(lambda row: row.place, pair.before)
     return sorted(pair.after, key=lambda row: (row.flops or 0) - flops_of(before.get(row.place, ())), reverse=True)
 
 
@@ -653,4 +655,4 @@ def _judge_types(types: tuple[str, str], old: Sequence[BaselineRow]) -> Judgemen
     """The judgement on arrays in another type: a sum in a narrower type, or one of another kind, has another result."""
     if bits_of(types[1]) > bits_of(types[0]):
         return Judgement.WORSE
-    return Judgement.DIFFERENT if any(row.kind in SUMS for row in old) else Judgement.BETTER
+    return Judgement.DIFFERENT if any(row.kind in REDUCING for row in old) else Judgement.BETTER

@@ -26,9 +26,9 @@ from operator import add, attrgetter
 from typing import NamedTuple
 
 from hloscope.analysis.model import Collective, Mesh, Total
-from hloscope.analysis.places import path_of, users_frame, users_line
-from hloscope.analysis.totals import axes_key, bytes_bound, grouped, totals_of
-from hloscope.analysis.vocabulary import SUMS, Bound, Kind
+from hloscope.analysis.places import find_users_frame, frame_path, render_users_line
+from hloscope.analysis.totals import axes_key, bytes_bound, collate, compute_totals
+from hloscope.analysis.vocabulary import REDUCING, Bound, Kind
 from hloscope.contracts.baselines import MIXED, Baseline, BaselineRow, axes_words
 from hloscope.contracts.changes import (
     REDUCTION,
@@ -41,8 +41,8 @@ from hloscope.contracts.changes import (
     collectives_words,
     join_pairs,
 )
-from hloscope.documents import document
-from hloscope.units import element_bits, known_sum, plural
+from hloscope.documents import make_document
+from hloscope.units import count_element_bits, pluralize, sum_known
 
 _EXPOSED_SHARE = 0.1
 """Of its own time: a collective that is exposed for less counts as hidden."""
@@ -89,8 +89,8 @@ def match(
         unchanged=tuple(pair for pair, differences in differing if not differences),
         unsure=tuple(filter(_is_unsure, (*old, *new))),
         tallies=_tallies(old, new),
-        old_total=totals_of(old),
-        new_total=totals_of(new),
+        old_total=compute_totals(old),
+        new_total=compute_totals(new),
     )
 
 
@@ -117,7 +117,7 @@ def _paired(
         def key(collective: Collective, parts: tuple[Key, ...] = parts) -> Hashable:
             return _what(collective), *(part(collective) for part in parts)
 
-        waiting, unpaired = grouped(key, left_old), []
+        waiting, unpaired = collate(key, left_old), []
         for collective in left_new:
             partners = waiting.get(key(collective))
             if partners:
@@ -165,7 +165,7 @@ def _regrouped(old: Sequence[Collective], new: Sequence[Collective]) -> tuple[li
         how_often = collective.executions, collective.executions_bound
         return _what(collective), _depth(collective), how_often, collective.reduction
 
-    before, after = grouped(together, old), grouped(together, new)
+    before, after = collate(together, old), collate(together, new)
     changes = [
         _change(ChangeKind.REGROUPED, before.pop(key), after.pop(key))
         for key in before.keys() & after.keys()
@@ -176,8 +176,8 @@ def _regrouped(old: Sequence[Collective], new: Sequence[Collective]) -> tuple[li
 
 def _bytes(collectives: Sequence[Collective]) -> tuple[int, int] | None:
     """Payload and wire bytes per execution, summed; None where some are not known."""
-    payload = known_sum(collective.payload_bytes for collective in collectives)
-    wire = known_sum(collective.wire_bytes for collective in collectives)
+    payload = sum_known(collective.payload_bytes for collective in collectives)
+    wire = sum_known(collective.wire_bytes for collective in collectives)
     return None if payload is None or wire is None else (payload, wire)
 
 
@@ -185,16 +185,16 @@ def _tallies(old: Sequence[Collective], new: Sequence[Collective]) -> tuple[Tall
     def key(collective: Collective) -> tuple[Kind, str]:
         return collective.kind, axes_key(collective)
 
-    before, after = grouped(key, old), grouped(key, new)
+    before, after = collate(key, old), collate(key, new)
     tallies = [
         Tally(
             kind=kind,
             axes=axes,
-            old=document(Total, totals_of(before.get((kind, axes), []))),
-            new=document(Total, totals_of(after.get((kind, axes), []))),
+            old=make_document(Total, compute_totals(before.get((kind, axes), []))),
+            new=make_document(Total, compute_totals(after.get((kind, axes), []))),
             axes_guessed=any(part.axes_guessed for part in parts),
         )
-        for (kind, axes), parts in grouped(key, (*old, *new)).items()
+        for (kind, axes), parts in collate(key, (*old, *new)).items()
     ]
     return tuple(sorted(tallies, key=lambda row: (-max(row.old.wire_bytes, row.new.wire_bytes), row.kind, row.axes)))
 
@@ -208,13 +208,13 @@ def _weight(change: Change[Collective]) -> tuple[bool, int, str, str, int]:
 def _change(kind: ChangeKind, before: Sequence[Collective], after: Sequence[Collective]) -> Change[Collective]:
     """A change of collectives, with the judgement on it by itself: by what moves, which must be known to be less."""
     shown = (after or before)[0]
-    was, now = (known_sum(part.wire_bytes_per_step for part in side) for side in (before, after))
+    was, now = (sum_known(part.wire_bytes_per_step for part in side) for side in (before, after))
     more = None if was is None or now is None else now - was
     return Change(
         key=f"{shown.kind}@{axes_key(shown)}",
         judgement=_judge_kind(kind, after, more),
         message=collectives_words(kind, before, after),
-        source=users_line(shown.source),
+        source=render_users_line(shown.source),
         why=shown.why,
         tried=shown.tried,
         wire_bytes=more,
@@ -268,15 +268,15 @@ def _function_of(collective: Collective) -> Hashable:
 
     Checkouts lie in different folders, so a file counts by its name.
     """
-    frame = users_frame(collective.source)
+    frame = find_users_frame(collective.source)
     if frame is None:
         return ("", collective.op_name)
-    return (path_of(frame).name, frame.function)
+    return (frame_path(frame).name, frame.function)
 
 
 def _place_of(collective: Collective) -> Hashable:
     """The line that a collective was written in, with its function."""
-    frame = users_frame(collective.source)
+    frame = find_users_frame(collective.source)
     return (_function_of(collective), None if frame is None else (frame.line, frame.column))
 
 
@@ -310,7 +310,7 @@ def _exchange_leftovers(
     def together(collective: Collective) -> Hashable:
         return _axes_identity(collective), collective.link, function(collective)
 
-    before, after = grouped(together, old), grouped(together, new)
+    before, after = collate(together, old), collate(together, new)
     changes = [
         _change(ChangeKind.EQUIVALENT, before[key], after[key])
         for key in before
@@ -332,12 +332,12 @@ def _are_equivalent(before: Sequence[Collective], after: Sequence[Collective]) -
 
 def _is_split_all_reduce(whole: Sequence[Collective], parts: Sequence[Collective]) -> bool:
     """True if `whole` are all-reduces, and `parts` reduce-scatters and all-gathers that each move the same arrays."""
-    of_parts = grouped(_kind, parts)
-    if len({part.reduction for part in (*whole, *parts) if part.kind in SUMS}) != 1:
+    of_parts = collate(_kind, parts)
+    if len({part.reduction for part in (*whole, *parts) if part.kind in REDUCING}) != 1:
         return False
-    if grouped(_kind, whole).keys() != {Kind.ALL_REDUCE} or of_parts.keys() != {Kind.REDUCE_SCATTER, Kind.ALL_GATHER}:
+    if collate(_kind, whole).keys() != {Kind.ALL_REDUCE} or of_parts.keys() != {Kind.REDUCE_SCATTER, Kind.ALL_GATHER}:
         return False
-    payloads = {known_sum(part.payload_bytes_per_step for part in side) for side in (whole, *of_parts.values())}
+    payloads = {sum_known(part.payload_bytes_per_step for part in side) for side in (whole, *of_parts.values())}
     return len(payloads) == 1 and None not in payloads
 
 
@@ -351,7 +351,7 @@ def _is_collective_matmul(whole: Sequence[Collective], parts: Sequence[Collectiv
     if kinds not in ({Kind.ALL_GATHER}, {Kind.REDUCE_SCATTER}) or {*map(_kind, parts)} != {Kind.COLLECTIVE_PERMUTE}:
         return False
     size = sizes.pop()
-    needed, sent = (known_sum(part.wire_bytes_per_step for part in side) for side in (whole, parts))
+    needed, sent = (sum_known(part.wire_bytes_per_step for part in side) for side in (whole, parts))
     if sizes or size is None or size < 2 or needed is None or sent is None:
         return False
     return needed <= sent <= needed * Fraction(size + 1, size - 1)
@@ -374,7 +374,7 @@ def respelled(
         if first.kind is Kind.REDUCE_SCATTER:
             for gather in collectives:
                 if _completes(first, gather):
-                    wire = known_sum((first.wire_bytes, gather.wire_bytes))
+                    wire = sum_known((first.wire_bytes, gather.wire_bytes))
                     yield [first, gather], [replace(first, kind=Kind.ALL_REDUCE, wire_bytes=wire)]
     yield from _matmuls(collectives, mesh)
 
@@ -398,7 +398,7 @@ def _matmuls(
         for permute in collectives
         if permute.kind is Kind.COLLECTIVE_PERMUTE and permute.axes and permute.payload_bytes is not None
     ]
-    for permutes in grouped(_matmul_key, known).values():
+    for permutes in collate(_matmul_key, known).values():
         axes = permutes[0].axes or ()
         size = prod(sizes.get(axis, 0) for axis in axes)  # 0 for parts of axes, or without a mesh
         if 1 < size <= sum(permute.executions for permute in permutes) + 1:
@@ -422,7 +422,7 @@ def _whole(permutes: Sequence[Collective], kind: Kind, size: int) -> Collective:
     return replace(
         permutes[0],
         kind=kind,
-        reduction="add" if kind in SUMS else None,
+        reduction="add" if kind in REDUCING else None,
         group_size=size,
         payload_bytes=(chunks.pop() or 0) * size if fills_a_pipeline else -(-sent * size // (size - 1)),
         wire_bytes=sum(permute.wire_bytes_per_step or 0 for permute in permutes),
@@ -444,12 +444,12 @@ def same_axes(row: BaselineRow, other: BaselineRow) -> bool:
 def same_sum(row: BaselineRow, other: BaselineRow) -> bool:
     """True if both combine over the same axes by the same operation, or by one that is unknown."""
     alike = row.reduction is None or other.reduction is None or row.reduction == other.reduction
-    return row.kind in SUMS and other.kind in SUMS and same_axes(row, other) and alike
+    return row.kind in REDUCING and other.kind in REDUCING and same_axes(row, other) and alike
 
 
 def bits_of(dtype: str) -> int:
     """Bits of an element; 0 for what is no type."""
-    return element_bits(dtype) or 0
+    return count_element_bits(dtype) or 0
 
 
 def _elements_of(rows: Sequence[BaselineRow]) -> float | None:
@@ -465,7 +465,7 @@ def _elements_of(rows: Sequence[BaselineRow]) -> float | None:
 def _size_of(rows: Sequence[BaselineRow]) -> float | None:
     """Elements of all rows together; bytes where the types of some are not known; None where nothing is."""
     count = _elements_of(rows)
-    return count if count is not None else known_sum(row.payload_bytes for row in rows)
+    return count if count is not None else sum_known(row.payload_bytes for row in rows)
 
 
 def find_retyped(old: Iterable[BaselineRow], new: Iterable[BaselineRow]) -> Iterator[Rows]:
@@ -479,7 +479,7 @@ def find_retyped(old: Iterable[BaselineRow], new: Iterable[BaselineRow]) -> Iter
     def what(row: BaselineRow) -> Hashable:
         return row.kind, row.axes, row.link, row.payload_bytes
 
-    before, after = (grouped(what, (row for row in side if row.kind in SUMS)) for side in (old, new))
+    before, after = (collate(what, (row for row in side if row.kind in REDUCING)) for side in (old, new))
     for key in before.keys() & after.keys():
         pair = Pair(_unlike(before[key], after[key]), _unlike(after[key], before[key]))
         if is_retyped(pair):
@@ -494,7 +494,7 @@ def _unlike(rows: Sequence[BaselineRow], others: Sequence[BaselineRow]) -> tuple
 def is_retyped(pair: Rows) -> bool:
     """True if sums are in other types than before."""
     before, after = ({row.dtype for row in side} for side in pair)
-    if not before or not after or None in before | after or not all(row.kind in SUMS for row in pair.before):
+    if not before or not after or None in before | after or not all(row.kind in REDUCING for row in pair.before):
         return False
     types = ({dtype for name in side for dtype in (name or "").split("+")} for side in (before, after))
     return next(types) != next(types)
@@ -508,7 +508,7 @@ def pairs_by_types(pairs: Sequence[Rows]) -> Iterator[tuple[tuple[str, str], lis
 
     def what(pair: Rows) -> Hashable:
         row = (pair.after or pair.before)[0]
-        return row.kind in SUMS or row.kind, row.axes, row.link
+        return row.kind in REDUCING or row.kind, row.axes, row.link
 
     left = []
     for pair in pairs:
@@ -517,7 +517,7 @@ def pairs_by_types(pairs: Sequence[Rows]) -> Iterator[tuple[tuple[str, str], lis
             left.append(pair)
         else:
             yield types, [pair]
-    for alike in grouped(what, left).values():
+    for alike in collate(what, left).values():
         types = _types(join_pairs(alike))
         if types is not None:
             yield types, alike
@@ -546,7 +546,7 @@ def _count_by_type(rows: Sequence[BaselineRow]) -> dict[str, float] | None:
 
 def pairs_of_one_change(pairs: Sequence[Rows]) -> list[list[Rows]]:
     """The changes of one line together, and those lines of which one lost what another has now."""
-    by_place = [list(alike) for alike in grouped(lambda pair: pair.place, pairs).values()]
+    by_place = [list(alike) for alike in collate(lambda pair: pair.place, pairs).values()]
     gone: dict[Hashable, list[Rows]] = {}
     for alike in by_place:
         if not any(pair.after for pair in alike):
@@ -560,7 +560,7 @@ def pairs_of_one_change(pairs: Sequence[Rows]) -> list[list[Rows]]:
 
 
 def _what_moved(alike: Iterable[Rows]) -> Hashable:
-    return frozenset((row.kind in SUMS or row.kind, row.axes, row.link) for row in join_pairs(alike).both)
+    return frozenset((row.kind in REDUCING or row.kind, row.axes, row.link) for row in join_pairs(alike).both)
 
 
 # ---- what a program did that nothing in it does now
@@ -596,7 +596,7 @@ def find_lost(row: BaselineRow, new: Sequence[BaselineRow], before: Baseline, af
     """
     if before.mesh != after.mesh:
         return None
-    if row.kind in SUMS:
+    if row.kind in REDUCING:
         return _less_is_summed(row, before, after)
     calls = [other for other in new if other.written]
     if not row.written or (_size_of(calls) or 0) >= (_size_of([row]) or 0):
@@ -613,7 +613,7 @@ def _less_is_summed(row: BaselineRow, before: Baseline, after: Baseline) -> Lost
     if now >= was:
         shrank = row.written and _shrank(row, before, after)
         return Lost(f"less is summed over {axes} than before") if shrank else None
-    some = f"{was - now:,} of {plural(was, 'array')} {_is(was - now)}" if was > 1 else "the array is"
+    some = f"{was - now:,} of {pluralize(was, 'array')} {_is(was - now)}" if was > 1 else "the array is"
     instead = _reduced_instead(row, before, after, was - now)
     if instead:
         is_axes = not same_axes(row, instead[0])
@@ -623,7 +623,7 @@ def _less_is_summed(row: BaselineRow, before: Baseline, after: Baseline) -> Lost
     if now:
         return Lost(f"{some} no longer {_verb_of(row)} over {axes}", why=_WHY)
     what = "sum" if _is_sum(row) else f"reduction by {row.reduction}"
-    return Lost(f"the {what if was == 1 else plural(was, what)} over {axes} {_is(was)} missing", why=_WHY)
+    return Lost(f"the {what if was == 1 else pluralize(was, what)} over {axes} {_is(was)} missing", why=_WHY)
 
 
 _WHY = "likely: each device continues with its own partial result, or nothing uses the result any longer"
@@ -633,7 +633,7 @@ def _reduced_instead(row: BaselineRow, before: Baseline, after: Baseline, lost: 
     """The rows that reduce as many arrays more than before, by another operation or over other axes."""
     found = []
     for other in after.rows:
-        if other.kind not in SUMS or other.axes is None or same_sum(other, row):
+        if other.kind not in REDUCING or other.axes is None or same_sum(other, row):
             continue
         was, now = _arrays_summed(other, before, after)
         if was is not None and now is not None and now - was >= lost and _is_like(row, other):
@@ -660,7 +660,7 @@ def _verb_of(row: BaselineRow) -> str:
 
 def why_computed(rows: Iterable[BaselineRow]) -> str:
     """The reason why sums are gone if each device multiplies more than before."""
-    axes = " and ".join(dict.fromkeys(axes_words(row) for row in rows if row.kind in SUMS))
+    axes = " and ".join(dict.fromkeys(axes_words(row) for row in rows if row.kind in REDUCING))
     return f"likely: each device now computes what the devices along {axes} shared, so nothing is left to sum"
 
 
@@ -669,12 +669,12 @@ def as_many_are_summed(rows: Sequence[BaselineRow], before: Baseline, after: Bas
     if before.mesh != after.mesh:
         return False
     counts = (_arrays_summed(row, before, after) for row in rows)
-    return all(row.kind in SUMS for row in rows) and all(was and was == now for was, now in counts)
+    return all(row.kind in REDUCING for row in rows) and all(was and was == now for was, now in counts)
 
 
 def _arrays_summed(row: BaselineRow, before: Baseline, after: Baseline) -> tuple[int | None, int | None]:
     """The number of arrays that are summed over the axes of a row, before and after."""
-    was, now = (known_sum(other.arrays for other in _sums_like(row, side)) for side in (before, after))
+    was, now = (sum_known(other.arrays for other in _sums_like(row, side)) for side in (before, after))
     return was, now
 
 

@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from hloscope.analysis.model import Collective, SourceFrame
-from hloscope.analysis.places import path_of, split_place
-from hloscope.analysis.vocabulary import REDUCTIONS, SUMS, Kind, Link
+from hloscope.analysis.places import frame_path, split_place
+from hloscope.analysis.vocabulary import REDUCING, REDUCTION_OPCODES, Kind, Link
 from hloscope.errors import NotationError, caret_excerpt, did_you_mean
 
 # ---- amounts: `32KiB`, `6 MB`, `1.2ms`, `5%`, read into whole numbers and printed so that nothing is lost
@@ -109,13 +109,13 @@ def _refuse_reduction(kind: str, reduction: str) -> None:
     Raises:
         NotationError: There is no such operation, or the kind reduces nothing.
     """
-    if reduction not in REDUCTIONS:
+    if reduction not in REDUCTION_OPCODES:
         meant = _IN_JAX.get(reduction.removeprefix("p"))
-        fix = did_you_mean(reduction, REDUCTIONS, f"use one of {', '.join(REDUCTIONS)}")
+        fix = did_you_mean(reduction, REDUCTION_OPCODES, f"use one of {', '.join(REDUCTION_OPCODES)}")
         fix = fix if meant is None else f"did you mean {meant}?"
         raise NotationError(f"no collective reduces by {reduction!r}", fix=fix)
-    if not any(fnmatchcase(known, kind) for known in SUMS):
-        raise NotationError(f"{kind} reduces nothing", fix=f"leave out by {reduction}, or name {' or '.join(SUMS)}")
+    if not any(fnmatchcase(known, kind) for known in REDUCING):
+        raise NotationError(f"{kind} reduces nothing", fix=f"leave out by {reduction}, or name {' or '.join(REDUCING)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,7 +460,7 @@ def _reduces_by(reduction: str | None, collective: Collective) -> Fit:
     """Whether it reduces by an operation; MAYBE where it reduces by more than one, or nobody can tell."""
     if reduction is None or reduction == collective.reduction:
         return Fit.YES
-    is_open = collective.kind is Kind.OPAQUE or (collective.kind in SUMS and collective.reduction is None)
+    is_open = collective.kind is Kind.OPAQUE or (collective.kind in REDUCING and collective.reduction is None)
     return Fit.MAYBE if is_open else Fit.NO
 
 
@@ -484,4 +484,4 @@ def comes_from(source: str | None, frames: Iterable[SourceFrame]) -> Fit:
 def is_at(source: str, frame: SourceFrame) -> bool:
     """Whether a frame is at a place, which is the end of a path with patterns in it, and perhaps `:LINE`."""
     path, line = split_place(source)
-    return path_of(frame).match(path) and line in (None, frame.line)
+    return frame_path(frame).match(path) and line in (None, frame.line)

@@ -31,7 +31,7 @@ from hloscope.contracts.model import (
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.given import shown
 from hloscope.grammars_loader import grammar_text
-from hloscope.program.notation_syntax import QuotedText, expected_by, start_of, subtrees_of, tokens_of
+from hloscope.program.notation_syntax import QuotedText, describe_expected, find_start, find_subtrees, find_tokens
 
 _EXAMPLE = "all-reduce@Y <= 32KiB x2"
 _EXAMPLES = {"contract": _EXAMPLE, "selector": 'all-gather@(X,Y) in "model/attention.py"'}
@@ -129,7 +129,7 @@ def parse_contract(text: str, *, where: str = "contract") -> Contract:
     if contract.all_of(Expectation) and none is not None:
         raise source.error(
             "the contract says none, and expects a collective",
-            start_of(none),
+            find_start(none),
             fix='for "no others than these" write: nothing else',
         )
     return contract
@@ -154,12 +154,12 @@ def _joined(contract: Contract, tree: Tree[Token], source: _ContractSource) -> C
 
 
 def _expectation(tree: Tree[Token], source: _ContractSource) -> Expectation:
-    amounts = subtrees_of(tree, "at_most")
-    found = {token.type: token for token in (tokens_of(amounts[0]) if amounts else [])}
+    amounts = find_subtrees(tree, "at_most")
+    found = {token.type: token for token in (find_tokens(amounts[0]) if amounts else [])}
     size = _amount(found["AMOUNT"], BYTE_UNITS, source) if "AMOUNT" in found else None
     per_step = "PER_STEP" in found
     return Expectation(
-        selector=_selector(subtrees_of(tree, "selector")[0], source),
+        selector=_selector(find_subtrees(tree, "selector")[0], source),
         max_bytes=None if per_step else size,
         max_bytes_per_step=size if per_step else None,
         max_count=int(found["COUNT"].strip("x× \t")) if "COUNT" in found else None,
@@ -167,38 +167,38 @@ def _expectation(tree: Tree[Token], source: _ContractSource) -> Expectation:
 
 
 def _ban(tree: Tree[Token], source: _ContractSource) -> Ban:
-    return Ban(selector=_selector(subtrees_of(tree, "selector")[0], source))
+    return Ban(selector=_selector(find_subtrees(tree, "selector")[0], source))
 
 
 def _limit(tree: Tree[Token], source: _ContractSource) -> Limit:
-    found = {token.type: token for token in tokens_of(tree)}
+    found = {token.type: token for token in find_tokens(tree)}
     quantity, amount = Quantity(found["QUANTITY"]), found["AMOUNT"]
     selector = Selector(axes=_axes(tree), link=_link(found))
     if quantity not in MOVED and selector != Selector():
         raise source.error(
             f"{quantity} belongs to a device, not to an axis or a network",
-            start_of(found["QUANTITY"]),
+            find_start(found["QUANTITY"]),
             fix=f"write {quantity} <= …, or wire@AXIS <= …",
         )
     share = quantity is Quantity.EXPOSED and amount.rstrip().endswith("%")
     if "PER_STEP" in found and (share or quantity is Quantity.HBM):
         what = "a share of the step" if share else "a peak, which no step adds to"
         raise source.error(
-            f"{quantity} is {what}, not an amount per step", start_of(found["PER_STEP"]), fix="leave out /step"
+            f"{quantity} is {what}, not an amount per step", find_start(found["PER_STEP"]), fix="leave out /step"
         )
     limit = Limit(quantity=quantity, most=0, share=share, selector=selector)
     most = _amount(amount, limit.units, source)
     if share and most >= WHOLE:
         raise source.error(
-            "a step never waits for more than all of its time", start_of(amount), fix="give less than 100%"
+            "a step never waits for more than all of its time", find_start(amount), fix="give less than 100%"
         )
     return replace(limit, most=most)
 
 
 def _trips(tree: Tree[Token], source: _ContractSource) -> Trips:
-    place, count = tokens_of(tree)
+    place, count = find_tokens(tree)
     if not int(count):
-        raise source.error("a loop of no trips moves nothing", start_of(count), fix="give 1 trip or more")
+        raise source.error("a loop of no trips moves nothing", find_start(count), fix="give 1 trip or more")
     return Trips(source=str(place)[1:-1], count=int(count))
 
 
@@ -211,12 +211,12 @@ _CLAUSES: dict[str, Callable[[Tree[Token], _ContractSource], Clause]] = {
 
 
 def _selector(tree: Tree[Token], source: _ContractSource) -> Selector:
-    found = {token.type: token for token in tokens_of(tree)}
+    found = {token.type: token for token in find_tokens(tree)}
     kind = found["KIND"]
     if not any(fnmatchcase(known, kind) for known in Kind):
         raise source.error(
             f"there is no kind of collective {str(kind)!r}",
-            start_of(kind),
+            find_start(kind),
             fix=_nearest_word(str(kind)) or f"use one of {', '.join(Kind)}, or a pattern such as all-*",
         )
     selector = Selector(
@@ -230,7 +230,7 @@ def _selector(tree: Tree[Token], source: _ContractSource) -> Selector:
     try:
         return replace(selector, reduction=str(reduction))
     except NotationError as error:
-        raise source.error(error.what, start_of(reduction), fix=error.fix) from None
+        raise source.error(error.what, find_start(reduction), fix=error.fix) from None
 
 
 def _link(found: Mapping[str, Token]) -> Link | None:
@@ -238,19 +238,19 @@ def _link(found: Mapping[str, Token]) -> Link | None:
 
 
 def _axes(tree: Tree[Token]) -> tuple[str, ...] | None:
-    axes = subtrees_of(tree, "axes")
+    axes = find_subtrees(tree, "axes")
     if not axes:
         return None
-    return tuple(token[1:-1] if token.type == "QUOTED_AXIS" else str(token) for token in tokens_of(axes[0]))
+    return tuple(token[1:-1] if token.type == "QUOTED_AXIS" else str(token) for token in find_tokens(axes[0]))
 
 
 def _amount(token: Token, units: Units, source: _ContractSource) -> int:
-    where, column, line = source.place(start_of(token))
+    where, column, line = source.place(find_start(token))
     return parse_amount(str(token), units, where=where, column=column, line=line)
 
 
 def _start(tree: Tree[Token]) -> int:
-    return min(start_of(token) for token in tree.scan_values(lambda value: isinstance(value, Token)))
+    return min(find_start(token) for token in tree.scan_values(lambda value: isinstance(value, Token)))
 
 
 @cache
@@ -282,7 +282,7 @@ class _ContractSource(QuotedText):
         raise self.error(
             "this is not a contract" if start == "contract" else "this names no collectives",
             position,
-            why=found + expected_by(error, _WORDS),
+            why=found + describe_expected(error, _WORDS),
             fix=self._suggestion(position) or f"write, for example, {_EXAMPLES[start]}",
         ) from None
 

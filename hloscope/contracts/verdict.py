@@ -9,9 +9,9 @@ from functools import reduce
 from operator import add
 
 from hloscope.analysis.model import Collective
-from hloscope.analysis.places import short_source, users_line
-from hloscope.analysis.totals import grouped
-from hloscope.analysis.vocabulary import SUMS, Bound
+from hloscope.analysis.places import render_users_line, short_source
+from hloscope.analysis.totals import collate
+from hloscope.analysis.vocabulary import REDUCING, Bound
 from hloscope.contracts.baselines import axes_words
 from hloscope.contracts.model import (
     AT_LEAST_OK,
@@ -27,7 +27,7 @@ from hloscope.contracts.model import (
 )
 from hloscope.findings import Finding, Severity
 from hloscope.shown import Brief
-from hloscope.units import format_bytes, format_time, plural
+from hloscope.units import format_bytes, format_time, pluralize
 
 _OFFENDERS_SHOWN = 5
 NO_REASON = "not known"
@@ -69,7 +69,7 @@ class Breach(Brief):
         lines = [f"error[{self.kind}]: {self.message}"]
         lines += [line for moved in self.offenders[:_OFFENDERS_SHOWN] for line in _offender_lines(moved)]
         hidden = len(self.offenders) - _OFFENDERS_SHOWN
-        lines += [f"      and {plural(hidden, 'other place')}"] if hidden > 0 else []
+        lines += [f"      and {pluralize(hidden, 'other place')}"] if hidden > 0 else []
         lines += [f"   = expected: {self.expected}", f"   =    found: {self.found}"]
         lines += [f"   = to accept it: {self.accept}"] if self.accept else []
         return "\n".join(line.replace("\n", " ") for line in lines)  # also where HLO text quotes a line end
@@ -133,7 +133,7 @@ class Verdict(Brief):
         if self.holds:
             head = f"{self.target} keeps to its contract: {self.contract}"
         else:
-            head = f"{self.target} breaks its contract in {plural(len(self.breaches), 'way')}: {self.contract}"
+            head = f"{self.target} breaks its contract in {pluralize(len(self.breaches), 'way')}: {self.contract}"
         return "\n\n".join((head, *map(str, self.breaches), *(f"note: {remark}" for remark in self.remarks)))
 
 
@@ -173,7 +173,7 @@ def _findings(breach: Breach) -> Iterator[Finding]:
             computation=moved.computation,
             instruction=moved.name,
             line=moved.line,
-            source=users_line(moved.source),
+            source=render_users_line(moved.source),
             why=moved.why,
         )
 
@@ -197,7 +197,7 @@ def _selector_of(moved: Collective) -> Selector:
 
 
 def _unusual(moved: Collective) -> str | None:
-    return moved.reduction if moved.kind in SUMS and moved.reduction != "add" else None
+    return moved.reduction if moved.kind in REDUCING and moved.reduction != "add" else None
 
 
 def suggested_limit(limit: Limit, found: int) -> str:
@@ -225,7 +225,7 @@ def sentence_words(group: Sequence[Collective]) -> str:
     bound = reduce(add, (moved.executions_bound for moved in group), Bound.EXACT)
     each = " each" if count != 1 else ""
     over = axes_words(first) + ("" if _unusual(first) is None else f" by {first.reduction}")
-    return f"{BOUND_WORDS[bound]}{plural(count, first.kind)} over {over} per step, {_payload_words(group)}{each}"
+    return f"{BOUND_WORDS[bound]}{pluralize(count, first.kind)} over {over} per step, {_payload_words(group)}{each}"
 
 
 def _payload_words(group: Sequence[Collective]) -> str:
@@ -238,5 +238,5 @@ def _payload_words(group: Sequence[Collective]) -> str:
 
 def by_kind_and_axes(collectives: Iterable[Collective]) -> list[list[Collective]]:
     """The collectives in groups of one kind and one set of axes, in the order of their first."""
-    groups = grouped(lambda moved: (moved.kind, moved.axes and tuple(sorted(moved.axes)), _unusual(moved)), collectives)
+    groups = collate(lambda moved: (moved.kind, moved.axes and tuple(sorted(moved.axes)), _unusual(moved)), collectives)
     return list(groups.values())

@@ -6,7 +6,7 @@ what a compile yielded. What was measured is in the generations' own files, in `
 """
 
 MODEL_VERSION = 1
-"""Rises with each change after which steps are predicted otherwise: steps of two versions are not compared.
+"""Increases with each change of predictions: steps of two versions are not compared.
 
 A test holds the predicted steps of the fixtures against it.
 """

@@ -1,4 +1,4 @@
-"""From what one compile yielded to a priced analysis: what moves, and how long it takes."""
+"""Pricing of a compiled program from the results of its compile."""
 
 from __future__ import annotations
 
@@ -6,50 +6,50 @@ from collections.abc import Callable
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis
-from hloscope.analysis.model.evidence import Evidence, with_evidence
+from hloscope.analysis.model.evidence import Evidence, attach_evidence
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.analysis.placement import Placement
-from hloscope.cost.intervals import timeline_of
-from hloscope.cost.price import price_module, priced_walk
+from hloscope.cost.intervals import build_timeline
+from hloscope.cost.price import price_module, price_walk
 from hloscope.hlo import HloModule
 from hloscope.program.capture import Capture
 
 
 def price_capture(program: Capture, module: HloModule, *, target: str) -> Analysis:
-    """The analysis of a compiled program with its times, without reasons and findings.
+    """The priced analysis of a compiled program, without reasons and findings.
 
     Args:
-        program: Its text, with what else is known of it.
+        program: The results of its compile.
         module: The parsed text.
-        target: What the user named.
+        target: The target as the user named it.
     """
-    found, device_ids = _analyzed(program, module, target)
+    found, device_ids = _analyze_capture(program, module, target)
     costs = program.kernel_costs
     return price_module(found, module, program.slice, device_ids=device_ids, kernel_costs=costs)
 
 
-def timeline_of_capture(
+def predict_timeline(
     program: Capture, module: HloModule, *, target: str, explained: Callable[[Analysis], Analysis]
 ) -> Timeline | None:
-    """What runs when in one step of a compiled program; None where that is not priced.
+    """The timeline of one step of a compiled program; None if it is not priced.
 
     Args:
-        program: Its text, with what else is known of it.
+        program: The results of its compile.
         module: The parsed text.
-        target: What the user named.
-        explained: Gives the collectives of its analysis their reasons.
+        target: The target as the user named it.
+        explained: A function that adds reasons to the collectives of its analysis.
     """
-    found, device_ids = _analyzed(program, module, target)
-    priced = priced_walk(found, module, program.slice, device_ids=device_ids, kernel_costs=program.kernel_costs)
+    found, device_ids = _analyze_capture(program, module, target)
+    priced = price_walk(found, module, program.slice, device_ids=device_ids, kernel_costs=program.kernel_costs)
     if priced is None or program.slice is None:
         return None
     peak = program.compiled.hbm_peak
     live = {} if peak is None else peak.live_bytes_at
-    timeline = timeline_of(priced.walk, explained(priced.analysis), program.slice.name, live)
-    return None if timeline is None else with_evidence(timeline, Evidence(program=program, name=target))
+    timeline = build_timeline(priced.walk, explained(priced.analysis), program.slice.name, live)
+    return None if timeline is None else attach_evidence(timeline, Evidence(program=program, name=target))
 
 
-def _analyzed(program: Capture, module: HloModule, target: str) -> tuple[Analysis, tuple[int, ...] | None]:
+def _analyze_capture(program: Capture, module: HloModule, target: str) -> tuple[Analysis, tuple[int, ...] | None]:
     partitions, device_ids = program.compiled.slice_of_partition, program.compiled.device_ids or None
     found = analyze_module(
         module,

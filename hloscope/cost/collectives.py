@@ -1,4 +1,4 @@
-"""The collectives of an analysis as the network sees them: devices of one slice, bytes, and the printed algorithm."""
+"""The collectives of an analysis in the network's terms: devices of one slice, bytes, and the printed algorithm."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 
 from hloscope.analysis.model import Analysis, Collective, CollectivePart, Mesh
 from hloscope.analysis.placement import DEVICES_PER_SLICE_ID
-from hloscope.analysis.totals import grouped
+from hloscope.analysis.totals import collate
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.cost.network import Network
-from hloscope.cost.paths import NOT_PRINTED, Algorithm, Groups, NetworkTime, Transfer, read_algorithm
-from hloscope.cost.records import Key, Priced
+from hloscope.cost.paths import UNPRINTED_ALGORITHM, Algorithm, Groups, NetworkTime, NetworkTransfer, read_algorithm
+from hloscope.cost.records import CollectiveKey, PricedCollectives
 from hloscope.hlo import HloModule
 from hloscope.hlo.call_graph import HloGraph
 from hloscope.tpu.devices import find_device_order
@@ -29,12 +29,12 @@ _ACROSS = "within a slice, devices are ordered as for a mesh of which only the f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pricing:
-    """Prices collectives; remembers those that are alike.
+    """Prices collectives, with a cache for equal ones.
 
     Attributes:
-        network: The links.
-        device_of: The device of the slice that each partition of the text runs on.
-        device_ids: The device of each partition of the whole program, when that is known.
+        network: The network of the slice.
+        device_of: The slice's device that each partition in the text runs on.
+        device_ids: The device of each partition of the whole program; None if unknown.
     """
 
     network: Network
@@ -45,9 +45,9 @@ class Pricing:
     def time_of(
         self, transfer: Collective | CollectivePart, algorithm: Algorithm, padded: int | None
     ) -> NetworkTime | None:
-        """The time of one execution; None when the text does not tell enough.
+        """The time of one execution; None if the text does not state enough.
 
-        Tiles travel whole: where the layout is known, its padding is counted.
+        Whole tiles are sent: if the layout is known, its padding is counted.
         """
         kind, wire_bytes = transfer.kind, transfer.wire_bytes
         if kind is Kind.OPAQUE or transfer.payload_bytes is None:
@@ -62,13 +62,13 @@ class Pricing:
         payload = max(transfer.payload_bytes, padded or 0)
         arrays = len(transfer.operand_shapes) if isinstance(transfer, Collective) else 1
         return self.network.time_of(
-            Transfer(kind=kind, groups=groups, payload_bytes=payload, algorithm=algorithm, arrays=max(arrays, 1))
+            NetworkTransfer(kind=kind, groups=groups, payload_bytes=payload, algorithm=algorithm, arrays=max(arrays, 1))
         )
 
     def _placed(self, member: int) -> tuple[int, int]:
-        """The slice and the device in it of a member of a transfer between slices.
+        """The slice and the device in it of a participant in a transfer between slices.
 
-        The member is a physical device, else a partition of the whole program.
+        The member is a physical device if devices are known, otherwise a partition of the whole program.
         """
         if member >= DEVICES_PER_SLICE_ID:
             return divmod(member, DEVICES_PER_SLICE_ID)
@@ -87,33 +87,33 @@ class Pricing:
         return self._groups[groups]
 
 
-def priced_collectives(analysis: Analysis, graph: HloGraph, pricing: Pricing) -> Priced:
-    """Every place that starts a transfer, with its time."""
-    times: dict[Key, NetworkTime | None] = {}
-    asynchronous: set[Key] = set()
+def price_collectives(analysis: Analysis, graph: HloGraph, pricing: Pricing) -> PricedCollectives:
+    """The time of every place that starts a transfer."""
+    times: dict[CollectiveKey, NetworkTime | None] = {}
+    asynchronous: set[CollectiveKey] = set()
     for collective in analysis.collectives:
         for transfer in collective.parts or (collective,):
             key = (collective.computation, transfer.name)
             if key in times:
                 continue
             padded = None if collective.parts else collective.padded_bytes
-            times[key] = pricing.time_of(transfer, _algorithm(graph, key), padded)
+            times[key] = pricing.time_of(transfer, _find_algorithm(graph, key), padded)
             if transfer.asynchronous:
                 asynchronous.add(key)
-    return Priced(
+    return PricedCollectives(
         times=times,
         asynchronous=frozenset(asynchronous),
-        inside=grouped(itemgetter(0), times),
+        inside=collate(itemgetter(0), times),
         shared_part=pricing.network.shared_part,
     )
 
 
-def _algorithm(graph: HloGraph, key: Key) -> Algorithm:
+def _find_algorithm(graph: HloGraph, key: CollectiveKey) -> Algorithm:
     """The algorithm printed with the instruction that starts a collective, or with the collective that it calls."""
     try:
         instruction = graph.module.computation(key[0]).instruction(key[1])
     except KeyError:
-        return NOT_PRINTED
+        return UNPRINTED_ALGORITHM
     inside = (inner for _, callee in instruction.called for inner in graph.module.computation(callee).instructions)
     for printing in (instruction, *(inner for inner in inside if inner.opcode.startswith(_COLLECTIVES))):
         found = read_algorithm(printing.attributes.get("backend_config", ""))
@@ -122,17 +122,17 @@ def _algorithm(graph: HloGraph, key: Key) -> Algorithm:
     return found
 
 
-def devices_of_partitions(
+def map_partitions_to_devices(
     mesh: Mesh | None, chosen: Slice, count: int, device_ids: Sequence[int] | None
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The device of each partition that the text counts, and what had to be assumed.
+    """The device of each partition according to the text, and the assumptions made.
 
     Args:
-        mesh: The user's mesh; None when there is none.
+        mesh: The user's mesh; None if there is none.
         chosen: The slice.
-        count: Partitions that the text counts; of several slices those of one.
-        device_ids: The device of each partition of the whole program, as the compiler was told; None when it is not
-            known, which leaves the order that `jax.make_mesh` chooses.
+        count: Number of partitions according to the text; for several slices, those of one.
+        device_ids: The device of each partition of the whole program, as passed to the compiler; None if unknown, in
+        which case the order of `jax.make_mesh` is used.
     """
     if device_ids is not None:
         first = min(device // DEVICES_PER_SLICE_ID for device in device_ids)
@@ -140,7 +140,7 @@ def devices_of_partitions(
         return tuple(device % DEVICES_PER_SLICE_ID for device in of_one_slice), ()
     if count == 1:
         return (0,), ()
-    shape = _mesh_within_slice(mesh, chosen, count)
+    shape = _find_mesh_within_slice(mesh, chosen, count)
     order = None if shape is None else find_device_order(chosen, shape)
     several = () if chosen.slice_count == 1 else (_ACROSS,)
     if order is None:
@@ -155,8 +155,8 @@ def devices_of_partitions(
     return tuple(placed[partition] for partition in range(count)), several
 
 
-def partition_count(analysis: Analysis, module: HloModule) -> int:
-    """Partitions that the text counts: as its header says, or where that says nothing, as its groups do."""
+def count_partitions(analysis: Analysis, module: HloModule) -> int:
+    """Number of partitions according to the header or, if it states none, the groups."""
     named = (
         max(group, default=0)
         for collective in analysis.collectives
@@ -167,8 +167,8 @@ def partition_count(analysis: Analysis, module: HloModule) -> int:
     return module.device_count if module.device_count > 1 else 1 + max(named, default=0)
 
 
-def _mesh_within_slice(mesh: Mesh | None, chosen: Slice, count: int) -> tuple[int, ...] | None:
-    """The sizes of the mesh's axes within one slice; None when they are not known."""
+def _find_mesh_within_slice(mesh: Mesh | None, chosen: Slice, count: int) -> tuple[int, ...] | None:
+    """The sizes of the mesh's axes within one slice; None if unknown."""
     if mesh is None:
         return None
     if mesh.device_count == count:
@@ -182,11 +182,11 @@ def _mesh_within_slice(mesh: Mesh | None, chosen: Slice, count: int) -> tuple[in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxesPricing:
-    """Prices collectives of which only kind, axes and bytes are known, as baselines keep them.
+    """Prices collectives from kind, axes and bytes alone, as baselines keep them.
 
     Attributes:
-        mesh: The mesh, laid over the slice as `jax.make_mesh` does.
-        pricing: Of the slice.
+        mesh: The mesh, laid over the slice as by `jax.make_mesh`.
+        pricing: The pricing of the slice.
     """
 
     mesh: Mesh
@@ -194,20 +194,20 @@ class AxesPricing:
 
     @classmethod
     def on(cls, chosen: Slice, mesh: Mesh) -> AxesPricing | None:
-        """For a slice; None where there are no TPU chips, or the mesh has more or fewer devices."""
+        """The pricing for a slice; None without TPU chips, or if the mesh has more or fewer devices."""
         count = chosen.devices_per_slice
         if chosen.chip is None or mesh.device_count != count * chosen.slice_count:
             return None
         network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=find_constants(chosen.chip))
-        device_of, _ = devices_of_partitions(mesh, chosen, count, None)
+        device_of, _ = map_partitions_to_devices(mesh, chosen, count, None)
         return cls(mesh=mesh, pricing=Pricing(network=network, device_of=device_of))
 
     def time_us(self, moved: Collective, times: int) -> float | None:
-        """Microseconds of all that a collective without groups stands for; None when nothing tells them.
+        """Microseconds of everything that a collective without groups represents; None if they cannot be predicted.
 
         Args:
-            moved: Its bytes are those of all transfers together.
-            times: How many transfers that are.
+            moved: The collective, with the bytes of all transfers together.
+            times: Number of transfers.
         """
         groups = self._groups(moved)
         if groups is None or moved.payload_bytes is None or moved.wire_bytes is None:
@@ -216,11 +216,11 @@ class AxesPricing:
         each = replace(
             moved, groups=groups, payload_bytes=moved.payload_bytes // times, wire_bytes=moved.wire_bytes // times
         )
-        found = self.pricing.time_of(each, NOT_PRINTED, None)
+        found = self.pricing.time_of(each, UNPRINTED_ALGORITHM, None)
         return None if found is None else times * found.time_us
 
     def _groups(self, moved: Collective) -> Groups | None:
-        """Who takes part: for a permute who sends to whom, taken to be the next one along its axes."""
+        """The participants; for a permute the pairs, assumed to go to the next device along its axes."""
         names = self.mesh.axis_names
         if not moved.axes or not set(moved.axes) <= set(names):
             return None
@@ -228,7 +228,7 @@ class AxesPricing:
         others = [number for number in range(len(names)) if number not in chosen]
         order = np.arange(self.mesh.device_count).reshape(self.mesh.axis_sizes).transpose(*others, *chosen)
         rows = order.reshape(-1, prod(self.mesh.axis_sizes[number] for number in chosen)).tolist()
-        if moved.link is Link.ICI:  # those of the first slice stand for all
+        if moved.link is Link.ICI:  # those of the first slice represent all
             rows = [row for row in rows if max(row) < len(self.pricing.device_of)]
         if moved.kind is Kind.COLLECTIVE_PERMUTE:
             rows = [list(pair) for row in rows for pair in zip(row, [*row[1:], row[0]], strict=True)]

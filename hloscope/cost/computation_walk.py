@@ -1,34 +1,34 @@
-"""The walk over one computation: what runs when, in the order of the text, and what is waited for."""
+"""The walk over one computation in text order: what runs when, and what the core waits for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from hloscope.analysis.megacore import Branches
+from hloscope.analysis.megacore import CoreBranches
 from hloscope.analysis.model.timeline import TimedRun, Unit, WaitCause
-from hloscope.analysis.trip_counts import trip_count
+from hloscope.analysis.trip_counts import find_trip_count
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.copies import HostCopies, MemoryCopies
-from hloscope.cost.operations import Basis, Operations, OperationTime, reaches_host, runs_on_host
+from hloscope.cost.operations import Operations, OperationTime, TimeBasis, reaches_host, runs_on_host
 from hloscope.cost.paths import NetworkTime
-from hloscope.cost.records import InFlight, Key, Priced, Schedule, Stretch, Sums
+from hloscope.cost.records import CollectiveKey, InFlight, PricedCollectives, Schedule, Stretch, Sums
 from hloscope.hlo import HloComputation, HloInstruction
 from hloscope.hlo.call_graph import HloGraph
 
-LOCAL_STARTS = frozenset({"copy-start", "slice-start", "dynamic-slice-start", "dynamic-update-slice-start"})
+LOCAL_START_OPCODES = frozenset({"copy-start", "slice-start", "dynamic-slice-start", "dynamic-update-slice-start"})
 _STEP = "async_collective_fusion"
 _ENDS_CHAIN = "AsyncCollectiveDone"
 _RENDEZVOUS = "_xla_host_transfer_rendezvous"
 _BETWEEN_SLICES = "_xla_megascale"
-_BEGINS = ("-start", "send")
-_LATE = frozenset({"call-update", "async-update"})
+_STARTING_OPCODES = ("-start", "send")
+_LATE_OPERANDS = frozenset({"call-update", "async-update"})
 _LEAST_US = 1e-6
-"""What adding up leaves over."""
+"""Waits below this are rounding errors of sums."""
 
 
 def ends_chain(graph: HloGraph, fusion: HloInstruction) -> bool:
-    """Whether a fusion only waits for an asynchronous collective that other fusions have driven."""
+    """Returns whether a fusion only waits for an asynchronous collective that other fusions carry out."""
     inside = graph.module.computation(fusion.called[0][1]).instructions
     return any(inner.opcode == "custom-call" and inner.custom_call_target == _ENDS_CHAIN for inner in inside)
 
@@ -36,19 +36,23 @@ def ends_chain(graph: HloGraph, fusion: HloInstruction) -> bool:
 class ComputationWalk:
     """The walk over one computation.
 
-    Collectives and copies that are started run beside what is scheduled until they are waited for. Copies go one after
-    the other, with the HBM bandwidth that computing leaves to them; collectives that use the same links wait for each
-    other. Nothing is assumed to run on across the edge of a loop.
+    Started collectives and copies run concurrently with the schedule until they are waited for. Copies run one after
+    the other, with the HBM bandwidth that computation leaves to them; collectives that use the same links wait for each
+    other. Nothing is assumed to continue across the edge of a loop.
 
     Args:
         computation: The computation.
-        operations: Prices what computes.
-        priced: Prices what communicates.
-        sums_of: What one execution of another computation adds up to.
+        operations: Prices computing instructions.
+        priced: Times of collectives.
+        sums_of: A function that returns the sums of one execution of another computation.
     """
 
     def __init__(
-        self, computation: HloComputation, operations: Operations, priced: Priced, sums_of: Callable[[str], Sums]
+        self,
+        computation: HloComputation,
+        operations: Operations,
+        priced: PricedCollectives,
+        sums_of: Callable[[str], Sums],
     ) -> None:
         self._operations = operations
         self._graph = operations.graph
@@ -67,7 +71,7 @@ class ComputationWalk:
         self._received: dict[str, str] = {}
 
     def run(self) -> Schedule:
-        """What happens from the first instruction to the last."""
+        """The schedule, from the first instruction to the last."""
         for instruction in self._computation.instructions:
             self._at = instruction
             self._visit(instruction)
@@ -79,13 +83,13 @@ class ComputationWalk:
         return self._schedule
 
     def _record(self, stretch: Stretch) -> None:
-        """Records something that the core is at, or waits for, which passes the time."""
+        """Records work or waiting of the core, which advances the time."""
         self._schedule.stretches.append(stretch)
         self._memory_copies.go_on(stretch.end_us, 1.0 - self._memory_share(stretch))
         self._now_us = max(self._now_us, stretch.end_us)
 
     def _memory_share(self, stretch: Stretch) -> float:
-        """Of the HBM bandwidth, what the core takes by what it is at."""
+        """The fraction of the HBM bandwidth that the core's current work takes."""
         if stretch.cause is not None or stretch.time_us <= 0:
             return 0.0
         memory_us = sum(run.times * self._operations.streaming_us(sums.hbm_bytes) for sums, run in stretch.runs)
@@ -99,13 +103,13 @@ class ComputationWalk:
             self._follow_chain(instruction)
         elif opcode in ("parameter", "constant", "bitcast", "tuple"):
             return
-        elif opcode in LOCAL_STARTS:
+        elif opcode in LOCAL_START_OPCODES:
             self._start_copy(instruction)
         elif opcode.endswith("-done"):
             self._done(instruction)
         elif opcode == "recv" and self._receives(instruction):
             return
-        elif opcode in _LATE:
+        elif opcode in _LATE_OPERANDS:
             self._restart(instruction)
         elif (self._computation.name, instruction.name) in self._priced.times:
             self._collective(instruction, (self._computation.name, instruction.name))
@@ -114,16 +118,16 @@ class ComputationWalk:
         else:
             self._operate(instruction)
 
-    # ---- what computes
+    # ---- computation
 
     def _operate(self, instruction: HloInstruction) -> OperationTime:
         cost = self._operations.time_of(instruction)
-        if cost.basis is not Basis.FREE:
+        if cost.basis is not TimeBasis.FREE:
             self._sums.add_work(cost)
-            self._note_unknown(cost, f"kernel {cost.kernel}" if cost.kernel else _label(instruction))
+            self._note_unknown(cost, f"kernel {cost.kernel}" if cost.kernel else _render_label(instruction))
             begin_us, end_us = self._now_us, self._now_us + cost.time_us
             if cost.is_over_host:
-                unit = Unit.HOST if reaches_host(instruction) else unit_of_copy(cost)
+                unit = Unit.HOST if reaches_host(instruction) else find_copy_unit(cost)
                 self._schedule.stretches.append(Stretch(instruction, unit, begin_us, end_us, cost=cost))
                 self._record(Stretch(instruction, Unit.CORE, begin_us, end_us, cause=WaitCause.HOST, cost=cost))
             else:
@@ -131,8 +135,8 @@ class ComputationWalk:
         return cost
 
     def _note_unknown(self, cost: OperationTime, label: str) -> None:
-        """Notes what is priced without knowing what it does; it makes the step doubtful only as a lower bound."""
-        if cost.basis is Basis.UNKNOWN:
+        """Notes an operation priced without knowing what it does; only a lower bound affects the step's bound."""
+        if cost.basis is TimeBasis.UNKNOWN:
             self._sums.add_unknown(label, cost.time_us, cost.moved_bytes)
             self._sums.bound += cost.bound if cost.bound is Bound.AT_LEAST else Bound.EXACT
             self._sums.kernels |= {cost.kernel} if cost.kernel else set()
@@ -153,7 +157,7 @@ class ComputationWalk:
                 self._operate(instruction)
 
     def _run(self, runs: list[TimedRun]) -> None:
-        """Computations that the core runs one after the other."""
+        """Runs computations on the core, one after the other."""
         found = tuple((self._sums_of(run.computation), run) for run in runs)
         for _, run in found:
             self._sums.bound += run.bound
@@ -161,7 +165,7 @@ class ComputationWalk:
         self._record(Stretch(self._at, Unit.CORE, self._now_us, end_us, runs=found))
 
     def _branch(self, instruction: HloInstruction) -> None:
-        """A conditional takes at most as long as its longest branch, unless one holds what cannot be priced."""
+        """Runs a conditional, which takes at most as long as its longest branch unless one cannot be priced."""
         branches = [(self._sums_of(name), name) for _, name in instruction.called]
         longest = max((sums for sums, _ in branches), key=lambda sums: sums.total_us)
         bound = Bound.AT_MOST if longest.total_us > 0 else Bound.EXACT
@@ -174,7 +178,7 @@ class ComputationWalk:
         self._run(runs)
 
     def _loop(self, instruction: HloInstruction) -> None:
-        trips = trip_count(self._graph, instruction)
+        trips = find_trip_count(self._graph, instruction)
         self._run(
             [
                 TimedRun(
@@ -187,7 +191,7 @@ class ComputationWalk:
         )
 
     def _fusion(self, instruction: HloInstruction) -> None:
-        """A fusion, which may be a link of an asynchronous collective's chain or hold collectives of its own."""
+        """Runs a fusion, which may be a link of an asynchronous collective's chain or hold collectives itself."""
         chain = next((found for name in instruction.operand_names if (found := self._chains.get(name))), None)
         callee = instruction.called[0][1]
         if chain is not None and callee.startswith(_STEP):
@@ -207,8 +211,8 @@ class ComputationWalk:
         for key in self._priced.inside.get(callee, ()):
             self._transfer(key)
 
-    def _cores(self, instruction: HloInstruction, branches: Branches) -> None:
-        """A fusion of which each core runs its own part: collectives of the one run beside what the other computes."""
+    def _cores(self, instruction: HloInstruction, branches: CoreBranches) -> None:
+        """Runs a fusion with a part for each core: collectives on one overlap with computation on the other."""
         callee, begin_us = instruction.called[0][1], self._now_us
         ends_us: list[float] = []
         started: list[InFlight] = []
@@ -228,17 +232,17 @@ class ComputationWalk:
         for found in sorted(started, key=lambda transfer: transfer.finish_us):
             self._finish(found)
         rest_us = max(ends_us) - self._now_us
-        if rest_us > _LEAST_US:  # of the core that computes less, what it computes behind its collectives
+        if rest_us > _LEAST_US:  # computation after the collectives of the core that computes less
             rest = replace(cost, time_us=rest_us, flops=0, moved_bytes=0, hbm_bytes=0)
             self._record(Stretch(instruction, Unit.CORE, self._now_us, self._now_us + rest_us, cost=rest))
 
-    # ---- what communicates
+    # ---- communication
 
-    def _collective(self, instruction: HloInstruction, key: Key) -> None:
+    def _collective(self, instruction: HloInstruction, key: CollectiveKey) -> None:
         self._read_by_transfer(instruction)
         if instruction.opcode == "fusion" and key in self._priced.asynchronous:
             self._chains[instruction.name] = self._in_flight[instruction.name] = self._started(key)
-        elif key in self._priced.asynchronous and instruction.opcode.endswith(_BEGINS):
+        elif key in self._priced.asynchronous and instruction.opcode.endswith(_STARTING_OPCODES):
             sent = self._in_flight[instruction.name] = self._started(key)
             rendezvous = instruction.frontend_attributes.get(_RENDEZVOUS) if instruction.opcode == "send" else None
             if rendezvous is not None:
@@ -251,20 +255,20 @@ class ComputationWalk:
             self._transfer(key)
 
     def _communicating_kernel(self, instruction: HloInstruction) -> None:
-        """A kernel takes at least what is said of it, beside a transfer that nothing tells of."""
+        """Runs a kernel for at least its stated cost, concurrently with a transfer of unknown time."""
         cost = self._operations.time_of(instruction)
-        if cost.kernel is None and cost.basis is not Basis.UNKNOWN:
+        if cost.kernel is None and cost.basis is not TimeBasis.UNKNOWN:
             self._operate(instruction)
         else:
             self._sums.kernels |= {cost.kernel} if cost.kernel else set()
 
     def _read_by_transfer(self, instruction: HloInstruction) -> None:
-        """Counts what a transfer takes from memory; what it writes there is counted where it ends."""
+        """Counts the memory that a transfer reads; the memory it writes is counted at its end."""
         transfer_bytes = self._operations.transfer_bytes
         self._sums.hbm_bytes += sum(transfer_bytes(operand.shape) for operand in instruction.operands)
 
-    def _started(self, key: Key, *, is_started: bool = True) -> InFlight:
-        """A collective that begins where the core is, or as soon as the links are free."""
+    def _started(self, key: CollectiveKey, *, is_started: bool = True) -> InFlight:
+        """A collective that begins now, or as soon as the links are free."""
         found, now_us = self._priced.times[key], self._now_us
         assert self._at is not None
         if found is None:
@@ -297,14 +301,14 @@ class ComputationWalk:
         return started
 
     def _can_share(self, other: InFlight, found: NetworkTime) -> bool:
-        """Whether two transfers run side by side: they share only some links, and no third is there."""
+        """Returns whether two transfers run concurrently: they share only some links, and no third one is involved."""
         if other.transfer is None or self._priced.shared_part(found, other.transfer) == 1.0:
             return False
         others = (*other.beside, *((other.behind,) if other.behind is not None else ()))
         return all(transfer.finish_us <= self._now_us for transfer in others)
 
     def _side_by_side(self, one: InFlight, other: InFlight) -> None:
-        """Lets two transfers slow each other, as long as both are on their way, by the parts that share links."""
+        """Makes two concurrent transfers slow each other by the parts that share links."""
         assert one.transfer is not None
         assert other.transfer is not None
         both_us = min(one.finish_us - self._now_us, other.transfer.time_us)
@@ -315,8 +319,8 @@ class ComputationWalk:
         one.beside.append(other)
         other.beside.append(one)
 
-    def _transfer(self, key: Key) -> None:
-        """A collective that the device waits for."""
+    def _transfer(self, key: CollectiveKey) -> None:
+        """Runs a collective that the device waits for."""
         self._finish(self._started(key, is_started=False))
 
     def _done(self, instruction: HloInstruction) -> None:
@@ -330,7 +334,7 @@ class ComputationWalk:
                 self._finish(found)
 
     def _receives(self, instruction: HloInstruction) -> bool:
-        """Whether a `recv` is the other half of a transfer between slices, which its `send` starts."""
+        """Returns whether a `recv` is the other half of a transfer between slices that its `send` starts."""
         attributes = instruction.frontend_attributes
         if _RENDEZVOUS not in attributes or not any(name.startswith(_BETWEEN_SLICES) for name in attributes):
             return False
@@ -338,7 +342,7 @@ class ComputationWalk:
         return True
 
     def _restart(self, instruction: HloInstruction) -> None:
-        """An asynchronous call whose operands come late: it only begins here."""
+        """Starts an asynchronous call whose operands come late: it only begins here."""
         for name in instruction.operand_names[:1]:
             found = self._in_flight.pop(name, None)
             if found is not None:
@@ -348,7 +352,7 @@ class ComputationWalk:
                 self._in_flight[instruction.name] = begun
 
     def _finish(self, found: InFlight) -> None:
-        """Waits for something that was started, and has been waited for by nothing yet."""
+        """Waits for something that was started and that nothing has waited for yet."""
         if found.is_finished:
             return
         found.is_finished = True
@@ -388,14 +392,14 @@ class ComputationWalk:
     # ---- copies and asynchronous calls
 
     def _start_copy(self, instruction: HloInstruction) -> None:
-        """A copy within the device's memory, or from or to the host; each of the three has its own queue.
+        """Starts a copy within the device's memory, or from or to the host; each of the three has its own queue.
 
         Source: a profile of v6e, in which copies in opposite directions run at once, each more slowly than alone.
         """
         copy = self._operations.copy_time(instruction)
         self._note_unknown(copy, f"{instruction.opcode} between host and device")
         is_prefetch = "cross_program_prefetch_index" in instruction.attributes
-        unit = unit_of_copy(copy)
+        unit = find_copy_unit(copy)
         self._sums.hbm_bytes += copy.hbm_bytes
         if unit is Unit.HBM and not is_prefetch:
             self._memory_copies.start(instruction.name, copy.time_us, self._now_us)
@@ -412,7 +416,7 @@ class ComputationWalk:
         )
 
     def _start_call(self, instruction: HloInstruction) -> None:
-        """An asynchronous call of a computation: a collective of the SparseCore, or work on another thread."""
+        """Starts an asynchronous call of a computation: a SparseCore's collective, or work on another thread."""
         called = [name for _, name in instruction.called]
         keys = [key for name in called for key in self._priced.inside.get(name, ())]
         if len(keys) == 1:
@@ -457,17 +461,17 @@ _CAUSES = {
     Unit.HOST: WaitCause.HOST,
     Unit.THREAD: WaitCause.KERNEL,
 }
-"""What the core waits for that waits for a unit."""
+"""The cause of a wait, by the unit that the core waits for."""
 
 
-def unit_of_copy(copy: OperationTime) -> Unit:
-    """What carries a copy."""
+def find_copy_unit(copy: OperationTime) -> Unit:
+    """The unit that carries out a copy."""
     if not copy.is_over_host:
         return Unit.HBM
     return Unit.TO_HOST if copy.is_to_host else Unit.FROM_HOST
 
 
-def _label(instruction: HloInstruction) -> str:
+def _render_label(instruction: HloInstruction) -> str:
     target = instruction.custom_call_target if instruction.opcode == "custom-call" else None
     if target is not None:
         return f"custom-call {target}"

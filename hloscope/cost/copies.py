@@ -1,7 +1,8 @@
 """Copies that run concurrently with the core, over time.
 
-Between host and device they go one after the other in one direction, and in both directions at once, where each takes
-longer. Within the device's memory they go one after the other too, with the bandwidth that computing leaves to them.
+Between host and device they run one after the other in one direction, and concurrently in opposite directions, which
+slows both. Within the device's memory they also run one after the other, with the bandwidth that computation leaves to
+them.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ _ROUNDED_US = 1e-9
 
 @dataclass(slots=True)
 class _Copy:
-    """A copy in its queue, and what is left of it in microseconds alone."""
+    """A queued copy, and its remaining microseconds at full pace."""
 
     name: str
     left_us: float
 
 
 class HostCopies:
-    """What is on its way between host and device, as time goes on.
+    """The copies in progress between host and device, over time.
 
     Args:
-        pace: How fast a copy is while another one runs in the opposite direction, as a share of its pace alone.
+        pace: Pace of a copy while another one runs in the opposite direction, as a share of its pace alone.
     """
 
     def __init__(self, pace: float) -> None:
@@ -38,25 +39,25 @@ class HostCopies:
         self._now_us = 0.0
 
     def start(self, name: str, unit: Unit, time_us: float, now_us: float) -> None:
-        """Puts a copy behind those that were started before it in the same direction.
+        """Queues a copy after those started earlier in the same direction.
 
         Args:
             name: Its name.
             unit: Its direction.
-            time_us: What it takes alone.
-            now_us: When it is started.
+            time_us: Its time if it runs alone.
+            now_us: The time of its start.
         """
         self._go_on(now_us)
         self._queues[unit].append(_Copy(name, time_us))
 
     def times_us(self, name: str, now_us: float) -> tuple[float, float]:
-        """When a copy began and ended, or will have, if it is waited for from now on."""
+        """The begin and end of a copy, past or future, if it is waited for from now on."""
         self._go_on(now_us)
         self._go_on(inf, name)
         return self._begun_us[name], self._ended_us[name]
 
     def _go_on(self, until_us: float, awaited: str | None = None) -> None:
-        """Lets time pass until then, or until a copy has ended."""
+        """Advances the time to a point, or to the end of a copy."""
         while awaited not in self._ended_us:
             heads = [queue[0] for queue in self._queues.values() if queue]
             if not heads or self._now_us >= until_us:
@@ -81,8 +82,8 @@ class HostCopies:
 class MemoryCopies:
     """The queue of copies within the device's memory.
 
-    What computes comes first: of the bandwidth that it takes nothing is left to copies, so that both together never
-    move more bytes than the memory can.
+    Computation comes first: copies only get the bandwidth that it leaves, so that both together never move more bytes
+    than the memory can.
     """
 
     def __init__(self) -> None:
@@ -92,22 +93,22 @@ class MemoryCopies:
         self._now_us = 0.0
 
     def start(self, name: str, time_us: float, now_us: float) -> None:
-        """Puts a copy behind those that were started before it.
+        """Queues a copy after those started earlier.
 
         Args:
             name: Its name.
-            time_us: What it takes alone.
-            now_us: When it is started.
+            time_us: Its time if it runs alone.
+            now_us: The time of its start.
         """
         self.go_on(now_us)
         self._queue.append(_Copy(name, time_us))
 
     def go_on(self, until_us: float, pace: float = 1.0) -> None:
-        """Lets time pass.
+        """Advances the time.
 
         Args:
-            until_us: Until when.
-            pace: How fast copies are meanwhile, as a share of their pace alone.
+            until_us: The new time.
+            pace: Pace of copies meanwhile, as a share of their pace alone.
         """
         while self._queue and pace > 0 and self._now_us < until_us:
             copy = self._queue[0]
@@ -121,7 +122,7 @@ class MemoryCopies:
         self._now_us = max(self._now_us, until_us)
 
     def times_us(self, name: str, now_us: float) -> tuple[float, float]:
-        """When a copy began and ended, or will have, if it is waited for from now on."""
+        """The begin and end of a copy, past or future, if it is waited for from now on."""
         self.go_on(now_us)
         if name not in self._ended_us:
             left_us = 0.0

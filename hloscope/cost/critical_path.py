@@ -1,8 +1,8 @@
-"""The step's critical path: the longest chain of operations of which each needs the one before it.
+"""The step's critical path: the longest chain of operations in which each needs the previous one.
 
-However the same instructions are ordered, and whatever runs beside them, a predicted step is never faster than that. It
-does not follow that a collective on the path is exposed: something else may be computed beside it. The algorithms are
-networkx's, which an analysis does without: here and where graphs are written it is loaded.
+In whatever order the same instructions run, a predicted step is never faster than this. A collective on the path is not
+necessarily exposed: something else may be computed meanwhile. The algorithms are networkx's, which is loaded only here
+and where graphs are written.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 import networkx as nx
 
 from hloscope.analysis.model import Collective
-from hloscope.analysis.trip_counts import trip_count
-from hloscope.cost.computation_walk import LOCAL_STARTS, ends_chain
+from hloscope.analysis.trip_counts import find_trip_count
+from hloscope.cost.computation_walk import LOCAL_START_OPCODES, ends_chain
 from hloscope.cost.operations import Operations
-from hloscope.cost.records import Key
-from hloscope.cost.walk import scheduled
+from hloscope.cost.records import CollectiveKey
+from hloscope.cost.walk import find_scheduled_computations
 from hloscope.hlo import HloComputation, HloInstruction
 
 _END = ""
-"""The node behind all others: no instruction has an empty name."""
+"""The node after all others: no instruction has an empty name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,20 +31,20 @@ class CriticalPath:
     """The longest chain of operations that need each other.
 
     Attributes:
-        time_us: How long the operations on it take together, in microseconds per step.
-        executions: How often each instruction on it runs per step, by its computation and name, in the order in which
-            they run; those of a loop's body stand in the place of the loop.
+        time_us: Total time of the operations on it, in microseconds per step.
+        executions: Executions per step of each instruction on it, by computation and name, in execution order; a loop
+        is replaced by the instructions of its body.
     """
 
     time_us: float = 0.0
-    executions: Mapping[Key, int] = field(default_factory=dict)
+    executions: Mapping[CollectiveKey, int] = field(default_factory=dict)
 
 
-_NOTHING = CriticalPath()
+_EMPTY_PATH = CriticalPath()
 
 
-def dataflow(computation: HloComputation) -> Any:
-    """What needs what in a computation, as a `networkx.DiGraph` of instructions' names that cannot be changed."""
+def build_dataflow(computation: HloComputation) -> Any:
+    """The dependencies in a computation, as an immutable `networkx.DiGraph` of instruction names."""
     graph = nx.DiGraph()
     for instruction in computation.instructions:
         graph.add_node(instruction.name, instruction=instruction)
@@ -57,20 +57,20 @@ def find_critical_path(
 ) -> CriticalPath:
     """The critical path of one step.
 
-    What nothing tells the time of takes none, and neither does a collective that the fusions around it drive or, in a
-    loop, one that crosses slices, so that the path is rather too short than too long. A loop runs as often as it is
-    priced, one iteration after the other.
+    Instructions with unknown time count as zero, as do collectives driven by the fusions around them and, in loops,
+    those that cross slices, so that the path is too short rather than too long. A loop runs as often as it is priced,
+    one iteration after the other.
 
     Args:
-        operations: Prices what computes.
-        collectives: With their times.
-        flow_of: The dataflow of a computation by its name.
+        operations: Prices computing instructions.
+        collectives: The collectives with their times.
+        flow_of: A function that returns the dataflow of a computation by its name.
     """
-    return _Search(operations, collectives, flow_of).whole()
+    return _PathSearch(operations, collectives, flow_of).whole()
 
 
-class _Search:
-    """Finds the path of each computation once, those that are called before those that call them."""
+class _PathSearch:
+    """Finds the path of each computation once, callees before callers."""
 
     def __init__(
         self, operations: Operations, collectives: Sequence[Collective], flow_of: Callable[[str], Any]
@@ -83,9 +83,9 @@ class _Search:
 
     def whole(self) -> CriticalPath:
         """The path of ENTRY."""
-        for computation in scheduled(self._graph):
+        for computation in find_scheduled_computations(self._graph):
             self._paths[computation.name] = self._path_of(computation)
-        return _NOTHING if self._graph.entry is None else self._path_of(self._graph.entry)
+        return _EMPTY_PATH if self._graph.entry is None else self._path_of(self._graph.entry)
 
     def _path_of(self, computation: HloComputation) -> CriticalPath:
         parts = {instruction.name: self._part(instruction) for instruction in computation.instructions}
@@ -94,48 +94,48 @@ class _Search:
             (name, user, parts[name].time_us) for name, user in self._flow_of(computation.name).edges
         )
         flow.add_weighted_edges_from((name, _END, part.time_us) for name, part in parts.items())
-        return _chain((parts[name], 1) for name in nx.dag_longest_path(flow, weight="weight") if name != _END)
+        return _join_paths((parts[name], 1) for name in nx.dag_longest_path(flow, weight="weight") if name != _END)
 
     def _part(self, instruction: HloInstruction) -> CriticalPath:
-        """What one instruction adds to a path: itself, or the paths of what it calls."""
+        """The contribution of one instruction to a path: itself, or the paths of its callees."""
         opcode, key = instruction.opcode, (instruction.computation.name, instruction.name)
-        callees = [(attribute, self._paths.get(name, _NOTHING)) for attribute, name in instruction.called]
+        callees = [(attribute, self._paths.get(name, _EMPTY_PATH)) for attribute, name in instruction.called]
         if key in self._collectives:
             return self._transfer(instruction, self._collectives[key])
         if opcode == "while":
-            trips = trip_count(self._graph, instruction).count
-            return _chain((callee, trips + (attribute == "condition")) for attribute, callee in callees)
+            trips = find_trip_count(self._graph, instruction).count
+            return _join_paths((callee, trips + (attribute == "condition")) for attribute, callee in callees)
         if opcode == "conditional":
-            return max((callee for _, callee in callees), key=lambda callee: callee.time_us, default=_NOTHING)
-        if opcode in LOCAL_STARTS:
+            return max((callee for _, callee in callees), key=lambda callee: callee.time_us, default=_EMPTY_PATH)
+        if opcode in LOCAL_START_OPCODES:
             is_prefetch = "cross_program_prefetch_index" in instruction.attributes
-            return _NOTHING if is_prefetch else _alone(key, self._operations.copy_time(instruction).time_us)
+            return _EMPTY_PATH if is_prefetch else _single_path(key, self._operations.copy_time(instruction).time_us)
         if opcode == "call" or opcode.endswith("-start"):
-            return _chain((callee, 1) for _, callee in callees)
+            return _join_paths((callee, 1) for _, callee in callees)
         if (
             opcode.endswith(("-done", "-update"))
             or opcode in ("send", "recv")
             or (opcode == "fusion" and ends_chain(self._graph, instruction))
         ):
-            return _NOTHING
-        return _alone(key, self._operations.time_of(instruction).time_us)
+            return _EMPTY_PATH
+        return _single_path(key, self._operations.time_of(instruction).time_us)
 
     def _transfer(self, instruction: HloInstruction, moved: Collective) -> CriticalPath:
-        """What a collective adds.
+        """The contribution of a collective to a path.
 
-        One across slices is made of several transfers; in a loop each of them may belong to another iteration, so that
-        they run side by side.
+        A collective across slices consists of several transfers; in a loop each may belong to a different iteration, so
+        that they run concurrently.
         """
         is_driven = moved.asynchronous and instruction.opcode == "fusion"
         is_spread = bool(moved.parts) and instruction.computation.name != getattr(self._graph.entry, "name", None)
         if is_driven or is_spread or not moved.time_us:
-            return _NOTHING
-        return _alone((moved.computation, moved.name), moved.time_us)
+            return _EMPTY_PATH
+        return _single_path((moved.computation, moved.name), moved.time_us)
 
 
-def _chain(parts: Iterable[tuple[CriticalPath, int]]) -> CriticalPath:
-    """Several chains one after the other, each so many times."""
-    time_us, executions = 0.0, Counter[Key]()
+def _join_paths(parts: Iterable[tuple[CriticalPath, int]]) -> CriticalPath:
+    """Several paths one after the other, each repeated a number of times."""
+    time_us, executions = 0.0, Counter[CollectiveKey]()
     for part, times in parts:
         time_us += part.time_us * times
         for key, count in part.executions.items():
@@ -143,5 +143,5 @@ def _chain(parts: Iterable[tuple[CriticalPath, int]]) -> CriticalPath:
     return CriticalPath(time_us=time_us, executions=executions)
 
 
-def _alone(key: Key, time_us: float) -> CriticalPath:
+def _single_path(key: CollectiveKey, time_us: float) -> CriticalPath:
     return CriticalPath(time_us=time_us, executions={key: 1})

@@ -1,4 +1,4 @@
-"""What a walk has recorded, as the `Timeline` that users see: plain intervals of each computation on the schedule."""
+"""Conversion of a walk's records to the `Timeline` that users see: plain intervals of each scheduled computation."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from types import MappingProxyType
 import numpy as np
 
 from hloscope.analysis.model import Analysis
-from hloscope.analysis.model.collective import transfers_in
+from hloscope.analysis.model.collective import index_transfers
 from hloscope.analysis.model.timeline import Interval, TimedComputation, Timeline, Unit, WaitCause, Waits
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.operations import Basis
-from hloscope.cost.records import Key, Schedule, Stretch, Sums
+from hloscope.cost.operations import TimeBasis
+from hloscope.cost.records import CollectiveKey, Schedule, Stretch, Sums
 from hloscope.cost.walk import Walk
 
 _AXES = "xyz"
 
 
-def timeline_of(
+def build_timeline(
     walk: Walk, analysis: Analysis, slice_name: str, live_bytes_at: Mapping[str, int] = MappingProxyType({})
 ) -> Timeline | None:
-    """The intervals of a step; None where it is not priced.
+    """The timeline of a step; None if it is not priced.
 
     Args:
         walk: The walk that priced it.
-        analysis: What was made of that, with times.
-        slice_name: Where it was priced.
-        live_bytes_at: What buffers take of HBM while an instruction runs, by its name, as far as that is known.
+        analysis: The analysis with the times from this walk.
+        slice_name: The slice that it was priced on.
+        live_bytes_at: HBM in use by buffers while an instruction runs, by its name, if known.
     """
     if analysis.time is None:
         return None
-    entry, writer = walk.graph.module.entry.name, _Writer(walk, analysis, live_bytes_at)
+    entry, writer = walk.graph.module.entry.name, _IntervalWriter(walk, analysis, live_bytes_at)
     step = walk.schedules[entry].sums
     return Timeline(
         target=analysis.target,
@@ -41,7 +41,7 @@ def timeline_of(
         step_us=step.total_us,
         bound=analysis.time.bound,
         computing_us=step.computing_us,
-        waits=_waits(step),
+        waits=_sum_waits(step),
         hidden_us=step.hidden_us,
         entry=entry,
         computations=tuple(writer.computations()),
@@ -50,7 +50,7 @@ def timeline_of(
     )
 
 
-def _waits(step: Sums) -> Waits:
+def _sum_waits(step: Sums) -> Waits:
     waited_us = step.waited_us
     return Waits(
         collective_us=waited_us[WaitCause.COLLECTIVE],
@@ -61,26 +61,26 @@ def _waits(step: Sums) -> Waits:
     )
 
 
-class _Writer:
-    """Writes what a walk has recorded; remembers the words for links.
+class _IntervalWriter:
+    """Converts a walk's records to intervals, with a cache for the names of links.
 
     Args:
         walk: The walk.
-        analysis: What the collectives move.
-        live_bytes_at: As for `timeline_of`.
+        analysis: The analysis with the bytes of collectives.
+        live_bytes_at: As for `build_timeline`.
     """
 
     def __init__(self, walk: Walk, analysis: Analysis, live_bytes_at: Mapping[str, int]) -> None:
         self._walk = walk
         self._live_bytes_at = live_bytes_at
-        transfers = transfers_in(analysis.collectives).items()
+        transfers = index_transfers(analysis.collectives).items()
         self._wire_bytes = {key: each.wire_bytes for key, (_, each) in transfers}
         self._bounds = {key: whole.bytes_bound for key, (whole, _) in transfers}
         self._dimensions = walk.operations.chip.torus_dimensions
         self._links: dict[int, tuple[str, ...]] = {}
 
     def computations(self) -> Iterator[TimedComputation]:
-        """Those that were walked, in the order of the text."""
+        """The computations of the walk, in text order."""
         executions, bounds = self._walk.executions(), self._walk.execution_bounds()
         for computation in self._walk.graph.module.computations:
             schedule = self._walk.schedules.get(computation.name)
@@ -112,15 +112,15 @@ class _Writer:
             end_us=stretch.end_us,
             wait=stretch.cause,
             waits_for=None if stretch.of is None else stretch.of.name,
-            collective=_words(stretch.key),
-            rule=_rule(stretch),
+            collective=_render_key(stretch.key),
+            rule=_find_rule(stretch),
             links=() if transfer is None or stretch.cause is not None else self._words_of(transfer.links),
             runs=tuple(run for _, run in stretch.runs),
             is_prefetch=stretch.is_prefetch,
             issued_us=stretch.issued_us,
             done=None if stretch.done is None else stretch.done.name,
             done_us=stretch.done_us,
-            flops=_flops(stretch),
+            flops=_find_flops(stretch),
             moved_bytes=self._moved_bytes(stretch),
             bound=self._bound(stretch),
             live_bytes=self._live_bytes(stretch),
@@ -140,15 +140,15 @@ class _Writer:
 
     def _moved_bytes(self, stretch: Stretch) -> int | None:
         if stretch.is_collective:
-            return self._wire_bytes.get(_words(stretch.key) or "")
+            return self._wire_bytes.get(_render_key(stretch.key) or "")
         if stretch.cause is not None or stretch.cost is None:
             return None
         return stretch.cost.hbm_bytes if stretch.unit is Unit.CORE else stretch.cost.moved_bytes
 
     def _waits_for_thread(self, stretch: Stretch, beside: Sums) -> Iterator[Interval]:
-        """A wait for another thread, in pieces: for its kernels, and for each thing that these wait for."""
+        """A wait for another thread, split into its kernels and each thing that these wait for."""
         share, begin_us = stretch.time_us / beside.total_us, stretch.begin_us
-        for cause, key, of_thread_us in _parts(beside):
+        for cause, key, of_thread_us in _split_thread_time(beside):
             if of_thread_us > 0:
                 end_us = begin_us + share * of_thread_us
                 rule = None
@@ -161,7 +161,7 @@ class _Writer:
                     end_us=end_us,
                     wait=cause,
                     waits_for=None if stretch.of is None else stretch.of.name,
-                    collective=_words(key),
+                    collective=_render_key(key),
                     rule=rule,
                     bound=beside.bound,
                     live_bytes=self._live_bytes(stretch),
@@ -169,7 +169,7 @@ class _Writer:
                 begin_us = end_us
 
     def _words_of(self, links: np.ndarray | None) -> tuple[str, ...]:
-        """The axes and directions of the links in use, which lie flat, by chip, axis and direction."""
+        """The axes and directions of the used links, which are flattened by chip, axis and direction."""
         if links is None:
             return ()
         if id(links) not in self._links:
@@ -179,26 +179,26 @@ class _Writer:
         return self._links[id(links)]
 
 
-def _words(key: Key | None) -> str | None:
+def _render_key(key: CollectiveKey | None) -> str | None:
     return None if key is None else "/".join(key)
 
 
-def _flops(stretch: Stretch) -> int | None:
+def _find_flops(stretch: Stretch) -> int | None:
     cost = stretch.cost
-    if stretch.unit is not Unit.CORE or stretch.cause is not None or cost is None or cost.basis is Basis.UNKNOWN:
+    if stretch.unit is not Unit.CORE or stretch.cause is not None or cost is None or cost.basis is TimeBasis.UNKNOWN:
         return None
     return cost.flops
 
 
-def _rule(stretch: Stretch) -> str | None:
-    """What priced it."""
+def _find_rule(stretch: Stretch) -> str | None:
+    """The rule that priced a stretch."""
     if stretch.key is not None:
         return None if stretch.transfer is None else stretch.transfer.rule
     return None if stretch.cost is None else stretch.cost.basis.value
 
 
-def _parts(beside: Sums) -> Iterator[tuple[WaitCause, Key | None, float]]:
-    """What a thread's time is made of: causes with their times, collectives each by itself."""
+def _split_thread_time(beside: Sums) -> Iterator[tuple[WaitCause, CollectiveKey | None, float]]:
+    """The parts of a thread's time: the causes with their times, each collective separately."""
     for cause, time_us in beside.waits_for_it():
         if cause is not WaitCause.COLLECTIVE:
             yield cause, None, time_us

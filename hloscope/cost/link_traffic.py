@@ -1,4 +1,4 @@
-"""What crosses each link of a slice in one step: the same paths that the times of collectives are made from."""
+"""The bytes over each link of a slice in one step, on the same paths that give the times of collectives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hloscope.analysis.model import Analysis
 from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.paths import NetworkTime
-from hloscope.cost.price import walk_of_program
+from hloscope.cost.price import make_program_walk
 from hloscope.hlo import HloModule
 from hloscope.program.capture import Capture
 from hloscope.tpu.torus import Torus
@@ -20,16 +20,16 @@ from hloscope.units import format_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinkTraffic:
-    """Bytes over the links of one slice in one step; the others, if there are, carry the same.
+    """Bytes over the links of one slice in one step; other slices carry the same.
 
-    Tiles travel whole, so that these are bytes as arrays lie in memory: rather more than `wire_bytes` says.
+    Whole tiles are sent, so these are bytes as in memory: somewhat more than `wire_bytes`.
 
     Attributes:
         torus: The slice.
-        link_bytes: What crosses each directed link, `[chip, axis, direction]`, direction 0 being upwards.
-        host_bytes: What leaves the busiest host for other slices.
-        bound: How the bytes relate to the truth.
-        unpriced: Collectives whose bytes or way are not known, and which are not among them.
+        link_bytes: Bytes over each directed link, `[chip, axis, direction]`, with direction 0 upwards.
+        host_bytes: Bytes from the busiest host to other slices.
+        bound: Whether the bytes are exact or bounds.
+        unpriced: Collectives whose bytes or paths are unknown, and which are not included.
     """
 
     torus: Torus
@@ -39,15 +39,15 @@ class LinkTraffic:
     unpriced: tuple[str, ...] = ()
 
     def busiest_bytes(self, axis: int, direction: int) -> float:
-        """What the busiest link along an axis carries in a direction."""
+        """Bytes over the busiest link along an axis in one direction."""
         return float(self.link_bytes[:, axis, direction].max(initial=0.0))
 
     def words(self, count: float) -> str:
-        """Bytes over a link, with their bound: `≥12.6 MB`."""
+        """Renders bytes over a link with their bound: `≥12.6 MB`."""
         return self.bound.marked(format_bytes(count))
 
     def bytes_between(self, chip: int, axis: int) -> tuple[float, float]:
-        """What crosses the link from a chip to the next one along an axis, upwards and downwards."""
+        """Bytes over the link from a chip to the next one along an axis, upwards and downwards."""
         size = self.torus.shape[axis]
         stride = int(np.prod(self.torus.shape[:axis], dtype=int))
         position = chip // stride % size
@@ -55,8 +55,8 @@ class LinkTraffic:
         return float(self.link_bytes[chip, axis, 0]), float(self.link_bytes[following, axis, 1])
 
 
-def link_traffic(program: Capture, module: HloModule, found: Analysis) -> LinkTraffic | None:
-    """The bytes of each link; None where there are no TPU chips, or the text is cut off.
+def sum_link_traffic(program: Capture, module: HloModule, found: Analysis) -> LinkTraffic | None:
+    """The bytes over each link; None without TPU chips, or if the text is cut off.
 
     Args:
         program: The compiled program.
@@ -65,14 +65,14 @@ def link_traffic(program: Capture, module: HloModule, found: Analysis) -> LinkTr
     """
     if program.slice is None or program.slice.chip is None or module.truncated:
         return None
-    walk = walk_of_program(program, module, found)
+    walk = make_program_walk(program, module, found)
     torus = Torus.of(program.slice)
     link_bytes = np.zeros((int(np.prod(torus.shape)), len(torus.shape), 2))
     host_bytes, bounds, unpriced = 0.0, [Bound.EXACT], []
     for collective in found.collectives:
         for transfer in collective.parts or (collective,):
             time = walk.priced.times.get((collective.computation, transfer.name))
-            if not _is_known(time):
+            if not _has_known_way(time):
                 unpriced.append(transfer.name)
                 continue
             assert time is not None
@@ -91,6 +91,6 @@ def link_traffic(program: Capture, module: HloModule, found: Analysis) -> LinkTr
     )
 
 
-def _is_known(time: NetworkTime | None) -> bool:
-    """Whether the way of a transfer is known; what has nothing to move takes none."""
+def _has_known_way(time: NetworkTime | None) -> bool:
+    """Returns whether the way of a transfer is known; what has nothing to move takes none."""
     return time is not None and (time.loads is not None or time.is_between_slices or time.time_us == 0)

@@ -12,39 +12,39 @@ from math import prod
 import numpy as np
 
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.cost.paths import BETWEEN_SLICES, Groups, NetworkTime, Path, Transfer, Way, path_on
+from hloscope.cost.paths import BETWEEN_SLICES, Groups, LinkPath, NetworkTime, NetworkTransfer, RouteKind, route_pairs
 from hloscope.tpu.generation import CONSTANTS, Chip, Constants
 from hloscope.tpu.torus import Torus, order_ring
 
 _MICROSECONDS = 1e6
 _DCN_ROUND_TRIP_US = 20.0
-"""Not measured: the order of a round trip between hosts of one data center."""
+"""The order of magnitude of a round trip between hosts of one data center; not measured."""
 
 _MOST_PAIRS = 512
-"""Pairs of a permute whose ways are looked at one by one; of more all are taken to share what one does."""
+"""Pairs of a permute whose paths are examined individually; of more, all are assumed to share what one does."""
 
 _MOST_ROUTED_PAIRS = 1 << 16
-"""Pairs of an all-to-all that are routed one by one; beyond, the bisection of the groups' blocks is taken."""
+"""Pairs of an all-to-all that are routed individually; beyond, the bisection of the groups' blocks is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """The links of one slice; remembers the paths of groups it has seen.
+    """The links of one slice, with a cache for the paths of groups.
 
     Attributes:
-        torus: Where the chips are.
+        torus: The positions of the chips.
         chip: The figures of a chip.
-        constants: What was measured.
+        constants: The measured constants.
     """
 
     torus: Torus
     chip: Chip
     constants: Constants = CONSTANTS
-    _paths: dict[object, Path] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _paths: dict[object, LinkPath] = field(default_factory=dict, init=False, repr=False, compare=False)
     _shared: dict[tuple[int, int], float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def time_of(self, transfer: Transfer) -> NetworkTime | None:
-        """The time of a collective over ICI; None when nothing tells what it does.
+    def time_of(self, transfer: NetworkTransfer) -> NetworkTime | None:
+        """The time of a collective over ICI; None if its operation is unknown.
 
         A ring of n devices moves (n-1)/n of the payload over each of its edges, twice for an all-reduce, and takes n-1
         steps. The busiest directed link, over all groups and cores that use it at once, sets the pace.
@@ -62,22 +62,22 @@ class Network:
         if transfer.kind in (Kind.ALL_TO_ALL, Kind.RAGGED_ALL_TO_ALL):
             return self._exchange(transfer, size)
         way = transfer.algorithm.way
-        if way is Way.UNKNOWN:
+        if way is RouteKind.UNKNOWN:
             alone = size == 2 or transfer.kind is Kind.COLLECTIVE_BROADCAST
-            way = Way.RING if alone else Way.GRID
-        return self._grid(transfer, size) if way is Way.GRID else self._ring(transfer, size)
+            way = RouteKind.RING if alone else RouteKind.GRID
+        return self._grid(transfer, size) if way is RouteKind.GRID else self._ring(transfer, size)
 
     def time_between_slices(
         self, kind: Kind, wire_bytes: int, senders: Iterable[tuple[int, int]]
     ) -> NetworkTime | None:
-        """The time of a transfer over the data-center network; None when its bandwidth is not known.
+        """The time of a transfer over the data-center network; None if its bandwidth is unknown.
 
         Args:
-            kind: What it does; an all-reduce crosses twice.
+            kind: Its kind; an all-reduce crosses twice.
             wire_bytes: Bytes that one device sends.
-            senders: (slice, device of the slice) of each device that sends. Those of a host share what its chips bring.
+            senders: (slice, device of the slice) of each device that sends. Those of a host share its chips' bandwidth.
 
-        Source: the scaling book, "How to Think About TPUs": every chip brings its share of DCN bandwidth to its host.
+        Source: the scaling book, "How to Think About TPUs": every chip adds its share of DCN bandwidth to its host.
         """
         if self.chip.dcn_bytes_per_s is None:
             return None
@@ -92,7 +92,7 @@ class Network:
             each_bytes=wire_bytes * max(hosts.values(), default=1),
         )
 
-    def _permute(self, transfer: Transfer) -> NetworkTime:
+    def _permute(self, transfer: NetworkTransfer) -> NetworkTime:
         if not any(source != target for source, target in transfer.groups):
             return NetworkTime(bandwidth_us=0.0, latency_us=0.0, rule="nothing to move")
         pairs = tuple((pair[0], pair[1]) for pair in transfer.groups)
@@ -101,7 +101,7 @@ class Network:
         return replace(found, pairs=pairs)
 
     def shared_part(self, one: NetworkTime, other: NetworkTime) -> float:
-        """The part of one transfer that shares links with another one while both are on their way.
+        """The part of one transfer that shares links with another one while both are in progress.
 
         The devices of a permute wait for their own data alone, so that a permute in a chain of them is slowed as its
         pairs are on average: by those whose way crosses a link that the other uses. All other collectives go step by
@@ -122,7 +122,7 @@ class Network:
         """The links between two devices."""
         return self._path(("way", pair), lambda: (pair,)).links
 
-    def _ring(self, transfer: Transfer, size: int) -> NetworkTime:
+    def _ring(self, transfer: NetworkTransfer, size: int) -> NetworkTime:
         algorithm = transfer.algorithm
         doubled = (
             algorithm.directions == 1 and algorithm.doubles_on_torus and all(map(self._goes_round, transfer.groups))
@@ -135,10 +135,10 @@ class Network:
         slow = size > 2 and (doubled or not two_way)
         share = self.constants.one_way_ring_share if slow else self.constants.link_share
         steps = size // 2 if algorithm.halves and path.hops <= 1 else size - 1
-        return self._timed(transfer, path, sent, passes * steps, share, _ring_rule(size, two_way, doubled))
+        return self._timed(transfer, path, sent, passes * steps, share, _name_ring_rule(size, two_way, doubled))
 
     def _goes_round(self, group: Sequence[int]) -> bool:
-        """Whether a group is one axis of the torus, and closed."""
+        """Returns whether a group is one closed axis of the torus."""
         places = {self.torus.coordinates(device) for device in group}
         axes = [axis for axis in range(len(self.torus.shape)) if len({place[axis] for place in places}) > 1]
         return (
@@ -147,10 +147,10 @@ class Network:
 
     def _ring_pairs(self, groups: Groups, two_way: bool) -> Iterator[tuple[int, int]]:
         for group in groups:
-            yield from _neighbors(order_ring(self.torus, group), both_ways=two_way)
+            yield from _pair_neighbors(order_ring(self.torus, group), both_ways=two_way)
 
-    def _grid(self, transfer: Transfer, size: int) -> NetworkTime:
-        """Every axis carries a share of the data at once, in rings of both directions.
+    def _grid(self, transfer: NetworkTransfer, size: int) -> NetworkTime:
+        """The time of a collective over several axes, each with a share of the data, in rings of both directions.
 
         Source: the scaling book: over k axes of the torus the time divides by k; the strategies that libtpu prints
             name as many colours as there are axes, each beginning with another one.
@@ -170,12 +170,12 @@ class Network:
         steps = (1 if transfer.algorithm.is_short else passes) * sum(self._steps(transfer.groups))
         return self._timed(transfer, together, sent, steps, share, rule)
 
-    def _at_once(self, groups: Groups, size: int, paths: Mapping[int, Path]) -> Path:
-        """The path of what goes along several axes at once, each of which carries a share."""
+    def _at_once(self, groups: Groups, size: int, paths: Mapping[int, LinkPath]) -> LinkPath:
+        """The path of a collective along several axes at once, each of which carries a share."""
         key = ("grid", groups, size)
         if key not in self._paths:
             load, carried = self._load_in_phases(groups, size, {axis: path.load for axis, path in paths.items()})
-            self._paths[key] = Path(
+            self._paths[key] = LinkPath(
                 load=load,
                 inner=int(any(self._has_cores_of_one_chip(group) for group in groups)),
                 hops=0,
@@ -184,13 +184,13 @@ class Network:
             )
         return self._paths[key]
 
-    def _grid_rule(self, transfer: Transfer, axis_count: int) -> tuple[float, str]:
+    def _grid_rule(self, transfer: NetworkTransfer, axis_count: int) -> tuple[float, str]:
         """The share of the links that rings along some axes reach, and the rule's name.
 
         Gathers whose emitter is not printed are those of asynchronous collective fusions: only DMA engines take part in
         them, while the others pass everything through the TensorCore.
         """
-        if transfer.algorithm.way is Way.GRID:
+        if transfer.algorithm.way is RouteKind.GRID:
             shares = (self.constants.link_share, self.constants.grid_share)
             return shares[axis_count > 1], "rings along several axes"
         if transfer.kind is Kind.ALL_GATHER:
@@ -201,14 +201,14 @@ class Network:
     def _load_in_phases(
         self, groups: Groups, size: int, loads: Mapping[int, float]
     ) -> tuple[float, Mapping[int, float]]:
-        """What the busiest links carry, phase after phase, of each byte that a device sends in all.
+        """The load of the busiest links in each phase, per byte that a device sends in total.
 
         A gather over k axes is done in k phases. A k-th of the data, a colour, begins with each of the axes; what was
         gathered along one is gathered along the next. The slowest axis sets the pace of a phase. A reduce-scatter is
         the same backwards.
 
         Returns:
-            What sets the pace, phase after phase; and what the busiest link of each axis carries in all of them.
+            The load that sets the pace, summed over phases, and the total load of the busiest link of each axis.
 
         Source: the strategies that libtpu prints, which name colours, phases and the devices of each.
         """
@@ -230,24 +230,24 @@ class Network:
         return paces / whole, {axis: amount / whole for axis, amount in by_axis.items()}
 
     def _widest(self, groups: Groups, axis: int) -> int:
-        """The most chips of a group along one axis."""
+        """The largest number of a group's chips along one axis."""
         return max(len({self.torus.coordinates(device)[axis] for device in group}) for group in groups)
 
     def _has_cores_of_one_chip(self, group: Sequence[int]) -> bool:
         return len({self.torus.chip_of(device) for device in group}) < len(group)
 
     def _lines(self, groups: Groups, axis: int) -> Iterator[tuple[int, int]]:
-        """Both directions of the lines of chips along one axis, within each group."""
+        """The lines of chips along one axis within each group, in both directions."""
         for group in groups:
             lines: dict[tuple[int, ...], dict[int, int]] = {}
             for device in group:
                 place = self.torus.coordinates(device)
                 lines.setdefault((*place[:axis], *place[axis + 1 :]), {}).setdefault(place[axis], device)
             for line in lines.values():
-                yield from _neighbors([line[position] for position in sorted(line)])
+                yield from _pair_neighbors([line[position] for position in sorted(line)])
 
     def _steps(self, groups: Groups) -> list[int]:
-        """Steps along each axis from the first to the last member of a group, or half way round where it is closed."""
+        """Steps along each axis from the first to the last member of a group, or halfway around a closed axis."""
         places = [[self.torus.coordinates(device) for device in group] for group in groups]
         found = []
         for axis, (edge, closed) in enumerate(zip(self.torus.shape, self.torus.wraparound, strict=True)):
@@ -255,8 +255,8 @@ class Network:
             found.append(count // 2 if closed and count == edge else count - 1)
         return found
 
-    def _exchange(self, transfer: Transfer, size: int) -> NetworkTime:
-        """Each device sends an equal part to every other one; the busiest link is that of the bisection.
+    def _exchange(self, transfer: NetworkTransfer, size: int) -> NetworkTime:
+        """The time of sending an equal part from each device to every other one, at the pace of the bisection.
 
         Source: the scaling book, "Sharded Matrices": on a ring of n devices with W per link and direction, an
             all-to-all of V bytes per device takes n V / (8 W), a quarter of an all-gather.
@@ -273,8 +273,8 @@ class Network:
         sent = transfer.payload_bytes / size
         return self._timed(transfer, path, sent, steps, self.constants.link_share, "all-to-all")
 
-    def _bisection(self, groups: Groups, size: int) -> Path:
-        """The load of the busiest link of large groups, halfway along the longest side of the block that each spans."""
+    def _bisection(self, groups: Groups, size: int) -> LinkPath:
+        """The load of large groups' busiest link, halfway along the longest side of the block that each spans."""
         longest = 0.0
         for axis, (edge, closed) in enumerate(zip(self.torus.shape, self.torus.wraparound, strict=True)):
             for group in groups:
@@ -283,7 +283,7 @@ class Network:
                 longest = max(longest, span / (8 if closed and span == edge else 4) if span > 1 else 0.0)
         cores = self.torus.devices_per_chip
         load, links = longest * size * cores, prod(self.torus.shape) * len(self.torus.shape) * 2
-        return Path(
+        return LinkPath(
             load=load,
             inner=cores - 1,
             hops=0,
@@ -292,24 +292,24 @@ class Network:
             bound=Bound.AT_MOST,
         )
 
-    def _path(self, key: object, pairs: Callable[[], Iterable[tuple[int, int]]]) -> Path:
-        """The load of the busiest link, and the links in use; remembered under `key`.
+    def _path(self, key: object, pairs: Callable[[], Iterable[tuple[int, int]]]) -> LinkPath:
+        """The load of the busiest link, and the links in use; cached under `key`.
 
-        Where the shorter ways round rings would crowd a link more than the open lines would, the open lines are taken:
-        having more links makes nothing slower.
+        If the shorter paths around rings would load a link more than open lines would, the open lines are used: more
+        links make nothing slower.
         """
         if key not in self._paths:
-            found = path_on(self.torus, pairs())
+            found = route_pairs(self.torus, pairs())
             if any(self.torus.wraparound):
-                straight = path_on(replace(self.torus, wraparound=(False,) * len(self.torus.shape)), pairs())
+                straight = route_pairs(replace(self.torus, wraparound=(False,) * len(self.torus.shape)), pairs())
                 found = straight if straight.load < found.load else found
             self._paths[key] = found
         return self._paths[key]
 
     def _timed(
-        self, transfer: Transfer, path: Path, each_bytes: float, steps: int, share: float, rule: str
+        self, transfer: NetworkTransfer, path: LinkPath, each_bytes: float, steps: int, share: float, rule: str
     ) -> NetworkTime:
-        """The time of transfers of `each_bytes` along a path: at the pace of its busiest link, or within a chip."""
+        """The time of transfers of `each_bytes` along a path, at the pace of its busiest link or within a chip."""
         start_us = self._start_us(transfer)
         chip = self.chip
         inner_bytes_per_s = chip.core_link_bytes_per_s or chip.hbm_bytes_per_s / chip.devices_per_chip
@@ -325,20 +325,20 @@ class Network:
             loads_bound=path.bound,
         )
 
-    def _start_us(self, transfer: Transfer) -> float:
+    def _start_us(self, transfer: NetworkTransfer) -> float:
         if transfer.kind is Kind.COLLECTIVE_PERMUTE:
             return self.constants.permute_start_us
         return self.constants.offloaded_start_us if transfer.algorithm.offloaded else self.constants.start_us
 
 
-def _ring_rule(size: int, two_way: bool, doubled: bool) -> str:
+def _name_ring_rule(size: int, two_way: bool, doubled: bool) -> str:
     if size <= 2:
         return "pair"
     return "ring round a closed axis" if doubled else f"ring in {'both directions' if two_way else 'one direction'}"
 
 
-def _neighbors(order: Sequence[int], *, both_ways: bool = True) -> Iterator[tuple[int, int]]:
-    """Each member of a ring with the next one, and back."""
+def _pair_neighbors(order: Sequence[int], *, both_ways: bool = True) -> Iterator[tuple[int, int]]:
+    """Each member of a ring with the next one and, optionally, back."""
     for source, target in zip(order, (*order[1:], order[0]), strict=True):
         if source != target:
             yield source, target

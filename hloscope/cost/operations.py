@@ -1,4 +1,4 @@
-"""How long one instruction takes on one device when it runs alone, and what that figure rests on."""
+"""The time of one instruction that runs alone on one device, and the basis of that figure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from hloscope.analysis.kernels import cost_estimate, kernel_names
-from hloscope.analysis.matmuls import MATMULS
-from hloscope.analysis.megacore import MARK, Branches, branches_of
+from hloscope.analysis.kernels import find_kernel_names, read_cost_estimate
+from hloscope.analysis.matmuls import MATMUL_OPCODES
+from hloscope.analysis.megacore import MEGACORE_MARK, CoreBranches, find_core_branches
 from hloscope.analysis.spellings import PALLAS
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.work import COLLECTIVES, HOST, Moved, Traffic, Work, space_of, work_by_computation, work_of
+from hloscope.cost.work import COLLECTIVES, HOST, Moved, Traffic, Work, count_fused_work, count_work, memory_space
 from hloscope.hlo import HloComputation, HloInstruction, Shape
 from hloscope.hlo.call_graph import HloGraph
 from hloscope.tpu.generation import CONSTANTS, Chip, Constants
@@ -20,25 +20,25 @@ from hloscope.tpu.generation import CONSTANTS, Chip, Constants
 _MICROSECONDS = 1e6
 _CYCLES = re.compile(r'"estimated_cycles"\s*:\s*"?(\d+)')
 _NO_CYCLES = 2**62
-"""From here on the compiler means "not known": it prints the largest 64-bit integer, as for gathers on 7x."""
+"""Cycles from which on the compiler means "unknown": it prints the largest 64-bit integer, as for gathers on 7x."""
 
 
 _LARGE_MATMUL_FLOPS = 1e10
 """FLOPs from which on a matmul that memory does not slow down comes near the peak."""
 
 _LARGEST_MATMUL_SHARE = 0.9
-"""Of the peak, what large matmuls reach: it tells which of them memory slows down."""
+"""The share of the peak that large matmuls reach: it shows which of them memory slows down."""
 
 _COUNTED_HBM_SHARE = 0.75
-"""Of the HBM bandwidth, what the compiler's cycles take for granted. Source: its cycles for what only streams."""
+"""The share of the HBM bandwidth that the compiler's cycles assume. Source: its cycles for streaming operations."""
 
 _LEAST_STREAMED = 0.02
-"""Of the compiler's cycles: with less traffic than that nothing streams."""
+"""Share of the compiler's cycles: with less memory traffic than that, nothing is streamed."""
 
 VMEM_OVER_HBM = 22
 """Bandwidth of the vector memory as a multiple of HBM's. Source: the scaling book, "How to Think About TPUs"."""
 
-_FREE = frozenset({
+_FREE_OPCODES = frozenset({
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier", "partition-id",
     "replica-id", "add-dependency", "get-dimension-size", "domain",
 })  # fmt: skip
@@ -56,10 +56,10 @@ _MOVES = frozenset({
     "exponential-minus-one", "log-plus-one", "cbrt", "round-nearest-even", "round-nearest-afz", "erf", "atan2", "imag",
     "real", "complex", "tan", "gather", "scatter",
 })  # fmt: skip
-"""Opcodes that a fusion would hold; by themselves they move their operands and results and compute next to nothing."""
+"""Opcodes usually found in a fusion; alone, they move their operands and results and compute almost nothing."""
 
 _DEEPEST = 8
-"""Fusions in fusions that are looked into."""
+"""Maximum depth of nested fusions that are examined."""
 
 _MOVES_PARTS = frozenset({"gather", "scatter"})
 _INDEX_CALLS = frozenset({"GatherScatterIndicesBitpacked"})
@@ -67,11 +67,11 @@ _INDEX_CALLS = frozenset({"GatherScatterIndicesBitpacked"})
 _FEEDS = frozenset({"infeed", "outfeed"})
 _MAY_REACH_HOST = _FEEDS | {"send", "recv"}
 _HOST = "host"
-"""XLA's name for the thread of what runs on the host."""
+"""XLA's name for the thread that runs on the host."""
 
 
-class Basis(StrEnum):
-    """What the time of an instruction rests on."""
+class TimeBasis(StrEnum):
+    """The basis of an instruction's time."""
 
     CYCLES = "cycles"
     VECTOR = "vector unit"
@@ -90,23 +90,23 @@ class OperationTime:
     """The time of one instruction.
 
     Attributes:
-        time_us: How long it takes.
+        time_us: Its time in microseconds.
         basis: The compiler's estimated cycles, all of them or those of the vector unit; the peak for 8-bit types; the
-            memory traffic, row by row or as it comes; what crosses to or from the host; a roofline of FLOPs and bytes;
-            or the traffic of an operation that is not known.
-        memory_us: How long its HBM traffic alone would take.
+        memory traffic, row by row or in general; the traffic to or from the host; a roofline of FLOPs and bytes; or the
+        traffic of an unknown operation.
+        memory_us: Time of its HBM traffic alone.
         moved_bytes: Bytes of its operands and results, with tile padding.
-        hbm_bytes: What it reads and writes of HBM, at the least.
-        flops: Multiply-adds in it, two operations each.
-        least_bf16_flops: The same, as many bf16 ones as take the chip as long at its peak for their types.
-        bf16_flops_per_cycle: Of a large matmul that memory does not slow down, in the compiler's cycles; 0 for others.
+        hbm_bytes: Lower bound of the HBM bytes that it reads and writes.
+        flops: FLOPs, counting a multiply-add as two.
+        least_bf16_flops: The same, converted to bf16 FLOPs that take the chip equally long at its peak.
+        bf16_flops_per_cycle: FLOPs per compiler cycle of a large matmul that memory does not slow down; 0 for others.
         is_over_host: Whether it crosses the link between the host and the device.
         is_to_host: Whether it crosses it towards the host.
         kernel: The name of a kernel whose cost is unknown, so that its time is a lower bound; None for all else.
     """
 
     time_us: float
-    basis: Basis
+    basis: TimeBasis
     memory_us: float = 0.0
     moved_bytes: int = 0
     hbm_bytes: int = 0
@@ -119,31 +119,31 @@ class OperationTime:
 
     @property
     def bound(self) -> Bound:
-        """How the time relates to the truth; the host and kernels take at least what they are given."""
-        if self.basis is not Basis.UNKNOWN:
+        """The bound of the time; the host and kernels take at least their given times."""
+        if self.basis is not TimeBasis.UNKNOWN:
             return Bound.EXACT
         return Bound.AT_LEAST if self.is_over_host or self.kernel else Bound.UNKNOWN
 
     @property
     def is_paced_by_memory(self) -> bool:
-        """Whether the device's own memory sets its pace."""
-        paced = self.basis is Basis.MEMORY or self.memory_us >= self.time_us > 0
+        """True if the device's own memory limits its pace."""
+        paced = self.basis is TimeBasis.MEMORY or self.memory_us >= self.time_us > 0
         return paced and not self.is_over_host
 
 
-FREE = OperationTime(time_us=0.0, basis=Basis.FREE)
+FREE_OPERATION = OperationTime(time_us=0.0, basis=TimeBasis.FREE)
 _NO_WORK = Work()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """Prices instructions on one chip; remembers computations it has counted.
+    """Prices instructions on one chip, with a cache for computations.
 
     Attributes:
         graph: The module.
         chip: The figures of a chip.
-        constants: What was measured.
-        kernel_costs: FLOPs and bytes of kernels, by their names, as the user says.
+        constants: The measured constants.
+        kernel_costs: The user's FLOPs and bytes of kernels, by name.
     """
 
     graph: HloGraph
@@ -155,21 +155,21 @@ class Operations:
     _has_single_cores: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_has_single_cores", self.graph.module.mentions(MARK))
-        self._work.update(work_by_computation(self.graph, self._narrow_passes))
+        object.__setattr__(self, "_has_single_cores", self.graph.module.mentions(MEGACORE_MARK))
+        self._work.update(count_fused_work(self.graph, self._narrow_passes))
         object.__setattr__(self, "_traffic", Traffic(self.graph))
 
     @property
     def _hbm_bytes_per_us(self) -> float:
-        """The HBM bandwidth of one device as published."""
+        """The published HBM bandwidth of one device."""
         return self.chip.hbm_bytes_per_s / self.chip.devices_per_chip / _MICROSECONDS
 
     def streaming_us(self, hbm_bytes: float) -> float:
-        """How long so many bytes of HBM take at the bandwidth as published, at the least."""
+        """The minimum time of this many HBM bytes, at the published bandwidth."""
         return hbm_bytes / self._hbm_bytes_per_us
 
     def hbm_time_us(self, moved: Moved) -> float:
-        """How long traffic takes in HBM, which writes more slowly than it reads.
+        """The time of traffic in HBM, which writes more slowly than it reads.
 
         Source: on v5e, v5p and v6e, reads alone, writes alone and copies, all three fit one share for each direction.
         """
@@ -179,10 +179,10 @@ class Operations:
         return weighted / self._hbm_bytes_per_us
 
     def time_of(self, instruction: HloInstruction) -> OperationTime:
-        """The time of an instruction that calls no computation but fused ones."""
+        """The time of an instruction that calls no computations except fused ones."""
         opcode = instruction.opcode
-        if opcode in _FREE or (opcode == "reshape" and not _is_tiled(instruction)):
-            return FREE
+        if opcode in _FREE_OPCODES or (opcode == "reshape" and not _is_tiled(instruction)):
+            return FREE_OPERATION
         if opcode in _MAY_REACH_HOST and reaches_host(instruction):
             return self.host_time(instruction)
         if opcode == "custom-call":
@@ -190,7 +190,7 @@ class Operations:
         branches = self.branches_of(instruction)
         if branches:
             return self._on_one_core_each(branches)
-        cycles = cycles_of(instruction)
+        cycles = read_cycles(instruction)
         if opcode in _MOVES:
             return self._row_by_row(instruction, self._moved(instruction, cycles))
         work = self._work_in(instruction)
@@ -198,20 +198,20 @@ class Operations:
             return self._row_by_row(instruction, self._turned(instruction, self._counted(instruction, cycles, work)))
         if opcode == "fusion" and not work.flops and self._moves_parts(instruction):
             return self._moved(instruction, None)
-        return self._roofline(instruction, work, known=opcode in MATMULS or _is_plain_fusion(instruction))
+        return self._roofline(instruction, work, known=opcode in MATMUL_OPCODES or _is_plain_fusion(instruction))
 
-    def branches_of(self, instruction: HloInstruction) -> Branches:
-        """What each core runs of a fusion that is one for each core; empty for all else."""
-        return branches_of(self.graph, instruction) if self._has_single_cores else ()
+    def branches_of(self, instruction: HloInstruction) -> CoreBranches:
+        """The instructions that each core runs of a fusion with a part for each core; empty for all others."""
+        return find_core_branches(self.graph, instruction) if self._has_single_cores else ()
 
-    def _on_one_core_each(self, branches: Branches) -> OperationTime:
-        """What a fusion for each core computes: as long as the core that computes longest."""
+    def _on_one_core_each(self, branches: CoreBranches) -> OperationTime:
+        """The computation of a fusion with a part for each core, which takes as long as the longer one."""
         every = [[self.time_of(inner) for inner in branch if not is_collective(inner)] for branch in branches]
         longest = max(every, key=lambda costs: sum(cost.time_us for cost in costs))
         all_costs = [cost for costs in every for cost in costs]
         return OperationTime(
             time_us=sum(cost.time_us for cost in longest),
-            basis=max(longest, key=lambda cost: cost.time_us).basis if longest else Basis.FREE,
+            basis=max(longest, key=lambda cost: cost.time_us).basis if longest else TimeBasis.FREE,
             memory_us=sum(cost.memory_us for cost in longest),
             moved_bytes=sum(cost.moved_bytes for cost in all_costs),
             hbm_bytes=sum(cost.hbm_bytes for cost in all_costs),
@@ -220,12 +220,12 @@ class Operations:
         )
 
     def copy_time(self, instruction: HloInstruction) -> OperationTime:
-        """An asynchronous copy at the pace of the slower memory: of a whole array, or of a slice."""
+        """The time of an asynchronous copy at the pace of the slower memory: of a whole array, or of a slice."""
         leaves = [leaf for leaf in instruction.shape.leaves() if leaf.dimensions]
         is_whole = instruction.opcode == "copy-start"
         sizes = [sum(self._traffic.of_shape(leaf)) for leaf in leaves]
         moved = (max if is_whole else min)(sizes, default=0)
-        is_over_host = any(space_of(leaf) == HOST for leaf in leaves)
+        is_over_host = any(memory_space(leaf) == HOST for leaf in leaves)
         old = instruction.operand(1 if instruction.opcode == "dynamic-update-slice-start" else 0)
         new = leaves[0 if is_whole else -1] if leaves else None
         hbm = Moved(
@@ -234,39 +234,39 @@ class Operations:
         )
         return OperationTime(
             time_us=moved / self._host_bytes_per_us if is_over_host else self.hbm_time_us(hbm),
-            basis=self._basis_of_host() if is_over_host else Basis.MEMORY,
+            basis=self._basis_of_host() if is_over_host else TimeBasis.MEMORY,
             moved_bytes=moved,
             hbm_bytes=hbm.hbm_bytes,
             is_over_host=is_over_host,
-            is_to_host=is_over_host and new is not None and space_of(new) == HOST,
+            is_to_host=is_over_host and new is not None and memory_space(new) == HOST,
         )
 
     def _is_in_hbm(self, shape: Shape) -> bool:
         return self._traffic.of_shape(shape).hbm_bytes > 0
 
     def host_time(self, instruction: HloInstruction) -> OperationTime:
-        """What the host takes part in: how long the data are on their way; what the host itself takes is not known."""
+        """The time of data on the way to or from the host; the host's own time is unknown."""
         sizes = (instruction.shape, *(operand.shape for operand in instruction.operands))
         result, *operands = (sum(self._traffic.of_shape(shape)) for shape in sizes)
         moved = max(result, sum(operands))
         return OperationTime(
-            time_us=moved / self._host_bytes_per_us, basis=Basis.UNKNOWN, moved_bytes=moved, is_over_host=True
+            time_us=moved / self._host_bytes_per_us, basis=TimeBasis.UNKNOWN, moved_bytes=moved, is_over_host=True
         )
 
     def transfer_bytes(self, shape: Shape) -> int:
-        """Bytes of HBM that hold what a collective sends or receives."""
+        """HBM bytes of the data that a collective sends or receives."""
         return self._traffic.of_shape(shape).hbm_bytes
 
     @property
     def _narrow_passes(self) -> dict[str, float]:
-        """Time of an operation over that of a bf16 one, for the types narrower than bf16 that the chip multiplies."""
+        """Time of an operation relative to a bf16 one, for the narrower types that the chip multiplies."""
         chip = self.chip
         fastest = chip.int8_ops_per_s or chip.f8_flops_per_s or chip.bf16_flops_per_s
         return dict.fromkeys(chip.narrow_matmul_types, chip.bf16_flops_per_s / fastest)
 
     @property
     def _host_bytes_per_us(self) -> float:
-        """The pace of the link to the host; where it is not known that of the memory, which it cannot exceed."""
+        """The pace of the link to the host; if unknown, that of the memory, which it cannot exceed."""
         chip = self.chip
         if chip.pcie_bytes_per_s is None:
             return self._hbm_bytes_per_us
@@ -274,22 +274,22 @@ class Operations:
 
     @property
     def both_ways_pace(self) -> float:
-        """How fast a copy to or from the host is while one in the other direction runs, beside its pace alone."""
+        """The pace of a copy to or from the host while one runs in the other direction, relative to its pace alone."""
         return self.constants.host_both_ways_share / self.constants.host_share
 
-    def _basis_of_host(self) -> Basis:
-        return Basis.UNKNOWN if self.chip.pcie_bytes_per_s is None else Basis.LINK_TO_HOST
+    def _basis_of_host(self) -> TimeBasis:
+        return TimeBasis.UNKNOWN if self.chip.pcie_bytes_per_s is None else TimeBasis.LINK_TO_HOST
 
     @property
     def _peak_flops_per_us(self) -> float:
-        """One device's bf16 peak."""
+        """The bf16 peak of one device."""
         return self.chip.bf16_flops_per_s / self.chip.devices_per_chip / _MICROSECONDS
 
     def _counted(self, instruction: HloInstruction, cycles: int, work: Work) -> OperationTime:
-        """An operation with the compiler's cycles: what they say, unless memory sets the pace.
+        """The time of an operation from the compiler's cycles, unless memory limits its pace.
 
-        The compiler counts more for memory than it takes, and more for the vector unit where that works while the data
-        come. The cycles of matmuls are right but for memory; of some of 8-bit types they are too many.
+        The compiler counts too much for memory, and too much for the vector unit if that works while the data arrive.
+        The cycles of matmuls are right except for memory; for some with 8-bit types they are too many.
 
         Source: elementwise updates, reductions and matmuls of few rows on v5e and v5p, and the elementwise fusions of
             a whole step on v6e.
@@ -297,8 +297,8 @@ class Operations:
         moved = self._traffic.needed(instruction)
         cycles_us, memory_us = cycles / self.chip.clock_hz * _MICROSECONDS, self._memory_time_us(moved)
         time_us, basis = min(
-            (cycles_us, Basis.CYCLES),
-            self._paced(instruction, work, moved, cycles_us) or (cycles_us, Basis.CYCLES),
+            (cycles_us, TimeBasis.CYCLES),
+            self._paced(instruction, work, moved, cycles_us) or (cycles_us, TimeBasis.CYCLES),
             key=lambda pair: pair[0],
         )
         is_large = work.bf16_flops >= max(_LARGE_MATMUL_FLOPS, 2 * memory_us * self._peak_flops_per_us)
@@ -315,22 +315,22 @@ class Operations:
 
     def _paced(
         self, instruction: HloInstruction, work: Work, moved: Moved, cycles_us: float
-    ) -> tuple[float, Basis] | None:
-        """What else than the compiler's cycles sets the pace of an operation, if anything does."""
+    ) -> tuple[float, TimeBasis] | None:
+        """The time and basis of an operation whose pace is not set by the compiler's cycles; None if it is."""
         memory_us = self._memory_time_us(moved)
         inner_us = max(cycles_us - moved.hbm_bytes / (self._hbm_bytes_per_us * _COUNTED_HBM_SHARE), 0.0)
         if work.flops:
             if work.bf16_flops <= memory_us * self._peak_flops_per_us * _LARGEST_MATMUL_SHARE:
-                return memory_us + inner_us, Basis.MEMORY
+                return memory_us + inner_us, TimeBasis.MEMORY
             narrow_us = work.bf16_flops / (self._peak_flops_per_us * self.constants.narrow_share)
-            return (max(narrow_us, memory_us), Basis.NARROW) if work.bf16_flops < work.flops else None
+            return (max(narrow_us, memory_us), TimeBasis.NARROW) if work.bf16_flops < work.flops else None
         if not _is_plain_fusion(instruction) or self.hbm_time_us(moved) <= _LEAST_STREAMED * cycles_us:
             return None
         vector_us = self.constants.vector_share * inner_us
-        return (memory_us, Basis.MEMORY) if memory_us >= vector_us else (vector_us, Basis.VECTOR)
+        return (memory_us, TimeBasis.MEMORY) if memory_us >= vector_us else (vector_us, TimeBasis.VECTOR)
 
     def _moved(self, instruction: HloInstruction, cycles: int | None) -> OperationTime:
-        """A copy or an unfused operation: the compiler's cycles for them are two to three times too many.
+        """The time of a copy or an unfused operation, for which the compiler's cycles are two to three times too many.
 
         Source: profiles of v5e and v6e, in which copies run at the HBM bandwidth.
         """
@@ -340,18 +340,18 @@ class Operations:
             time_us = min(cycles / self.chip.clock_hz * _MICROSECONDS, moved.vmem_bytes / self._hbm_bytes_per_us)
         return OperationTime(
             time_us=max(time_us, moved.host_bytes / self._host_bytes_per_us),
-            basis=self._basis_of_host() if moved.host_bytes else Basis.MEMORY,
+            basis=self._basis_of_host() if moved.host_bytes else TimeBasis.MEMORY,
             memory_us=self.hbm_time_us(moved),
             moved_bytes=sum(moved),
             hbm_bytes=moved.hbm_bytes,
             is_over_host=moved.host_bytes > 0,
-            is_to_host=moved.host_bytes > 0 and any(space_of(leaf) == HOST for leaf in instruction.shape.leaves()),
+            is_to_host=moved.host_bytes > 0 and any(memory_space(leaf) == HOST for leaf in instruction.shape.leaves()),
         )
 
     def _row_by_row(self, instruction: HloInstruction, found: OperationTime) -> OperationTime:
-        """The time of an operation, which takes longer where it writes single rows of tiles.
+        """The time of an operation, which is longer if it writes single rows of tiles.
 
-        The rest of each tile is read and written with them, and they lie apart.
+        The rest of each tile is read and written with them, and the rows are not adjacent.
 
         Source: updates of one layer of a stack along its second-minor dimension, in a profile of v5p.
         """
@@ -361,20 +361,20 @@ class Operations:
         rows_us = moved / (self._hbm_bytes_per_us * self.constants.single_rows_share)
         if rows_us <= found.time_us:
             return found
-        return replace(found, time_us=rows_us, basis=Basis.SINGLE_ROWS, memory_us=rows_us)
+        return replace(found, time_us=rows_us, basis=TimeBasis.SINGLE_ROWS, memory_us=rows_us)
 
     def _turned(self, instruction: HloInstruction, found: OperationTime) -> OperationTime:
-        """The time of an operation at the pace of memory, which is slower where it turns an array around on the way.
+        """The time of an operation at the pace of memory, which is slower if it transposes an array on the way.
 
-        Source: in a profile of v5p, an optimizer's update with one of its four arrays transposed, beside one without.
+        Source: in a profile of v5p, an optimizer's update with one of its four arrays transposed, next to one without.
         """
-        if found.basis is not Basis.MEMORY or not self._traffic.turns(instruction):
+        if found.basis is not TimeBasis.MEMORY or not self._traffic.turns(instruction):
             return found
         time_us = found.time_us / self.constants.transposed_share
-        return replace(found, time_us=time_us, basis=Basis.TRANSPOSED, memory_us=time_us)
+        return replace(found, time_us=time_us, basis=TimeBasis.TRANSPOSED, memory_us=time_us)
 
     def _memory_time_us(self, moved: Moved) -> float:
-        """How long the traffic takes in the memories of the device, one after the other."""
+        """The time of the traffic in the memories of the device, one after the other."""
         return self.hbm_time_us(moved) + moved.vmem_bytes / (self._hbm_bytes_per_us * VMEM_OVER_HBM)
 
     def _roofline(self, instruction: HloInstruction, work: Work, *, known: bool) -> OperationTime:
@@ -383,7 +383,7 @@ class Operations:
         moved = least if known else whole
         return OperationTime(
             time_us=max(work.bf16_flops / self._peak_flops_per_us, self._memory_time_us(moved)),
-            basis=Basis.ROOFLINE if known and work.is_whole else Basis.UNKNOWN,
+            basis=TimeBasis.ROOFLINE if known and work.is_whole else TimeBasis.UNKNOWN,
             memory_us=self.hbm_time_us(moved),
             moved_bytes=moved.device_bytes,
             hbm_bytes=least.hbm_bytes,
@@ -392,10 +392,10 @@ class Operations:
         )
 
     def _custom_call(self, instruction: HloInstruction) -> OperationTime:
-        """A custom call: what is said of its cost, or the traffic of something that is not known."""
+        """The time of a custom call: its stated cost, or the traffic of an unknown operation."""
         if instruction.custom_call_target in _FREE_CALLS:
-            return FREE
-        said, cycles = self.said_of(instruction), cycles_of(instruction)
+            return FREE_OPERATION
+        said, cycles = self.said_of(instruction), read_cycles(instruction)
         if cycles is not None and said is None:
             return self._counted(instruction, cycles, _NO_WORK)
         said = said or (0.0, 0.0)
@@ -404,21 +404,21 @@ class Operations:
         return self._roofline(instruction, _NO_WORK, known=False)
 
     def said_of(self, call: HloInstruction) -> tuple[float, float] | None:
-        """FLOPs and bytes of a custom call as the user says, else as its author does; None where cycles tell."""
-        said = next((self.kernel_costs[name] for name in kernel_names(call) if name in self.kernel_costs), None)
+        """FLOPs and bytes of a custom call from the user, otherwise from its author; None if it has cycles."""
+        said = next((self.kernel_costs[name] for name in find_kernel_names(call) if name in self.kernel_costs), None)
         if said is not None:
             return said
-        if cycles_of(call) is not None:
+        if read_cycles(call) is not None:
             return None
-        estimate = cost_estimate(call)
+        estimate = read_cost_estimate(call)
         return float(estimate.get("flops", 0)), float(estimate.get("bytes_accessed", 0))
 
     def written_bytes(self, call: HloInstruction) -> int:
-        """Bytes of HBM that a custom call writes, whatever else it does."""
+        """HBM bytes that a custom call writes, whatever else it does."""
         return self._traffic.written(call).hbm_bytes
 
     def _kernel(self, instruction: HloInstruction, flops: float, moved_bytes: float) -> OperationTime:
-        """A kernel of the user's: what is said of it, and not less than it takes to write what it returns."""
+        """The time of a user's kernel: its stated cost, but at least the time to write its results."""
         written_bytes = self.written_bytes(instruction)
         is_known = flops > 0 or moved_bytes > 0
         least_bytes = max(moved_bytes, written_bytes)
@@ -426,28 +426,28 @@ class Operations:
         bf16_flops = flops * self._passes_of_kernel(instruction)
         return OperationTime(
             time_us=max(bf16_flops / self._peak_flops_per_us, memory_us),
-            basis=Basis.ROOFLINE if is_known else Basis.UNKNOWN,
+            basis=TimeBasis.ROOFLINE if is_known else TimeBasis.UNKNOWN,
             memory_us=memory_us,
             moved_bytes=int(least_bytes) if is_known else self._traffic.of(instruction).device_bytes,
             hbm_bytes=written_bytes,
             flops=int(flops),
             least_bf16_flops=bf16_flops,
-            kernel=None if is_known else kernel_names(instruction)[0],
+            kernel=None if is_known else find_kernel_names(instruction)[0],
         )
 
     def _passes_of_kernel(self, instruction: HloInstruction) -> float:
-        """Time of a kernel's multiplications over that of bf16 ones: of narrow types where it is given two of those."""
+        """Time of a kernel's multiplications relative to bf16 ones: those of narrow types if it takes two of them."""
         types = (operand.shape.element_type for operand in instruction.operands)
         passes = [self._narrow_passes[name] for name in types if name in self._narrow_passes]
         return max(passes) if len(passes) > 1 else 1.0
 
     def _moves_parts(self, fusion: HloInstruction) -> bool:
-        """Whether all that a fusion does is to gather from an array or scatter into one, whatever its kind."""
+        """Returns whether a fusion only gathers from an array or scatters into one, whatever its kind."""
         does = self._does(fusion.called[0][1], 0)
-        return bool(does & _MOVES_PARTS) and does <= _MOVES | _FREE | _FREE_CALLS | _INDEX_CALLS
+        return bool(does & _MOVES_PARTS) and does <= _MOVES | _FREE_OPCODES | _FREE_CALLS | _INDEX_CALLS
 
     def _does(self, computation: str, depth: int) -> set[str]:
-        """Opcodes in a fused computation; of custom calls the targets."""
+        """The opcodes in a fused computation; for custom calls, their targets."""
         found: set[str] = set()
         for inner in self.graph.module.computation(computation).instructions:
             if inner.opcode == "fusion" and depth < _DEEPEST:
@@ -458,38 +458,38 @@ class Operations:
 
     def _work_in(self, instruction: HloInstruction) -> Work:
         """The work of an instruction and of the computations fused into it."""
-        if instruction.opcode in MATMULS:
-            return work_of(instruction, self._narrow_passes)
+        if instruction.opcode in MATMUL_OPCODES:
+            return count_work(instruction, self._narrow_passes)
         return self._work.get(instruction.called[0][1], _NO_WORK) if instruction.opcode == "fusion" else _NO_WORK
 
 
 def is_collective(instruction: HloInstruction) -> bool:
-    """Whether an instruction is a collective by its opcode."""
+    """Returns whether an instruction is a collective by its opcode."""
     return instruction.opcode.startswith(COLLECTIVES)
 
 
-def cycles_of(instruction: HloInstruction) -> int | None:
-    """The compiler's cycles; None where it prints none, or that it does not know them."""
+def read_cycles(instruction: HloInstruction) -> int | None:
+    """The compiler's cycles; None if it prints none, or prints that they are unknown."""
     found = _CYCLES.search(instruction.attributes.get("backend_config", ""))
     return None if found is None or int(found[1]) >= _NO_CYCLES else int(found[1])
 
 
 def runs_on_host(computation: HloComputation) -> bool:
-    """Whether the host runs a computation, not the device."""
+    """Returns whether the host runs a computation rather than the device."""
     return computation.execution_thread == _HOST
 
 
 def _is_tiled(instruction: HloInstruction) -> bool:
-    """Whether a result lies in tiles: a `reshape` that the compiler has kept moves them, and else only renames."""
+    """Returns whether a result is in tiles: a `reshape` that the compiler kept moves them; others only rename."""
     layout = instruction.shape.layout
     return layout is not None and bool(layout.tiles)
 
 
 def reaches_host(instruction: HloInstruction) -> bool:
-    """Whether the host takes part in an operation itself."""
+    """Returns whether the host takes part in an operation itself."""
     return instruction.opcode in _FEEDS or instruction.attributes.get("is_host_transfer") == "true"
 
 
 def _is_plain_fusion(instruction: HloInstruction) -> bool:
-    """Whether a fusion is made of elementwise operations and matmuls; a custom one may do anything."""
+    """Returns whether a fusion consists of elementwise operations and matmuls; a custom one may do anything."""
     return instruction.opcode == "fusion" and instruction.attributes.get("kind") != "kCustom"

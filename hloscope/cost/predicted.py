@@ -9,11 +9,11 @@ from enum import StrEnum
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.timeline import TimedRun, Unit
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.computation_walk import LOCAL_STARTS, ends_chain, unit_of_copy
-from hloscope.cost.operations import Basis
+from hloscope.cost.computation_walk import LOCAL_START_OPCODES, ends_chain, find_copy_unit
+from hloscope.cost.operations import TimeBasis
 from hloscope.cost.paths import NetworkTime
-from hloscope.cost.price import walk_of_program
-from hloscope.cost.records import Key, Span
+from hloscope.cost.price import make_program_walk
+from hloscope.cost.records import CollectiveKey, InstructionSpan
 from hloscope.cost.walk import Walk
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.program.capture import Capture
@@ -22,7 +22,7 @@ from hloscope.tpu.generation import Chip
 
 _UNPRICED = "not priced"
 _ON_ANOTHER_THREAD = "on another thread"
-_LINK_TO_HOST = Basis.LINK_TO_HOST.value
+_LINK_TO_HOST = TimeBasis.LINK_TO_HOST.value
 _HANDS_ON = frozenset({"get-tuple-element", "call-update", "async-update", "bitcast"})
 WITHIN_DEVICE, TO_HOST, FROM_HOST = "within the device", "to the host", "from the host"
 _QUEUES = {Unit.HBM: WITHIN_DEVICE, Unit.TO_HOST: TO_HOST, Unit.FROM_HOST: FROM_HOST}
@@ -30,7 +30,7 @@ _NOT_RUN = frozenset({"parameter", "constant", "bitcast", "tuple", "get-tuple-el
 
 
 class Activity(StrEnum):
-    """What a device does or waits for during an operation."""
+    """The activity of a device during an operation."""
 
     COMPUTING = "computing"
     COMMUNICATION = "communication"
@@ -39,12 +39,12 @@ class Activity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
+class PredictedOperation:
     """The prediction for one instruction of the schedule.
 
     Attributes:
         instruction: The instruction.
-        activity: What the device does during it.
+        activity: The device's activity during it.
         executions: Executions per step.
         time_us: Time per execution, in microseconds; for asynchronous work, only the start or the wait.
         bound: Whether that is exact or a bound, apart from the error of the model.
@@ -91,16 +91,16 @@ class Prediction:
 
     chip: str
     step_us: float
-    operations: Mapping[Key, Predicted]
+    operations: Mapping[CollectiveKey, PredictedOperation]
     walk: Walk
-    _known_spans: dict[str, list[Span]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _known_spans: dict[str, list[InstructionSpan]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def is_calibrated(self, rule: str) -> bool:
-        """Whether a rule was compared with a measurement of this generation."""
+        """Returns whether a rule was compared with measurements of this generation."""
         return find_chip(self.chip).measured.is_calibrated(rule)
 
-    def schedule(self) -> Iterator[tuple[Span, float, bool]]:
-        """Every instruction that runs in one step, as often as it runs; what runs others comes before them.
+    def schedule(self) -> Iterator[tuple[InstructionSpan, float, bool]]:
+        """Every instruction that runs in one step, as often as it runs; callers come before their callees.
 
         Yields:
             The span, the time since the beginning of the step in microseconds, and whether it runs others.
@@ -116,14 +116,14 @@ class Prediction:
             if span.runs:
                 stack.append(self._inside(span.runs, at_us))
 
-    def _spans(self, computation: str, begin_us: float) -> Iterator[tuple[Span, float]]:
+    def _spans(self, computation: str, begin_us: float) -> Iterator[tuple[InstructionSpan, float]]:
         if computation not in self._known_spans:
             self._known_spans[computation] = list(self.walk.spans_of(computation))
         for span in self._known_spans[computation]:
             yield span, begin_us + span.begin_us
 
-    def _inside(self, runs: Sequence[TimedRun], begin_us: float) -> Iterator[tuple[Span, float]]:
-        """What an instruction runs: a loop its condition and its body in turn, and the condition once more."""
+    def _inside(self, runs: Sequence[TimedRun], begin_us: float) -> Iterator[tuple[InstructionSpan, float]]:
+        """The spans that an instruction runs: for a loop, condition and body in turn, then the condition again."""
         for number in range(max(run.times for run in runs)):
             for run in runs:
                 if number < run.times:
@@ -131,11 +131,11 @@ class Prediction:
                     begin_us += self.walk.sums_of(run.computation).total_us
 
 
-def predicted_step(program: Capture, module: HloModule, priced: Analysis) -> Prediction | None:
+def predict_step(program: Capture, module: HloModule, priced: Analysis) -> Prediction | None:
     """Returns the prediction for each operation of a compiled program; None if not priced.
 
     Args:
-        program: Its text, with what else is known of it.
+        program: The results of its compile.
         module: The parsed text.
         priced: Its analysis, with times.
 
@@ -144,33 +144,33 @@ def predicted_step(program: Capture, module: HloModule, priced: Analysis) -> Pre
     """
     if priced.time is None or program.slice is None or program.slice.chip is None:
         return None
-    walk = walk_of_program(program, module, priced)
+    walk = make_program_walk(program, module, priced)
     walk.step()
     operations = {}
     for name, runners in walk.executions().items():
         times = runners[Unit.CORE]
-        starts = _starts(walk, name) if times else {}
+        starts = _find_awaited_starts(walk, name) if times else {}
         for span in walk.spans_of(name) if times else ():
             if span.instruction.opcode not in _NOT_RUN and not span.runs:
                 started = starts.get(span.instruction.name)
-                operations[name, span.instruction.name] = _predicted(walk, span, times, started)
+                operations[name, span.instruction.name] = _predict(walk, span, times, started)
     return Prediction(chip=program.slice.chip.name, step_us=priced.time.step_us, operations=operations, walk=walk)
 
 
-def _predicted(walk: Walk, span: Span, executions: int, started: HloInstruction | None) -> Predicted:
+def _predict(walk: Walk, span: InstructionSpan, executions: int, started: HloInstruction | None) -> PredictedOperation:
     instruction, computation = span.instruction, span.instruction.computation.name
-    activity, rule = _activity(walk, computation, instruction if started is None else started)
+    activity, rule = _find_activity(walk, computation, instruction if started is None else started)
     key = (computation, instruction.name)
     transfer = walk.priced.times.get(key)
-    copy = walk.operations.copy_time(instruction) if instruction.opcode in LOCAL_STARTS else None
+    copy = walk.operations.copy_time(instruction) if instruction.opcode in LOCAL_START_OPCODES else None
     transfer_us = transfer.time_us if transfer is not None else None if copy is None else copy.time_us
     begun = span.started
-    return Predicted(
+    return PredictedOperation(
         instruction=instruction,
         activity=activity,
         executions=executions,
         time_us=span.end_us - span.begin_us,
-        bound=_bound(walk, instruction if started is None else started, activity, rule),
+        bound=_find_operation_bound(walk, instruction if started is None else started, activity, rule),
         rule=rule,
         waits_for=None if started is None else started.name,
         transfer_us=transfer_us,
@@ -179,33 +179,33 @@ def _predicted(walk: Walk, span: Span, executions: int, started: HloInstruction 
         moved_bytes=None if copy is None else copy.moved_bytes,
         hbm_bytes=walk.operations.time_of(instruction).hbm_bytes if activity is Activity.COMPUTING else 0,
         runs_beside=begun is not None,
-        link_axes=None if transfer is None else _link_axes(transfer, walk.operations.chip),
-        queue=None if copy is None else _QUEUES[unit_of_copy(copy)],
+        link_axes=None if transfer is None else _count_link_axes(transfer, walk.operations.chip),
+        queue=None if copy is None else _QUEUES[find_copy_unit(copy)],
     )
 
 
-def _bound(walk: Walk, instruction: HloInstruction, activity: Activity, rule: str) -> Bound:
-    """Whether the time of an operation is exact or a bound."""
+def _find_operation_bound(walk: Walk, instruction: HloInstruction, activity: Activity, rule: str) -> Bound:
+    """The bound of an operation's time: exact or a bound."""
     if activity is Activity.COMMUNICATION:
         return Bound.AT_LEAST if rule == _UNPRICED else Bound.EXACT
     if rule == _ON_ANOTHER_THREAD:
         return Bound.EXACT
-    is_copy, operations = instruction.opcode in LOCAL_STARTS, walk.operations
+    is_copy, operations = instruction.opcode in LOCAL_START_OPCODES, walk.operations
     return (operations.copy_time(instruction) if is_copy else operations.time_of(instruction)).bound
 
 
-def _link_axes(transfer: NetworkTime, chip: Chip) -> int | None:
-    """How many axes of the torus have links in use; they lie flat, by chip, axis and direction."""
+def _count_link_axes(transfer: NetworkTime, chip: Chip) -> int | None:
+    """Number of torus axes with links in use; links are flattened by chip, axis and direction."""
     if transfer.links is None:
         return None
     used = transfer.links.reshape(-1, chip.torus_dimensions, 2)
     return int(used.any(axis=(0, 2)).sum())
 
 
-def _starts(walk: Walk, computation: str) -> dict[str, HloInstruction]:
-    """What each instruction of a computation waits for, by the name of what waits.
+def _find_awaited_starts(walk: Walk, computation: str) -> dict[str, HloInstruction]:
+    """The start that each waiting instruction of a computation waits for, by the waiting instruction's name.
 
-    The end of an asynchronous collective fusion waits for its start, from which other fusions have handed it on.
+    The end of an asynchronous collective fusion waits for its start, which other fusions have passed on.
     """
     found: dict[str, HloInstruction] = {}
     chains: dict[str, HloInstruction] = {}
@@ -220,29 +220,29 @@ def _starts(walk: Walk, computation: str) -> dict[str, HloInstruction]:
             elif chain is not None:
                 chains[name] = chain
         elif opcode.endswith("-done"):
-            start = _start_of(instruction)
+            start = _find_start_of_done(instruction)
             if start is not None:
                 found[name] = start
     return found
 
 
-def _start_of(done: HloInstruction) -> HloInstruction | None:
-    """What a done waits for, behind the updates of an asynchronous call."""
+def _find_start_of_done(done: HloInstruction) -> HloInstruction | None:
+    """The start that a done waits for, looking through the updates of an asynchronous call."""
     start = done.operand(0)
     while start is not None and start.opcode in _HANDS_ON:
         start = start.operand(0)
     return start
 
 
-def _activity(walk: Walk, computation: str, instruction: HloInstruction) -> tuple[Activity, str]:
-    """What a device does or waits for, by what it was started with, and the rule that priced it."""
+def _find_activity(walk: Walk, computation: str, instruction: HloInstruction) -> tuple[Activity, str]:
+    """The activity of a device, from the start that it waits for, and the rule that priced it."""
     priced, operations = walk.priced, walk.operations
     inside = [key for _, name in instruction.called for key in priced.inside.get(name, ())]
     own = (computation, instruction.name)
     for key in [own] if own in priced.times else inside:
         found = priced.times[key]
         return Activity.COMMUNICATION, _UNPRICED if found is None else found.rule
-    if instruction.opcode in LOCAL_STARTS:
+    if instruction.opcode in LOCAL_START_OPCODES:
         copy = operations.copy_time(instruction)
         return (Activity.HOST, _LINK_TO_HOST) if copy.is_over_host else (Activity.MEMORY, copy.basis.value)
     if instruction.opcode in ("send", "recv"):
@@ -250,5 +250,5 @@ def _activity(walk: Walk, computation: str, instruction: HloInstruction) -> tupl
     if instruction.opcode.endswith(("-start", "-done")) and instruction.called:
         return Activity.COMPUTING, _ON_ANOTHER_THREAD
     cost = operations.time_of(instruction)
-    rule = _UNPRICED if cost.basis is Basis.UNKNOWN else cost.basis.value
+    rule = _UNPRICED if cost.basis is TimeBasis.UNKNOWN else cost.basis.value
     return (Activity.HOST, _LINK_TO_HOST) if cost.is_over_host else (Activity.COMPUTING, rule)

@@ -1,4 +1,4 @@
-"""The stage itself: an analysis and a slice become an analysis with times, and with what these take for granted."""
+"""The pricing stage: adds times on a slice, and the assumptions behind them, to an analysis."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import replace
 from math import isfinite
 from typing import NamedTuple
 
-from hloscope.analysis.kernels import kernel_names
+from hloscope.analysis.kernels import find_kernel_names
 from hloscope.analysis.model import Analysis, Collective, Collectives
 from hloscope.analysis.model.step_time import RuleUse, Spread, StepTime, UnknownOperation
 from hloscope.analysis.model.timeline import WaitCause
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.cost.collectives import Pricing, devices_of_partitions, partition_count, priced_collectives
+from hloscope.cost.collectives import Pricing, count_partitions, map_partitions_to_devices, price_collectives
 from hloscope.cost.network import Network
-from hloscope.cost.operations import Basis, Operations
-from hloscope.cost.overlaps import with_overlaps
-from hloscope.cost.records import Priced, Sums
+from hloscope.cost.operations import Operations, TimeBasis
+from hloscope.cost.overlaps import attach_overlaps
+from hloscope.cost.records import PricedCollectives, Sums
 from hloscope.cost.walk import Walk
 from hloscope.errors import SliceError
-from hloscope.hlo import HloModule, collector_paused
+from hloscope.hlo import HloModule, pause_collector
 from hloscope.hlo.call_graph import HloGraph
 from hloscope.messages import Option, say
 from hloscope.program.capture import Capture
@@ -32,13 +32,13 @@ from hloscope.tpu.torus import Torus
 from hloscope.units import format_bytes
 
 _MICROSECONDS = 1e6
-_ENDLESS = "the step is not priced: according to their trip counts, its loops do not finish"
+_ENDLESS_STEP_NOTE = "the step is not priced: according to their trip counts, its loops do not finish"
 _ONLY_TPU_PRINTS = ("estimated_cycles", "used_scoped_memory_configs")
-SPARSE_CORE = ("DEVICE_TYPE_SPARSECORE", 'execution_thread="sparsecore"')
+SPARSE_CORE_MARKS = ("DEVICE_TYPE_SPARSECORE", 'execution_thread="sparsecore"')
 
 _TOO_DENSE = 1.1
 _TOO_THIN = 0.5
-"""Of the peak FLOPs per cycle: matmuls above the one, and large ones below the other, are another generation's.
+"""Limits, as shares of the peak FLOPs per cycle: denser matmuls, or thinner large ones, are another generation's.
 
 Generations differ by factors of two or more, where they differ at all; a large matmul reaches 0.8 to 1 of its own.
 """
@@ -55,39 +55,37 @@ def price_module(
     constants: Constants | None = None,
     kernel_costs: Mapping[str, tuple[float, float]] | None = None,
 ) -> Analysis:
-    """Fills in how long the step and each collective take on a slice.
+    """Adds the times of the step and of each collective on a slice to an analysis.
 
     Args:
-        analysis: Of the module.
+        analysis: The analysis of the module.
         module: The compiled program; its text order is taken as the order of execution.
         chosen: The slice; without one, or without TPU chips, nothing is priced.
-        device_ids: The device of each partition, as the compiler was told; by default what `jax.make_mesh` chooses.
-        constants: What was measured; by default for the slice's generation.
-        kernel_costs: FLOPs and bytes of kernels, by their names, where the user knows them.
+        device_ids: The device of each partition, as passed to the compiler; by default the choice of `jax.make_mesh`.
+        constants: The measured constants; by default those of the slice's generation.
+        kernel_costs: The user's FLOPs and bytes of kernels, by name.
 
     Returns:
         The analysis with `time`, and with `time_us` and `exposed_us` of each collective.
     """
-    priced = priced_walk(
-        analysis, module, chosen, device_ids=device_ids, constants=constants, kernel_costs=kernel_costs
-    )
+    priced = price_walk(analysis, module, chosen, device_ids=device_ids, constants=constants, kernel_costs=kernel_costs)
     return analysis if priced is None else priced.analysis
 
 
 class PricedWalk(NamedTuple):
-    """A step that was priced.
+    """A priced step.
 
     Attributes:
-        walk: What runs when.
-        analysis: The analysis with what that adds up to; without `time` where the step never ends.
+        walk: The walk, with what runs when.
+        analysis: The analysis with the sums of the walk; without `time` if the step never ends.
     """
 
     walk: Walk
     analysis: Analysis
 
 
-@collector_paused()
-def priced_walk(
+@pause_collector()
+def price_walk(
     analysis: Analysis,
     module: HloModule,
     chosen: Slice | None,
@@ -99,7 +97,7 @@ def priced_walk(
     """The walk over a module's schedule, and the analysis with its times.
 
     Args:
-        analysis: Of the module.
+        analysis: The analysis of the module.
         module: As for `price_module`.
         chosen: As for `price_module`.
         device_ids: As for `price_module`.
@@ -107,33 +105,33 @@ def priced_walk(
         kernel_costs: As for `price_module`.
 
     Returns:
-        None where there are no TPU chips, and where the text is cut off.
+        The walk and the analysis; None without TPU chips, or if the text is cut off.
     """
     if chosen is None or chosen.chip is None or module.truncated:
         return None
-    walk, notes = walk_of(
+    walk, notes = make_walk(
         analysis, module, chosen, device_ids=device_ids, constants=constants, kernel_costs=kernel_costs
     )
     sums = walk.step()
     if not isfinite(sums.total_us + sums.prefetched_us):
-        return PricedWalk(walk, replace(analysis, notes=(*analysis.notes, _ENDLESS)))
+        return PricedWalk(walk, replace(analysis, notes=(*analysis.notes, _ENDLESS_STEP_NOTE)))
     collectives = tuple(
-        _with_times(collective, walk.priced, sums, chosen.chip.measured) for collective in analysis.collectives
+        _attach_times(collective, walk.priced, sums, chosen.chip.measured) for collective in analysis.collectives
     )
-    basis = _basis(sums, module)
-    notes += tuple(_about_text(module, is_roofline=basis == "roofline"))
-    notes += tuple(_about_kernels(module, walk.operations))
-    notes += tuple(_about_calibration(chosen.chip))
+    basis = _find_basis_word(sums, module)
+    notes += tuple(_note_text(module, is_roofline=basis == "roofline"))
+    notes += tuple(_note_kernels(module, walk.operations))
+    notes += tuple(_note_calibration(chosen.chip))
     if device_ids is None:
-        notes += tuple(_about_generation(module, sums, chosen.chip))
-    notes += tuple(_about_transfers(collectives, chosen.name))
-    time = _step_time(sums, walk.priced, analysis, chosen.chip, basis=basis)
-    collectives = with_overlaps(collectives, walk.graph, walk.operations, time.step_us)
+        notes += tuple(_note_generation(module, sums, chosen.chip))
+    notes += tuple(_note_transfers(collectives, chosen.name))
+    time = _make_step_time(sums, walk.priced, analysis, chosen.chip, basis=basis)
+    collectives = attach_overlaps(collectives, walk.graph, walk.operations, time.step_us)
     time = replace(time, is_scheduled=module.is_scheduled, notes=notes)
     return PricedWalk(walk, replace(analysis, collectives=Collectives(collectives), time=time))
 
 
-def walk_of(
+def make_walk(
     analysis: Analysis,
     module: HloModule,
     chosen: Slice,
@@ -142,10 +140,10 @@ def walk_of(
     constants: Constants | None = None,
     kernel_costs: Mapping[str, tuple[float, float]] | None,
 ) -> tuple[Walk, tuple[str, ...]]:
-    """The walk over a module's schedule, not yet begun, and what had to be assumed.
+    """The walk over a module's schedule, not yet started, and the assumptions made.
 
     Args:
-        analysis: Of the module.
+        analysis: The analysis of the module.
         module: The compiled program.
         chosen: The slice.
         device_ids: As for `price_module`.
@@ -159,15 +157,15 @@ def walk_of(
         raise SliceError(f"{chosen.name} has no price", why="only TPU slices are priced")
     graph, constants = HloGraph(module), find_constants(chosen.chip, constants)
     network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=constants)
-    device_of, notes = devices_of_partitions(analysis.mesh, chosen, partition_count(analysis, module), device_ids)
+    device_of, notes = map_partitions_to_devices(analysis.mesh, chosen, count_partitions(analysis, module), device_ids)
     known = None if device_ids is None else tuple(device_ids)
-    priced = priced_collectives(analysis, graph, Pricing(network=network, device_of=device_of, device_ids=known))
+    priced = price_collectives(analysis, graph, Pricing(network=network, device_of=device_of, device_ids=known))
     operations = Operations(graph=graph, chip=chosen.chip, constants=constants, kernel_costs=kernel_costs or {})
     return Walk(graph, operations, priced), notes
 
 
-def walk_of_program(program: Capture, module: HloModule, analysis: Analysis) -> Walk:
-    """The walk over a compiled program's schedule, not yet begun.
+def make_program_walk(program: Capture, module: HloModule, analysis: Analysis) -> Walk:
+    """The walk over a compiled program's schedule, not yet started.
 
     Args:
         program: The program.
@@ -184,25 +182,25 @@ def walk_of_program(program: Capture, module: HloModule, analysis: Analysis) -> 
             fix=say("name one: ", Option("slice", "v5e:2x4")),
         )
     device_ids = program.compiled.device_ids or None
-    walk, _ = walk_of(analysis, module, program.slice, device_ids=device_ids, kernel_costs=program.kernel_costs)
+    walk, _ = make_walk(analysis, module, program.slice, device_ids=device_ids, kernel_costs=program.kernel_costs)
     return walk
 
 
-def _basis(sums: Sums, module: HloModule) -> str:
-    """What the time in which a step computes rests on, in a word of `StepTime.basis`."""
+def _find_basis_word(sums: Sums, module: HloModule) -> str:
+    """The basis of the computing time, as a word of `StepTime.basis`."""
     by_basis, is_counted = sums.by_basis, module.mentions("estimated_cycles")
     if sums.compute_us == 0:
         return "none"
     if not is_counted and not is_from_tpu(module):
         return "roofline"
-    if by_basis[Basis.CYCLES] + by_basis[Basis.VECTOR] + by_basis[Basis.NARROW] > 0:
+    if by_basis[TimeBasis.CYCLES] + by_basis[TimeBasis.VECTOR] + by_basis[TimeBasis.NARROW] > 0:
         return "cycles"
-    if by_basis[Basis.ROOFLINE] + by_basis[Basis.UNKNOWN] > 0:  # what memory paces may have cycles too
-        return "cycles" if is_counted and by_basis[Basis.MEMORY] > 0 else "roofline"
+    if by_basis[TimeBasis.ROOFLINE] + by_basis[TimeBasis.UNKNOWN] > 0:  # memory-bound operations may have cycles too
+        return "cycles" if is_counted and by_basis[TimeBasis.MEMORY] > 0 else "roofline"
     return "memory"
 
 
-def _with_times(collective: Collective, priced: Priced, sums: Sums, measured: Measured) -> Collective:
+def _attach_times(collective: Collective, priced: PricedCollectives, sums: Sums, measured: Measured) -> Collective:
     keys = [(collective.computation, part.name) for part in collective.parts or (collective,)]
     times = [priced.times[key] for key in keys]
     if any(time is None for time in times):
@@ -216,7 +214,7 @@ def _with_times(collective: Collective, priced: Priced, sums: Sums, measured: Me
     )
 
 
-def _step_time(sums: Sums, priced: Priced, analysis: Analysis, chip: Chip, *, basis: str) -> StepTime:
+def _make_step_time(sums: Sums, priced: PricedCollectives, analysis: Analysis, chip: Chip, *, basis: str) -> StepTime:
     step_us = sums.total_us
     first_step_us = step_us - sums.waited_us[WaitCause.LIMIT] + sums.prefetched_us
     peak = chip.bf16_flops_per_s / chip.devices_per_chip
@@ -232,11 +230,11 @@ def _step_time(sums: Sums, priced: Priced, analysis: Analysis, chip: Chip, *, ba
         if sums.kernels or step_us <= 0
         else sums.least_bf16_flops * _MICROSECONDS / (step_us * peak),
         basis=basis,
-        roofline_us=sums.by_basis[Basis.ROOFLINE],
-        bound=_bound(sums, analysis),
-        rules=_rules(sums, priced, chip.measured),
+        roofline_us=sums.by_basis[TimeBasis.ROOFLINE],
+        bound=_find_step_bound(sums, analysis),
+        rules=_list_rules(sums, priced, chip.measured),
         spread=None if sums.kernels else _spread(chip.measured),
-        unknown_operations=_unknown(sums),
+        unknown_operations=_list_unknown_operations(sums),
         unpriced_kernels=tuple(sorted(sums.kernels)),
     )
 
@@ -245,7 +243,7 @@ def _spread(measured: Measured) -> Spread | None:
     return Spread(rows=measured.rows, median=measured.median, worst=measured.worst) if measured.rows else None
 
 
-def _bound(sums: Sums, analysis: Analysis) -> Bound:
+def _find_step_bound(sums: Sums, analysis: Analysis) -> Bound:
     bound = sums.bound
     if sums.unpriced:
         bound += Bound.AT_LEAST
@@ -254,10 +252,11 @@ def _bound(sums: Sums, analysis: Analysis) -> Bound:
     return bound
 
 
-def _rules(sums: Sums, priced: Priced, measured: Measured) -> tuple[RuleUse, ...]:
-    """What priced the step, and by how much it may be off.
+def _list_rules(sums: Sums, priced: PricedCollectives, measured: Measured) -> tuple[RuleUse, ...]:
+    """The rules that priced the step, and the error of each.
 
-    A collective that is exposed makes the step longer by all that it takes longer, but shorter only by what is exposed.
+    If an exposed collective takes longer, the step takes longer by the same time; if it takes less, the step only loses
+    the exposed part.
     """
     bearing: defaultdict[str, float] = defaultdict(float)
     exposed: defaultdict[str, float] = defaultdict(float)
@@ -286,7 +285,7 @@ def _rules(sums: Sums, priced: Priced, measured: Measured) -> tuple[RuleUse, ...
     return tuple(sorted((use for use in uses if use.time_us > 0), key=lambda use: use.time_us, reverse=True))
 
 
-def _unknown(sums: Sums) -> tuple[UnknownOperation, ...]:
+def _list_unknown_operations(sums: Sums) -> tuple[UnknownOperation, ...]:
     found = [
         UnknownOperation(what=what, count=count, bytes=moved, time_us=time_us)
         for what, (time_us, moved, count) in sums.unknown.items()
@@ -295,20 +294,20 @@ def _unknown(sums: Sums) -> tuple[UnknownOperation, ...]:
 
 
 def is_from_tpu(module: HloModule) -> bool:
-    """Whether the TPU compiler has printed a text."""
+    """Returns whether the TPU compiler printed a text."""
     return any(module.mentions(word) for word in _ONLY_TPU_PRINTS)
 
 
-def _about_calibration(chip: Chip) -> Iterator[str]:
-    """Which figures are those of a profile of the user's own."""
+def _note_calibration(chip: Chip) -> Iterator[str]:
+    """The note on figures from the user's own profile."""
     found = chip.calibration
     if found is not None:
         names = ", ".join((*found.figures, *(name for name, _ in found.constants)))
         yield f"{found.file} is used, fitted to the profile {found.profile}: {names or 'no figure'}"
 
 
-def _about_text(module: HloModule, *, is_roofline: bool) -> Iterator[str]:
-    """What the text leaves open."""
+def _note_text(module: HloModule, *, is_roofline: bool) -> Iterator[str]:
+    """The notes on what the text leaves open."""
     if not module.is_scheduled:
         yield "the text has no schedule: its instruction order is used as one, and what would overlap is not known"
     if is_roofline:
@@ -317,10 +316,10 @@ def _about_text(module: HloModule, *, is_roofline: bool) -> Iterator[str]:
             yield "the text does not look compiled for a TPU, whose compiler would choose other fusions and collectives"
 
 
-def _about_kernels(module: HloModule, operations: Operations) -> Iterator[str]:
-    """Costs that were given for kernels that the text does not have, and those that are less than they can be."""
+def _note_kernels(module: HloModule, operations: Operations) -> Iterator[str]:
+    """The notes on costs for kernels that the text does not have, and on costs that are too low to be possible."""
     calls = module.with_opcodes({"custom-call"})
-    known = {name for call in calls for name in kernel_names(call)}
+    known = {name for call in calls for name in find_kernel_names(call)}
     for name in operations.kernel_costs:
         if name not in known:
             yield f"a cost is given for the kernel {name}, but the program has no kernel of that name"
@@ -328,7 +327,7 @@ def _about_kernels(module: HloModule, operations: Operations) -> Iterator[str]:
     for call in calls:
         (_, said_bytes), written_bytes = operations.said_of(call) or (0.0, 0.0), operations.written_bytes(call)
         if 0 < said_bytes < written_bytes:
-            too_small[kernel_names(call)[0]] = said_bytes, written_bytes
+            too_small[find_kernel_names(call)[0]] = said_bytes, written_bytes
     for name, (said_bytes, written_bytes) in too_small.items():
         yield (
             f"the kernel {name} is said to move {format_bytes(said_bytes)}, but it writes "
@@ -336,9 +335,9 @@ def _about_kernels(module: HloModule, operations: Operations) -> Iterator[str]:
         )
 
 
-def _about_generation(module: HloModule, sums: Sums, chip: Chip) -> Iterator[str]:
-    """Why a text cannot have been compiled for a chip; the figures are the table's, whatever was overridden."""
-    if not chip.has_sparse_cores and any(module.mentions(word) for word in SPARSE_CORE):
+def _note_generation(module: HloModule, sums: Sums, chip: Chip) -> Iterator[str]:
+    """The note that a text cannot have been compiled for a chip, by the table's figures, ignoring overrides."""
+    if not chip.has_sparse_cores and any(module.mentions(word) for word in SPARSE_CORE_MARKS):
         yield f"the text was compiled for a generation with SparseCores, which {chip.name} does not have"
         return
     usual = find_chip(chip.name)
@@ -355,12 +354,12 @@ def _about_generation(module: HloModule, sums: Sums, chip: Chip) -> Iterator[str
         )
 
 
-def _about_transfers(collectives: Sequence[Collective], slice_name: str) -> Iterator[str]:
-    """What is not known of transfers.
+def _note_transfers(collectives: Sequence[Collective], slice_name: str) -> Iterator[str]:
+    """The notes on unknown facts about transfers.
 
     Args:
-        collectives: With their times.
-        slice_name: Where they were priced.
+        collectives: The collectives with their times.
+        slice_name: The slice that they were priced on.
     """
     unpriced = [collective for collective in collectives if collective.time_us is None]
     if any(collective.kind is Kind.OPAQUE for collective in unpriced):

@@ -1,6 +1,6 @@
-"""From a compiled program to its graph: instructions with what is known of them, and the part that is asked for.
+"""Conversion of a compiled program to its graph: instructions with their known facts, and the requested part.
 
-What is near an instruction is networkx's to find, which is imported when it is asked for.
+The neighborhood of an instruction is found by networkx, which is imported on demand.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from typing import Any
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
 from hloscope.analysis.places import short_source
-from hloscope.analysis.provenance import source_frames
+from hloscope.analysis.provenance import find_source_frames
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.critical_path import CriticalPath, dataflow, find_critical_path
-from hloscope.cost.predicted import Prediction, predicted_step
-from hloscope.cost.records import Key
-from hloscope.cost.walk import scheduled
+from hloscope.cost.critical_path import CriticalPath, build_dataflow, find_critical_path
+from hloscope.cost.predicted import Prediction, predict_step
+from hloscope.cost.records import CollectiveKey
+from hloscope.cost.walk import find_scheduled_computations
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.hlo import HloComputation, HloInstruction, HloModule
-from hloscope.hlo.call_graph import HloGraph, call_sites, may_call
+from hloscope.hlo.call_graph import HloGraph, find_call_sites, may_call
 from hloscope.program.capture import Capture
-from hloscope.units import plural
+from hloscope.units import pluralize
 
 _NEAR = 3
 _UNPRICED = "nothing is priced, so there are no times and no critical path: no TPU slice says how long anything takes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which part of a program is asked for.
+class GraphSelection:
+    """The requested part of a program.
 
     Attributes:
-        computation: The name of one computation; None for all that run in a step, but not what stays inside fusions.
-        around: An instruction, by its name or its id; None for no such centre.
-        hops: How many edges from there.
+        computation: The name of one computation; None for all that run in a step, without the insides of fusions.
+        around: An instruction, by its name or its id; None for the whole part.
+        hops: Maximum number of edges from there.
     """
 
     computation: str | None = None
@@ -43,7 +43,7 @@ class Wanted:
     hops: int = 3
 
 
-def program_graph(program: Capture, module: HloModule, found: Analysis, wanted: Wanted) -> ProgramGraph:
+def build_program_graph(program: Capture, module: HloModule, found: Analysis, wanted: GraphSelection) -> ProgramGraph:
     """The graph of a compiled program, or of a part of it.
 
     Args:
@@ -55,17 +55,17 @@ def program_graph(program: Capture, module: HloModule, found: Analysis, wanted: 
     Raises:
         NotationError: There is no such computation or instruction.
     """
-    computations = _computations(HloGraph(module), wanted)
+    computations = _select_computations(HloGraph(module), wanted)
     part = "the whole step" if wanted.computation is None else f"computation {computations[0].name}"
-    edges = tuple(edge for computation in computations for edge in _edges(module, computation, computations))
+    edges = tuple(edge for computation in computations for edge in _make_edges(module, computation, computations))
     instructions = [instruction for computation in computations for instruction in computation.instructions]
     if wanted.around is not None:
-        centre = _named(instructions, wanted.around, found)
-        near = _near(centre, edges, wanted.hops)
+        centre = _find_instruction(instructions, wanted.around, found)
+        near = _find_near(centre, edges, wanted.hops)
         instructions = [instruction for instruction in instructions if _id(instruction) in near]
         edges = tuple(edge for edge in edges if edge.source in near and edge.target in near)
-        part = f"{plural(wanted.hops, 'hop')} around %{centre.name}"
-    details = _details(program, module, found)
+        part = f"{pluralize(wanted.hops, 'hop')} around %{centre.name}"
+    details = _collect_details(program, module, found)
     is_priced = details.prediction is not None
     return ProgramGraph(
         target=found.target,
@@ -80,11 +80,11 @@ def program_graph(program: Capture, module: HloModule, found: Analysis, wanted: 
     )
 
 
-def _computations(graph: HloGraph, wanted: Wanted) -> tuple[HloComputation, ...]:
-    """The computations that are asked for, in the order of the text."""
+def _select_computations(graph: HloGraph, wanted: GraphSelection) -> tuple[HloComputation, ...]:
+    """The requested computations, in text order."""
     module = graph.module
     if wanted.computation is None:
-        run = {computation.name for computation in (*scheduled(graph), *module.outermost)}
+        run = {computation.name for computation in (*find_scheduled_computations(graph), *module.outermost)}
         return tuple(computation for computation in module.computations if computation.name in run)
     name = wanted.computation.removeprefix("%")
     try:
@@ -93,30 +93,30 @@ def _computations(graph: HloGraph, wanted: Wanted) -> tuple[HloComputation, ...]
         names = [computation.name for computation in module.computations]
         raise NotationError(
             f"the module has no computation {name!r}",
-            fix=did_you_mean(name, names, f"it has {_some(names)}", most=_NEAR),
+            fix=did_you_mean(name, names, f"it has {_join_some(names)}", most=_NEAR),
         ) from None
 
 
-def _some(names: Sequence[str]) -> str:
+def _join_some(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NEAR:,} more" if len(names) > _NEAR else ""
     return ", ".join(names[:_NEAR]) + more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Details:
-    """What is known of each instruction, by its computation and name."""
+    """The known facts about each instruction, by computation and name."""
 
-    collectives: Mapping[Key, Collective]
+    collectives: Mapping[CollectiveKey, Collective]
     prediction: Prediction | None = None
     executions: Mapping[str, int] = field(default_factory=dict)
     execution_bounds: Mapping[str, Bound] = field(default_factory=dict)
     path: CriticalPath = field(default_factory=CriticalPath)
 
     def node(self, instruction: HloInstruction) -> GraphNode:
-        """An instruction with all of it."""
+        """The node of an instruction, with all known facts."""
         key = (instruction.computation.name, instruction.name)
         moved = self.collectives.get(key)
-        frames = moved.source if moved is not None else source_frames(instruction)
+        frames = moved.source if moved is not None else find_source_frames(instruction)
         return GraphNode(
             id="/".join(key),
             computation=key[0],
@@ -134,8 +134,8 @@ class _Details:
             source=short_source(frames),
         )
 
-    def _priced(self, key: Key, moved: Collective | None) -> dict[str, Any]:
-        """How long it takes and how often it runs, with their bounds."""
+    def _priced(self, key: CollectiveKey, moved: Collective | None) -> dict[str, Any]:
+        """Its time and executions, with their bounds."""
         if moved is not None:
             bounds = {"bound": moved.bytes_bound, "executions_bound": moved.executions_bound}
             return {"time_us": moved.time_us, "executions": moved.executions, **bounds}
@@ -145,16 +145,16 @@ class _Details:
         return {"executions": self.executions.get(key[0]), "executions_bound": bound, **priced}
 
 
-def _details(program: Capture, module: HloModule, found: Analysis) -> _Details:
+def _collect_details(program: Capture, module: HloModule, found: Analysis) -> _Details:
     collectives = {(moved.computation, moved.name): moved for moved in found.collectives}
-    prediction = None if module.truncated else predicted_step(program, module, found)
+    prediction = None if module.truncated else predict_step(program, module, found)
     if prediction is None:
         return _Details(collectives=collectives)
     flows: dict[str, Any] = {}
 
     def flow_of(computation: str) -> Any:
         if computation not in flows:
-            flows[computation] = dataflow(module.computation(computation))
+            flows[computation] = build_dataflow(module.computation(computation))
         return flows[computation]
 
     executions = {name: sum(counts.values()) for name, counts in prediction.walk.executions().items()}
@@ -168,19 +168,19 @@ def _details(program: Capture, module: HloModule, found: Analysis) -> _Details:
     )
 
 
-def _edges(module: HloModule, computation: HloComputation, shown: Sequence[HloComputation]) -> Iterator[GraphEdge]:
-    """What the instructions of a computation take, and what they hand to those that they call."""
+def _make_edges(module: HloModule, computation: HloComputation, shown: Sequence[HloComputation]) -> Iterator[GraphEdge]:
+    """The edges of a computation's instructions: their operands, and what they pass to their callees."""
     names = {each.name for each in shown}
     for instruction in computation.instructions:
         for position, operand in enumerate(instruction.operands):
             yield GraphEdge(source=_id(operand), target=_id(instruction), kind=EdgeKind.OPERAND, position=position)
-        for number, site in enumerate(call_sites(instruction) if may_call(instruction.opcode) else ()):
+        for number, site in enumerate(find_call_sites(instruction) if may_call(instruction.opcode) else ()):
             if site.callee in names:
-                yield from _of_call(module.computation(site.callee), instruction, site.attribute, number)
+                yield from _call_edges(module.computation(site.callee), instruction, site.attribute, number)
 
 
-def _of_call(callee: HloComputation, caller: HloInstruction, attribute: str, number: int) -> Iterator[GraphEdge]:
-    """What a computation is handed, and what it hands back."""
+def _call_edges(callee: HloComputation, caller: HloInstruction, attribute: str, number: int) -> Iterator[GraphEdge]:
+    """The edges of a call: its arguments and its result."""
     given = caller.operands[1:][number : number + 1] if caller.opcode == "conditional" else caller.operands
     for position, (operand, parameter) in enumerate(zip(given, callee.parameters, strict=False)):
         yield GraphEdge(
@@ -199,8 +199,8 @@ def _id(instruction: HloInstruction) -> str:
     return f"{instruction.computation.name}/{instruction.name}"
 
 
-def _near(centre: HloInstruction, edges: Iterable[GraphEdge], hops: int) -> set[str]:
-    """What is so many edges away from an instruction, in whichever direction."""
+def _find_near(centre: HloInstruction, edges: Iterable[GraphEdge], hops: int) -> set[str]:
+    """The nodes within a number of edges of an instruction, in either direction."""
     import networkx as nx
 
     graph = nx.Graph((edge.source, edge.target) for edge in edges)
@@ -208,18 +208,18 @@ def _near(centre: HloInstruction, edges: Iterable[GraphEdge], hops: int) -> set[
     return set(nx.single_source_shortest_path_length(graph, _id(centre), cutoff=hops))
 
 
-def _named(instructions: Sequence[HloInstruction], name: str, found: Analysis) -> HloInstruction:
-    """The one instruction of a name, or of an id."""
+def _find_instruction(instructions: Sequence[HloInstruction], name: str, found: Analysis) -> HloInstruction:
+    """The only instruction with a name, or with an id."""
     wanted = name.removeprefix("%")
     alike = [each for each in instructions if wanted in (each.name, _id(each))]
     if len(alike) == 1:
         return alike[0]
     if alike:
         ids = [_id(each) for each in alike]
-        raise NotationError(f"{len(ids)} instructions have the name {wanted!r}", fix=f"name one of {_some(ids)}")
+        raise NotationError(f"{len(ids)} instructions have the name {wanted!r}", fix=f"name one of {_join_some(ids)}")
     names = [each.name for each in instructions]
     transfers = [moved.name for moved in found.collectives if moved.name in set(names)]
-    otherwise = f"its collectives are {_some(transfers)}" if transfers else f"it has {_some(names)}"
+    otherwise = f"its collectives are {_join_some(transfers)}" if transfers else f"it has {_join_some(names)}"
     raise NotationError(
         f"there is no instruction {wanted!r} in {found.target}, apart from what is inside fusions",
         fix=did_you_mean(wanted, names, otherwise, most=_NEAR),

@@ -11,16 +11,16 @@ import numpy as np
 
 from hloscope.analysis.model.timeline import TimedRun, Unit, WaitCause
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.operations import Basis, OperationTime
+from hloscope.cost.operations import OperationTime, TimeBasis
 from hloscope.cost.paths import NetworkTime
 from hloscope.hlo import HloInstruction
 
-Key = tuple[str, str]
+CollectiveKey = tuple[str, str]
 """The computation and the name of the instruction that starts a collective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Priced:
+class PricedCollectives:
     """The collectives of a module and their times.
 
     Attributes:
@@ -30,18 +30,18 @@ class Priced:
         shared_part: The part of the first that shares links with the second.
     """
 
-    times: Mapping[Key, NetworkTime | None]
-    asynchronous: frozenset[Key]
-    inside: Mapping[str, Sequence[Key]]
+    times: Mapping[CollectiveKey, NetworkTime | None]
+    asynchronous: frozenset[CollectiveKey]
+    inside: Mapping[str, Sequence[CollectiveKey]]
     shared_part: Callable[[NetworkTime, NetworkTime], float]
 
 
-def _zeros() -> defaultdict[Any, float]:
+def _make_zeros() -> defaultdict[Any, float]:
     return defaultdict(float)
 
 
 _ROUNDED = 1e-9
-"""Of a time: what adding up and taking off leave over."""
+"""Relative rounding error of times that are summed and subtracted."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Sums:
     """
 
     computing_us: float = 0.0
-    waited_us: dict[WaitCause, float] = field(default_factory=_zeros)
+    waited_us: dict[WaitCause, float] = field(default_factory=_make_zeros)
     moving_us: float = 0.0
     hbm_us: float = 0.0
     prefetched_us: float = 0.0
@@ -77,18 +77,18 @@ class Sums:
     least_bf16_flops: float = 0.0
     hbm_bytes: float = 0.0
     densest: float = 0.0
-    by_basis: dict[Basis, float] = field(default_factory=_zeros)
+    by_basis: dict[TimeBasis, float] = field(default_factory=_make_zeros)
     unknown: dict[str, tuple[float, int, int]] = field(default_factory=dict)
-    rules: dict[str, float] = field(default_factory=_zeros)
+    rules: dict[str, float] = field(default_factory=_make_zeros)
     bound: Bound = Bound.EXACT
     kernels: set[str] = field(default_factory=set)
     unpriced: int = 0
-    waits: dict[Key, float] = field(default_factory=_zeros)
-    executions: dict[Key, int] = field(default_factory=Counter)
+    waits: dict[CollectiveKey, float] = field(default_factory=_make_zeros)
+    executions: dict[CollectiveKey, int] = field(default_factory=Counter)
 
     @property
     def total_us(self) -> float:
-        """From the first instruction to the last."""
+        """The time from the first instruction to the last."""
         return self.compute_us + self.exposed_us
 
     @property
@@ -98,18 +98,18 @@ class Sums:
 
     @property
     def compute_us(self) -> float:
-        """All other time: it computes, moves its own data, or waits for that."""
+        """The remaining time: the device computes, moves its own data, or waits for that."""
         others = (waited_us for cause, waited_us in self.waited_us.items() if cause is not WaitCause.COLLECTIVE)
         return sum(others, self.computing_us)
 
     @property
     def hidden_us(self) -> float:
-        """Time of collectives that run beside something else."""
+        """Time of collectives that is overlapped."""
         hidden_us = self.moving_us - self.exposed_us
         return hidden_us if hidden_us > _ROUNDED * self.moving_us else 0.0
 
     def add_stretch(self, stretch: Stretch) -> None:
-        """Adds the time of one stretch, with all that runs in it."""
+        """Adds the time of one stretch, with everything that runs in it."""
         if stretch.cause is not None:
             self._add_wait(stretch.cause, stretch)
         elif stretch.is_collective:
@@ -149,7 +149,7 @@ class Sums:
         self.executions[stretch.key] += 1
 
     def _add_wait_for_thread(self, beside: Sums, time_us: float) -> None:
-        """Adds the part of another thread's work that is waited for, as it is made up on the whole."""
+        """Adds the awaited part of another thread's work, composed like that work as a whole."""
         share = time_us / beside.total_us if beside.total_us > 0 else 0.0
         for cause, of_thread_us in beside.waits_for_it():
             self.waited_us[cause] += share * of_thread_us
@@ -160,19 +160,19 @@ class Sums:
             self.waits[key] += share * waited_us
 
     def waits_for_it(self) -> Iterator[tuple[WaitCause, float]]:
-        """What another thread waits for that waits for all of this one: its kernels, and what these wait for."""
+        """The wait causes of a thread that waits for all of this one: its kernels, and what these wait for."""
         yield WaitCause.KERNEL, self.computing_us
         yield from self.waited_us.items()
 
     def add_work(self, cost: OperationTime) -> None:
-        """Counts what an instruction computes and moves, however long it takes."""
+        """Counts the FLOPs and bytes of an instruction, however long it takes."""
         self.flops += cost.flops
         self.least_bf16_flops += cost.least_bf16_flops
         self.hbm_bytes += cost.hbm_bytes
         self.densest = max(self.densest, cost.bf16_flops_per_cycle)
 
     def _add(self, other: Sums, times: int) -> None:
-        """Adds a computation that runs so many times."""
+        """Adds several executions of a computation."""
         self.computing_us += times * other.computing_us
         for cause, waited_us in other.waited_us.items():
             self.waited_us[cause] += times * waited_us
@@ -184,7 +184,7 @@ class Sums:
         self._add_counts(other, times)
 
     def _add_counts(self, other: Sums, times: int) -> None:
-        """Adds all of a computation but the time that passes during it."""
+        """Adds everything of a computation except the time that passes during it."""
         self.moving_us += times * other.moving_us
         self.prefetched_us += other.prefetched_us
         self.flops += times * other.flops
@@ -200,44 +200,44 @@ class Sums:
         self.add_doubts(other, times)
 
     def add_costs(self, branch: Sums) -> None:
-        """Notes what the collectives of a branch cost that may be taken, without adding their time to the total."""
+        """Records the costs of a branch's collectives, which may be taken, without adding their time to the total."""
         for key, executions in branch.executions.items():
             self.waits[key] += branch.waits[key]
             self.executions[key] += executions
         self.add_doubts(branch)
 
     def add_doubts(self, other: Sums, times: int = 1) -> None:
-        """Notes that a computation may take longer than it says, whether it is waited for or not."""
+        """Records that a computation may take longer than stated, whether or not it is waited for."""
         self.unpriced += times * other.unpriced
         self.bound += other.bound
         self.kernels |= other.kernels
 
     def add_unknown(self, label: str, time_us: float, moved: int, count: int = 1) -> None:
-        """Notes operations that were priced without knowing what they do."""
+        """Records operations that were priced without knowing what they do."""
         before = self.unknown.get(label, (0.0, 0, 0))
         self.unknown[label] = (before[0] + time_us, before[1] + moved, before[2] + count)
 
 
 class Stretch(NamedTuple):
-    """What one part of the device does or waits for, from when to when, from the beginning of the computation.
+    """A stretch of work or waiting of one part of the device, from the beginning of the computation.
 
     Attributes:
-        instruction: The instruction that the core is at, or that has started what is on its way; None behind the last.
+        instruction: The instruction that the core runs, or that started the work in progress; None after the last.
         unit: The part.
-        begin_us: From when.
-        end_us: Until when.
-        cause: What the core waits for; None where the unit works.
-        cost: Of an operation, of a copy, and of a wait for one.
-        transfer: Of a collective and of a wait for one; None where it cannot be priced.
+        begin_us: Begin.
+        end_us: End.
+        cause: What the core waits for; None if the unit works.
+        cost: For an operation, a copy, or a wait for one: its cost.
+        transfer: For a collective or a wait for one: its time; None if it cannot be priced.
         key: The collective.
-        of: What has started what is waited for.
-        beside: Of what runs on another thread, and of a wait for it.
-        runs: The computations that run meanwhile, with what one execution of each adds up to.
-        is_started: Whether the core goes on beside it.
-        is_prefetch: Whether the step before issued it.
-        issued_us: Of what the core goes on beside: when it has started that.
-        done: The instruction that waits for it, whether it has to or not.
-        done_us: When the core comes to that one.
+        of: The instruction that started what is waited for.
+        beside: For work on another thread or a wait for it: its sums.
+        runs: The computations that run meanwhile, with the sums of one execution of each.
+        is_started: Whether the core continues meanwhile.
+        is_prefetch: Whether the previous step issued it.
+        issued_us: For concurrent work: when the core started it.
+        done: The instruction that waits for it, even if it is done by then.
+        done_us: When the core reaches that instruction.
     """
 
     instruction: HloInstruction | None
@@ -247,7 +247,7 @@ class Stretch(NamedTuple):
     cause: WaitCause | None = None
     cost: OperationTime | None = None
     transfer: NetworkTime | None = None
-    key: Key | None = None
+    key: CollectiveKey | None = None
     of: HloInstruction | None = None
     beside: Sums | None = None
     runs: tuple[tuple[Sums, TimedRun], ...] = ()
@@ -259,37 +259,37 @@ class Stretch(NamedTuple):
 
     @property
     def time_us(self) -> float:
-        """How long it is."""
+        """Duration in microseconds."""
         return self.end_us - self.begin_us
 
     @property
     def is_collective(self) -> bool:
-        """Whether it is a collective on its way."""
+        """True for a collective in progress."""
         return self.key is not None and self.cause is None
 
 
 @dataclass(slots=True, kw_only=True)
 class InFlight:
-    """Something that was started and not yet waited for.
+    """Started work that nothing has waited for yet.
 
     Attributes:
-        start: What has started it.
-        unit: What carries it.
+        start: The instruction that started it.
+        unit: The unit that carries it out.
         begin_us: When it begins.
         finish_us: When it is done.
-        issued_us: When the core has started it.
+        issued_us: When the core started it.
         key: The collective; None for all else.
-        transfer: What that takes alone, and over which links; None where it cannot be priced, and for all else.
-        cost: The copy, or what the host does.
-        thread: The computation that runs on another thread of the device.
-        runs: The computations that are run there.
-        is_started: Whether the core goes on beside it.
-        is_prefetch: Whether the step before issued it.
+        transfer: Its time alone, and its links; None if it cannot be priced, and for all else.
+        cost: The cost of a copy, or of work on the host.
+        thread: The sums of the computation that runs on another thread of the device.
+        runs: The computations that run there.
+        is_started: Whether the core continues meanwhile.
+        is_prefetch: Whether the previous step issued it.
         is_finished: Whether something has waited for it.
-        behind: The transfer on the same links after which it begins; None where it begins at once.
-        beside: Transfers that run at once on some of the same links. What they make it longer counts as if it had begun
-            later by that.
-        exposed_us: How long it has been waited for.
+        behind: The transfer on the same links after which it begins; None if it begins at once.
+        beside: Concurrent transfers on some of the same links. The time that they add counts as if it had begun that
+        much later.
+        exposed_us: Time that it has been waited for.
     """
 
     start: HloInstruction
@@ -297,7 +297,7 @@ class InFlight:
     begin_us: float
     finish_us: float
     issued_us: float
-    key: Key | None = None
+    key: CollectiveKey | None = None
     transfer: NetworkTime | None = None
     cost: OperationTime | None = None
     thread: Sums | None = None
@@ -310,14 +310,14 @@ class InFlight:
     exposed_us: float = 0.0
 
     def meets(self, found: NetworkTime) -> bool:
-        """Whether it uses a link that another transfer needs, or both use the data-center network."""
+        """Returns whether it uses a link that another transfer needs, or both use the data-center network."""
         own = self.transfer
         if own is None or own.links is None or found.links is None:
             return own is not None and own.links is found.links and own.rule == found.rule
         return bool(np.any(own.links & found.links))
 
     def waited_for(self, since_us: float) -> Iterator[tuple[InFlight, float, float]]:
-        """What is waited for from when to when by one that waits for this; until it begins, for what it is behind."""
+        """The transfers that a wait for this one involves, with their times; before it begins, the one it follows."""
         found: list[tuple[InFlight, float, float]] = []
         waiting = self
         while waiting.behind is not None and not waiting.behind.is_finished and waiting.behind.finish_us > since_us:
@@ -327,7 +327,7 @@ class InFlight:
             yield from waiter._with_those_beside(begin_us, end_us)
 
     def _with_those_beside(self, begin_us: float, end_us: float) -> Iterator[tuple[InFlight, float, float]]:
-        """What is waited for meanwhile: until it begins, those that make it later, none for longer than it takes."""
+        """The transfers waited for: before it begins, those that delay it, none for longer than its own time."""
         for other in self.beside:
             left_us = 0.0 if other.transfer is None else other.transfer.time_us - other.exposed_us
             late_us = min(self.begin_us - begin_us, left_us)
@@ -337,17 +337,17 @@ class InFlight:
         yield self, begin_us, end_us
 
     def delayed(self, by_us: float) -> None:
-        """Lets it begin and end later."""
+        """Delays its begin and end."""
         self.begin_us += by_us
         self.finish_us += by_us
 
     def not_before(self, time_us: float) -> InFlight:
-        """The same, begun later."""
+        """A copy that begins no earlier than a time."""
         self.delayed(max(time_us - self.begin_us, 0.0))
         return self
 
     def stretch(self, done: HloInstruction | None, done_us: float) -> Stretch:
-        """When it is on its way, for what waits for it."""
+        """The stretch during which it is in progress, for the instruction that waits for it."""
         return Stretch(
             self.start,
             self.unit,
@@ -371,22 +371,22 @@ class Schedule:
     """One execution of a computation.
 
     Attributes:
-        stretches: What runs when; what is started stands where it is waited for.
-        sums: What they add up to.
+        stretches: What runs when; started work is listed where it is waited for.
+        sums: Their sums.
     """
 
     stretches: list[Stretch] = field(default_factory=list)
     sums: Sums = field(default_factory=Sums)
 
 
-class Span(NamedTuple):
-    """When the core is at one instruction of its schedule, from the beginning of the computation.
+class InstructionSpan(NamedTuple):
+    """The time of the core at one instruction of its schedule, from the beginning of the computation.
 
     Attributes:
         instruction: The instruction.
-        begin_us: When it comes to it.
-        end_us: When it goes on.
-        started: What it has started that runs beside the rest; None for all else.
+        begin_us: When it reaches the instruction.
+        end_us: When it leaves the instruction.
+        started: The concurrent work that it has started; None if it starts none.
         runs: The computations that it runs.
     """
 

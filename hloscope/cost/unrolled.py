@@ -1,4 +1,4 @@
-"""One step of a `Timeline` as it goes by: what runs when since its beginning, loops iteration by iteration."""
+"""One step of a `Timeline` as it passes: what runs when since its beginning, with loops iteration by iteration."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from hloscope.analysis.vocabulary import Bound
 from hloscope.errors import ProfileError
 
 MOST_EVENTS = 200_000
-"""What viewers still open; of a step that holds more, loops are told with fewer iterations."""
+"""Maximum number of events that viewers can open; larger steps list fewer iterations of loops."""
 MOST_OPERATIONS = 2_000_000
-"""What is told of a step that holds more than viewers open even with one iteration of each loop."""
+"""Maximum number of events for a step that exceeds `MOST_EVENTS` even with one iteration of each loop."""
 
 
-class Role(StrEnum):
-    """What of an interval is at a place of the step."""
+class PlacedRole(StrEnum):
+    """The part of an interval at one place of the step."""
 
     WHOLE = "whole"
     """The interval itself."""
     START = "start"
-    """The core starts it; takes no time."""
+    """The core starts it, which takes no time."""
     DONE = "done"
-    """The core comes to what would wait for it, and goes on at once."""
+    """The core reaches the instruction that would wait for it, and continues at once."""
     ITERATION = "iteration"
-    """One iteration of the loop that it is."""
+    """One iteration of the loop."""
     LEFT_OUT = "left out"
-    """Turns of the loop that are not told one by one."""
+    """Iterations of the loop that are not listed individually."""
 
 
-class Placed(NamedTuple):
+class PlacedInterval(NamedTuple):
     """An interval at its place in the step.
 
     Attributes:
-        role: What of it is there.
+        role: The part of the interval at this place.
         interval: The interval.
         computation: The computation that holds it.
         run: A number for this one execution of the computation.
-        depth: How many loops, iterations, branches and calls are around it.
-        begin_us: When, since the beginning of the step.
-        end_us: Until when.
-        beside: Whether another thread is at it.
-        iteration: Of an iteration its number, from 1; of iterations that are left out that of the first.
-        iterations: How many the loop has.
+        depth: Number of enclosing loops, iterations, branches and calls.
+        begin_us: Begin, since the beginning of the step.
+        end_us: End, on the same clock.
+        beside: Whether it runs on another thread.
+        iteration: The 1-based number of an iteration; for left-out iterations, that of the first.
+        iterations: Number of iterations of the loop.
     """
 
-    role: Role
+    role: PlacedRole
     interval: Interval
     computation: str
     run: int
@@ -62,35 +62,35 @@ class Placed(NamedTuple):
 
     @property
     def name(self) -> str | None:
-        """The instruction that it is of."""
-        return self.interval.done if self.role is Role.DONE else self.interval.name
+        """Name of its instruction."""
+        return self.interval.done if self.role is PlacedRole.DONE else self.interval.name
 
     @property
     def is_on_core(self) -> bool:
-        """Whether the core is at it, or waits, rather than something beside it."""
-        return not self.beside and (self.interval.unit is Unit.CORE or self.role is not Role.WHOLE)
+        """True if the core runs it, or waits, rather than another unit."""
+        return not self.beside and (self.interval.unit is Unit.CORE or self.role is not PlacedRole.WHOLE)
 
 
-class _Item(NamedTuple):
-    """What one execution of a computation holds, from its beginning."""
+class _RelativeInterval(NamedTuple):
+    """An interval within one execution of a computation, from its beginning."""
 
     begin_us: float
     end_us: float
-    role: Role
+    role: PlacedRole
     interval: Interval
 
 
-class Unrolled:
-    """A step as it goes by.
+class UnrolledTimeline:
+    """A step as it passes.
 
     Args:
         timeline: The step.
-        most_events: How much may be told, unless one iteration of each loop holds more.
+        most_events: Maximum number of events, unless one iteration of each loop has more.
 
     Attributes:
         timeline: The step.
-        most_iterations: How many iterations of each loop are told one by one.
-        left_out: What is said of iterations that are not; None where all are told.
+        most_iterations: Number of iterations of each loop that are listed individually.
+        left_out: The note on iterations that are not; None if all are listed.
 
     Raises:
         ProfileError: The step has too many operations, with one iteration of each loop.
@@ -99,9 +99,9 @@ class Unrolled:
     def __init__(self, timeline: Timeline, most_events: int = MOST_EVENTS) -> None:
         self.timeline = timeline
         self._times_us = {one.name: one.time_us for one in timeline.computations}
-        self._items = {one.name: sorted(_items(one), key=lambda item: item[:2]) for one in timeline.computations}
+        self._items = {one.name: sorted(_list_items(one), key=lambda item: item[:2]) for one in timeline.computations}
         self._callees_first = list(self._ordered())
-        longest = max((iterations_of(item.interval) for items in self._items.values() for item in items), default=0)
+        longest = max((count_iterations(item.interval) for items in self._items.values() for item in items), default=0)
         self.most_iterations = longest
         while self.most_iterations > 1 and self._count(self.most_iterations) > most_events:
             self.most_iterations //= 2
@@ -111,12 +111,10 @@ class Unrolled:
                 why="every call is shown, and of each loop at least one iteration",
                 fix="export a program with fewer layers, or the timeline as JSON, which has each computation once",
             )
-        self.left_out = (
-            None if self.most_iterations >= longest else _about_iterations(self.most_iterations, most_events)
-        )
+        self.left_out = None if self.most_iterations >= longest else _note_iterations(self.most_iterations, most_events)
 
-    def __iter__(self) -> Iterator[Placed]:
-        """All of it: what runs others before what it runs, and else by when it begins."""
+    def __iter__(self) -> Iterator[PlacedInterval]:
+        """Yields all intervals: callers before the intervals that they run, otherwise by begin."""
         numbers = count()
         stack = [self._computation(self.timeline.entry, next(numbers), 0, 0.0, beside=False)]
         while stack:
@@ -125,25 +123,25 @@ class Unrolled:
                 stack.pop()
                 continue
             yield placed
-            if placed.role is Role.ITERATION:
+            if placed.role is PlacedRole.ITERATION:
                 stack.append(self._iteration(placed, placed.iteration - 1, numbers))
-            elif placed.role is Role.WHOLE and placed.interval.runs:
+            elif placed.role is PlacedRole.WHOLE and placed.interval.runs:
                 stack.append(self._inside(placed, numbers))
 
-    def _computation(self, name: str, run: int, depth: int, at_us: float, *, beside: bool) -> Iterator[Placed]:
+    def _computation(self, name: str, run: int, depth: int, at_us: float, *, beside: bool) -> Iterator[PlacedInterval]:
         """One execution of a computation."""
         for begin_us, end_us, role, interval in self._items.get(name, ()):
-            yield Placed(role, interval, name, run, depth, at_us + begin_us, at_us + end_us, beside)
+            yield PlacedInterval(role, interval, name, run, depth, at_us + begin_us, at_us + end_us, beside)
 
-    def _inside(self, placed: Placed, numbers: Iterator[int]) -> Iterator[Placed]:
-        """The iterations of a loop, the last of which has only a condition; of all else what it runs."""
+    def _inside(self, placed: PlacedInterval, numbers: Iterator[int]) -> Iterator[PlacedInterval]:
+        """The iterations of a loop, the last with only a condition; for all others, the intervals that it runs."""
         runs, at_us = placed.interval.runs, placed.begin_us
-        iterations, most = iterations_of(placed.interval), max(run.times for run in runs)
+        iterations, most = count_iterations(placed.interval), max(run.times for run in runs)
         for number in range(most):
             end_us = at_us + sum(self._times_us[run.computation] for run in runs if number < run.times)
             if self.most_iterations <= number < iterations:
                 yield placed._replace(
-                    role=Role.LEFT_OUT,
+                    role=PlacedRole.LEFT_OUT,
                     depth=placed.depth + 1,
                     begin_us=at_us,
                     iteration=number + 1,
@@ -151,7 +149,7 @@ class Unrolled:
                 )
                 return
             iteration = placed._replace(
-                role=Role.ITERATION,
+                role=PlacedRole.ITERATION,
                 depth=placed.depth + 1,
                 begin_us=at_us,
                 end_us=end_us,
@@ -164,8 +162,8 @@ class Unrolled:
                 yield from self._iteration(iteration, number, numbers)
             at_us = end_us
 
-    def _iteration(self, placed: Placed, number: int, numbers: Iterator[int]) -> Iterator[Placed]:
-        """What runs in one iteration: of a loop its condition and its body."""
+    def _iteration(self, placed: PlacedInterval, number: int, numbers: Iterator[int]) -> Iterator[PlacedInterval]:
+        """The intervals of one iteration: for a loop, its condition and its body."""
         at_us, beside = placed.begin_us, placed.beside or placed.interval.unit is not Unit.CORE
         for run in placed.interval.runs:
             if number < run.times:
@@ -173,7 +171,7 @@ class Unrolled:
                 at_us += self._times_us[run.computation]
 
     def _ordered(self) -> Iterator[str]:
-        """The computations that a step runs, each behind those that it runs itself."""
+        """The computations that a step runs, each after its callees."""
         begun, stack = set[str](), [(self.timeline.entry, False)]
         while stack:
             name, is_done = stack.pop()
@@ -186,38 +184,38 @@ class Unrolled:
                 stack += [(run.computation, False) for item in items for run in item.interval.runs if run.times]
 
     def _count(self, most_iterations: int) -> int:
-        """How much is told with so many iterations of each loop."""
+        """Number of events with this many iterations of each loop."""
         counts: dict[str, int] = {}
         for name in self._callees_first:
             items = self._items.get(name, ())
-            runs = (run for item in items if item.role is Role.WHOLE for run in item.interval.runs)
+            runs = (run for item in items if item.role is PlacedRole.WHOLE for run in item.interval.runs)
             inside = sum(min(run.times, most_iterations) * (1 + counts.get(run.computation, 0)) for run in runs)
             counts[name] = len(items) + inside
         return counts.get(self.timeline.entry, 0)
 
 
-def iterations_of(interval: Interval) -> int:
-    """How often what an interval runs comes: of a loop its body, whose condition comes once more."""
+def count_iterations(interval: Interval) -> int:
+    """Number of iterations of an interval: for a loop, those of its body, whose condition runs once more."""
     return min((run.times for run in interval.runs if run.times), default=0)
 
 
-def times_bound(interval: Interval) -> Bound:
-    """How the iterations relate to the truth."""
+def find_iterations_bound(interval: Interval) -> Bound:
+    """The bound of the number of iterations."""
     return reduce(lambda bound, run: bound + run.bound, interval.runs, Bound.EXACT)
 
 
-def _items(computation: TimedComputation) -> Iterator[_Item]:
-    """The intervals of a computation; of what the core goes on beside also where it starts and ends that."""
+def _list_items(computation: TimedComputation) -> Iterator[_RelativeInterval]:
+    """The intervals of a computation; for concurrent work also the instructions that start and end it."""
     waits = {(one.name, one.waits_for) for one in computation.intervals if one.wait is not None}
     for interval in computation.intervals:
-        yield _Item(interval.begin_us, interval.end_us, Role.WHOLE, interval)
+        yield _RelativeInterval(interval.begin_us, interval.end_us, PlacedRole.WHOLE, interval)
         if interval.issued_us is not None:
-            yield _Item(interval.issued_us, interval.issued_us, Role.START, interval)
+            yield _RelativeInterval(interval.issued_us, interval.issued_us, PlacedRole.START, interval)
         if interval.done_us is not None and (interval.done, interval.name) not in waits:
-            yield _Item(interval.done_us, interval.done_us, Role.DONE, interval)
+            yield _RelativeInterval(interval.done_us, interval.done_us, PlacedRole.DONE, interval)
 
 
-def _about_iterations(most_iterations: int, most_events: int) -> str:
+def _note_iterations(most_iterations: int, most_events: int) -> str:
     several = f"first {most_iterations:,} iterations are" if most_iterations > 1 else "first iteration is"
     return (
         f"the step has more than {most_events:,} events: of each loop the {several} shown, and the rest as one, "

@@ -1,4 +1,4 @@
-"""The walk over a schedule: what runs when on which part of the device, each computation once however often it runs.
+"""The walk over a schedule: what runs when on which unit of the device, each computation once however often it runs.
 
 The order of the text is the order of execution, as it is for a scheduled module.
 """
@@ -12,12 +12,12 @@ from math import isfinite
 from hloscope.analysis.model.timeline import Unit, WaitCause
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.computation_walk import ComputationWalk
-from hloscope.cost.operations import Basis, Operations, OperationTime
-from hloscope.cost.records import Priced, Schedule, Span, Stretch, Sums
+from hloscope.cost.operations import Operations, OperationTime, TimeBasis
+from hloscope.cost.records import InstructionSpan, PricedCollectives, Schedule, Stretch, Sums
 from hloscope.hlo import HloComputation
 from hloscope.hlo.call_graph import HloGraph
 
-_RUNS = frozenset({"while", "conditional", "call"})
+_RUNNING_OPCODES = frozenset({"while", "conditional", "call"})
 _MICROSECONDS = 1e6
 
 
@@ -26,25 +26,25 @@ class Walk:
 
     Args:
         graph: The module.
-        operations: Prices what computes.
-        priced: Prices what communicates.
+        operations: Prices computing instructions.
+        priced: Times of collectives.
 
     Attributes:
         schedules: One execution of each computation that was walked, by name.
     """
 
-    def __init__(self, graph: HloGraph, operations: Operations, priced: Priced) -> None:
+    def __init__(self, graph: HloGraph, operations: Operations, priced: PricedCollectives) -> None:
         self.graph = graph
         self.operations = operations
         self.priced = priced
         self.schedules: dict[str, Schedule] = {}
 
     def step(self) -> Sums:
-        """One step of the program.
+        """The sums of one step of the program.
 
-        What runs other computations is walked after them, so that no nesting is too deep.
+        Callers are walked after their callees, so that no nesting is too deep.
         """
-        for computation in scheduled(self.graph):
+        for computation in find_scheduled_computations(self.graph):
             self.sums_of(computation.name)
         entry = self.graph.module.entry
         sums = self.sums_of(entry.name)
@@ -53,14 +53,14 @@ class Walk:
         return sums
 
     def sums_of(self, name: str) -> Sums:
-        """One execution of a computation."""
+        """The sums of one execution of a computation."""
         if name not in self.schedules:
-            self.schedules[name] = Schedule()  # for text in which a computation runs itself
+            self.schedules[name] = Schedule()  # in case a computation in the text runs itself
             self.schedules[name] = self._walked(name)
         return self.schedules[name].sums
 
     def executions(self) -> dict[str, Counter[Unit]]:
-        """How often the core and other threads run each computation in one step."""
+        """Executions of each computation in one step, by the core and other threads."""
         found = defaultdict[str, Counter[Unit]](Counter)
         found[self.graph.module.entry.name][Unit.CORE] = 1
         for computation in self.graph.reachable:
@@ -73,7 +73,7 @@ class Walk:
         return found
 
     def execution_bounds(self) -> dict[str, Bound]:
-        """How the executions of each computation relate to the truth."""
+        """The bound of the executions of each computation."""
         found = defaultdict[str, Bound](lambda: Bound.EXACT)
         for computation in self.graph.reachable:
             for stretch in self._stretches(computation.name):
@@ -84,8 +84,8 @@ class Walk:
     def _stretches(self, name: str) -> list[Stretch]:
         return self.schedules[name].stretches if name in self.schedules else []
 
-    def spans_of(self, name: str) -> Iterator[Span]:
-        """When the core is at each instruction of a computation, those included that take no time."""
+    def spans_of(self, name: str) -> Iterator[InstructionSpan]:
+        """The time of the core at each instruction of a computation, including those that take no time."""
         stretches = self._stretches(name)
         started = {one.instruction.name: one for one in stretches if one.is_started and one.instruction is not None}
         core = [
@@ -98,23 +98,23 @@ class Walk:
                 now_us = core[index][1].end_us
                 runs += [run for _, run in core[index][1].runs]
                 index += 1
-            yield Span(instruction, begin_us, now_us, started.get(instruction.name), tuple(runs))
+            yield InstructionSpan(instruction, begin_us, now_us, started.get(instruction.name), tuple(runs))
 
     def _walked(self, name: str) -> Schedule:
         computation = self.graph.module.computation(name)
         return ComputationWalk(computation, self.operations, self.priced, self.sums_of).run()
 
     def _make_possible(self, step: Schedule) -> None:
-        """A step never takes less than its bytes take through memory, or its FLOPs through the matrix units.
+        """Extends the step if its bytes through memory or its FLOPs through the matrix units take longer.
 
-        What one step prefetches for the next crosses memory beside something else, but it does cross it, in every step.
+        Data prefetched for the next step crosses memory concurrently with something else, but crosses it in every step.
         """
         chip, sums = self.operations.chip, step.sums
         hbm_bytes_per_s = chip.hbm_bytes_per_s / chip.devices_per_chip
         peak = chip.bf16_flops_per_s / chip.devices_per_chip
         for basis, seconds in (
-            (Basis.MEMORY, sums.hbm_bytes / hbm_bytes_per_s),
-            (Basis.ROOFLINE, sums.least_bf16_flops / peak),
+            (TimeBasis.MEMORY, sums.hbm_bytes / hbm_bytes_per_s),
+            (TimeBasis.ROOFLINE, sums.least_bf16_flops / peak),
         ):
             begin_us, end_us = sums.total_us, seconds * _MICROSECONDS
             if end_us > begin_us:
@@ -124,9 +124,9 @@ class Walk:
                 sums.add_stretch(limit)
 
 
-def scheduled(graph: HloGraph) -> Iterator[HloComputation]:
-    """The computations that have an order of their own and are run by others, each before what runs it."""
+def find_scheduled_computations(graph: HloGraph) -> Iterator[HloComputation]:
+    """The computations that have an order of their own and are run by others, each before its callers."""
     for computation in reversed(graph.reachable):
         callers = (site.caller.opcode for site in graph.callers(computation.name))
-        if any(opcode in _RUNS or opcode.endswith("-start") for opcode in callers):
+        if any(opcode in _RUNNING_OPCODES or opcode.endswith("-start") for opcode in callers):
             yield computation

@@ -1,4 +1,4 @@
-"""The work of an instruction, from its printed text: FLOPs, passes of the matrix unit, and bytes by memory."""
+"""The work of an instruction, from its printed text: FLOPs, passes of the matrix unit, and bytes per memory."""
 
 from __future__ import annotations
 
@@ -6,43 +6,43 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from hloscope.analysis.matmuls import MATMULS, flops_of, integers_in
+from hloscope.analysis.matmuls import MATMUL_OPCODES, count_flops, parse_integers
 from hloscope.hlo import HloInstruction, Shape
 from hloscope.hlo.call_graph import HloGraph
-from hloscope.units import known_sum
+from hloscope.units import sum_known
 
 _PRECISION_PASSES = {"high": 3.0, "highest": 6.0}
 """Passes of an f32 matmul, by `operand_precision`; at the default precision it is one. Source: JAX, `lax.Precision`."""
 
 _INTEGER_PASSES = {"s16": 4.0, "u16": 4.0, "s32": 10.0, "u32": 10.0}
-"""Passes of a matmul of integers. Source: libtpu's estimated cycles, beside those of the same matmul in bf16."""
+"""Passes of an integer matmul. Source: libtpu's estimated cycles, next to those of the same matmul in bf16."""
 
 VMEM, HOST = 1, 5
 _HBM = 0
 _NOT_COUNTED = frozenset({2, 3, 4, 6, 7})
-"""XLA's numbers of memory spaces on TPU: these hold scalars and flags; all others but VMEM and the host are HBM."""
+"""XLA's numbers of TPU memory spaces with scalars and flags; all others except VMEM and host memory are HBM."""
 
 _SLICES = frozenset({"dynamic-slice", "slice", "gather"})
 _UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
-"""What writes a part of its first operand in place, and which operand is the part."""
+"""Opcodes that write a part of their first operand in place, with the index of the operand that is the part."""
 
 _KEEPS_ELEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose", "negate"})
-"""Each element of the result is made of one of the operand."""
+"""Opcodes of which each result element comes from one element of the operand."""
 
 COLLECTIVES = ("all-", "reduce-scatter", "collective-", "ragged-", "send", "recv")
 _DEEPEST = 8
-"""Fusions in fusions that are looked into; what is deeper counts as a whole."""
+"""Maximum depth of nested fusions that are examined; deeper ones count as a whole."""
 
 _ALIASED = re.compile(r"\{([\d,\s]*)\}\s*:\s*\(")
 
 
 class Work(NamedTuple):
-    """What matmuls and convolutions ask of the matrix unit.
+    """The work of matmuls and convolutions on the matrix unit.
 
     Attributes:
-        flops: Multiply-adds, two operations each.
-        bf16_flops: The same, as if each pass of the matrix unit were a bf16 matmul.
-        is_whole: Whether the text told all of it.
+        flops: FLOPs, counting a multiply-add as two.
+        bf16_flops: The same, with each pass of the matrix unit counted as a bf16 matmul.
+        is_whole: Whether the text stated all of it.
     """
 
     flops: int = 0
@@ -50,37 +50,37 @@ class Work(NamedTuple):
     is_whole: bool = True
 
     def plus(self, other: Work) -> Work:
-        """Both together."""
+        """The sum of both."""
         return Work(self.flops + other.flops, self.bf16_flops + other.bf16_flops, self.is_whole and other.is_whole)
 
 
-def work_of(instruction: HloInstruction, narrow_passes: Mapping[str, float]) -> Work:
-    """What a `dot` or `convolution` asks of the matrix unit.
+def count_work(instruction: HloInstruction, narrow_passes: Mapping[str, float]) -> Work:
+    """The work of a `dot` or `convolution` on the matrix unit.
 
     Args:
         instruction: The instruction.
-        narrow_passes: Time of an operation over that of a bf16 one, for the types narrower than bf16 that the matrix
-            unit takes as they are; others are widened to bf16.
+        narrow_passes: Time of an operation relative to a bf16 one, for the narrower types that the matrix unit
+        supports; others are widened to bf16.
     """
-    flops = flops_of(instruction)
+    flops = count_flops(instruction)
     if flops is None:
         return Work(is_whole=False)
-    return Work(flops, flops * _passes(instruction, narrow_passes))
+    return Work(flops, flops * _count_passes(instruction, narrow_passes))
 
 
-def _passes(instruction: HloInstruction, narrow_passes: Mapping[str, float]) -> float:
+def _count_passes(instruction: HloInstruction, narrow_passes: Mapping[str, float]) -> float:
     words = re.findall(r"\w+", instruction.attributes.get("operand_precision", ""))
     known = {"f32": max((_PRECISION_PASSES.get(word, 1.0) for word in words), default=1.0)}
     known |= {**_INTEGER_PASSES, **narrow_passes}
     return max(known.get(operand.shape.element_type, 1.0) for operand in instruction.operands[:2])
 
 
-def work_by_computation(graph: HloGraph, narrow_passes: Mapping[str, float]) -> dict[str, Work]:
-    """The work of each computation, with the fusions in it; computations without any are left out."""
+def count_fused_work(graph: HloGraph, narrow_passes: Mapping[str, float]) -> dict[str, Work]:
+    """The work of each computation, including its fusions; computations without work are left out."""
     found: dict[str, Work] = {}
-    for instruction in graph.module.with_opcodes(MATMULS):
+    for instruction in graph.module.with_opcodes(MATMUL_OPCODES):
         name = instruction.computation.name
-        found[name] = found.get(name, Work()).plus(work_of(instruction, narrow_passes))
+        found[name] = found.get(name, Work()).plus(count_work(instruction, narrow_passes))
     for computation in reversed(graph.reachable):
         for site in graph.calls(computation.name):
             if site.caller.opcode == "fusion" and site.callee in found:
@@ -92,10 +92,10 @@ class Moved(NamedTuple):
     """Bytes with tile padding, by memory; those of HBM by direction.
 
     Attributes:
-        read_bytes: What is read from HBM.
-        written_bytes: What is written to HBM.
-        vmem_bytes: What is read from and written to the vector memory.
-        host_bytes: What crosses the link to the host.
+        read_bytes: Bytes read from HBM.
+        written_bytes: Bytes written to HBM.
+        vmem_bytes: Bytes read from and written to the vector memory.
+        host_bytes: Bytes over the link to the host.
     """
 
     read_bytes: int = 0
@@ -105,21 +105,21 @@ class Moved(NamedTuple):
 
     @property
     def hbm_bytes(self) -> int:
-        """Those that cross HBM, in either direction."""
+        """Bytes through HBM, in both directions."""
         return self.read_bytes + self.written_bytes
 
     @property
     def device_bytes(self) -> int:
-        """Those of the device."""
+        """Bytes through the device's memories."""
         return self.hbm_bytes + self.vmem_bytes
 
     def as_written(self) -> Moved:
-        """The same bytes, written where they were read."""
+        """The same bytes, as writes instead of reads."""
         return self._replace(read_bytes=0, written_bytes=self.hbm_bytes)
 
 
 class Traffic:
-    """Counts bytes; remembers shapes it has seen.
+    """Counts bytes, with a cache for shapes.
 
     Args:
         graph: The module.
@@ -130,7 +130,7 @@ class Traffic:
         self._sizes: dict[int, tuple[Shape, Moved]] = {}
 
     def of(self, instruction: HloInstruction) -> Moved:
-        """Operands and results; of slices, gathers, updates and scatters only the part that they touch."""
+        """Operands and results; for slices, gathers, updates and scatters only the part that they touch."""
         shapes = [operand.shape for operand in instruction.operands]
         result = instruction.shape
         part = _UPDATES.get(instruction.opcode)
@@ -142,7 +142,7 @@ class Traffic:
         return self._sum([*map(self.of_shape, shapes), self.of_shape(result).as_written()])
 
     def needed(self, instruction: HloInstruction) -> Moved:
-        """The same; of a fusion's operands what its computation takes of them, of an update in place what is new.
+        """The same; for a fusion only the used part of its operands, for an update in place only the new part.
 
         Source: `HloCostAnalysis::FusionParameterReadBytes` in xla/service/hlo_cost_analysis.cc.
         """
@@ -154,12 +154,12 @@ class Traffic:
         for operand, parameter in zip(fusion.operands, computation.parameters, strict=False):
             whole = self.of_shape(operand.shape)
             read = self._read(parameter, ()) if any(whole) else None
-            found.append(whole if read is None else _scaled(whole, read))
+            found.append(whole if read is None else _scale_moved(whole, read))
         found.extend(moved.as_written() for moved in self._written(computation.root))
         return self._sum(found)
 
     def written(self, instruction: HloInstruction) -> Moved:
-        """The results that do not lie where an operand lies, of an operation that may do anything else."""
+        """The results that do not share an operand's memory, of an operation that may do anything else."""
         aliased = _ALIASED.findall(instruction.attributes.get("output_to_operand_aliasing", ""))
         if not instruction.shape.is_tuple:
             return Moved() if aliased else self.of_shape(instruction.shape).as_written()
@@ -168,9 +168,9 @@ class Traffic:
         return Moved() if "" in old else self._sum([self.of_shape(part).as_written() for part in own])
 
     def single_rows(self, instruction: HloInstruction) -> int:
-        """Bytes that an operation writes into an array in HBM row by row, of tiles that have more rows than it writes.
+        """Bytes that an operation writes row by row into an HBM array whose tiles have more rows than that.
 
-        As the update of one layer of `f32[512,16,7168]{2,1,0:T(8,128)}` by `f32[512,1,7168]`.
+        An example is the update of one layer of `f32[512,16,7168]{2,1,0:T(8,128)}` by `f32[512,1,7168]`.
         """
         if instruction.opcode == "fusion":
             root = self._graph.module.computation(instruction.called[0][1]).root
@@ -180,32 +180,32 @@ class Traffic:
         return sum(self._size(value.operands[1]) for value in values if _writes_single_rows(value))
 
     def turns(self, instruction: HloInstruction) -> bool:
-        """Whether a fusion changes the dimension along which neighbors lie of an array that it reads or writes."""
+        """Returns whether a fusion changes the fastest-varying dimension of an array that it reads or writes."""
         if instruction.opcode != "fusion":
             return False
         inside = self._graph.module.computation(instruction.called[0][1]).instructions
-        return any(inner.opcode in ("copy", "transpose") and _turns(inner) for inner in inside)
+        return any(inner.opcode in ("copy", "transpose") and _turns_neighbors(inner) for inner in inside)
 
     def of_shape(self, shape: Shape) -> Moved:
-        """All arrays of a shape, as if they were read."""
+        """All arrays of a shape, counted as reads."""
         kept = self._sizes.get(id(shape))
         if kept is not None:
             return kept[1]
-        found = self._sum([_of_leaf(leaf) for leaf in shape.leaves()])
-        self._sizes[id(shape)] = (shape, found)  # the shape itself is kept so that its id stays its own
+        found = self._sum([_count_leaf_bytes(leaf) for leaf in shape.leaves()])
+        self._sizes[id(shape)] = (shape, found)  # keeping the shape alive keeps its id unique
         return found
 
     def _read(self, value: HloInstruction, around: tuple[HloInstruction, ...]) -> int | None:
-        """Bytes that are taken of a value inside a fusion; None for the whole.
+        """Bytes read of a value inside a fusion; None for all of it.
 
         Args:
             value: The value.
-            around: The fusions around its computation, up to the one that is asked about, which is not among them.
+            around: The fusions around its computation, up to but excluding the one in question.
         """
         if value.is_root and not around:
             return None
         outside = [self._read(around[-1], around[:-1])] if value.is_root else []
-        return known_sum((*outside, *(self._read_by(user, value, around) for user in value.users)))
+        return sum_known((*outside, *(self._read_by(user, value, around) for user in value.users)))
 
     def _read_by(self, user: HloInstruction, value: HloInstruction, around: tuple[HloInstruction, ...]) -> int | None:
         positions = user.positions_of(value)
@@ -214,25 +214,25 @@ class Traffic:
         if user.opcode in _UPDATES and positions == [0] and not user.shape.is_tuple:
             return self._size(user.operands[_UPDATES[user.opcode]]) if self._combines(user) else 0
         if user.opcode.startswith(COLLECTIVES) or (user.opcode == "tuple" and user.is_root and not around):
-            return 0  # a transfer counts for itself, and what is passed through stays where it is
+            return 0  # a transfer counts separately, and a value passed through is not copied
         if user.opcode in _KEEPS_ELEMENTS:
             taken, size = self._read(user, around), self._size(user)
             return None if taken is None or not size else taken * self._size(value) // size
         if user.opcode == "fusion" and len(around) < _DEEPEST:
             parameters = self._graph.module.computation(user.called[0][1]).parameters
             inner = [self._read(parameters[index], (*around, user)) for index in positions if index < len(parameters)]
-            return known_sum(inner)
+            return sum_known(inner)
         return None
 
     def _written(self, root: HloInstruction) -> Iterator[Moved]:
-        """What each result of a fused computation writes."""
+        """Bytes that each result of a fused computation writes."""
         for value in root.operands if root.opcode == "tuple" else (root,):
             whole, new = self.of_shape(value.shape), self._updated(value)
             if not value.opcode.startswith(COLLECTIVES):
-                yield whole if new is None else _scaled(whole, new)
+                yield whole if new is None else _scale_moved(whole, new)
 
     def _updated(self, value: HloInstruction) -> int | None:
-        """Bytes that are new in a value that is an operand of the fusion but for them; None where it is none."""
+        """New bytes in a value that otherwise equals an operand of the fusion; None if it does not."""
         new = 0
         while value.opcode != "parameter":
             part = _UPDATES.get(value.opcode)
@@ -244,7 +244,7 @@ class Traffic:
         return new
 
     def _combines(self, update: HloInstruction) -> bool:
-        """Whether a scatter needs what was there before: all but those that put the new in place of the old."""
+        """Returns whether a scatter needs the old values: all do except those that replace them."""
         called = [name for attribute, name in update.called if attribute == "to_apply"]
         return any(self._graph.module.computation(name).root.opcode != "parameter" for name in called)
 
@@ -256,13 +256,13 @@ class Traffic:
         return parts[0] if len(parts) == 1 else Moved(*map(sum, zip(*parts, strict=True)))
 
 
-def space_of(shape: Shape) -> int:
-    """XLA's number of the memory that an array lies in."""
+def memory_space(shape: Shape) -> int:
+    """XLA's number of an array's memory space."""
     return 0 if shape.layout is None else shape.layout.memory_space
 
 
-def _of_leaf(leaf: Shape) -> Moved:
-    space, size = space_of(leaf), leaf.padded_byte_size or 0
+def _count_leaf_bytes(leaf: Shape) -> Moved:
+    space, size = memory_space(leaf), leaf.padded_byte_size or 0
     if space in _NOT_COUNTED:
         return Moved()
     return (
@@ -270,7 +270,7 @@ def _of_leaf(leaf: Shape) -> Moved:
     )
 
 
-def _scaled(whole: Moved, read_bytes: int) -> Moved:
+def _scale_moved(whole: Moved, read_bytes: int) -> Moved:
     """A part of an array, in the memory of the whole."""
     part = min(read_bytes, sum(whole))
     if whole.vmem_bytes:
@@ -279,9 +279,14 @@ def _scaled(whole: Moved, read_bytes: int) -> Moved:
 
 
 def _writes_single_rows(value: HloInstruction) -> bool:
-    """Whether an update in HBM has fewer rows than the tiles of what it is written into."""
+    """Returns whether an update in HBM has fewer rows than the tiles of its target."""
     layout = value.shape.layout
-    if value.opcode != "dynamic-update-slice" or layout is None or not layout.tiles or space_of(value.shape) != _HBM:
+    if (
+        value.opcode != "dynamic-update-slice"
+        or layout is None
+        or not layout.tiles
+        or memory_space(value.shape) != _HBM
+    ):
         return False
     if len(layout.tiles[0]) < 2 or len(layout.minor_to_major) < 2:
         return False
@@ -290,13 +295,13 @@ def _writes_single_rows(value: HloInstruction) -> bool:
     return rows < layout.tiles[0][-2] and rows < value.shape.dimensions[axis]
 
 
-def _turns(inner: HloInstruction) -> bool:
-    """Whether neighbors of a copy's or transpose's result were none in its operand."""
+def _turns_neighbors(inner: HloInstruction) -> bool:
+    """Returns whether neighbors in the result of a copy or transpose were not neighbors in its operand."""
     before, after = inner.operands[0].shape.layout, inner.shape.layout
     if before is None or after is None or not before.minor_to_major or not after.minor_to_major:
         return False
     minor = after.minor_to_major[0]
-    order = integers_in(inner.attributes.get("dimensions", ""))
+    order = parse_integers(inner.attributes.get("dimensions", ""))
     if inner.opcode == "transpose" and minor < len(order):
         minor = order[minor]
     return before.minor_to_major[0] != minor and max(inner.shape.dimensions, default=1) > 1

@@ -1,29 +1,29 @@
-"""From the grammar's records to columns."""
+"""Conversion of the grammar's records to columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hloscope.hlo.columns import Columns, ComputationRow, Form, Parsed, frame_tables
+from hloscope.hlo.columns import Columns, ComputationRow, Form, OddLine, make_frame_tables
 from hloscope.hlo.grammar_actions import MAX_DEPTH
-from hloscope.hlo.opcodes import RESERVED, operands_needed
+from hloscope.hlo.opcodes import RESERVED, count_needed_operands
 from hloscope.hlo.records import (
     Callee,
     Computation,
     Header,
     Instruction,
     Operand,
-    Operation,
+    ParsedOp,
     ReadError,
-    Row,
-    Span,
+    StackTableRow,
+    TextSpan,
 )
 
 
 @dataclass(slots=True)
 class Scope:
-    """A computation that is being built: the instructions that are defined so far, and the parameters only implied."""
+    """A computation under construction: the instructions defined so far, and the parameters that are only implied."""
 
     name: str
     line: int
@@ -34,12 +34,12 @@ class Scope:
 
 
 class Builder:
-    """Fills columns from records, whose spans are offsets in `text` from `base` on.
+    """Fills columns from records, whose spans are offsets in `text` relative to `base`.
 
     Attributes:
-        columns: What has been built.
-        computation_names: The computations that are complete; XLA has every one defined before it is used.
-        open_computation: Name and offset of the computation that is being built, for error texts.
+        columns: The columns built so far.
+        computation_names: The complete computations; XLA defines each one before it is used.
+        open_computation: Name and offset of the computation under construction, for error texts.
     """
 
     def __init__(self, columns: Columns) -> None:
@@ -54,14 +54,14 @@ class Builder:
         self._source_line: int | None = None
 
     def add_header(self, header: Header, source: str) -> None:
-        """Takes over the module's name and header attributes, whose spans are offsets in `source`."""
+        """Adds the module's name and header attributes, whose spans are offsets in `source`."""
         self.columns.name = header.name
         self.columns.header = {item.key: source[item.span.start : item.span.end] for item in header.attributes}
 
-    def add_tables(self, tables: tuple[tuple[Row, ...], ...]) -> None:
-        """Takes over the four stack tables."""
+    def add_tables(self, tables: tuple[tuple[StackTableRow, ...], ...]) -> None:
+        """Adds the four stack tables."""
         if tables:
-            self.columns.tables = frame_tables(*tables)
+            self.columns.tables = make_frame_tables(*tables)
 
     def add_computations(self, computations: tuple[Computation, ...], base: int = 0) -> None:
         """Adds computations whose spans count from offset `base` of the text.
@@ -77,7 +77,7 @@ class Builder:
             self.open_computation = None
 
     def add_single(self, instruction: Instruction) -> None:
-        """Makes a module of one instruction, with a parameter for each of its operands as XLA does."""
+        """Creates a module of one instruction, with a parameter for each of its operands, as XLA does."""
         name = str(instruction.name).lstrip("%") if instruction.name else instruction.operation.opcode
         self.columns.name = name
         self.columns.is_single = True
@@ -94,11 +94,11 @@ class Builder:
         thread: str | None = None,
         depth: int = 0,
     ) -> None:
-        """Adds a computation that begins at an offset of the whole text, and before it those that stand inside it."""
+        """Adds a computation that begins at an offset of the whole text, after those nested inside it."""
         if depth > MAX_DEPTH:
             raise ReadError(position, f"inline computations nest deeper than {MAX_DEPTH} levels")
         for instruction in instructions:
-            for _, body, callee in _callees(name, instruction):
+            for _, body, callee in _find_callees(name, instruction):
                 if callee.name is None:
                     self._add(body, self._base + callee.span.start, callee.body, depth=depth + 1)
         scope = Scope(name, self._line_at(position), len(self.columns.names))
@@ -115,7 +115,7 @@ class Builder:
             self._source, self._source_line = self.columns.text, None
 
     def rollback(self, line: int) -> None:
-        """Takes back the instructions that belong to no complete computation; reading goes on from a 1-based line."""
+        """Removes the instructions of the incomplete computation; reading continues from a 1-based line."""
         columns = self.columns
         end = columns.computations[-1].end if columns.computations else 0
         del columns.names[end:], columns.forms[end:]
@@ -127,7 +127,7 @@ class Builder:
     def close_scope(
         self, scope: Scope, *, is_entry: bool, thread: str | None, position: int, end: int | None = None
     ) -> None:
-        """Ends a computation. The root is the instruction marked `ROOT`, else the last one.
+        """Ends a computation. The root is the instruction marked `ROOT`, otherwise the last one.
 
         Args:
             scope: The computation.
@@ -149,9 +149,9 @@ class Builder:
         columns.computations.append(ComputationRow(scope.name, scope.line, thread, scope.first, end, root))
 
     def finish(self, *, truncated: bool = False) -> None:
-        """Settles what the whole text decides: without `ENTRY`, the last computation is the entry.
+        """Finishes the columns with facts of the whole text: without `ENTRY`, the last computation is the entry.
 
-        A text that is cut off may have lost its `ENTRY`, and then no computation is.
+        A text that is cut off may have lost its `ENTRY`; then it has no entry.
         """
         columns = self.columns
         columns.truncated = truncated
@@ -180,13 +180,13 @@ class Builder:
         if called:
             self.columns.called[index] = called
 
-    def _append_operation(self, scope: Scope, name: str, start: int, operation: Operation, operands: list[int]) -> int:
+    def _append_operation(self, scope: Scope, name: str, start: int, operation: ParsedOp, operands: list[int]) -> int:
         attributes = {item.key: self._text(item.span) for item in operation.attributes}
         argument = None if operation.argument is None else self._text(operation.argument)
         shape = None if operation.shape is None else operation.shape.shape
-        return self._append(scope, name, start, Form(operation.opcode, shape), Parsed(attributes, argument), operands)
+        return self._append(scope, name, start, Form(operation.opcode, shape), OddLine(attributes, argument), operands)
 
-    def _append(self, scope: Scope, name: str, start: int, form: Form, parsed: Parsed, operands: list[int]) -> int:
+    def _append(self, scope: Scope, name: str, start: int, form: Form, parsed: OddLine, operands: list[int]) -> int:
         columns = self.columns
         index = len(columns.names)
         scope.indexes[name] = index
@@ -198,9 +198,9 @@ class Builder:
         columns.operand_starts.append(len(columns.operands))
         return index
 
-    def _operands(self, scope: Scope, operation: Operation) -> list[int]:
-        """The operands' indexes. XLA drops what has no name, and so is it done here where enough operands are left."""
-        lone, needed = self._implies_parameters, operands_needed(operation.opcode)
+    def _operands(self, scope: Scope, operation: ParsedOp) -> list[int]:
+        """The indexes of the operands. Nameless ones are dropped, as by XLA, if enough operands are left."""
+        lone, needed = self._implies_parameters, count_needed_operands(operation.opcode)
         named = [item for item in operation.operands if item.name or item.nested or (lone and item.shape)]
         if len(named) < min(needed, len(operation.operands)):
             what = f"an operand has no name: {operation.opcode} needs {needed} named operands, but has {len(named)}"
@@ -228,32 +228,32 @@ class Builder:
 
     def _implied_parameter(self, scope: Scope, operand: Operand) -> int:
         name = operand.name or f"parameter.{scope.implied}"
-        parsed = Parsed({}, str(scope.implied))
+        parsed = OddLine({}, str(scope.implied))
         scope.implied += 1
         return self._append(scope, name, operand.span.start, Form("parameter", operand.shape), parsed, [])
 
     def _tuple_element(self, scope: Scope, index: int, tuple_index: int, start: int) -> int:
-        """The instruction that `%t#0` stands for; one for each place, as XLA makes it."""
+        """The instruction for `%t#0`; one for each place, as in XLA."""
         name = f"{self.columns.names[index]}#{tuple_index}"
         if name in scope.indexes:
             return scope.indexes[name]
-        parsed = Parsed({"index": str(tuple_index)})
+        parsed = OddLine({"index": str(tuple_index)})
         return self._append(scope, name, start, Form("get-tuple-element", None), parsed, [index])
 
     def _called(self, scope: Scope, instruction: Instruction) -> tuple[tuple[str, str], ...]:
         called: list[tuple[str, str]] = []
-        for key, name, callee in _callees(scope.name, instruction):
+        for key, name, callee in _find_callees(scope.name, instruction):
             if name not in self.computation_names:
                 what = f"computation %{name} is called, but no computation before it has that name"
                 raise ReadError(self._base + callee.span.start, what)
             called.append((key, name))
         return tuple(called)
 
-    def _text(self, span: Span) -> str:
+    def _text(self, span: TextSpan) -> str:
         return self._source[self._base + span.start : self._base + span.end]
 
     def _line_at(self, position: int) -> int:
-        """The 1-based line of an offset; offsets come mostly in order, so newlines are counted from the last one."""
+        """The 1-based line of an offset; offsets mostly ascend, so newlines are counted from the previous one."""
         if self._source_line is not None:
             return self._source_line + self._source.count("\n", 0, position)
         text = self.columns.text
@@ -265,8 +265,8 @@ class Builder:
         return self._line
 
 
-def _callees(computation: str, instruction: Instruction) -> Iterator[tuple[str, str, Callee]]:
-    """What an instruction calls: key, name and record; `#` in the name of an inline body keeps it apart from others."""
+def _find_callees(computation: str, instruction: Instruction) -> Iterator[tuple[str, str, Callee]]:
+    """The callees of an instruction: key, name and record; `#` marks the names of inline bodies."""
     caller = str(instruction.name or instruction.operation.opcode).lstrip("%")
     for attribute in instruction.operation.attributes:
         for number, callee in enumerate(attribute.callees):

@@ -1,4 +1,4 @@
-"""The call graph of a module, as seen from ENTRY, and the values in it."""
+"""The call graph of a module, from ENTRY, and the values in it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class HloGraph:
     """The call graph of a module.
 
     Attributes:
-        module: The module it was made from.
+        module: The module.
         entry: The entry computation; None if the text is truncated before it.
         reachable: Computations reachable from ENTRY, each one after all of its callers; without ENTRY, those reachable
             from the outermost computations, which are all of them.
@@ -59,7 +59,7 @@ class HloGraph:
 
     def __init__(self, module: HloModule) -> None:
         self.module = module
-        self.entry = entry_of(module)
+        self.entry = find_entry(module)
         self.prints_sources = module.mentions("stack_frame_id=") or module.mentions("source_file=")
         self._calls: dict[str, tuple[CallSite, ...]] = {}
         self._callers: dict[str, list[CallSite]] = {}
@@ -99,24 +99,24 @@ class HloGraph:
 
     def _sites_of(self, computation: HloComputation) -> tuple[CallSite, ...]:
         calling = (instruction for instruction in computation.calling if may_call(instruction.opcode))
-        self._calls[computation.name] = tuple(site for instruction in calling for site in call_sites(instruction))
+        self._calls[computation.name] = tuple(site for instruction in calling for site in find_call_sites(instruction))
         return self._calls[computation.name]
 
 
-def entry_of(module: HloModule) -> HloComputation | None:
+def find_entry(module: HloModule) -> HloComputation | None:
     """Returns the entry computation; None if the text is truncated before it."""
     return next((computation for computation in module.outermost if computation.is_entry), None)
 
 
 def may_call(opcode: str) -> bool:
-    """Whether an instruction that names a computation runs it.
+    """Returns whether an instruction that names a computation runs it.
 
     The `-update` and `-done` of an asynchronous operation may repeat `calls=`, but only its start runs the callee.
     """
     return not opcode.endswith(("-done", "-update"))
 
 
-def call_sites(instruction: HloInstruction) -> list[CallSite]:
+def find_call_sites(instruction: HloInstruction) -> list[CallSite]:
     """Returns the calls that one instruction makes, in the order of its attributes."""
     called = instruction.called
     attributes = [attribute for attribute, _ in called]
@@ -128,7 +128,7 @@ def call_sites(instruction: HloInstruction) -> list[CallSite]:
     ]
 
 
-def reached(first: Iterable[_Item], following: Callable[[_Item], Iterable[_Item]]) -> Iterator[_Item]:
+def reach_all(first: Iterable[_Item], following: Callable[[_Item], Iterable[_Item]]) -> Iterator[_Item]:
     """Returns everything reachable from some items, including themselves, without duplicates and in no order."""
     pending = list(first)
     seen = set(pending)

@@ -1,4 +1,4 @@
-"""A stretch of whole lines, cut into rows, and what has to be done between its instructions."""
+"""A stretch of whole lines, cut into rows, and the events between its instructions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 from hloscope.hlo.columns import Form
-from hloscope.hlo.language import language
+from hloscope.hlo.language import load_language
 from hloscope.hlo.line_cache import Called, LineCache, read_head
 from hloscope.hlo.line_patterns import Row, is_comment
 from hloscope.hlo.opcodes import RESERVED
 from hloscope.hlo.records import Instruction, ReadError
 
 MOST_LINES = 64
-"""Lines that one instruction, head or header may take here."""
+"""Maximum number of lines of one instruction, head or header here."""
 
 
 Rows = Row[tuple[str, ...]]
@@ -24,8 +24,8 @@ _NAME = Row._fields.index("name")
 _NO_ROWS: Rows = Row._make([()] * len(Row._fields))
 
 
-class Doing(Enum):
-    """What an event does to the computation that is being read."""
+class EventKind(Enum):
+    """The effect of an event on the computation that is being read."""
 
     OPENS = auto()
     CLOSES = auto()
@@ -33,22 +33,22 @@ class Doing(Enum):
     FAILS = auto()
 
 
-class Event(NamedTuple):
-    """Anything else than a plain row.
+class ChunkEvent(NamedTuple):
+    """Anything other than a plain row.
 
     Attributes:
-        does: What it does.
-        place: Plain rows of the chunk before it.
+        does: Its effect.
+        place: Number of plain rows of the chunk before it.
         line: Its 1-based line.
-        lines: How many lines it takes.
-        name: Of the computation that it opens.
+        lines: Number of its lines.
+        name: The name of the computation that it opens.
         is_entry: Whether that is the entry.
         thread: The execution thread of the computation that it closes.
-        instruction: What it adds.
+        instruction: The instruction that it adds.
         source: The text that the instruction was parsed from.
     """
 
-    does: Doing
+    does: EventKind
     place: int
     line: int
     lines: int = 1
@@ -60,7 +60,7 @@ class Event(NamedTuple):
 
 
 class _Incomplete(Exception):  # noqa: N818 - no error: the next chunk begins here
-    """An instruction or a head goes on behind the end of the chunk."""
+    """An instruction or a head continues after the end of the chunk."""
 
 
 class Chunk:
@@ -70,18 +70,18 @@ class Chunk:
         cache: The words of the text's dialect; new ones are added.
         text: The whole text.
         start: Offset of the first line.
-        end: Offset behind the last line, without its line end.
+        end: Offset after the last line, without its line end.
         line: 1-based number of the first line.
-        in_computation: Whether it stands in a computation.
+        in_computation: Whether it begins inside a computation.
 
     Attributes:
         row: The columns of the plain rows: those of usual instructions.
         forms: Opcode and shape of each of them.
-        called: What each of them calls.
+        called: The callees of each of them.
         lines: The line of each of them.
-        events: What is to be done between them.
-        length: Lines that were read: all up to one that goes on behind the end.
-        in_computation: Whether what comes after them stands in a computation.
+        events: The events between them.
+        length: Number of lines read: all before one that continues after the end.
+        in_computation: Whether the text after them is inside a computation.
     """
 
     def __init__(self, cache: LineCache, text: str, start: int, end: int, line: int, *, in_computation: bool) -> None:
@@ -96,7 +96,7 @@ class Chunk:
         self._learn(row)
         self.events = self._find_events()
         del self._names[self.length :]
-        if len(row.name) > sum(map(bool, self._names)):  # some are read with another line, or are not printed as usual
+        if len(row.name) > sum(map(bool, self._names)):  # some belong to another line or have an unusual form
             row = self._plain_rows()
         self.row = row
         self.forms: list[Form] = list(map(cache.forms.__getitem__, row.opening))
@@ -106,23 +106,23 @@ class Chunk:
         self.lines = list(compress(range(line, line + self.length), self._names))
 
     def _plain_rows(self) -> Rows:
-        """The columns of the rows that have a name still."""
+        """The columns of the rows that still have a name."""
         found = list(compress(self._rows, self._names))
         return Row._make(zip(*found, strict=True)) if found else _NO_ROWS
 
     @cached_property
     def _raw(self) -> list[str]:
-        """The lines, word for word."""
+        """The unchanged lines."""
         return self._text[self._start : self._end].split("\n")
 
     def next_start(self) -> int:
-        """Offset of the first line that was not read."""
+        """Offset of the first unread line."""
         if self.length == len(self._rows):
             return self._end + 1
         return self._start + sum(len(line) + 1 for line in self._raw[: self.length])
 
     def _learn(self, row: Rows) -> None:
-        """Learns the words that are new. Rows with a word that is not printed as usual lose their name."""
+        """Learns the new words. Rows with a word in an unusual form lose their name."""
         cache, odd = self._cache, set[int]()
         cache.learn_forms(set(row.opening).difference(cache.forms))
         cache.learn_attributes(set(row.attributes).difference(cache.called))
@@ -139,21 +139,21 @@ class Chunk:
             self._names[numbers[number]] = ""
 
     def _other(self, number: int) -> str:
-        """The line of a row that is no plain one."""
+        """The line of a row that is not plain."""
         row = self._rows[number]
         return self._raw[number] if row[_NAME] else row[-1]
 
     # ---- everything else
 
-    def _find_events(self) -> list[Event]:
-        events: list[Event] = []
+    def _find_events(self) -> list[ChunkEvent]:
+        events: list[ChunkEvent] = []
         odd = [number for number, name in enumerate(self._names) if not name]
         next_row, removed = 0, 0
         for number in odd:
             source = self._other(number)
             if source == "}" and self.in_computation and number >= next_row:
                 self.in_computation = False
-                events.append(Event(Doing.CLOSES, number - removed, self._line + number))
+                events.append(ChunkEvent(EventKind.CLOSES, number - removed, self._line + number))
             elif source and number >= next_row and (stripped := source.strip(" \t\r")) and not is_comment(stripped):
                 try:
                     event = self._event(stripped, number, number - removed)
@@ -163,43 +163,43 @@ class Chunk:
                 events.append(event)
                 next_row = number + event.lines
                 removed += self._swallow(number + 1, next_row) if event.lines > 1 else 0
-                if event.does is Doing.FAILS:
+                if event.does is EventKind.FAILS:
                     break
             removed += 1
         return events
 
     def _swallow(self, start: int, end: int) -> int:
-        """Takes rows out of the plain ones; returns how many it took."""
+        """Removes rows from the plain ones; returns their number."""
         taken = [number for number in range(start, end) if self._names[number]]
         for number in taken:
             self._names[number] = ""
         return len(taken)
 
-    def _event(self, source: str, number: int, place: int) -> Event:
-        """What a row does that is no plain one."""
+    def _event(self, source: str, number: int, place: int) -> ChunkEvent:
+        """The event for a row that is not plain."""
         line = self._line + number
         try:
             if self.in_computation and source[0] == "}":
-                thread = language().parse("computation_end", source)
+                thread = load_language().parse("computation_end", source)
                 self.in_computation = False
-                return Event(Doing.CLOSES, place, line, thread=thread)
+                return ChunkEvent(EventKind.CLOSES, place, line, thread=thread)
             if self.in_computation:
                 instruction, source, count = self._joined(
-                    number, self._other(number), partial(language().parse, "instruction")
+                    number, self._other(number), partial(load_language().parse, "instruction")
                 )
-                return Event(Doing.ADDS, place, line, count, instruction=instruction, source=source)
+                return ChunkEvent(EventKind.ADDS, place, line, count, instruction=instruction, source=source)
             (name, is_entry), source, count = self._joined(number, source, read_head)
         except ReadError:
-            return Event(Doing.FAILS, place, line)
+            return ChunkEvent(EventKind.FAILS, place, line)
         self.in_computation = True
-        return Event(Doing.OPENS, place, line, count, name=name, is_entry=is_entry)
+        return ChunkEvent(EventKind.OPENS, place, line, count, name=name, is_entry=is_entry)
 
     def _joined(self, number: int, source: str, read: Callable[[str], Any]) -> tuple[Any, str, int]:
-        """What is read from a line, taken together with those after it until they are whole, and how many they are.
+        """The result of reading a line together with the following ones until they are complete, and their number.
 
         Raises:
-            ReadError: The line is no beginning of what it should be.
-            _Incomplete: It goes on behind the end of the chunk.
+            ReadError: The line does not begin as it should.
+            _Incomplete: It continues after the end of the chunk.
         """
         for taken in range(1, MOST_LINES + 1):
             try:

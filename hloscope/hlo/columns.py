@@ -1,6 +1,6 @@
 """The storage of a module: one column per fact, one entry per instruction, and the tables of source frames.
 
-An instruction's attributes stay in the text, and are cut out of its line when somebody asks.
+An instruction's attributes stay in the text and are cut out of its line on demand.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from hloscope.hlo.line_patterns import LEAVES, Dialect, cut_attributes
-from hloscope.hlo.records import Row
+from hloscope.hlo.line_patterns import LEAF_OPCODES, Dialect, cut_attributes
+from hloscope.hlo.records import StackTableRow
 from hloscope.hlo.shape import Shape
 
 _BLOCK = 1 << 20
-"""Characters in which line ends are looked for at once."""
+"""Number of characters that are searched for line ends at a time."""
 
 
 @dataclass(slots=True, eq=False)
 class Form:
-    """What many instructions have in common.
+    """The opcode and shape that many instructions share.
 
     Attributes:
         opcode: As printed.
-        shape: None when the text leaves it out.
+        shape: The shape; None if the text omits it.
     """
 
     opcode: str
     shape: Shape | None
 
 
-class Parsed(NamedTuple):
-    """What was parsed of an instruction that is not printed as usual.
+class OddLine(NamedTuple):
+    """The parsed parts of an instruction in an unusual form.
 
     Attributes:
         attributes: Raw value text by key, in printed order.
-        argument: What stands in the parentheses of a parameter or a constant.
+        argument: The text in the parentheses of a parameter or a constant.
     """
 
     attributes: Mapping[str, str]
@@ -69,19 +69,19 @@ class Columns:
         tables: The stack tables.
         names: Instruction names without `%`.
         forms: Opcode and shape.
-        lines: 1-based line of the instruction.
-        parsed: The instructions whose lines `dialect` does not cut.
-        dialect: How the lines of all others are cut, when somebody asks for attributes or arguments.
-        operand_starts: Where each instruction's operands begin in `operands`; one more entry than instructions.
+        lines: 1-based lines.
+        parsed: The instructions whose lines `dialect` cannot cut.
+        dialect: The pattern that cuts all other lines, when attributes or arguments are requested.
+        operand_starts: The start of each instruction's operands in `operands`; one more entry than instructions.
         operands: Indexes of the operands, one instruction after the other.
-        inferred: Shapes that the text leaves out, once they have been asked for.
-        called: (attribute key, computation name) for the instructions that call.
-        computations: In text order.
-        entry: Index of the entry computation; -1 where the text is cut off before it.
+        inferred: Shapes that the text omits, once they have been requested.
+        called: (attribute key, computation name) for the instructions that call computations.
+        computations: The computations, in text order.
+        entry: Index of the entry computation; -1 if the text is cut off before it.
         entry_is_implied: Whether the entry is only the last computation, with no `ENTRY` before it.
-        truncated: Whether the text is cut off; only its whole computations are here.
-        is_single: Whether the text is one instruction alone.
-        lines_before: Lines that come before this text in its file.
+        truncated: Whether the text is cut off; only its complete computations are included.
+        is_single: Whether the text is a single instruction.
+        lines_before: Number of lines before this text in its file.
     """
 
     def __init__(self, text: str, file_name: str | None, lines_before: int = 0) -> None:
@@ -93,7 +93,7 @@ class Columns:
         self.names: list[str] = []
         self.forms: list[Form] = []
         self.lines = array("q")
-        self.parsed: dict[int, Parsed] = {}
+        self.parsed: dict[int, OddLine] = {}
         self.dialect: Dialect | None = None
         self.operand_starts = array("q", [0])
         self.operands = array("q")
@@ -107,13 +107,13 @@ class Columns:
         self.lines_before = lines_before
 
     def users(self, index: int) -> list[int]:
-        """The instructions that have one as an operand, in text order, each once."""
+        """The instructions that have this one as an operand, in text order, each once."""
         starts, users, _ = self._uses
         start, end = starts[index], starts[index + 1]
         return list(dict.fromkeys(users[start:end])) if end - start > 1 else users[start:end].tolist()
 
     def positions(self, operand: int, user: int) -> list[int]:
-        """Where an instruction stands among the operands of another one."""
+        """The positions of an instruction among the operands of another one."""
         starts, users, slots = self._uses
         within = starts[operand], starts[operand + 1]
         found = slots[bisect_left(users, user, *within) : bisect_right(users, user, *within)]
@@ -121,13 +121,13 @@ class Columns:
 
     @cached_property
     def _uses(self) -> tuple[array[int], array[int], array[int]]:
-        """The columns of operands turned round: where each instruction's uses begin, by whom and in which place."""
+        """The inverse of the operand columns: the start of each instruction's uses, the users and the positions."""
         operands = numpy.array(self.operands, dtype=numpy.int64)
         users = numpy.repeat(numpy.arange(len(self.names)), numpy.diff(numpy.array(self.operand_starts)))
         counts = numpy.bincount(operands, minlength=len(self.names))
         starts = numpy.concatenate([[0], numpy.cumsum(counts)])
         slots = numpy.argsort(operands, kind="stable")
-        return _array_of(starts), _array_of(users[slots]), _array_of(slots)
+        return _convert_to_array(starts), _convert_to_array(users[slots]), _convert_to_array(slots)
 
     def attributes(self, index: int) -> Mapping[str, str]:
         """Raw value text by key, in printed order."""
@@ -144,19 +144,19 @@ class Columns:
         return found
 
     def argument(self, index: int) -> str | None:
-        """What stands in the parentheses of a parameter or a constant; None for other opcodes."""
+        """The text in the parentheses of a parameter or a constant; None for other opcodes."""
         parsed = self.parsed.get(index)
         if parsed is not None:
             return parsed.argument
         opcode = self.forms[index].opcode
-        if opcode not in LEAVES:
+        if opcode not in LEAF_OPCODES:
             return None
         opening = f" {opcode}("
         start = self.text.index(opening, self.line_start(index)) + len(opening)
         return self.text[start : self.text.index(")", start)]
 
     def line_start(self, index: int) -> int:
-        """Offset of the line on which an instruction begins."""
+        """Offset of an instruction's first line."""
         return self.line_starts[self.lines[index] - 1]
 
     @cached_property
@@ -165,21 +165,21 @@ class Columns:
         found = array("q", [0])
         for start in range(0, len(self.text), _BLOCK):
             characters = numpy.frombuffer(self.text[start : start + _BLOCK].encode("latin-1", "replace"), numpy.uint8)
-            found.extend(_array_of(numpy.flatnonzero(characters == ord("\n")) + (start + 1)))
+            found.extend(_convert_to_array(numpy.flatnonzero(characters == ord("\n")) + (start + 1)))
         return found
 
 
-def _array_of(numbers: numpy.ndarray[Any, Any]) -> array[int]:
-    """The same numbers, to be asked for one by one, which takes NumPy longer."""
+def _convert_to_array(numbers: numpy.ndarray[Any, Any]) -> array[int]:
+    """The same numbers as an array, which is faster than NumPy for single items."""
     return array("q", numbers.astype(numpy.int64).tobytes())
 
 
-class Frame(NamedTuple):
+class StackFrame(NamedTuple):
     """One frame of the Python stack that made an instruction.
 
     Attributes:
         file: The file's name as XLA was given it.
-        line: 1-based; 0 where XLA was given none.
+        line: 1-based line; 0 if XLA was given none.
         function: The function's qualified name.
         column: As printed.
     """
@@ -191,7 +191,7 @@ class Frame(NamedTuple):
 
 
 _LOCATION = ("file_name_id", "function_name_id", "line", "column", "end_line", "end_column")
-"""What a row of `FileLocations` says, in order."""
+"""The fields of a row of `FileLocations`, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +203,7 @@ class FrameTables:
         function_names: `FunctionNames`.
         file_locations: `FileLocations`, the numbers of `_LOCATION`.
         stack_frames: `StackFrames`, as (file_location_id, parent frame id); the parent is the real id, 0 for none,
-            where the text prints it plus one.
+        although the text prints it plus one.
     """
 
     file_names: tuple[str, ...] = ()
@@ -211,12 +211,12 @@ class FrameTables:
     file_locations: tuple[tuple[int, ...], ...] = ()
     stack_frames: tuple[tuple[int, int], ...] = ()
 
-    def frames(self, stack_frame_id: int) -> tuple[Frame, ...]:
-        """The frames of one id, innermost first; those up to the first id that the tables do not hold.
+    def frames(self, stack_frame_id: int) -> tuple[StackFrame, ...]:
+        """The frames of one id, innermost first, up to the first id that the tables do not have.
 
-        A parent that comes round again ends the walk.
+        A repeated parent ends the walk.
         """
-        found: list[Frame] = []
+        found: list[StackFrame] = []
         seen: set[int] = set()
         frame_id = stack_frame_id
         while 0 < frame_id <= len(self.stack_frames) and frame_id not in seen:
@@ -227,15 +227,15 @@ class FrameTables:
             file_id, function_id, line, column, _, _ = self.file_locations[location_id - 1]
             if not (0 < file_id <= len(self.file_names) and 0 < function_id <= len(self.function_names)):
                 break
-            found.append(Frame(self.file_names[file_id - 1], line, self.function_names[function_id - 1], column))
+            found.append(StackFrame(self.file_names[file_id - 1], line, self.function_names[function_id - 1], column))
         return tuple(found)
 
 
-def frame_tables(
-    file_names: tuple[Row, ...],
-    function_names: tuple[Row, ...],
-    file_locations: tuple[Row, ...],
-    stack_frames: tuple[Row, ...],
+def make_frame_tables(
+    file_names: tuple[StackTableRow, ...],
+    function_names: tuple[StackTableRow, ...],
+    file_locations: tuple[StackTableRow, ...],
+    stack_frames: tuple[StackTableRow, ...],
 ) -> FrameTables:
     """The stack tables as numbers. XLA prints a frame's parent as its real id plus one."""
     locations = [row for row in file_locations if isinstance(row, dict)]

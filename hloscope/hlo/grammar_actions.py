@@ -1,7 +1,7 @@
-"""The callbacks that build records and values while Lark parses.
+"""The callbacks that build records and values during parsing.
 
-A method stands for the rule, or the alias of an alternative, of the same name in `hlo.lark`; its argument is the list
-of the children.
+Each method handles the rule, or the alias of an alternative, of the same name in `hlo.lark`; its argument is the list
+of children.
 """
 
 # ruff: noqa: D102 - a callback is documented by its rule in the grammar
@@ -21,13 +21,13 @@ from hloscope.hlo.records import (
     Header,
     Instruction,
     Operand,
-    Operation,
+    ParsedOp,
     ParsedShape,
+    ParsedText,
     ReadError,
-    Row,
-    Span,
-    Text,
-    span_of,
+    StackTableRow,
+    TextSpan,
+    join_spans,
 )
 from hloscope.hlo.shape import Layout, Shape
 from hloscope.hlo.value_actions import ValueActions, check_value, unquote
@@ -35,10 +35,10 @@ from hloscope.hlo.value_actions import ValueActions, check_value, unquote
 _OPERAND_NAME = re.compile(r"/\*[^*]*\*/|%?([A-Za-z_][A-Za-z0-9_.-]*)")
 
 _MOST_ARRAYS = 1 << 14
-"""Arrays that are kept for later texts: the same few make up very many shapes."""
+"""Number of arrays kept for later texts: the same few make up very many shapes."""
 
 MAX_DEPTH = 100
-"""How deep tuples and operands may nest; XLA's own stack ends not much later."""
+"""Maximum nesting of tuples and operands; XLA's own stack ends not much later."""
 
 
 class GrammarActions(ValueActions):
@@ -50,25 +50,25 @@ class GrammarActions(ValueActions):
 
     # ---- text
 
-    def module(self, children: list[Any]) -> Text:
+    def module(self, children: list[Any]) -> ParsedText:
         header, *rest = children
         tables = rest.pop(0) if isinstance(rest[0], list) else ()
-        return Text(header=header, tables=tuple(tables), computations=tuple(rest))
+        return ParsedText(header=header, tables=tuple(tables), computations=tuple(rest))
 
-    def headerless(self, children: list[Any]) -> Text:
-        return Text(computations=tuple(children))
+    def headerless(self, children: list[Any]) -> ParsedText:
+        return ParsedText(computations=tuple(children))
 
     def continuation(self, children: list[Any]) -> tuple[Computation, ...]:
         return tuple(children)
 
-    def single(self, children: list[Any]) -> Text:
+    def single(self, children: list[Any]) -> ParsedText:
         (item,) = children
         instruction = item if isinstance(item, Instruction) else Instruction(True, None, item)
-        return Text(instruction=instruction)
+        return ParsedText(instruction=instruction)
 
     def header(self, children: list[Any]) -> Header:
         _, name, *attributes = children
-        return Header(name.rstrip(":").lstrip("%"), _unique(attributes))
+        return Header(name.rstrip(":").lstrip("%"), _check_unique(attributes))
 
     def module_name(self, children: list[Any]) -> Any:
         return children[0]
@@ -82,15 +82,15 @@ class GrammarActions(ValueActions):
 
     operands = value = tables
 
-    def file_names(self, children: list[Any]) -> tuple[Row, ...]:
+    def file_names(self, children: list[Any]) -> tuple[StackTableRow, ...]:
         return tuple(children[1:])
 
     function_names = file_locations = stack_frames = file_names
 
-    def name_row(self, children: list[Token]) -> Row:
+    def name_row(self, children: list[Token]) -> StackTableRow:
         return unquote(children[1])
 
-    def number_row(self, children: list[Token]) -> Row:
+    def number_row(self, children: list[Token]) -> StackTableRow:
         keys, numbers = children[2:-1:2], children[3:-1:2]
         return {key[:-1]: int(number) for key, number in zip(keys, numbers, strict=True)}
 
@@ -105,7 +105,7 @@ class GrammarActions(ValueActions):
     def computation_head(self, children: list[Any]) -> ComputationHead:
         is_entry = children[0].type == "ENTRY"
         name = children[1] if is_entry else children[0]
-        head = ComputationHead(is_entry, name, span_of(children[0], children[-1]))
+        head = ComputationHead(is_entry, name, join_spans(children[0], children[-1]))
         self.progress.head = head
         return head
 
@@ -128,23 +128,23 @@ class GrammarActions(ValueActions):
         (name,) = children
         return name.until(-1) if name.type == "PARAMETER_NAME" else name
 
-    def operation(self, children: list[Any]) -> Operation:
+    def operation(self, children: list[Any]) -> ParsedOp:
         return self._operation(children, with_attributes=True)
 
-    def _operation(self, children: list[Any], *, with_attributes: bool) -> Operation:
+    def _operation(self, children: list[Any], *, with_attributes: bool) -> ParsedOp:
         shape = children.pop(0) if isinstance(children[0], ParsedShape) else None
         opcode, _, *rest = children
         operands = rest.pop(0) if isinstance(rest[0], list) else ()
         closing, *attributes = rest
-        span = span_of(opcode, closing)
-        unique = _unique(attributes) if with_attributes else ()
-        return Operation(shape, str(opcode), span, tuple(operands), None, unique)
+        span = join_spans(opcode, closing)
+        unique = _check_unique(attributes) if with_attributes else ()
+        return ParsedOp(shape, str(opcode), span, tuple(operands), None, unique)
 
-    def parameter_operation(self, children: list[Any]) -> Operation:
+    def parameter_operation(self, children: list[Any]) -> ParsedOp:
         shape, opcode, _, argument, closing, *attributes = children
-        span = span_of(opcode, closing)
-        argument_span = span_of(argument, argument)
-        return Operation(shape, str(opcode), span, (), argument_span, _unique(attributes))
+        span = join_spans(opcode, closing)
+        argument_span = join_spans(argument, argument)
+        return ParsedOp(shape, str(opcode), span, (), argument_span, _check_unique(attributes))
 
     constant_operation = parameter_operation
 
@@ -152,7 +152,7 @@ class GrammarActions(ValueActions):
         (names,) = children
         base = names.start_pos
         return [
-            Operand(None, found.group(1), Span(base + found.start(), base + found.end()), (), None)
+            Operand(None, found.group(1), TextSpan(base + found.start(), base + found.end()), (), None)
             for found in _OPERAND_NAME.finditer(names)
             if found.group(1)
         ]
@@ -161,12 +161,12 @@ class GrammarActions(ValueActions):
         shape = children.pop(0) if isinstance(children[0], ParsedShape) else None
         name = children[0]
         indexes = tuple(int(child) for child in children[2::2])
-        span = span_of(name, name)
+        span = join_spans(name, name)
         return Operand(shape and shape.shape, name.lstrip("%"), span, indexes, None)
 
     def nested_operand(self, children: list[Any]) -> Operand:
         nested = self._operation(children, with_attributes=False)
-        if _nesting(nested) > MAX_DEPTH:
+        if _count_nesting(nested) > MAX_DEPTH:
             raise ReadError(nested.span.start, f"operands nest deeper than {MAX_DEPTH} levels")
         return Operand(nested.shape and nested.shape.shape, None, nested.span, (), nested)
 
@@ -178,7 +178,7 @@ class GrammarActions(ValueActions):
         return Operand(children[0].shape, None, children[0].span, (), None)
 
     def left_out(self, _children: list[Any]) -> Operand:
-        return Operand(None, None, Span(0, 0), (), None)
+        return Operand(None, None, TextSpan(0, 0), (), None)
 
     # ---- shapes
 
@@ -188,7 +188,7 @@ class GrammarActions(ValueActions):
             if len(self._arrays) >= _MOST_ARRAYS:
                 self._arrays.clear()
             shape = self._arrays[tuple(map(str, children))] = self._array(*children)
-        return ParsedShape(shape, span_of(children[0], children[-1]), 0)
+        return ParsedShape(shape, join_spans(children[0], children[-1]), 0)
 
     def _array(self, array: Token, layout: Token | None = None) -> Shape:
         shape: Shape = self.read_at("array", array)
@@ -207,7 +207,7 @@ class GrammarActions(ValueActions):
 
     def _nested_shape(self, element_type: str, children: list[Any]) -> ParsedShape:
         opening, *elements, closing = children
-        span = span_of(opening, closing)
+        span = join_spans(opening, closing)
         depth = 1 + max((element.depth for element in elements), default=0)
         if depth > MAX_DEPTH:
             raise ReadError(span.start, f"tuple shapes nest deeper than {MAX_DEPTH} levels")
@@ -220,12 +220,12 @@ class GrammarActions(ValueActions):
         key, value = children
         if isinstance(value, list):
             self._check_value(key[:-1], value[0])
-            value = span_of(value[0], value[-1])
-        span = value if isinstance(value, Span) else span_of(value, value)
+            value = join_spans(value[0], value[-1])
+        span = value if isinstance(value, TextSpan) else join_spans(value, value)
         return Attribute(key[:-1], span, ())
 
     def _check_value(self, key: str, first: Token) -> None:
-        """Checks a value of which one token, where it is right, is all there is."""
+        """Checks a value that, if valid, is a single token."""
         try:
             check_value(self.read, key, first)
         except ReadError:
@@ -239,27 +239,27 @@ class GrammarActions(ValueActions):
         key, entries = children
         return Attribute(key[:-1], entries.span, ())
 
-    def literal(self, children: list[Any]) -> Span:
+    def literal(self, children: list[Any]) -> TextSpan:
         first, last = children[0], children[-1]
-        return span_of(first, last)
+        return join_spans(first, last)
 
-    def callee_name(self, children: list[Token]) -> tuple[Span, tuple[Callee, ...]]:
-        span = span_of(children[0], children[0])
+    def callee_name(self, children: list[Token]) -> tuple[TextSpan, tuple[Callee, ...]]:
+        span = join_spans(children[0], children[0])
         return span, (Callee(children[0].lstrip("%"), span, ()),)
 
-    def callee_list(self, children: list[Any]) -> tuple[Span, tuple[Callee, ...]]:
+    def callee_list(self, children: list[Any]) -> tuple[TextSpan, tuple[Callee, ...]]:
         opening, *items, closing = children
         callees = tuple(callee for _, found in items for callee in found)
-        return span_of(opening, closing), callees
+        return join_spans(opening, closing), callees
 
-    def callee_body(self, children: list[Any]) -> tuple[Span, tuple[Callee, ...]]:
+    def callee_body(self, children: list[Any]) -> tuple[TextSpan, tuple[Callee, ...]]:
         opening, *instructions, closing = children
-        span = span_of(opening, closing)
+        span = join_spans(opening, closing)
         return span, (Callee(None, span, tuple(instructions)),)
 
 
-def _nesting(operation: Operation) -> int:
-    """Levels of nested operands below an operation."""
+def _count_nesting(operation: ParsedOp) -> int:
+    """Number of levels of nested operands below an operation."""
     level, depth = [operation], 0
     while level:
         level = [operand.nested for item in level for operand in item.operands if operand.nested is not None]
@@ -267,7 +267,7 @@ def _nesting(operation: Operation) -> int:
     return depth
 
 
-def _unique(attributes: list[Attribute]) -> tuple[Attribute, ...]:
+def _check_unique(attributes: list[Attribute]) -> tuple[Attribute, ...]:
     seen: set[str] = set()
     for attribute in attributes:
         if attribute.key in seen:

@@ -13,11 +13,11 @@ import numpy
 
 from hloscope.hlo import decode
 from hloscope.hlo.columns import Columns, ComputationRow, Form
-from hloscope.hlo.diagnostics import located, lost_entry
+from hloscope.hlo.diagnostics import error_at, lost_entry_error
 from hloscope.hlo.opcodes import is_known_opcode
 from hloscope.hlo.replica_groups import ReplicaGroups
 from hloscope.hlo.shape import UNKNOWN_SHAPE, Shape
-from hloscope.hlo.shape_rules import infer, needs
+from hloscope.hlo.shape_rules import find_needed_shapes, infer_shape
 from hloscope.hlo.sharding import Sharding
 
 
@@ -27,10 +27,10 @@ class HloModule:
     Attributes:
         name: The name after `HloModule`; for computations without a header, the entry's name.
         header: Raw value text of each header attribute.
-        computations: In text order.
-        truncated: Whether the text is cut off. What stands after its last whole computation is not here, which may
-            include `ENTRY`; then every total over the module is a lower bound.
-        frames: The source frames of an instruction's `stack_frame_id`, innermost first; empty when the id is unknown.
+        computations: The computations, in text order.
+        truncated: Whether the text is cut off. Anything after its last complete computation is missing, perhaps
+        including `ENTRY`; then every total over the module is a lower bound.
+        frames: The source frames of an instruction's `stack_frame_id`, innermost first; empty if the id is unknown.
     """
 
     def __init__(self, columns: Columns) -> None:
@@ -49,40 +49,40 @@ class HloModule:
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether the textual order in each computation is the order of execution."""
+        """True if the textual order in each computation is the order of execution."""
         return self.header.get("is_scheduled") == "true"
 
     @cached_property
     def num_partitions(self) -> int:
-        """Partitions of the program; 1 where the header does not say."""
+        """Number of partitions of the program; 1 if the header does not state it."""
         return int(self.header.get("num_partitions", 1))
 
     @cached_property
     def replica_count(self) -> int:
-        """Replicas of the program; 1 where the header does not say."""
+        """Number of replicas of the program; 1 if the header does not state it."""
         return int(self.header.get("replica_count", 1))
 
     @property
     def device_count(self) -> int:
-        """Devices that the text counts."""
+        """Number of devices according to the text."""
         return self.num_partitions * self.replica_count
 
     @property
     def entry(self) -> HloComputation:
-        """The computation marked `ENTRY`, else the last one.
+        """The computation marked `ENTRY`, otherwise the last one.
 
         Raises:
-            HloParseError: The text is cut off before it; `outermost` holds what there is instead.
+            HloParseError: The text is cut off before it; use `outermost` instead.
         """
         if self._columns.entry < 0:
-            raise lost_entry(self._columns)
+            raise lost_entry_error(self._columns)
         return self.computations[self._columns.entry]
 
     @cached_property
     def outermost(self) -> tuple[HloComputation, ...]:
-        """Where the program starts: ENTRY alone, or where that is cut off, every computation that no other one calls.
+        """The start of the program: ENTRY alone or, if it is cut off, every computation without callers.
 
-        How often ENTRY would have run these is not known.
+        The number of times that ENTRY would have run these is unknown.
         """
         if self._columns.entry >= 0:
             return (self.entry,)
@@ -90,26 +90,26 @@ class HloModule:
         return tuple(computation for computation in self.computations if computation.name not in called)
 
     def with_opcodes(self, wanted: Collection[str]) -> tuple[HloInstruction, ...]:
-        """The instructions with one of these opcodes, in text order; no other instruction is looked at."""
+        """The instructions with one of these opcodes, in text order; no other instruction is examined."""
         indexes = sorted(index for opcode in set(wanted) for index in self._by_opcode.get(opcode, ()))
         return tuple(self._instruction(index) for index in indexes)
 
     def named(self, wanted: Collection[str]) -> dict[str, HloInstruction]:
-        """The instructions of these names, of whatever computations; no other instruction is looked at."""
+        """The instructions with these names, in any computation; no other instruction is examined."""
         names = enumerate(self._columns.names)
         return {name: self._instruction(index) for index, name in names if name in wanted}
 
     @property
     def opcodes(self) -> Collection[str]:
-        """Every opcode that the text prints, once."""
+        """Every opcode in the text, once."""
         return self._by_opcode.keys()
 
     def mentions(self, words: str) -> bool:
-        """Whether the text holds some words, in whatever place."""
+        """Returns whether the text contains some words anywhere."""
         return words in self._columns.text
 
     def first_match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """The first place in the text that a pattern matches."""
+        """The first match of a pattern in the text."""
         return pattern.search(self._columns.text)
 
     def _instruction(self, index: int) -> HloInstruction:
@@ -117,7 +117,7 @@ class HloModule:
 
     @cached_property
     def _calling(self) -> dict[int, list[int]]:
-        """The instructions that call, by the first instruction of their computation."""
+        """The calling instructions, by the first instruction of their computation."""
         firsts, found = self._first_indexes, defaultdict[int, list[int]](list)
         for index in sorted(self._columns.called):
             found[firsts[bisect_right(firsts, index) - 1]].append(index)
@@ -129,7 +129,7 @@ class HloModule:
 
     @cached_property
     def _by_opcode(self) -> dict[str, list[int]]:
-        """The instructions of each opcode. They share few forms, so that no form need be asked twice."""
+        """The instructions of each opcode. They share few forms, so that each form is examined only once."""
         forms = self._columns.forms
         opcodes = {form: form.opcode for form in dict.fromkeys(forms)}
         numbers = {opcode: number for number, opcode in enumerate(dict.fromkeys(opcodes.values()))}
@@ -144,10 +144,10 @@ class HloModule:
         return {computation.name: computation for computation in self.computations}
 
     def computation(self, name: str) -> HloComputation:
-        """The computation of that name, without `%`.
+        """The computation with this name, without `%`.
 
         Raises:
-            KeyError: There is none.
+            KeyError: No computation has this name.
         """
         return self._by_name[name]
 
@@ -162,9 +162,9 @@ class HloComputation:
 
     Attributes:
         module: The module it belongs to.
-        name: Without `%`.
+        name: The name, without `%`.
         line: 1-based line of its head in the file.
-        is_entry: Whether the program starts here.
+        is_entry: Whether it is the entry of the program.
         execution_thread: The thread that runs it, such as `sparsecore`; None for the main one.
     """
 
@@ -183,11 +183,11 @@ class HloComputation:
 
     @cached_property
     def instructions(self) -> tuple[HloInstruction, ...]:
-        """In text order; in a scheduled module the order of execution."""
+        """The instructions in text order, which is the order of execution in a scheduled module."""
         return tuple(self.instruction_at(index) for index in range(self._row.first, self._row.end))
 
     def forms(self) -> Iterator[tuple[int, Form]]:
-        """What `instruction_at` takes, opcode and printed shape of each instruction, none of which is made for it."""
+        """The argument for `instruction_at`, opcode and printed shape of each instruction, without creating any."""
         return enumerate(self._columns.forms[self._row.first : self._row.end], self._row.first)
 
     @cached_property
@@ -201,7 +201,7 @@ class HloComputation:
         return tuple(map(self.instruction_at, self.module._calling.get(self._row.first, ())))
 
     def instruction_at(self, index: int) -> HloInstruction:
-        """The instruction in row `index` of the module's columns, which is one of this computation's."""
+        """The instruction in row `index` of the module's columns, which must be in this computation."""
         made = self._made.get(index)
         if made is None:
             made = self._made[index] = HloInstruction(self, index)
@@ -214,10 +214,10 @@ class HloComputation:
 
     @cached_property
     def parameters(self) -> tuple[HloInstruction, ...]:
-        """The parameters by number.
+        """The parameters, by number.
 
         Raises:
-            HloParseError: Their numbers do not go from 0 on, each once.
+            HloParseError: Their numbers are not 0, 1, 2, …, each once.
         """
         columns = self._columns
         indexes = [index for index, form in self.forms() if form.opcode == "parameter"]
@@ -226,7 +226,7 @@ class HloComputation:
         for number, index in enumerate(ordered):
             if numbers[index] != number:
                 what = f"parameter {number} of %{self.name} is missing, or another one has its number"
-                raise located(columns, columns.line_start(indexes[0]), what, None)
+                raise error_at(columns, columns.line_start(indexes[0]), what, None)
         return tuple(map(self.instruction_at, ordered))
 
     @cached_property
@@ -235,16 +235,16 @@ class HloComputation:
         return dict(zip(self._columns.names[rows.start : rows.stop], rows, strict=True))
 
     def instruction(self, name: str) -> HloInstruction:
-        """The instruction of that name, without `%`.
+        """The instruction with this name, without `%`.
 
         Raises:
-            KeyError: There is none.
+            KeyError: No instruction has this name.
         """
         return self.instruction_at(self._indexes[name])
 
 
 class HloInstruction:
-    """One instruction. Attributes are read from the text when they are asked for.
+    """One instruction, whose attributes are read from the text on demand.
 
     Attributes:
         computation: The computation it belongs to.
@@ -264,23 +264,23 @@ class HloInstruction:
 
     @property
     def name(self) -> str:
-        """Without `%`. Names with `#` are of instructions that the text only implies, such as `%t#0`."""
+        """The name, without `%`. Names with `#` are of instructions that the text only implies, such as `%t#0`."""
         return self._columns.names[self._index]
 
     @property
     def opcode(self) -> str:
-        """As printed."""
+        """The opcode, as printed."""
         return self._columns.forms[self._index].opcode
 
     @property
     def shape(self) -> Shape:
-        """The result's shape; inferred where the text leaves it out, of element type `unknown` where that fails."""
+        """The result's shape; inferred if the text omits it, with element type `unknown` if that fails."""
         shape = self._columns.forms[self._index].shape
         return _infer_shape(self) if shape is None else shape
 
     @property
     def printed_shape(self) -> Shape | None:
-        """The result's shape where the text gives it."""
+        """The result's shape, if the text states it."""
         return self._columns.forms[self._index].shape
 
     @property
@@ -290,24 +290,24 @@ class HloInstruction:
 
     @property
     def is_root(self) -> bool:
-        """Whether the computation returns its value."""
+        """True if the computation returns its value."""
         return self._index == self.computation._row.root
 
     @property
     def operands(self) -> tuple[HloInstruction, ...]:
-        """In order; one that is used twice stands twice."""
+        """The operands in order; one that is used twice occurs twice."""
         columns, computation = self._columns, self.computation
         start, end = columns.operand_starts[self._index], columns.operand_starts[self._index + 1]
         return tuple(map(computation.instruction_at, columns.operands[start:end]))
 
     def operand(self, number: int) -> HloInstruction | None:
-        """One operand, without making the others; None where there are not so many."""
+        """One operand, without creating the others; None if there are fewer."""
         columns = self._columns
         start, end = columns.operand_starts[self._index], columns.operand_starts[self._index + 1]
         return self.computation.instruction_at(columns.operands[start + number]) if number < end - start else None
 
     def positions_of(self, operand: HloInstruction) -> list[int]:
-        """Where an instruction of the same computation stands among the operands, without making any of them."""
+        """The positions of an instruction of the same computation among the operands, without creating any."""
         return self._columns.positions(operand._index, self._index)
 
     @property
@@ -336,7 +336,7 @@ class HloInstruction:
 
     @property
     def argument(self) -> str | None:
-        """What stands in the parentheses instead of operands: a parameter's number, a constant's literal."""
+        """The text in the parentheses instead of operands: a parameter's number, a constant's literal."""
         return self._columns.argument(self._index)
 
     @property
@@ -347,7 +347,7 @@ class HloInstruction:
 
     @property
     def literal(self) -> str | None:
-        """The raw text inside `constant(…)`; `{...}` where it is elided."""
+        """The raw text inside `constant(…)`; `{...}` if it is elided."""
         return self.argument if self.opcode == "constant" else None
 
     @property
@@ -357,34 +357,34 @@ class HloInstruction:
 
     @property
     def channel_id(self) -> int | None:
-        """The channel; it does not identify a collective."""
+        """The channel, which does not identify a collective."""
         return self._integer("channel_id")
 
     @property
     def replica_groups(self) -> ReplicaGroups | None:
-        """The groups of a collective; None where the text gives none."""
-        return decode.replica_groups(self._columns, self._index, self.attributes)
+        """The groups of a collective; None if the text states none."""
+        return decode.read_replica_groups(self._columns, self._index, self.attributes)
 
     @property
     def source_target_pairs(self) -> tuple[tuple[int, int], ...] | None:
         """(source, target) of a collective-permute."""
-        return decode.source_target_pairs(self._columns, self._index, self.attributes)
+        return decode.read_source_target_pairs(self._columns, self._index, self.attributes)
 
     @property
     def dimensions(self) -> tuple[int, ...] | None:
         """The attribute `dimensions`."""
-        return decode.integers(self._columns, self._index, self.attributes, "dimensions")
+        return decode.read_integers(self._columns, self._index, self.attributes, "dimensions")
 
     @property
     def sharding(self) -> Sharding | None:
         """The sharding that the text still carries."""
-        return decode.sharding(self._columns, self._index, self.attributes)
+        return decode.read_sharding(self._columns, self._index, self.attributes)
 
     @property
     def metadata(self) -> Mapping[str, str]:
         """The entries of `metadata`, unquoted."""
         if self._metadata is None:
-            self._metadata = decode.entries(self._columns, self._index, self.attributes, "metadata")
+            self._metadata = decode.read_entries(self._columns, self._index, self.attributes, "metadata")
         return self._metadata
 
     @property
@@ -394,67 +394,69 @@ class HloInstruction:
 
     @property
     def stack_frame_id(self) -> int | None:
-        """For `HloModule.frames`."""
-        return decode.plain_integer(self.metadata.get("stack_frame_id"))
+        """The id for `HloModule.frames`."""
+        return decode.read_integer(self.metadata.get("stack_frame_id"))
 
     @property
     def source_file(self) -> str | None:
-        """The source file in the metadata, where frames are not used."""
+        """The source file in the metadata, if frames are not used."""
         return self.metadata.get("source_file")
 
     @property
     def source_line(self) -> int | None:
-        """The source line in the metadata, where frames are not used."""
-        return decode.plain_integer(self.metadata.get("source_line"))
+        """The source line in the metadata, if frames are not used."""
+        return decode.read_integer(self.metadata.get("source_line"))
 
     @property
     def backend_config(self) -> Mapping[str, object]:
-        """The backend's JSON; `{"raw": text}` where it is no JSON object; empty where there is none."""
-        return decode.backend_config(self.attributes.get("backend_config"))
+        """The backend's JSON; `{"raw": text}` if it is not a JSON object; empty if there is none."""
+        return decode.read_backend_config(self.attributes.get("backend_config"))
 
     @property
     def frontend_attributes(self) -> Mapping[str, str]:
         """Unquoted strings, and raw text for values in braces."""
-        return decode.entries(self._columns, self._index, self.attributes, "frontend_attributes")
+        return decode.read_entries(self._columns, self._index, self.attributes, "frontend_attributes")
 
     @property
     def custom_call_target(self) -> str | None:
         """The target of a custom-call, unquoted."""
-        return decode.string(self.attributes.get("custom_call_target"))
+        return decode.read_string(self.attributes.get("custom_call_target"))
 
     def _integer(self, key: str) -> int | None:
-        return decode.plain_integer(self.attributes.get(key))
+        return decode.read_integer(self.attributes.get(key))
 
 
 def _infer_shape(instruction: HloInstruction) -> Shape:
-    """The shape that XLA would infer, where that follows from the operands or the callee alone; else unknown.
+    """The shape that XLA would infer, if it follows from the operands or the callee alone; otherwise unknown.
 
-    What is found is kept in the columns. Chains are settled from their first instruction on, without recursion.
+    Inferred shapes are kept in the columns. Chains are resolved from their first instruction on, without recursion.
     """
     known = instruction._columns.inferred
     waiting = [instruction]
     while waiting:
         current = waiting[-1]
-        missing = [item for item in _needed(current) if _shape(item, known) is None]
+        missing = [item for item in _find_needed_operands(current) if _try_infer_shape(item, known) is None]
         if missing:
             waiting.extend(missing)
             continue
-        known[current._index] = infer(current, [_shape(item, known) or UNKNOWN_SHAPE for item in _needed(current)])
+        known[current._index] = infer_shape(
+            current, [_try_infer_shape(item, known) or UNKNOWN_SHAPE for item in _find_needed_operands(current)]
+        )
         waiting.pop()
     return known[instruction._index]
 
 
-def _shape(instruction: HloInstruction, known: dict[int, Shape]) -> Shape | None:
+def _try_infer_shape(instruction: HloInstruction, known: dict[int, Shape]) -> Shape | None:
     return instruction._columns.forms[instruction._index].shape or known.get(instruction._index)
 
 
-def _needed(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
-    """The instructions whose shapes decide the result's."""
-    operands, is_applied = needs(instruction.opcode)
-    return (*instruction.operands[operands], *(_applied(instruction) if is_applied else ()))
+def _find_needed_operands(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
+    """The instructions whose shapes determine the result's."""
+    operands, is_applied = find_needed_shapes(instruction.opcode)
+    return (*instruction.operands[operands], *(_find_applied_roots(instruction) if is_applied else ()))
 
 
-def _applied(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
+def _find_applied_roots(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
     """The root of the first computation that an instruction calls."""
     module = instruction.computation.module
     return tuple(module.computation(name).root for _, name in instruction.called[:1])

@@ -1,7 +1,7 @@
 """The shift-reduce loop over Lark's tables, with its contextual lexer.
 
-It does what Lark's own loop does, in one function for lexer and parser together, which takes half the time. The lexer
-tries only the terminals that the parser can use next. Nested brackets no regular expression can delimit; the end of a
+It replaces Lark's own loop by one function for lexer and parser together, which takes half the time. The lexer tries
+only the terminals that the parser can use next. No regular expression can delimit nested brackets; the end of a
 bracketed raw value is found by counting.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from hloscope.hlo.tables import END, Rule, Tables
+from hloscope.hlo.tables import END_TERMINAL, GrammarRule, ParseTables
 
 _NOTHING = -1 << 30
-"""An action that no table holds: the token cannot stand here."""
+"""An action that no table has: the token is not allowed here."""
 
 _BEGINS_SKIPPED = " \n\t\r/"
 
@@ -36,18 +36,18 @@ class LalrRuntime:
 
     Args:
         tables: The automaton.
-        callbacks: By the name of the rule or of its alternative; every one needs one.
+        callbacks: The callbacks, by the name of the rule or of its alternative; each needs one.
     """
 
-    def __init__(self, tables: Tables, callbacks: Mapping[str, _Callback]) -> None:
+    def __init__(self, tables: ParseTables, callbacks: Mapping[str, _Callback]) -> None:
         self._tables = tables
-        self._reductions = [_reduction(rule, callbacks) for rule in tables.rules]
+        self._reductions = [_make_reduction(rule, callbacks) for rule in tables.rules]
         self._skip = re.compile(f"(?:{'|'.join(tables.ignored)})*+").match
         self._lexers: list[StateLexer | None] = [None] * len(tables.actions)
         self._by_accepted: dict[frozenset[str], StateLexer] = {}
 
     def parse(self, start: str, text: str) -> Any:
-        """What the callbacks make of a text.
+        """The result of the callbacks for a text.
 
         Raises:
             HloSyntaxError: The text does not follow the rule.
@@ -64,7 +64,7 @@ class LalrRuntime:
                 match = lexer.match(text, position)
                 kind, end = (match.lastgroup or "", match.end()) if match else lexer.raw(text, position)
             else:
-                kind = END
+                kind = END_TERMINAL
             while (action := actions[state].get(kind, _NOTHING)) < 0:
                 if action == _NOTHING:
                     raise HloSyntaxError(position, opened_at=None, accepted=actions[state])
@@ -77,7 +77,7 @@ class LalrRuntime:
                 values.append(found if callback is None else callback(found))
                 state = actions[states[-1]][origin]
                 states.append(state)
-                if state == last and kind is END:
+                if state == last and kind is END_TERMINAL:
                     return values[-1]
             state = action
             states.append(state)
@@ -95,14 +95,14 @@ class LalrRuntime:
         return found
 
 
-def _reduction(rule: Rule, callbacks: Mapping[str, _Callback]) -> _Reduction:
+def _make_reduction(rule: GrammarRule, callbacks: Mapping[str, _Callback]) -> _Reduction:
     is_whole = rule.kept == tuple((place, False) for place in range(rule.size))
     callback = None if rule.origin.startswith("_") else callbacks[rule.callback]
-    return _Reduction(rule.size, rule.origin, None if is_whole else _selector(rule.kept), callback)
+    return _Reduction(rule.size, rule.origin, None if is_whole else _make_selector(rule.kept), callback)
 
 
-def _selector(kept: tuple[tuple[int, bool], ...]) -> Callable[[list[Any]], list[Any]]:
-    """Picks the children that are kept. A list that comes first is continued, so that long lists take linear time."""
+def _make_selector(kept: tuple[tuple[int, bool], ...]) -> Callable[[list[Any]], list[Any]]:
+    """A function that picks the kept children. A list in first place is extended, so long lists take linear time."""
     if not any(expanded for _, expanded in kept):
         places = [place for place, _ in kept]
         return lambda values: [values[place] for place in places]
@@ -121,40 +121,40 @@ def _selector(kept: tuple[tuple[int, bool], ...]) -> Callable[[list[Any]], list[
 
 
 USES_BEFORE_COMPILED = 256
-"""Uses of a state after which a pattern of its own pays: making one takes as long as some hundred tokens do."""
+"""Uses of a state after which its own pattern pays off: compiling one takes as long as some hundred tokens."""
 
 _CLOSER = {"{": "}", "[": "]", "(": ")"}
 _OPENER = {"BRACED": "{", "RAW_DICT": "{", "BRACKETED": "[", "PARENTHESIZED": "("}
-# What is never closed runs to the end of the text: it is found once there, not tried again from every later quote.
+# An unclosed quote runs to the end of the text: it is found there once, not retried from every later quote.
 _STRING = r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)'
 _SKIPPED = _STRING + r"|'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|/\*(?:[^*]|\*(?!/))*+(?:\*/|\*?\Z)|//[^\r\n]*"
 
 
-def _bracket_finder(opener: str, skipped: str) -> re.Pattern[str]:
+def _make_bracket_finder(opener: str, skipped: str) -> re.Pattern[str]:
     """A pattern that finds the next bracket of one kind, or a span whose brackets do not count."""
     return re.compile(rf"[{re.escape(opener + _CLOSER[opener])}]|{skipped}", re.DOTALL)
 
 
 _FINDER = {
-    name: _bracket_finder(opener, _STRING if name == "RAW_DICT" else _SKIPPED) for name, opener in _OPENER.items()
+    name: _make_bracket_finder(opener, _STRING if name == "RAW_DICT" else _SKIPPED) for name, opener in _OPENER.items()
 }
-_LITERAL_FINDER = _bracket_finder("(", _SKIPPED)
+_LITERAL_FINDER = _make_bracket_finder("(", _SKIPPED)
 
 
-Accepted = Mapping[str, int]
-"""What the parser can use in one state: its row of the tables."""
+AcceptedTerminals = Mapping[str, int]
+"""The terminals that the parser can use in one state: its row of the tables."""
 
 
 class HloSyntaxError(Exception):
-    """The parser cannot go on, or a bracket is never closed.
+    """The parser cannot continue, or a bracket is never closed.
 
     Attributes:
-        position: Offset in the text; its length where the text ends too early.
+        position: Offset in the text; its length if the text ends too early.
         opened_at: Offset of the bracket that is never closed, if that is what failed.
-        accepted: What could have stood there.
+        accepted: The terminals that would have been accepted there.
     """
 
-    def __init__(self, position: int, *, opened_at: int | None, accepted: Accepted) -> None:
+    def __init__(self, position: int, *, opened_at: int | None, accepted: AcceptedTerminals) -> None:
         super().__init__(position)
         self.position = position
         self.opened_at = opened_at
@@ -162,7 +162,7 @@ class HloSyntaxError(Exception):
 
 
 class StateLexer:
-    """What can come next in one parser state: the terminals, best first, and the raw values by their opening bracket.
+    """The possible next tokens in one parser state: terminals, best first, and raw values by opening bracket.
 
     Attributes:
         match: Matches the next token; its `lastgroup` is the terminal.
@@ -172,16 +172,16 @@ class StateLexer:
 
     match: Callable[[str, int], re.Match[str] | None]
 
-    def __init__(self, terminals: list[tuple[str, str]], accepted: Accepted) -> None:
+    def __init__(self, terminals: list[tuple[str, str]], accepted: AcceptedTerminals) -> None:
         self._known = [f"(?P<{name}>{pattern})" for name, pattern in terminals if name in accepted]
-        self._matchers = [_matcher(pattern) for pattern in self._known]
+        self._matchers = [_make_matcher(pattern) for pattern in self._known]
         self._uses = 0
         self._raw = {opener: name for name, opener in _OPENER.items() if name in accepted}
         self._accepted = accepted
         self.match = self._match_one_by_one
 
     def _match_one_by_one(self, text: str, position: int) -> re.Match[str] | None:
-        """Tries the terminals' own patterns, which many states share, as the state's one pattern would."""
+        """Tries the terminals' own patterns, which many states share, instead of the state's combined pattern."""
         self._uses += 1
         if self._uses > USES_BEFORE_COMPILED:
             self.match = re.compile("|".join(self._known) or r"(?!)").match
@@ -193,28 +193,28 @@ class StateLexer:
         return None
 
     def raw(self, text: str, position: int) -> tuple[str, int]:
-        """The bracketed value or literal at an offset: its terminal, and the offset after it.
+        """The bracketed value or literal at an offset: its terminal, and its end offset.
 
         Raises:
-            HloSyntaxError: None can stand there, or it is never closed.
+            HloSyntaxError: None is allowed there, or it is never closed.
         """
         name = self._raw.get(text[position])
         if name is not None:
-            return name, _closing(text, position, _FINDER[name], text[position], self._accepted).end()
-        if "LITERAL" in self._accepted:  # which begins behind the `(` of `constant(`
-            return "LITERAL", _closing(text, position, _LITERAL_FINDER, "(", self._accepted, depth=1).start()
+            return name, _find_closing(text, position, _FINDER[name], text[position], self._accepted).end()
+        if "LITERAL" in self._accepted:  # which begins after the `(` of `constant(`
+            return "LITERAL", _find_closing(text, position, _LITERAL_FINDER, "(", self._accepted, depth=1).start()
         raise HloSyntaxError(position, opened_at=None, accepted=self._accepted)
 
 
 @cache
-def _matcher(pattern: str) -> Callable[[str, int], re.Match[str] | None]:
+def _make_matcher(pattern: str) -> Callable[[str, int], re.Match[str] | None]:
     return re.compile(pattern).match
 
 
-def _closing(
-    text: str, position: int, finder: re.Pattern[str], opener: str, accepted: Accepted, depth: int = 0
+def _find_closing(
+    text: str, position: int, finder: re.Pattern[str], opener: str, accepted: AcceptedTerminals, depth: int = 0
 ) -> re.Match[str]:
-    """The bracket that closes the one at `position`; or with `depth` 1, the one before it."""
+    """The bracket that closes the one at `position` or, with `depth` 1, the one just before it."""
     opened_at, closer = position - depth, _CLOSER[opener]
     for match in finder.finditer(text, position):
         found = match.group()
@@ -228,7 +228,7 @@ def _closing(
 
 
 class Token(str):
-    """A piece of the text, with the terminal it is and where it stands.
+    """A piece of the text, with its terminal and offsets.
 
     Attributes:
         type: The terminal's name in the grammar.

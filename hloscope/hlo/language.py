@@ -1,4 +1,4 @@
-"""The HLO language: the parser for the grammar, made on first use, and what it says of text that does not follow it."""
+"""The HLO language: the parser for the grammar, created on first use, and error messages for invalid text."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 from hloscope.errors import HloscopeError
 from hloscope.hlo.grammar_actions import GrammarActions
-from hloscope.hlo.lalr_runtime import Accepted, HloSyntaxError, LalrRuntime
+from hloscope.hlo.lalr_runtime import AcceptedTerminals, HloSyntaxError, LalrRuntime
 from hloscope.hlo.records import ContradictionError, ReadError
-from hloscope.hlo.tables import UPPER_STARTS, tables
+from hloscope.hlo.tables import UPPER_STARTS, load_tables
 
 
 class Language:
     """The parser with its callbacks.
 
     Attributes:
-        reader: The callbacks; its `progress` knows the computation that was open when a parse failed.
+        reader: The callbacks; its `progress` has the computation that was open when a parse failed.
     """
 
     def __init__(self) -> None:
         self.reader = GrammarActions()
-        made = tables()
+        made = load_tables()
         callbacks = {
             name: getattr(self.reader, name)
             for name in {rule.callback for rule in made.rules if not rule.origin.startswith("_")}
@@ -36,7 +36,7 @@ class Language:
 
         Raises:
             ReadError: The text does not follow the grammar, or makes no sense; with the offset of the place. A
-                `ContradictionError` where its values do not fit together.
+            `ContradictionError` if its values contradict each other.
         """
         if start in UPPER_STARTS:
             self.reader.progress.head = None
@@ -47,20 +47,20 @@ class Language:
         try:
             return self._runtime.parse(start, text)
         except HloSyntaxError as error:
-            raise describe(text, error.position, error.opened_at, error.accepted) from None
+            raise describe_failure(text, error.position, error.opened_at, error.accepted) from None
         except HloscopeError as error:
             raise ContradictionError(0, error.what) from None
 
 
 @cache
-def language() -> Language:
-    """The one parser of this process."""
+def load_language() -> Language:
+    """The only parser of this process."""
     return Language()
 
 
 _MARKS = "LBRACE RBRACE LSQB RSQB LPAR RPAR COMMA EQUAL COLON ARROW LESS_EQUAL ROOT ENTRY HLO_MODULE"
 _MARKED = "{ } [ ] ( ) , = : -> <= ROOT ENTRY HloModule"
-"""What the grammar calls its marks and words, and how each is written."""
+"""The grammar's names of marks and words, and their spelling."""
 
 _WORDS = {
     "NAME": "a name",
@@ -93,41 +93,41 @@ _WORDS = {
     "BOOLEAN": "`true` or `false`",
 }
 _END = "the end of the text"
-"""Named only where nothing else can come: LALR tables allow it after any instruction, for texts of a single one."""
+"""Named only if nothing else can follow: LALR tables allow it after any instruction, for single-instruction texts."""
 _MOST_NAMED = 5
 _MOST_SHOWN = 40
 
 
-def describe(text: str, position: int, opened_at: int | None, accepted: Accepted) -> ReadError:
-    """Turns a failed parse into an error that says what stood there and what was expected.
+def describe_failure(text: str, position: int, opened_at: int | None, accepted: AcceptedTerminals) -> ReadError:
+    """Converts a failed parse to an error that states what was found and what was expected.
 
     Args:
         text: The text that was parsed.
-        position: Where the parser could not go on.
+        position: The offset at which the parser could not continue.
         opened_at: The bracket that is never closed, if that is what failed.
-        accepted: What the parser could have used at that place.
+        accepted: The terminals that would have been accepted there.
     """
     if opened_at is not None:
         what = f"the `{text[opened_at]}` is never closed"
         return ReadError(opened_at, what, fix="close it; or was the file cut off?", at_end=True, opened_at=opened_at)
-    expected = _expected_words(accepted)
+    expected = _render_expected(accepted)
     if position >= len(text):
         what = f"the text ends where {expected} was expected" if expected else "the text ends too early"
         return ReadError(len(text), what, fix="was the file cut off?", at_end=True)
-    found = _shown(text, position)
+    found = _render_excerpt(text, position)
     what = f"unexpected {found} where {expected} was expected" if expected else f"unexpected {found}"
     return ReadError(position, what)
 
 
-def _expected_words(accepted: Accepted) -> str:
-    """`a name, `,` or `}``; empty when too much is possible to be of help."""
+def _render_expected(accepted: AcceptedTerminals) -> str:
+    """Renders `a name, `,` or `}``; empty if there are too many possibilities to be helpful."""
     words = sorted({_WORDS[name] for name in accepted if name in _WORDS} - {_END}) or [_END]
     if len(words) > _MOST_NAMED:
         return ""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def _shown(text: str, position: int) -> str:
+def _render_excerpt(text: str, position: int) -> str:
     character = text[position]
     if character in "\"'":
         return "string" if text.find(character, position + 1) >= 0 else "unterminated string"

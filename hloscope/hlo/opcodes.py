@@ -1,4 +1,4 @@
-"""The words that XLA knows: opcodes, those that cannot be an instruction's name, and keys of attributes."""
+"""XLA's words: opcodes, words that cannot be an instruction's name, and keys of attributes."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _ASYNC_ENDINGS = ("-start", "-update", "-done")
 
 @cache
 def is_known_opcode(opcode: str) -> bool:
-    """Whether XLA has the opcode, plain or in the short form of an asynchronous one, such as `all-to-all-start`."""
+    """True if XLA has the opcode, plain or in the short form of an asynchronous one, such as `all-to-all-start`."""
     if opcode in OPCODES:
         return True
     return any(opcode.endswith(ending) and opcode.removesuffix(ending) in OPCODES for ending in _ASYNC_ENDINGS)
 
 
-def operands_needed(opcode: str) -> int:
-    """The least number of operands that an opcode can do with, as far as that is known here."""
+def count_needed_operands(opcode: str) -> int:
+    """The minimum number of operands of an opcode, if known."""
     return _NEEDED.get(opcode, 0)
 
 
@@ -65,8 +65,8 @@ RESERVED = frozenset(
     f8e3m4 f8e5m2fnuz f8e4m3fnuz f8e8m0fnu f4e2m1fn f6e3m2fn f6e2m3fn opaque token
     """.split()
 )
-"""Keywords and types, which XLA's lexer takes for what they are. With `%` they are names: XLA asks to rename a few of
-those too, but texts of older versions have them.
+"""Keywords and types, which XLA's lexer recognizes as such. With `%` they are names: XLA asks to rename a few of those
+too, but texts of older versions have them.
 
 Source: xla/hlo/parser/hlo_lexer.cc.
 """

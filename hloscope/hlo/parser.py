@@ -1,4 +1,4 @@
-"""From HLO text to a module."""
+"""Conversion of HLO text to a module."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from typing import Any
 from hloscope.errors import HloParseError
 from hloscope.hlo.builder import Builder
 from hloscope.hlo.columns import Columns
-from hloscope.hlo.diagnostics import is_cut_off, parse_error
+from hloscope.hlo.diagnostics import is_cut_off, lay_out_error
 from hloscope.hlo.ir import HloComputation, HloModule
-from hloscope.hlo.language import language
-from hloscope.hlo.multi_module import parts_of, several_modules
-from hloscope.hlo.records import Computation, ReadError, Text
+from hloscope.hlo.language import load_language
+from hloscope.hlo.multi_module import several_modules_error, split_modules
+from hloscope.hlo.records import Computation, ParsedText, ReadError
 from hloscope.hlo.scanner import FallbackToGrammar, Scanner
 
 
 def parse_module(text: str, *, name: str | None = None) -> HloModule:
-    """Reads HLO text in any form that XLA prints or reads.
+    """Parses HLO text in any form that XLA prints or reads.
 
-    Of a text that is cut off, every whole computation is read, and the module says that it is `truncated`.
+    If the text is cut off, every complete computation is read, and the module is marked as `truncated`.
 
     Args:
         text: A module, computations without a header, or one instruction.
         name: The text's name in errors, such as `step.hlo` or `<stdin>`.
 
     Raises:
-        HloParseError: The text is not HLO, is cut off before its first computation is whole, holds several modules,
-            or uses names that it does not define.
+        HloParseError: The text is not HLO, is cut off before its first computation is complete, holds several modules,
+        or uses names that it does not define.
     """
     try:
         return _read(Columns(text, name))
     except HloParseError:
-        parts = parts_of(text)
+        parts = split_modules(text)
         if len(parts) > 1:
-            raise several_modules(Columns(text, name), parts) from None
+            raise several_modules_error(Columns(text, name), parts) from None
         raise
 
 
 def parse_modules(text: str, *, name: str | None = None) -> tuple[HloModule, ...]:
-    """Reads a file of several modules, which lines of `// -----` separate, as in XLA's own tests.
+    """Parses a file of several modules, separated by lines of `// -----`, as in XLA's own tests.
 
     Lines count from the beginning of the file. A text without such lines is one module.
 
@@ -50,7 +50,7 @@ def parse_modules(text: str, *, name: str | None = None) -> tuple[HloModule, ...
     """
     modules: list[HloModule] = []
     line, counted_to = 0, 0
-    for start, end in [(part.start, part.end) for part in parts_of(text)] or [(0, len(text))]:
+    for start, end in [(part.start, part.end) for part in split_modules(text)] or [(0, len(text))]:
         line += text.count("\n", counted_to, start)
         counted_to = start
         modules.append(_read(Columns(text[start:end], name, line)))
@@ -59,7 +59,7 @@ def parse_modules(text: str, *, name: str | None = None) -> tuple[HloModule, ...
 
 def _read(columns: Columns) -> HloModule:
     builder = Builder(columns)
-    with collector_paused():
+    with pause_collector():
         try:
             Scanner(builder).scan()
             builder.finish()
@@ -71,33 +71,33 @@ def _read(columns: Columns) -> HloModule:
                 builder.finish(truncated=True)
             else:
                 _read_rest(builder, stop.line)
-        return _module(columns)
+        return _complete_module(columns)
 
 
 def _read_rest(builder: Builder, line: int) -> None:
-    """Reads from a 0-based line on, where a computation begins, by the grammar's rule for the rest of a text."""
+    """Reads from a 0-based line on, at which a computation begins, by the grammar's rule for the rest of a text."""
     columns = builder.columns
     base = columns.line_starts[line]
     computations: tuple[Computation, ...] | None
     truncated = False
     try:
-        computations = language().parse("continuation", columns.text[base:])
+        computations = load_language().parse("continuation", columns.text[base:])
     except ReadError as error:
         moved = error.moved(base)
         if not is_cut_off(columns.text, moved):
-            raise _error(builder, moved, base) from None
+            raise _make_error(builder, moved, base) from None
         computations, truncated = _parse_before_cut("continuation", columns.text[base:], error) or (), True
     try:
         builder.add_computations(computations, base)
         builder.finish(truncated=truncated)
     except ReadError as error:
-        raise _error(builder, error, base) from None
+        raise _make_error(builder, error, base) from None
 
 
 def parse_whole(text: str, *, name: str | None = None) -> HloModule:
-    """Reads the whole text by the grammar's rule for it, without any shortcut.
+    """Parses the whole text by the grammar's rule for it, without any shortcut.
 
-    This is what `parse_module` falls back to, and what its shortcuts are tested against.
+    `parse_module` falls back to this, and its shortcuts are tested against it.
 
     Raises:
         HloParseError: As for `parse_module`.
@@ -117,18 +117,18 @@ def _read_whole(columns: Columns) -> HloModule:
             builder.add_single(parsed.instruction)
         builder.finish(truncated=truncated)
     except ReadError as error:
-        raise _error(builder, error, 0) from None
-    return _module(columns)
+        raise _make_error(builder, error, 0) from None
+    return _complete_module(columns)
 
 
-def _parse_text(text: str) -> tuple[Text, bool]:
-    """The records of a text, up to the last whole computation where it is cut off, and whether it is."""
+def _parse_text(text: str) -> tuple[ParsedText, bool]:
+    """The records of a text, up to the last complete computation if it is cut off, and whether it is."""
     try:
-        return language().parse("text", text), False
+        return load_language().parse("text", text), False
     except ReadError as error:
-        progress = language().reader.progress
+        progress = load_language().reader.progress
         head = progress.head
-        parsed: Text | None = _parse_before_cut("text", text, error) if is_cut_off(text, error) else None
+        parsed: ParsedText | None = _parse_before_cut("text", text, error) if is_cut_off(text, error) else None
         if parsed is None:
             progress.head = head
             raise
@@ -136,20 +136,20 @@ def _parse_text(text: str) -> tuple[Text, bool]:
 
 
 def _parse_before_cut(start: str, text: str, error: ReadError) -> Any:
-    """What a rule makes of the whole computations of a text that is cut off at an error; None where there are none.
+    """The result of a rule for the complete computations before a cut; None if there are none.
 
-    A computation that ends directly before the cut was not yet known to be whole when the parser stopped.
+    A computation that ends directly before the cut was not yet known to be complete when the parser stopped.
     """
-    end = language().reader.progress.end
+    end = load_language().reader.progress.end
     before = text[: error.position].rstrip(" \t\r\n")
     if not error.at_end and before.endswith("}"):
         with suppress(ReadError):
-            return language().parse(start, before)
-    return None if end is None else language().parse(start, text[:end])
+            return load_language().parse(start, before)
+    return None if end is None else load_language().parse(start, text[:end])
 
 
-def _module(columns: Columns) -> HloModule:
-    """The module; the header describes an ENTRY that is lost where a text ends between two computations."""
+def _complete_module(columns: Columns) -> HloModule:
+    """The module; its header describes the lost ENTRY if a text ends between two computations."""
     module = HloModule(columns)
     layout = columns.header.get("entry_computation_layout")
     if columns.entry_is_implied and layout is not None and not _fits_layout(module.entry, layout):
@@ -159,12 +159,12 @@ def _module(columns: Columns) -> HloModule:
 
 
 def _fits_layout(computation: HloComputation, layout: str) -> bool:
-    """Whether a computation can be the one that the header's `entry_computation_layout` describes.
+    """Returns whether a computation can be the one that the header's `entry_computation_layout` describes.
 
-    A value that cannot be read describes none, and so excludes none.
+    A value that cannot be read excludes no computation.
     """
     try:
-        parameters, result = (language().read("shape", text).shape for text in layout[1:-1].rpartition("->")[::2])
+        parameters, result = (load_language().read("shape", text).shape for text in layout[1:-1].rpartition("->")[::2])
     except ReadError:
         return True
     found = [str(parameter.shape) for parameter in computation.parameters]
@@ -172,19 +172,20 @@ def _fits_layout(computation: HloComputation, layout: str) -> bool:
     return found == expected and str(computation.root.shape) in (str(result), "unknown[]")
 
 
-def _error(builder: Builder, error: ReadError, base: int) -> HloParseError:
-    head = language().reader.progress.head
+def _make_error(builder: Builder, error: ReadError, base: int) -> HloParseError:
+    head = load_language().reader.progress.head
     open_computation = builder.open_computation
     if head is not None and open_computation is None:
         open_computation = (head.name.lstrip("%"), base + head.span.start)
-    return parse_error(builder.columns, error, open_computation)
+    return lay_out_error(builder.columns, error, open_computation)
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
-    """Nothing that is made inside is cyclic and lost, and looking for cycles would take a third of the time.
+def pause_collector() -> Iterator[None]:
+    """Pauses the garbage collector, which would find no cycles inside but take a third of the time.
 
-    What was made inside is old at once, so that the next collection of what is young does not go through all of it.
+    Objects made inside are moved to the old generation at once, so that the next young collection does not examine
+    them.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -192,7 +193,7 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if not gc.get_freeze_count():  # else somebody's own frozen objects would thaw
+            if not gc.get_freeze_count():  # otherwise objects frozen by the caller would be unfrozen
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

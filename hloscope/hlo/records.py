@@ -1,4 +1,4 @@
-"""The result of the grammar's upper level: records that point at spans of the text."""
+"""Records of the grammar's upper level, which refer to spans of the text."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from hloscope.hlo.lalr_runtime import Token
 from hloscope.hlo.shape import Shape
 
 
-class Span(NamedTuple):
+class TextSpan(NamedTuple):
     """Offsets in the parsed text."""
 
     start: int
     end: int
 
 
-def span_of(first: Token, last: Token) -> Span:
-    """From the first character of one token to the last of another."""
-    return Span(first.start_pos, last.end_pos)
+def join_spans(first: Token, last: Token) -> TextSpan:
+    """The span from the first character of one token to the last of another."""
+    return TextSpan(first.start_pos, last.end_pos)
 
 
 class ParsedShape(NamedTuple):
-    """A shape, its span, and how deep its tuples nest."""
+    """A shape, its span, and the nesting depth of its tuples."""
 
     shape: Shape
-    span: Span
+    span: TextSpan
     depth: int
 
 
 class Operand(NamedTuple):
     """One operand: a name with `#` indexes, a nested operation, only a shape, or nothing between two commas.
 
-    `span` is the name's, where there is one.
+    `span` is that of the name, if there is one.
     """
 
     shape: Shape | None
     name: str | None
-    span: Span
+    span: TextSpan
     indexes: tuple[int, ...]
-    nested: Operation | None
+    nested: ParsedOp | None
 
 
 class Callee(NamedTuple):
     """A called computation: its name, or an inline body."""
 
     name: str | None
-    span: Span
+    span: TextSpan
     body: tuple[Instruction, ...]
 
 
@@ -54,21 +54,21 @@ class Attribute(NamedTuple):
     """One attribute: key as printed, span of its value, and the computations it calls."""
 
     key: str
-    span: Span
+    span: TextSpan
     callees: tuple[Callee, ...]
 
 
-class Operation(NamedTuple):
+class ParsedOp(NamedTuple):
     """The right-hand side of an instruction.
 
-    `argument` is what stands in the parentheses of a parameter (its number) or a constant (its literal).
+    `argument` is the text in the parentheses of a parameter (its number) or a constant (its literal).
     """
 
     shape: ParsedShape | None
     opcode: str
-    span: Span
+    span: TextSpan
     operands: tuple[Operand, ...]
-    argument: Span | None
+    argument: TextSpan | None
     attributes: tuple[Attribute, ...]
 
 
@@ -77,7 +77,7 @@ class Instruction(NamedTuple):
 
     is_root: bool
     name: Token | None
-    operation: Operation
+    operation: ParsedOp
 
 
 class ComputationHead(NamedTuple):
@@ -85,7 +85,7 @@ class ComputationHead(NamedTuple):
 
     is_entry: bool
     name: Token
-    span: Span
+    span: TextSpan
 
 
 class Computation(NamedTuple):
@@ -104,28 +104,28 @@ class Header(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class ParsedText:
     """A whole text: a module with its header, computations alone, or one instruction."""
 
     header: Header | None = None
-    tables: tuple[tuple[Row, ...], ...] = ()
+    tables: tuple[tuple[StackTableRow, ...], ...] = ()
     computations: tuple[Computation, ...] = ()
     instruction: Instruction | None = None
 
 
-Row = str | dict[str, int]
+StackTableRow = str | dict[str, int]
 """A row of a stack table: its string, or its numbers by key. The printed number of the row is ignored, as XLA does."""
 
 
 @dataclass(eq=False)
 class ReadError(Exception):
-    """Text that does not follow the grammar, or that follows it and makes no sense all the same.
+    """Text that does not follow the grammar, or that follows it but makes no sense.
 
     Attributes:
         position: Offset in the parsed text.
         what: One lower-case sentence.
-        fix: What to do about it.
-        at_end: The text ends where something more was expected.
+        fix: The suggested fix.
+        at_end: Whether the text ends although more was expected.
         opened_at: Offset of a bracket that is never closed.
     """
 
@@ -136,10 +136,10 @@ class ReadError(Exception):
     opened_at: int | None = None
 
     def moved(self, offset: int) -> ReadError:
-        """The same error in a text that holds the parsed one at `offset`."""
+        """The same error in a text that contains the parsed one at `offset`."""
         opened_at = None if self.opened_at is None else self.opened_at + offset
         return replace(self, position=self.position + offset, opened_at=opened_at)
 
 
 class ContradictionError(ReadError):
-    """Text that follows the grammar, and whose values do not fit together."""
+    """Text that follows the grammar, but whose values contradict each other."""

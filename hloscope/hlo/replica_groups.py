@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MAX_DEVICES = 1 << 20
-"""More devices than any machine has; a larger product of sizes is taken for broken text."""
+"""More devices than any machine has; a larger product of sizes is considered broken text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +24,8 @@ class Iota:
 
     Attributes:
         dimensions: The shape of the result.
-        reshape: The shape that 0, 1, 2, … is given first.
-        permutation: How its dimensions are then transposed; None for not at all.
+        reshape: The shape that 0, 1, 2, … first gets.
+        permutation: The order into which its dimensions are then transposed; None to keep it.
     """
 
     dimensions: tuple[int, ...]
@@ -43,7 +43,7 @@ class Iota:
 
     def array(self) -> npt.NDArray[np.int64]:
         """The device ids, shaped by `dimensions`."""
-        import numpy as np  # a tenth of a second, which texts without such groups need not spend
+        import numpy as np  # takes a tenth of a second, only needed by texts with such groups
 
         ids = np.arange(prod(self.reshape)).reshape(self.reshape)
         if self.permutation is not None:
@@ -53,12 +53,12 @@ class Iota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisReference:
-    """A mesh axis, or the part `name:(pre)size` of one.
+    """A mesh axis, or a part of one such as `name:(pre)size`.
 
     Attributes:
         name: As printed, without quotes.
-        pre_size: Devices of the axis that lie outside the part, major to it; None for the whole axis.
-        size: Devices along the part; None for the whole axis.
+        pre_size: Number of devices of the axis outside the part, major to it; None for the whole axis.
+        size: Number of devices along the part; None for the whole axis.
     """
 
     name: str
@@ -86,7 +86,7 @@ class NamedMesh:
             raise HloscopeError(f"device_ids has {len(self.device_ids)} devices, but the mesh has {count}")
 
     def split_by(self, references: tuple[AxisReference, ...]) -> tuple[npt.NDArray[np.int64], list[int], list[int]]:
-        """Splits every axis at the (sub-)axes that are named.
+        """Splits every axis at the named (sub-)axes.
 
         Returns:
             The device ids with one dimension for each part, the dimensions of `references` in their order, and the
@@ -122,7 +122,7 @@ class NamedMesh:
         raise HloscopeError(f"axis {name!r} is not in the mesh {names}")
 
     def _cuts(self, index: int, references: tuple[AxisReference, ...]) -> list[tuple[int, int]]:
-        """(size outside, size) of each part that axis `index` falls into, major first."""
+        """(size outside, size) of each part of axis `index`, major first."""
         _, size = self.axes[index]
         marks = {1, size}
         for reference in references:
@@ -145,7 +145,7 @@ class ReplicaGroups:
         iota: The form `[groups,size]<=[…]T(…)`; None for the other forms.
         mesh: The mesh of the named form; None for the other forms.
         axes: The axes of the named form.
-        contradiction: Why what is printed names no groups; None where it does.
+        contradiction: Why the printed text defines no groups; None if it does.
     """
 
     text: str = ""
@@ -162,15 +162,15 @@ class ReplicaGroups:
             device_count: The devices of the program; `{}` means one group of all of them.
 
         Raises:
-            HloscopeError: The text names axes or sizes that do not fit together.
+            HloscopeError: The text names contradictory axes or sizes.
         """
         if self.contradiction is not None:
             raise HloscopeError(self.contradiction)
-        return _groups(self, device_count)
+        return _expand_groups(self, device_count)
 
 
 @lru_cache(maxsize=4096)
-def _groups(replica_groups: ReplicaGroups, device_count: int) -> tuple[tuple[int, ...], ...]:
+def _expand_groups(replica_groups: ReplicaGroups, device_count: int) -> tuple[tuple[int, ...], ...]:
     if replica_groups.iota is not None:
         rows = replica_groups.iota.array()
     elif replica_groups.mesh is not None:

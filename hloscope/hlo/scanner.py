@@ -1,8 +1,8 @@
-"""The quick way through a module: row by row, many rows at once.
+"""The fast path through a module: row by row, many rows at once.
 
-Every line must be one instruction, one computation's head or end, or one row of a table; an instruction that is not
-printed as usual, or takes several lines, is parsed by itself. Where that does not hold, or a name is not defined, the
-scanner gives up, and the text is read by the grammar's rule for the whole from that computation on.
+Every line must be one instruction, one computation's head or end, or one row of a table; an instruction in an unusual
+form, or on several lines, is parsed separately. Otherwise, or if a name is not defined, the scanner gives up, and the
+text is read by the grammar's rule for the whole from that computation on.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import numpy
 from numpy.typing import ArrayLike
 
 from hloscope.hlo.builder import Builder, Scope
-from hloscope.hlo.chunks import MOST_LINES, Chunk, Doing, Event
+from hloscope.hlo.chunks import MOST_LINES, Chunk, ChunkEvent, EventKind
 from hloscope.hlo.columns import Columns
-from hloscope.hlo.language import language
+from hloscope.hlo.language import load_language
 from hloscope.hlo.line_cache import LineCache
-from hloscope.hlo.line_patterns import dialect_of, form_of, is_comment
-from hloscope.hlo.records import ReadError, Row
+from hloscope.hlo.line_patterns import detect_dialect, is_comment, replace_numbers
+from hloscope.hlo.records import ReadError, StackTableRow
 
-CHUNK = 1 << 17
-"""Characters that are cut into rows at once."""
+CHUNK_LENGTH = 1 << 17
+"""Number of characters that are cut into rows at once."""
 
 _INDEX_COMMENT = re.compile(r", /\*index=[0-9]++\*/")
 
@@ -34,8 +34,8 @@ class FallbackToGrammar(Exception):  # noqa: N818 - no error: the text is read a
     """The text is not laid out line by line.
 
     Attributes:
-        line: 0-based line of the computation to go on from; None for the whole text.
-        is_cut_off: The lines run out after a whole instruction of that computation.
+        line: 0-based line of the computation to continue from; None for the whole text.
+        is_cut_off: Whether the text ends after a complete instruction of that computation.
     """
 
     def __init__(self, line: int | None, *, is_cut_off: bool = False) -> None:
@@ -59,7 +59,7 @@ class Scanner:
         """Reads the whole text.
 
         Raises:
-            FallbackToGrammar: It is not laid out line by line, or it is not valid.
+            FallbackToGrammar: It is not laid out line by line, or is not valid.
         """
         preamble = Preamble(self._builder)
         try:
@@ -68,28 +68,28 @@ class Scanner:
             raise FallbackToGrammar(None) from None
         try:
             self._computations(preamble.position, preamble.line)
-        finally:  # what was read before it stopped is checked too, and may send it further back
+        finally:  # the text read before it stopped is checked too, and may send it further back
             self._check_order()
         if not self._columns.computations:
             raise FallbackToGrammar(None)
 
     def _computations(self, position: int, line: int) -> None:
-        text, size = self._columns.text, CHUNK
-        cache = LineCache(dialect_of(text, position))
+        text, size = self._columns.text, CHUNK_LENGTH
+        cache = LineCache(detect_dialect(text, position))
         self._columns.dialect, self._between = cache.dialect, cache.dialect.between
         while position < len(text):
             end = text.find("\n", position + size)
             end = len(text) if end < 0 else end
             chunk = Chunk(cache, text, position, end, line, in_computation=self._scope is not None)
             self._add(chunk)
-            size = CHUNK if chunk.length else 2 * size
+            size = CHUNK_LENGTH if chunk.length else 2 * size
             position, line = chunk.next_start(), line + chunk.length
         if self._scope is not None:
             raise FallbackToGrammar(self._scope.line - 1, is_cut_off=True)
 
     def _add(self, chunk: Chunk) -> None:
-        """Adds what a chunk holds to the columns."""
-        ends = [event.place for event in chunk.events if event.does is Doing.ADDS]
+        """Adds the contents of a chunk to the columns."""
+        ends = [event.place for event in chunk.events if event.does is EventKind.ADDS]
         ends.append(len(chunk.lines))
         self._append(chunk, 0, ends.pop(0))
         start = 0
@@ -97,25 +97,25 @@ class Scanner:
             self._resolve(chunk, start, event.place)
             start = event.place
             self._do(event)
-            if event.does is Doing.ADDS:
+            if event.does is EventKind.ADDS:
                 self._append(chunk, start, ends.pop(0))
         self._resolve(chunk, start, len(chunk.lines))
 
     def _append(self, chunk: Chunk, start: int, end: int) -> None:
-        """Adds plain rows, of which the operands are still to come."""
+        """Adds plain rows, still without operands."""
         columns, called = self._columns, chunk.called[start:end]
         first = len(columns.names)
         self._shift = first - start
         columns.called.update(compress(zip(count(first), called), called))
         columns.names += chunk.row.name[start:end]
         columns.forms += chunk.forms[start:end]
-        _extend(columns.lines, chunk.lines[start:end])
+        _append_numbers(columns.lines, chunk.lines[start:end])
         lists = chunk.row.operands[start:end]
         counts = list(map(add, map(str.count, lists, repeat(",")), map(bool, lists)))  # a name holds no comma
-        _extend(columns.operand_starts, numpy.cumsum(counts, dtype=numpy.int64) + columns.operand_starts[-1])
+        _append_numbers(columns.operand_starts, numpy.cumsum(counts, dtype=numpy.int64) + columns.operand_starts[-1])
 
     def _resolve(self, chunk: Chunk, start: int, end: int) -> None:
-        """Adds roots and operands of plain rows that stand in one computation."""
+        """Adds roots and operands of plain rows in one computation."""
         if start == end:
             return
         scope, first = self._scope, start + self._shift
@@ -140,12 +140,12 @@ class Scanner:
         except KeyError:
             raise FallbackToGrammar(scope.line - 1) from None
 
-    def _do(self, event: Event) -> None:
+    def _do(self, event: ChunkEvent) -> None:
         scope = self._scope
-        if event.does is Doing.OPENS:
+        if event.does is EventKind.OPENS:
             self._scope, self._is_entry = Scope(event.name, event.line, event.place + self._shift), event.is_entry
             return
-        if scope is None or event.does is Doing.FAILS:
+        if scope is None or event.does is EventKind.FAILS:
             raise FallbackToGrammar((event.line if scope is None else scope.line) - 1)
         try:
             if event.instruction is None:
@@ -157,7 +157,7 @@ class Scanner:
         except ReadError:
             raise FallbackToGrammar(scope.line - 1) from None
 
-    def _close(self, scope: Scope, event: Event) -> None:
+    def _close(self, scope: Scope, event: ChunkEvent) -> None:
         end = event.place + self._shift
         if end == scope.first:
             raise ReadError(0, "an empty computation")
@@ -168,13 +168,13 @@ class Scanner:
         """Checks that every operand is defined before it is used.
 
         Raises:
-            FallbackToGrammar: Something is not; the computations before it are kept.
+            FallbackToGrammar: One is not; the computations before it are kept.
         """
         columns = self._columns
         ends = [row.end for row in columns.computations]
         if not ends:
             return
-        first = _first_early_use(columns, ends[-1])
+        first = _find_first_early_use(columns, ends[-1])
         if first < ends[-1]:
             place = bisect_right(ends, first)
             lost = columns.computations[place:]
@@ -184,7 +184,7 @@ class Scanner:
             raise FallbackToGrammar(lost[0].line - 1)
 
 
-def _extend(column: array[int], numbers: ArrayLike) -> None:
+def _append_numbers(column: array[int], numbers: ArrayLike) -> None:
     """Appends to a column, three times as fast as the array's own method does."""
     column.frombytes(numpy.array(numbers, dtype=numpy.int64).tobytes())
 
@@ -194,10 +194,10 @@ _TITLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
 
 class Preamble:
-    """Reads from the beginning of a text, line by line.
+    """Reads the start of a text, line by line.
 
     Attributes:
-        position: Offset of the line that comes next.
+        position: Offset of the next line.
         line: Its 1-based number.
     """
 
@@ -217,7 +217,7 @@ class Preamble:
         if not self._peek().lstrip(" \t").startswith("HloModule"):
             raise ReadError(self.position, "no header")
         self._header()
-        tables: list[tuple[Row, ...]] = []
+        tables: list[tuple[StackTableRow, ...]] = []
         for title in _TITLES:
             self._skip_blank()
             if self._peek().strip(" \t\r") != title:
@@ -234,7 +234,7 @@ class Preamble:
             end = self._text.find("\n", end + 1)
             source = self._text[self.position : end if end >= 0 else None]
             try:
-                self._builder.add_header(language().parse("header", source), source)
+                self._builder.add_header(load_language().parse("header", source), source)
             except ReadError as error:
                 if not error.at_end or end < 0:
                     raise
@@ -243,21 +243,21 @@ class Preamble:
                 return
         raise ReadError(self.position, "too many lines")
 
-    def _rows(self, *, strings: bool) -> tuple[Row, ...]:
-        rows: list[Row] = []
+    def _rows(self, *, strings: bool) -> tuple[StackTableRow, ...]:
+        rows: list[StackTableRow] = []
         while (source := self._peek())[:1].isdigit():
-            row = language().parse("table_row", source) if strings else self._number_row(source)
+            row = load_language().parse("table_row", source) if strings else self._number_row(source)
             if isinstance(row, str) != strings:
                 raise ReadError(self.position, "a row of another table")
             rows.append(row)
             self._next(source)
         return tuple(rows)
 
-    def _number_row(self, source: str) -> Row:
+    def _number_row(self, source: str) -> StackTableRow:
         """A row of `FileLocations` or `StackFrames`; rows that differ only in numbers are parsed once."""
         found = {key: int(number) for key, number in _cut_entries(source)}
-        is_usual = form_of(source) == f"1 {{{' '.join(f'{key}=1' for key in found)}}}"
-        row: Row = language().read("table_row", form_of(source) if is_usual else source)
+        is_usual = replace_numbers(source) == f"1 {{{' '.join(f'{key}=1' for key in found)}}}"
+        row: StackTableRow = load_language().read("table_row", replace_numbers(source) if is_usual else source)
         return found if is_usual else row
 
     def _peek(self) -> str:
@@ -277,8 +277,8 @@ class Preamble:
             self._next(source)
 
 
-def _first_early_use(columns: Columns, end: int) -> int:
-    """The first instruction with an operand that is no earlier one; `end` where none has."""
+def _find_first_early_use(columns: Columns, end: int) -> int:
+    """The first instruction that uses a later one as an operand; `end` if none does."""
     starts = numpy.frombuffer(columns.operand_starts, dtype=numpy.int64)[: end + 1]
     operands = numpy.array(columns.operands[: starts[-1]], dtype=numpy.int64)
     users = numpy.repeat(numpy.arange(end), numpy.diff(starts))

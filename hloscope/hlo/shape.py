@@ -1,4 +1,4 @@
-"""Shapes and layouts of HLO values, and how many bytes they take."""
+"""Shapes and layouts of HLO values, and their sizes in bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 
 from hloscope.errors import HloscopeError
-from hloscope.units import array_bytes, known_sum
+from hloscope.units import count_array_bytes, sum_known
 
 UNBOUNDED = -1
 """The dimension that XLA prints as `?`."""
@@ -19,14 +19,14 @@ COMBINED = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where the elements of an array lie in memory.
+    """The position of an array's elements in memory.
 
     Attributes:
         minor_to_major: Dimension numbers from the fastest-varying to the slowest.
         tiles: Tile dimensions, outermost tile first; `COMBINED` for `*`.
-        memory_space: 0 is the default memory (HBM on a TPU).
+        memory_space: The memory space; 0 is the default memory (HBM on a TPU).
         element_size_in_bits: Bits of one stored element; 0 means the element type's own.
-        other_items: The remaining items, such as `L(16)`, as they are printed.
+        other_items: The remaining items, such as `L(16)`, as printed.
     """
 
     minor_to_major: tuple[int, ...] = ()
@@ -41,12 +41,12 @@ class Shape:
     """The type of an HLO value: an array, a tuple, a token, an opaque value or a buffer.
 
     Attributes:
-        element_type: XLA's name, such as `bf16`; `tuple`, `token`, `opaque` or `buffer`; `unknown` when the text leaves
-            the shape out and it does not follow from the operands.
-        dimensions: The upper bound for a bounded dynamic dimension, `UNBOUNDED` for `?`.
+        element_type: XLA's name, such as `bf16`; `tuple`, `token`, `opaque` or `buffer`; `unknown` if the text omits
+        the shape and it does not follow from the operands.
+        dimensions: The sizes; the upper bound of a bounded dynamic dimension, `UNBOUNDED` for `?`.
         dynamic: Whether each dimension is dynamic.
-        layout: None when the text gives none.
-        elements: A tuple's elements; a buffer's one content.
+        layout: The layout; None if the text states none.
+        elements: The elements of a tuple; the content of a buffer.
     """
 
     element_type: str
@@ -57,12 +57,12 @@ class Shape:
 
     @property
     def is_tuple(self) -> bool:
-        """Whether the value is a tuple, also an empty one."""
+        """True for a tuple, also an empty one."""
         return self.element_type == "tuple"
 
     @property
     def element_count(self) -> int:
-        """Elements in the array, over all leaves of a tuple; a bounded dimension counts as its bound.
+        """Number of elements in the array, over all leaves of a tuple; a bounded dimension counts as its bound.
 
         Raises:
             HloscopeError: A dimension has no bound.
@@ -73,35 +73,35 @@ class Shape:
             raise HloscopeError(f"the elements of {self} cannot be counted", why="a dimension has no bound")
         return 0 if self.is_tuple else prod(self.dimensions)
 
-    @cached_property  # the same few shapes belong to very many instructions
+    @cached_property  # very many instructions share few shapes
     def byte_size(self) -> int | None:
-        """Logical bytes without padding; None when the element type is not known or a dimension has no bound."""
+        """Logical bytes without padding; None if the element type is unknown or a dimension has no bound."""
         if self.elements or self.is_tuple:
-            return known_sum(element.byte_size for element in self.elements)
+            return sum_known(element.byte_size for element in self.elements)
         if UNBOUNDED in self.dimensions:
             return None
-        return array_bytes(self.element_type, prod(self.dimensions))
+        return count_array_bytes(self.element_type, prod(self.dimensions))
 
     @cached_property
     def padded_byte_size(self) -> int | None:
-        """Bytes that the array takes in memory with its tiles; None when the logical size is not known.
+        """Bytes of the array in memory with its tiles; None if the logical size is unknown.
 
         Source: xla/layout.h and xla/shape_util.cc: each tile applies to the most minor physical dimensions that
         the one before leaves, rounding each up to a multiple of the tile.
         """
         if self.elements or self.is_tuple:
-            return known_sum(element.padded_byte_size for element in self.elements)
+            return sum_known(element.padded_byte_size for element in self.elements)
         if self.byte_size is None or self.layout is None:
             return self.byte_size
         if any(0 in tile for tile in self.layout.tiles):
-            return None  # XLA reads such a tile and says nothing of what it would mean
-        alignment = _tail_alignment(self.layout)
-        count = -(-prod(_tiled_dimensions(self.dimensions, self.layout)) // alignment) * alignment
+            return None  # XLA accepts such a tile without defining its meaning
+        alignment = _find_tail_alignment(self.layout)
+        count = -(-prod(_tile_dimensions(self.dimensions, self.layout)) // alignment) * alignment
         bits = self.layout.element_size_in_bits
-        return -(-bits * count // 8) if bits else array_bytes(self.element_type, count)
+        return -(-bits * count // 8) if bits else count_array_bytes(self.element_type, count)
 
     def leaves(self) -> Iterator[Shape]:
-        """The arrays, tokens and buffers of a tuple in order; the shape itself when it is no tuple."""
+        """The arrays, tokens and buffers of a tuple in order; the shape itself if it is not a tuple."""
         if not self.is_tuple:
             yield self
         else:
@@ -118,27 +118,27 @@ class Shape:
         if self.element_type == "buffer":
             return f"b({self.elements[0]})"
         dimensions = zip(self.dimensions, self.dynamic, strict=True)
-        return f"{self.element_type}[{','.join(_dimension_text(size, dynamic) for size, dynamic in dimensions)}]"
+        return f"{self.element_type}[{','.join(_render_dimension_size(size, dynamic) for size, dynamic in dimensions)}]"
 
 
 UNKNOWN_SHAPE = Shape(element_type="unknown")
-"""The shape of an instruction whose text leaves it out, where it does not follow from the operands."""
+"""The shape of an instruction whose text omits it, if it does not follow from the operands."""
 
 
-def _dimension_text(size: int, dynamic: bool) -> str:
+def _render_dimension_size(size: int, dynamic: bool) -> str:
     if size == UNBOUNDED:
         return "?"
     return f"<={size}" if dynamic else str(size)
 
 
-def _tail_alignment(layout: Layout) -> int:
+def _find_tail_alignment(layout: Layout) -> int:
     for item in layout.other_items:
         if item.startswith("L") and item[2:-1].strip().isdigit():
             return max(1, int(item[2:-1]))
     return 1
 
 
-def _tiled_dimensions(dimensions: tuple[int, ...], layout: Layout) -> list[int]:
+def _tile_dimensions(dimensions: tuple[int, ...], layout: Layout) -> list[int]:
     """Physical dimensions, major first, after every tile has been applied."""
     order = layout.minor_to_major if len(layout.minor_to_major) == len(dimensions) else range(len(dimensions))[::-1]
     physical = [dimensions[index] for index in reversed(order)]

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from hloscope.hlo.grammar_actions import MAX_DEPTH
 from hloscope.hlo.shape import UNBOUNDED, UNKNOWN_SHAPE, Shape
-from hloscope.units import element_bits
+from hloscope.units import count_element_bits
 
 _INTEGER = re.compile(r"-?\d+")
 _WINDOW_ITEM = re.compile(r"(\w+)=([\dx_-]+)")
@@ -24,13 +24,13 @@ _FLOATS = {
     "f8e4m3fn": (9, 4), "f8e5m2": (16, 3), "f8e5m2fnuz": (16, 3), "f8e8m0fnu": (128, 1), "f16": (16, 11),
     "bf16": (128, 8), "f32": (128, 24), "f64": (1024, 53),
 }  # fmt: skip
-"""The exponent at which a type overflows and the bits of its significand: of two types the greater one holds more."""
+"""The overflow exponent and significand bits of each type: the wider of two types has the greater pair."""
 
 _ELEMENTWISE = """
     add and atan2 compare divide maximum minimum mulhi multiply or power remainder shift-left shift-right-arithmetic
     shift-right-logical subtract xor
     """
-"""Of two operands that may differ in their precision, and in which dimensions are dynamic."""
+"""Opcodes with two operands that may differ in their precision, and in which dimensions are dynamic."""
 
 _LIKE_FIRST_OPERAND = """
     abs acos acosh add-dependency asin asinh atanh cbrt ceil copy cosine cosh count-leading-zeros domain
@@ -38,19 +38,19 @@ _LIKE_FIRST_OPERAND = """
     popcnt reverse round-nearest-afz round-nearest-even rsqrt sign sine sinh sqrt tan tanh while
     """
 _MOST_LEAVES = 100_000
-"""Leaves of a tuple that is put together here: tuples of tuples double at every step."""
+"""Maximum number of leaves of an inferred tuple: tuples of tuples double at every step."""
 
 
-class Described(Protocol):
-    """What the rules ask of an instruction."""
+class ShapedInstruction(Protocol):
+    """The facts about an instruction that the rules need."""
 
     @property
     def opcode(self) -> str:
-        """As printed."""
+        """The opcode, as printed."""
 
     @property
     def operands(self) -> Sequence[object]:
-        """In order."""
+        """The operands, in order."""
 
     @property
     def attributes(self) -> Mapping[str, str]:
@@ -68,79 +68,79 @@ class _Size(NamedTuple):
     dynamic: bool = False
 
 
-_Rule = Callable[[Described, Sequence[Shape]], Shape]
-"""The result's shape from the instruction and the shapes that `needs` names, in that order."""
+_Rule = Callable[[ShapedInstruction, Sequence[Shape]], Shape]
+"""A rule: the result's shape from the instruction and, in order, the shapes that `find_needed_shapes` names."""
 
 
-def needs(opcode: str) -> tuple[slice, bool]:
-    """Which operands' shapes decide the result's, and whether the root of the first called computation does."""
+def find_needed_shapes(opcode: str) -> tuple[slice, bool]:
+    """The operands whose shapes determine the result's, and whether the root of the first callee does."""
     operands = slice(None) if opcode in _RULES else slice(0)
     return _OPERANDS.get(opcode, operands), opcode in _APPLYING
 
 
-def infer(instruction: Described, shapes: Sequence[Shape]) -> Shape:
-    """The shape that XLA infers; unknown where there is no rule, or what it needs is unknown or does not fit.
+def infer_shape(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+    """The shape that XLA infers; unknown if there is no rule, or if the input is unknown or does not fit.
 
     Args:
         instruction: The instruction.
-        shapes: Those that `needs` names, in that order.
+        shapes: The shapes that `find_needed_shapes` names, in that order.
     """
     opcode = instruction.opcode
-    operands, is_applied = needs(opcode)
+    operands, is_applied = find_needed_shapes(opcode)
     is_whole = len(shapes) == len(instruction.operands[operands]) + is_applied
     if opcode not in _RULES or not is_whole or (UNKNOWN_SHAPE in shapes and opcode != "tuple"):
         return UNKNOWN_SHAPE
     try:
         return _RULES[opcode](instruction, shapes)
     except (IndexError, KeyError, ValueError, ZeroDivisionError):
-        return UNKNOWN_SHAPE  # text that XLA refuses: a dimension or an operand that there is not
+        return UNKNOWN_SHAPE  # text that XLA rejects: a missing dimension or operand
 
 
-def _elementwise(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+def _infer_elementwise(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
     found = shapes[0]
     if len(shapes) > 1 and (found.element_type, str(found)) != (shapes[1].element_type, str(shapes[1])):
-        found = _merged(shapes)
+        found = _merge_shapes(shapes)
     return replace(found, element_type="pred", layout=None) if instruction.opcode == "compare" else found
 
 
-def _tuple(_: Described, shapes: Sequence[Shape]) -> Shape:
-    extents = [_extent(shape) for shape in shapes]
+def _infer_tuple(_: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+    extents = [_measure_nesting(shape) for shape in shapes]
     leaves, depth = sum(count for count, _ in extents), 1 + max((depth for _, depth in extents), default=0)
     if leaves > _MOST_LEAVES or depth > MAX_DEPTH:
         return UNKNOWN_SHAPE
     return Shape(element_type="tuple", elements=tuple(shapes))
 
 
-def _extent(shape: Shape) -> tuple[int, int]:
-    """Leaves of a tuple, and how deep it nests."""
+def _measure_nesting(shape: Shape) -> tuple[int, int]:
+    """Number of leaves of a tuple, and its nesting depth."""
     if not shape.elements:
         return 1, 0
-    extents = [_extent(element) for element in shape.elements]
+    extents = [_measure_nesting(element) for element in shape.elements]
     return sum(count for count, _ in extents), 1 + max(depth for _, depth in extents)
 
 
-def _element(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+def _infer_element(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
     index, elements = instruction.tuple_index, shapes[0].elements
     return UNKNOWN_SHAPE if index is None or not 0 <= index < len(elements) else elements[index]
 
 
-def _wider(types: Iterable[str]) -> str:
-    """The one of some element types that holds most, as XLA chooses where operands differ.
+def _choose_wider(types: Iterable[str]) -> str:
+    """The widest of some element types, as XLA chooses if operands differ.
 
     Raises:
-        KeyError: Two of them hold as much.
+        KeyError: Two of them are equally wide.
     """
     found, *others = dict.fromkeys(types)
     for other in others:
-        ours, theirs = _holds(found), _holds(other)
+        ours, theirs = _describe_precision(found), _describe_precision(other)
         if ours == theirs:
             raise KeyError(other)
         found = max((ours, found), (theirs, other))[1]
     return found
 
 
-def _merged(shapes: Sequence[Shape]) -> Shape:
-    """The result of an element-wise operation: dynamic where one operand is, bounded where one is.
+def _merge_shapes(shapes: Sequence[Shape]) -> Shape:
+    """The result of an element-wise operation: dynamic if one operand is, bounded if one is.
 
     Raises:
         ValueError: The operands differ in their sizes, or in more than the precision of floats.
@@ -148,20 +148,20 @@ def _merged(shapes: Sequence[Shape]) -> Shape:
     types = {shape.element_type for shape in shapes}
     if len(types) > 1 and not types <= _FLOATS.keys():
         raise ValueError(types)
-    sizes = [_merged_size(column) for column in zip(*map(_sizes, shapes), strict=True)]
-    return _array(_wider(types), sizes)
+    sizes = [_merge_sizes(column) for column in zip(*map(_sizes, shapes), strict=True)]
+    return _array(_choose_wider(types), sizes)
 
 
-def _merged_size(column: Sequence[_Size]) -> _Size:
+def _merge_sizes(column: Sequence[_Size]) -> _Size:
     bounded = [extent for extent in column if extent.size != UNBOUNDED]
     if len({extent.size for extent in bounded}) > 1:
         raise ValueError(column)
     return _Size(bounded[0].size, any(extent.dynamic for extent in bounded)) if bounded else _Size(UNBOUNDED, True)
 
 
-def _holds(element_type: str) -> tuple[tuple[int, int], int, bool]:
+def _describe_precision(element_type: str) -> tuple[tuple[int, int], int, bool]:
     part = _PARTS.get(element_type, element_type)
-    bits = element_bits(part)
+    bits = count_element_bits(part)
     if bits is None:
         raise KeyError(element_type)
     return _FLOATS.get(part, (-1, -1)), bits, part.startswith("s")
@@ -179,11 +179,11 @@ def _array(element_type: str, sizes: Sequence[_Size]) -> Shape:
     )
 
 
-def _one_or_tuple(shapes: Sequence[Shape]) -> Shape:
+def _make_one_or_tuple(shapes: Sequence[Shape]) -> Shape:
     return shapes[0] if len(shapes) == 1 else Shape(element_type="tuple", elements=tuple(shapes))
 
 
-def _integers(instruction: Described, key: str) -> list[int]:
+def _integers(instruction: ShapedInstruction, key: str) -> list[int]:
     return list(map(int, _INTEGER.findall(instruction.attributes.get(key, ""))))
 
 
@@ -194,57 +194,57 @@ def _without(sizes: Sequence[_Size], *dropped: Sequence[int]) -> list[_Size]:
     return [extent for position, extent in enumerate(sizes) if position not in positions]
 
 
-def _scalar(element_type: str) -> _Rule:
+def _make_scalar_rule(element_type: str) -> _Rule:
     return lambda instruction, shapes: Shape(element_type=element_type)
 
 
-def _like(number: int) -> _Rule:
+def _make_like_rule(number: int) -> _Rule:
     return lambda instruction, shapes: shapes[number]
 
 
 # ---- shapes put together or apart
 
 
-def _broadcast(instruction: Described, shapes: Sequence[Shape]) -> Shape:
-    """Only of a scalar to a scalar: for all others the sizes do not follow from the operand."""
+def _infer_broadcast(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+    """The shape of broadcasting a scalar to a scalar: for all others the sizes do not follow from the operand."""
     return shapes[0] if not _integers(instruction, "dimensions") and not shapes[0].dimensions else UNKNOWN_SHAPE
 
 
-def _complex(instruction: Described, shapes: Sequence[Shape]) -> Shape:
-    both = _merged(shapes)
+def _infer_complex(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+    both = _merge_shapes(shapes)
     return _array(_COMPLEX[both.element_type], _sizes(both))
 
 
-def _part(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+def _infer_part(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
     element_type = shapes[0].element_type
     return _array(_PARTS.get(element_type, element_type), _sizes(shapes[0]))
 
 
-def _is_finite(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+def _infer_is_finite(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
     return _array("pred", _sizes(shapes[0]))
 
 
-def _transpose(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+def _infer_transpose(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
     sizes, order = _sizes(shapes[0]), _integers(instruction, "dimensions")
     if sorted(order) != list(range(len(sizes))):
         raise ValueError(order)
     return _array(shapes[0].element_type, [sizes[axis] for axis in order])
 
 
-def _concatenate(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+def _infer_concatenate(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
     (dimension,) = _integers(instruction, "dimensions")
     sizes = [list(column) for column in zip(*map(_sizes, shapes), strict=True)]
     along = sizes[dimension]
     bounded = all(extent.size != UNBOUNDED for extent in along)
     total = sum(extent.size for extent in along) if bounded else UNBOUNDED
     result = [
-        _Size(total, any(extent.dynamic for extent in column)) if position == dimension else _merged_size(column)
+        _Size(total, any(extent.dynamic for extent in column)) if position == dimension else _merge_sizes(column)
         for position, column in enumerate(sizes)
     ]
-    return _array(_wider(shape.element_type for shape in shapes), result)
+    return _array(_choose_wider(shape.element_type for shape in shapes), result)
 
 
-def _pad(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+def _infer_pad(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
     sizes = _sizes(shapes[0])
     padding = [[*map(int, part.split("_")), 0][:3] for part in instruction.attributes["padding"].split("x")]
     result = [
@@ -253,22 +253,22 @@ def _pad(instruction: Described, shapes: Sequence[Shape]) -> Shape:
         else _Size(low + extent.size + high + max(extent.size - 1, 0) * inside, extent.dynamic)
         for extent, (low, high, inside) in zip(sizes, padding, strict=bool(sizes))
     ]
-    return _array(_wider(shape.element_type for shape in shapes), result)
+    return _array(_choose_wider(shape.element_type for shape in shapes), result)
 
 
-def _dimension_set(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+def _infer_dimension_set(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
     (dimension,) = _integers(instruction, "dimensions")
     sizes = _sizes(shapes[0])
     sizes[dimension] = _Size(sizes[dimension].size, True)
     return _array(shapes[0].element_type, sizes)
 
 
-def _topk(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+def _infer_topk(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
     sizes = [*_sizes(shapes[0])[:-1], _Size(int(instruction.attributes["k"]))]
-    return _one_or_tuple([_array(shapes[0].element_type, sizes), _array("s32", sizes)])
+    return _make_one_or_tuple([_array(shapes[0].element_type, sizes), _array("s32", sizes)])
 
 
-def _gather(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+def _infer_gather(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
     offsets = set(_integers(instruction, "offset_dims"))
     dropped = (_integers(instruction, "collapsed_slice_dims"), _integers(instruction, "operand_batching_dims"))
     slices = iter(_without([_Size(size) for size in _integers(instruction, "slice_sizes")], *dropped))
@@ -278,45 +278,45 @@ def _gather(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     return _array(shapes[0].element_type, [next(slices if axis in offsets else batch) for axis in range(rank)])
 
 
-def _scatter(instruction: Described, shapes: Sequence[Shape]) -> Shape:
-    return _one_or_tuple(shapes[: len(instruction.operands) // 2])
+def _infer_scatter(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+    return _make_one_or_tuple(shapes[: len(instruction.operands) // 2])
 
 
 # ---- sums
 
 
-def _applied(root: Shape, sizes: Sequence[_Size]) -> Shape:
-    """Arrays of these sizes, of the types that a computation on scalars returns."""
+def _apply(root: Shape, sizes: Sequence[_Size]) -> Shape:
+    """Arrays of these sizes, with the types that a computation on scalars returns."""
     if not root.is_tuple:
         return _array(root.element_type, sizes)
-    return _one_or_tuple([_array(leaf.element_type, sizes) for leaf in root.elements])
+    return _make_one_or_tuple([_array(leaf.element_type, sizes) for leaf in root.elements])
 
 
-def _map(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+def _infer_map(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
     *operands, root = shapes
-    return _applied(root, _sizes(operands[0]))
+    return _apply(root, _sizes(operands[0]))
 
 
-def _reduce(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+def _infer_reduce(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
     *operands, root = shapes
-    return _applied(root, _without(_sizes(operands[0]), _integers(instruction, "dimensions")))
+    return _apply(root, _without(_sizes(operands[0]), _integers(instruction, "dimensions")))
 
 
-def _reduce_window(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+def _infer_reduce_window(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
     *operands, root = shapes
     sizes = _sizes(operands[0])
-    windows = _windows(instruction)
-    return _applied(root, [_windowed(extent, window) for extent, window in zip(sizes, windows, strict=True)])
+    windows = _parse_windows(instruction)
+    return _apply(root, [_count_windows(extent, window) for extent, window in zip(sizes, windows, strict=True)])
 
 
-def _windows(instruction: Described) -> list[dict[str, str]]:
-    """What `window` says of each axis, such as `{"size": "3", "pad": "1_1"}`."""
+def _parse_windows(instruction: ShapedInstruction) -> list[dict[str, str]]:
+    """The fields of `window` for each axis, such as `{"size": "3", "pad": "1_1"}`."""
     said = {key: text.split("x") for key, text in _WINDOW_ITEM.findall(instruction.attributes.get("window", ""))}
     return [{key: parts[axis] for key, parts in said.items()} for axis in range(len(said.get("size", ())))]
 
 
-def _windowed(extent: _Size, window: dict[str, str]) -> _Size:
-    """The windows along one axis."""
+def _count_windows(extent: _Size, window: dict[str, str]) -> _Size:
+    """The number of windows along one axis."""
     if extent.size == UNBOUNDED:
         return extent
     low, high = map(int, window.get("pad", "0_0").split("_"))
@@ -326,8 +326,8 @@ def _windowed(extent: _Size, window: dict[str, str]) -> _Size:
     return _Size(count, extent.dynamic)
 
 
-def _scan(instruction: Described, shapes: Sequence[Shape]) -> Shape:
-    """What each step returns, stacked along the dimension that is scanned, then what the last one carries on."""
+def _infer_scan(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+    """The results of each step, stacked along the scanned dimension, then the last carried values."""
     root, carried = shapes[-1], int(instruction.attributes["num_carries"])
     if not root.is_tuple:
         return root
@@ -342,8 +342,8 @@ def _scan(instruction: Described, shapes: Sequence[Shape]) -> Shape:
 # ---- products
 
 
-def _product(instruction: Described, shapes: Sequence[Shape], grouped: Sequence[int] = ()) -> Shape:
-    """Batch dimensions, then what is left of each operand; of the second one also without those that are grouped."""
+def _infer_product(instruction: ShapedInstruction, shapes: Sequence[Shape], grouped: Sequence[int] = ()) -> Shape:
+    """Batch dimensions, then the remaining ones of each operand; for the second one without the grouped ones."""
     left, right = _sizes(shapes[0]), _sizes(shapes[1])
     batch, other = _integers(instruction, "lhs_batch_dims"), _integers(instruction, "rhs_batch_dims")
     result = [
@@ -351,18 +351,18 @@ def _product(instruction: Described, shapes: Sequence[Shape], grouped: Sequence[
         *_without(left, batch, _integers(instruction, "lhs_contracting_dims")),
         *_without(right, other, _integers(instruction, "rhs_contracting_dims"), grouped),
     ]
-    return _array(_wider(shape.element_type for shape in shapes[:2]), result)
+    return _array(_choose_wider(shape.element_type for shape in shapes[:2]), result)
 
 
-def _ragged_dot(instruction: Described, shapes: Sequence[Shape]) -> Shape:
-    product = _product(instruction, shapes, grouped=_integers(instruction, "rhs_group_dims"))
+def _infer_ragged_dot(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+    product = _infer_product(instruction, shapes, grouped=_integers(instruction, "rhs_group_dims"))
     (ragged,) = _integers(instruction, "lhs_ragged_dims")
     if ragged not in _integers(instruction, "lhs_contracting_dims"):
         return product
     return _array(product.element_type, [_sizes(shapes[2])[-1], *_sizes(product)])
 
 
-def _convolution(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+def _infer_convolution(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
     labels = _LABELS.fullmatch(instruction.attributes["dim_labels"])
     if labels is None:
         return UNKNOWN_SHAPE
@@ -370,14 +370,14 @@ def _convolution(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     groups = int(instruction.attributes.get("batch_group_count", "1"))
     sizes = {"b": _Size(left["b"].size // groups, left["b"].dynamic), "f": right["o"]}
     axes = sorted(label for label in left if label.isdigit())
-    for axis, window in zip(axes, _windows(instruction), strict=True):
-        sizes[axis] = _windowed(left[axis], {"size": str(right[axis].size), **window})
+    for axis, window in zip(axes, _parse_windows(instruction), strict=True):
+        sizes[axis] = _count_windows(left[axis], {"size": str(right[axis].size), **window})
     if any(extent.size == UNBOUNDED for extent in (*left.values(), *right.values())):
         return UNKNOWN_SHAPE
-    return _array(_wider(shape.element_type for shape in shapes), [sizes[label] for label in labels[3]])
+    return _array(_choose_wider(shape.element_type for shape in shapes), [sizes[label] for label in labels[3]])
 
 
-def _fft(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+def _infer_fft(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
     (operand,) = shapes
     sizes, length = _sizes(operand), _integers(instruction, "fft_length")[-1]
     match instruction.attributes["fft_type"]:
@@ -388,14 +388,14 @@ def _fft(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     return operand
 
 
-def _batch_norm(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+def _infer_batch_norm(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
     feature = _sizes(shapes[0])[int(instruction.attributes["feature_index"])]
     statistic = _array(shapes[0].element_type, [feature])
-    return _one_or_tuple([shapes[0], statistic, statistic])
+    return _make_one_or_tuple([shapes[0], statistic, statistic])
 
 
 _APPLYING = frozenset({"call", "conditional", "map", "reduce", "reduce-window", "scan"})
-"""Opcodes whose result takes its type from the root of the first computation that they call."""
+"""Opcodes whose result type comes from the root of the first computation that they call."""
 
 _OPERANDS = {
     **dict.fromkeys(("after-all", "call"), slice(0)),
@@ -403,44 +403,44 @@ _OPERANDS = {
     "clamp": slice(1, 2),
     "select": slice(1, 3),
 }
-"""The operands that decide the result, where not all of them do."""
+"""The operands that determine the result, for opcodes in which not all of them do."""
 
 _RULES: dict[str, _Rule] = {
-    **dict.fromkeys(_ELEMENTWISE.split(), _elementwise),
-    **dict.fromkeys((*_LIKE_FIRST_OPERAND.split(), "call", "clamp"), _like(0)),
-    "after-all": _scalar("token"),
-    "batch-norm-grad": _batch_norm,
-    "batch-norm-inference": _like(0),
-    "batch-norm-training": _batch_norm,
-    "broadcast": _broadcast,
-    "cholesky": _like(0),
-    "complex": _complex,
-    "concatenate": _concatenate,
-    "conditional": _like(-1),
-    "convolution": _convolution,
-    "dot": _product,
-    "fft": _fft,
-    "gather": _gather,
-    "get-dimension-size": _scalar("s32"),
-    "get-tuple-element": _element,
-    "imag": _part,
-    "is-finite": _is_finite,
-    "map": _map,
-    "pad": _pad,
-    "partition-id": _scalar("u32"),
-    "ragged-dot": _ragged_dot,
-    "real": _part,
-    "reduce": _reduce,
-    "reduce-window": _reduce_window,
-    "replica-id": _scalar("u32"),
-    "scan": _scan,
-    "scatter": _scatter,
-    "select": _elementwise,
-    "select-and-scatter": _like(0),
-    "set-dimension-size": _dimension_set,
-    "sort": lambda _, shapes: _one_or_tuple(shapes),
-    "topk": _topk,
-    "transpose": _transpose,
-    "triangular-solve": _like(1),
-    "tuple": _tuple,
+    **dict.fromkeys(_ELEMENTWISE.split(), _infer_elementwise),
+    **dict.fromkeys((*_LIKE_FIRST_OPERAND.split(), "call", "clamp"), _make_like_rule(0)),
+    "after-all": _make_scalar_rule("token"),
+    "batch-norm-grad": _infer_batch_norm,
+    "batch-norm-inference": _make_like_rule(0),
+    "batch-norm-training": _infer_batch_norm,
+    "broadcast": _infer_broadcast,
+    "cholesky": _make_like_rule(0),
+    "complex": _infer_complex,
+    "concatenate": _infer_concatenate,
+    "conditional": _make_like_rule(-1),
+    "convolution": _infer_convolution,
+    "dot": _infer_product,
+    "fft": _infer_fft,
+    "gather": _infer_gather,
+    "get-dimension-size": _make_scalar_rule("s32"),
+    "get-tuple-element": _infer_element,
+    "imag": _infer_part,
+    "is-finite": _infer_is_finite,
+    "map": _infer_map,
+    "pad": _infer_pad,
+    "partition-id": _make_scalar_rule("u32"),
+    "ragged-dot": _infer_ragged_dot,
+    "real": _infer_part,
+    "reduce": _infer_reduce,
+    "reduce-window": _infer_reduce_window,
+    "replica-id": _make_scalar_rule("u32"),
+    "scan": _infer_scan,
+    "scatter": _infer_scatter,
+    "select": _infer_elementwise,
+    "select-and-scatter": _make_like_rule(0),
+    "set-dimension-size": _infer_dimension_set,
+    "sort": lambda _, shapes: _make_one_or_tuple(shapes),
+    "topk": _infer_topk,
+    "transpose": _infer_transpose,
+    "triangular-solve": _make_like_rule(1),
+    "tuple": _infer_tuple,
 }

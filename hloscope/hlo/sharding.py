@@ -1,4 +1,4 @@
-"""Shardings of HLO values: every printed form as one tile assignment."""
+"""Shardings of HLO values: every printed form as a single tile assignment."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hloscope.hlo.replica_groups import AxisReference, NamedMesh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
-    """How one value is spread over the devices.
+    """The distribution of a value over the devices.
 
     Attributes:
         kind: `replicated`, `manual`, `maximal`, `unknown`, `unreduced`, `tiled` or `tuple`.
-        text: As printed.
+        text: The text, as printed.
         tile_dimensions: Tiles along each dimension of the array, then the trailing subgroup dimensions.
         devices: Devices in row-major order of the tiles; the one device of `maximal`.
-        replicate_on_last_tile_dim: The last tile dimension replicates instead of sharding data.
-        last_tile_dims: What each trailing subgroup dimension does (`manual`, `replicated`, …).
+        replicate_on_last_tile_dim: Whether the last tile dimension replicates instead of sharding data.
+        last_tile_dims: The kind of each trailing subgroup dimension (`manual`, `replicated`, …).
         elements: One sharding for each leaf of a tuple.
         mesh: The mesh of the named form; None for the other forms.
     """
@@ -33,7 +33,7 @@ class Sharding:
     mesh: NamedMesh | None = None
 
 
-def mesh_sharding(
+def convert_mesh_sharding(
     mesh: NamedMesh,
     placements: tuple[tuple[AxisReference, ...], ...],
     *,
@@ -46,7 +46,7 @@ def mesh_sharding(
         mesh: The mesh that the axes belong to.
         placements: For each dimension of the array, the axes that shard it, major first.
         manual: Axes that are manual.
-        unreduced: Axes over which the value is a partial sum. Every axis that is not named replicates.
+        unreduced: Axes over which the value is a partial sum. Unnamed axes replicate.
 
     Raises:
         HloscopeError: The axes do not fit the mesh.
@@ -65,7 +65,7 @@ def mesh_sharding(
     kept = {kind: size for kind, size in subgroups.items() if size > 1}
     if prod(tiles) == 1 and len(kept) <= 1:
         return Sharding(kind=next(iter(kept), "replicated"), mesh=mesh)
-    only_replicated = list(kept) == ["replicated"]  # which has a form of its own
+    only_replicated = list(kept) == ["replicated"]  # this has its own form
     return Sharding(
         kind="tiled",
         tile_dimensions=(*tiles, *kept.values()),

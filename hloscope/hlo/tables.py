@@ -1,8 +1,8 @@
 """The parse tables that Lark makes from the grammar, as plain data.
 
-Making them takes Lark a tenth of a second, more than reading a module of a megabyte does. So they are kept beside this
-file, with a digest of the grammar they were made from; a grammar with another digest is given to Lark again. After a
-change of `hlo.lark` write them anew, with `write_tables`; a test fails until that is done.
+Lark takes a tenth of a second to make them, longer than reading a module of a megabyte. So they are kept next to this
+file, with a digest of their grammar; a grammar with another digest is given to Lark again. After a change of
+`hlo.lark`, write them again with `write_tables`; a test fails until that is done.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _LOWER_STARTS = (
     *("shape", "array", "layout", "replica_groups", "sharding", "metadata", "frontend_attributes"),
     *dict.fromkeys(RULE_OF_VALUE.values()),
 )
-END = "$END"
+END_TERMINAL = "$END"
 _KEPT = Path(__file__).with_name("tables.json")
 
 
-class Rule(NamedTuple):
+class GrammarRule(NamedTuple):
     """One alternative of a rule.
 
     Attributes:
-        origin: The rule's name; where it begins with `_`, its children become children of whatever contains it.
+        origin: The rule's name; if it begins with `_`, its children become children of the containing rule.
         callback: The name of the callback.
         size: Symbols on the right-hand side.
-        kept: For each of them that is kept: its place, and whether it is replaced by its children.
+        kept: For each kept symbol: its place, and whether it is replaced by its children.
     """
 
     origin: str
@@ -40,41 +40,41 @@ class Rule(NamedTuple):
     kept: tuple[tuple[int, bool], ...]
 
 
-class Tables(NamedTuple):
+class ParseTables(NamedTuple):
     """An LALR(1) automaton with its terminals.
 
     Attributes:
-        digest: Of the grammar's text.
+        digest: The digest of the grammar's text.
         actions: For each state, by terminal or rule name: the state to go to, or `~index` of the rule to reduce by.
         rules: The rules.
         starts: The first state for each start rule.
         ends: The state that each start rule ends in.
-        terminals: (name, regular expression) of those that a regular expression describes, best first.
-        ignored: Regular expressions of what may stand between tokens.
+        terminals: (name, regular expression) of the terminals that a regular expression describes, best first.
+        ignored: Regular expressions of the text allowed between tokens.
     """
 
     digest: str
     actions: list[dict[str, int]]
-    rules: list[Rule]
+    rules: list[GrammarRule]
     starts: dict[str, int]
     ends: dict[str, int]
     terminals: list[tuple[str, str]]
     ignored: list[str]
 
 
-def _digest_of(grammar: str) -> str:
-    """What distinguishes one grammar from another."""
+def _digest_grammar(grammar: str) -> str:
+    """The digest that distinguishes one grammar from another."""
     return hashlib.sha256(grammar.encode()).hexdigest()
 
 
-def made_by_lark(grammar: str, *, debug: bool = False) -> Tables:
-    """The tables that Lark makes; with `debug` it logs the conflicts that it settles by itself."""
+def make_tables(grammar: str, *, debug: bool = False) -> ParseTables:
+    """The tables made by Lark; with `debug` it logs the conflicts that it resolves itself."""
     from lark import Lark
     from lark.lexer import Lexer
     from lark.parsers.lalr_analysis import Shift
 
     class NoLexer(Lexer):
-        """Lark is asked for its tables only."""
+        """A placeholder, because Lark is only used for its tables."""
 
         def __init__(self, _conf: Any) -> None: ...
 
@@ -85,7 +85,7 @@ def made_by_lark(grammar: str, *, debug: bool = False) -> Tables:
     table = lark.parser.parser._parse_table
     rules = sorted(lark.rules, key=lambda rule: (rule.origin.name, rule.order, [item.name for item in rule.expansion]))
     index = {rule: number for number, rule in enumerate(rules)}
-    numbers = _numbered(table.states, [table.start_states[start] for start in starts], Shift)
+    numbers = _number_states(table.states, [table.start_states[start] for start in starts], Shift)
     actions = [
         {
             name: numbers[target] if action is Shift else ~index[target]
@@ -96,10 +96,10 @@ def made_by_lark(grammar: str, *, debug: bool = False) -> Tables:
     terminals = [terminal for terminal in lark.terminals if terminal.name not in lark.ignore_tokens]
     terminals.sort(key=lambda terminal: (-terminal.priority, -len(terminal.pattern.value), terminal.name))
     patterns = {terminal.name: terminal.pattern.to_regexp() for terminal in lark.terminals}
-    return Tables(
-        digest=_digest_of(grammar),
+    return ParseTables(
+        digest=_digest_grammar(grammar),
         actions=actions,
-        rules=list(map(_rule, rules)),
+        rules=list(map(_convert_rule, rules)),
         starts={start: numbers[table.start_states[start]] for start in starts},
         ends={start: numbers[table.end_states[start]] for start in starts},
         terminals=[(terminal.name, patterns[terminal.name]) for terminal in terminals],
@@ -107,8 +107,8 @@ def made_by_lark(grammar: str, *, debug: bool = False) -> Tables:
     )
 
 
-def _numbered(states: Any, starts: list[Any], shift: Any) -> dict[Any, int]:
-    """A number for each state, in the order in which they are reached; Lark's own order changes from run to run."""
+def _number_states(states: Any, starts: list[Any], shift: Any) -> dict[Any, int]:
+    """A number for each state, in the order in which they are reached; Lark's own order changes between runs."""
     numbers = {state: number for number, state in enumerate(starts)}
     for state in (reached := list(starts)):
         for _, (action, target) in sorted(states[state].items(), key=lambda item: str(item[0])):
@@ -118,46 +118,46 @@ def _numbered(states: Any, starts: list[Any], shift: Any) -> dict[Any, int]:
     return numbers
 
 
-def _rule(rule: Any) -> Rule:
+def _convert_rule(rule: Any) -> GrammarRule:
     kept = tuple(
         (place, not symbol.is_term and symbol.name.startswith("_"))
         for place, symbol in enumerate(rule.expansion)
         if not (symbol.is_term and symbol.filter_out)
     )
-    return Rule(rule.origin.name, rule.alias or rule.origin.name, len(rule.expansion), kept)
+    return GrammarRule(rule.origin.name, rule.alias or rule.origin.name, len(rule.expansion), kept)
 
 
-def to_json(tables: Tables) -> str:
-    """The tables as text; equal rows of the automaton are written once."""
+def render_tables_json(tables: ParseTables) -> str:
+    """The tables as JSON; equal rows of the automaton are written once."""
     rows = {json.dumps(row): row for row in tables.actions}
     numbers = {text: number for number, text in enumerate(rows)}
     states = [numbers[json.dumps(row)] for row in tables.actions]
     return json.dumps({**tables._asdict(), "actions": list(rows.values()), "states": states}, separators=(",", ":"))
 
 
-def from_json(text: str) -> Tables:
-    """The tables that `to_json` has written."""
+def parse_tables_json(text: str) -> ParseTables:
+    """The tables from the JSON that `render_tables_json` wrote."""
     data = json.loads(text)
     rows, states = data["actions"], data.pop("states")
     data["actions"] = [rows[number] for number in states]
     data["rules"] = [
-        Rule(origin, callback, size, tuple((place, expanded) for place, expanded in kept))
+        GrammarRule(origin, callback, size, tuple((place, expanded) for place, expanded in kept))
         for origin, callback, size, kept in data["rules"]
     ]
     data["terminals"] = [(name, pattern) for name, pattern in data["terminals"]]
-    return Tables(**data)
+    return ParseTables(**data)
 
 
-def tables() -> Tables:
+def load_tables() -> ParseTables:
     """The tables of the installed grammar."""
     grammar = grammar_text("hlo")
     if _KEPT.is_file():
-        kept = from_json(_KEPT.read_text(encoding="utf-8"))
-        if kept.digest == _digest_of(grammar):
+        kept = parse_tables_json(_KEPT.read_text(encoding="utf-8"))
+        if kept.digest == _digest_grammar(grammar):
             return kept
-    return made_by_lark(grammar)
+    return make_tables(grammar)
 
 
 def write_tables() -> None:
-    """Writes the tables of the grammar as it is now."""
-    _KEPT.write_text(to_json(made_by_lark(grammar_text("hlo"))) + "\n", encoding="utf-8")
+    """Writes the tables of the current grammar."""
+    _KEPT.write_text(render_tables_json(make_tables(grammar_text("hlo"))) + "\n", encoding="utf-8")

@@ -1,7 +1,7 @@
 """The callbacks of the grammar's lower level: shapes, layouts, groups, shardings, metadata, checked values.
 
-Of the attributes that hloscope does not look into, a few are checked when a text is read, as their values look the same
-in all versions of XLA. Every other value is kept as it is printed: versions differ in the words that they know.
+Among the attributes that hloscope does not interpret, a few are checked when a text is read, because their values look
+the same in all versions of XLA. All other values are kept as printed: versions differ in the words that they know.
 """
 
 # ruff: noqa: D102 - a callback is documented by its rule in the grammar
@@ -17,18 +17,18 @@ from typing import Any, NamedTuple
 from hloscope.errors import HloscopeError
 from hloscope.hlo.lalr_runtime import Token
 from hloscope.hlo.opcodes import RULE_OF_VALUE
-from hloscope.hlo.records import ComputationHead, ReadError, Span, span_of
+from hloscope.hlo.records import ComputationHead, ReadError, TextSpan, join_spans
 from hloscope.hlo.replica_groups import MAX_DEVICES, AxisReference, Iota, NamedMesh, ReplicaGroups
 from hloscope.hlo.shape import COMBINED, UNBOUNDED, Layout, Shape
-from hloscope.hlo.sharding import Sharding, mesh_sharding
+from hloscope.hlo.sharding import Sharding, convert_mesh_sharding
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class ParsedEntries:
     """The entries of metadata or frontend attributes, with their span."""
 
     values: dict[str, str]
-    span: Span
+    span: TextSpan
 
 
 class _DeviceIds(NamedTuple):
@@ -38,14 +38,14 @@ class _DeviceIds(NamedTuple):
 
 
 class _Tag(NamedTuple):
-    """One tag of a sharding and what it says."""
+    """One tag of a sharding and its value."""
 
     name: str
     value: Any
 
 
 class _Placement(NamedTuple):
-    """How a named sharding places its axes; `whole` is set where it places the value as a whole."""
+    """The placement of axes in a named sharding; `whole` is set if it places the value as a whole."""
 
     whole: str | None
     dimensions: tuple[tuple[AxisReference, ...], ...]
@@ -53,11 +53,11 @@ class _Placement(NamedTuple):
 
 
 class Progress(threading.local):
-    """How far this thread has come through the computations of a text.
+    """The progress of this thread through the computations of a text.
 
     Attributes:
         head: The head of the computation that is being read.
-        end: Offset after the last computation that is whole; None before the first.
+        end: Offset after the last complete computation; None before the first.
     """
 
     head: ComputationHead | None = None
@@ -68,8 +68,8 @@ class ValueActions:
     """Callbacks of the lower level.
 
     Attributes:
-        read: Reads a text by a start rule; the language sets it.
-        progress: How far the reading of computations has come, for errors and for texts that are cut off.
+        read: A function that reads a text by a start rule; set by the language.
+        progress: The progress of reading computations, for errors and for texts that are cut off.
     """
 
     def __init__(self) -> None:
@@ -94,10 +94,10 @@ class ValueActions:
         )
 
     def static_dimension(self, children: list[Token]) -> tuple[int, bool]:
-        return _size(children[0]), False
+        return _parse_size(children[0]), False
 
     def bounded_dimension(self, children: list[Token]) -> tuple[int, bool]:
-        return _size(children[1]), True
+        return _parse_size(children[1]), True
 
     def unbounded_dimension(self, _: list[Token]) -> tuple[int, bool]:
         return UNBOUNDED, True
@@ -156,7 +156,7 @@ class ValueActions:
 
     def mesh_groups(self, children: list[Any]) -> ReplicaGroups:
         mesh, axes = children
-        mesh.split_by(axes)  # names and sizes that do not fit the mesh are found here, where the place is known
+        mesh.split_by(axes)  # reports names and sizes that do not fit the mesh here, where the place is known
         return ReplicaGroups(mesh=mesh, axes=axes)
 
     def maximal_mesh_groups(self, children: list[Any]) -> ReplicaGroups:
@@ -256,7 +256,7 @@ class ValueActions:
             return Sharding(kind=placement.whole, mesh=mesh)
         named = {tag.name: tag.value for tag in (*extras, _Tag(placement.whole or "", placement.axes))}
         manual, unreduced = named.get("manual", ()), named.get("unreduced", ())
-        return mesh_sharding(mesh, placement.dimensions, manual=manual, unreduced=unreduced)
+        return convert_mesh_sharding(mesh, placement.dimensions, manual=manual, unreduced=unreduced)
 
     def whole_placement(self, children: list[Any]) -> _Placement:
         axes = children[-1] if isinstance(children[-1], tuple) else ()
@@ -276,9 +276,9 @@ class ValueActions:
 
     # ---- metadata and frontend attributes
 
-    def metadata(self, children: list[Any]) -> Entries:
+    def metadata(self, children: list[Any]) -> ParsedEntries:
         entries = {child.name: child.value for child in children if isinstance(child, _Tag)}
-        return Entries(entries, span_of(children[0], children[-1]))
+        return ParsedEntries(entries, join_spans(children[0], children[-1]))
 
     frontend_attributes = metadata
 
@@ -297,7 +297,7 @@ class ValueActions:
     result_accuracy = padding = dim_labels = number = boolean = quoted = _nothing
 
 
-def _size(token: Token) -> int:
+def _parse_size(token: Token) -> int:
     size = int(token)
     if size < 0:
         raise ReadError(token.start_pos, f"a dimension cannot be {size}")
@@ -312,8 +312,8 @@ def check_value(read: Callable[[str, str], Any], key: str, value: str) -> None:
     """Checks the value of an attribute, if its key is one of those above.
 
     Args:
-        read: Reads a text by a start rule, and remembers what it has read: numbers are made equal, so that few values
-            are new.
+        read: A function that reads a text by a start rule, with a cache: numbers are made equal, so that few values are
+        new.
         key: The attribute's name.
         value: Its value as printed.
 
@@ -321,12 +321,12 @@ def check_value(read: Callable[[str, str], Any], key: str, value: str) -> None:
         ReadError: The value does not follow its rule.
     """
     rule = RULE_OF_VALUE.get(key)
-    if rule is not None and not (rule == "integer_lists" and plain_pairs(value)):
+    if rule is not None and not (rule == "integer_lists" and is_plain_pairs(value)):
         read(rule, _DIGITS.sub("0", value))
 
 
-def plain_pairs(value: str) -> bool:
-    """Whether a value is `{{0,1},{1,2}}` as XLA prints it, for which the grammar need not be asked again and again."""
+def is_plain_pairs(value: str) -> bool:
+    """Returns whether a value is `{{0,1},{1,2}}` as XLA prints it, so that the grammar need not check it again."""
     return _PLAIN_PAIRS.fullmatch(value) is not None
 
 
@@ -337,7 +337,7 @@ _CONTROL = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f
 def unquote(text: str) -> str:
     """The value of a quoted string: C escapes undone, octal bytes read as UTF-8.
 
-    XLA prints every byte outside ASCII as an octal escape. An escape that C does not know stands for its character.
+    XLA prints every byte outside ASCII as an octal escape. An escape unknown to C means the character itself.
     """
     body = text[1:-1]
     if "\\" not in body:

@@ -9,30 +9,30 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hloscope.analysis.model import Collective, CollectivePart
-from hloscope.analysis.model.collective import transfers_in
+from hloscope.analysis.model.collective import index_transfers
 from hloscope.analysis.model.timeline import Interval, Timeline, Unit, WaitCause
-from hloscope.analysis.provenance import source_frames
+from hloscope.analysis.provenance import find_source_frames
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.counters import Count, hbm_in_use
-from hloscope.cost.unrolled import MOST_EVENTS, Placed, Role, Unrolled, times_bound
+from hloscope.cost.counters import CounterSample, count_hbm_in_use
+from hloscope.cost.unrolled import MOST_EVENTS, PlacedInterval, PlacedRole, UnrolledTimeline, find_iterations_bound
 from hloscope.hlo import HloInstruction, HloModule
-from hloscope.measured.place import place_of
+from hloscope.measured.place import encode_partition_places
 from hloscope.profiles.model import (
     PLACE,
     PREDICTED,
     PREDICTED_BY,
     SLICE,
-    Device,
-    Event,
+    DeviceRun,
     Profile,
+    ProfiledDevice,
     ProfiledOperation,
-    Run,
+    ProfileEvent,
     Stats,
 )
 from hloscope.program.capture import Capture
-from hloscope.protobuf import message
+from hloscope.protobuf import encode_message
 from hloscope.tpu.generation import Chip
-from hloscope.units import known_sum
+from hloscope.units import sum_known
 from hloscope.version import __version__
 
 _MICROSECOND_PS = 1_000_000
@@ -44,12 +44,12 @@ _SHOWN_ATTRIBUTES = (
     *("channel_id", "replica_groups", "source_target_pairs", "custom_call_target"),
 )
 _IN_HBM, _BYTES_ACCESSED = ((1, 1), (2, 1)), 3
-"""Of `MemoryAccessed` in XProf's op_metrics.proto: all told as reads, to which XProf adds the writes of HBM."""
+"""Of `MemoryAccessed` in XProf's op_metrics.proto: all counted as reads, to which XProf adds the writes of HBM."""
 _COMMENT = re.compile(r"/\*.*?\*/")
 _DATA_FORMATTING = frozenset({"transpose", "copy", "reshape", "dynamic-reshape"})
 
 
-def predicted_profile(
+def make_predicted_profile(
     timeline: Timeline,
     program: Capture,
     module: HloModule,
@@ -63,9 +63,9 @@ def predicted_profile(
 
     Args:
         timeline: The step.
-        program: What was compiled, for a slice of TPUs.
+        program: The compiled program, for a slice of TPUs.
         module: Its parsed text.
-        proto: Its serialized `HloProto`; empty if there is none.
+        proto: Its serialized `HloProto`; empty without one.
         devices: Number of devices in the profile, all alike.
         runs: Number of steps on each device.
         most_events: Maximum number of events; loops of a longer step are shown with fewer iterations.
@@ -75,25 +75,33 @@ def predicted_profile(
     """
     chip = None if program.slice is None else program.slice.chip
     assert chip is not None  # or there would be no timeline
-    name = f"{module.name}({_number_of(program.compiled.text)})"
-    unrolled = Unrolled(timeline, most_events)
-    step = _events(unrolled, _Operations(timeline, module, program.compiled.text))
+    name = f"{module.name}({_make_program_number(program.compiled.text)})"
+    unrolled = UnrolledTimeline(timeline, most_events)
+    step = _collect_events(unrolled, _Operations(timeline, module, program.compiled.text))
     begins = [number * (timeline.step_us + _BETWEEN_RUNS_US) for number in range(runs)]
-    counters = list(hbm_in_use(unrolled))
+    counters = list(count_hbm_in_use(unrolled))
     every = tuple(
-        replace(_run(name, timeline.step_us, step, begin_us), counters=tuple(_counted(counters, begin_us)))
+        replace(
+            _make_run(name, timeline.step_us, step, begin_us), counters=tuple(_make_counter_events(counters, begin_us))
+        )
         for begin_us in begins
     )
     notes = () if unrolled.left_out is None else (unrolled.left_out,)
     said: Stats = (
         (PREDICTED_BY, f"hloscope {__version__}: nothing here was measured"),
         (SLICE, timeline.slice),
-        (PLACE, place_of(program)),
+        (PLACE, encode_partition_places(program)),
         ("step_bound", str(timeline.bound)),
         *(("left_out", note) for note in notes),
     )
     found = (
-        Device(name=f"/device:TPU:{number}", kind=_kind(chip), chip_id=number, runs=every, stats=said + _peaks(chip))
+        ProfiledDevice(
+            name=f"/device:TPU:{number}",
+            kind=_format_chip_kind(chip),
+            chip_id=number,
+            runs=every,
+            stats=said + _list_peaks(chip),
+        )
         for number in range(devices)
     )
     return Profile(
@@ -101,22 +109,22 @@ def predicted_profile(
         devices=tuple(found),
         protos={name: proto} if proto else {},
         notes=notes,
-        stats=said + tuple(_utilization(timeline, chip)),
+        stats=said + tuple(_compute_utilization(timeline, chip)),
     )
 
 
-def _number_of(text: str) -> int:
-    """A program's number, which is another one for another program."""
+def _make_program_number(text: str) -> int:
+    """The number of a program, which differs between programs."""
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:7], "big")
 
 
-def _kind(chip: Chip) -> str:
-    """A generation as profiles name it: `TPU v6 Lite`."""
+def _format_chip_kind(chip: Chip) -> str:
+    """The name of a generation in profiles: `TPU v6 Lite`."""
     return chip.device_kind.replace("lite", "Lite")
 
 
-def _peaks(chip: Chip) -> Stats:
-    """What XProf holds FLOPs and bytes against: the figures of one device."""
+def _list_peaks(chip: Chip) -> Stats:
+    """The peak figures of one device, to which XProf compares FLOPs and bytes."""
     return (
         ("peak_teraflops_per_second", chip.bf16_flops_per_s / chip.devices_per_chip / 1e12),
         ("peak_hbm_bw_gigabytes_per_second", chip.hbm_bytes_per_s / chip.devices_per_chip / 1e9),
@@ -125,8 +133,8 @@ def _peaks(chip: Chip) -> Stats:
     )
 
 
-def _utilization(timeline: Timeline, chip: Chip) -> Iterator[tuple[str, float]]:
-    """Shares of the peaks that a step reaches, in percent; XProf's overview takes them from the host."""
+def _compute_utilization(timeline: Timeline, chip: Chip) -> Iterator[tuple[str, float]]:
+    """The shares of the peaks that a step reaches, in percent; XProf's overview takes them from the host."""
     flops = moved_bytes = 0
     for computation in timeline.computations:
         for interval in computation.intervals:
@@ -143,12 +151,12 @@ def _utilization(timeline: Timeline, chip: Chip) -> Iterator[tuple[str, float]]:
 
 
 class _Operations:
-    """What events are of, made once for each instruction.
+    """The operations of events, made once for each instruction.
 
     Args:
         timeline: The step.
         module: Its compiled program.
-        text: The text of that.
+        text: The text of that program.
     """
 
     def __init__(self, timeline: Timeline, module: HloModule, text: str) -> None:
@@ -160,7 +168,7 @@ class _Operations:
         self._bounds: dict[tuple[str, str], Bound] = {}
         self._live_bytes: dict[tuple[str, str], int] = {}
         self._collectives: dict[tuple[str, str], tuple[Collective, Collective | CollectivePart]] = {}
-        transfers = transfers_in(timeline.collectives)
+        transfers = index_transfers(timeline.collectives)
         for computation in timeline.computations:
             for interval in computation.intervals:
                 if interval.name is not None:
@@ -172,7 +180,7 @@ class _Operations:
         interval: Interval,
         transfer: tuple[Collective, Collective | CollectivePart] | None,
     ) -> None:
-        """Notes what an interval says of its instruction, of which there may be several."""
+        """Notes the facts of an interval about its instruction, which may have several intervals."""
         self._bounds[key] = self._bounds.get(key, Bound.EXACT) + interval.bound
         if interval.live_bytes is not None:
             self._live_bytes[key] = interval.live_bytes
@@ -180,7 +188,7 @@ class _Operations:
             self._collectives[key] = transfer
         if interval.wait is None and interval.unit is Unit.CORE:
             flops, moved_bytes = self._counts.get(key, (0, 0))
-            self._counts[key] = known_sum((flops, interval.flops)), known_sum((moved_bytes, interval.moved_bytes))
+            self._counts[key] = sum_known((flops, interval.flops)), sum_known((moved_bytes, interval.moved_bytes))
         elif interval.wait in (WaitCause.COLLECTIVE, WaitCause.HOST):
             self._waits_for[key] = str(interval.wait if transfer is None else transfer[1].kind)
 
@@ -188,7 +196,7 @@ class _Operations:
         """The operation of an instruction."""
         key = computation, name
         if key not in self._made:
-            self._made[key] = self._operation(instruction_of(self._module, computation, name), name, key)
+            self._made[key] = self._operation(find_interval_instruction(self._module, computation, name), name, key)
         return self._made[key]
 
     def _operation(self, instruction: HloInstruction | None, name: str, key: tuple[str, str]) -> ProfiledOperation:
@@ -199,7 +207,7 @@ class _Operations:
         bound = self._bounds.get(key, Bound.EXACT)
         stats: list[tuple[str, int | str | bytes]] = [
             ("symbol_id", number),
-            ("hlo_category", _category(instruction, flops, self._waits_for.get(key))),
+            ("hlo_category", _find_category(instruction, flops, self._waits_for.get(key))),
             ("shape_with_layout", self._shape_of(instruction)),
         ]
         if bound is not Bound.EXACT:
@@ -209,18 +217,18 @@ class _Operations:
         if flops is not None:
             stats += [("flops", flops), ("model_flops", flops)]
         if moved_bytes is not None:
-            in_hbm = message([(1, message([*_IN_HBM, (_BYTES_ACCESSED, moved_bytes)]))])
+            in_hbm = encode_message([(1, encode_message([*_IN_HBM, (_BYTES_ACCESSED, moved_bytes)]))])
             stats += [("bytes_accessed", moved_bytes), ("raw_bytes_accessed", moved_bytes)]
             stats.append(("memory_access_breakdown", in_hbm))
         if instruction.op_name:
             stats.append(("tf_op", f"{instruction.op_name}:"))
-        frames = source_frames(instruction)
+        frames = find_source_frames(instruction)
         if frames:
             places = [f"{frame.file}:{frame.line}" for frame in frames]
             stats += [("source", places[0]), ("source_stack", "\n".join(reversed(places)))]
         if key in self._collectives:
-            stats += _about_collective(*self._collectives[key])
-        return ProfiledOperation(name, hlo_line(instruction), tuple(stats))
+            stats += _describe_collective(*self._collectives[key])
+        return ProfiledOperation(name, format_hlo_line(instruction), tuple(stats))
 
     def _shape_of(self, instruction: HloInstruction) -> str:
         """A result's shape as it is printed, with its layout."""
@@ -230,8 +238,10 @@ class _Operations:
         return _COMMENT.sub("", printed) if found else str(instruction.shape)
 
 
-def _about_collective(whole: Collective, each: Collective | CollectivePart) -> Iterator[tuple[str, int | str | bytes]]:
-    """What XProf shows where a collective is clicked on."""
+def _describe_collective(
+    whole: Collective, each: Collective | CollectivePart
+) -> Iterator[tuple[str, int | str | bytes]]:
+    """The details that XProf shows for a selected collective."""
     yield "collective", f"{each.kind} over {'unknown axes' if each.axes is None else ','.join(each.axes) or 'none'}"
     for name, count in (("payload_bytes", each.payload_bytes), ("wire_bytes", each.wire_bytes)):
         if count is not None:
@@ -243,31 +253,31 @@ def _about_collective(whole: Collective, each: Collective | CollectivePart) -> I
         yield "why", whole.why
 
 
-def instruction_of(module: HloModule, computation: str, name: str) -> HloInstruction | None:
-    """An instruction that an interval speaks of; None where the text only implies it."""
+def find_interval_instruction(module: HloModule, computation: str, name: str) -> HloInstruction | None:
+    """The instruction of an interval; None if the text only implies it."""
     try:
         return module.computation(computation).instruction(name)
     except KeyError:
         return None
 
 
-def hlo_line(instruction: HloInstruction) -> str:
-    """An instruction as HLO prints it, without what a viewer has no use for."""
+def format_hlo_line(instruction: HloInstruction) -> str:
+    """An instruction as HLO prints it, without the parts that viewers do not use."""
     operands = ", ".join(f"%{name}" for name in instruction.operand_names)
     attributes = instruction.attributes
     said = "".join(f", {name}={attributes[name]}" for name in _SHOWN_ATTRIBUTES if name in attributes)
     return f"%{instruction.name} = {instruction.shape} {instruction.opcode}({operands}){said}"
 
 
-def _category(instruction: HloInstruction, flops: int | None, waits_for: str | None) -> str:
-    """What XProf groups operations by.
+def _find_category(instruction: HloInstruction, flops: int | None, waits_for: str | None) -> str:
+    """The category by which XProf groups operations.
 
-    Source: `HloInstruction::ToCategory` of XLA, and profiles of TPUs, which say "convolution fusion" of matmuls and
-    "host send" of what goes to the host. Fusions and calls that wait for a collective are told by its kind here.
+    Source: `HloInstruction::ToCategory` of XLA, and profiles of TPUs, which say "convolution fusion" for matmuls and
+    "host send" for transfers to the host. Fusions and calls that wait for a collective get its kind here.
 
     Args:
         instruction: The instruction.
-        flops: What it multiplies and adds.
+        flops: Its multiply-adds.
         waits_for: The kind of the collective that it waits for, or `host`.
     """
     opcode = instruction.opcode
@@ -288,8 +298,8 @@ def _category(instruction: HloInstruction, flops: int | None, waits_for: str | N
 # ---- events
 
 
-class _Step(NamedTuple):
-    """What happens in a step: operations with when they begin and end, in microseconds."""
+class _StepEvents(NamedTuple):
+    """The events of a step: operations with their begin and end, in microseconds."""
 
     operations: list[_Timed]
     transfers: list[_Timed]
@@ -299,23 +309,23 @@ class _Step(NamedTuple):
 _Timed = tuple[ProfiledOperation, float, float]
 
 
-def _events(unrolled: Unrolled, operations: _Operations) -> _Step:
-    step = _Step([], [], [])
+def _collect_events(unrolled: UnrolledTimeline, operations: _Operations) -> _StepEvents:
+    step = _StepEvents([], [], [])
     last: tuple[int, str] | None = None
     for placed in unrolled:
         name = placed.name
         if name is None or placed.beside:
             continue
         operation = operations.of(placed.computation, name)
-        if placed.role is Role.ITERATION:
+        if placed.role is PlacedRole.ITERATION:
             step.loops.append(
                 (
-                    ProfiledOperation(f"iteration {placed.iteration} of {_iterations(placed)}"),
+                    ProfiledOperation(f"iteration {placed.iteration} of {_describe_iterations(placed)}"),
                     placed.begin_us,
                     placed.end_us,
                 )
             )
-        elif placed.interval.runs and placed.role is Role.WHOLE and placed.is_on_core:
+        elif placed.interval.runs and placed.role is PlacedRole.WHOLE and placed.is_on_core:
             step.loops.append((operation, placed.begin_us, placed.end_us))
         elif not placed.is_on_core:
             if placed.interval.issued_us is not None:
@@ -329,43 +339,43 @@ def _events(unrolled: Unrolled, operations: _Operations) -> _Step:
     return step
 
 
-def _iterations(placed: Placed) -> str:
-    return times_bound(placed.interval).marked(str(placed.iterations))
+def _describe_iterations(placed: PlacedInterval) -> str:
+    return find_iterations_bound(placed.interval).marked(str(placed.iterations))
 
 
-def _run(program: str, step_us: float, step: _Step, begin_us: float) -> Run:
-    begin_ps, end_ps = _ps(begin_us), _ps(begin_us + step_us)
-    return Run(
+def _make_run(program: str, step_us: float, step: _StepEvents, begin_us: float) -> DeviceRun:
+    begin_ps, end_ps = _to_picoseconds(begin_us), _to_picoseconds(begin_us + step_us)
+    return DeviceRun(
         program=program,
         begin_ps=begin_ps,
         duration_ps=end_ps - begin_ps,
-        operations=tuple(_one_after_the_other(step.operations, begin_us)),
-        transfers=tuple(_side_by_side(step.transfers, begin_us)),
-        loops=tuple(_side_by_side(step.loops, begin_us)),
+        operations=tuple(_place_in_sequence(step.operations, begin_us)),
+        transfers=tuple(_place_side_by_side(step.transfers, begin_us)),
+        loops=tuple(_place_side_by_side(step.loops, begin_us)),
     )
 
 
-def _one_after_the_other(timed: Iterable[_Timed], at_us: float) -> Iterator[Event]:
-    """Events between whole picoseconds: what follows begins where it ends, and what takes no time takes one."""
+def _place_in_sequence(timed: Iterable[_Timed], at_us: float) -> Iterator[ProfileEvent]:
+    """Events at whole picoseconds: each begins where the last one ends, and a zero duration becomes one."""
     now_ps = 0
     for operation, begin_us, end_us in timed:
-        begin_ps = max(_ps(at_us + begin_us), now_ps)
-        now_ps = max(_ps(at_us + end_us), begin_ps + 1)
-        yield Event(operation, begin_ps, now_ps - begin_ps)
+        begin_ps = max(_to_picoseconds(at_us + begin_us), now_ps)
+        now_ps = max(_to_picoseconds(at_us + end_us), begin_ps + 1)
+        yield ProfileEvent(operation, begin_ps, now_ps - begin_ps)
 
 
-def _side_by_side(timed: Iterable[_Timed], at_us: float) -> Iterator[Event]:
+def _place_side_by_side(timed: Iterable[_Timed], at_us: float) -> Iterator[ProfileEvent]:
     for operation, begin_us, end_us in timed:
-        begin_ps = _ps(at_us + begin_us)
-        yield Event(operation, begin_ps, _ps(at_us + end_us) - begin_ps)
+        begin_ps = _to_picoseconds(at_us + begin_us)
+        yield ProfileEvent(operation, begin_ps, _to_picoseconds(at_us + end_us) - begin_ps)
 
 
-def _counted(counters: Iterable[Count], at_us: float) -> Iterator[Event]:
-    """What is counted, as events whose stats have the values."""
+def _make_counter_events(counters: Iterable[CounterSample], at_us: float) -> Iterator[ProfileEvent]:
+    """The counters as events whose stats have the values."""
     for count in counters:
         operation = ProfiledOperation(count.name, stats=((count.unit, int(count.value)),))
-        yield Event(operation, _ps(at_us + count.at_us), 0)
+        yield ProfileEvent(operation, _to_picoseconds(at_us + count.at_us), 0)
 
 
-def _ps(time_us: float) -> int:
+def _to_picoseconds(time_us: float) -> int:
     return round(time_us * _MICROSECOND_PS)

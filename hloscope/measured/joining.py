@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median_low
 
-from hloscope.analysis.places import users_line
-from hloscope.analysis.provenance import source_frames
-from hloscope.analysis.totals import grouped
+from hloscope.analysis.places import render_users_line
+from hloscope.analysis.provenance import find_source_frames
+from hloscope.analysis.totals import collate
 from hloscope.cost.predicted import Activity
-from hloscope.measured.joined import Joined
+from hloscope.measured.joined import JoinedProgram
 from hloscope.measured.model import MeasuredOperation, MeasuredProgram, MeasuredRule, MeasuredStep, StepPart
-from hloscope.measured.observed import printed_form
-from hloscope.measured.transfers import axes_of, transfers_of
+from hloscope.measured.observed import parse_printed_form
+from hloscope.measured.transfers import measure_transfers, sum_by_axes
 
 _MICROSECOND_PS = 1e6
 _ROUNDED_US = 1e-6
-"""What adding up leaves over."""
+"""The rounding error of a sum."""
 
 IDLE, NOT_MATCHED = "idle", "not matched"
 _RUNS_OTHERS = frozenset({"while", "conditional", "call"})
 
 
-def compared(joined: Joined) -> MeasuredProgram:
+def compare_program(joined: JoinedProgram) -> MeasuredProgram:
     """Compares a program's runs with its prediction."""
     chosen, observed = None if joined.prediction is None else joined.analysis.slice, joined.observed
     durations = observed.durations_us
-    operations = tuple(_operations(joined))
-    transfers = tuple(transfers_of(joined))
+    operations = tuple(_compare_operations(joined))
+    transfers = tuple(measure_transfers(joined))
     return MeasuredProgram(
         program=observed.program,
         runs=len(observed.runs),
@@ -41,20 +41,20 @@ def compared(joined: Joined) -> MeasuredProgram:
             most_us=max(durations),
             predicted_us=None if joined.prediction is None else joined.prediction.step_us,
         ),
-        parts=tuple(_parts(joined)),
-        operations=tuple(sorted(operations, key=_disagreement, reverse=True)),
+        parts=tuple(_compare_parts(joined)),
+        operations=tuple(sorted(operations, key=_compute_disagreement, reverse=True)),
         measured_operations=len(observed.operations),
         matched_operations=len(joined.matched),
         matched_share=joined.matched_share,
         transfers=transfers,
-        axes=tuple(axes_of(joined.analysis, transfers)),
-        rules=tuple(_rules(joined, operations)),
+        axes=tuple(sum_by_axes(joined.analysis, transfers)),
+        rules=tuple(_compare_rules(joined, operations)),
         notes=() if joined.analysis.time is None else joined.analysis.time.notes,
     )
 
 
-def _disagreement(operation: MeasuredOperation) -> float:
-    """How much it is off in one step; what is not predicted counts whole."""
+def _compute_disagreement(operation: MeasuredOperation) -> float:
+    """The error of the prediction in one step; the whole time of an operation without a prediction."""
     found = operation.difference_us
     return operation.measured_us if found is None else abs(found)
 
@@ -62,20 +62,20 @@ def _disagreement(operation: MeasuredOperation) -> float:
 # ---- operations
 
 
-def _operations(joined: Joined) -> Iterator[MeasuredOperation]:
+def _compare_operations(joined: JoinedProgram) -> Iterator[MeasuredOperation]:
     for name, operation in joined.observed.operations.items():
         instruction = joined.matched.get(name)
         if instruction is not None and instruction.opcode in _RUNS_OTHERS:
             continue
-        printed = printed_form(operation)
+        printed = parse_printed_form(operation)
         opcode = printed[1] if printed is not None else "unknown"
-        yield _operation(joined, name, opcode if instruction is None else instruction.opcode)
+        yield _compare_operation(joined, name, opcode if instruction is None else instruction.opcode)
     for name, predicted in joined.predicted.items():
         if name not in joined.observed.operations and predicted.time_us > 0:
-            yield _operation(joined, name, predicted.instruction.opcode)
+            yield _compare_operation(joined, name, predicted.instruction.opcode)
 
 
-def _operation(joined: Joined, name: str, opcode: str) -> MeasuredOperation:
+def _compare_operation(joined: JoinedProgram, name: str, opcode: str) -> MeasuredOperation:
     measured = name in joined.observed.operations
     instruction = joined.matched.get(name) if measured else joined.predicted[name].instruction
     predicted = None if instruction is None else joined.predicted.get(name)
@@ -91,12 +91,12 @@ def _operation(joined: Joined, name: str, opcode: str) -> MeasuredOperation:
         predicted_us=None if predicted is None else predicted.executions * predicted.time_us,
         rule=rule,
         calibrated=joined.is_calibrated(rule),
-        source=None if instruction is None else users_line(source_frames(instruction)),
+        source=None if instruction is None else render_users_line(find_source_frames(instruction)),
     )
 
 
-def _parts(joined: Joined) -> Iterator[StepPart]:
-    """Where the time of the median run goes, and of the prediction; each adds up to its step."""
+def _compare_parts(joined: JoinedProgram) -> Iterator[StepPart]:
+    """The breakdown of the time of the median run, and of the prediction; each adds up to its step."""
     run = joined.observed.median_run
     measured: dict[str, float] = {}
     for name, alone_ps in run.alone_ps.items():
@@ -122,10 +122,10 @@ def _parts(joined: Joined) -> Iterator[StepPart]:
 # ---- rules
 
 
-def _rules(joined: Joined, operations: Sequence[MeasuredOperation]) -> Iterator[MeasuredRule]:
-    """By rule, what was measured of the operations that it priced; starts that take no time are of no use."""
+def _compare_rules(joined: JoinedProgram, operations: Sequence[MeasuredOperation]) -> Iterator[MeasuredRule]:
+    """The measured times of the operations by the rule that priced them; starts without a duration are skipped."""
     known = [found for found in operations if found.rule is not None and found.predicted_us is not None]
-    by_rule = grouped(lambda found: found.rule or "", (found for found in known if found.executions))
+    by_rule = collate(lambda found: found.rule or "", (found for found in known if found.executions))
     sums = [
         MeasuredRule(
             rule=rule,

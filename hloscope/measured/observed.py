@@ -9,33 +9,33 @@ from functools import cached_property
 from itertools import chain
 from statistics import median_low
 
-from hloscope.profiles.model import Device, Event, ProfiledOperation, Run
+from hloscope.profiles.model import DeviceRun, ProfiledDevice, ProfiledOperation, ProfileEvent
 
 _MICROSECOND_PS = 1e6
 _SEEN_US = 1.0
-"""What a device waits less for than this has likely ended before."""
+"""A shorter wait means that the operation has likely ended before."""
 
 _LAYOUT = re.compile(r"\{[^{}]*\}")
 _HEAD = re.compile(r"%?[\w.\-]+ = (?P<shape>\(.*?\)|\S+) (?P<opcode>[a-z][\w\-]*)\(")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOfProgram:
-    """One run on one device, added up by operation.
+class SummedRun:
+    """One run on one device, summed by operation.
 
     Attributes:
         run: The run.
-        alone_ps: The time of each operation by its name, without that of operations inside it, all executions together.
-        counts: How often each ran.
+        alone_ps: The total time of each operation by its name, without that of operations inside it.
+        counts: The number of executions of each.
     """
 
-    run: Run
+    run: DeviceRun
     alone_ps: Mapping[str, int]
     counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observed:
+class ObservedProgram:
     """All runs of one program, on all devices.
 
     Attributes:
@@ -45,58 +45,58 @@ class Observed:
     """
 
     program: str
-    runs: tuple[RunOfProgram, ...]
-    devices: tuple[Device, ...] = field(repr=False)
+    runs: tuple[SummedRun, ...]
+    devices: tuple[ProfiledDevice, ...] = field(repr=False)
 
     @cached_property
     def operations(self) -> dict[str, ProfiledOperation]:
-        """The operations by their names, in the order in which they first began."""
+        """The operations by name, in the order of their first begin."""
         events = chain.from_iterable(found.run.operations for found in self.runs)
         return {event.operation.name: event.operation for event in reversed(list(events))}
 
     @cached_property
-    def median_run(self) -> RunOfProgram:
-        """The run that took the median time; of an even number the lower one."""
+    def median_run(self) -> SummedRun:
+        """The run with the median time; the lower one of an even number."""
         middle = median_low(found.run.duration_ps for found in self.runs)
         return next(found for found in self.runs if found.run.duration_ps == middle)
 
     @property
     def durations_us(self) -> list[float]:
-        """How long each run took."""
+        """The duration of each run."""
         return [found.run.duration_us for found in self.runs]
 
     @property
     def total_us(self) -> float:
-        """What all runs took together, on one device."""
+        """The total time of all runs, on one device."""
         return sum(self.durations_us) / len(self.devices)
 
     def time_us(self, name: str) -> float:
-        """What an operation takes in one run: the median over all."""
+        """The time of an operation in one run: the median over all runs."""
         return median_low(found.alone_ps.get(name, 0) for found in self.runs) / _MICROSECOND_PS
 
     def executions(self, name: str) -> float:
-        """How often an operation runs in one run, on average."""
+        """The average number of executions of an operation in one run."""
         return sum(found.counts.get(name, 0) for found in self.runs) / len(self.runs)
 
 
-def observed_programs(devices: Sequence[Device]) -> tuple[Observed, ...]:
-    """The programs that ran, the one that took most time first."""
-    runs: dict[str, list[RunOfProgram]] = {}
-    on: dict[str, list[Device]] = {}
+def find_observed_programs(devices: Sequence[ProfiledDevice]) -> tuple[ObservedProgram, ...]:
+    """The programs that ran, the one with the most time first."""
+    runs: dict[str, list[SummedRun]] = {}
+    on: dict[str, list[ProfiledDevice]] = {}
     for device in devices:
         for run in device.runs:
-            runs.setdefault(run.program, []).append(_added_up(run))
+            runs.setdefault(run.program, []).append(_sum_run(run))
             if device not in on.setdefault(run.program, []):
                 on[run.program].append(device)
-    found = (Observed(program=name, runs=tuple(each), devices=tuple(on[name])) for name, each in runs.items())
+    found = (ObservedProgram(program=name, runs=tuple(each), devices=tuple(on[name])) for name, each in runs.items())
     return tuple(sorted(found, key=lambda each: each.total_us, reverse=True))
 
 
-def _added_up(run: Run) -> RunOfProgram:
-    """The times of a run's operations; what runs inside another, as in a loop, is taken off that."""
+def _sum_run(run: DeviceRun) -> SummedRun:
+    """The times of a run's operations; the time of operations inside another, as in a loop, is subtracted from it."""
     alone: dict[str, int] = {}
     counts: dict[str, int] = {}
-    around: list[Event] = []
+    around: list[ProfileEvent] = []
     for event in run.operations:
         while around and around[-1].end_ps <= event.begin_ps:
             around.pop()
@@ -107,17 +107,17 @@ def _added_up(run: Run) -> RunOfProgram:
             alone[around[-1].operation.name] -= event.duration_ps
         if event.duration_ps:
             around.append(event)
-    return RunOfProgram(run=run, alone_ps=alone, counts=counts)
+    return SummedRun(run=run, alone_ps=alone, counts=counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waited:
-    """One execution of something that was started and waited for.
+class ObservedWait:
+    """One execution of an asynchronous operation.
 
     Attributes:
-        flight_us: From its start to the end of what waited for it, or to where what was before it was there.
-        waited_us: What the device waited.
-        is_exact: Whether both its beginning and its end were seen; else `flight_us` is at most.
+        flight_us: The time from its start to the end of its wait, or from the end of the transfer before it.
+        waited_us: The time that the device waited.
+        is_exact: Whether both its begin and its end were seen; otherwise `flight_us` is an upper bound.
     """
 
     flight_us: float
@@ -125,26 +125,30 @@ class Waited:
     is_exact: bool
 
 
-def waits_of(observed: Observed, starts: Mapping[str, str], queues: Mapping[str, str]) -> dict[str, list[Waited]]:
-    """Each execution of what was started and waited for, by the name of the start.
+def find_waits(
+    observed: ObservedProgram, starts: Mapping[str, str], queues: Mapping[str, str]
+) -> dict[str, list[ObservedWait]]:
+    """Each execution of asynchronous operations, by the name of the start.
 
     Args:
         observed: The runs.
-        starts: By the name of what waits, the start.
-        queues: Starts whose transfers are carried out one after the other in the order of the starts, by their queue.
+        starts: The start by the name of the operation that waits.
+        queues: The queue of starts whose transfers are carried out one after the other in the order of the starts.
     """
-    found: dict[str, list[Waited]] = {}
+    found: dict[str, list[ObservedWait]] = {}
     for each in observed.runs:
-        for name, waited in _waits_of_run(each.run, starts, queues):
+        for name, waited in _find_waits_of_run(each.run, starts, queues):
             found.setdefault(name, []).append(waited)
     return found
 
 
-def _waits_of_run(run: Run, starts: Mapping[str, str], queues: Mapping[str, str]) -> Iterator[tuple[str, Waited]]:
-    """What was waited for in one run.
+def _find_waits_of_run(
+    run: DeviceRun, starts: Mapping[str, str], queues: Mapping[str, str]
+) -> Iterator[tuple[str, ObservedWait]]:
+    """The waits of one run.
 
-    What is waited for ends when the wait does, and so has all that was before it in its queue. Of the rest nobody sees
-    when it ends, nor when what was behind it begins.
+    A transfer ends with its wait, and so has everything before it in its queue. For the rest, the profile does not show
+    the end, nor the begin of the transfer behind it.
     """
     wanted = set(starts.values())
     begun: dict[str, int] = {}
@@ -171,7 +175,7 @@ def _waits_of_run(run: Run, starts: Mapping[str, str], queues: Mapping[str, str]
         on_the_way[queues.get(start, start)] = [other for other in waiting if other != start]
         yield (
             start,
-            Waited(
+            ObservedWait(
                 flight_us=max(event.end_ps - since_ps, event.duration_ps) / _MICROSECOND_PS,
                 waited_us=event.duration_us,
                 is_exact=is_end_seen and all(other in seen_end_ps for other in ahead),
@@ -179,8 +183,8 @@ def _waits_of_run(run: Run, starts: Mapping[str, str], queues: Mapping[str, str]
         )
 
 
-def durations_us(observed: Observed) -> dict[str, list[float]]:
-    """Each execution of each operation, in microseconds, by its name."""
+def collect_durations_us(observed: ObservedProgram) -> dict[str, list[float]]:
+    """The duration of each execution of each operation, in microseconds, by its name."""
     found: dict[str, list[float]] = {}
     for each in observed.runs:
         for event in each.run.operations:
@@ -188,8 +192,8 @@ def durations_us(observed: Observed) -> dict[str, list[float]]:
     return found
 
 
-def printed_form(operation: ProfiledOperation) -> tuple[str, str] | None:
-    """The shape without layouts and the opcode, as far as the profile has an operation's line; else None."""
+def parse_printed_form(operation: ProfiledOperation) -> tuple[str, str] | None:
+    """The shape without layouts and the opcode, if the profile has an operation's line; otherwise None."""
     head = _HEAD.match(operation.text)
     if head is None:
         return None

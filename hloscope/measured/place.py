@@ -1,22 +1,22 @@
-"""Where the partitions of a predicted program are: written into its profile, and read back to price it alike."""
+"""The places of a predicted program's partitions: written into its profile, and read back to price it alike."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from hloscope.analysis.placement import DEVICES_PER_SLICE_ID
-from hloscope.documents import written
+from hloscope.documents import encode_document
 from hloscope.program.capture import Capture, Mesh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """What a program's text does not say.
+class _PartitionPlaces:
+    """The facts that a program's text does not contain.
 
     Attributes:
-        mesh: The user's mesh; None for a program that has none.
+        mesh: The user's mesh; None for a program without one.
         device_ids: The physical device of each partition; empty if unknown.
-        slice_of_partition: The slice that each partition is in; empty on one slice.
+        slice_of_partition: The slice of each partition; empty on one slice.
     """
 
     mesh: Mesh | None
@@ -24,25 +24,25 @@ class _Place:
     slice_of_partition: tuple[int, ...]
 
 
-def place_of(program: Capture) -> str:
-    """Returns what is to be written into the profile of a program."""
+def encode_partition_places(program: Capture) -> str:
+    """Returns the places of a program's partitions as text for its profile."""
     mesh = None if program.mesh is None or program.mesh.made_up else program.mesh
     compiled = program.compiled
-    place = _Place(mesh=mesh, device_ids=compiled.device_ids, slice_of_partition=compiled.slice_of_partition)
-    return written(place)
+    place = _PartitionPlaces(mesh=mesh, device_ids=compiled.device_ids, slice_of_partition=compiled.slice_of_partition)
+    return encode_document(place)
 
 
-def with_place(program: Capture, said: str) -> Capture:
-    """Returns a program with what its profile says of its place; as it is where that does not fit it.
+def restore_partition_places(program: Capture, said: str) -> Capture:
+    """Returns a program with the places from its profile; unchanged if these do not fit it.
 
     Args:
         program: The program by its text, for the slice that the profile was predicted for.
-        said: What `place_of` returned.
+        said: The result of `encode_partition_places`.
     """
     import msgspec
 
     try:
-        place = msgspec.json.decode(said, type=_Place)
+        place = msgspec.json.decode(said, type=_PartitionPlaces)
     except msgspec.MsgspecError:
         return program
     if not _fits(place, program):
@@ -55,8 +55,8 @@ def with_place(program: Capture, said: str) -> Capture:
     return replace(program, mesh=place.mesh, compiled=compiled)
 
 
-def _fits(place: _Place, program: Capture) -> bool:
-    """Whether it is a place of as many partitions, on devices and slices that there are."""
+def _fits(place: _PartitionPlaces, program: Capture) -> bool:
+    """Returns whether places match the number of partitions, and name existing devices and slices."""
     assert program.slice is not None  # whose name the profile has
     count, chosen = program.used_devices, program.slice
     in_slices = [device % DEVICES_PER_SLICE_ID for device in place.device_ids]

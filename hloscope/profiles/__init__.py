@@ -1,1 +1,1 @@
-"""Profiles as `jax.profiler` writes them (`xplane.pb`): measured ones are read, predicted ones are written."""
+"""Profiles in the format of `jax.profiler` (`xplane.pb`): measured ones are read, predicted ones are written."""

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 PREDICTED = "predicted"
-"""What the runs that hloscope writes itself are called, and begin with: nothing in them was measured."""
+"""The name, or its beginning, of the runs that hloscope writes itself: nothing in them was measured."""
 
 PREDICTED_BY, SLICE, PLACE = "predicted_by", "slice", "place"
-"""Of such a run, what its devices' statistics say: which hloscope, for which slice, and where its partitions are."""
-SAID = (PREDICTED_BY, SLICE, PLACE)
-"""What is read back of what a device says of itself."""
+"""The statistics of such a run's devices: the version of hloscope, the slice, and the places of its partitions."""
+READ_BACK = (PREDICTED_BY, SLICE, PLACE)
+"""The statistics of a device that are read back."""
 
 _MICROSECOND_PS = 1e6
 
 
 Stats = tuple[tuple[str, int | float | str | bytes], ...]
-"""What viewers are told beside names and times, by the names that they look for.
+"""The facts for viewers in addition to names and times, by the names that viewers expect.
 
-Only `SAID` is read back.
+Only `READ_BACK` is read back.
 """
 
 
@@ -38,7 +38,7 @@ class ProfiledOperation(NamedTuple):
     stats: Stats = ()
 
 
-class Event(NamedTuple):
+class ProfileEvent(NamedTuple):
     """One execution of an operation on a device.
 
     Attributes:
@@ -63,7 +63,7 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class DeviceRun:
     """One run of a program on one device.
 
     Attributes:
@@ -72,17 +72,17 @@ class Run:
         duration_ps: Duration, in picoseconds, including waiting for other devices.
         operations: Operations during the run, by begin, with loops and branches before their contents.
         transfers: Asynchronous transfers during the run, each from its start to its done.
-        loops: The loops around operations, where these stand alone.
-        counters: What is counted meanwhile: events without duration, whose operations' stats have the new values.
+        loops: The loops around operations, if these are separate.
+        counters: The counters during the run: events without duration, whose operations' stats have the new values.
     """
 
     program: str
     begin_ps: int
     duration_ps: int
-    operations: tuple[Event, ...]
-    transfers: tuple[Event, ...] = ()
-    loops: tuple[Event, ...] = ()
-    counters: tuple[Event, ...] = ()
+    operations: tuple[ProfileEvent, ...]
+    transfers: tuple[ProfileEvent, ...] = ()
+    loops: tuple[ProfileEvent, ...] = ()
+    counters: tuple[ProfileEvent, ...] = ()
 
     @property
     def duration_us(self) -> float:
@@ -91,7 +91,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class ProfiledDevice:
     """A device and what ran on it.
 
     Attributes:
@@ -105,7 +105,7 @@ class Device:
     name: str
     kind: str
     chip_id: int | None
-    runs: tuple[Run, ...]
+    runs: tuple[DeviceRun, ...]
     stats: Stats = ()
 
 
@@ -122,13 +122,13 @@ class Profile:
     """
 
     name: str
-    devices: tuple[Device, ...]
+    devices: tuple[ProfiledDevice, ...]
     protos: Mapping[str, bytes]
     notes: tuple[str, ...] = ()
     stats: Stats = ()
 
     @property
     def prediction(self) -> Mapping[str, str]:
-        """What a profile that hloscope wrote itself says of its prediction, by the names of statistics; else empty."""
+        """The statistics about the prediction in a profile that hloscope wrote itself, by name; otherwise empty."""
         said = {name: str(value) for name, value in self.devices[0].stats}
         return said if PREDICTED_BY in said else {}

@@ -1,4 +1,4 @@
-"""From the bytes of `xplane.pb` files to a `Profile`, and what is said where they hold none of a TPU."""
+"""The conversion of `xplane.pb` files to a `Profile`, and the errors for files without one of a TPU."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ from pathlib import Path
 from hloscope.errors import ProfileError
 from hloscope.messages import TARGET, Command, Option, say
 from hloscope.profiles import xplane
-from hloscope.profiles.model import PREDICTED, SAID, Device, Event, Profile, ProfiledOperation, Run
+from hloscope.profiles.model import (
+    PREDICTED,
+    READ_BACK,
+    DeviceRun,
+    Profile,
+    ProfiledDevice,
+    ProfiledOperation,
+    ProfileEvent,
+)
 from hloscope.profiles.xplane import Plane
-from hloscope.protobuf import WireError, fields
+from hloscope.protobuf import WireError, read_fields
 
 _TPU = re.compile(r"/device:TPU:\d+")
 _GPU = "/device:GPU"
@@ -24,67 +32,67 @@ RUNS, OPERATIONS, TRANSFERS = "XLA Modules", "XLA Ops", "Async XLA Ops"
 _HLO_LINE = re.compile(r"%?([\w.\-]+) = ")
 _FILES = "*.xplane.pb*"
 _RUNS = ("plugins/profile", "profile", "")
-"""Where the folders of runs lie in what `jax.profiler.start_trace` was given, and in folders within it."""
+"""The folders of runs, relative to the folder passed to `jax.profiler.start_trace` or one within it."""
 
-_HOW = "pass the folder that was passed to jax.profiler.start_trace or jax.profiler.trace"
+_HOW_TO_NAME = "pass the folder that was passed to jax.profiler.start_trace or jax.profiler.trace"
 _GLOBAL_CHIP_ID = 5
-"""The field of `CoreDetails` that numbers chips; a profile of the second host of a v6e-8 has 4 to 7 there."""
+"""The field of `CoreDetails` that numbers chips: 4 to 7 in a profile of the second host of a v6e-8."""
 
 
-def profile_files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
-    """The files of the profile in a folder, one for each host, and what was chosen on the way.
+def find_profile_files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
+    """The files of the profile in a folder, one for each host, and the choices that were made.
 
     Args:
-        path: One such file, the folder of a run, or one that `jax.profiler` was told to write to.
+        path: One such file, the folder of a run, or one that was passed to `jax.profiler`.
 
     Raises:
-        ProfileError: There is none.
+        ProfileError: There is no such file.
     """
     if path.is_file():
         return [path], ()
     if not path.is_dir():
-        raise ProfileError(f"there is no profile {path}", fix=_HOW)
+        raise ProfileError(f"there is no profile {path}", fix=_HOW_TO_NAME)
     own = sorted(path.glob(_FILES))
     if own:
         return own, ()
     for below in _RUNS:
-        runs = sorted({file.parent for file in (path / below).glob(f"*/{_FILES}")}, key=_measured_last)
+        runs = sorted({file.parent for file in (path / below).glob(f"*/{_FILES}")}, key=_find_run_order)
         if runs:
             note = f"of {len(runs)} profiles in {path}, the last one is used: {runs[-1].name}"
             return sorted(runs[-1].glob(_FILES)), (note,) if len(runs) > 1 else ()
     raise ProfileError(
         f"{path} contains no profile",
         why="there is no *.xplane.pb in it, nor in plugins/profile/* below it",
-        fix=_HOW,
+        fix=_HOW_TO_NAME,
     )
 
 
-def _measured_last(run: Path) -> tuple[bool, str]:
-    """The order of runs, of which the last one is read: predictions come before all that was measured."""
+def _find_run_order(run: Path) -> tuple[bool, str]:
+    """The sort key of runs, of which the last one is read: predictions come before measured runs."""
     return not run.name.startswith(PREDICTED), run.name
 
 
 def read_profile(name: str, files: Iterable[tuple[str, bytes]], *, of_cpu: bool = False) -> Profile:
-    """What ran on the devices, by the files of all hosts.
+    """Reads the runs on the devices from the files of all hosts.
 
     Args:
         name: The file or folder, as the user named it.
         files: The name and the unpacked bytes of each file.
-        of_cpu: Whether what ran on CPU devices is wanted, rather than on TPUs.
+        of_cpu: Whether the runs on CPU devices are wanted, rather than those on TPUs.
 
     Raises:
-        ProfileError: A file is cut off or no profile, or nothing ran on such a device.
+        ProfileError: A file is cut off or not a profile, or nothing ran on such a device.
     """
-    devices: list[Device] = []
+    devices: list[ProfiledDevice] = []
     protos: dict[str, bytes] = {}
     seen: list[str] = []
     for file, data in files:
         try:
-            for plane in map(xplane.read_plane, _wanted(data, seen, of_cpu)):
+            for plane in map(xplane.read_plane, _select_planes(data, seen, of_cpu)):
                 if plane.name == METADATA:
-                    protos |= _protos(plane)
+                    protos |= _read_protos(plane)
                 else:
-                    devices.extend(_cpu_devices(plane) if of_cpu else [_device(plane)])
+                    devices.extend(_read_cpu_devices(plane) if of_cpu else [_read_device(plane)])
         except WireError as error:
             raise ProfileError(
                 f"{file} is not a complete profile",
@@ -93,21 +101,21 @@ def read_profile(name: str, files: Iterable[tuple[str, bytes]], *, of_cpu: bool 
             ) from None
     ran = [device for device in devices if device.runs]
     if not ran:
-        raise _nothing_ran(name, seen, devices)
+        raise _make_nothing_ran_error(name, seen, devices)
     return Profile(name=name, devices=tuple(ran), protos=protos)
 
 
-def _wanted(data: bytes, seen: list[str], of_cpu: bool) -> Iterator[bytes]:
-    """The planes that are read; the names of all are noted."""
-    for plane in xplane.planes_of(data):
-        name = xplane.plane_name(plane)
+def _select_planes(data: bytes, seen: list[str], of_cpu: bool) -> Iterator[bytes]:
+    """The planes to read; the names of all planes are noted."""
+    for plane in xplane.read_planes(data):
+        name = xplane.read_plane_name(plane)
         seen.append(name)
         if name == METADATA or (name == HOST_CPU if of_cpu else _TPU.fullmatch(name)):
             yield plane
 
 
-def _nothing_ran(name: str, seen: Sequence[str], devices: Sequence[Device]) -> ProfileError:
-    """Why a profile holds nothing to compare with."""
+def _make_nothing_ran_error(name: str, seen: Sequence[str], devices: Sequence[ProfiledDevice]) -> ProfileError:
+    """The error for a profile without anything to compare with."""
     if any(plane.startswith(_GPU) for plane in seen):
         return ProfileError(
             f"{name} is a profile of a GPU", why="hloscope predicts only TPUs", fix="use a profile of a TPU slice"
@@ -128,10 +136,10 @@ def _nothing_ran(name: str, seen: Sequence[str], devices: Sequence[Device]) -> P
                 " measures CPU devices",
             ),
         )
-    return ProfileError(f"{name} is empty", why="it has no device plane", fix=_HOW)
+    return ProfileError(f"{name} is empty", why="it has no device plane", fix=_HOW_TO_NAME)
 
 
-def _protos(plane: Plane) -> dict[str, bytes]:
+def _read_protos(plane: Plane) -> dict[str, bytes]:
     """The serialized `HloProto` of each program."""
     found = ((event.name, plane.stats(event.stats).get("hlo_proto")) for event in plane.events.values())
     return {name: proto for name, proto in found if isinstance(proto, bytes)}
@@ -140,51 +148,53 @@ def _protos(plane: Plane) -> dict[str, bytes]:
 # ---- a TPU: a plane of its own
 
 
-def _device(plane: Plane) -> Device:
+def _read_device(plane: Plane) -> ProfiledDevice:
     stats = plane.stats(plane.own_stats)
-    lines = {xplane.line_name(line): line for line in plane.lines}
-    operations = {key: _operation(found) for key, found in plane.events.items()}
+    lines = {xplane.read_line_name(line): line for line in plane.lines}
+    operations = {key: _read_operation(found) for key, found in plane.events.items()}
     runs = [
-        Run(
+        DeviceRun(
             program=plane.events[raw.metadata_id].name,
             begin_ps=raw.begin_ps,
             duration_ps=raw.duration_ps,
             operations=(),
         )
-        for raw in xplane.line_events(lines.get(RUNS, b""))
+        for raw in xplane.read_line_events(lines.get(RUNS, b""))
         if raw.metadata_id in plane.events
     ]
     runs.sort(key=attrgetter("begin_ps"))
-    during = {name: _by_run(runs, _events(lines.get(name, b""), operations)) for name in (OPERATIONS, TRANSFERS)}
-    return Device(
+    during = {
+        name: _split_by_run(runs, _read_events(lines.get(name, b""), operations)) for name in (OPERATIONS, TRANSFERS)
+    }
+    return ProfiledDevice(
         name=plane.name,
         kind=str(stats.get("device_type_string", "")),
-        chip_id=_chip_id(stats.get("core_details")),
+        chip_id=_read_chip_id(stats.get("core_details")),
         runs=tuple(
             replace(run, operations=tuple(during[OPERATIONS][index]), transfers=tuple(during[TRANSFERS][index]))
             for index, run in enumerate(runs)
         ),
-        stats=tuple((name, str(stats[name])) for name in SAID if name in stats),
+        stats=tuple((name, str(stats[name])) for name in READ_BACK if name in stats),
     )
 
 
-def _operation(found: xplane.EventMetadata) -> ProfiledOperation:
+def _read_operation(found: xplane.EventMetadata) -> ProfiledOperation:
     line = _HLO_LINE.match(found.name)
     if line is not None:
         return ProfiledOperation(line[1], found.name)
     return ProfiledOperation((found.display_name or found.name).removeprefix("%"))
 
 
-def _events(line: bytes, operations: Mapping[int, ProfiledOperation]) -> Iterator[Event]:
-    for raw in xplane.line_events(line):
+def _read_events(line: bytes, operations: Mapping[int, ProfiledOperation]) -> Iterator[ProfileEvent]:
+    for raw in xplane.read_line_events(line):
         operation = operations.get(raw.metadata_id)
         if operation is not None:
-            yield Event(operation, raw.begin_ps, raw.duration_ps)
+            yield ProfileEvent(operation, raw.begin_ps, raw.duration_ps)
 
 
-def _by_run(runs: Sequence[Run], events: Iterable[Event]) -> list[list[Event]]:
-    """The events of each run; those that no run holds are left out."""
-    found: list[list[Event]] = [[] for _ in runs]
+def _split_by_run(runs: Sequence[DeviceRun], events: Iterable[ProfileEvent]) -> list[list[ProfileEvent]]:
+    """The events of each run; those outside all runs are left out."""
+    found: list[list[ProfileEvent]] = [[] for _ in runs]
     begins = [run.begin_ps for run in runs]
     for event in sorted(events, key=attrgetter("begin_ps")):  # what begins together stays in the order of the file
         index = bisect_right(begins, event.begin_ps) - 1
@@ -193,12 +203,12 @@ def _by_run(runs: Sequence[Run], events: Iterable[Event]) -> list[list[Event]]:
     return found
 
 
-def _chip_id(core_details: object) -> int | None:
+def _read_chip_id(core_details: object) -> int | None:
     """The number of the chip in a serialized `CoreDetails`."""
     if not isinstance(core_details, bytes):
         return None
     try:
-        found = dict(fields(core_details)).get(_GLOBAL_CHIP_ID)
+        found = dict(read_fields(core_details)).get(_GLOBAL_CHIP_ID)
     except WireError:
         return None
     return found if isinstance(found, int) else None
@@ -207,27 +217,27 @@ def _chip_id(core_details: object) -> int | None:
 # ---- CPU devices: events of one plane, on the lines of threads
 
 
-def _cpu_devices(plane: Plane) -> Iterator[Device]:
-    """What each CPU device ran; its operations say the device and the run.
+def _read_cpu_devices(plane: Plane) -> Iterator[ProfiledDevice]:
+    """The runs of each CPU device; its operations name the device and the run.
 
-    Source: profiles that JAX 0.10 and 0.12 write.
+    Source: profiles written by JAX 0.10 and 0.12.
     """
-    found: dict[tuple[int, object], list[tuple[str, Event]]] = {}
+    found: dict[tuple[int, object], list[tuple[str, ProfileEvent]]] = {}
     for line in plane.lines:
-        for raw in xplane.line_events(line):
+        for raw in xplane.read_line_events(line):
             stats = plane.stats(raw.stats) if raw.stats else {}
             name, ordinal = stats.get("hlo_op"), stats.get("device_ordinal")
             if isinstance(name, str) and isinstance(ordinal, int):
                 program = "{}({})".format(*(str(stats.get(key, "")) for key in ("hlo_module", "program_id")))
-                event = Event(ProfiledOperation(name), raw.begin_ps, raw.duration_ps)
+                event = ProfileEvent(ProfiledOperation(name), raw.begin_ps, raw.duration_ps)
                 found.setdefault((ordinal, stats.get("run_id")), []).append((program, event))
     for device in sorted({ordinal for ordinal, _ in found}):
-        runs = [_cpu_run(events) for (ordinal, _), events in found.items() if ordinal == device]
+        runs = [_make_cpu_run(events) for (ordinal, _), events in found.items() if ordinal == device]
         runs.sort(key=attrgetter("begin_ps"))
-        yield Device(name=f"CPU device {device}", kind="CPU", chip_id=device, runs=tuple(runs))
+        yield ProfiledDevice(name=f"CPU device {device}", kind="CPU", chip_id=device, runs=tuple(runs))
 
 
-def _cpu_run(found: Sequence[tuple[str, Event]]) -> Run:
+def _make_cpu_run(found: Sequence[tuple[str, ProfileEvent]]) -> DeviceRun:
     events = sorted((event for _, event in found), key=lambda event: (event.begin_ps, -event.duration_ps))
     begin_ps, end_ps = events[0].begin_ps, max(event.end_ps for event in events)
-    return Run(program=found[0][0], begin_ps=begin_ps, duration_ps=end_ps - begin_ps, operations=tuple(events))
+    return DeviceRun(program=found[0][0], begin_ps=begin_ps, duration_ps=end_ps - begin_ps, operations=tuple(events))

@@ -1,4 +1,4 @@
-"""From a `Profile` to the bytes of an `xplane.pb`, as XProf and hloscope read it."""
+"""The conversion of a `Profile` to the bytes of an `xplane.pb`, as XProf and hloscope read it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 
 from hloscope.profiles import xplane
-from hloscope.profiles.model import Device, Event, Profile, ProfiledOperation, Run, Stats
+from hloscope.profiles.model import DeviceRun, Profile, ProfiledDevice, ProfiledOperation, ProfileEvent, Stats
 from hloscope.profiles.reading import HOST_CPU, METADATA, OPERATIONS, RUNS, TRANSFERS
-from hloscope.protobuf import message
+from hloscope.protobuf import encode_message
 
 _STEPS, _LOOPS, _COUNTERS = "Steps", "Loops", "_counters_"
-"""Source: XProf's xplane_schema.cc, which draws what is on the last one as counters, by the stats of its events."""
+"""Source: XProf's xplane_schema.cc; XProf draws events on the last one as counters, by their stats."""
 _NUMBER = re.compile(r"\((\d+)\)$")
 _GLOBAL_CHIP_ID = 5
 
 _Field = tuple[int, int | float | str | bytes]
 
 
-class _Plane:
-    """A plane while it is written; what events and stats have in common stands in tables once.
+class _PlaneWriter:
+    """A plane that is being written; the common parts of events and stats are stored once, in tables.
 
     Args:
         name: Its name.
@@ -32,11 +32,11 @@ class _Plane:
         self._stats: dict[str, int] = {}
 
     def add_stats(self, stats: Stats) -> None:
-        """Says something of the plane itself."""
+        """Adds statistics of the plane itself."""
         self._fields += [(xplane.PLANE_STATS, self._stat(*stat)) for stat in stats]
 
-    def add_line(self, name: str, events: Iterable[tuple[Event, str]]) -> None:
-        """Writes events, each with the program that it is of, on a line of its own."""
+    def add_line(self, name: str, events: Iterable[tuple[ProfileEvent, str]]) -> None:
+        """Writes events, each with its program, on a separate line."""
         line: list[_Field] = [(xplane.LINE_ID, len(self._fields)), (xplane.LINE_NAME, name)]
         for (operation, begin_ps, duration_ps), program in events:
             found = (
@@ -47,15 +47,15 @@ class _Plane:
                 (xplane.EVENT_OFFSET_PS, begin_ps),
                 (xplane.EVENT_DURATION_PS, duration_ps),
             )
-            line.append((xplane.LINE_EVENTS, message(found)))
-        self._fields.append((xplane.PLANE_LINES, message(line)))
+            line.append((xplane.LINE_EVENTS, encode_message(found)))
+        self._fields.append((xplane.PLANE_LINES, encode_message(line)))
 
     def add_row(self, number: int, name: str, display_name: str, stats: Stats) -> None:
         """Writes a row of the table of events."""
         row: list[_Field] = [(xplane.METADATA_ID, number), (xplane.METADATA_NAME, name)]
         row += [(xplane.METADATA_DISPLAY_NAME, display_name)] if display_name else []
         row += [(xplane.METADATA_STATS, self._stat(*stat)) for stat in stats]
-        entry = message([(xplane.MAP_KEY, number), (xplane.MAP_VALUE, message(row))])
+        entry = encode_message([(xplane.MAP_KEY, number), (xplane.MAP_VALUE, encode_message(row))])
         self._fields.append((xplane.PLANE_EVENT_METADATA, entry))
 
     def written(self) -> bytes:
@@ -66,14 +66,14 @@ class _Plane:
             name = operation.text or operation.name
             self.add_row(number, name, operation.name if of_program is not None else "", stats)
         for name, number in self._stats.items():
-            row = message([(xplane.METADATA_ID, number), (xplane.METADATA_NAME, name)])
-            entry = message([(xplane.MAP_KEY, number), (xplane.MAP_VALUE, row)])
+            row = encode_message([(xplane.METADATA_ID, number), (xplane.METADATA_NAME, name)])
+            entry = encode_message([(xplane.MAP_KEY, number), (xplane.MAP_VALUE, row)])
             self._fields.append((xplane.PLANE_STAT_METADATA, entry))
-        return message(self._fields)
+        return encode_message(self._fields)
 
     def _stat(self, name: str, value: int | float | str | bytes) -> bytes:
         number = self._stats.setdefault(name, len(self._stats) + 1)
-        return message([(xplane.STAT_METADATA_ID, number), (_KINDS[type(value)], value)])
+        return encode_message([(xplane.STAT_METADATA_ID, number), (_KINDS[type(value)], value)])
 
 
 _KINDS: Mapping[type, int] = {
@@ -84,43 +84,43 @@ _KINDS: Mapping[type, int] = {
 }
 
 
-def xspace(profile: Profile) -> bytes:
+def write_xspace(profile: Profile) -> bytes:
     """The bytes of the file."""
-    planes = [*map(_device_plane, profile.devices), _metadata_plane(profile.protos)]
+    planes = [*map(_write_device_plane, profile.devices), _write_metadata_plane(profile.protos)]
     if profile.stats:
-        host = _Plane(HOST_CPU)
+        host = _PlaneWriter(HOST_CPU)
         host.add_stats(profile.stats)
         planes.append(host.written())
-    return message((xplane.PLANES, plane) for plane in planes)
+    return encode_message((xplane.PLANES, plane) for plane in planes)
 
 
-def _device_plane(device: Device) -> bytes:
-    plane, runs = _Plane(device.name), device.runs
-    plane.add_line(_STEPS, ((_whole(run, str(number)), "") for number, run in enumerate(runs)))
-    plane.add_line(RUNS, ((_whole(run, run.program), "") for run in runs))
-    plane.add_line(OPERATIONS, _of_runs(runs, "operations"))
-    plane.add_line(TRANSFERS, _of_runs(runs, "transfers"))
+def _write_device_plane(device: ProfiledDevice) -> bytes:
+    plane, runs = _PlaneWriter(device.name), device.runs
+    plane.add_line(_STEPS, ((_make_run_event(run, str(number)), "") for number, run in enumerate(runs)))
+    plane.add_line(RUNS, ((_make_run_event(run, run.program), "") for run in runs))
+    plane.add_line(OPERATIONS, _list_run_events(runs, "operations"))
+    plane.add_line(TRANSFERS, _list_run_events(runs, "transfers"))
     if any(run.loops for run in runs):
-        plane.add_line(_LOOPS, _of_runs(runs, "loops"))
+        plane.add_line(_LOOPS, _list_run_events(runs, "loops"))
     if any(run.counters for run in runs):
         plane.add_line(_COUNTERS, ((event, "") for run in runs for event in run.counters))
     plane.add_stats((("device_type_string", device.kind), *device.stats))
     if device.chip_id is not None:
-        plane.add_stats((("core_details", message([(_GLOBAL_CHIP_ID, device.chip_id)])),))
+        plane.add_stats((("core_details", encode_message([(_GLOBAL_CHIP_ID, device.chip_id)])),))
     return plane.written()
 
 
-def _whole(run: Run, name: str) -> Event:
-    return Event(ProfiledOperation(name), run.begin_ps, run.duration_ps)
+def _make_run_event(run: DeviceRun, name: str) -> ProfileEvent:
+    return ProfileEvent(ProfiledOperation(name), run.begin_ps, run.duration_ps)
 
 
-def _of_runs(runs: Iterable[Run], what: str) -> Iterator[tuple[Event, str]]:
+def _list_run_events(runs: Iterable[DeviceRun], what: str) -> Iterator[tuple[ProfileEvent, str]]:
     events_of = attrgetter(what)
     return ((event, run.program) for run in runs for event in events_of(run))
 
 
-def _metadata_plane(protos: Mapping[str, bytes]) -> bytes:
-    plane = _Plane(METADATA)
+def _write_metadata_plane(protos: Mapping[str, bytes]) -> bytes:
+    plane = _PlaneWriter(METADATA)
     for row, (name, proto) in enumerate(protos.items(), 1):
         found = _NUMBER.search(name)
         plane.add_row(row if found is None else int(found[1]), name, "", (("Hlo Proto", proto),))

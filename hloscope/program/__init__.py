@@ -1,1 +1,1 @@
-"""From a target to compiled text, with JAX: loading, argument notation, meshes, slices, compiling."""
+"""The path from a target to compiled text, with JAX: loading, argument notation, meshes, slices, compiling."""

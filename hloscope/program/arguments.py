@@ -1,4 +1,4 @@
-"""From notations to abstract, sharded JAX values, and the call made of them: nothing is ever materialised."""
+"""Abstract, sharded JAX values made from notations, and the call made of them: nothing is ever materialised."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import jax.numpy as jnp
 from hloscope.errors import HloscopeError, MeshError, NotationError, TargetError, TraceError, did_you_mean
 from hloscope.given import refuse
 from hloscope.messages import Option, placeholder, say
-from hloscope.program.devices import axis_sizes
-from hloscope.program.loading import import_error, user_code
+from hloscope.program.devices import find_axis_sizes
+from hloscope.program.loading import make_user_code_error, translate_user_errors
 from hloscope.program.notation import ArraySpec, parse_array, parse_partition_spec
-from hloscope.program.target import TargetFacts, attached_facts
-from hloscope.units import plural
+from hloscope.program.target import TargetFacts, find_attached_facts
+from hloscope.units import pluralize
 
 KEY_IMPLEMENTATIONS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
 
@@ -57,7 +57,7 @@ def build_call(
     *,
     open_arguments: bool = False,
 ) -> Call:
-    """Puts a function and its arguments together; a factory is called for both.
+    """Combines a function and its arguments into a call; a factory is called for both.
 
     A factory takes no required arguments and returns `(callable, args)`; facts attached to that callable count too.
 
@@ -71,13 +71,13 @@ def build_call(
     Raises:
         HloscopeError: An argument is missing, surplus or written wrongly, or the factory fails.
     """
-    if facts.args is None and not facts.kwargs and not required_parameters(function):
-        made = _from_factory(function, facts, name)
+    if facts.args is None and not facts.kwargs and not find_required_parameters(function):
+        made = _call_factory(function, facts, name)
         if made is not None:
             function, args = made
-            facts = facts.over(attached_facts(function))
+            facts = facts.over(find_attached_facts(function))
             facts = TargetFacts(args=args, out=facts.out, donate=facts.donate, dims=facts.dims)
-    abstract = partial(abstract_tree, mesh=mesh, dims=facts.dims, open_arguments=open_arguments)
+    abstract = partial(make_abstract_tree, mesh=mesh, dims=facts.dims, open_arguments=open_arguments)
     args = abstract(() if facts.args is None else facts.args, what="args")
     call = Call(
         function=function,
@@ -104,33 +104,33 @@ def build_call(
 
 
 def check_donated(donate: Sequence[int] | None, args: Sequence[Any]) -> None:
-    """Refuses to donate arguments that there are not.
+    """Refuses donated positions that have no argument.
 
     Raises:
-        TargetError: A position is none of an argument.
+        TargetError: A position has no argument.
     """
     beyond = next((position for position in donate or () if position >= len(args)), None)
     if beyond is not None:
         raise TargetError(
-            f"donate names position {beyond}, but there {_are(len(args))}",
+            f"donate names position {beyond}, but there {_format_count(len(args))}",
             why="positions are counted from 0",
             fix=f"use {' or '.join(map(str, range(len(args))))}" if args else "leave it out",
         )
 
 
-def _are(count: int) -> str:
-    return f"{'is' if count == 1 else 'are'} {plural(count, 'positional argument')}"
+def _format_count(count: int) -> str:
+    return f"{'is' if count == 1 else 'are'} {pluralize(count, 'positional argument')}"
 
 
-def _from_factory(function: Callable[..., Any], facts: TargetFacts, name: str) -> tuple[Callable[..., Any], Any] | None:
+def _call_factory(function: Callable[..., Any], facts: TargetFacts, name: str) -> tuple[Callable[..., Any], Any] | None:
     if hasattr(function, "trace"):
         return None
-    with user_code(f"{name} fails when it is called as a factory"):
+    with translate_user_errors(f"{name} fails when it is called as a factory"):
         made = function(**facts.static)
     return made if isinstance(made, tuple) and len(made) == 2 and callable(made[0]) else None
 
 
-def abstract_tree(
+def make_abstract_tree(
     value: Any,
     mesh: jax.sharding.Mesh | None,
     dims: Mapping[str, int],
@@ -154,7 +154,7 @@ def abstract_tree(
     """
 
     def abstract(path: Any, leaf: Any) -> Any:
-        if isinstance(leaf, _NO_ARRAYS):
+        if isinstance(leaf, _NOT_ARRAYS):
             refuse(f"{what}{jax.tree_util.keystr(path)}", "an array or its type", leaf, '"bf16[8@X,2048]"')
         if callable(leaf):
             try:
@@ -162,23 +162,23 @@ def abstract_tree(
             except HloscopeError:
                 raise
             except Exception as error:
-                raise import_error(error, "the function that makes the arguments fails") from error
-            return abstract_tree(made, mesh, dims, open_arguments=open_arguments, what=what)
+                raise make_user_code_error(error, "the function that makes the arguments fails") from error
+            return make_abstract_tree(made, mesh, dims, open_arguments=open_arguments, what=what)
         if not isinstance(leaf, str):
             return leaf
         spec = parse_array(leaf, dims)
-        dtype = _dtype(spec, leaf)
-        sharding = None if open_arguments and not any(spec.spec) else _sharding(spec, leaf, mesh)
+        dtype = _find_dtype(spec, leaf)
+        sharding = None if open_arguments and not any(spec.spec) else _make_sharding(spec, leaf, mesh)
         return jax.ShapeDtypeStruct(spec.dimensions, dtype, sharding=sharding, weak_type=spec.weak_type)
 
     return abstract((), value) if callable(value) else jax.tree_util.tree_map_with_path(abstract, value)
 
 
-_NO_ARRAYS = (bytes, bytearray, jax.sharding.PartitionSpec, jax.sharding.Sharding, jax.sharding.Mesh)
-"""What is none, and no value that a function could be traced with."""
+_NOT_ARRAYS = (bytes, bytearray, jax.sharding.PartitionSpec, jax.sharding.Sharding, jax.sharding.Mesh)
+"""Types that are neither arrays nor values that a function could be traced with."""
 
 
-def _dtype(spec: ArraySpec, text: str) -> Any:
+def _find_dtype(spec: ArraySpec, text: str) -> Any:
     if spec.dtype in KEY_IMPLEMENTATIONS:
         return jax.eval_shape(lambda: jax.random.key(0, impl=KEY_IMPLEMENTATIONS[spec.dtype])).dtype
     if spec.dtype.startswith("key<"):
@@ -195,7 +195,7 @@ def _dtype(spec: ArraySpec, text: str) -> Any:
     return dtype
 
 
-def _sharding(spec: ArraySpec, text: str, mesh: jax.sharding.Mesh | None) -> jax.sharding.Sharding | None:
+def _make_sharding(spec: ArraySpec, text: str, mesh: jax.sharding.Mesh | None) -> jax.sharding.Sharding | None:
     if mesh is None:
         if any(spec.spec):
             named = dict.fromkeys(axis for entry in spec.spec for axis in entry or ())
@@ -203,16 +203,16 @@ def _sharding(spec: ArraySpec, text: str, mesh: jax.sharding.Mesh | None) -> jax
             fix = say("add a mesh, for example ", Option("mesh", example))
             raise MeshError(f"{text} names mesh axes, but there is no mesh", fix=fix)
         return None
-    sizes = axis_sizes(mesh)
+    sizes = find_axis_sizes(mesh)
     for position, (size, axes) in enumerate(zip(spec.dimensions, spec.spec, strict=True)):
         for axis in axes or ():
-            _known_axis(axis, sizes, text)
+            _check_axis_in_mesh(axis, sizes, text)
         _check_even(size, axes or (), sizes, f"dimension {position} of {text}", "arguments", "")
     if spec.unreduced_kind is not None:
         raise NotationError(f"{text} cannot be an argument", why="in an argument's type only sums can be unreduced")
     kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     for axis in (*spec.unreduced, *spec.reduced):
-        _known_axis(axis, sizes, text)
+        _check_axis_in_mesh(axis, sizes, text)
         if kinds[axis] is not jax.sharding.AxisType.Explicit:
             state = "unreduced" if axis in spec.unreduced else "reduced"
             raise MeshError(
@@ -221,13 +221,13 @@ def _sharding(spec: ArraySpec, text: str, mesh: jax.sharding.Mesh | None) -> jax
                 fix=say("make the axis explicit: ", Option("axis-types", f"{axis}=explicit")),
             )
     partition = jax.sharding.PartitionSpec(
-        *(_entry(axes) for axes in spec.spec), unreduced=set(spec.unreduced), reduced=set(spec.reduced)
+        *(_make_spec_entry(axes) for axes in spec.spec), unreduced=set(spec.unreduced), reduced=set(spec.reduced)
     )
     memory_kind = "pinned_host" if spec.memory_space == "host" else None
     return jax.sharding.NamedSharding(mesh, partition, memory_kind=memory_kind)
 
 
-def _entry(axes: tuple[str, ...] | str | None) -> Any:
+def _make_spec_entry(axes: tuple[str, ...] | str | None) -> Any:
     return axes[0] if isinstance(axes, tuple) and len(axes) == 1 else axes or None
 
 
@@ -243,7 +243,7 @@ def _check_even(size: int, axes: Sequence[str], sizes: Mapping[str, int], what: 
         )
 
 
-def _known_axis(axis: str, sizes: Mapping[str, int], text: str) -> None:
+def _check_axis_in_mesh(axis: str, sizes: Mapping[str, int], text: str) -> None:
     if axis not in sizes:
         shown = ", ".join(f"{name}={size}" for name, size in sizes.items())
         raise MeshError(
@@ -253,7 +253,7 @@ def _known_axis(axis: str, sizes: Mapping[str, int], text: str) -> None:
         )
 
 
-def out_shardings(out: Any, result: Any, mesh: jax.sharding.Mesh | None) -> Any:
+def build_out_shardings(out: Any, result: Any, mesh: jax.sharding.Mesh | None) -> Any:
     """Output shardings for `jax.jit`, in the structure of the result.
 
     Args:
@@ -264,7 +264,7 @@ def out_shardings(out: Any, result: Any, mesh: jax.sharding.Mesh | None) -> Any:
 
     Raises:
         NotationError: There are more or fewer specs than output leaves.
-        MeshError: There is no mesh, a spec names an axis that it does not have, or an output cannot be split so.
+        MeshError: There is no mesh, a spec names an axis that the mesh lacks, or an output cannot be split that way.
     """
     leaves, structure = jax.tree.flatten(result)
     names = [f"result{jax.tree_util.keystr(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(result)]
@@ -274,15 +274,15 @@ def out_shardings(out: Any, result: Any, mesh: jax.sharding.Mesh | None) -> Any:
     if len(asked) != len(leaves):
         shown = ", ".join(f"{name} {jax.typeof(leaf)}" for name, leaf in zip(names[:6], leaves, strict=False))
         raise NotationError(
-            f"{plural(len(asked), 'output sharding')} given for {plural(len(leaves), 'output array')}",
+            f"{pluralize(len(asked), 'output sharding')} given for {pluralize(len(leaves), 'output array')}",
             why=f"the program returns {shown}{', …' * (len(leaves) > 6)}",
             fix="write one for each output array, in this order, or None where the compiler may choose",
         )
     rows = zip(asked, leaves, names, strict=True)
-    return jax.tree.unflatten(structure, [_out_sharding(*row, mesh) for row in rows])
+    return jax.tree.unflatten(structure, [_build_out_sharding(*row, mesh) for row in rows])
 
 
-def _out_sharding(asked: Any, leaf: Any, name: str, mesh: jax.sharding.Mesh | None) -> Any:
+def _build_out_sharding(asked: Any, leaf: Any, name: str, mesh: jax.sharding.Mesh | None) -> Any:
     if asked is None or isinstance(asked, jax.sharding.Sharding):
         return asked
     spec = jax.sharding.PartitionSpec(*parse_partition_spec(asked)) if isinstance(asked, str) else asked
@@ -293,13 +293,13 @@ def _out_sharding(asked: Any, leaf: Any, name: str, mesh: jax.sharding.Mesh | No
             f"the output sharding {asked} needs a mesh",
             fix=say("add one, for example ", Option("mesh", {"X": 4, "Y": 2})),
         )
-    sizes = axis_sizes(mesh)
+    sizes = find_axis_sizes(mesh)
     axes = [[str(axis) for axis in ((entry,) if isinstance(entry, str) else entry or ())] for entry in spec]
     for axis in chain.from_iterable(axes):
-        _known_axis(axis, sizes, str(asked))
+        _check_axis_in_mesh(axis, sizes, str(asked))
     if len(axes) > leaf.ndim:
         raise MeshError(
-            f"the output sharding {asked} has {len(axes)} entries, but {name} has {plural(leaf.ndim, 'dimension')}",
+            f"the output sharding {asked} has {len(axes)} entries, but {name} has {pluralize(leaf.ndim, 'dimension')}",
             why=f"{name} is {jax.typeof(leaf)}",
             fix="write one entry for each dimension, or fewer: dimensions left out are not sharded",
         )
@@ -310,10 +310,10 @@ def _out_sharding(asked: Any, leaf: Any, name: str, mesh: jax.sharding.Mesh | No
 
 
 def _check_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str) -> None:
-    """Checks argument counts and names before JAX does, in the words of the options.
+    """Checks argument counts and names before JAX does, in the terms of hloscope's options.
 
     Raises:
-        TargetError: The function cannot be called so.
+        TargetError: The function cannot be called with these arguments.
     """
     try:
         signature = inspect.signature(function)
@@ -344,8 +344,8 @@ def _check_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
         ) from error
 
 
-def required_parameters(function: Callable[..., Any]) -> list[str]:
-    """Names of the parameters that a call must give."""
+def find_required_parameters(function: Callable[..., Any]) -> list[str]:
+    """The names of the parameters that every call must pass."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -354,15 +354,15 @@ def required_parameters(function: Callable[..., Any]) -> list[str]:
     return [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in variadic]
 
 
-def argument_letters(facts: TargetFacts, count: int) -> tuple[tuple[str | None, ...] | None, ...]:
-    """The letter of each dimension of each argument leaf, None where a dimension is a number.
+def find_argument_letters(facts: TargetFacts, count: int) -> tuple[tuple[str | None, ...] | None, ...]:
+    """The letter of each dimension of each argument leaf, None for a dimension that is a number.
 
     Args:
         facts: How the function is called.
         count: Argument leaves of the program.
 
     Returns:
-        One entry per leaf, None for what is no notation; all None where only calling the user's code once more
+        One entry per leaf, None for a leaf without a notation; all None if only calling the user's code once more
         would show which leaf is which.
     """
     leaves = jax.tree.leaves((() if facts.args is None or callable(facts.args) else facts.args, dict(facts.kwargs)))
@@ -372,11 +372,11 @@ def argument_letters(facts: TargetFacts, count: int) -> tuple[tuple[str | None, 
 
 
 @contextmanager
-def told_of_nothing(call: Call) -> Iterator[None]:
-    """Says of a program that cannot be traced which of its arguments are None.
+def explain_none_arguments(call: Call) -> Iterator[None]:
+    """Adds the names of the arguments that are None to the error of a program that cannot be traced.
 
     Raises:
-        TraceError: As it was, with that.
+        TraceError: The original error, with these names.
     """
     try:
         yield

@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from hloscope.compiler.model import Compiled
+    from hloscope.compiler.model import CompiledProgram
     from hloscope.tpu.slices import Slice
 
 
@@ -22,7 +22,7 @@ class Mesh:
         axis_sizes: Number of devices along each axis.
         axis_types: `auto`, `explicit` or `manual` for each axis; None if unknown (HLO text).
         partition_ids: Partition id at each mesh position, in row-major order; None means 0, 1, 2, …
-        made_up: Whether the names are generated, as `axis_0` and so on, because the HLO text does not name its axes.
+        made_up: Whether the names are generated (`axis_0` and so on) because the HLO text does not name its axes.
     """
 
     axis_names: tuple[str, ...]
@@ -48,12 +48,12 @@ class Mesh:
         return range(self.device_count) if self.partition_ids is None else self.partition_ids
 
 
-def spec_text(dimensions: Iterable[Sequence[str]], **reductions: Sequence[str]) -> str:
+def format_spec(dimensions: Iterable[Sequence[str]], **reductions: Sequence[str]) -> str:
     """A sharding as the user would write it: `P('X', None, ('Y', 'Z'), unreduced={'V'})`.
 
     Args:
         dimensions: The mesh axes of each dimension, major first; empty where it is not sharded.
-        reductions: `unreduced` and `reduced` axes, in order; left out where there are none.
+        reductions: `unreduced` and `reduced` axes, in order; left out if empty.
     """
     named = [tuple(map(repr, axes)) for axes in dimensions]
     entries = [f"({', '.join(names)})" if len(names) > 1 else "".join(names) or "None" for names in named]
@@ -62,7 +62,7 @@ def spec_text(dimensions: Iterable[Sequence[str]], **reductions: Sequence[str]) 
 
 
 class Spec(NamedTuple):
-    """A sharding as `spec_text` writes it.
+    """A sharding as `format_spec` writes it.
 
     Attributes:
         dimensions: The mesh axes of each dimension, major first; dimensions behind the last are not sharded.
@@ -75,24 +75,24 @@ class Spec(NamedTuple):
     reduced: tuple[str, ...] = ()
 
 
-def read_spec(text: str) -> Spec:
-    """Reads what `spec_text` writes.
+def parse_spec(text: str) -> Spec:
+    """Parses the output of `format_spec`.
 
     Raises:
-        ValueError: It is no such text.
+        ValueError: The text is not such a spec.
     """
     try:
         call = ast.parse(text, mode="eval").body
         if not isinstance(call, ast.Call):
             raise ValueError(text)
-        reductions = {word.arg or "": tuple(sorted(_axes_of(word.value))) for word in call.keywords}
-        return Spec(tuple(map(_axes_of, call.args)), **reductions)
+        reductions = {word.arg or "": tuple(sorted(_parse_spec_entry(word.value))) for word in call.keywords}
+        return Spec(tuple(map(_parse_spec_entry, call.args)), **reductions)
     except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
         raise ValueError(text) from error
 
 
-def _axes_of(entry: ast.expr) -> tuple[str, ...]:
-    """The axes of one entry of a spec."""
+def _parse_spec_entry(entry: ast.expr) -> tuple[str, ...]:
+    """The mesh axes in one entry of a spec."""
     read = ast.literal_eval(entry)
     axes = () if read is None else (read,) if isinstance(read, str) else tuple(read)
     if not all(isinstance(axis, str) for axis in axes):
@@ -131,26 +131,26 @@ class CapturedArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """One compiled program: of a function, with what JAX and the compiler say of it, or of HLO text alone.
+    """One compiled program: a function with the facts that JAX and the compiler report, or HLO text alone.
 
     Attributes:
-        compiled: What the compiler made of it: the final scheduled module, and what it says beside it; of HLO text the
+        compiled: The compiler's output: the final scheduled module, with the compiler's own facts; for HLO text, the
             text alone.
-        slice: What it was compiled for; None for text that is not said to be for any.
+        slice: The slice it was compiled for; None for text without a stated slice.
         slice_chosen_by: As `SliceFact.chosen_by`.
         used_devices: Devices that the program uses.
-        mesh: The user's mesh; None for a program that has none.
-        devices_per_slice: Where the program runs on several slices: devices of one of them.
+        mesh: The user's mesh; None for a program without one.
+        devices_per_slice: The number of devices of each slice, if the program runs on several slices.
         arguments: Flattened arguments, in order, dropped ones included; None for HLO text.
         outputs: Flattened outputs, in order; None for HLO text.
         notes: Choices made for the user, one sentence each.
         versions: Versions of jax, jaxlib and libtpu.
-        allow: What the target accepts of the rules' findings.
-        rule_options: Values that the target gives to rules' options, by `rule.option`.
-        kernel_costs: FLOPs and bytes of kernels by name, as the target says.
+        allow: The findings of rules that the target accepts.
+        rule_options: Values of rule options that the target sets, by `rule.option`.
+        kernel_costs: FLOPs and bytes of kernels by name, as the target states them.
     """
 
-    compiled: Compiled
+    compiled: CompiledProgram
     slice: Slice | None
     slice_chosen_by: str
     used_devices: int
@@ -166,5 +166,5 @@ class Capture:
 
     @property
     def is_text(self) -> bool:
-        """Whether there is nothing but the text."""
+        """True if only the text is known."""
         return self.arguments is None

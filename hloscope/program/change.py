@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hloscope.compiler.edits import ConstraintEdit
-from hloscope.program.capture import spec_text
+from hloscope.program.capture import format_spec
 
 if TYPE_CHECKING:
     from hloscope.compiler.shardy_model import ValueSharding
 
-_NAMED = 3
-"""Arguments or results that are named; beyond it they are counted."""
+_MOST_NAMED = 3
+"""The most arguments or results that are listed by name; more are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +22,8 @@ class LeafChange:
     Attributes:
         index: Index among the flat arguments or results.
         name: The user's name for the leaf.
-        before: Sharding as written; None if it is left open.
-        after: New sharding; None leaves it open, which only a result can be.
+        before: Sharding as written; None if left open.
+        after: New sharding; None leaves it open, which is possible only for a result.
         replaces: For a result, the argument that it replaces in the next step; None if there is none.
         moves: For an argument, whether the caller has to create it with the new sharding, because no result of the step
             replaces it.
@@ -39,7 +39,7 @@ class LeafChange:
     @property
     def words(self) -> str:
         """`W: P('X', None) -> P(None, 'X')`."""
-        return f"{self.name}: {_spec(self.before)} -> {_spec(self.after)}"
+        return f"{self.name}: {_format_sharding(self.before)} -> {_format_sharding(self.after)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +63,14 @@ class ConstraintChange:
         """`constraint at moe.py:31: dropped`."""
         after = self.edits[0].sharding
         if self.array:
-            return f"a constraint on {self.array} at {self.place}: {_spec(after)}"
-        became = "dropped" if after is None else f"{_spec(self.before)} -> {_spec(after)}"
+            return f"a constraint on {self.array} at {self.place}: {_format_sharding(after)}"
+        became = "dropped" if after is None else f"{_format_sharding(self.before)} -> {_format_sharding(after)}"
         return f"constraint at {self.place}: {became}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeChange:
-    """Another size for a letter, or for a number, of the notation of the arguments.
+    """Another size for a letter or a number in the notation of the arguments.
 
     Attributes:
         name: The letter; the number as text.
@@ -121,23 +121,23 @@ class Resharding:
 
     @property
     def asks(self) -> int:
-        """How much it asks of whoever calls the program: to make arguments otherwise, to read results otherwise."""
+        """The demands on the program's caller: other shardings of arguments to create and of results to read."""
         return bool(self.moved) + self.frees_output
 
     @property
     def is_loose(self) -> bool:
-        """Whether it is of constraints and of results left open alone, which propagation may decide as before."""
+        """True if only constraints and open results change, which propagation may decide as before."""
         return not self.arguments and not self.sizes and all(leaf.after is None for leaf in self.results)
 
     @property
     def widened(self) -> int:
-        """How many axes arguments and results are no longer cut by: each makes arrays larger on every device."""
+        """The number of axes that no longer shard arguments and results: each makes arrays larger on every device."""
         leaves = (leaf for leaf in (*self.arguments, *self.results) if leaf.before and leaf.after is not None)
-        return sum(max(_axes(leaf.before) - _axes(leaf.after), 0) for leaf in leaves)
+        return sum(max(_count_axes(leaf.before) - _count_axes(leaf.after), 0) for leaf in leaves)
 
     @property
     def touched(self) -> frozenset[tuple[str, object]]:
-        """The things that it changes, whatever to."""
+        """The things that the change affects, regardless of their new values."""
         return frozenset(
             [
                 *(("argument", leaf.index) for leaf in self.arguments),
@@ -156,8 +156,8 @@ class Resharding:
     def words(self) -> tuple[str, ...]:
         """One line per part, in the user's notation."""
         return (
-            *_leaf_words("argument", self.arguments),
-            *_leaf_words("result", self.results),
+            *_describe_leaves("argument", self.arguments),
+            *_describe_leaves("result", self.results),
             *(change.words for change in self.constraints),
             *(change.words for change in self.sizes),
         )
@@ -166,17 +166,17 @@ class Resharding:
         return "; ".join(self.words)
 
 
-def _leaf_words(noun: str, leaves: tuple[LeafChange, ...]) -> tuple[str, ...]:
-    """Those of many leaves that change alike are counted: layers have dozens."""
+def _describe_leaves(noun: str, leaves: tuple[LeafChange, ...]) -> tuple[str, ...]:
+    """One line per changed leaf; many leaves that change alike are counted, because layers have dozens of them."""
     named = [f"{'' if leaf.name.startswith(noun) else f'{noun} '}{leaf.words}" for leaf in leaves]
-    if len(named) <= _NAMED:
+    if len(named) <= _MOST_NAMED:
         return tuple(named)
-    return (*named[:_NAMED], f"and {len(named) - _NAMED} more {noun}s in the same way")
+    return (*named[:_MOST_NAMED], f"and {len(named) - _MOST_NAMED} more {noun}s in the same way")
 
 
-def _axes(sharding: ValueSharding | None) -> int:
+def _count_axes(sharding: ValueSharding | None) -> int:
     return sum(map(len, sharding or ()))
 
 
-def _spec(sharding: ValueSharding | None) -> str:
-    return "left open" if sharding is None else spec_text(sharding)
+def _format_sharding(sharding: ValueSharding | None) -> str:
+    return "left open" if sharding is None else format_spec(sharding)

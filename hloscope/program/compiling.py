@@ -1,6 +1,6 @@
-"""The stage `Lowered -> Capture`: have a program compiled for its slice, and keep what that says.
+"""The stage `Lowered -> Capture`: compiles a program for its slice and keeps the result.
 
-Nothing here loads libtpu or runs a compiler: that is asked of `hloscope.compiler`, whose workers are processes of their
+Nothing here loads libtpu or runs a compiler: `hloscope.compiler` does that, whose workers are processes of their
 own. Only what is compiled for the very devices of this process is compiled in it.
 """
 
@@ -14,24 +14,24 @@ from typing import Any
 import jax
 
 from hloscope.compiler import client, jax_internals, libtpu
-from hloscope.compiler.cache import Kept, kept_in
-from hloscope.compiler.diagnostics import compiler_errors
-from hloscope.compiler.jax_internals import op_sharding, partition_spec
-from hloscope.compiler.model import Compiled, Layout, Program
+from hloscope.compiler.cache import CachedCompile, make_cached_compile
+from hloscope.compiler.diagnostics import translate_compiler_errors
+from hloscope.compiler.jax_internals import convert_op_sharding, parse_op_sharding
+from hloscope.compiler.model import CompiledProgram, CompileRequest, DeviceLayout
 from hloscope.compiler.placing import require_libtpu
-from hloscope.compiler.shardy_model import EXPANDED
-from hloscope.compiler.step import compiled_by
+from hloscope.compiler.shardy_model import EXPANDED_OPERATIONS
+from hloscope.compiler.step import run_compile
 from hloscope.errors import MeshError, TimeLimitError
 from hloscope.messages import Option, say
-from hloscope.program.arguments import argument_letters
-from hloscope.program.capture import Capture, CapturedArray, Mesh, spec_text
-from hloscope.program.devices import axis_sizes
+from hloscope.program.arguments import find_argument_letters
+from hloscope.program.capture import Capture, CapturedArray, Mesh, format_spec
+from hloscope.program.devices import find_axis_sizes
 from hloscope.program.lowering import Lowered
-from hloscope.program.notation import short_dtype
-from hloscope.program.plan import Plan, axis_kinds
-from hloscope.program.several_slices import slices_of_own_mesh, slices_per_axis
+from hloscope.program.notation import find_short_dtype
+from hloscope.program.plan import MeshPlan, find_axis_types
+from hloscope.program.several_slices import choose_slices_per_axis, find_slices_per_axis
 from hloscope.program.stand_ins import orders_meshes_as
-from hloscope.program.surroundings import stop_where_interrupted
+from hloscope.program.surroundings import raise_if_interrupted
 from hloscope.store import Store
 from hloscope.tpu.overrides import override_chip
 from hloscope.tpu.slices import Slice
@@ -40,71 +40,71 @@ Stage = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
-    """A lowered program whose compile has begun, or is not needed.
+class PendingCompile:
+    """A lowered program whose compile has started or is not needed.
 
     Attributes:
         program: The program.
-        versions: Of all that takes part.
-        kept: Where the compile is kept; None where it is not.
-        found: What an earlier compile made of it.
-        question: What a worker is doing; None where an earlier compile was found, or this process is to compile.
-        asked: What a worker is to be asked; None where this process is to compile.
+        versions: The versions of JAX, jaxlib and libtpu.
+        kept: The cache entry of the compile; None if it is not cached.
+        found: The result of an earlier compile; None without one.
+        question: The running request to a worker; None if an earlier compile was found or this process compiles.
+        asked: The request to send to a worker; None if this process compiles.
     """
 
     program: Lowered
     versions: Mapping[str, str]
-    kept: Kept | None = None
-    found: Compiled | None = None
-    question: client.Question[Compiled] | None = None
-    asked: Program | None = None
+    kept: CachedCompile | None = None
+    found: CompiledProgram | None = None
+    question: client.Question[CompiledProgram] | None = None
+    asked: CompileRequest | None = None
 
-    def begun(self) -> Pending:
-        """The same, a worker compiling it where that is needed."""
+    def begun(self) -> PendingCompile:
+        """The same compile, started in a worker if that is necessary."""
         if self.found is not None or self.asked is None or self.question is not None:
             return self
-        stop_where_interrupted()
+        raise_if_interrupted()
         name, limit = self.program.name, self.program.facts.timeout_s
-        return replace(self, question=client.compile_program(self.asked, name=name, timeout_s=limit))
+        return replace(self, question=client.ask_compile(self.asked, name=name, timeout_s=limit))
 
     def capture(self, stage: Stage = lambda _: None, *, reasons: bool = True) -> Capture:
         """Waits for the compile.
 
         Args:
-            stage: Called with what is happening.
-            reasons: Whether Shardy is asked for what reasons are found by; a compile without is not kept.
+            stage: Called with the name of each step.
+            reasons: Whether to ask Shardy for the facts that reasons need; a compile without them is not cached.
 
         Raises:
             HloscopeError: The compiler refuses the program, dies over it or takes too long.
         """
         found = self.found
         if found is None:
-            found = _compiled_here(self.program) if self.question is None else self.question.answer()
+            found = _compile_here(self.program) if self.question is None else self.question.answer()
             if not reasons:
-                return _capture(self.program, found, self.versions)
+                return _make_capture(self.program, found, self.versions)
             stage("propagating shardings with Shardy")
-            found = _explained(self.program, found)
+            found = _add_shardy(self.program, found)
             if self.kept is not None and found.is_whole:
                 self.kept.put(found)
-        return _capture(self.program, found, self.versions)
+        return _make_capture(self.program, found, self.versions)
 
     def drop(self) -> None:
-        """Ends the compile that nobody waits for any more."""
+        """Stops a compile whose result is no longer needed."""
         if self.question is not None:
             self.question.drop()
 
 
-def _capture(program: Lowered, found: Compiled, versions: Mapping[str, str]) -> Capture:
+def _make_capture(program: Lowered, found: CompiledProgram, versions: Mapping[str, str]) -> Capture:
     facts, seen, chosen = program.facts, program.seen, program.slice
     return Capture(
         compiled=found,
         slice=chosen,
         slice_chosen_by=program.slice_chosen_by,
         used_devices=seen.device_count,
-        mesh=reported_mesh(program.mesh, seen),
+        mesh=make_plain_mesh(program.mesh, seen),
         devices_per_slice=chosen.devices_per_slice if chosen.slice_count > 1 else None,
-        arguments=_argument_records(program, found.parameter_shardings),
-        outputs=_output_records(program, found.output_shardings),
+        arguments=_make_argument_records(program, found.parameter_shardings),
+        outputs=_make_output_records(program, found.output_shardings),
         notes=(*program.plan.notes, *found.notes),
         versions=versions,
         allow=facts.allow,
@@ -113,86 +113,86 @@ def _capture(program: Lowered, found: Compiled, versions: Mapping[str, str]) -> 
     )
 
 
-def arrays_of(program: Lowered) -> tuple[tuple[CapturedArray, ...], tuple[CapturedArray, ...]]:
-    """The arguments and the results of a program as JAX has them, before anything is compiled."""
-    return _argument_records(program, None), _output_records(program, None)
+def make_array_records(program: Lowered) -> tuple[tuple[CapturedArray, ...], tuple[CapturedArray, ...]]:
+    """The arguments and results of a program as JAX knows them, before anything is compiled."""
+    return _make_argument_records(program, None), _make_output_records(program, None)
 
 
-def start_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Store | None = None) -> Pending:
-    """Has the compile of a lowered program started; arguments and errors as of `prepare_compile`."""
+def start_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Store | None = None) -> PendingCompile:
+    """Starts the compile of a lowered program; takes the arguments and raises the errors of `prepare_compile`."""
     return prepare_compile(program, stage=stage, store=store).begun()
 
 
-def prepare_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Store | None = None) -> Pending:
-    """Looks for an earlier compile of a lowered program, and makes a new one ready.
+def prepare_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Store | None = None) -> PendingCompile:
+    """Looks for an earlier compile of a lowered program, and otherwise prepares a new one.
 
     Args:
         program: The program.
-        stage: Called with what is happening, for a progress display.
-        store: Where compiles are kept, so that an unchanged program need not be compiled; None keeps none.
+        stage: Called with the name of each step, for a progress display.
+        store: The cache, so that an unchanged program is not compiled again; None for no cache.
 
     Raises:
-        HloscopeError: There is no compiler for its slice, or a figure given for its chip is not one.
+        HloscopeError: There is no compiler for its slice, or an override of its chip's figures is invalid.
     """
     program = replace(program, slice=override_chip(program.slice, program.facts.chip_overrides or ()))
     require_libtpu(program.slice)
-    versions = _versions(program.slice)
+    versions = _find_versions(program.slice)
     stage(f"compiling for {program.slice.name}")
-    if _must_be_here(program):
-        return Pending(program=program, versions=versions)
-    asked = _asked(program)
+    if _must_compile_here(program):
+        return PendingCompile(program=program, versions=versions)
+    asked = _make_request(program)
     kept, found = None, None
     if store is not None and "xla_dump_to" not in asked.options:
         texts = program.texts
-        kept = kept_in(store, program.name, asked, texts.plain, texts.located, versions)
+        kept = make_cached_compile(store, program.name, asked, texts.plain, texts.located, versions)
         found = kept.get()
-    return Pending(program=program, versions=versions, kept=kept, found=found, asked=asked)
+    return PendingCompile(program=program, versions=versions, kept=kept, found=found, asked=asked)
 
 
-def _must_be_here(program: Lowered) -> bool:
-    """Whether only this process can compile the program: it has the devices, or the functions that it calls back."""
+def _must_compile_here(program: Lowered) -> bool:
+    """Returns whether only this process can compile the program: it has the devices or the Python callbacks."""
     return program.slice.is_attached or (
         program.slice.chip is None and jax_internals.has_host_callbacks(program.module)
     )
 
 
-def _compiled_here(program: Lowered) -> Compiled:
-    """Compiles for the devices of this process, in it."""
+def _compile_here(program: Lowered) -> CompiledProgram:
+    """Compiles the program in this process, for the devices of this process."""
 
     def executable(dumping: Mapping[str, Any]) -> Any:
-        with jax_internals.no_persistent_cache():
+        with jax_internals.disable_persistent_cache():
             return program.module.compile(compiler_options=dict(dumping)).runtime_executable()
 
-    with compiler_errors(program.slice):
-        found = compiled_by(executable, program.facts.compiler_options)
+    with translate_compiler_errors(program.slice):
+        found = run_compile(executable, program.facts.compiler_options)
     why = "its devices are attached" if program.slice.is_attached else "the Python functions that it calls back live"
     note = f"compiled in this process, where {why}: a crash of the compiler would end it"
     return replace(found, notes=(*found.notes, note))
 
 
-def _asked(program: Lowered) -> Program:
-    """What the compiler is asked, for a program."""
-    return Program(
+def _make_request(program: Lowered) -> CompileRequest:
+    """The request to the compiler for a program."""
+    return CompileRequest(
         module=program.bytecode,
-        settings=jax_internals.compile_options(program.module, program.facts.compiler_options),
-        options=_options(program.facts.compiler_options),
+        settings=jax_internals.make_compile_options(program.module, program.facts.compiler_options),
+        options=_make_dump_folder_absolute(program.facts.compiler_options),
         slice=program.slice,
-        layout=program.layout or _layout(program),
+        layout=program.layout or _find_device_layout(program),
     )
 
 
-def _options(options: Mapping[str, str]) -> Mapping[str, str]:
-    """The user's XLA options, for a process that may have another working directory."""
+def _make_dump_folder_absolute(options: Mapping[str, str]) -> Mapping[str, str]:
+    """The user's XLA options with an absolute dump folder, because the worker may run in another directory."""
     folder = options.get("xla_dump_to")
     is_here = folder and "://" not in folder and folder != "-"
     return {**options, "xla_dump_to": os.path.abspath(folder)} if folder and is_here else options
 
 
-def _explained(program: Lowered, found: Compiled) -> Compiled:
-    """With what Shardy says; where that takes too long, or is killed, the compile does without, and is not kept.
+def _add_shardy(program: Lowered, found: CompiledProgram) -> CompiledProgram:
+    """Adds Shardy's output; without it, and without caching, if Shardy takes too long or its process is killed.
 
-    It is asked of the compiler's own module, where that keeps source lines; of the lowered one where there is no other,
-    and where that has operations that the compiler expands into others before it partitions.
+    Shardy gets the compiler's own module if that keeps source lines, and the lowered module if there is no other
+    or if it has operations that the compiler expands into others before partitioning.
     """
     limit, notes = program.facts.timeout_s, list(found.notes)
     shardy, as_written, is_whole = None, None, found.is_whole
@@ -200,12 +200,12 @@ def _explained(program: Lowered, found: Compiled) -> Compiled:
         if found.before_propagation is not None and program.slice.chip is not None:
             numbered = found.identities is not None
             compiled = found.before_propagation
-            shardy, is_final = client.propagate(compiled, "compiler", notes, timeout_s=limit, numbered=numbered)
+            shardy, is_final = client.ask_propagation(compiled, "compiler", notes, timeout_s=limit, numbered=numbered)
             is_whole = is_whole and is_final
         if shardy is not None and not any(op.source for op in shardy.ops):
             shardy = None
-        if shardy is None or EXPANDED.search(program.texts.plain):
-            as_written, is_final = client.propagate(program.bytecode, "jax", notes, timeout_s=limit)
+        if shardy is None or EXPANDED_OPERATIONS.search(program.texts.plain):
+            as_written, is_final = client.ask_propagation(program.bytecode, "jax", notes, timeout_s=limit)
             is_whole = is_whole and is_final
     except TimeLimitError as error:
         notes.append(say(error.what, ": the report gives no reasons"))
@@ -220,26 +220,28 @@ def _explained(program: Lowered, found: Compiled) -> Compiled:
     )
 
 
-def _layout(program: Lowered) -> Layout:
-    """Which device each partition is to run on."""
+def _find_device_layout(program: Lowered) -> DeviceLayout:
+    """The device that each partition runs on, as far as the program decides it."""
     seen, mesh, chosen = program.seen, program.mesh, program.slice
     if chosen.chip is None:
-        return Layout(device_count=seen.device_count, simulated_ids=tuple(device.id for device in seen.devices) or None)
-    own = Layout(device_count=seen.device_count, simulated_ids=tuple(device.id for device in seen.devices))
+        return DeviceLayout(
+            device_count=seen.device_count, simulated_ids=tuple(device.id for device in seen.devices) or None
+        )
+    own = DeviceLayout(device_count=seen.device_count, simulated_ids=tuple(device.id for device in seen.devices))
     plan = program.plan
     asked = () if plan.mesh is None or plan.axis_types is None else tuple(plan.mesh.devices.flat)
     is_own = not plan.dcn and tuple(seen.devices) != asked
     if is_own and len(seen.devices) == chosen.device_count and orders_meshes_as(chosen):
         return own
     if mesh is None or seen.device_count != mesh.size:
-        return Layout(device_count=seen.device_count)
+        return DeviceLayout(device_count=seen.device_count)
     devices = seen.devices or tuple(mesh.devices.flat)
-    dcn_shape = _across_slices(mesh, chosen, plan)
+    dcn_shape = _find_dcn_shape(mesh, chosen, plan)
     if dcn_shape is None and chosen.slice_count > 1:
         return replace(own, simulated_ids=tuple(device.id for device in devices))
     position = {device.id: index for index, device in enumerate(mesh.devices.flat)}
     positions = tuple(position[device.id] for device in devices)
-    return Layout(
+    return DeviceLayout(
         device_count=seen.device_count,
         mesh_shape=tuple(mesh.axis_sizes),
         dcn_shape=dcn_shape,
@@ -247,8 +249,8 @@ def _layout(program: Lowered) -> Layout:
     )
 
 
-def _across_slices(mesh: jax.sharding.Mesh, chosen: Slice, plan: Plan) -> tuple[int, ...] | None:
-    """How many slices each axis spans; None on one slice, and for a mesh of no regular arrangement."""
+def _find_dcn_shape(mesh: jax.sharding.Mesh, chosen: Slice, plan: MeshPlan) -> tuple[int, ...] | None:
+    """The number of slices that each axis spans; None on one slice, and for a mesh without a regular arrangement."""
     if chosen.slice_count == 1:
         if plan.dcn:
             raise MeshError(
@@ -257,12 +259,12 @@ def _across_slices(mesh: jax.sharding.Mesh, chosen: Slice, plan: Plan) -> tuple[
             )
         return None
     if plan.axis_types is None and not plan.dcn:
-        return slices_of_own_mesh(mesh, chosen.slice_count)
-    return slices_per_axis(axis_sizes(mesh), chosen.slice_count, plan.dcn, plan.notes)
+        return find_slices_per_axis(mesh, chosen.slice_count)
+    return choose_slices_per_axis(find_axis_sizes(mesh), chosen.slice_count, plan.dcn, plan.notes)
 
 
-def reported_mesh(mesh: jax.sharding.Mesh | None, seen: jax_internals.LoweredFacts) -> Mesh | None:
-    """A mesh of JAX as plain data, by the partitions of a program's devices."""
+def make_plain_mesh(mesh: jax.sharding.Mesh | None, seen: jax_internals.LoweredFacts) -> Mesh | None:
+    """A mesh of JAX as plain data, with the partitions of the program's devices."""
     if mesh is None:
         return None
     partition = {device.id: index for index, device in enumerate(seen.devices)}
@@ -270,26 +272,26 @@ def reported_mesh(mesh: jax.sharding.Mesh | None, seen: jax_internals.LoweredFac
     return Mesh(
         axis_names=tuple(str(name) for name in mesh.axis_names),
         axis_sizes=tuple(mesh.axis_sizes),
-        axis_types=axis_kinds(mesh),
+        axis_types=find_axis_types(mesh),
         partition_ids=None if ids == tuple(range(mesh.size)) else ids,
     )
 
 
-def _versions(chosen: Slice) -> dict[str, str]:
+def _find_versions(chosen: Slice) -> dict[str, str]:
     packages = ("jax", "jaxlib", "libtpu") if chosen.chip is not None else ("jax", "jaxlib")
-    found = {package: libtpu.version(package) for package in packages}
+    found = {package: libtpu.find_package_version(package) for package in packages}
     return {package: version for package, version in found.items() if version is not None}
 
 
-def _argument_records(program: Lowered, shardings: Sequence[bytes] | None) -> tuple[CapturedArray, ...]:
-    """One record per argument leaf; those that the program does not read have the sharding that they were given."""
+def _make_argument_records(program: Lowered, shardings: Sequence[bytes] | None) -> tuple[CapturedArray, ...]:
+    """One record per argument leaf; arguments that the program does not read keep the sharding they were given."""
     seen, count = program.seen, len(program.seen.argument_names)
     given = program.argument_shardings if len(program.argument_shardings) == count else [None] * count
-    letters = argument_letters(program.facts, count)
-    chosen = _op_shardings(shardings, len(seen.kept))
+    letters = find_argument_letters(program.facts, count)
+    chosen = _parse_op_shardings(shardings, len(seen.kept))
     kept = {index: (seen.in_shardings[at], chosen[at]) for at, index in enumerate(seen.kept)}
     return tuple(
-        _record(
+        _make_record(
             program,
             name,
             aval,
@@ -302,29 +304,31 @@ def _argument_records(program: Lowered, shardings: Sequence[bytes] | None) -> tu
     )
 
 
-def _output_records(program: Lowered, shardings: Sequence[bytes] | None) -> tuple[CapturedArray, ...]:
+def _make_output_records(program: Lowered, shardings: Sequence[bytes] | None) -> tuple[CapturedArray, ...]:
     """One record per output leaf."""
     seen = program.seen
-    chosen = _op_shardings(shardings, len(seen.result_avals))
+    chosen = _parse_op_shardings(shardings, len(seen.result_avals))
     rows = zip(seen.result_names, seen.result_avals, seen.out_shardings, chosen, strict=True)
-    return tuple(_record(program, *row) for row in rows)
+    return tuple(_make_record(program, *row) for row in rows)
 
 
-def _op_shardings(found: Sequence[bytes] | None, count: int) -> list[Any]:
+def _parse_op_shardings(found: Sequence[bytes] | None, count: int) -> list[Any]:
     """The compiler's shardings for the last `count` leaves; tokens of ordered effects come before them."""
-    shardings = [op_sharding(serialized) for serialized in found or ()]
+    shardings = [parse_op_sharding(serialized) for serialized in found or ()]
     return shardings[-count:] if count and len(shardings) >= count else [None] * count
 
 
-def _record(program: Lowered, name: str, aval: Any, asked: Any, op_sharding: Any, **of_argument: Any) -> CapturedArray:
-    """One leaf, with the sharding that was asked for or else the compiler's."""
+def _make_record(
+    program: Lowered, name: str, aval: Any, asked: Any, op_sharding: Any, **of_argument: Any
+) -> CapturedArray:
+    """One leaf, with the sharding that the user asked for, or otherwise the compiler's."""
     by_user, mesh, spec = isinstance(asked, jax.sharding.Sharding), program.mesh, None
     if isinstance(asked, jax.sharding.NamedSharding):
         spec, mesh = asked.spec, asked.mesh if isinstance(asked.mesh, jax.sharding.Mesh) else mesh
         if jax.sharding.PartitionSpec.UNCONSTRAINED in tuple(spec.partitions):  # explicit axes alone are decided
             spec, by_user = None, False
     if spec is None and op_sharding is not None and mesh is not None:
-        spec = partition_spec(op_sharding, mesh)
+        spec = convert_op_sharding(op_sharding, mesh)
     shape, local = tuple(aval.shape), None
     if spec is not None and mesh is not None:
         local = tuple(jax.sharding.NamedSharding(mesh, spec).shard_shape(shape))
@@ -332,18 +336,18 @@ def _record(program: Lowered, name: str, aval: Any, asked: Any, op_sharding: Any
         local = shape
     return CapturedArray(
         name=name,
-        dtype=short_dtype(str(aval.dtype)) or str(aval.dtype),
+        dtype=find_short_dtype(str(aval.dtype)) or str(aval.dtype),
         global_shape=shape,
         local_shape=local,
-        sharding=None if spec is None else _shown_spec(spec, len(shape)),
+        sharding=None if spec is None else _format_full_spec(spec, len(shape)),
         asked=by_user,
         itemsize_bytes=int(aval.dtype.itemsize),
         **of_argument,
     )
 
 
-def _shown_spec(spec: jax.sharding.PartitionSpec, rank: int) -> str:
-    """One entry for each dimension, as the user would write it."""
+def _format_full_spec(spec: jax.sharding.PartitionSpec, rank: int) -> str:
+    """A spec as the user would write it, with one entry for each dimension."""
     entries = [*spec.partitions, *([None] * (rank - len(spec.partitions)))]
     axes = [entry if isinstance(entry, tuple) else () if entry is None else (entry,) for entry in entries]
-    return spec_text(axes, unreduced=sorted(spec.unreduced), reduced=sorted(spec.reduced))
+    return format_spec(axes, unreduced=sorted(spec.unreduced), reduced=sorted(spec.reduced))

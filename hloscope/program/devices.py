@@ -1,8 +1,8 @@
-"""The devices that programs see: those of the process or additional CPU devices of hloscope, and meshes over them.
+"""The devices that programs see: those of the process, or additional CPU devices of hloscope, and meshes over them.
 
 JAX fixes the number of its CPU devices when it is first used. A CPU client of another size costs milliseconds, and in
-the thread that analyses a program JAX is made to see that one: no array and no compile of the user's is lost. A context
-that is part of JAX's cache keys holds apart what is traced and compiled for either.
+the thread that analyses a program JAX is made to see that one: the user loses no array and no compile. A context
+that is part of JAX's cache keys separates the traces and compiles of the two.
 """
 
 from __future__ import annotations
@@ -18,141 +18,146 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from hloscope.compiler.jax_internals import backends_are_initialised, is_tracing, kept_apart, replaced_in_this_thread
+from hloscope.compiler.jax_internals import (
+    backends_are_initialised,
+    is_tracing,
+    replace_in_this_thread,
+    separate_caches,
+)
 from hloscope.compiler.jax_support import check_supported
 from hloscope.errors import DeviceCountError, HloscopeError, MeshError, SliceError
 from hloscope.program.environment import DEFAULT_DEVICES, check_can_be_simulated, check_mesh_size
 from hloscope.program.notation import parse_axis_types
-from hloscope.program.several_slices import simulated_hybrid_meshes
-from hloscope.program.stand_ins import pose_as, posed_processes, posed_slice, posing_as
-from hloscope.program.target import TargetFacts, attached_facts
+from hloscope.program.several_slices import simulate_hybrid_meshes
+from hloscope.program.stand_ins import change_pose, count_posed_processes, find_posed_slice, pose_devices_as
+from hloscope.program.target import TargetFacts, find_attached_facts
 from hloscope.tpu.devices import SliceDevice, list_devices
 from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
-from hloscope.units import plural
+from hloscope.units import pluralize
 
 T = TypeVar("T")
 
 
-class _Seen(threading.local):
-    """What a thread sees instead of the process's own backend; None for that. The class's is for all other threads."""
+class _VisibleClient(threading.local):
+    """The client that a thread sees in place of the process's backend, or None; the class's is for other threads."""
 
     client: Any = None
 
 
-_seen = _Seen()
+_visible = _VisibleClient()
 
 
 @contextmanager
-def own_devices(count: int, *, in_all: bool = False) -> Iterator[None]:
-    """Lets this thread, or all, see `count` simulated CPU devices and no others, whatever JAX was started with."""
+def simulate_devices(count: int, *, in_all: bool = False) -> Iterator[None]:
+    """Shows `count` simulated CPU devices and no others to this thread, or to all, however JAX was started."""
     check_can_be_simulated(count)
-    client, before = _own_client(count), _seen.client
+    client, before = _make_cpu_client(count), _visible.client
     with ExitStack() as stack:
-        for holder, name, replacement in _replacements():
-            stack.enter_context(replaced_in_this_thread(holder, name, replacement, in_all=in_all))
-        stack.enter_context(kept_apart(count))
+        for holder, name, replacement in _list_replacements():
+            stack.enter_context(replace_in_this_thread(holder, name, replacement, in_all=in_all))
+        stack.enter_context(separate_caches(count))
         if jax.config.jax_default_device is not None:
             stack.enter_context(jax.default_device(None))
-        _seen.client = client
-        stack.callback(setattr, _seen, "client", before)
+        _visible.client = client
+        stack.callback(setattr, _visible, "client", before)
         if in_all:
-            _Seen.client = client
-            stack.callback(setattr, _Seen, "client", None)
+            _VisibleClient.client = client
+            stack.callback(setattr, _VisibleClient, "client", None)
         yield
 
 
-def traced_afresh() -> AbstractContextManager[None]:
-    """Lets nothing be taken from JAX's caches of traces meanwhile, which do not notice that a global was changed."""
-    return kept_apart(None)
+def bypass_trace_caches() -> AbstractContextManager[None]:
+    """Bypasses JAX's caches of traces, which do not notice that a global was changed."""
+    return separate_caches(None)
 
 
-def own_device_count() -> int | None:
-    """How many devices `own_devices` shows to this thread; None outside of it."""
-    return None if _seen.client is None else int(_seen.client.device_count())
+def count_shown_devices() -> int | None:
+    """The number of devices that `simulate_devices` shows to this thread; None outside of it."""
+    return None if _visible.client is None else int(_visible.client.device_count())
 
 
 @cache
-def _own_client(count: int) -> Any:
+def _make_cpu_client(count: int) -> Any:
     from jax._src.lib import xla_client
 
     return xla_client.make_cpu_client(asynchronous=True, num_devices=count)
 
 
-def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
-    """JAX's functions that say which devices there are; those without a cache go through `get_backend`."""
+def _list_replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
+    """The replacements of JAX's functions that list devices; those without a cache go through `get_backend`."""
     from jax._src import xla_bridge
 
     return [
-        (xla_bridge, "get_backend", _backend),
-        (xla_bridge, "backends", lambda: {"cpu": _seen.client}),
+        (xla_bridge, "get_backend", _get_backend),
+        (xla_bridge, "backends", lambda: {"cpu": _visible.client}),
         (xla_bridge, "backends_are_initialized", lambda: True),
-        *((home, "local_devices", _local_devices) for home in (xla_bridge, jax)),
+        *((home, "local_devices", _list_local_devices) for home in (xla_bridge, jax)),
         *((home, "process_count", lambda _backend=None: 1) for home in (xla_bridge, jax)),
     ]
 
 
-def _backend(platform: Any = None) -> Any:
+def _get_backend(platform: Any = None) -> Any:
     if platform is None or platform == "cpu":
-        return _seen.client
+        return _visible.client
     if not isinstance(platform, str):
         return platform
     raise RuntimeError(f"Unknown backend {platform}. Available backends are ['cpu']")
 
 
-def _local_devices(process_index: int | None = None, backend: Any = None, host_id: int | None = None) -> list[Any]:
+def _list_local_devices(process_index: int | None = None, backend: Any = None, host_id: int | None = None) -> list[Any]:
     if (process_index or host_id or 0) != 0:
         raise ValueError(f"Unknown process_index {process_index or host_id}")
-    return list(_backend(backend).local_devices())
+    return list(_get_backend(backend).local_devices())
 
 
-def simulated_device_count() -> int | None:
-    """How many devices user code sees that stand in for those of a slice; None where it sees real ones, or none yet."""
-    own = own_device_count()
+def count_simulated_devices() -> int | None:
+    """The number of simulated devices that user code sees; None if it sees real ones, or none yet."""
+    own = count_shown_devices()
     if own is not None or not backends_are_initialised():
         return own
     return None if jax.default_backend() != "cpu" else len(jax.devices())
 
 
-class _SeenOtherwiseError(Exception):
-    """A program says of itself what it runs on, which only its import showed, and was shown something else."""
+class _OtherDevicesNeededError(Exception):
+    """A program's own facts, known only after its import, ask for other devices than it was shown."""
 
     def __init__(self, facts: TargetFacts) -> None:
         super().__init__(facts.slice)
         self.facts = facts
 
 
-def check_seen(facts: TargetFacts) -> None:
-    """Lets `on_enough_devices` begin anew where a program was shown other devices than those that it is for.
+def check_devices_seen(facts: TargetFacts) -> None:
+    """Makes `run_on_enough_devices` start again if a program was shown other devices than those it is for.
 
     Raises:
-        SeenOtherwiseError: It was.
+        OtherDevicesNeededError: It was.
     """
     if facts.slice == "attached":
-        if own_device_count() is not None:
-            raise _SeenOtherwiseError(facts)
+        if count_shown_devices() is not None:
+            raise _OtherDevicesNeededError(facts)
         return
-    shown, seen, processes = _slice_to_show(facts), posed_slice(), facts.processes or 1
+    shown, seen, processes = _find_slice_to_show(facts), find_posed_slice(), facts.processes or 1
     if shown is None or seen is None:
         is_other = shown is not seen
     else:
         is_named = facts.slice is not None
-        is_other = processes != posed_processes() or (is_named and shown.name != seen.name)
-    if is_other and (shown is None or not pose_as(shown, processes)):
-        raise _SeenOtherwiseError(facts)
+        is_other = processes != count_posed_processes() or (is_named and shown.name != seen.name)
+    if is_other and (shown is None or not change_pose(shown, processes)):
+        raise _OtherDevicesNeededError(facts)
 
 
-def _name(chosen: Slice | None) -> str | None:
+def _find_slice_name(chosen: Slice | None) -> str | None:
     return None if chosen is None else chosen.name
 
 
-def _slice_to_show(facts: TargetFacts) -> Slice | None:
-    """What the simulated devices pose as for a program; None where they say that they are CPU devices."""
+def _find_slice_to_show(facts: TargetFacts) -> Slice | None:
+    """The slice that the simulated devices pose as for a program; None if they report as CPU devices."""
     if facts.platform == "cpu":
         return None
     if facts.slice is not None:
         chosen = parse_slice(facts.slice)
         return None if chosen.chip is None else chosen
-    count = simulated_device_count()
+    count = count_simulated_devices()
     if count is None:
         return None
     try:
@@ -162,44 +167,46 @@ def _slice_to_show(facts: TargetFacts) -> Slice | None:
 
 
 @contextmanager
-def _shown(facts: TargetFacts, count: int | None, by_name: bool, *, in_all: bool = False) -> Iterator[None]:
-    """Lets this thread see what a program is to be compiled for: simulated devices that pose as those of its slice.
+def _show_devices(facts: TargetFacts, count: int | None, by_name: bool, *, in_all: bool = False) -> Iterator[None]:
+    """Shows this thread the devices that a program is compiled for: simulated devices that pose as those of its slice.
 
-    The module of a function that is not given by name has been imported before, and may have made its meshes then.
+    If the function is not given by name, its module was imported before, and may have made its meshes then.
     """
     with ExitStack() as stack:
         if count is not None:
-            stack.enter_context(own_devices(count, in_all=in_all))
-        chosen = None if facts.slice == "attached" else _slice_to_show(facts)
+            stack.enter_context(simulate_devices(count, in_all=in_all))
+        chosen = None if facts.slice == "attached" else _find_slice_to_show(facts)
         if chosen is not None:
             client = jax.devices("cpu")[0].client
-            stack.enter_context(posing_as(chosen, client, facts.processes or 1, sees_meshes=by_name, in_all=in_all))
+            stack.enter_context(
+                pose_devices_as(chosen, client, facts.processes or 1, sees_meshes=by_name, in_all=in_all)
+            )
         yield
 
 
 @contextmanager
-def shown_for_a_script(facts: TargetFacts, chosen: Slice) -> Iterator[Mapping[Any, SliceDevice]]:
-    """Lets code that runs as it is see a slice, and yields what each simulated device stands for.
+def show_slice_to_script(facts: TargetFacts, chosen: Slice) -> Iterator[Mapping[Any, SliceDevice]]:
+    """Shows a slice to a script that runs unchanged, and yields the slice's device for each simulated device.
 
     Args:
-        facts: What was said of the code; the slice is in it.
+        facts: The options given for the script, including the slice.
         chosen: The slice.
     """
-    count = _devices_to_begin_with(facts, by_name=True)
-    with _shown(facts, count, by_name=True, in_all=True), simulated_hybrid_meshes(), _device_settings_ignored():
+    count = _choose_device_count(facts, by_name=True)
+    with _show_devices(facts, count, by_name=True, in_all=True), simulate_hybrid_meshes(), _ignore_device_settings():
         client = jax.devices("cpu")[0].client
         yield dict(zip(client.devices(), list_devices(chosen), strict=True))
 
 
-def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: TargetFacts, work: Callable[[], T]) -> T:
-    """Does something with programs while they see as many simulated devices as they need.
+def run_on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: TargetFacts, work: Callable[[], T]) -> T:
+    """Runs a function while programs see as many simulated devices as they need.
 
-    Those that JAX was started with are used where they do, so that a mesh over them is the user's own. Elsewhere there
-    are devices beside them, and JAX stays as it is. A program that turns out to need another number gets them.
+    JAX's own devices are used if they suffice, so that a mesh over them is the user's own. Otherwise hloscope
+    adds devices of its own and leaves JAX's alone. A program that turns out to need another number gets that number.
 
     Args:
         targets: The programs.
-        facts: What was said of all of them.
+        facts: The options given for all of them.
         work: Imports, traces and compiles them.
 
     Raises:
@@ -209,44 +216,44 @@ def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: Target
     """
     check_supported()
     check_not_tracing()
-    facts = next((facts.over(attached_facts(target)) for target in targets if not isinstance(target, str)), facts)
+    facts = next((facts.over(find_attached_facts(target)) for target in targets if not isinstance(target, str)), facts)
     _check_mesh_size(facts)
     attached = facts.slice == "attached"
     by_name = all(isinstance(target, str) for target in targets)
-    count = None if attached else _devices_to_begin_with(facts, by_name)
+    count = None if attached else _choose_device_count(facts, by_name)
     tried: list[int] = []
     while True:
         try:
-            with _shown(facts, count, by_name):
+            with _show_devices(facts, count, by_name):
                 return work()
-        except _SeenOtherwiseError as error:
+        except _OtherDevicesNeededError as error:
             facts, attached = error.facts, error.facts.slice == "attached"
-            count = None if attached else _devices_to_begin_with(facts, by_name)
+            count = None if attached else _choose_device_count(facts, by_name)
         except DeviceCountError as error:
             if attached:
                 raise MeshError(
-                    f"the program needs {plural(error.needed, 'device')}, but {error.available} are attached",
+                    f"the program needs {pluralize(error.needed, 'device')}, but {error.available} are attached",
                     fix="name the slice to compile for, such as v5e:2x4, or cpu:8 for simulated devices",
                 ) from error
             tried.append(count or error.available)
             if error.needed in tried:
-                raise _no_count_fits(tried[-1], error) from error
+                raise _make_no_count_fits_error(tried[-1], error) from error
             count = error.needed
 
 
 @contextmanager
-def devices_to_run_on(count: int, where: str) -> Iterator[None]:
-    """Lets this thread run programs on the devices that JAX has, or where these are too few on simulated ones."""
+def provide_devices(count: int, where: str) -> Iterator[None]:
+    """Lets this thread run programs on JAX's own devices, or on simulated ones if these are too few."""
     enough = where in ("tpu", "gpu") or (backends_are_initialised() and len(jax.devices()) >= count)
-    with nullcontext() if enough else own_devices(count):
+    with nullcontext() if enough else simulate_devices(count):
         yield
 
 
 def check_not_tracing() -> None:
-    """Checks that no function of the user's is being traced, which JAX could not go on with after another.
+    """Checks that JAX is not tracing a function of the user's, because that trace could not continue afterwards.
 
     Raises:
-        HloscopeError: One is.
+        HloscopeError: JAX is tracing one.
     """
     if is_tracing():
         raise HloscopeError(
@@ -257,13 +264,13 @@ def check_not_tracing() -> None:
 
 
 def _check_mesh_size(facts: TargetFacts) -> None:
-    """Checks a mesh that is given, before any of its devices is made."""
+    """Checks the size of a given mesh before any of its devices is created."""
     if facts.mesh is not None and not isinstance(facts.mesh, jax.sharding.Mesh) and facts.slice != "attached":
-        sizes = facts.mesh if isinstance(facts.mesh, Mapping) else axis_sizes(facts.mesh)
+        sizes = facts.mesh if isinstance(facts.mesh, Mapping) else find_axis_sizes(facts.mesh)
         check_mesh_size(parse_slice(facts.slice) if facts.slice else None, sizes)
 
 
-def _no_count_fits(seen: int, error: DeviceCountError) -> MeshError:
+def _make_no_count_fits_error(seen: int, error: DeviceCountError) -> MeshError:
     fewer, more = sorted((seen, error.needed))
     return MeshError(
         f"the program needs {fewer} devices in one place and {more} in another",
@@ -272,11 +279,11 @@ def _no_count_fits(seen: int, error: DeviceCountError) -> MeshError:
     )
 
 
-def _devices_to_begin_with(facts: TargetFacts, by_name: bool) -> int | None:
-    """How many devices of hloscope's own to show to programs; None for the process's.
+def _choose_device_count(facts: TargetFacts, by_name: bool) -> int | None:
+    """The number of hloscope's own devices to show to programs at first; None for the process's devices.
 
-    Functions may hold meshes over the process's devices, and see them where they suffice; modules that are imported
-    first may count devices, and see as many as a slice has.
+    Functions may hold meshes over the process's devices, and see them if they suffice; modules that are still to be
+    imported may count devices, and see as many as the slice has.
     """
     if isinstance(facts.mesh, jax.sharding.Mesh):
         return None
@@ -292,15 +299,15 @@ def _devices_to_begin_with(facts: TargetFacts, by_name: bool) -> int | None:
     return None if enough else wanted or DEFAULT_DEVICES
 
 
-def seen_by_modules(facts: TargetFacts) -> Hashable:
-    """What decides what a module of the user's does when it is imported, beside its own text."""
+def find_import_conditions(facts: TargetFacts) -> Hashable:
+    """The conditions that determine, besides its own text, what a user's module does when it is imported."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     return repr(
         (
-            simulated_device_count(),
+            count_simulated_devices(),
             facts.slice == "attached",
-            _name(posed_slice()),
-            posed_processes(),
+            _find_slice_name(find_posed_slice()),
+            count_posed_processes(),
             facts.mesh,
             facts.axis_types,
             environment,
@@ -310,31 +317,31 @@ def seen_by_modules(facts: TargetFacts) -> Hashable:
 
 
 @contextmanager
-def current_for_import(facts: TargetFacts) -> Iterator[None]:
-    """Makes the command line's mesh current while user modules are imported, so that their eager code finds it."""
+def set_mesh_for_import(facts: TargetFacts) -> Iterator[None]:
+    """Sets the command line's mesh while user modules are imported, so that their eager code finds it."""
     if facts.slice == "attached":
         yield
         return
-    with simulated_hybrid_meshes(), _device_settings_ignored():
-        mesh = asked_mesh(facts) if isinstance(facts.mesh, Mapping) else None
+    with simulate_hybrid_meshes(), _ignore_device_settings():
+        mesh = make_requested_mesh(facts) if isinstance(facts.mesh, Mapping) else None
         with nullcontext() if mesh is None else jax.set_mesh(mesh):
             yield
 
 
-def axis_sizes(mesh: Any) -> dict[str, int]:
-    """Size by axis name, major first."""
+def find_axis_sizes(mesh: Any) -> dict[str, int]:
+    """The size of each axis by name, major first."""
     return dict(zip(map(str, mesh.axis_names), mesh.axis_sizes, strict=True))
 
 
-def asked_mesh(facts: TargetFacts, devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
-    """The mesh that facts say by names and sizes; `devices` as for `make_mesh`."""
+def make_requested_mesh(facts: TargetFacts, devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
+    """The mesh that the options give by names and sizes; `devices` as for `make_mesh`."""
     return make_mesh(facts.mesh, parse_axis_types(facts.axis_types or "auto", tuple(facts.mesh)), devices)
 
 
 def make_mesh(
     axis_sizes: Mapping[str, int], axis_types: Mapping[str, str], devices: Sequence[Any] | None = None
 ) -> jax.sharding.Mesh:
-    """A concrete mesh over simulated devices, with the axis types given and never JAX's own default.
+    """Makes a concrete mesh over simulated devices, with the given axis types and never JAX's own default.
 
     Args:
         axis_sizes: Size by axis name, major first.
@@ -342,7 +349,7 @@ def make_mesh(
         devices: Devices in mesh order; simulated CPU devices when None.
 
     Raises:
-        DeviceCountError: There are fewer devices than the mesh has.
+        DeviceCountError: The mesh has more devices than there are.
         MeshError: An axis is manual.
     """
     manual = [name for name in axis_sizes if axis_types[name] == "manual"]
@@ -358,15 +365,15 @@ def make_mesh(
         raise DeviceCountError(count, len(chosen))
     kinds = {"auto": jax.sharding.AxisType.Auto, "explicit": jax.sharding.AxisType.Explicit}
     return jax.sharding.Mesh(
-        _laid_out(chosen[:count], tuple(axis_sizes.values())),
+        _order_devices(chosen[:count], tuple(axis_sizes.values())),
         tuple(axis_sizes),
         axis_types=tuple(kinds[axis_types[name]] for name in axis_sizes),
     )
 
 
-def _laid_out(devices: Sequence[Any], sizes: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Devices in the order in which `jax.make_mesh` has them, so that a mesh that the program makes is the same one."""
-    posed = posed_slice()
+def _order_devices(devices: Sequence[Any], sizes: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """The devices in the order of `jax.make_mesh`, so that a mesh that the program makes itself is the same one."""
+    posed = find_posed_slice()
     if posed is not None and posed.slice_count == 1 and len(devices) == posed.device_count:
         from jax.experimental import mesh_utils
 
@@ -375,23 +382,23 @@ def _laid_out(devices: Sequence[Any], sizes: tuple[int, ...]) -> np.ndarray[Any,
     return np.array(devices, dtype=object).reshape(sizes)
 
 
-_OURS = ("jax_num_cpu_devices", "jax_platforms", "jax_platform_name")
+_OWN_SETTINGS = ("jax_num_cpu_devices", "jax_platforms", "jax_platform_name")
 
 
 @contextmanager
-def _device_settings_ignored() -> Iterator[None]:
-    """Lets a module say `jax.config.update("jax_num_cpu_devices", 8)`, which would fail once JAX has its devices."""
+def _ignore_device_settings() -> Iterator[None]:
+    """Ignores a module's `jax.config.update("jax_num_cpu_devices", 8)`, which would fail once JAX has its devices."""
     original = jax.config.update
 
     def update(name: str, value: Any) -> None:
-        if name not in _OURS:
+        if name not in _OWN_SETTINGS:
             original(name, value)
 
-    with replaced_in_this_thread(jax.config, "update", update):
+    with replace_in_this_thread(jax.config, "update", update):
         yield
 
 
-def compiling_settings() -> dict[str, str]:
-    """What decides of this process how a program is traced and compiled: JAX's settings, XLA's and libtpu's."""
-    chosen = {name: repr(value) for name, value in jax.config.values.items() if name not in _OURS}
+def read_compile_settings() -> dict[str, str]:
+    """The settings of this process that affect traces and compiles: JAX's, XLA's and libtpu's."""
+    chosen = {name: repr(value) for name, value in jax.config.values.items() if name not in _OWN_SETTINGS}
     return chosen | {name: os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")}

@@ -18,7 +18,7 @@ from pathlib import Path
 from hloscope.errors import TargetError
 from hloscope.messages import Option, say
 from hloscope.shown import Brief
-from hloscope.units import plural
+from hloscope.units import pluralize
 
 _FINAL = re.compile(
     r"(?P<stem>(?P<module>(?:.+\.)?module_(?P<number>\d+)\.(?P<name>.+?))(?:\.cl_\d+)?)"
@@ -28,14 +28,14 @@ _FINAL = re.compile(
 """Source: `FilenameFor` and `DumpHloModule` in xla/service/dump.cc; dumps of JAX 0.10 and 0.12 for TPU and CPU."""
 
 _PLAIN = re.compile(r"(?P<name>.+?)\.(?P<ending>hlo|hlo\.txt|hlo\.pb)(?P<compressed>\.(?:gz|gzip|xz|zst|zstd))?")
-"""Files of HLO that somebody else has named, for folders in which XLA has named none."""
+"""HLO files that XLA did not name, for folders that hold no file named by XLA."""
 
 _EARLIER = re.compile(r"(?:.+\.)?module_\d+\..+\.before_optimizations\.(?:txt|hlo\.pb|pb)")
 _MODULES_OWN_FOLDER = re.compile(r"module_\d+\..+|shardy")
 _DEEPEST = 4
-"""Folders in folders: one for each process or each run."""
-_NAMED = 8
-"""Modules that a message names."""
+"""The depth of nested folders: one for each process or each run."""
+_MOST_NAMED = 8
+"""The most modules that a message lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -44,14 +44,14 @@ class DumpedModule(Brief):
 
     Attributes:
         name: Name of the module, such as `jit_step`.
-        number: The number that XLA gave it, as printed: `0092`; empty in files that XLA has not named.
-        path: The file that holds it: as text if there is such a file, and after code generation, which tells most.
-        file: The same from the dump's folder.
-        platform: `tpu`, `gpu` or `cpu`, by the file's name; None where that does not say.
+        number: The number that XLA gave it, as printed: `0092`; empty for files that XLA did not name.
+        path: The file that holds it: as text if there is such a file, and after code generation, which shows most.
+        file: The same path, relative to the dump's folder.
+        platform: `tpu`, `gpu` or `cpu`, from the file's name; None if the name does not show it.
         size_bytes: Size of the file; None when it cannot be read.
         prefix: Number and name, as all its files' names have them: `module_0092.jit_step`.
-        stem: What the names of its files begin with, before a dot: `module_0092.jit_step.cl_933746096`.
-        on: What stands before its stage: `cpu_`, `sm_8.0_gpu_`, and nothing on TPU.
+        stem: The start of its files' names, before a dot: `module_0092.jit_step.cl_933746096`.
+        on: The prefix of its stage: `cpu_`, `sm_8.0_gpu_`, and empty on TPU.
     """
 
     name: str
@@ -66,45 +66,45 @@ class DumpedModule(Brief):
 
     @property
     def label(self) -> str:
-        """What it is called where another may have its name: `module_0092.jit_step`, with its folder."""
+        """A name that is unique even if several modules share a name: `module_0092.jit_step`, with its folder."""
         return str(Path(self.file).parent / self.prefix)
 
     @property
     def names(self) -> frozenset[str]:
-        """All that it may be called by."""
+        """All names that identify the module."""
         number = {self.number, self.number.lstrip("0") or "0", f"module_{self.number}"} if self.number else set()
         return frozenset(
             {self.name, self.name.removeprefix("jit_"), self.label, self.prefix, self.file, self.path.name, *number}
         )
 
     def beside(self, ending: str) -> Path | None:
-        """The file of the same module whose name has this in place of the stage; None if there is none."""
+        """The file of the same module whose name has this ending in place of the stage; None if there is none."""
         path = self.path.with_name(f"{self.stem}.{ending}")
         return path if self.number and path.is_file() else None
 
     def matching(self, pattern: re.Pattern[str]) -> Path | None:
-        """A text of the same module whose name has a match; the largest of several. It looks through the folder."""
+        """The largest text file of the same module whose name matches, or None. It searches the folder."""
         try:
             names = sorted(os.listdir(self.path.parent)) if self.number else []
         except OSError:
             return None
         own = (name for name in names if name.startswith(f"{self.stem}.") and name.endswith(".txt"))
-        return max((self.path.with_name(name) for name in own if pattern.search(name)), key=_size_of, default=None)
+        return max((self.path.with_name(name) for name in own if pattern.search(name)), key=_find_size, default=None)
 
     @property
     def as_jax_lowered_it(self) -> Path | None:
-        """The module as JAX handed it to the compiler, in MLIR, which lies in a folder beside."""
+        """The module as JAX passed it to the compiler, in MLIR, from a subfolder, or None."""
         path = self.path.with_name(self.stem) / "module.mlir"
         return path if self.number and path.is_file() else None
 
     @property
     def before_propagation(self) -> Path | None:
-        """The module that Shardy was about to propagate, in MLIR, where its pass was dumped."""
+        """The module before Shardy's propagation, in MLIR, if that pass was dumped, or None."""
         path = self.path.parent / "shardy" / self.prefix / "01.before_propagation.mlir"
         return path if self.number and path.is_file() else None
 
 
-def _size_of(path: Path) -> int:
+def _find_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:
@@ -118,7 +118,7 @@ class Dump:
     Attributes:
         folder: The folder.
         modules: Its final modules, the largest first; those that cannot be read last.
-        notes: What of it could not be looked at, one sentence each.
+        notes: The parts that could not be read, one sentence each.
     """
 
     folder: Path
@@ -134,17 +134,19 @@ class Dump:
         return found
 
     def named(self, name: str) -> DumpedModule:
-        """The module of a name: its own, with or without `jit_`, its number, or its file.
+        """The module with a name: its own, with or without `jit_`, its number, or its file.
 
         Raises:
-            TargetError: There is none, or several.
+            TargetError: There is no such module, or several.
         """
         found = self._of_name.get(name.strip(), [])
         exact = [module for module in found if module.name == name.strip()] or found
         if len(exact) == 1:
             return exact[0]
         labels = [module.label for module in exact or self.modules]
-        listed = ", ".join(labels[:_NAMED]) + (f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else "")
+        listed = ", ".join(labels[:_MOST_NAMED]) + (
+            f" and {len(labels) - _MOST_NAMED} more" if len(labels) > _MOST_NAMED else ""
+        )
         if exact:
             raise TargetError(
                 f"{len(exact)} modules in {self.folder} are named {name}",
@@ -157,29 +159,29 @@ class Dump:
 
 
 def is_folder(target: object) -> bool:
-    """Whether a target is a folder, which only a dump is named by."""
+    """Returns whether a target is a folder: only dumps are named by one."""
     return isinstance(target, str | Path) and bool(str(target)) and Path(target).is_dir()
 
 
-def module_at(path: str | Path) -> DumpedModule | None:
-    """The module whose file this is, by its name; None for a file that XLA has not named as it does in a dump."""
+def find_dumped_module(path: str | Path) -> DumpedModule | None:
+    """The module in a file, identified by the file's name; None if the name is not one that XLA gives in a dump."""
     file = Path(path)
     match = _FINAL.fullmatch(file.name)
-    return None if match is None else _module(match, file, file.parent)
+    return None if match is None else _make_module(match, file, file.parent)
 
 
 def read_dump(folder: str | Path) -> Dump:
-    """The final modules in a folder and in those in it, by their files' names and sizes.
+    """Reads the list of final modules in a folder and its subfolders, from the files' names and sizes.
 
     Raises:
         TargetError: The folder cannot be read, or holds no final module.
     """
     notes: list[str] = []
-    root, files = Path(folder), list(_files(Path(folder), notes))
-    chosen = _best_of_each(_matched(files, _FINAL)) or _best_of_each(_matched(files, _PLAIN))
+    root, files = Path(folder), list(_find_files(Path(folder), notes))
+    chosen = _choose_best_files(_match_files(files, _FINAL)) or _choose_best_files(_match_files(files, _PLAIN))
     if not chosen:
-        raise _without_modules(root, files, notes)
-    modules = [_module(match, path, root) for match, path in chosen]
+        raise _make_no_modules_error(root, files, notes)
+    modules = [_make_module(match, path, root) for match, path in chosen]
     modules.sort(key=lambda module: (-1 if module.size_bytes is None else module.size_bytes, module.file), reverse=True)
     return Dump(folder=root, modules=tuple(modules), notes=tuple(notes))
 
@@ -187,20 +189,20 @@ def read_dump(folder: str | Path) -> Dump:
 _Found = tuple[re.Match[str], Path]
 
 
-def _matched(files: Iterable[Path], pattern: re.Pattern[str]) -> Iterator[_Found]:
+def _match_files(files: Iterable[Path], pattern: re.Pattern[str]) -> Iterator[_Found]:
     for path in files:
         match = pattern.fullmatch(path.name)
         if match is not None:
             yield match, path
 
 
-def _best_of_each(found: Iterable[_Found]) -> list[_Found]:
-    """Of the files that hold one module the one that tells most and is read soonest; an empty one only by itself."""
+def _choose_best_files(found: Iterable[_Found]) -> list[_Found]:
+    """The most informative file of each module, the quickest to read first; an empty file only if it is alone."""
     best: dict[tuple[Path, str], tuple[tuple[bool, bool, bool, bool], _Found]] = {}
     for match, path in found:
         groups = match.groupdict()
         rank = (
-            _size_of(path) <= 0,
+            _find_size(path) <= 0,
             groups.get("stage", "after_codegen") != "after_codegen",
             "pb" in groups["ending"],
             groups["compressed"] is not None,
@@ -211,14 +213,14 @@ def _best_of_each(found: Iterable[_Found]) -> list[_Found]:
     return [chosen for _, chosen in best.values()]
 
 
-def _module(match: re.Match[str], path: Path, root: Path) -> DumpedModule:
-    groups, size = match.groupdict(), _size_of(path)
+def _make_module(match: re.Match[str], path: Path, root: Path) -> DumpedModule:
+    groups, size = match.groupdict(), _find_size(path)
     return DumpedModule(
         name=groups["name"],
         number=groups.get("number") or "",
         path=path,
         file=str(path.relative_to(root)),
-        platform=_platform(groups),
+        platform=_find_platform(groups),
         size_bytes=None if size < 0 else size,
         prefix=groups.get("module") or groups["name"],
         stem=groups.get("stem") or groups["name"],
@@ -226,16 +228,16 @@ def _module(match: re.Match[str], path: Path, root: Path) -> DumpedModule:
     )
 
 
-def _platform(groups: dict[str, str | None]) -> str | None:
-    """What a final module was compiled for, by its file's name: TPU's have nothing before their stage."""
+def _find_platform(groups: dict[str, str | None]) -> str | None:
+    """The platform of a final module, from its file's name: on TPU nothing precedes the stage."""
     if not groups.get("number"):
         return None
     on = groups.get("on") or ""
     return "gpu" if "gpu" in on else "cpu" if "cpu" in on else None if on else "tpu"
 
 
-def _files(folder: Path, notes: list[str]) -> Iterator[Path]:
-    """The files in a folder and below, without the folders that XLA makes for a module's own; each folder once."""
+def _find_files(folder: Path, notes: list[str]) -> Iterator[Path]:
+    """The files in a folder and its subfolders, except the folders that XLA makes for one module; each folder once."""
     seen: set[tuple[int, int]] = set()
     waiting = [(folder, 0)]
     while waiting:
@@ -261,8 +263,8 @@ def _files(folder: Path, notes: list[str]) -> Iterator[Path]:
                 waiting.append((Path(entry.path), depth + 1))
 
 
-def _without_modules(folder: Path, files: Sequence[Path], notes: Sequence[str]) -> TargetError:
-    """Why a folder cannot be analyzed."""
+def _make_no_modules_error(folder: Path, files: Sequence[Path], notes: Sequence[str]) -> TargetError:
+    """The error that explains why a folder cannot be analyzed."""
     earlier = sum(_EARLIER.fullmatch(path.name) is not None for path in files)
     fix = (
         "name a folder written with XLA_FLAGS=--xla_dump_to=DIR or the compiler option xla_dump_to=DIR, or write "
@@ -271,12 +273,14 @@ def _without_modules(folder: Path, files: Sequence[Path], notes: Sequence[str]) 
     if earlier:
         return TargetError(
             f"{folder} contains no compiled module",
-            why=f"it contains {plural(earlier, 'module')} before optimization: the compile failed or was stopped, or "
-            "the final modules were left out of the dump",
+            why=f"it contains {pluralize(earlier, 'module')} before optimization: the compile failed or was stopped, "
+            "or the final modules were left out of the dump",
             fix="dump again, and let the compile finish",
         )
     count = (
-        f"it contains {plural(len(files), 'file')}, none with the name that XLA gives a final module" if files else None
+        f"it contains {pluralize(len(files), 'file')}, none with the name that XLA gives a final module"
+        if files
+        else None
     )
     why = "; ".join([count or "it is empty", *notes])
     return TargetError(f"{folder} contains no compiled module", why=why, fix=fix)

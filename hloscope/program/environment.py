@@ -9,23 +9,23 @@ import sys
 from collections.abc import Mapping
 from math import prod
 
-from hloscope.compiler.cache import flags_of_compiles
+from hloscope.compiler.cache import read_compile_flags
 from hloscope.compiler.client import QUIET_LIBTPU
 from hloscope.errors import HloscopeError, MeshError, TargetError
 from hloscope.messages import Option, say
 from hloscope.tpu.chips import CHIPS
 from hloscope.tpu.slices import Slice, find_fitting_slice, find_smallest_slice
-from hloscope.units import plural
+from hloscope.units import pluralize
 
 DEFAULT_DEVICES = 8
-"""What a program sees that nothing was said of."""
+"""The number of devices that a program sees if no option gives one."""
 
 
 def require_jax() -> None:
-    """Checks that JAX is installed, which reading HLO text does not need.
+    """Checks that JAX is installed; reading HLO text does not need it.
 
     Raises:
-        TargetError: It is not.
+        TargetError: JAX is not installed.
     """
     if importlib.util.find_spec("jax") is None:
         raise TargetError(
@@ -35,14 +35,14 @@ def require_jax() -> None:
 
 
 def prepare_environment(device_count: int, *, attached: bool) -> None:
-    """Sets what JAX and libtpu read from the environment when they load; call it before JAX is imported.
+    """Sets the environment variables that JAX and libtpu read when they load; must run before JAX is imported.
 
     Args:
         device_count: Simulated CPU devices that user code will see.
         attached: Leave JAX its real devices.
 
     Raises:
-        HloscopeError: XLA rejects the environment's XLA_FLAGS, or nothing has so many devices.
+        HloscopeError: XLA rejects the environment's XLA_FLAGS, or no slice has this many devices.
     """
     for name, value in QUIET_LIBTPU.items():
         os.environ.setdefault(name, value)
@@ -51,22 +51,22 @@ def prepare_environment(device_count: int, *, attached: bool) -> None:
     check_can_be_simulated(device_count)
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["JAX_NUM_CPU_DEVICES"] = str(device_count)
-    os.environ["XLA_FLAGS"] = flags_of_compiles()
+    os.environ["XLA_FLAGS"] = read_compile_flags()
     _check_xla_flags()
 
 
-def most_devices() -> int:
-    """How many devices the largest slice that is known has."""
+def find_largest_device_count() -> int:
+    """The number of devices of the largest known slice."""
     return max(chip.max_slice_chips * chip.devices_per_chip for chip in CHIPS)
 
 
 def check_can_be_simulated(device_count: int) -> None:
-    """Checks that devices can be simulated before any is made: far too many take all time and memory that there is.
+    """Checks the number of simulated devices before any is created: far too many use up all time and memory.
 
     Raises:
-        MeshError: No slice that is known has as many.
+        MeshError: No known slice has as many.
     """
-    most = most_devices()
+    most = find_largest_device_count()
     if device_count > most:
         raise MeshError(
             f"{device_count:,} devices are too many",
@@ -76,7 +76,7 @@ def check_can_be_simulated(device_count: int) -> None:
 
 
 def check_mesh_size(chosen: Slice | None, mesh: Mapping[str, int]) -> None:
-    """Checks, before any device is made, that a mesh has as many devices as its slice, or that some slice has as many.
+    """Checks, before any device is created, that a mesh is as large as its slice, or that some slice is as large.
 
     Args:
         chosen: The slice that the user named; None for the smallest that fits.
@@ -95,10 +95,10 @@ def check_mesh_size(chosen: Slice | None, mesh: Mapping[str, int]) -> None:
 def check_device_count(chosen: Slice, mesh: Mapping[str, int]) -> None:
     """Checks that a mesh has as many devices as the slice.
 
-    It may have fewer where no slice of the generation has as few, and none that holds it is smaller.
+    It may have fewer if no slice of the generation is that small and this is the smallest that holds the mesh.
 
     Raises:
-        MeshError: It does not fit.
+        MeshError: The mesh does not fit.
     """
     count = prod(mesh.values())
     if chosen.is_attached:
@@ -111,20 +111,20 @@ def check_device_count(chosen: Slice, mesh: Mapping[str, int]) -> None:
         return
     other = None if chosen.chip is None else find_fitting_slice(count, chosen.chip.name)
     raise MeshError(
-        f"the mesh has {plural(count, 'device')}, but the slice {chosen.name} has {available}",
+        f"the mesh has {pluralize(count, 'device')}, but the slice {chosen.name} has {available}",
         why=f"{' x '.join(f'{axis}={size}' for axis, size in mesh.items())} = {count}" if len(mesh) > 1 else None,
         fix=say(
-            f"use a mesh of {plural(available, 'device')}",
+            f"use a mesh of {pluralize(available, 'device')}",
             *(() if other is None else (", or ", Option("slice", other.name))),
         ),
     )
 
 
 def _check_xla_flags() -> None:
-    """Tries the environment's XLA_FLAGS in a process of its own: XLA ends the process over a flag it does not know.
+    """Tries the environment's XLA_FLAGS in a separate process: XLA ends the process over an unknown flag.
 
     Raises:
-        HloscopeError: XLA refuses them.
+        HloscopeError: XLA rejects them.
     """
     flags = os.environ.get("XLA_FLAGS", "").strip()
     if not flags:

@@ -1,4 +1,4 @@
-"""Files of HLO: text, compressed text, and XLA's serialized protos. JAX's libraries are touched for protos only."""
+"""Files of HLO: text, compressed text, and XLA's serialized protos. Only protos need JAX's libraries."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _ZSTD_MODULES = ("compression.zstd", "zstandard")
 _MOST_BYTES = 1 << 30
-"""What a compressed or serialized file may hold."""
+"""The most bytes that a compressed or serialized file may hold."""
 _MOST_MEMORY = 1 << 30
-"""What unpacking itself may take: a header of xz may ask for any amount."""
+"""The most memory that decompression may take: a header of xz may ask for any amount."""
 _GZIP = 31
-"""What zlib calls the format of gzip."""
+"""zlib's number for the gzip format."""
 _COMPRESSED = re.compile(r"\.(gz|gzip|xz|zst|zstd)$", re.IGNORECASE)
 
 
-def names_hlo(target: object) -> bool:
-    """Whether a target is compiled already: a path, or text that ends as files of HLO do or names a file of no Python.
+def is_hlo_target(target: object) -> bool:
+    """Returns whether a target is already compiled: a path, or text that names an HLO file or another non-Python file.
 
     Args:
-        target: What the user gave: `step.hlo`, `many.hlo#step`, `dump.txt.gz`, `model.py:step`, a `Path` or a function.
+        target: The user's target: `step.hlo`, `many.hlo#step`, `dump.txt.gz`, `model.py:step`, a `Path` or a function.
     """
     if isinstance(target, Path):
         return target.suffix != ".py"
@@ -45,46 +45,46 @@ def names_hlo(target: object) -> bool:
 
 
 def is_compressed(name: str) -> bool:
-    """Whether a file's name says that it is compressed."""
+    """Returns whether a file's name ends like that of a compressed file."""
     return _COMPRESSED.search(name) is not None
 
 
 def is_proto(name: str) -> bool:
-    """Whether a file's name says that it holds a serialized module."""
+    """Returns whether a file's name ends like that of a serialized module."""
     return _COMPRESSED.sub("", name).endswith(".pb")
 
 
 def split_module(target: str | Path) -> tuple[str, str | None]:
-    """The file that a target names, and which of its modules: `many.hlo#step`; None for the one that it holds.
+    """The file that a target names, and the name of a module in it: `many.hlo#step`; None for the only module.
 
-    A file whose own name holds the `#` is meant as it stands.
+    An existing file whose own name holds the `#` is taken literally.
     """
     path, _, module = str(target).rpartition("#")
     return (path, module) if path and module and not Path(target).exists() else (str(target), None)
 
 
 def read_hlo(path: str | Path) -> str:
-    """The HLO text that a file holds: as text, compressed by gzip, xz or zstd, or as a serialized proto.
+    """Reads the HLO text in a file: plain text, compressed by gzip, xz or zstd, or a serialized proto.
 
     Raises:
-        TargetError: The file cannot be read or decompressed, is no text, or needs a package that is not installed.
+        TargetError: The file cannot be read or decompressed, is not text, or needs a package that is not installed.
         HloParseError: The text holds bytes that are not UTF-8; with line and column.
     """
-    return decode_hlo(_bytes_of(path), name=str(path))
+    return decode_hlo(_read_bytes(path), name=str(path))
 
 
-def unpacked(path: str | Path) -> bytes:
-    """The bytes of a file that may be compressed by gzip, xz or zstd.
+def read_unpacked(path: str | Path) -> bytes:
+    """Reads the bytes of a file that may be compressed by gzip, xz or zstd.
 
     Raises:
         TargetError: The file cannot be read or decompressed, or needs a package that is not installed.
     """
-    data = _bytes_of(path)
-    decompress = _decompression(data)
+    data = _read_bytes(path)
+    decompress = _find_decompression(data)
     return data if decompress is None else decompress(data, str(path))
 
 
-def _bytes_of(path: str | Path) -> bytes:
+def _read_bytes(path: str | Path) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -93,22 +93,22 @@ def _bytes_of(path: str | Path) -> bytes:
         ) from None
 
 
-def _decompression(data: bytes) -> Callable[[bytes, str], bytes] | None:
+def _find_decompression(data: bytes) -> Callable[[bytes, str], bytes] | None:
     return next((way for mark, way in _COMPRESSIONS.items() if data.startswith(mark)), None)
 
 
 def decode_hlo(data: bytes, *, name: str) -> str:
-    """The HLO text in the bytes of a file or a pipe.
+    """Decodes the HLO text in the bytes of a file or a pipe.
 
     Args:
-        data: What `read_hlo` would find in the file.
+        data: The content that `read_hlo` would read from the file.
         name: The file's name, for errors and to recognise protos (`.pb`, also compressed).
 
     Raises:
         TargetError: As for `read_hlo`.
         HloParseError: As for `read_hlo`.
     """
-    decompress = _decompression(data)
+    decompress = _find_decompression(data)
     said = name.endswith(".pb") if decompress is None else is_proto(name)
     if decompress is not None:
         data = decompress(data, name)
@@ -117,22 +117,22 @@ def decode_hlo(data: bytes, *, name: str) -> str:
 
 def _decode_plain(data: bytes, name: str, *, as_proto: bool) -> str:
     if as_proto or _looks_like_a_proto(data):
-        return _proto_text(data, name)
+        return _read_proto_text(data, name)
     if data.startswith(_UTF16_MARKS):
         raise TargetError(
             f"{name} is UTF-16 text, but HLO must be UTF-8", fix=f"iconv -f UTF-16 -t UTF-8 {name} > converted.hlo"
         )
     data = data.removeprefix(_UTF8_MARK)
     if b"\x00" in data:
-        raise _byte_error(data, data.index(b"\x00"), name, "is not text: it contains a NUL byte")
+        raise _make_byte_error(data, data.index(b"\x00"), name, "is not text: it contains a NUL byte")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         byte = f"invalid byte 0x{data[error.start]:02X}"
-        raise _byte_error(data, error.start, name, f"is not UTF-8 text: {byte}") from None
+        raise _make_byte_error(data, error.start, name, f"is not UTF-8 text: {byte}") from None
 
 
-def _byte_error(data: bytes, offset: int, name: str, what: str) -> HloParseError:
+def _make_byte_error(data: bytes, offset: int, name: str, what: str) -> HloParseError:
     """An error that points at one byte."""
     start = data.rfind(b"\n", 0, offset) + 1
     end = data.find(b"\n", offset)
@@ -150,7 +150,7 @@ def _byte_error(data: bytes, offset: int, name: str, what: str) -> HloParseError
 
 
 class _Zstandard:
-    """A stream of zstd, through the package `zstandard`, which knows no limit by itself."""
+    """A zstd stream, read by the package `zstandard`, which has no limit of its own."""
 
     _STEP = 1 << 10
     """Bytes read at once: a block of a few bytes may stand for 128 KiB."""
@@ -161,7 +161,7 @@ class _Zstandard:
         self.unused_data = b""
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        """The beginning of what the stream holds; may be longer by what one step stands for."""
+        """The beginning of the stream's content; may be longer than asked by the output of one step."""
         found = bytearray()
         for start in range(0, len(data), self._STEP):
             found += self._stream.decompress(data[start : start + self._STEP])
@@ -173,14 +173,14 @@ class _Zstandard:
         return bytes(found)
 
 
-def _unzstd(data: bytes, name: str) -> bytes:
+def _decompress_zstd(data: bytes, name: str) -> bytes:
     for module in _ZSTD_MODULES:
         try:
             zstd = importlib.import_module(module)
         except ImportError:
             continue
         make = zstd.ZstdDecompressor if module == "compression.zstd" else partial(_Zstandard, zstd)
-        return _inflated(data, name, kind="zstd", make=make, error=zstd.ZstdError)
+        return _decompress_streams(data, name, kind="zstd", make=make, error=zstd.ZstdError)
     raise TargetError(
         f"{name} is compressed with zstd, which cannot be read here",
         why="Python has zstd in its standard library from 3.14 on",
@@ -188,15 +188,15 @@ def _unzstd(data: bytes, name: str) -> bytes:
     )
 
 
-def _inflated(data: bytes, name: str, *, kind: str, make: Callable[[], Any], error: type[Exception]) -> bytes:
-    """All streams of a file, one behind the other, as long as they hold no more than `_MOST_BYTES` together.
+def _decompress_streams(data: bytes, name: str, *, kind: str, make: Callable[[], Any], error: type[Exception]) -> bytes:
+    """Decompresses all streams of a file in order, up to `_MOST_BYTES` in total.
 
     Args:
         data: The file.
         name: Its name, for errors.
         kind: The format, for errors.
-        make: Makes a stream with `decompress(data, most)`, `eof` and `unused_data`, as zlib, lzma and zstd have it.
-        error: What that raises.
+        make: Makes a stream with `decompress(data, most)`, `eof` and `unused_data`, as in zlib, lzma and zstd.
+        error: The exception that the stream raises.
     """
     parts: list[bytes] = []
     room, size = _MOST_BYTES, len(data)
@@ -205,17 +205,19 @@ def _inflated(data: bytes, name: str, *, kind: str, make: Callable[[], Any], err
         try:
             parts.append(stream.decompress(data, room + 1))
         except error as damage:
-            raise _damaged(name, kind, damage) from None
+            raise _make_damaged_error(name, kind, damage) from None
         room -= len(parts[-1])
         if room < 0:
-            raise _too_large(name, f"its {format_bytes(size)} decompress to more than {format_capacity(_MOST_BYTES)}")
+            raise _make_too_large_error(
+                name, f"its {format_bytes(size)} decompress to more than {format_capacity(_MOST_BYTES)}"
+            )
         if not stream.eof:
-            raise _damaged(name, kind, EOFError("the compressed data is cut off"))
+            raise _make_damaged_error(name, kind, EOFError("the compressed data is cut off"))
         data = stream.unused_data.lstrip(b"\0")
     return b"".join(parts)
 
 
-def _too_large(name: str, why: str) -> TargetError:
+def _make_too_large_error(name: str, why: str) -> TargetError:
     return TargetError(
         f"{name} is too large to decompress",
         why=f"{why}: likely it is damaged, or crafted to exhaust memory",
@@ -223,30 +225,34 @@ def _too_large(name: str, why: str) -> TargetError:
     )
 
 
-def _damaged(name: str, kind: str, error: Exception) -> TargetError:
+def _make_damaged_error(name: str, kind: str, error: Exception) -> TargetError:
     fix = "get the file again, or decompress it to see what it contains"
     return TargetError(f"{name} cannot be decompressed as {kind}", why=str(error), fix=fix)
 
 
 _COMPRESSIONS: Mapping[bytes, Callable[[bytes, str], bytes]] = {
-    b"\x1f\x8b": partial(_inflated, kind="gzip", make=partial(zlib.decompressobj, wbits=_GZIP), error=zlib.error),
-    b"\xfd7zXZ\x00": partial(
-        _inflated, kind="xz", make=partial(lzma.LZMADecompressor, memlimit=_MOST_MEMORY), error=lzma.LZMAError
+    b"\x1f\x8b": partial(
+        _decompress_streams, kind="gzip", make=partial(zlib.decompressobj, wbits=_GZIP), error=zlib.error
     ),
-    b"\x28\xb5\x2f\xfd": _unzstd,
+    b"\xfd7zXZ\x00": partial(
+        _decompress_streams, kind="xz", make=partial(lzma.LZMADecompressor, memlimit=_MOST_MEMORY), error=lzma.LZMAError
+    ),
+    b"\x28\xb5\x2f\xfd": _decompress_zstd,
 }
-"""How a file is unpacked, by the bytes that it begins with."""
+"""The decompression function for each sequence of first bytes."""
 
 
 def _looks_like_a_proto(data: bytes) -> bool:
-    """Whether bytes begin like a module's proto: a name's field, and bytes that no text has."""
+    """Returns whether bytes begin like a module's proto: the field of a name, and bytes that no text has."""
     return data.startswith(NAME_TAG) and b"\x00" in data and not data.lstrip().startswith(b"HloModule")
 
 
-def _proto_text(data: bytes, name: str) -> str:
+def _read_proto_text(data: bytes, name: str) -> str:
     """The text of an HloModuleProto, or of the module in an HloProto."""
     if len(data) > _MOST_BYTES:
-        raise _too_large(name, f"a module of {format_bytes(len(data))} is more than {format_capacity(_MOST_BYTES)}")
+        raise _make_too_large_error(
+            name, f"a module of {format_bytes(len(data))} is more than {format_capacity(_MOST_BYTES)}"
+        )
     if importlib.util.find_spec("jaxlib") is None:
         raise TargetError(
             f"reading {name}, a serialized module, needs jaxlib",
@@ -255,9 +261,9 @@ def _proto_text(data: bytes, name: str) -> str:
         )
     from hloscope.compiler import client, hlo_protos
 
-    module = hlo_protos.as_read_today(hlo_protos.module_of(data))
+    module = hlo_protos.upgrade_module(hlo_protos.extract_module(data))
     try:
-        return with_partitions(client.proto_text(module, name), len(hlo_protos.devices_of(module)))
+        return add_partition_count(client.convert_proto_to_text(module, name), len(hlo_protos.read_device_ids(module)))
     except ValueError as error:
         raise TargetError(
             f"{name} is not a serialized HLO module that jaxlib can read",
@@ -266,12 +272,12 @@ def _proto_text(data: bytes, name: str) -> str:
         ) from None
 
 
-def with_partitions(text: str, partitions: int | None) -> str:
-    """A text whose header says how many partitions it has, which jaxlib does not print of serialized modules.
+def add_partition_count(text: str, partitions: int | None) -> str:
+    """Adds the number of partitions to the header of a text; jaxlib does not print it for serialized modules.
 
     Args:
         text: The text.
-        partitions: Their number, as something else says it; None or 0 where nothing does.
+        partitions: The number of partitions, from another source; None or 0 if unknown.
     """
     header, end, rest = text.partition("\n")
     if not partitions or partitions < 2 or not header.startswith("HloModule ") or "num_part" in header:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hloscope.compiler.client import start_ahead
+from hloscope.compiler.client import start_worker_ahead
 from hloscope.program.capture import Capture
-from hloscope.program.loading import loaded, name_of
-from hloscope.program.target import TargetFacts, attached_facts
+from hloscope.program.loading import find_target_name, load_target
+from hloscope.program.target import TargetFacts, find_attached_facts
 from hloscope.store import Store
-from hloscope.units import plural
+from hloscope.units import pluralize
 
 if TYPE_CHECKING:
-    from hloscope.program.compiling import Pending
+    from hloscope.program.compiling import PendingCompile
     from hloscope.program.lowering import Lowered
 
 T = TypeVar("T")
@@ -42,17 +42,17 @@ class Function:
     @property
     def name(self) -> str:
         """The target as the user named it."""
-        return name_of(self.target)
+        return find_target_name(self.target)
 
 
-def captured_function(function: Function) -> tuple[Capture, Pending]:
+def captured_function(function: Function) -> tuple[Capture, PendingCompile]:
     """Compiles a function and returns the result with the compile itself.
 
     Raises:
         HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
 
-    def compiled(itself: Callable[..., Any], known: TargetFacts) -> tuple[Capture, Pending]:
+    def compiled(itself: Callable[..., Any], known: TargetFacts) -> tuple[Capture, PendingCompile]:
         _, pending = begin_compile(function, itself, known)
         return pending.capture(function.stage), pending
 
@@ -69,7 +69,7 @@ def begin_compile(
     known: TargetFacts,
     *,
     when_lowered: Callable[[Lowered], None] = lambda _: None,
-) -> tuple[Lowered, Pending]:
+) -> tuple[Lowered, PendingCompile]:
     """Lowers a function and starts its compile.
 
     Args:
@@ -102,25 +102,25 @@ def with_function(function: Function, use: Callable[[Callable[..., Any], TargetF
     Raises:
         HloscopeError: The input is invalid.
     """
-    from hloscope.program.devices import check_seen, on_enough_devices
-    from hloscope.program.handed_out import as_function
-    from hloscope.program.importing import modules_of
-    from hloscope.program.surroundings import one_call
+    from hloscope.program.devices import check_devices_seen, run_on_enough_devices
+    from hloscope.program.handed_out import convert_to_function
+    from hloscope.program.importing import enter_modules_of
+    from hloscope.program.surroundings import isolate_call
 
     target, facts = function.target, function.facts
 
     def work() -> T:
         function.stage("importing")
-        found = loaded(target, facts)
-        known = facts.over(attached_facts(found))
-        check_seen(known)
-        found, known = as_function(found, known)
-        with modules_of(found):
+        found = load_target(target, facts)
+        known = facts.over(find_attached_facts(found))
+        check_devices_seen(known)
+        found, known = convert_to_function(found, known)
+        with enter_modules_of(found):
             return use(found, known)
 
-    start_ahead(function.name, facts.slice, function.store)
-    with one_call():
-        return on_enough_devices((target,), facts, work)
+    start_worker_ahead(function.name, facts.slice, function.store)
+    with isolate_call():
+        return run_on_enough_devices((target,), facts, work)
 
 
 def _unused_letters(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
@@ -142,6 +142,6 @@ def _left_open(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
     left = [array.name for leaf, array in known if hasattr(leaf, "shape") and array.used and not array.asked]
     if not left:
         return ()
-    more = f" and {plural(len(left) - _NAMED, 'more argument')}" if len(left) > _NAMED else ""
+    more = f" and {pluralize(len(left) - _NAMED, 'more argument')}" if len(left) > _NAMED else ""
     has, one = ("have", "theirs") if len(left) > 1 else ("has", "one")
     return (f"{', '.join(left[:_NAMED])}{more} {has} no sharding in args, so the compiler chooses {one}",)

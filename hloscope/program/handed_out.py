@@ -1,6 +1,6 @@
-"""The objects that JAX returns in place of a function: traced, lowered, exported or compiled programs.
+"""Targets that are JAX objects rather than functions: traced, lowered, exported or compiled programs.
 
-Also a Flax module, and its methods: their weights are arguments of the program, and no constants in it.
+Flax modules and their methods count too: their weights become arguments of the program instead of constants.
 """
 
 from __future__ import annotations
@@ -16,54 +16,54 @@ from typing import Any
 import jax
 from jax import export
 
-from hloscope.compiler.model import Layout
-from hloscope.compiler.step import memory_fields
+from hloscope.compiler.model import DeviceLayout
+from hloscope.compiler.step import read_memory_fields
 from hloscope.errors import MeshError, TargetError
 from hloscope.given import has_value
 from hloscope.messages import Option, say
 from hloscope.program.arguments import check_donated
-from hloscope.program.devices import axis_sizes, make_mesh
-from hloscope.program.own_meshes import abstract_mesh_of, check_own_meshes
-from hloscope.program.plan import axis_kinds, concrete_mesh
+from hloscope.program.devices import find_axis_sizes, make_mesh
+from hloscope.program.own_meshes import check_array_meshes, find_abstract_mesh
+from hloscope.program.plan import find_axis_types, make_concrete_mesh
 from hloscope.program.target import TargetFacts
 from hloscope.tpu.chips import find_chip_of_kind
 from hloscope.tpu.generation import Chip
 from hloscope.tpu.slices import Slice, list_shapes
 
 _EXPORTED = ("args", "kwargs", "out", "static", "dims", "axis_types")
-"""What an exported program has settled."""
+"""The options that an exported program has already decided."""
 _TRACED = (*_EXPORTED, "mesh", "donate", "platform", "processes")
-"""What a traced program has settled; all of it that asks for devices has seen JAX's own."""
+"""The options that a traced program has already decided; whatever in it asked for devices has seen JAX's own."""
 
 
 def is_traced_already(target: object) -> bool:
-    """Whether it is a program that JAX traced, or lowered as well."""
+    """Returns whether a target is a program that JAX has already traced, or lowered as well."""
     return isinstance(target, jax.stages.Lowered | jax.stages.Traced)
 
 
-def lowered_already(target: Any, facts: TargetFacts, *, is_for_tpu: bool) -> tuple[jax.stages.Lowered, Any]:
-    """A program that JAX traced already, as it is lowered, and as it was traced, where that is kept.
+def lower_traced(target: Any, facts: TargetFacts, *, is_for_tpu: bool) -> tuple[jax.stages.Lowered, Any]:
+    """Lowers a program that JAX has already traced, and returns it with its trace if that is kept.
 
     Args:
         target: The program.
-        facts: What is said of it.
-        is_for_tpu: Whether it is to be compiled for a TPU slice.
+        facts: Its options.
+        is_for_tpu: Whether it will be compiled for a TPU slice.
 
     Raises:
-        TargetError: Something is said of it that only a function can obey.
+        TargetError: An option is set that applies only to functions.
     """
     why = "JAX has already traced it, with its own arguments and their shardings"
-    _refuse(_TRACED, facts, f"jax.stages.{type(target).__name__}", why)
+    _refuse_facts(_TRACED, facts, f"jax.stages.{type(target).__name__}", why)
     if isinstance(target, jax.stages.Lowered):
         return target, None
     return (target.lower(lowering_platforms=("tpu",)) if is_for_tpu else target.lower()), target
 
 
-def _refuse(names: Sequence[str], facts: TargetFacts, kind: str, why: str) -> None:
-    """Refuses what only a function can obey.
+def _refuse_facts(names: Sequence[str], facts: TargetFacts, kind: str, why: str) -> None:
+    """Refuses options that apply only to functions.
 
     Raises:
-        TargetError: One of these facts is said.
+        TargetError: One of these options is set.
     """
     name = next((name for name in names if has_value(getattr(facts, name))), None)
     if name is not None:
@@ -71,16 +71,16 @@ def _refuse(names: Sequence[str], facts: TargetFacts, kind: str, why: str) -> No
         raise TargetError(f"{name} cannot be combined with a {kind}", why=why, fix=fix)
 
 
-def chip_of_devices(devices: Sequence[Any]) -> Chip | None:
-    """The TPU generation that devices of a topology, or attached ones, are of; None of others."""
+def find_device_chip(devices: Sequence[Any]) -> Chip | None:
+    """The TPU generation of attached devices or those of a topology; None for others."""
     if not devices or getattr(devices[0], "platform", None) != "tpu":
         return None
     return find_chip_of_kind(str(devices[0].device_kind))
 
 
-def slice_of_devices(devices: Sequence[Any]) -> Slice | None:
-    """The TPU slice, or the several, that devices of a topology, or attached ones, are; None where they form none."""
-    chip = chip_of_devices(devices)
+def find_device_slice(devices: Sequence[Any]) -> Slice | None:
+    """The TPU slice, or slices, formed by attached devices or those of a topology; None if they form none."""
+    chip = find_device_chip(devices)
     if chip is None:
         return None
     slices: dict[int, set[tuple[int, ...]]] = {}
@@ -95,23 +95,23 @@ def slice_of_devices(devices: Sequence[Any]) -> Slice | None:
     return found if found is not None and found.device_count == len(devices) else None
 
 
-def layout_of_devices(devices: Sequence[Any]) -> Layout | None:
-    """Which device of its slice each partition runs on, of a program for devices of a topology; None of others."""
-    if chip_of_devices(devices) is None:
+def find_device_layout(devices: Sequence[Any]) -> DeviceLayout | None:
+    """The device of each partition of a program for devices of a topology; None for others."""
+    if find_device_chip(devices) is None:
         return None
     ordered = sorted(devices, key=lambda device: (getattr(device, "slice_index", None) or 0, device.id))
     place = {device: at for at, device in enumerate(ordered)}
-    return Layout(device_count=len(devices), simulated_ids=tuple(place[device] for device in devices))
+    return DeviceLayout(device_count=len(devices), simulated_ids=tuple(place[device] for device in devices))
 
 
-def as_function(target: Any, facts: TargetFacts) -> tuple[Callable[..., Any], TargetFacts]:
-    """A target as a function with arguments, where it is an exported program, a Flax module or one of its methods.
+def convert_to_function(target: Any, facts: TargetFacts) -> tuple[Callable[..., Any], TargetFacts]:
+    """Converts an exported program, a Flax module or one of its methods to a function with arguments.
 
     Raises:
         MeshError: An exported program is for another number of devices than the mesh has.
     """
     if isinstance(target, export.Exported):
-        return _exported(target, facts)
+        return _convert_exported(target, facts)
     holder = target.__self__ if isinstance(target, MethodType) else target
     if not _is_nnx_module(holder):
         return target, facts
@@ -121,34 +121,34 @@ def as_function(target: Any, facts: TargetFacts) -> tuple[Callable[..., Any], Ta
     args, donate = facts.args, facts.donate
     if not callable(args):
         check_donated(donate, args or ())
-    given: Any = partial(_with_module, holder, args) if callable(args) else (holder, *(args or ()))
+    given: Any = partial(_prepend_module, holder, args) if callable(args) else (holder, *(args or ()))
     return function, replace(facts, args=given, donate=None if donate is None else tuple(at + 1 for at in donate))
 
 
-def _with_module(holder: Any, args: Callable[[], Any]) -> tuple[Any, ...]:
+def _prepend_module(holder: Any, args: Callable[[], Any]) -> tuple[Any, ...]:
     made = args()
     return (holder, *(made if isinstance(made, tuple | list) else (made,)))
 
 
 def _is_nnx_module(value: object) -> bool:
-    """Whether it is a module of Flax NNX; asks no other object to import Flax."""
+    """Returns whether a value is a Flax NNX module; does not import Flax for any other object."""
     bases = type(value).__mro__
     return any(base.__name__ == "Module" and base.__module__.startswith("flax.nnx") for base in bases)
 
 
-def _exported(target: export.Exported, facts: TargetFacts) -> tuple[Callable[..., Any], TargetFacts]:
-    """The call of an exported program, with arguments that are sharded as it was exported.
+def _convert_exported(target: export.Exported, facts: TargetFacts) -> tuple[Callable[..., Any], TargetFacts]:
+    """The call of an exported program, with arguments sharded as it was exported.
 
     Raises:
-        MeshError: Nothing names its mesh, or the mesh that is given is another one.
+        MeshError: Its mesh is not named, or another mesh was given.
     """
     why = "it was exported with its own arguments and their shardings"
-    _refuse(_EXPORTED, facts, "jax.export.Exported", why)
+    _refuse_facts(_EXPORTED, facts, "jax.export.Exported", why)
     own = tuple(getattr(target, "_in_named_shardings", None) or ())
-    mesh = _mesh_of_exported(target, facts, abstract_mesh_of(own))
+    mesh = _find_exported_mesh(target, facts, find_abstract_mesh(own))
     if mesh is not None and mesh.size != target.nr_devices:
         raise MeshError(f"the exported program is for {target.nr_devices} devices, but the mesh has {mesh.size}")
-    check_own_meshes(mesh, ((f"argument {at} of the exported program", one) for at, one in enumerate(own)))
+    check_array_meshes(mesh, ((f"argument {at} of the exported program", one) for at, one in enumerate(own)))
     try:
         shardings = target.in_shardings_jax(mesh) if mesh is not None else [None] * len(target.in_avals)
     except ValueError as error:
@@ -163,8 +163,8 @@ def _exported(target: export.Exported, facts: TargetFacts) -> tuple[Callable[...
     return made, replace(facts, mesh=mesh, args=tuple(args), kwargs=kwargs)
 
 
-def _mesh_of_exported(target: export.Exported, facts: TargetFacts, own: Any) -> jax.sharding.Mesh | None:
-    """The mesh that an exported program is called under; one given by names has the axis types of the program's own."""
+def _find_exported_mesh(target: export.Exported, facts: TargetFacts, own: Any) -> jax.sharding.Mesh | None:
+    """The mesh to call an exported program under; a mesh given by names gets the axis types of the program's own."""
     mesh = facts.mesh or own
     if mesh is None and target.nr_devices > 1:
         raise MeshError(
@@ -174,22 +174,22 @@ def _mesh_of_exported(target: export.Exported, facts: TargetFacts, own: Any) -> 
     if mesh is None or isinstance(mesh, jax.sharding.Mesh):
         return mesh
     if not isinstance(mesh, Mapping):
-        return concrete_mesh(mesh)
-    kinds = dict(zip(own.axis_names, axis_kinds(own), strict=True)) if own is not None else {}
+        return make_concrete_mesh(mesh)
+    kinds = dict(zip(own.axis_names, find_axis_types(own), strict=True)) if own is not None else {}
     return make_mesh(mesh, {name: kinds.get(name, "auto") for name in mesh})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledFacts:
-    """What a `jax.stages.Compiled` says of itself.
+    """The facts that a `jax.stages.Compiled` reports about itself.
 
     Attributes:
         name: Its function's name.
         text: Its HLO text.
-        mesh: The sizes of its mesh's axes by name; empty where it has none.
-        slice: What it is compiled for; None where that is no slice that is known.
-        device_ids: The device of each partition; empty where nothing says the order.
-        memory_bytes: As `Compiled.memory_bytes`.
+        mesh: The sizes of its mesh's axes by name; empty without a mesh.
+        slice: The slice it is compiled for; None if that is not a known slice.
+        device_ids: The device of each partition; empty if the order is unknown.
+        memory_bytes: As `CompiledProgram.memory_bytes`.
     """
 
     name: str
@@ -200,11 +200,11 @@ class CompiledFacts:
     memory_bytes: Mapping[str, int]
 
 
-def compiled_facts(target: Any) -> CompiledFacts:
-    """What a `jax.stages.Compiled` says of itself.
+def read_compiled_facts(target: Any) -> CompiledFacts:
+    """Reads the facts that a `jax.stages.Compiled` reports about itself.
 
     Raises:
-        TargetError: It has no text, as one that is loaded from elsewhere may have none.
+        TargetError: It has no text, which can happen if it was loaded from elsewhere.
     """
     text = target.as_text()
     if not text:
@@ -224,10 +224,10 @@ def compiled_facts(target: Any) -> CompiledFacts:
     return CompiledFacts(
         name=module["name"] if module else "compiled program",
         text=text,
-        mesh={} if mesh is None else axis_sizes(mesh),
-        slice=Slice(shape=(len(devices),)) if on_cpu else slice_of_devices(ordered),
+        mesh={} if mesh is None else find_axis_sizes(mesh),
+        slice=Slice(shape=(len(devices),)) if on_cpu else find_device_slice(ordered),
         device_ids=tuple(int(device.id) for device in ordered) if mesh is not None and not on_cpu else (),
-        memory_bytes=memory_fields(target.memory_analysis()),
+        memory_bytes=read_memory_fields(target.memory_analysis()),
     )
 
 

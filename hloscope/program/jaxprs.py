@@ -11,44 +11,44 @@ import jax
 import numpy as np
 
 
-def opened(program: Any) -> Any:
-    """A jaxpr without the constants that it is closed over."""
+def open_jaxpr(program: Any) -> Any:
+    """A jaxpr without the constants that it closes over."""
     return getattr(program, "jaxpr", program)
 
 
-def every_equation(jaxpr: Any) -> Iterator[Any]:
-    """The operations of a program, those of its loops, branches and calls included."""
+def walk_equations(jaxpr: Any) -> Iterator[Any]:
+    """The operations of a program, including those of its loops, branches and calls."""
     for eqn in jaxpr.eqns:
         yield eqn
-        for inner in inner_jaxprs(eqn):
-            yield from every_equation(inner)
+        for inner in find_inner_jaxprs(eqn):
+            yield from walk_equations(inner)
 
 
-def inner_jaxprs(eqn: Any) -> list[Any]:
-    """The programs that an operation holds: the body of a loop, branches, a function that is called."""
+def find_inner_jaxprs(eqn: Any) -> list[Any]:
+    """The programs inside an operation: the body of a loop, branches, a function that is called."""
     params = [[param] if not isinstance(param, tuple | list) else param for param in eqn.params.values()]
-    return [opened(held) for held in chain(*params) if hasattr(opened(held), "eqns")]
+    return [open_jaxpr(held) for held in chain(*params) if hasattr(open_jaxpr(held), "eqns")]
 
 
 def differs_by_platform(jaxpr: Any, backend: str) -> bool:
-    """Whether `jax.lax.platform_dependent` chooses one branch for a backend of JAX's and another one for a TPU."""
+    """Returns whether `jax.lax.platform_dependent` chooses different branches for a JAX backend and a TPU."""
     platform = {"gpu": "cuda"}.get(backend, backend)
-    chosen = [eqn.params["platforms"] for eqn in every_equation(jaxpr) if eqn.primitive.name == "platform_index"]
-    return any(_branch_for(platform, branches) != _branch_for("tpu", branches) for branches in chosen)
+    chosen = [eqn.params["platforms"] for eqn in walk_equations(jaxpr) if eqn.primitive.name == "platform_index"]
+    return any(_find_branch(platform, branches) != _find_branch("tpu", branches) for branches in chosen)
 
 
-def _branch_for(platform: str, branches: Sequence[Sequence[str] | None]) -> int | None:
+def _find_branch(platform: str, branches: Sequence[Sequence[str] | None]) -> int | None:
     return next((at for at, those in enumerate(branches) if those is None or platform in those), None)
 
 
-def mesh_in(jaxpr: Any, devices: Sequence[Any]) -> jax.sharding.Mesh | None:
-    """The mesh that a program's constraints, or its `shard_map`, name; None where none has as many devices.
+def find_jaxpr_mesh(jaxpr: Any, devices: Sequence[Any]) -> jax.sharding.Mesh | None:
+    """The mesh that a program's constraints or `shard_map` name; None if none has the right number of devices.
 
     Args:
         jaxpr: The program.
-        devices: What it runs on, in partition order: those of a mesh without devices.
+        devices: The devices it runs on, in partition order, for a mesh without devices.
     """
-    for eqn in every_equation(jaxpr):
+    for eqn in walk_equations(jaxpr):
         named = (eqn.params.get("mesh"), getattr(eqn.params.get("sharding"), "mesh", None))
         for mesh in named:
             if isinstance(mesh, jax.sharding.Mesh) and mesh.size == len(devices):
@@ -59,17 +59,17 @@ def mesh_in(jaxpr: Any, devices: Sequence[Any]) -> jax.sharding.Mesh | None:
     return None
 
 
-def matmul_flops(jaxpr: Any) -> float:
-    """Floating-point operations of a program's matmuls and convolutions, on all devices together.
+def count_matmul_flops(jaxpr: Any) -> float:
+    """The floating-point operations of a program's matmuls and convolutions, on all devices together.
 
-    A scan counts as often as it is long, and a `while` loop once: how often it runs, its values decide. Of branches
-    the dearest counts, and in `shard_map` all devices of the axes that it makes manual. A kernel counts as its author
-    says; nothing where he does not.
+    A scan counts once per iteration, and a `while` loop once, because its trip count depends on values. The
+    most expensive branch counts, and in `shard_map` all devices of its manual axes. A kernel counts as its author
+    states, or as nothing.
     """
-    return sum(map(_flops_of, jaxpr.eqns))
+    return sum(map(_count_flops, jaxpr.eqns))
 
 
-def _flops_of(eqn: Any) -> float:
+def _count_flops(eqn: Any) -> float:
     name, params = eqn.primitive.name, eqn.params
     if name == "dot_general":
         (contracted, _), _ = params["dimension_numbers"]
@@ -81,15 +81,15 @@ def _flops_of(eqn: Any) -> float:
         return float(2 * prod(eqn.outvars[0].aval.shape) * prod(kernel) / max(outputs, 1))
     if name == "pallas_call":
         return float(getattr(params.get("cost_estimate"), "flops", 0) or 0)
-    inner = [matmul_flops(held) for held in inner_jaxprs(eqn)]
+    inner = [count_matmul_flops(held) for held in find_inner_jaxprs(eqn)]
     if name == "cond":
         return max(inner, default=0.0)
-    times = params["length"] if name == "scan" else _devices_of(params) if name == "shard_map" else 1
+    times = params["length"] if name == "scan" else _count_manual_devices(params) if name == "shard_map" else 1
     return float(times * sum(inner))
 
 
-def _devices_of(shard_map: Any) -> int:
-    """Over how many devices a `shard_map` splits what is in it: those of the axes that it makes manual."""
+def _count_manual_devices(shard_map: Any) -> int:
+    """The number of devices that a `shard_map` splits its contents over: those of its manual axes."""
     mesh = shard_map["mesh"]
     manual = shard_map.get("newly_manual_axes", shard_map.get("manual_axes", mesh.axis_names))
     return prod(size for axis, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True) if axis in manual)

@@ -1,4 +1,4 @@
-"""From `package.module:fn` or `path/to/file.py:fn` to the function; the user's own errors, and time limits on them."""
+"""The import of the function named by `package.module:fn` or `file.py:fn`; the user's errors, with time limits."""
 
 from __future__ import annotations
 
@@ -26,49 +26,49 @@ from hloscope.errors import (
 )
 from hloscope.messages import Either, Option, say
 from hloscope.program.importing import (
-    World,
-    imported,
+    IsolatedModules,
+    format_path,
+    import_isolated,
     is_library,
-    shown_path,
     was_imported_by_user,
     was_imported_here,
 )
-from hloscope.program.surroundings import streams_kept
-from hloscope.program.target import ATTRIBUTE, TargetFacts
+from hloscope.program.surroundings import keep_streams
+from hloscope.program.target import FACTS_ATTRIBUTE, TargetFacts
 
 
-def loaded(
+def load_target(
     target: Callable[..., Any] | str, facts: TargetFacts, beside: Callable[..., Any] | str | None = None
 ) -> Callable[..., Any]:
-    """A function itself, or what a target's name imports while the mesh that was asked for is current.
+    """The target if it is a function, or the function that its name imports while the requested mesh is current.
 
     Args:
         target: The function, or its name.
-        facts: What was said of it.
-        beside: Another target that it is used with: both see the same modules.
+        facts: Its options.
+        beside: Another target that is used with it: both see the same modules.
 
     Raises:
-        TargetError: As for `load`.
+        TargetError: As for `import_target`.
     """
-    from hloscope.program.devices import current_for_import, seen_by_modules
+    from hloscope.program.devices import find_import_conditions, set_mesh_for_import
 
     if not isinstance(target, str):
         return target
-    with current_for_import(facts):
-        places = frozenset(_place(named) for named in (target, beside) if isinstance(named, str))
-        return load(target, seen_by_modules(facts), together=places)
+    with set_mesh_for_import(facts):
+        places = frozenset(_find_module_part(named) for named in (target, beside) if isinstance(named, str))
+        return import_target(target, find_import_conditions(facts), together=places)
 
 
-def name_of(target: Any) -> str:
-    """What reports call a target: as the user wrote it, or by the name of what it is made from; never by an address.
+def find_target_name(target: Any) -> str:
+    """The name of a target in reports: as the user wrote it, or that of the underlying object; never an address.
 
-    A partial is called as its function, a jitted method as its method, an object by its type, and what JAX hands out by
-    the function that it traced.
+    A partial gets the name of its function, a jitted method that of its method, an object that of its type, and a JAX
+    object that of the function it was traced from.
     """
     if isinstance(target, str):
         return target
     if isinstance(target, partial):
-        return name_of(target.func)
+        return find_target_name(target.func)
     lowering = getattr(target, "_lowering", None)
     for said in (getattr(target, "__qualname__", None), getattr(target, "fun_name", None)):
         if isinstance(said, str) and said:
@@ -78,23 +78,23 @@ def name_of(target: Any) -> str:
 
 
 _JITTED = re.compile(r"\w+\((?P<name>.+)\)")
-"""What JAX calls a function that it lowered: `jit(step)`."""
+"""JAX's name for a function that it lowered: `jit(step)`."""
 
 
-def _place(target: str) -> str:
+def _find_module_part(target: str) -> str:
     return target.rpartition(":")[0] if ":" in target else target
 
 
-def load(target: str, conditions: Hashable = None, together: Hashable = None) -> Callable[..., Any]:
+def import_target(target: str, conditions: Hashable = None, together: Hashable = None) -> Callable[..., Any]:
     """Imports a target's module and returns the function it names.
 
-    The current directory is importable. The module is hloscope's own: the user's, if he has imported it, is neither
+    The current directory is importable. The module is hloscope's own: one that the user has already imported is neither
     used nor changed. It is imported again when one of the files it was made from is edited.
 
     Args:
         target: `package.module:fn`, `path/to/file.py:fn`; `fn` may be dotted (`Model.step`).
-        conditions: What the module may look at when it is imported; it is imported again where that is different.
-        together: What it shares its modules with; by default other functions of the same place.
+        conditions: The conditions that the import may depend on; the module is imported again if they differ.
+        together: The key of the functions that share its modules; by default those of the same place.
 
     Raises:
         TargetError: The module or function does not exist, is not callable, or fails on import.
@@ -102,9 +102,9 @@ def load(target: str, conditions: Hashable = None, together: Hashable = None) ->
     place, _, attribute = target.rpartition(":") if ":" in target else (target, "", "")
     if not place.strip(". "):
         raise TargetError(f"{target!r} is not a target", fix="write module:function, or path/to/file.py:function")
-    module, world = _import(place, target, together or frozenset({place}), conditions)
+    module, world = _import_place(place, target, together or frozenset({place}), conditions)
     if not attribute:
-        known = ", ".join(_function_names(module)[:8])
+        known = ", ".join(_list_function_names(module)[:8])
         choices = f", where FUNCTION is one of {known}" if known else ""
         raise TargetError(
             f"the target {target!r} does not name a function", fix=f"write {place}:FUNCTION{choices}", where=place
@@ -112,7 +112,7 @@ def load(target: str, conditions: Hashable = None, together: Hashable = None) ->
     found: Any = module
     for part in attribute.split("."):
         if not _has(found, part):
-            names = _function_names(found)
+            names = _list_function_names(found)
             fix = did_you_mean(
                 part, names, f"it has {', '.join(names[:8])}" if names else "it defines no functions", most=3
             )
@@ -132,17 +132,19 @@ def _has(holder: object, name: str) -> bool:
     try:
         return hasattr(holder, name)
     except Exception as error:
-        raise import_error(error, f"{name} cannot be read from {holder!r}") from error
+        raise make_user_code_error(error, f"{name} cannot be read from {holder!r}") from error
 
 
-def _import(place: str, target: str, together: Hashable, conditions: Hashable) -> tuple[ModuleType, World]:
+def _import_place(
+    place: str, target: str, together: Hashable, conditions: Hashable
+) -> tuple[ModuleType, IsolatedModules]:
     file = Path(place).resolve() if place.endswith(".py") else None  # the module may change the current directory
     if place.endswith(".py") or "/" in place:
-        name, root = _module_of_file(Path(place), target)
+        name, root = _find_module_of_file(Path(place), target)
     else:
         name, root = place, Path.cwd()
     try:
-        module, world = imported(name, (str(root), str(Path.cwd())), together, conditions)
+        module, world = import_isolated(name, (str(root), str(Path.cwd())), together, conditions)
     except (HloscopeError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -157,12 +159,14 @@ def _import(place: str, target: str, together: Hashable, conditions: Hashable) -
                     )
                 ),
             ) from error
-        raise _refused_twice(error, target) or import_error(error, f"{place} cannot be imported") from error
-    return (module if file is None else _same_file(module, file)), world
+        raise _explain_import_twice(error, target) or make_user_code_error(
+            error, f"{place} cannot be imported"
+        ) from error
+    return (module if file is None else _check_same_file(module, file)), world
 
 
-def _same_file(module: ModuleType, file: Path) -> ModuleType:
-    """Guards against another module of the same name (`test.py`, `types.py`) standing in for the user's file."""
+def _check_same_file(module: ModuleType, file: Path) -> ModuleType:
+    """Checks that another module of the same name (`test.py`, `types.py`) does not replace the user's file."""
     loaded = getattr(module, "__file__", None)
     if loaded is None or Path(loaded).resolve() != file:
         raise TargetError(
@@ -173,8 +177,8 @@ def _same_file(module: ModuleType, file: Path) -> ModuleType:
     return module
 
 
-def _module_of_file(path: Path, target: str) -> tuple[str, Path]:
-    """The dotted name of a Python file and the folder to import it from; packages are climbed to their root."""
+def _find_module_of_file(path: Path, target: str) -> tuple[str, Path]:
+    """The dotted name of a Python file and the folder to import it from: the root of its package."""
     if not path.is_file():
         if path.is_dir():
             raise TargetError(f"{path} is a folder", fix="name a file: path/to/file.py:fn, or one of HLO")
@@ -195,68 +199,68 @@ def _module_of_file(path: Path, target: str) -> tuple[str, Path]:
     return ".".join(parts), root
 
 
-def _function_names(holder: object) -> list[str]:
-    """Public callables defined in the module itself, decorated targets first."""
+def _list_function_names(holder: object) -> list[str]:
+    """The public callables defined in the module itself, decorated targets first."""
     home = getattr(holder, "__name__", None)
     found = [
         name
         for name, value in vars(holder).items()
         if callable(value) and not name.startswith("_") and getattr(value, "__module__", home) == home
     ]
-    return sorted(found, key=lambda name: not hasattr(getattr(holder, name), ATTRIBUTE))
+    return sorted(found, key=lambda name: not hasattr(getattr(holder, name), FACTS_ATTRIBUTE))
 
 
 _MESH_DOES_NOT_FIT = re.compile(r"Number of devices (\d+) must (?:be >=|equal) the product of mesh_shape \(([\d, ]+)\)")
 _RESHAPE_DOES_NOT_FIT = re.compile(r"cannot reshape array of size (\d+) into shape \(([\d, ]+)\)")
 
 
-def devices_wanted(error: BaseException) -> DeviceCountError | None:
-    """What the user's code needs when it fails to make a mesh because too few or too many devices are simulated."""
-    words = _words(error)
+def recognize_device_count_error(error: BaseException) -> DeviceCountError | None:
+    """The device count that user code needs, if it failed to make a mesh with too few or too many simulated devices."""
+    words = _find_words(error)
     found = _MESH_DOES_NOT_FIT.search(words) or _RESHAPE_DOES_NOT_FIT.search(words)
     if found is None:
         return None
-    from hloscope.program.devices import simulated_device_count
+    from hloscope.program.devices import count_simulated_devices
 
     available, needed = int(found.group(1)), prod(int(n) for n in found.group(2).split(",") if n.strip())
-    return DeviceCountError(needed, available) if available == simulated_device_count() != needed else None
+    return DeviceCountError(needed, available) if available == count_simulated_devices() != needed else None
 
 
-def import_error(error: BaseException, what: str, kind: type[HloscopeError] = TargetError) -> HloscopeError:
-    """An exception in the user's own code, in its words with the user's line."""
-    if miscounted := devices_wanted(error):
+def make_user_code_error(error: BaseException, what: str, kind: type[HloscopeError] = TargetError) -> HloscopeError:
+    """The error for an exception in the user's code, in its own words with the user's line."""
+    if miscounted := recognize_device_count_error(error):
         return miscounted
-    where, excerpt = _user_place(traceback.extract_tb(error.__traceback__))
-    return kind(what, where=where, excerpt=excerpt, why=describe(error))
+    where, excerpt = _find_user_place(traceback.extract_tb(error.__traceback__))
+    return kind(what, where=where, excerpt=excerpt, why=describe_exception(error))
 
 
 @contextmanager
-def user_code(what: str) -> Iterator[None]:
-    """Runs the user's code: its exceptions become one clear message with its line.
+def translate_user_errors(what: str) -> Iterator[None]:
+    """Runs the user's code and turns its exceptions into one clear message with its line.
 
     Raises:
-        TraceError: In place of whatever the code raised.
+        TraceError: In place of any exception of the code.
     """
     try:
-        with streams_kept():
+        with keep_streams():
             yield
     except HloscopeError:
         raise
     except (Exception, SystemExit) as error:
-        raise import_error(error, what, TraceError) from error
+        raise make_user_code_error(error, what, TraceError) from error
 
 
-def _words(error: BaseException) -> str:
-    """What an exception says; nothing where its own class cannot say it."""
+def _find_words(error: BaseException) -> str:
+    """The message of an exception; empty if its own class cannot produce one."""
     try:
         return str(error).strip()
     except Exception:
         return ""
 
 
-def describe(error: BaseException) -> str:
-    """An exception's own words, led by its type where the words alone would not say enough."""
-    text, name = _words(error), type(error).__name__
+def describe_exception(error: BaseException) -> str:
+    """An exception's own words, after its type if the words alone would not be clear."""
+    text, name = _find_words(error), type(error).__name__
     if isinstance(error, SystemExit):
         return f"it called sys.exit({error.code!r})"
     if isinstance(error, SyntaxError) and error.filename is not None:
@@ -267,9 +271,9 @@ def describe(error: BaseException) -> str:
 _REFUSED_TWICE = re.compile(r"duplicate|already|twice", re.IGNORECASE)
 
 
-def _refused_twice(error: BaseException, target: str) -> ImportedTwiceError | None:
-    """What helps where a library does not let a module register a second time what it registers; else None."""
-    refused = import_error(error, f"{target} cannot be imported again")
+def _explain_import_twice(error: BaseException, target: str) -> ImportedTwiceError | None:
+    """The error that helps if a library refuses a second registration by an imported module; otherwise None."""
+    refused = make_user_code_error(error, f"{target} cannot be imported again")
     trace = traceback.extract_tb(error.__traceback__)
     files = [frame.filename for frame in reversed(trace) if frame.name == "<module>"]
     users = next(filter(was_imported_by_user, files), None)
@@ -277,7 +281,7 @@ def _refused_twice(error: BaseException, target: str) -> ImportedTwiceError | No
     if file is None or refused.why is None or not _REFUSED_TWICE.search(refused.why):
         return None
     why = (
-        f"{refused.why.rstrip('.')}: this process has already imported {shown_path(file)}, which cannot be registered "
+        f"{refused.why.rstrip('.')}: this process has already imported {format_path(file)}, which cannot be registered "
         "twice"
     )
     fix = "pass the function itself instead of its name, or use the hloscope command, which has its own process"
@@ -292,29 +296,29 @@ def _refused_twice(error: BaseException, target: str) -> ImportedTwiceError | No
     return ImportedTwiceError(refused.what, where=refused.where, excerpt=refused.excerpt, why=why, fix=fix)
 
 
-def _user_place(frames: traceback.StackSummary) -> tuple[str | None, str | None]:
-    """The innermost frame that is neither hloscope's nor a library's: `file.py:12 in f` and its source line."""
+def _find_user_place(frames: traceback.StackSummary) -> tuple[str | None, str | None]:
+    """The innermost frame outside hloscope and libraries: `file.py:12 in f` and its source line."""
     chosen = next((frame for frame in reversed(frames) if not is_library(frame.filename)), None)
     if chosen is None:
         return None, None
     source = linecache.getline(chosen.filename, chosen.lineno or 0).strip()
-    return f"{shown_path(chosen.filename)}:{chosen.lineno} in {chosen.name}", source or None
+    return f"{format_path(chosen.filename)}:{chosen.lineno} in {chosen.name}", source or None
 
 
 _AGAIN_S = 1.0
-"""An exception raised in a callback of the garbage collector, of which JAX has some, is lost: the alarm rings again."""
+"""The alarm's repeat interval: an exception raised in a callback of JAX's for the garbage collector is lost."""
 
 
 @contextmanager
-def ended_after(limit_s: float | None, doing: str) -> Iterator[None]:
-    """Ends what runs meanwhile after so long: in the main thread, where nobody else uses the system's alarm.
+def limit_time(limit_s: float | None, doing: str) -> Iterator[None]:
+    """Ends the block after a time limit: only in the main thread, and only if the system's alarm is not in use.
 
     Args:
         limit_s: The limit in seconds; None for none.
-        doing: What is being done, for the message.
+        doing: The action in progress, for the message.
 
     Raises:
-        TimeLimitError: It took too long; `where` is the line of the user's that ran, if any did.
+        TimeLimitError: It took too long; `where` is the user's line that was running, if any.
     """
     alarm = getattr(signal, "SIGALRM", None)
     in_main = threading.current_thread() is threading.main_thread()
@@ -326,7 +330,7 @@ def ended_after(limit_s: float | None, doing: str) -> Iterator[None]:
     def ring(_number: int, frame: FrameType | None) -> None:
         error = TimeLimitError(doing, limit_s)
         inside = [place for place in traceback.walk_stack(frame) if place[0] not in outside]
-        error.where, error.excerpt = _user_place(traceback.StackSummary.extract(iter(reversed(inside))))
+        error.where, error.excerpt = _find_user_place(traceback.StackSummary.extract(iter(reversed(inside))))
         raise error
 
     signal.signal(alarm, ring)

@@ -1,6 +1,6 @@
-"""The stage `Target -> Lowered`: a program is traced in the surroundings that it needs, and lowered to StableHLO.
+"""The stage `Target -> Lowered`: traces a program in the surroundings that it needs, and lowers it to StableHLO.
 
-The surroundings are the mesh that was asked for, the program's own, or that of its arguments.
+The surroundings are the requested mesh, the program's own mesh, or that of its arguments.
 """
 
 from __future__ import annotations
@@ -17,29 +17,36 @@ from typing import Any, NamedTuple
 import jax
 
 from hloscope.compiler import client, jax_internals
-from hloscope.compiler.edits import ModuleTexts, edited
-from hloscope.compiler.jax_internals import LoweredFacts, replaced_in_this_thread
-from hloscope.compiler.model import Layout
+from hloscope.compiler.edits import ModuleTexts, edit_constraints
+from hloscope.compiler.jax_internals import LoweredFacts, replace_in_this_thread
+from hloscope.compiler.model import DeviceLayout
 from hloscope.errors import HloscopeError, TargetError, TraceError
 from hloscope.messages import Option, say
-from hloscope.program.arguments import Call, build_call, out_shardings, told_of_nothing
+from hloscope.program.arguments import Call, build_call, build_out_shardings, explain_none_arguments
 from hloscope.program.change import LeafChange, Resharding
-from hloscope.program.devices import make_mesh, traced_afresh
+from hloscope.program.devices import bypass_trace_caches, make_mesh
 from hloscope.program.handed_out import (
-    chip_of_devices,
+    find_device_chip,
+    find_device_layout,
+    find_device_slice,
     is_traced_already,
-    layout_of_devices,
-    lowered_already,
-    slice_of_devices,
+    lower_traced,
 )
-from hloscope.program.importing import is_library, modules_of, shown_path
-from hloscope.program.loading import user_code
-from hloscope.program.nnx_names import nnx_paths_as_names
-from hloscope.program.own_meshes import check_call, check_own_meshes, laid_on, mesh_of_call, named_shardings, users_mesh
-from hloscope.program.plan import Plan, choose_slice, make_plan
-from hloscope.program.retracing import DoesNotApplyError, changed_call, moving_call, with_sizes
-from hloscope.program.several_slices import simulated_hybrid_meshes
-from hloscope.program.stand_ins import posed_slice, taken_notes
+from hloscope.program.importing import enter_modules_of, format_path, is_library
+from hloscope.program.loading import translate_user_errors
+from hloscope.program.nnx_names import name_arguments_by_nnx_path
+from hloscope.program.own_meshes import (
+    check_argument_meshes,
+    check_array_meshes,
+    find_call_mesh,
+    find_reported_mesh,
+    list_named_shardings,
+    place_call_on_mesh,
+)
+from hloscope.program.plan import MeshPlan, choose_slice, make_mesh_plan
+from hloscope.program.retracing import DoesNotApplyError, build_changed_call, build_resharding_call, replace_sizes
+from hloscope.program.several_slices import simulate_hybrid_meshes
+from hloscope.program.stand_ins import find_posed_slice, list_pose_notes
 from hloscope.program.target import TargetFacts
 from hloscope.store import Store
 from hloscope.tpu.slices import Slice, find_smallest_slice
@@ -49,27 +56,27 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """A function that is traced and lowered for a slice, and not compiled yet.
+    """A function that was traced and lowered for a slice, but not compiled yet.
 
     Attributes:
         name: Its name in messages.
-        facts: How it is called and placed.
+        facts: The options of its call and placement.
         plan: The mesh it was traced under, and the notes made so far.
-        module: What JAX made of it.
-        traced: What JAX traced, as `jax.jit(...).trace` or a library's wrapper of it returns it.
+        module: JAX's lowered program.
+        traced: JAX's trace, as `jax.jit(...).trace` or a library's wrapper of it returns it.
         argument_shardings: The sharding that each argument leaf was given.
         seen: The flat facts of the module.
         mesh: The mesh to report.
-        slice: What it is to be compiled for.
+        slice: The slice to compile it for.
         slice_chosen_by: `user` or `default`.
-        strategy: The surroundings in which it traced.
-        edited: The module with other sharding constraints, which is compiled in place of `module`; None for that.
-        layout: Which device each partition runs on; None leaves it to the compile.
+        strategy: The surroundings in which the trace succeeded.
+        edited: The module with other sharding constraints, to compile in place of `module`; None to compile `module`.
+        layout: The device of each partition; None to decide it when compiling.
     """
 
     name: str
     facts: TargetFacts
-    plan: Plan
+    plan: MeshPlan
     module: jax.stages.Lowered
     traced: Any
     argument_shardings: Sequence[Any]
@@ -79,20 +86,20 @@ class Lowered:
     slice_chosen_by: str
     strategy: _Strategy | None = None
     edited: ModuleTexts | None = None
-    layout: Layout | None = None
+    layout: DeviceLayout | None = None
 
     @property
     def texts(self) -> ModuleTexts:
-        """What is compiled."""
+        """The module that is compiled."""
         if self.edited is not None:
             return self.edited
         module = self.module
-        return ModuleTexts(jax_internals.bytecode(module), module.as_text(), module.as_text(debug_info=True))
+        return ModuleTexts(jax_internals.write_bytecode(module), module.as_text(), module.as_text(debug_info=True))
 
     @property
     def bytecode(self) -> bytes:
-        """The same as bytecode, for which no text is made."""
-        return jax_internals.bytecode(self.module) if self.edited is None else self.edited.bytecode
+        """The same module as bytecode; no text is made for it."""
+        return jax_internals.write_bytecode(self.module) if self.edited is None else self.edited.bytecode
 
 
 def lower(
@@ -100,39 +107,39 @@ def lower(
     facts: TargetFacts,
     *,
     name: str,
-    plan: Plan | None = None,
+    plan: MeshPlan | None = None,
     stage: Callable[[str], None] = lambda _: None,
     store: Store | None = None,
 ) -> Lowered:
-    """Traces a function on simulated devices and lowers it for the slice that its facts name, or the one that fits.
+    """Traces a function on simulated devices and lowers it for the slice that its options name, or the one that fits.
 
     Args:
         function: The user's function, plain, jitted, shard_mapped or a factory.
-        facts: How to call and place it.
+        facts: The options of its call and placement.
         name: Its name in messages.
-        plan: The mesh and the slice, where they are made already.
-        stage: Called with what is happening, for a progress display.
-        store: Where the compiler's version is kept, which Pallas kernels ask for.
+        plan: The mesh and the slice, if they were already made.
+        stage: Called with the name of each step, for a progress display.
+        store: The cache that holds the compiler's version, which Pallas kernels ask for.
 
     Raises:
         TraceError: JAX refuses the program, in JAX's words with the user's line.
         HloscopeError: The input is invalid.
     """
-    plan = make_plan(facts) if plan is None else plan
+    plan = make_mesh_plan(facts) if plan is None else plan
     stage("tracing")
     strategy: _Strategy | None
-    with _watched_backend(plan), modules_of(function), simulated_hybrid_meshes():
-        made, strategy = _handed_out(function, facts, plan, store) or _first_that_works(
+    with _watch_default_backend(plan), enter_modules_of(function), simulate_hybrid_meshes():
+        made, strategy = _take_traced(function, facts, plan, store) or _try_strategies(
             _Attempt(function, facts, plan, name, store)
         )
-    plan.notes.extend(note for note in taken_notes() if note not in plan.notes)
-    if facts.processes is not None and posed_slice() is None:
+    plan.notes.extend(note for note in list_pose_notes() if note not in plan.notes)
+    if facts.processes is not None and find_posed_slice() is None:
         plan.notes.append("only a TPU slice can be shared by several processes: on these devices the program sees one")
-    seen = jax_internals.lowered_facts(made.module)
-    mesh = users_mesh(plan, seen)
-    plan.notes.extend(check_own_meshes(mesh, named_shardings(seen, made.argument_shardings)))
+    seen = jax_internals.read_lowered_facts(made.module)
+    mesh = find_reported_mesh(plan, seen)
+    plan.notes.extend(check_array_meshes(mesh, list_named_shardings(seen, made.argument_shardings)))
     chosen, chosen_by = choose_slice(plan, mesh, seen.device_count)
-    options = {**jax_internals.own_options(made.module), **facts.compiler_options}
+    options = {**jax_internals.read_own_options(made.module), **facts.compiler_options}
     return Lowered(
         name=name,
         facts=replace(facts, compiler_options=options),
@@ -143,78 +150,78 @@ def lower(
         slice=chosen,
         slice_chosen_by=chosen_by,
         strategy=strategy,
-        layout=None if plan.is_real else layout_of_devices(seen.devices),
+        layout=None if plan.is_real else find_device_layout(seen.devices),
     )
 
 
 def lower_changed(function: Function, original: Lowered, change: Resharding, *, store: Store | None = None) -> Lowered:
-    """Traces a function once more, in the surroundings of the first time, and lowers it with a change.
+    """Traces a function again in the surroundings of the first trace, and lowers it with a change.
 
     Args:
         function: The user's function, as for `lower`.
-        original: What was lowered of it.
-        change: What is to be otherwise.
+        original: Its original lowering.
+        change: The change.
         store: As for `lower`.
 
     Raises:
-        HloscopeError: The change cannot be made, or JAX refuses the program that comes of it.
+        HloscopeError: The change cannot be made, or JAX refuses the changed program.
     """
-    facts = with_sizes(original.facts, change.sizes)
+    facts = replace_sizes(original.facts, change.sizes)
     plan = replace(original.plan, notes=list(original.plan.notes))
     attempt = _Attempt(function, facts, plan, original.name, store, (original, change))
     with (
-        _watched_backend(plan),
-        modules_of(function),
-        simulated_hybrid_meshes(),
+        _watch_default_backend(plan),
+        enter_modules_of(function),
+        simulate_hybrid_meshes(),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")  # what JAX says of changes is no news of the user's program
         made = attempt.made(original.strategy or _STRATEGIES[0])
     if made is None:
         raise DoesNotApplyError("the program's arguments no longer have a mesh")
-    seen = jax_internals.lowered_facts(made.module)
-    if not change.sizes and _types(seen) != _types(original.seen):
+    seen = jax_internals.read_lowered_facts(made.module)
+    if not change.sizes and _list_types(seen) != _list_types(original.seen):
         raise DoesNotApplyError("the program has different arguments or results when traced again")
     named = replace(seen, argument_names=original.seen.argument_names, result_names=original.seen.result_names)
     name = f"{original.name}, changed"
     try:
-        edits = edited(jax_internals.bytecode(made.module), change.edits) if change.edits else None
+        edits = edit_constraints(jax_internals.write_bytecode(made.module), change.edits) if change.edits else None
     except Exception as error:  # of whatever type jaxlib chooses
         raise DoesNotApplyError("the change does not fit the program", why=str(error)) from error
     return replace(original, name=name, facts=facts, plan=plan, **made._asdict(), seen=named, edited=edits)
 
 
-def lower_moving(original: Lowered, changes: Sequence[LeafChange], *, store: Store | None = None) -> Lowered:
-    """Lowers the program that brings arguments from where they lie to where changes have them.
+def lower_resharding(original: Lowered, changes: Sequence[LeafChange], *, store: Store | None = None) -> Lowered:
+    """Lowers the program that reshards arguments from their present shardings to those of some changes.
 
     Args:
-        original: The program that they are arguments of.
-        changes: Of these arguments.
+        original: The program that the arguments belong to.
+        changes: The changes of these arguments.
         store: As for `lower`.
 
     Raises:
         HloscopeError: The changes cannot be made, or JAX refuses the program.
     """
-    jitted, leaves = moving_call(original.argument_shardings, original.seen, original.mesh, changes)
+    jitted, leaves = build_resharding_call(original.argument_shardings, original.seen, original.mesh, changes)
     facts = replace(original.facts, args=tuple(leaves), kwargs={}, static={}, out=None, donate=None)
     plan = replace(original.plan, slice=original.slice, notes=[])
     return lower(jitted, facts, name=f"{original.name}, moving arguments", plan=plan, store=store)
 
 
-def _types(seen: LoweredFacts) -> list[tuple[Any, ...]]:
+def _list_types(seen: LoweredFacts) -> list[tuple[Any, ...]]:
     return [(aval.shape, aval.dtype) for aval in (*seen.argument_avals, *seen.result_avals)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Strategy:
-    """Surroundings in which a program may trace.
+    """Surroundings in which a program may be traced.
 
     Attributes:
-        for_mesh: Whether it is for programs with a mesh from outside, or for those without; None for both.
-        without_mesh: Make no mesh current, though there is one.
+        for_mesh: Whether it is for programs with a given mesh, or for those without; None for both.
+        without_mesh: Make no mesh current, even if one was given.
         arguments_mesh: Make the mesh of the arguments current.
         open_arguments: Leave the sharding of notations without axes to the function, instead of replicating them.
-        notes: What to say to the user where it works.
+        notes: The notes for the user if it works.
     """
 
     for_mesh: bool | None = None
@@ -240,16 +247,16 @@ that brings its own mesh refuses to see another one, and one written for `jax.se
 
 _MOST_WRAPPERS = 8
 
-_OF_SURROUNDINGS = re.compile(
+_MESH_CONTEXT_ERROR = re.compile(
     r"context mesh .* should match|requires? a non-empty mesh|mesh context or metadata is required"
     r"|sharding passed to jit does not match|incompatible devices|when only AbstractMesh exists",
     re.IGNORECASE | re.DOTALL,
 )
-"""What JAX says of the mesh that was made current, or was not, and of arguments that were replicated: not the program's
+"""JAX's words about the mesh that is or is not current, and about replicated arguments: these are not the program's
 own mistakes."""
 
 
-class _Made(NamedTuple):
+class _LoweredCall(NamedTuple):
     module: jax.stages.Lowered
     traced: Any
     argument_shardings: list[Any]
@@ -257,84 +264,86 @@ class _Made(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """Lowering one function in one strategy or another."""
+    """Attempts to lower one function in different strategies."""
 
     function: Function
     facts: TargetFacts
-    plan: Plan
+    plan: MeshPlan
     name: str
     store: Store | None
     changed: tuple[Lowered, Resharding] | None = None
 
-    def made(self, strategy: _Strategy) -> _Made | None:
-        """What JAX makes of the function; None where the strategy finds no mesh among the arguments.
+    def made(self, strategy: _Strategy) -> _LoweredCall | None:
+        """The lowered call of the function; None if the strategy finds no mesh among the arguments.
 
         Raises:
-            HloscopeError: It fails so.
+            HloscopeError: The strategy fails.
         """
         if strategy.arguments_mesh:
             call = self._call(strategy)
-            mesh = mesh_of_call(_shardings(call))
+            mesh = find_call_mesh(_find_shardings(call))
             if mesh is None:
                 return None
             with jax.set_mesh(mesh):
-                return self._lowered(laid_on(mesh, call))
+                return self._lowered(place_call_on_mesh(mesh, call))
         current = None if strategy.without_mesh else self.plan.mesh
         with nullcontext() if current is None else jax.set_mesh(current):
             call = self._call(strategy)
-            check_call(call, current)
+            check_argument_meshes(call, current)
             return self._lowered(call)
 
     def _call(self, strategy: _Strategy) -> Call:
         return build_call(self.function, self.facts, self.plan.mesh, self.name, open_arguments=strategy.open_arguments)
 
-    def _lowered(self, call: Call) -> _Made:
+    def _lowered(self, call: Call) -> _LoweredCall:
         plan = self.plan
         if plan.is_real:
             return _trace_and_lower(call, plan.mesh, None, self.changed)
-        with lowering_for_a_slice(plan.slice or find_smallest_slice(8), self.store):
+        with use_slice_backend(plan.slice or find_smallest_slice(8), self.store):
             return _trace_and_lower(call, plan.mesh, "tpu", self.changed)
 
     def working_mode(self) -> str | None:
-        """The other axis-types mode, if the program that failed in the one asked for traces in it."""
+        """The other axis-types mode, if the program failed in the requested mode but traces in that one."""
         modes = set((self.plan.axis_types or {}).values())
         for mode in ("auto", "explicit") if modes else ():
             if modes == {mode}:
                 continue
             mesh = make_mesh(self.facts.mesh, dict.fromkeys(self.facts.mesh, mode))
             with suppress(HloscopeError):
-                replace(self, plan=Plan(slice=self.plan.slice, mesh=mesh, axis_types=None)).made(_STRATEGIES[0])
+                replace(self, plan=MeshPlan(slice=self.plan.slice, mesh=mesh, axis_types=None)).made(_STRATEGIES[0])
                 return mode
         return None
 
 
-def _handed_out(function: Function, facts: TargetFacts, plan: Plan, store: Store | None) -> tuple[_Made, None] | None:
-    """A program that JAX has traced or lowered already; None where it is a function."""
+def _take_traced(
+    function: Function, facts: TargetFacts, plan: MeshPlan, store: Store | None
+) -> tuple[_LoweredCall, None] | None:
+    """Takes a program that JAX has already traced or lowered; None for a function."""
     if not is_traced_already(function):
         return None
-    with lowering_for_a_slice(plan.slice or find_smallest_slice(8), store):
-        module, traced = lowered_already(function, facts, is_for_tpu=not plan.is_real)
-    platforms = jax_internals.lowered_platforms(module)
+    with use_slice_backend(plan.slice or find_smallest_slice(8), store):
+        module, traced = lower_traced(function, facts, is_for_tpu=not plan.is_real)
+    platforms = jax_internals.find_lowered_platforms(module)
     if platforms and not plan.is_real and "tpu" not in platforms:
         plan.notes.append(
             f"the program was lowered for {' and '.join(platforms)}: where it depends on the platform, it has that "
             "one's "
             "branch; for the TPU's, use jit(f).trace(...).lower(lowering_platforms=('tpu',)), or the function itself"
         )
-    seen = jax_internals.lowered_facts(module)
+    seen = jax_internals.read_lowered_facts(module)
     if plan.slice is None:
-        plan.slice, chip = slice_of_devices(seen.devices), chip_of_devices(seen.devices)
+        plan.slice, chip = find_device_slice(seen.devices), find_device_chip(seen.devices)
         if plan.slice is None and chip is not None:
             plan.slice = find_smallest_slice(len(seen.devices), chip.name)
             plan.notes.append(f"its devices do not form a known slice: compiled for {plan.slice.name}")
-    return _Made(module, traced, []), None
+    return _LoweredCall(module, traced, []), None
 
 
-def _first_that_works(attempt: _Attempt) -> tuple[_Made, _Strategy]:
-    """The program, lowered by the first strategy that it traces in, and that strategy.
+def _try_strategies(attempt: _Attempt) -> tuple[_LoweredCall, _Strategy]:
+    """The lowered program and the first strategy in which it traces.
 
     Raises:
-        TraceError: JAX refuses the program in each: the error of the first attempt that got as far as the program's own
+        TraceError: JAX refuses the program in each: the error of the first attempt that reached the program's own
             mistake, with the way out if there is one.
     """
     errors: list[TraceError] = []
@@ -352,7 +361,7 @@ def _first_that_works(attempt: _Attempt) -> tuple[_Made, _Strategy]:
             if made is not None:
                 attempt.plan.notes.extend(strategy.notes)
                 return made, strategy
-    chosen = next((error for error in errors if not _OF_SURROUNDINGS.search(error.why or "")), errors[0])
+    chosen = next((error for error in errors if not _MESH_CONTEXT_ERROR.search(error.why or "")), errors[0])
     mode, why = attempt.working_mode(), str(chosen.why)
     if mode is not None:
         used = "auto" if mode == "explicit" else "explicit"
@@ -362,20 +371,20 @@ def _first_that_works(attempt: _Attempt) -> tuple[_Made, _Strategy]:
     raise chosen
 
 
-def _shardings(call: Call) -> list[Any]:
-    """The sharding of each argument leaf; None for what has none."""
+def _find_shardings(call: Call) -> list[Any]:
+    """The sharding of each argument leaf; None for a leaf without one."""
     return [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves((call.args, dict(call.kwargs)))]
 
 
-def lowering_for_a_slice(chosen: Slice, store: Store | None) -> AbstractContextManager[None]:
-    """Lets what asks for the backend while it is lowered have a stand-in for that of a TPU slice."""
-    return jax_internals.lowering_for(_StandInClient(chosen, store))
+def use_slice_backend(chosen: Slice, store: Store | None) -> AbstractContextManager[None]:
+    """Replaces the backend that code sees during lowering by a stand-in for that of a TPU slice."""
+    return jax_internals.replace_lowering_backend(_StandInClient(chosen, store))
 
 
 class _StandInClient:
-    """Stands in for the TPU's client while a program is lowered, so that libtpu need not be loaded here.
+    """Stands in for the TPU's client during lowering, so that libtpu need not be loaded here.
 
-    Host callbacks want a handle to the function, which is never called; Pallas kernels ask how old libtpu is.
+    Host callbacks need a handle to the function, which is never called; Pallas kernels ask for libtpu's age.
     """
 
     platform = "tpu"
@@ -387,45 +396,50 @@ class _StandInClient:
 
     @property
     def platform_version(self) -> str:
-        return client.platform_version(self._slice, self._store)
+        return client.ask_platform_version(self._slice, self._store)
 
     def make_python_callback_from_host_send_and_recv(self, *_args: object) -> None:
-        """What a host callback is compiled into; nothing that is only compiled needs it."""
+        """The target of a compiled host callback; a program that is only compiled does not need it."""
 
 
 def _trace_and_lower(
     call: Call, mesh: jax.sharding.Mesh | None, platform: str | None, changed: tuple[Lowered, Resharding] | None
-) -> _Made:
-    """Traces a call afresh and lowers it to StableHLO.
+) -> _LoweredCall:
+    """Traces a call without JAX's caches and lowers it to StableHLO.
 
-    A trace that JAX kept may be older than what the function calls: in a notebook a cell was changed since.
+    A cached trace may be older than the functions that it calls: in a notebook, a cell may have changed since.
 
     Args:
-        call: What to trace.
+        call: The call to trace.
         mesh: The mesh that its output shardings name.
-        platform: `tpu` to lower for TPU whatever devices are simulated; None for the devices at hand.
-        changed: What was lowered before, and what is to be otherwise now.
+        platform: `tpu` to lower for TPU regardless of the simulated devices; None for the process's devices.
+        changed: The original lowering, and the change to apply.
 
     Raises:
         TraceError: JAX refuses the program, in JAX's words with the user's line.
     """
-    with told_of_nothing(call), user_code(f"JAX cannot trace {call.name}"), traced_afresh(), nnx_paths_as_names():
+    with (
+        explain_none_arguments(call),
+        translate_user_errors(f"JAX cannot trace {call.name}"),
+        bypass_trace_caches(),
+        name_arguments_by_nnx_path(),
+    ):
         if changed is None:
-            traced = _jitted(call, mesh).trace(*call.args, **call.kwargs, **call.static)
+            traced = _jit(call, mesh).trace(*call.args, **call.kwargs, **call.static)
         else:
             before, change = changed
             given, results = before.argument_shardings, before.module.out_tree
-            jitted, leaves = changed_call(call, given, before.seen, results, before.mesh, change)
+            jitted, leaves = build_changed_call(call, given, before.seen, results, before.mesh, change)
             traced = jitted.trace(*leaves)
         lowered = traced.lower(lowering_platforms=(platform,)) if platform else traced.lower()
-        return _Made(_of_jaxs_own(lowered, call.name), traced, _shardings(call))
+        return _LoweredCall(_unwrap_lowered(lowered, call.name), traced, _find_shardings(call))
 
 
-def _of_jaxs_own(lowered: Any, name: str) -> jax.stages.Lowered:
-    """What JAX lowered, of which `flax.nnx.jit` gives a wrapper.
+def _unwrap_lowered(lowered: Any, name: str) -> jax.stages.Lowered:
+    """The `jax.stages.Lowered` behind the wrapper that `flax.nnx.jit` returns.
 
     Raises:
-        TargetError: It is something else, as of an object that has methods of every name.
+        TargetError: It is something else, such as an object that has methods of every name.
     """
     inner = lowered
     for _ in range(_MOST_WRAPPERS):
@@ -439,8 +453,8 @@ def _of_jaxs_own(lowered: Any, name: str) -> jax.stages.Lowered:
     )
 
 
-def _jitted(call: Call, mesh: jax.sharding.Mesh | None) -> Any:
-    """The function under `jax.jit`; one that is jitted already keeps its own shardings and donation."""
+def _jit(call: Call, mesh: jax.sharding.Mesh | None) -> Any:
+    """The function under `jax.jit`; one that is already jitted keeps its own shardings and donation."""
     own = hasattr(call.function, "trace")
     if own and call.out is None and call.donate is None:
         return call.function
@@ -453,14 +467,14 @@ def _jitted(call: Call, mesh: jax.sharding.Mesh | None) -> Any:
         options["donate_argnums"] = tuple(donate)
     if call.out is not None:
         result = jax.eval_shape(lambda *a, **k: call.function(*a, **k, **call.static), *call.args, **call.kwargs)
-        options["out_shardings"] = out_shardings(call.out, result, mesh)
-    return jax.jit(_copied(call.function), **options)
+        options["out_shardings"] = build_out_shardings(call.out, result, mesh)
+    return jax.jit(_copy_function(call.function), **options)
 
 
-def _copied(function: Function) -> Function:
-    """A function that is another object than the user's, for JAX's caches: what they keep of it goes when it does.
+def _copy_function(function: Function) -> Function:
+    """A copy of the function, so that the entries in JAX's caches disappear with the copy.
 
-    Every trace is afresh, so none of that is ever used again, and the user's own function lives on.
+    Every trace is new, so those entries are never used again, but the user's own function stays alive.
     """
     if not isinstance(function, FunctionType):
         return function
@@ -474,13 +488,13 @@ def _copied(function: Function) -> Function:
 
 
 @contextmanager
-def _watched_backend(plan: Plan) -> Iterator[None]:
-    """Adds a note for each place of the user's code that calls `jax.default_backend()` meanwhile.
+def _watch_default_backend(plan: MeshPlan) -> Iterator[None]:
+    """Adds a note for each place in the user's code that calls `jax.default_backend()` within the block.
 
-    Where the devices pose as those of a slice, there is nothing to note. Calls through a name that was imported before
+    If the devices pose as those of a slice, there is nothing to note. Calls through a name that was imported before
     (`from jax import default_backend`) are not seen.
     """
-    if plan.is_real or posed_slice() is not None:
+    if plan.is_real or find_posed_slice() is not None:
         yield
         return
     original = jax.default_backend
@@ -490,12 +504,12 @@ def _watched_backend(plan: Plan) -> Iterator[None]:
         filename = caller.f_code.co_filename
         backend: str = original()
         note = (
-            f"{shown_path(filename)}:{caller.f_lineno} calls jax.default_backend() and gets {backend!r}, because the "
+            f"{format_path(filename)}:{caller.f_lineno} calls jax.default_backend() and gets {backend!r}, because the "
             "program is traced on simulated devices: what it does on a TPU may differ"
         )
         if not is_library(filename) and note not in plan.notes:
             plan.notes.append(note)
         return backend
 
-    with replaced_in_this_thread(jax, "default_backend", watching):
+    with replace_in_this_thread(jax, "default_backend", watching):
         yield

@@ -1,6 +1,6 @@
-"""The notations of arguments and options: arrays as `jax.typeof` prints them, PartitionSpecs as Python writes them.
+"""The notations of arguments and options: arrays as `jax.typeof` prints them, PartitionSpecs as in Python.
 
-Reads text into plain values and knows no JAX. Axis names are checked against a mesh by whoever has one.
+Parses text into plain values without JAX. Callers that have a mesh check the axis names against it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.messages import Option, placeholder, say
-from hloscope.program.notation_syntax import Notation, Source, start_of, subtrees_of, tokens_of
+from hloscope.program.notation_syntax import Notation, Source, find_start, find_subtrees, find_tokens
 
 if TYPE_CHECKING:
     from lark import Token, Tree
@@ -36,8 +36,8 @@ class ArraySpec:
     Attributes:
         dtype: NumPy's or ml_dtypes' name, such as `bfloat16`, or a random key's, such as `key<fry>`.
         dimensions: Global sizes.
-        letters: The letter that stands for each size, None where it is written as a number or a product.
-        spec: Mesh axes per dimension, major first; None where it is not sharded.
+        letters: The letter for each size, None for a size written as a number or a product.
+        spec: Mesh axes per dimension, major first; None for an unsharded dimension.
         unreduced: Mesh axes over which the values are still to be reduced: `{U:X}`.
         unreduced_kind: `max` or `min`; None for a sum.
         reduced: Mesh axes over which the cotangent is to be reduced: `{R:X}`.
@@ -61,7 +61,7 @@ class ArraySpec:
 
 
 def parse_array(text: str, dims: Mapping[str, int] = _NO_DIMS) -> ArraySpec:
-    """Reads the type of an array.
+    """Parses the type of an array.
 
     Args:
         text: As `jax.typeof` prints it, `bf16[8@X,2048@(Y,Z)]`, with long or short element types, and with names from
@@ -69,7 +69,7 @@ def parse_array(text: str, dims: Mapping[str, int] = _NO_DIMS) -> ArraySpec:
         dims: Sizes by name.
 
     Raises:
-        NotationError: The text is no array type, the element type is unknown, a name has no size, a size is negative,
+        NotationError: The text is not an array type, an element type is unknown, a name has no size, a size is below 0,
             or a mesh axis is used twice.
     """
     source = Source(text, "array type", "bf16[8@X,2048]")
@@ -77,86 +77,86 @@ def parse_array(text: str, dims: Mapping[str, int] = _NO_DIMS) -> ArraySpec:
         fix = 'write the pytree itself, its arrays as text: { w = "bf16[8@X,2048]" } in TOML, {"w": …} in Python'
         raise source.error("a pytree as text is not an array type", 0, fix=fix)
     tree = source.parse("array")
-    dimensions = subtrees_of(tree, "dimension")
-    sizes = [tokens_of(dimension, "size") for dimension in dimensions]
-    axes = [tokens_of(dimension, "axes") for dimension in dimensions]
-    reductions = _reductions(tree, source)
+    dimensions = find_subtrees(tree, "dimension")
+    sizes = [find_tokens(dimension, "size") for dimension in dimensions]
+    axes = [find_tokens(dimension, "axes") for dimension in dimensions]
+    reductions = _parse_reductions(tree, source)
     unreduced_kind, unreduced = reductions.get("U", (None, []))
     _, reduced = reductions.get("R", (None, []))
     _refuse_repeated([axis for group in (*axes, unreduced, reduced) for axis in group], source)
     return ArraySpec(
-        dtype=_dtype(tokens_of(tree, "element_type")[0], source),
-        dimensions=tuple(prod(_factor(token, dims, source) for token in size) for size in sizes),
+        dtype=_parse_dtype(find_tokens(tree, "element_type")[0], source),
+        dimensions=tuple(prod(_parse_factor(token, dims, source) for token in size) for size in sizes),
         letters=tuple(str(size[0]) if [token.type for token in size] == ["NAME"] else None for size in sizes),
         spec=tuple(tuple(map(str, group)) or None for group in axes),
         unreduced=tuple(map(str, unreduced)),
         unreduced_kind=unreduced_kind,
         reduced=tuple(map(str, reduced)),
-        memory_space=_memory_space(tokens_of(tree, "memory_space"), source),
-        weak_type=bool(tokens_of(tree)),
+        memory_space=_parse_memory_space(find_tokens(tree, "memory_space"), source),
+        weak_type=bool(find_tokens(tree)),
     )
 
 
-def _dtype(token: Token, source: Source) -> str:
-    known = canonical_dtype(str(token))
+def _parse_dtype(token: Token, source: Source) -> str:
+    known = find_canonical_dtype(str(token))
     if known is not None:
         return known
-    near = nearest_dtypes(str(token))
+    near = find_nearest_dtypes(str(token))
     raise source.error(
         f'unknown element type "{token}"',
-        start_of(token),
+        find_start(token),
         fix=f"did you mean {' or '.join(near)}?" if near else "use a name of NumPy or HLO, such as bfloat16 or bf16",
     )
 
 
-def _memory_space(tokens: list[Token], source: Source) -> str | None:
+def _parse_memory_space(tokens: list[Token], source: Source) -> str | None:
     for token in tokens:
         if token not in ("device", "host"):
             fix = "use <host>, or none for device memory"
-            raise source.error(f'unknown memory space "{token}"', start_of(token), fix=fix)
+            raise source.error(f'unknown memory space "{token}"', find_start(token), fix=fix)
     return "host" if "host" in tokens else None
 
 
-def _factor(token: Token, dims: Mapping[str, int], source: Source) -> int:
+def _parse_factor(token: Token, dims: Mapping[str, int], source: Source) -> int:
     if token.type == "NAME":
         if token not in dims:
             known = f"; the given ones are {', '.join(f'{name}={size}' for name, size in dims.items())}" if dims else ""
             raise source.error(
                 f'the dimension "{token}" has no size',
-                start_of(token),
+                find_start(token),
                 why=f"a named dimension needs a size{known}",
                 fix=say("add ", Option("dim", {str(token): placeholder("SIZE")}), ", or write the number"),
             )
         return dims[str(token)]
     if token.startswith("-"):
-        raise source.error(f"the size {token} is negative", start_of(token), fix="sizes are 0 or more")
+        raise source.error(f"the size {token} is negative", find_start(token), fix="sizes are 0 or more")
     return int(token)
 
 
-def _reductions(tree: Tree[Token], source: Source) -> dict[str, tuple[str | None, list[Token]]]:
-    """Kind and axes of `{U:…}` and of `{R:…}`."""
+def _parse_reductions(tree: Tree[Token], source: Source) -> dict[str, tuple[str | None, list[Token]]]:
+    """The kind and axes of `{U:…}` and of `{R:…}`."""
     found: dict[str, tuple[str | None, list[Token]]] = {}
-    for reduction in subtrees_of(tree, "reduction"):
-        label = tokens_of(reduction)[0]
+    for reduction in find_subtrees(tree, "reduction"):
+        label = find_tokens(reduction)[0]
         if label not in _REDUCTION_KINDS:
-            raise _unknown_reduction(label, source)
+            raise _make_unknown_reduction_error(label, source)
         if label[0] in found:
-            raise source.error(f'"{label[0]}" is given twice', start_of(label), fix="join its axes: {U:(X,Y)}")
-        found[label[0]] = _REDUCTION_KINDS[label], tokens_of(reduction, "axes")
+            raise source.error(f'"{label[0]}" is given twice', find_start(label), fix="join its axes: {U:(X,Y)}")
+        found[label[0]] = _REDUCTION_KINDS[label], find_tokens(reduction, "axes")
     return found
 
 
-def _unknown_reduction(label: Token, source: Source) -> NotationError:
+def _make_unknown_reduction_error(label: Token, source: Source) -> NotationError:
     if label == "V":
         return source.error(
             "an argument cannot be varying",
-            start_of(label),
+            find_start(label),
             why="{V:X} marks values inside shard_map",
             fix="drop it; the arguments of a shard_map are sharded with @ instead",
         )
     return source.error(
         f'"{label}" is not a reduction state',
-        start_of(label),
+        find_start(label),
         fix="use U for unreduced axes and R for reduced ones: {U:X, R:Y}",
     )
 
@@ -167,7 +167,7 @@ def _refuse_repeated(axes: list[Token], source: Source) -> None:
         if axis in seen:
             raise source.error(
                 f'the mesh axis "{axis}" is used twice',
-                start_of(axis),
+                find_start(axis),
                 why="each mesh axis can shard one dimension of an array",
                 fix="drop it from one of them, or use another axis",
             )
@@ -175,24 +175,24 @@ def _refuse_repeated(axes: list[Token], source: Source) -> None:
 
 
 def parse_partition_spec(text: str) -> tuple[_PartitionEntry, ...]:
-    """Reads a PartitionSpec.
+    """Parses a PartitionSpec.
 
     Args:
         text: `P('X', None)`, `PartitionSpec(("X", "Y"),)`, `jax.P()`, with names in either quotes or in none, or the
             entries alone: `X,None`.
 
     Returns:
-        Its entries as JAX keeps them: a group of one axis is the axis, an empty group is None.
+        Its entries in JAX's form: a group of one axis is the axis, an empty group is None.
 
     Raises:
-        NotationError: The text is no PartitionSpec, or a mesh axis is used twice.
+        NotationError: The text is not a PartitionSpec, or a mesh axis is used twice.
     """
     source = Source(text, "PartitionSpec", "P('X', None)")
     _refuse_reduction_keywords(source)
-    entries = subtrees_of(source.parse("partition_spec"), "entries")
-    tokens = [tokens_of(entry) for entry in subtrees_of(entries[0], "entry")] if entries else []
-    _refuse_repeated([_unquoted(token) for group in tokens for token in group if token != "None"], source)
-    return tuple(_entry(group, source) for group in tokens)
+    entries = find_subtrees(source.parse("partition_spec"), "entries")
+    tokens = [find_tokens(entry) for entry in find_subtrees(entries[0], "entry")] if entries else []
+    _refuse_repeated([_strip_quotes(token) for group in tokens for token in group if token != "None"], source)
+    return tuple(_parse_entry(group, source) for group in tokens)
 
 
 def _refuse_reduction_keywords(source: Source) -> None:
@@ -206,22 +206,22 @@ def _refuse_reduction_keywords(source: Source) -> None:
         )
 
 
-def _entry(tokens: list[Token], source: Source) -> _PartitionEntry:
+def _parse_entry(tokens: list[Token], source: Source) -> _PartitionEntry:
     for token in tokens:
         if token.type == "UNCONSTRAINED":
             raise source.error(
                 "an argument or a result cannot be unconstrained",
-                start_of(token),
+                find_start(token),
                 why="UNCONSTRAINED is meaningful only inside the program, in with_sharding_constraint",
                 fix="use None, or leave the whole spec out to let the compiler choose",
             )
         if token == "None" and len(tokens) > 1:
-            raise source.error("None inside a group of axes", start_of(token), fix="name axes only, as in ('X', 'Y')")
-    names = tuple(str(_unquoted(token)) for token in tokens if token != "None")
+            raise source.error("None inside a group of axes", find_start(token), fix="name axes only, as in ('X', 'Y')")
+    names = tuple(str(_strip_quotes(token)) for token in tokens if token != "None")
     return None if not names else names[0] if len(names) == 1 else names
 
 
-def _unquoted(token: Token) -> Token:
+def _strip_quotes(token: Token) -> Token:
     return token.update(value=token.strip("'\""))
 
 
@@ -231,46 +231,46 @@ _AXIS_TYPES: dict[str, _AxisTypeName] = {name: name for name in get_args(_AxisTy
 _KEYWORD = re.compile(r"\s*([^\W\d]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
 
 
-def _pairs(source: Source, notation: Notation) -> dict[Token, Token]:
-    """Values by name of a `name=value` list, every name once."""
+def _parse_pairs(source: Source, notation: Notation) -> dict[Token, Token]:
+    """The values by name in a `name=value` list, with every name once."""
     pairs: dict[Token, Token] = {}
-    for item in subtrees_of(source.parse(notation), notation.removesuffix("s") + "_of"):
-        name, value = tokens_of(item)
+    for item in find_subtrees(source.parse(notation), notation.removesuffix("s") + "_of"):
+        name, value = find_tokens(item)
         if name in pairs:
-            raise source.error(f'"{name}" is given twice', start_of(name), fix="give each name once")
+            raise source.error(f'"{name}" is given twice', find_start(name), fix="give each name once")
         pairs[name] = value
     return pairs
 
 
-def _sizes(source: Source, what: str, least: int, fix: str) -> dict[str, int]:
-    """A list of sizes by name, none of which is too small."""
-    pairs = _pairs(source, "integers")
+def _parse_sizes(source: Source, what: str, least: int, fix: str) -> dict[str, int]:
+    """A list of sizes by name, each at least `least`."""
+    pairs = _parse_pairs(source, "integers")
     for name, size in pairs.items():
         if int(size) < least:
-            raise source.error(f'the {what} "{name}" has size {size}', start_of(size), fix=fix)
+            raise source.error(f'the {what} "{name}" has size {size}', find_start(size), fix=fix)
     return {str(name): int(size) for name, size in pairs.items()}
 
 
 def parse_mesh(text: str) -> dict[str, int]:
-    """Reads a mesh: `X=4,Y=2`, major axis first.
+    """Parses a mesh: `X=4,Y=2`, major axis first.
 
     Raises:
-        NotationError: The text is no such list, an axis is given twice, or its size is not 1 or more.
+        NotationError: The text is not such a list, an axis is given twice, or a size is less than 1.
     """
-    return _sizes(Source(text, "mesh", "X=4,Y=2"), "mesh axis", 1, "a mesh axis has size 1 or more")
+    return _parse_sizes(Source(text, "mesh", "X=4,Y=2"), "mesh axis", 1, "a mesh axis has size 1 or more")
 
 
 def parse_dims(text: str) -> dict[str, int]:
-    """Reads the sizes of named dimensions: `S=2048,D=4096`.
+    """Parses the sizes of named dimensions: `S=2048,D=4096`.
 
     Raises:
-        NotationError: The text is no such list, a name is given twice, or a size is negative.
+        NotationError: The text is not such a list, a name is given twice, or a size is negative.
     """
-    return _sizes(Source(text, "list of dimensions", "S=2048,D=4096"), "dimension", 0, "sizes are 0 or more")
+    return _parse_sizes(Source(text, "list of dimensions", "S=2048,D=4096"), "dimension", 0, "sizes are 0 or more")
 
 
 def parse_axis_types(text: str, axis_names: Sequence[str]) -> dict[str, _AxisTypeName]:
-    """Reads the types of a mesh's axes: one word for all of them, or `X=explicit,Y=auto`.
+    """Parses the types of a mesh's axes: one word for all of them, or `X=explicit,Y=auto`.
 
     Args:
         text: The notation; `auto`, `explicit` or `manual`, in any case.
@@ -284,18 +284,18 @@ def parse_axis_types(text: str, axis_names: Sequence[str]) -> dict[str, _AxisTyp
     """
     source = Source(text, "list of axis types", "explicit, or X=explicit,Y=auto")
     if "=" not in text:
-        return dict.fromkeys(axis_names, _axis_type(text.strip(), len(text) - len(text.lstrip()), source))
+        return dict.fromkeys(axis_names, _parse_axis_type(text.strip(), len(text) - len(text.lstrip()), source))
     types: dict[str, _AxisTypeName] = dict.fromkeys(axis_names, "auto")
-    for name, word in _pairs(source, "words").items():
+    for name, word in _parse_pairs(source, "words").items():
         if name not in types:
             raise source.error(
-                f'the mesh has no axis "{name}"', start_of(name), fix=f"its axes are {', '.join(axis_names)}"
+                f'the mesh has no axis "{name}"', find_start(name), fix=f"its axes are {', '.join(axis_names)}"
             )
-        types[str(name)] = _axis_type(word, start_of(word), source)
+        types[str(name)] = _parse_axis_type(word, find_start(word), source)
     return types
 
 
-def _axis_type(word: str, position: int, source: Source) -> _AxisTypeName:
+def _parse_axis_type(word: str, position: int, source: Source) -> _AxisTypeName:
     known = _AXIS_TYPES.get(word.lower())
     if known is not None:
         return known
@@ -309,31 +309,31 @@ def _axis_type(word: str, position: int, source: Source) -> _AxisTypeName:
 
 
 def parse_indices(text: str) -> tuple[int, ...]:
-    """Reads positions of arguments: `0,1`.
+    """Parses the positions of arguments: `0,1`.
 
     Raises:
-        NotationError: The text is no such list, or a position is negative or given twice.
+        NotationError: The text is not such a list, or a position is negative or given twice.
     """
     source = Source(text, "list of positions", "0,1")
-    tokens = tokens_of(source.parse("indices"))
+    tokens = find_tokens(source.parse("indices"))
     for count, token in enumerate(tokens):
         if int(token) < 0:
-            raise source.error(f"the position {token} is negative", start_of(token), fix="count from 0")
+            raise source.error(f"the position {token} is negative", find_start(token), fix="count from 0")
         if int(token) in map(int, tokens[:count]):
-            raise source.error(f"the position {token} is given twice", start_of(token), fix="give each position once")
+            raise source.error(f"the position {token} is given twice", find_start(token), fix="give each position once")
     return tuple(int(token) for token in tokens)
 
 
-_OTHER_LANGUAGES = {"true": "True", "false": "False", "null": "None", "none": "None"}
+_LITERALS_OF_OTHER_LANGUAGES = {"true": "True", "false": "False", "null": "None", "none": "None"}
 
 
 def parse_static(text: str) -> tuple[str, object]:
-    """Reads a Python value for an argument that is not traced: `shift=5`, `mode=fast`, `shape=(8, 128)`.
+    """Parses a Python value for an argument that is not traced: `shift=5`, `mode=fast`, `shape=(8, 128)`.
 
-    A single word is a string, because shells take quotes away.
+    A single word is a string, because shells remove quotes.
 
     Raises:
-        NotationError: There is no name, or the value is no Python literal.
+        NotationError: There is no name, or the value is not a Python literal.
     """
     name, value = split_keyword(text)
     source = Source(text, "static argument", "shift=5")
@@ -343,18 +343,18 @@ def parse_static(text: str) -> tuple[str, object]:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         pass
-    if value.isidentifier() and value not in _OTHER_LANGUAGES:
+    if value.isidentifier() and value not in _LITERALS_OF_OTHER_LANGUAGES:
         return name, value
     raise source.error(
         f'"{value}" is not a Python literal',
         len(source.text) - len(source.text.partition("=")[2].lstrip()),
         why="only numbers, strings, True, False, None and tuples, lists, dicts and sets of them can be given as text",
-        fix=f"write {_OTHER_LANGUAGES[value]}" if value in _OTHER_LANGUAGES else None,
+        fix=f"write {_LITERALS_OF_OTHER_LANGUAGES[value]}" if value in _LITERALS_OF_OTHER_LANGUAGES else None,
     )
 
 
 def split_keyword(text: str) -> tuple[str | None, str]:
-    """Takes `name=` off the front of an option: `("name", "bf16[8]")`; `(None, text)` when there is none."""
+    """Splits `name=` off the front of an option: `("name", "bf16[8]")`; `(None, text)` without a name."""
     match = _KEYWORD.fullmatch(text)
     return (match[1], match[2].rstrip()) if match else (None, text)
 
@@ -385,11 +385,11 @@ _SHORT_NAMES: dict[str, tuple[str, ...]] = {
 _LONG_NAME = {short: long for long, shorts in _SHORT_NAMES.items() for short in (long, *shorts)}
 
 LONG_NAMES: tuple[str, ...] = tuple(_SHORT_NAMES)
-"""Every element type by its canonical name, random keys aside."""
+"""The canonical names of all element types, except random keys."""
 
 
-def canonical_dtype(name: str) -> str | None:
-    """The long NumPy or ml_dtypes name of an element type; None when there is no such type.
+def find_canonical_dtype(name: str) -> str | None:
+    """The long NumPy or ml_dtypes name of an element type; None for an unknown type.
 
     Args:
         name: A long name (`bfloat16`), HLO's short one (`bf16`, `s32`, `pred`, `f8e4m3fn`), JAX's (`i32`, `f8_e4m3fn`)
@@ -398,17 +398,17 @@ def canonical_dtype(name: str) -> str | None:
     return name if name.startswith("key<") else _LONG_NAME.get(name.lower())
 
 
-def short_dtype(name: str) -> str:
-    """HLO's short name of an element type, such as `bf16` for `bfloat16`; `name` itself where HLO has none (keys).
+def find_short_dtype(name: str) -> str:
+    """HLO's short name of an element type, such as `bf16` for `bfloat16`; `name` itself if HLO has none (keys).
 
     Args:
-        name: Any spelling that `canonical_dtype` knows.
+        name: Any spelling that `find_canonical_dtype` knows.
     """
-    shorts = _SHORT_NAMES.get(canonical_dtype(name) or "")
+    shorts = _SHORT_NAMES.get(find_canonical_dtype(name) or "")
     return shorts[0] if shorts else name
 
 
-def nearest_dtypes(name: str) -> tuple[str, ...]:
-    """At most three long names of element types whose spelling is near `name`, the nearest first."""
+def find_nearest_dtypes(name: str) -> tuple[str, ...]:
+    """Up to three long names of element types that are spelled like `name`, the nearest first."""
     close = difflib.get_close_matches(name.lower(), _LONG_NAME, n=6, cutoff=0.5)
     return tuple(dict.fromkeys(_LONG_NAME[spelling] for spelling in close))[:3]

@@ -1,6 +1,6 @@
-"""From the text of an option to a parse tree, or to an error that points at the column.
+"""The parser from the text of an option to a parse tree, or to an error that points at the column.
 
-Lark reads the text; what it cannot read is explained here in the words of the notation, not of the grammar.
+Lark reads the text; its errors are explained here in the words of the notation, not of the grammar.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BRACKETS = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 _MARKS = "LSQB RSQB LPAR RPAR LBRACE RBRACE LESSTHAN MORETHAN COMMA AT STAR COLON EQUAL"
-"""What Lark calls `[](){}<>,@*:=`."""
+"""Lark's names for `[](){}<>,@*:=`."""
 
 _WORDS = {
     "NAME": "a name",
@@ -38,7 +38,7 @@ _WORDS = {
 
 
 @cache
-def _parser() -> Lark:
+def _make_parser() -> Lark:
     from lark import Lark  # which takes its time, and few of these texts need it
 
     return Lark(
@@ -50,11 +50,11 @@ def _parser() -> Lark:
 
 
 class QuotedText:
-    """A text that every error about it quotes.
+    """A text that is quoted by every error about it.
 
     Attributes:
         text: As the user wrote it.
-        where: Where the user wrote it, such as `pyproject.toml, target step`, or what it should be.
+        where: The place where the user wrote it, such as `pyproject.toml, target step`, or the notation's name.
     """
 
     __slots__ = ("text", "where")
@@ -64,7 +64,7 @@ class QuotedText:
         self.where = where
 
     def place(self, position: int) -> tuple[str, int, str]:
-        """Where a 0-based position is, with its line where there are several; its 1-based column; and that line."""
+        """The place of a 0-based position, with its line if there are several; its 1-based column; and that line."""
         line, column, shown = place_in(self.text, position)
         return f"{self.where}, line {line}" if "\n" in self.text.rstrip("\n") else self.where, column, shown
 
@@ -76,10 +76,10 @@ class QuotedText:
 
 
 class Source(QuotedText):
-    """The text of one option, on one line; `where` says what it should be, such as `array type`.
+    """The text of one option, on one line; `where` is the notation's name, such as `array type`.
 
     Attributes:
-        example: A text that would be right.
+        example: An example of a correct text.
     """
 
     __slots__ = ("example",)
@@ -89,10 +89,10 @@ class Source(QuotedText):
         self.example = example
 
     def parse(self, notation: Notation) -> Tree[Token]:
-        """Reads the text.
+        """Parses the text.
 
         Raises:
-            NotationError: It is empty, a bracket is not closed, or something else is there than the notation allows.
+            NotationError: It is empty, a bracket is not closed, or something is not allowed by the notation.
         """
         from lark import UnexpectedInput
 
@@ -100,7 +100,7 @@ class Source(QuotedText):
             raise NotationError(f"an empty {self.where}", fix=f"write, for example, {self.example}")
         self._check_brackets()
         try:
-            return _parser().parse(self.text, start=notation)
+            return _make_parser().parse(self.text, start=notation)
         except UnexpectedInput as error:
             self._refuse(error)
 
@@ -130,16 +130,16 @@ class Source(QuotedText):
         raise self.error(
             f"this is not a valid {self.where}",
             position,
-            why=found + expected_by(error, _WORDS),
+            why=found + describe_expected(error, _WORDS),
             fix=f"write, for example, {self.example}",
         ) from None
 
 
-def expected_by(error: UnexpectedInput, words: Mapping[str, str]) -> str:
-    """What could stand where a text cannot be read: `; expected a name or ","`; empty where no word says it.
+def describe_expected(error: UnexpectedInput, words: Mapping[str, str]) -> str:
+    """Describes what the parser expected at the error: `; expected a name or ","`; empty if no word describes it.
 
     Args:
-        error: What cannot be read.
+        error: The parser's error.
         words: A notation's words for the names of its grammar, in the order in which they are listed.
     """
     ways = ("accepts", "expected", "allowed")  # of a token that cannot stand there, and of a character
@@ -149,19 +149,19 @@ def expected_by(error: UnexpectedInput, words: Mapping[str, str]) -> str:
     return f"; expected {listed}" if possible else ""
 
 
-def start_of(token: Token) -> int:
+def find_start(token: Token) -> int:
     """The 0-based position of a token in its text."""
     return token.start_pos or 0
 
 
-def tokens_of(tree: Tree[Token], *path: str) -> list[Token]:
+def find_tokens(tree: Tree[Token], *path: str) -> list[Token]:
     """The tokens directly below `tree`, or below the trees that a path of names leads to, in order."""
     trees = [tree]
     for name in path:
-        trees = [child for tree in trees for child in subtrees_of(tree, name)]
+        trees = [child for tree in trees for child in find_subtrees(tree, name)]
     return [child for tree in trees for child in tree.children if isinstance(child, str)]
 
 
-def subtrees_of(tree: Tree[Token], name: str) -> list[Tree[Token]]:
+def find_subtrees(tree: Tree[Token], name: str) -> list[Tree[Token]]:
     """The trees called `name` directly below `tree`, in order."""
     return [child for child in tree.children if not isinstance(child, str) and child.data == name]

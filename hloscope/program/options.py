@@ -20,24 +20,24 @@ from hloscope.program.notation import parse_dims, parse_indices, parse_mesh, spl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One thing that a user can say of a target.
+    """One option of a target.
 
     Attributes:
         name: Its name in Python, and the field of `TargetFacts` that holds it.
-        says: What it is, for docstrings.
-        of_text: Whether it goes with HLO text as well, which is compiled already.
-        python: From what a user writes in Python, or a targets file holds, to what `TargetFacts` holds.
-        shown: Its flags on the command line and its value there, as help shows them; empty where that has another way
-            to say it.
-        help: What the command line's help says of it; what it is, unless that says more.
-        default: What holds where it is not given there, for the help; empty where that says itself.
-        repeats: Whether it may be given several times on the command line.
+        says: Its description, for docstrings.
+        of_text: Whether it also applies to HLO text, which is already compiled.
+        python: The conversion of a value from Python or a targets file to that of `TargetFacts`.
+        shown: Its flags and its value on the command line, as in the help; empty if the command line has another way
+            to set it.
+        help: Its text in the command line's help; by default its description.
+        default: The default on the command line, for the help; empty if the help text already has it.
+        repeats: Whether it may be repeated on the command line.
         seconds: Whether its value there is a number of seconds.
-        given_as: The option of the command line that holds it; itself unless another does.
-        read: From its text on the command line, or all of them, to what `TargetFacts` holds; `python` where not said.
-        key: In the targets file, where that is not its name with dashes; empty where that has no such key.
-        fits: Whether a value there is what the key takes.
-        example: Such a value, for messages; empty where the targets file has no such key.
+        given_as: The command-line option that holds it, if not itself.
+        read: The conversion of its texts on the command line to the value of `TargetFacts`; by default `python`.
+        key: Its key in the targets file, if not its name with dashes; empty if it has none.
+        fits: Returns whether the key accepts a value.
+        example: An example of such a value, for messages; empty if the targets file has no such key.
     """
 
     says: str
@@ -57,87 +57,87 @@ class Option:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """On the command line."""
+        """The flags on the command line."""
         return tuple(self.shown.split()[:-1])
 
     @property
     def metavar(self) -> str:
-        """How the command line's help shows its value."""
+        """The placeholder for its value in the command line's help."""
         return self.shown.rpartition(" ")[2]
 
     def of_command_line(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The field of `TargetFacts` that the command line says; none where it was not given.
+        """The field of `TargetFacts` that the command line sets; empty if it does not set it.
 
         Raises:
-            NotationError: It is not written as it must be.
+            NotationError: The value is not valid.
         """
         said = options.get(self.given_as or self.name) if self.flags or self.given_as else None
         return {} if said is None or said == () else {self.name: (self.read or self.python)(said)}
 
 
 def option(**described: Any) -> Any:
-    """A field of `TargetFacts` that is an option, which `Option` describes; empty unless something was said."""
+    """Makes a field of `TargetFacts` for an option, described as in `Option`; empty by default."""
     made = Option(**described)
     return field(default_factory=lambda: made.python(None), metadata={"option": made})
 
 
 def is_text(value: Any) -> bool:
-    """Whether a value of the targets file is text."""
+    """Returns whether a value of the targets file is text."""
     return isinstance(value, str)
 
 
 def is_count(value: Any) -> bool:
-    """Whether a value of the targets file is a whole number, 0 or more."""
+    """Returns whether a value of the targets file is a whole number, 0 or more."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value of the targets file is a number."""
+    """Returns whether a value of the targets file is a number."""
     return isinstance(value, int | float)
 
 
 def is_share(value: Any) -> bool:
-    """Whether a value of the targets file is a share such as `5%`, of less than all."""
+    """Returns whether a value of the targets file is a share below 100%, such as `5%`."""
     return is_text(value) and re.fullmatch(r"\d+(\.\d+)? ?%", value) is not None and float(value.rstrip("% ")) < 100
 
 
 def is_table(value: Any) -> bool:
-    """Whether a value of the targets file is a table."""
+    """Returns whether a value of the targets file is a table."""
     return isinstance(value, dict)
 
 
-def are(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Whether a value of the targets file is a list of such values."""
+def is_list_of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Returns a check that a value of the targets file is a list of such values."""
     return lambda value: isinstance(value, list) and all(map(check, value))
 
 
-def maps_to(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Whether a value of the targets file is a table of such values."""
+def is_table_of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Returns a check that a value of the targets file is a table of such values."""
     return lambda value: isinstance(value, dict) and all(map(check, value.values()))
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value of the targets file is a notation, or a pytree of notations."""
-    return is_text(value) or are(is_array)(value) or maps_to(is_array)(value)
+    """Returns whether a value of the targets file is a notation, or a pytree of notations."""
+    return is_text(value) or is_list_of(is_array)(value) or is_table_of(is_array)(value)
 
 
 def is_mesh(value: Any) -> bool:
-    """Whether a value of the targets file is a mesh: its notation, or sizes by name."""
-    return is_text(value) or (maps_to(is_count)(value) and all(value.values()))
+    """Returns whether a value of the targets file is a mesh: its notation, or sizes by name."""
+    return is_text(value) or (is_table_of(is_count)(value) and all(value.values()))
 
 
 def is_cost(value: Any) -> bool:
-    """Whether a value of the targets file is FLOPs and bytes."""
-    return are(is_number)(value) and len(value) == 2
+    """Returns whether a value of the targets file is a pair of FLOPs and bytes."""
+    return is_list_of(is_number)(value) and len(value) == 2
 
 
 def is_time(value: Any) -> bool:
-    """Whether a value is a number of seconds."""
+    """Returns whether a value is a number of seconds."""
     return is_number(value) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def as_sizes(what: str) -> Callable[[Any], Any]:
-    """Reads `X=4,Y=2`, or a table of sizes by name; a mesh of JAX's is taken as it is.
+    """Reads `X=4,Y=2` or a table of sizes by name; a JAX mesh is returned unchanged.
 
     Args:
         what: The option's name, for messages.
@@ -155,7 +155,7 @@ def as_sizes(what: str) -> Callable[[Any], Any]:
 
 
 def as_dims(name: str) -> Callable[[Any], dict[str, int]]:
-    """Reads sizes of letters: `S=2048,D=4096`, or a table of them.
+    """Reads sizes of letters: `S=2048,D=4096` or a table of them.
 
     Args:
         name: The option's name, for messages.
@@ -178,13 +178,13 @@ def as_slice_name(value: Any) -> str | None:
 
 
 def as_axis_types(value: Any) -> str | None:
-    """Reads axis types: text, one of JAX's, or a table of either by axis."""
+    """Reads axis types: text, one of JAX's types, or a table of either by axis."""
     if isinstance(value, Mapping):
-        return ",".join(f"{axis}={_axis_type(kind)}" for axis, kind in value.items())
-    return None if value is None else _axis_type(value)
+        return ",".join(f"{axis}={_read_axis_type(kind)}" for axis, kind in value.items())
+    return None if value is None else _read_axis_type(value)
 
 
-def _axis_type(value: Any) -> str:
+def _read_axis_type(value: Any) -> str:
     if isinstance(value, Enum):
         return value.name.lower()
     example = "'auto', 'explicit' or 'X=explicit'"
@@ -192,7 +192,7 @@ def _axis_type(value: Any) -> str:
 
 
 def as_platform(value: Any) -> str | None:
-    """Reads what devices are to say that they are."""
+    """Reads the platform that devices should report."""
     if value is None or (isinstance(value, str) and value in ("tpu", "cpu")):
         return value
     raise NotationError(
@@ -201,7 +201,7 @@ def as_platform(value: Any) -> str | None:
 
 
 def as_processes(value: Any) -> int | None:
-    """Reads how many processes share a slice."""
+    """Reads the number of processes that share a slice."""
     if value is None:
         return None
     found = int(value) if isinstance(value, str) and value.isdecimal() else given.integer(value)
@@ -224,14 +224,14 @@ def as_mapping(name: str, example: str) -> Callable[[Any], dict[str, Any]]:
 
 
 def as_outputs(value: Any) -> Any:
-    """Reads output shardings, of which None is the compiler's choice."""
+    """Reads output shardings; None leaves an output to the compiler."""
     if isinstance(value, bool | int | float | bytes):
         given.refuse("out", "an output's sharding or a list of them", value, """out="P('X', None)\"""")
     return [None if str(spec).strip() == "None" else spec for spec in value] if isinstance(value, list) else value
 
 
 def as_arguments(value: Any) -> Any:
-    """Reads arguments: a tuple or list with one entry for each, or what returns it; a single array as it is."""
+    """Reads arguments: a tuple or list with one entry for each, or a function that returns it, or a single array."""
     if isinstance(value, list):
         return tuple(value)
     if value is None or isinstance(value, tuple) or callable(value):
@@ -265,13 +265,13 @@ def as_positions(value: Any) -> tuple[int, ...] | None:
 
 
 def as_compiler_options(value: Any) -> dict[str, str]:
-    """Reads XLA's options by name, in XLA's spelling of truth."""
+    """Reads XLA options by name, with booleans in XLA's spelling."""
     table = given.mapping("compiler_options", value, example='compiler_options={"xla_tpu_enable_x": True}')
     return {name: str(set_to).lower() if isinstance(set_to, bool) else str(set_to) for name, set_to in table.items()}
 
 
 def as_time_limit(value: Any) -> float | None:
-    """Reads a number of seconds, or a span such as `5m`."""
+    """Reads a number of seconds or a duration such as `5m`."""
     if value is None:
         return None
     found = None if isinstance(value, str) and not value.strip() else value
@@ -282,10 +282,10 @@ def as_time_limit(value: Any) -> float | None:
 
 
 def as_kernel_costs(value: Any) -> dict[str, tuple[float, float]]:
-    """Reads FLOPs and bytes of kernels by name, from `{"splash": (7e11, 2e8)}` or from texts such as `splash=7e11,2e8`.
+    """Reads FLOPs and bytes of kernels by name, from `{"splash": (7e11, 2e8)}` or texts such as `splash=7e11,2e8`.
 
     Raises:
-        NotationError: One of them is not written so, or says nothing.
+        NotationError: One of them is not valid, or empty.
     """
     example = 'kernel_costs={"splash": (7e11, 2e8)}'
     texts = () if isinstance(value, Mapping) else given.texts("kernel_costs", value, example=example)
@@ -307,17 +307,17 @@ def as_kernel_costs(value: Any) -> dict[str, tuple[float, float]]:
 
 
 def as_positional(texts: Sequence[str]) -> tuple[Any, ...]:
-    """Reads the arguments of a command line that have no name."""
-    return tuple(_argument(text) for name, text in map(split_keyword, texts) if name is None)
+    """Reads the positional arguments of a command line."""
+    return tuple(_parse_argument(text) for name, text in map(split_keyword, texts) if name is None)
 
 
 def as_keywords(texts: Sequence[str]) -> dict[str, Any]:
-    """Reads the arguments of a command line that have a name."""
-    return {name: _argument(text) for name, text in map(split_keyword, texts) if name is not None}
+    """Reads the named arguments of a command line."""
+    return {name: _parse_argument(text) for name, text in map(split_keyword, texts) if name is not None}
 
 
-def _argument(text: str) -> Any:
-    """One argument: a notation, or a pytree of notations in Python's words."""
+def _parse_argument(text: str) -> Any:
+    """One argument: a notation, or a pytree of notations as a Python literal."""
     if not text.lstrip().startswith(("{", "[", "(")):
         return text
     try:
@@ -338,7 +338,7 @@ def as_letters(texts: Sequence[str]) -> dict[str, int]:
 
 
 def as_settings(texts: Sequence[str]) -> dict[str, str]:
-    """Reads XLA's options from a command line."""
+    """Reads XLA options from a command line."""
     found = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))

@@ -1,4 +1,4 @@
-"""A program traced once more with other shardings of its arguments and results, by their flat places."""
+"""A second trace of a program with other shardings of its arguments and results, by their flat positions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 _NUMBER = re.compile(r"(?<![\w*@(])\d+(?![\w*])")
-"""A size that is written as a number, and no part of a product or of a name."""
+"""A size written as a number, outside of products and names."""
 
 
 class DoesNotApplyError(HloscopeError):
-    """A change cannot be made to a program."""
+    """A change does not apply to a program."""
 
 
-def changed_call(
+def build_changed_call(
     call: Call,
     given: Sequence[Any],
     seen: LoweredFacts,
@@ -35,31 +35,31 @@ def changed_call(
     mesh: jax.sharding.Mesh | None,
     change: Resharding,
 ) -> tuple[Any, list[Any]]:
-    """What to jit in place of a call, and on which leaves.
+    """Builds the function to jit for a changed call, with its leaves.
 
-    The function is taken out of a `jax.jit` of its own, whose shardings would contradict the new ones; what it donates
-    stays donated, and results keep the shardings that were asked for.
+    The function is unwrapped from its own `jax.jit`, whose shardings would contradict the new ones; donated arguments
+    stay donated, and results keep the requested shardings.
 
     Args:
-        call: The call that was traced.
+        call: The traced call.
         given: The sharding that each argument leaf was given.
-        seen: What was lowered of it.
+        seen: The facts of its lowering.
         results: The structure of its results.
         mesh: The mesh that the new specs name.
-        change: What is to be otherwise; what it says of constraints is not done here.
+        change: The change; its constraints are not applied here.
 
     Returns:
         A jitted function of flat arguments, and these.
 
     Raises:
-        DoesNotApplyError: The program's leaves are not those that the change knows.
+        DoesNotApplyError: The program's leaves are not those of the change.
     """
     leaves, structure = jax.tree.flatten((call.args, dict(call.kwargs)))
     if len(leaves) != len(seen.argument_avals) or len(given) != len(leaves):
         raise DoesNotApplyError("the program's arguments do not match the leaves of its pytrees")
-    into = _placed(_shardings(given, seen), change.arguments, mesh)
-    out_of = _placed(seen.out_shardings, change.results, mesh)
-    function, static = _bare(call.function), dict(call.static)
+    into = _apply_changes(_find_shardings(given, seen), change.arguments, mesh)
+    out_of = _apply_changes(seen.out_shardings, change.results, mesh)
+    function, static = _unwrap_jit(call.function), dict(call.static)
 
     def flat(*flat_leaves: Any) -> Any:
         args, kwargs = jax.tree.unflatten(structure, flat_leaves)
@@ -68,71 +68,71 @@ def changed_call(
     flat.__name__ = flat.__qualname__ = getattr(function, "__name__", "flat")
     donated = tuple(index for index, gone in enumerate(seen.donated) if gone)
     jitted = jax.jit(flat, donate_argnums=donated, out_shardings=jax.tree.unflatten(results, out_of))
-    return jitted, [_abstract(leaf, sharding) for leaf, sharding in zip(leaves, into, strict=True)]
+    return jitted, [_make_abstract(leaf, sharding) for leaf, sharding in zip(leaves, into, strict=True)]
 
 
-def moving_call(
+def build_resharding_call(
     given: Sequence[Any], seen: LoweredFacts, mesh: jax.sharding.Mesh | None, changes: Sequence[LeafChange]
 ) -> tuple[Any, list[Any]]:
-    """A program that does nothing but bring arguments from where they lie to where changes have them.
+    """Builds a program that only reshards arguments from their present shardings to those of changes.
 
     Args:
         given: The sharding that each argument leaf of the program was given.
-        seen: What was lowered of it.
+        seen: The facts of its lowering.
         mesh: The mesh that the new specs name.
-        changes: Of the arguments that are brought elsewhere.
+        changes: The changes of the arguments to reshard.
 
     Returns:
         A jitted function of these arguments, and these.
 
     Raises:
-        DoesNotApplyError: The program's leaves are not those that the changes know.
+        DoesNotApplyError: The program's leaves are not those of the changes.
     """
-    before = _shardings(given, seen)
-    after = _placed(before, changes, mesh)
+    before = _find_shardings(given, seen)
+    after = _apply_changes(before, changes, mesh)
     places = [change.index for change in changes]
 
     def moving(*arrays: Any) -> Any:
-        return tuple(map(_resharded, arrays, (after[place] for place in places)))
+        return tuple(map(_reshard, arrays, (after[place] for place in places)))
 
     jitted = jax.jit(moving, out_shardings=tuple(after[place] for place in places))
-    return jitted, [_abstract(seen.argument_avals[place], before[place]) for place in places]
+    return jitted, [_make_abstract(seen.argument_avals[place], before[place]) for place in places]
 
 
-def _resharded(array: Any, sharding: Any) -> Any:
-    """An array whose type says how it lies, with another type; any other as it is."""
+def _reshard(array: Any, sharding: Any) -> Any:
+    """Reshards an array whose type includes its sharding; any other array is returned unchanged."""
     kinds = set(sharding.mesh.axis_types) if isinstance(sharding, jax.sharding.NamedSharding) else set()
     return jax.sharding.reshard(array, sharding) if jax.sharding.AxisType.Explicit in kinds else array
 
 
-def _shardings(given: Sequence[Any], seen: LoweredFacts) -> list[Any]:
-    """The sharding of each argument leaf: the program's own, else the one it was given."""
-    own = {at: sharding for at, sharding in zip(seen.kept, seen.in_shardings, strict=True) if _is_said(sharding)}
+def _find_shardings(given: Sequence[Any], seen: LoweredFacts) -> list[Any]:
+    """The sharding of each argument leaf: the program's own, or otherwise the given one."""
+    own = {at: sharding for at, sharding in zip(seen.kept, seen.in_shardings, strict=True) if _is_sharding(sharding)}
     return [own.get(index, sharding) for index, sharding in enumerate(given)]
 
 
-def _bare(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function inside of `jax.jit`; `jax.shard_map` and decorators that compute something stay."""
+def _unwrap_jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function inside `jax.jit`; `jax.shard_map` and decorators that compute something are kept."""
     while hasattr(function, "trace") and hasattr(function, "lower") and hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     return function
 
 
-def _placed(before: Iterable[Any], changes: Sequence[LeafChange], mesh: jax.sharding.Mesh | None) -> list[Any]:
+def _apply_changes(before: Iterable[Any], changes: Sequence[LeafChange], mesh: jax.sharding.Mesh | None) -> list[Any]:
     after = {change.index: change.after for change in changes}
-    found = [sharding if _is_said(sharding) else None for sharding in before]
+    found = [sharding if _is_sharding(sharding) else None for sharding in before]
     for index, spec in after.items():
         if index >= len(found):
             raise DoesNotApplyError("the program has fewer leaves than the change")
-        found[index] = None if spec is None else _sharding(found[index], spec, mesh)
+        found[index] = None if spec is None else _make_sharding(found[index], spec, mesh)
     return found
 
 
-def _is_said(sharding: Any) -> bool:
+def _is_sharding(sharding: Any) -> bool:
     return isinstance(sharding, jax.sharding.Sharding)
 
 
-def _sharding(before: Any, spec: ValueSharding, mesh: jax.sharding.Mesh | None) -> jax.sharding.NamedSharding:
+def _make_sharding(before: Any, spec: ValueSharding, mesh: jax.sharding.Mesh | None) -> jax.sharding.NamedSharding:
     if isinstance(before, jax.sharding.NamedSharding):
         if before.spec.unreduced or before.spec.reduced:
             raise DoesNotApplyError("the change would lose which axes a value is unreduced or reduced over")
@@ -140,27 +140,27 @@ def _sharding(before: Any, spec: ValueSharding, mesh: jax.sharding.Mesh | None) 
     if mesh is None:
         raise DoesNotApplyError("there is no mesh to shard over")
     memory_kind = getattr(before, "memory_kind", None)
-    return jax.sharding.NamedSharding(mesh, partition_of(spec), memory_kind=memory_kind)
+    return jax.sharding.NamedSharding(mesh, make_partition_spec(spec), memory_kind=memory_kind)
 
 
-def partition_of(spec: ValueSharding) -> jax.sharding.PartitionSpec:
-    """A sharding as JAX has it."""
+def make_partition_spec(spec: ValueSharding) -> jax.sharding.PartitionSpec:
+    """A sharding as a JAX PartitionSpec."""
     return jax.sharding.PartitionSpec(*(axes[0] if len(axes) == 1 else tuple(axes) or None for axes in spec))
 
 
-def _abstract(leaf: Any, sharding: Any) -> Any:
-    """A leaf with its sharding; Python's numbers stay what they are."""
+def _make_abstract(leaf: Any, sharding: Any) -> Any:
+    """A leaf with its sharding; Python numbers are kept."""
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         return leaf
     options = {"weak_type": True} if getattr(leaf, "weak_type", False) else {}
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, **options)
 
 
-def with_sizes(facts: TargetFacts, sizes: Sequence[SizeChange]) -> TargetFacts:
-    """Facts with other sizes for letters of the notation, or for its numbers.
+def replace_sizes(facts: TargetFacts, sizes: Sequence[SizeChange]) -> TargetFacts:
+    """The facts with other sizes for letters or numbers of the notation.
 
     Raises:
-        DoesNotApplyError: Only code says what the arguments are.
+        DoesNotApplyError: The arguments are defined by code alone.
     """
     if not sizes:
         return facts

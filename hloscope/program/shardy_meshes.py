@@ -15,19 +15,19 @@ _MESH = re.compile(
 _AXIS = re.compile(r'\\?"(?P<name>(?:[^"\\]|\\.)+?)\\?"\s*=\s*(?P<size>\d+)')
 
 
-def shardy_meshes(text: str) -> Iterator[Mesh]:
-    """The meshes in a text, in its order, without axis types and without those of no axes."""
+def find_shardy_meshes(text: str) -> Iterator[Mesh]:
+    """The meshes in a text, in order, without axis types and without meshes that have no axes."""
     for match in _MESH.finditer(text):
-        yield from mesh_of(_axes(match), _integers(match["ids"]) if match["ids"] else None)
+        yield from make_named_mesh(_parse_axes(match), _parse_integers(match["ids"]) if match["ids"] else None)
 
 
-def shardy_device_counts(text: str) -> list[int]:
-    """The devices of each mesh in a text, those that are of no use as a mesh included."""
-    return [prod(size for _, size in _axes(match)) for match in _MESH.finditer(text)]
+def count_shardy_mesh_devices(text: str) -> list[int]:
+    """The number of devices of each mesh in a text, including meshes that cannot be used."""
+    return [prod(size for _, size in _parse_axes(match)) for match in _MESH.finditer(text)]
 
 
-def mesh_of(axes: Sequence[tuple[str, int]], ids: tuple[int, ...] | None) -> Iterator[Mesh]:
-    """A mesh of named axes, unless there are none or two have one name.
+def make_named_mesh(axes: Sequence[tuple[str, int]], ids: tuple[int, ...] | None) -> Iterator[Mesh]:
+    """A mesh of named axes, unless there are no axes or two have the same name.
 
     Args:
         axes: Names and sizes, major first.
@@ -41,9 +41,9 @@ def mesh_of(axes: Sequence[tuple[str, int]], ids: tuple[int, ...] | None) -> Ite
     yield Mesh(axis_names=names, axis_sizes=sizes, partition_ids=ids)
 
 
-def _axes(match: re.Match[str]) -> list[tuple[str, int]]:
+def _parse_axes(match: re.Match[str]) -> list[tuple[str, int]]:
     return [(axis["name"], int(axis["size"])) for axis in _AXIS.finditer(match["axes"])]
 
 
-def _integers(text: str) -> tuple[int, ...]:
+def _parse_integers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text))

@@ -1,6 +1,6 @@
-"""One call at a time, and the process left as it was found.
+"""The state of the process: one call at a time, and everything restored afterwards.
 
-Its settings, environment, loggers, folder and path; signal handlers, warnings, hooks and random numbers as well.
+It comprises settings, environment, loggers, folder and path; signal handlers, warnings, hooks and random numbers.
 """
 
 from __future__ import annotations
@@ -18,48 +18,48 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from hloscope.compiler.client import interruptions
+from hloscope.compiler.client import count_interruptions
 
 _LOCK = threading.RLock()
 
 
-_begun = threading.local()
-"""What had been when this thread's call began."""
+_at_begin = threading.local()
+"""The state at the start of this thread's call."""
 
 
 @contextmanager
-def one_call(*, of_a_block: bool = False) -> Iterator[None]:
-    """Lets one thread at a time import, trace and compile, and undoes what user code did to the process meanwhile.
+def isolate_call(*, of_a_block: bool = False) -> Iterator[None]:
+    """Lets one thread at a time import, trace and compile, and undoes the changes of user code to the process.
 
     JAX's devices, settings and caches, Python's modules and its path belong to the whole process.
 
     Args:
-        of_a_block: Whether what runs meanwhile is a block of the user's own script, which goes on after it with its
+        of_a_block: Whether the call is a block of the user's own script, which continues afterwards with its
             random numbers, handlers and hooks.
     """
-    _begun.interruptions = interruptions()
+    _at_begin.interruptions = count_interruptions()
     with _LOCK:
-        stop_where_interrupted()
-        before = surroundings(_OF_BLOCKS if of_a_block else _PARTS)
+        raise_if_interrupted()
+        before = read_process_state(_PARTS_OF_BLOCKS if of_a_block else _PARTS)
         try:
             yield
         finally:
-            restore(before)
+            restore_process_state(before)
 
 
-def stop_where_interrupted() -> None:
-    """Ends the call of this thread where Ctrl-C was pressed since it began.
+def raise_if_interrupted() -> None:
+    """Ends the call of this thread if Ctrl-C was pressed since it began.
 
     Raises:
-        KeyboardInterrupt: It was.
+        KeyboardInterrupt: Ctrl-C was pressed.
     """
-    if interruptions() != getattr(_begun, "interruptions", 0):
+    if count_interruptions() != getattr(_at_begin, "interruptions", 0):
         raise KeyboardInterrupt
 
 
 @contextmanager
-def streams_kept() -> Iterator[None]:
-    """Undoes what user code does to the standard streams; for the code alone, since other threads have them too."""
+def keep_streams() -> Iterator[None]:
+    """Undoes the changes of user code to the standard streams; for the code alone, since all threads share them."""
     before = sys.stdin, sys.stdout, sys.stderr
     try:
         yield
@@ -67,17 +67,17 @@ def streams_kept() -> Iterator[None]:
         sys.stdin, sys.stdout, sys.stderr = before
 
 
-Surroundings = Mapping[str, Mapping[Any, Any]]
-"""What user code may change of the process that it runs in: by the name of a part its values, by their own names."""
+ProcessState = Mapping[str, Mapping[Any, Any]]
+"""The parts of a process that user code may change: the values of each part by their own names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A part of the surroundings.
+    """A part of the process's state.
 
     Attributes:
-        values: Its values as they are now, by name.
-        change: Gives one of them another value; None where it had none.
+        values: Returns its current values, by name.
+        change: Sets one of them; None for a value that did not exist.
     """
 
     values: Callable[[], Mapping[Any, Any]]
@@ -95,7 +95,7 @@ def _change_variable(name: str, value: str | None) -> None:
         os.environ[name] = value
 
 
-def _folder() -> dict[str, str]:
+def _read_folder() -> dict[str, str]:
     with suppress(OSError):
         return {"": os.getcwd()}
     return {}  # there is none any more
@@ -107,7 +107,7 @@ def _change_folder(_: str, folder: str | None) -> None:
             os.chdir(folder)
 
 
-def _settings() -> dict[str, Any]:
+def _read_settings() -> dict[str, Any]:
     import jax
 
     return dict(jax.config.values)
@@ -119,7 +119,7 @@ def _change_setting(name: str, value: Any) -> None:
     jax.config.update(name, value)
 
 
-def _loggers() -> dict[logging.Logger, tuple[Any, ...]]:
+def _read_loggers() -> dict[logging.Logger, tuple[Any, ...]]:
     known = [logging.root, *logging.root.manager.loggerDict.values()]
     return {
         logger: (logger.level, tuple(logger.handlers), logger.propagate, logger.disabled)
@@ -135,7 +135,7 @@ def _change_logger(logger: logging.Logger, state: tuple[Any, ...] | None) -> Non
         logger.handlers[:] = handlers
 
 
-def _handlers() -> dict[int, Any]:
+def _read_handlers() -> dict[int, Any]:
     found = {int(number): signal.getsignal(number) for number in signal.valid_signals()} if _is_main_thread() else {}
     return {number: handler for number, handler in found.items() if handler is not None}  # None is nothing of Python's
 
@@ -150,7 +150,7 @@ def _change_handler(number: int, handler: Any) -> None:
 
 
 def _is_main_thread() -> bool:
-    """Whether this is the thread that handlers and the user's own random numbers belong to; from others they stay."""
+    """Returns whether this is the main thread, which owns handlers and the user's random numbers; others keep them."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -162,8 +162,8 @@ def _change_warnings(_: str, state: tuple[Any, ...]) -> None:
         pass
 
 
-def _umask() -> dict[str, int]:
-    """What new files are not allowed; asking Python for it would change it for a moment, in all threads."""
+def _read_umask() -> dict[str, int]:
+    """The permissions that new files do not get; asking Python would change the mask for a moment, in all threads."""
     with suppress(OSError):
         with open("/proc/self/status", encoding="utf-8") as status:
             found = _UMASK.search(status.read(_STATUS_BYTES))
@@ -180,7 +180,7 @@ def _change_umask(_: str, mask: int | None) -> None:
         os.umask(mask)
 
 
-def _arguments() -> dict[str, tuple[list[str], tuple[str, ...]]]:
+def _read_arguments() -> dict[str, tuple[list[str], tuple[str, ...]]]:
     found = getattr(sys, "argv", None)
     return {} if found is None else {"": (found, tuple(found))}
 
@@ -191,11 +191,11 @@ def _change_arguments(_: str, state: tuple[list[str], tuple[str, ...]] | None) -
         sys.argv[:] = entries
 
 
-def _hooks() -> dict[str, Any]:
+def _read_hooks() -> dict[str, Any]:
     return {name: getattr(sys, name) for name in ("excepthook", "displayhook", "unraisablehook")}
 
 
-def _random_numbers() -> dict[str, Any]:
+def _read_random_numbers() -> dict[str, Any]:
     if not _is_main_thread():
         return {}
     numpy = sys.modules.get("numpy.random")
@@ -216,62 +216,62 @@ def _change_random_numbers(whose: str, state: Any) -> None:
 _PARTS = {
     "path": _Part(values=lambda: {"": tuple(sys.path)}, change=_change_path),
     "environment": _Part(values=lambda: dict(os.environ), change=_change_variable),
-    "folder": _Part(values=_folder, change=_change_folder),
-    "settings": _Part(values=_settings, change=_change_setting),
-    "loggers": _Part(values=_loggers, change=_change_logger),
+    "folder": _Part(values=_read_folder, change=_change_folder),
+    "settings": _Part(values=_read_settings, change=_change_setting),
+    "loggers": _Part(values=_read_loggers, change=_change_logger),
     "silenced": _Part(
         values=lambda: {"": logging.root.manager.disable}, change=lambda _, level: logging.disable(level)
     ),
-    "handlers": _Part(values=_handlers, change=_change_handler),
+    "handlers": _Part(values=_read_handlers, change=_change_handler),
     "warnings": _Part(
         values=lambda: {"": (tuple(warnings.filters), warnings.showwarning)},
         change=_change_warnings,
     ),
-    "umask": _Part(values=_umask, change=_change_umask),
-    "arguments": _Part(values=_arguments, change=_change_arguments),
-    "hooks": _Part(values=_hooks, change=lambda name, hook: setattr(sys, name, hook)),
+    "umask": _Part(values=_read_umask, change=_change_umask),
+    "arguments": _Part(values=_read_arguments, change=_change_arguments),
+    "hooks": _Part(values=_read_hooks, change=lambda name, hook: setattr(sys, name, hook)),
     "recursion": _Part(
         values=lambda: {"": sys.getrecursionlimit()}, change=lambda _, limit: sys.setrecursionlimit(limit)
     ),
-    "random numbers": _Part(values=_random_numbers, change=_change_random_numbers),
+    "random numbers": _Part(values=_read_random_numbers, change=_change_random_numbers),
 }
-_OF_BLOCKS = ("path", "environment", "folder", "settings", "loggers", "silenced")
-_OF_MODULES = ("path", "environment", "settings", "recursion")
-"""What modules change when they are imported, which is changed again where they are used again."""
-OF_WORLDS = (*_OF_BLOCKS, "recursion")
-"""What is undone when modules are no longer used; the rest holds until the call ends, for what is traced of them."""
+_PARTS_OF_BLOCKS = ("path", "environment", "folder", "settings", "loggers", "silenced")
+_PARTS_OF_MODULES = ("path", "environment", "settings", "recursion")
+"""The parts that modules change on import, which are changed again whenever the modules are used again."""
+PARTS_OF_ISOLATED_MODULES = (*_PARTS_OF_BLOCKS, "recursion")
+"""The parts that are restored when modules are no longer used; the others stay until the call ends, for traces."""
 
 
-def surroundings(parts: Container[str] = _PARTS) -> Surroundings:
-    """As they are."""
+def read_process_state(parts: Container[str] = _PARTS) -> ProcessState:
+    """The current state of the process."""
     return {name: part.values() for name, part in _PARTS.items() if name in parts}
 
 
-def restore(before: Surroundings) -> None:
-    """Makes everything as it was."""
+def restore_process_state(before: ProcessState) -> None:
+    """Restores an earlier state of the process."""
     for name, values in before.items():
-        _make(name, _changed(_PARTS[name].values(), values))
+        _apply_changes(name, _find_differences(_PARTS[name].values(), values))
 
 
-def made_since(before: Surroundings) -> Surroundings:
-    """What modules changed when they were imported: what they added to the path, variables and settings."""
-    now = surroundings(_OF_MODULES)
+def find_changes_since(before: ProcessState) -> ProcessState:
+    """The changes that modules made on import: additions to the path, variables and settings."""
+    now = read_process_state(_PARTS_OF_MODULES)
     added = tuple(entry for entry in now["path"][""] if entry not in before["path"][""])
-    return {"path": {"": added}, **{name: _changed(before[name], now[name]) for name in _OF_MODULES[1:]}}
+    return {"path": {"": added}, **{name: _find_differences(before[name], now[name]) for name in _PARTS_OF_MODULES[1:]}}
 
 
-def make_again(made: Surroundings) -> None:
-    """Makes the same changes where the modules are used again."""
+def repeat_changes(made: ProcessState) -> None:
+    """Repeats the changes when the modules are used again."""
     sys.path[:0] = [entry for entry in made["path"][""] if entry not in sys.path]
-    for name in _OF_MODULES[1:]:
-        _make(name, made[name])
+    for name in _PARTS_OF_MODULES[1:]:
+        _apply_changes(name, made[name])
 
 
-def _make(part: str, changes: Mapping[Any, Any]) -> None:
+def _apply_changes(part: str, changes: Mapping[Any, Any]) -> None:
     for name, value in changes.items():
         _PARTS[part].change(name, value)
 
 
-def _changed(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> dict[Any, Any]:
+def _find_differences(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> dict[Any, Any]:
     changed = {name: value for name, value in after.items() if name not in before or before[name] != value}
     return changed | {name: None for name in before if name not in after}

@@ -18,14 +18,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-ATTRIBUTE = "__hloscope_target__"
+FACTS_ATTRIBUTE = "__hloscope_target__"
 _MOST_WRAPPERS = 1000
-"""More than Python's own `inspect.unwrap` follows."""
+"""More wrappers than Python's own `inspect.unwrap` follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetFacts:
-    """How to call and place a function: everything that its signature does not specify.
+    """The options of a target: how to call and place a function, beyond its signature.
 
     A field is None or empty if it was not given, so that facts from several places can be merged.
     """
@@ -55,7 +55,7 @@ class TargetFacts:
         help="One argument, as jax.typeof prints it: 'bf16[8@X,2048@Y]' or name=TYPE. Repeats.",
         repeats=True,
         read=kinds.as_positional,
-        fits=kinds.are(kinds.is_array),
+        fits=kinds.is_list_of(kinds.is_array),
         example='["bf16[512@data,2048]"]',
     )
     kwargs: Mapping[str, Any] = option(
@@ -63,7 +63,7 @@ class TargetFacts:
         python=kinds.as_mapping("kwargs", '{"w": "bf16[2048,8192@X]"}'),
         given_as="args",
         read=kinds.as_keywords,
-        fits=kinds.maps_to(kinds.is_array),
+        fits=kinds.is_table_of(kinds.is_array),
         example='{ w = "bf16[2048,8192@model]" }',
     )
     out: Any = option(
@@ -73,7 +73,7 @@ class TargetFacts:
         help="An output's sharding: \"P('X', None)\". Repeats, in pytree-leaf order; None leaves an output open.",
         repeats=True,
         read=lambda given: kinds.as_outputs(list(given)),
-        fits=kinds.are(kinds.is_text),
+        fits=kinds.is_list_of(kinds.is_text),
         example='["P(\'data\', None)", "P()"]  # one for each output array, in pytree-leaf order',
     )
     static: Mapping[str, Any] = option(
@@ -91,7 +91,7 @@ class TargetFacts:
         python=kinds.as_positions,
         shown="--donate 0,1",
         read=lambda text: parse_indices(text) if text else None,
-        fits=kinds.are(kinds.is_count),
+        fits=kinds.is_list_of(kinds.is_count),
         example="[0, 1]",
     )
     dims: Mapping[str, int] = option(
@@ -101,7 +101,7 @@ class TargetFacts:
         help="Sizes of letters in argument types. Repeats.",
         repeats=True,
         read=kinds.as_letters,
-        fits=kinds.maps_to(kinds.is_count),
+        fits=kinds.is_table_of(kinds.is_count),
         example="{ S = 2048 }",
     )
     axis_types: str | None = option(
@@ -181,14 +181,14 @@ class TargetFacts:
         help="For times: the cost of a Pallas kernel, such as splash=7e11,2e8. Repeats.",
         default="its cost_estimate",
         repeats=True,
-        fits=kinds.maps_to(kinds.is_cost),
+        fits=kinds.is_table_of(kinds.is_cost),
         example="{ splash = [7e11, 2e8] }",
     )
     allow: tuple[str, ...] = option(
         says="Findings to accept, each with a reason, such as `all-gather@X: weights of FSDP`.",
         of_text=True,
         python=kinds.as_texts("allow", '"all-gather@X: weights of FSDP"'),
-        fits=kinds.are(kinds.is_text),
+        fits=kinds.is_list_of(kinds.is_text),
         example='["all-gather@fsdp: weights of FSDP"]',
     )
     rule_options: Mapping[str, Any] = option(
@@ -196,7 +196,7 @@ class TargetFacts:
         of_text=True,
         python=kinds.as_mapping("rule_options", '{"small-collectives.min_collectives": 8}'),
         key="rules",
-        fits=kinds.maps_to(kinds.maps_to(kinds.is_number)),
+        fits=kinds.is_table_of(kinds.is_table_of(kinds.is_number)),
         example="{ small-collectives = { min-collectives = 8 } }",
     )
 
@@ -215,15 +215,15 @@ class TargetFacts:
         return replace(self, **joined)
 
 
-def _option_of(name: str, described: Option) -> Option:
+def _make_option(name: str, described: Option) -> Option:
     key = described.key or (name.replace("_", "-") if described.example else "")
     return replace(described, name=name, help=described.help or described.says, key=key)
 
 
-OPTIONS = tuple(_option_of(item.name, item.metadata["option"]) for item in fields(TargetFacts))
-"""In the order in which the command line's help shows them."""
+OPTIONS = tuple(_make_option(item.name, item.metadata["option"]) for item in fields(TargetFacts))
+"""The options in the order of the command line's help."""
 
-BY_NAME = {option.name: option for option in OPTIONS}
+OPTIONS_BY_NAME = {option.name: option for option in OPTIONS}
 
 
 class ProgramOptions(TypedDict, total=False):
@@ -266,8 +266,8 @@ class RecordingOptions(TypedDict, total=False):
     timeout_s: float | None
 
 
-def with_options(taken: type) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Adds what a function takes as `**options` to its signature and, in place of `{options}`, to its docstring.
+def accept_options(taken: type) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Adds the `**options` of a function to its signature and, in place of `{options}`, to its docstring.
 
     Args:
         taken: The typed dictionary of these options.
@@ -290,19 +290,19 @@ def with_options(taken: type) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def make_facts(*, args: Any = None, **options: Unpack[TargetOptions]) -> TargetFacts:
-    """Checks facts as users write them in Python: a mesh as a dict or as `X=4,Y=2`, one donated position or several.
+    """Checks options as users write them in Python: a mesh as a dict or as `X=4,Y=2`, one donated position or several.
 
     Raises:
         NotationError: An option has an invalid value.
         UnknownKeywordError: An option does not exist.
     """
-    check_keywords(options, list(BY_NAME), "a target")
+    check_keywords(options, list(OPTIONS_BY_NAME), "a target")
     given: dict[str, Any] = {"args": args, **options}
-    return TargetFacts(**{name: BY_NAME[name].python(value) for name, value in given.items()})
+    return TargetFacts(**{name: OPTIONS_BY_NAME[name].python(value) for name, value in given.items()})
 
 
 @front_door
-@with_options(TargetOptions)
+@accept_options(TargetOptions)
 def target(*, args: Any = None, **options: Unpack[TargetOptions]) -> Callable[[F], F]:
     """Attaches facts to a function so that `hloscope analyze module:fn` needs no options.
 
@@ -326,7 +326,7 @@ def target(*, args: Any = None, **options: Unpack[TargetOptions]) -> Callable[[F
 
     def attach(function: F) -> F:
         try:
-            setattr(function, ATTRIBUTE, facts)
+            setattr(function, FACTS_ATTRIBUTE, facts)
         except (AttributeError, TypeError) as error:
             raise TargetError(
                 f"facts cannot be attached to {shown(function)}",
@@ -338,8 +338,8 @@ def target(*, args: Any = None, **options: Unpack[TargetOptions]) -> Callable[[F
     return attach
 
 
-def attached_facts(function: object) -> TargetFacts:
-    """Returns the facts that `target` attached to a function or to what it wraps; empty facts if there are none.
+def find_attached_facts(function: object) -> TargetFacts:
+    """The facts that `target` attached to a function or to what it wraps; empty if there are none.
 
     Raises:
         TargetError: The function wraps itself, or an endless chain of others.
@@ -348,7 +348,7 @@ def attached_facts(function: object) -> TargetFacts:
     for _ in range(_MOST_WRAPPERS):
         if function is None:
             return TargetFacts()
-        found = getattr(function, ATTRIBUTE, None)
+        found = getattr(function, FACTS_ATTRIBUTE, None)
         if isinstance(found, TargetFacts):
             return found
         function = getattr(function, "__wrapped__", None)

@@ -12,7 +12,7 @@ from hloscope.analysis.model import Analysis
 from hloscope.calls import front_door
 from hloscope.ci import is_strict
 from hloscope.errors import NotationError, did_you_mean
-from hloscope.program.target import BY_NAME, OPTIONS
+from hloscope.program.target import OPTIONS, OPTIONS_BY_NAME
 from hloscope.pytest_plugin.baselines import against_test, name_of_test
 from hloscope.pytest_plugin.inline import Update, against_source, calling_frame
 from hloscope.pytest_plugin.reports import Report, contract_of
@@ -109,15 +109,15 @@ class Hlo:
     def _analyzed(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
         from hloscope.api.analyses import analyze
         from hloscope.api.analyzing import analyze_function
-        from hloscope.compiler.client import time_limit
-        from hloscope.program.files import names_hlo
+        from hloscope.compiler.client import choose_time_limit
+        from hloscope.program.files import is_hlo_target
         from hloscope.program.functions import Function
-        from hloscope.program.loading import ended_after, name_of
+        from hloscope.program.loading import find_target_name, limit_time
         from hloscope.program.target import make_facts
-        from hloscope.store import default_store
+        from hloscope.store import open_default_store
 
         settings = self._settings(options)
-        if isinstance(target, str | Path) and names_hlo(target):
+        if isinstance(target, str | Path) and is_hlo_target(target):
             others = [name for name in options if name not in _OF_TEXT] + ([] if args is None else ["args"])
             if others:
                 fix = f"give {', '.join(_OF_TEXT)} alone"
@@ -126,8 +126,8 @@ class Hlo:
         if isinstance(target, Path):
             return analyze(target)  # which says what is wrong with it
         facts = make_facts(**settings if args is None else {**settings, "args": args})
-        with ended_after(time_limit(facts.timeout_s), f"analyzing {name_of(target)}"):
-            return analyze_function(Function(target=target, facts=facts, store=default_store()))
+        with limit_time(choose_time_limit(facts.timeout_s), f"analyzing {find_target_name(target)}"):
+            return analyze_function(Function(target=target, facts=facts, store=open_default_store()))
 
     def _settings(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options of a call, over those of the nearest marker, over those of the command line."""
@@ -265,6 +265,6 @@ def _check_marker(marker: pytest.Mark) -> None:
     if marker.args:
         raise NotationError("the marker hloscope takes keywords only", fix='write hloscope(slice="v5e:2x4")')
     for name in marker.kwargs:
-        if name not in BY_NAME:
-            fix = did_you_mean(name, BY_NAME, f"use one of {', '.join(BY_NAME)}")
+        if name not in OPTIONS_BY_NAME:
+            fix = did_you_mean(name, OPTIONS_BY_NAME, f"use one of {', '.join(OPTIONS_BY_NAME)}")
             raise NotationError(f"the marker hloscope has no setting {name!r}", fix=fix)

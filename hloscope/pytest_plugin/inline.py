@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from hloscope.analysis.model import Analysis
-from hloscope.analysis.totals import grouped
+from hloscope.analysis.totals import collate
 from hloscope.contracts.evaluate import evaluate, exact_contract
 from hloscope.contracts.model import AT_LEAST_OK, Contract, clauses_of
 from hloscope.contracts.notation import parse_contract
@@ -257,10 +257,10 @@ def write(wanted: Iterable[Wanted], root: Path) -> Written:
         root: The project, below which files are shown.
     """
     done, problems = list[str](), list[str]()
-    for path, of_file in sorted(grouped(lambda each: each.path, wanted).items()):
+    for path, of_file in sorted(collate(lambda each: each.path, wanted).items()):
         shown = _shown(Path(path), root)
         agreed = list[Wanted]()
-        for (line, _), asked in sorted(grouped(lambda each: (each.line, each.byte), of_file).items()):
+        for (line, _), asked in sorted(collate(lambda each: (each.line, each.byte), of_file).items()):
             if len({each.text for each in asked}) > 1:
                 problems.append(_quarrel(f"{shown}:{line}", asked))
             elif asked[0].text:

@@ -43,10 +43,10 @@ def _asked(config: pytest.Config) -> int:
 
 def _marked(item: pytest.Item) -> int:
     """Devices in the mesh of a test's marker; 0 where it names none, or one that the test itself will refuse."""
-    from hloscope.program.environment import most_devices
+    from hloscope.program.environment import find_largest_device_count
 
     count = _in_mesh_of(item)
-    return count if count <= most_devices() else 0
+    return count if count <= find_largest_device_count() else 0
 
 
 def _in_mesh_of(item: pytest.Item) -> int:

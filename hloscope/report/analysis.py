@@ -46,7 +46,7 @@ from hloscope.report.words import (
     versions_line,
 )
 from hloscope.rules.hbm_near_limit import HbmNearLimit
-from hloscope.units import format_bytes, format_capacity, format_flops, format_share, plural
+from hloscope.units import format_bytes, format_capacity, format_flops, format_share, pluralize
 
 _ARRAYS_SHOWN = 12
 _INTERMEDIATES_SHOWN = 5
@@ -131,7 +131,7 @@ def _in_short(arrays: Sequence[ArrayFact], noun: str) -> str:
     bound = "" if len(known) == len(arrays) else "at least "
     remarks = "".join(f", all {words}" for words in _common_remarks(arrays))
     largest = _largest(arrays, 1)[0]
-    words = f"{plural(len(arrays), noun)} ({bound}{format_bytes(sum(known))}){remarks}"
+    words = f"{pluralize(len(arrays), noun)} ({bound}{format_bytes(sum(known))}){remarks}"
     return f"{words}, largest {largest.name} {format_bytes(largest.bytes_per_device)}"
 
 
@@ -150,7 +150,7 @@ def place_of(analysis: Analysis) -> Text:
         used, devices = analysis.slice.used_devices, analysis.slice.devices
         place.append(f"on {analysis.slice.name}", style="bold")
         guessed = "guessed, " if analysis.slice.chosen_by == GUESS else ""
-        place.append(f" ({guessed}{f'{used:,} of ' if used < devices else ''}{plural(devices, 'device')})")
+        place.append(f" ({guessed}{f'{used:,} of ' if used < devices else ''}{pluralize(devices, 'device')})")
     if analysis.mesh is not None:
         place.append(f"{', ' if place.plain else 'on '}mesh {_mesh_words(analysis.mesh)}")
     return place
@@ -179,8 +179,8 @@ def verdict_of(analysis: Analysis) -> Text:
     mark = "" if counted else total.bound.marked("")
     doubt = "; some counts are lower bounds, others upper bounds" if counted else ""
     return Text(
-        f"One device sends {size} per step{counted}, in {mark}{plural(total.executions, 'transfer')} "
-        f"from {plural(total.collectives, 'collective')}{doubt}."
+        f"One device sends {size} per step{counted}, in {mark}{pluralize(total.executions, 'transfer')} "
+        f"from {pluralize(total.collectives, 'collective')}{doubt}."
     )
 
 
@@ -288,7 +288,7 @@ def _size(array: ArrayFact) -> float:
 
 def _rest_words(shown: Sequence[ArrayFact], rest: Sequence[ArrayFact], noun: str) -> str:
     smaller = max(map(_size, rest)) < min(map(_size, shown))
-    count = plural(len(rest), f"{'smaller' if smaller else 'more'} {noun}")
+    count = pluralize(len(rest), f"{'smaller' if smaller else 'more'} {noun}")
     used = [array.bytes_per_device for array in rest if array.used]
     known = [size for size in used if size is not None]
     bound = "" if len(known) == len(used) else "at least "
@@ -396,7 +396,7 @@ def _intermediate_lines(intermediates: Sequence[IntermediateFact], width: int) -
 
 
 def _alike_in_words(row: Sequence[IntermediateFact]) -> str:
-    return plural(len(row), "similar array") if len(row) > 1 else ""
+    return pluralize(len(row), "similar array") if len(row) > 1 else ""
 
 
 def _whole(fact: IntermediateFact) -> str:

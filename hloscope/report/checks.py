@@ -17,16 +17,16 @@ from rich.text import Text
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import split_place
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cells import shown_place
+from hloscope.cells import format_place
 from hloscope.contracts.changes import Figure, Judged, Judgement
 from hloscope.contracts.checks import COULD_NOT_RUN, Checked
-from hloscope.documents import SCHEMA, Schema, document, plain
+from hloscope.documents import SCHEMA, Schema, make_document, to_plain
 from hloscope.findings import Finding, Severity, cause_of, with_others
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import column, hanging, message_line, table_lines
 from hloscope.report.renderer import Canvas, Renderer
 from hloscope.shown import Shown
-from hloscope.units import format_bytes, format_flops, format_time, format_time_range, plural
+from hloscope.units import format_bytes, format_flops, format_time, format_time_range, pluralize
 
 if TYPE_CHECKING:
     from hloscope.plain_types import CheckDict
@@ -87,7 +87,7 @@ class CheckReport(Shown):
     def headline(self) -> str:
         """The summary line: `2 passed, 1 failed, 1 could not run`; for one program `3 findings`."""
         if self.command == "analyze":
-            return plural(len(once_each(self)), "finding")
+            return pluralize(len(once_each(self)), "finding")
         passed = len(self.checks) - len(self.failed) - len(self.not_run)
         parts = [f"{passed} passed"]
         parts += [f"{len(self.failed)} failed"] if self.failed else []
@@ -117,7 +117,7 @@ class CheckReport(Shown):
     def relative(self, path: str) -> str:
         """Returns a path relative to the project's folder if it is in it, otherwise unchanged."""
         whole = Path(path)
-        return whole.relative_to(self.root).as_posix() if whole.is_relative_to(self.root) else shown_place(path)
+        return whole.relative_to(self.root).as_posix() if whole.is_relative_to(self.root) else format_place(path)
 
     def in_repository(self, source: str | None) -> tuple[str | None, int | None]:
         """Returns the file and the line of a place such as `moe.py:31`, as far as known, relative to the repository.
@@ -296,7 +296,7 @@ def asides(checked: Checked) -> list[str]:
     if not checked.passed:
         return []
     first = f": {checked.unknown[0]}{', …' * (len(checked.unknown) > 1)}" if checked.unknown else ""
-    unknown = [f"{plural(len(checked.unknown), 'thing')} unknown{first}"] if checked.unknown else []
+    unknown = [f"{pluralize(len(checked.unknown), 'thing')} unknown{first}"] if checked.unknown else []
     return [*unknown, *(() if checked.judged is None else checked.judged.caveats)]
 
 
@@ -364,7 +364,7 @@ def seal_of(data: Mapping[str, object]) -> str:
 def make_check_document(report: CheckReport) -> CheckDocument:
     """One document: each target with its findings and its analysis."""
     unsealed = _unsealed(report)
-    return replace(unsealed, seal=seal_of(plain(unsealed)))
+    return replace(unsealed, seal=seal_of(to_plain(unsealed)))
 
 
 def _unsealed(report: CheckReport) -> CheckDocument:
@@ -379,7 +379,7 @@ def _unsealed(report: CheckReport) -> CheckDocument:
 
 def _checked_target(checked: Checked, report: CheckReport) -> CheckedTarget:
     verdict, baseline = checked.verdict, checked.baseline
-    return document(
+    return make_document(
         CheckedTarget,
         checked,
         contract=None if verdict is None else str(verdict.contract),

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from hloscope import given
 from hloscope.analysis.model import Analysis, Collective, Collectives, ModelPart, Phase, Role, Total
-from hloscope.analysis.paths import with_layers
+from hloscope.analysis.paths import render_layers
 from hloscope.analysis.places import short_source
 from hloscope.analysis.totals import UNKNOWN_AXES, axes_key, bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
@@ -23,9 +23,9 @@ from hloscope.messages import TARGET, Command, Option, say
 from hloscope.report.layout import Breaks, Column, column, fold, folded, hanging, table_lines
 from hloscope.report.renderer import GROUPINGS
 from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, axes_words, leaves_ici, one_line, part_of_axis
-from hloscope.rules.exposed_collective import what_to_do
-from hloscope.units import format_bytes, format_count, format_share, format_time, known_sum, plural
-from hloscope.why.sentences import advice
+from hloscope.rules.exposed_collective import suggest_overlap
+from hloscope.units import format_bytes, format_count, format_share, format_time, pluralize, sum_known
+from hloscope.why.sentences import suggest_changes
 
 _FEW = 40
 """Collectives that can be listed one by one."""
@@ -140,7 +140,7 @@ def part_name(members: Sequence[Collective]) -> str:
     if part.module is None:
         return line_name(members[0])
     layers = {layer for member in members if member.part is not None for layer in member.part.layers}
-    return with_layers(part.module, sorted(layers))
+    return render_layers(part.module, sorted(layers))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,13 +211,13 @@ def axis_lines(analysis: Analysis, width: int) -> list[Text]:
             "collectives",
             lambda total: format_count(total.collectives),
             given_up=1,
-            below=lambda total: plural(total.collectives, "collective"),
+            below=lambda total: pluralize(total.collectives, "collective"),
         ),
         of_total(
             "transfers",
             lambda total: total.bound.marked(format_count(total.executions)),
             given_up=2,
-            below=lambda total: total.bound.marked(plural(total.executions, "transfer")),
+            below=lambda total: total.bound.marked(pluralize(total.executions, "transfer")),
         ),
     )
     return table_lines(columns, width) + folded((_by_link(analysis), part_of_axis(names)), width)
@@ -291,7 +291,7 @@ class _Row:
     @property
     def wire_bytes(self) -> int | None:
         """Per step, in all places together; None when not known."""
-        return known_sum(collective.wire_bytes_per_step for collective in self.members)
+        return sum_known(collective.wire_bytes_per_step for collective in self.members)
 
     def per_step(self, name: str) -> float | None:
         """`time_us` or `exposed_us` per step, in all places together; None when one of them is not priced."""
@@ -328,7 +328,7 @@ def collective_lines(collectives: Sequence[Collective], width: int, *, everythin
     lines = table_lines(_columns(shown, with_link=leaves_ici(collectives)), width, whys)
     rest = rows[count:]
     if rest:
-        words = say(f"+{plural(len(rest), 'smaller row')}, {_wire(rest)} in total ", ELSEWHERE)
+        words = say(f"+{pluralize(len(rest), 'smaller row')}, {_wire(rest)} in total ", ELSEWHERE)
         remarks.append(Text(words, style="dim"))
     if unknown is None and any(_why(row).plain for row in shown[explained:]):
         words = say(
@@ -395,7 +395,7 @@ def _shapes(collective: Collective) -> str:
 
 
 def _places_in_words(row: _Row) -> str:
-    return f"in {plural(len(row.members), 'place')}" if len(row.members) > 1 else ""
+    return f"in {pluralize(len(row.members), 'place')}" if len(row.members) > 1 else ""
 
 
 def _times(row: _Row) -> str:
@@ -403,7 +403,7 @@ def _times(row: _Row) -> str:
 
 
 def _times_in_words(row: _Row) -> str:
-    words = row.first.executions_bound.marked(plural(row.first.executions, "time"))
+    words = row.first.executions_bound.marked(pluralize(row.first.executions, "time"))
     return f"{words} each" if len(row.members) > 1 else words
 
 
@@ -436,7 +436,7 @@ def _why(row: _Row) -> Text:
     whys = list(dict.fromkeys(why for why in reasons if why is not None))
     if not whys:
         return Text()
-    more = say(f" (+{plural(len(whys) - 1, 'other reason')}: ", Command("explain"), ")") if len(whys) > 1 else ""
+    more = say(f" (+{pluralize(len(whys) - 1, 'other reason')}: ", Command("explain"), ")") if len(whys) > 1 else ""
     tried = next((collective.tried for collective in row.members if collective.tried is not None), None)
     helps = [] if tried is None else [("; tried: ", "bold dim"), (tried, "dim")]
     return Text.assemble(("why: ", "bold dim"), (whys[0] + more, "dim"), *helps)
@@ -584,7 +584,7 @@ def _about(
 ) -> Iterator[tuple[str, str]]:
     members, most = thing.group.members, _most(thing)
     lines = dict.fromkeys(map(line_name, members))
-    more = f", +{plural(len(lines) - 1, 'line')}" if len(lines) > 1 else ""
+    more = f", +{pluralize(len(lines) - 1, 'line')}" if len(lines) > 1 else ""
     names_module = most.part is not None and most.part.module is not None
     line = f" · {line_name(most).partition(' in ')[0]}{more}" if names_module else ""  # else its headline is the line
     yield "", f"{_group_cost(thing.group, step_us)} in {_count_kinds(members)}{_over(most)}{line}"
@@ -608,9 +608,9 @@ def _advice(
         if finding is not None and finding.fix and not finding.allowed:
             about.setdefault(finding.fix, []).append(collective)
     told = [fix for fix, told_of in about.items() if _is_most(told_of, members)]
-    told += advice(most.reason)[:1] if most.reason is not None else []
+    told += suggest_changes(most.reason)[:1] if most.reason is not None else []
     if not told and most.exposed_us:
-        return what_to_do(most)
+        return suggest_overlap(most)
     return told[0] if told else None
 
 
@@ -627,7 +627,7 @@ def _over(collective: Collective) -> str:
 def _count_kinds(members: Iterable[Collective]) -> str:
     """`142 all-gathers, 4 all-reduces`."""
     counts = Counter(collective.kind for collective in members)
-    return ", ".join(plural(count, str(kind)) for kind, count in counts.most_common())
+    return ", ".join(pluralize(count, str(kind)) for kind, count in counts.most_common())
 
 
 def waiting_line(collectives: Sequence[Collective]) -> Text | None:
@@ -758,4 +758,4 @@ def _rest_words(rest: Sequence[Group]) -> str:
         return ""
     together = Group(name="", members=Collectives(collective for group in rest for collective in group.members))
     waits = "" if together.exposed_us is None else f", {_group_time(together, together.exposed_us)} exposed"
-    return f"+{plural(len(rest), 'smaller one')}, {_group_wire(together)}{waits} · "
+    return f"+{pluralize(len(rest), 'smaller one')}, {_group_wire(together)}{waits} · "

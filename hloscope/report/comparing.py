@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cells import shown_place
+from hloscope.cells import format_place
 from hloscope.measured.model import (
     CompareDocument,
     MeasuredAxis,
@@ -23,7 +23,7 @@ from hloscope.messages import Command, say
 from hloscope.report.escaping import code, prose, without_commands
 from hloscope.report.layout import INDENT, Column, column, fold, folded, section, table_lines
 from hloscope.report.words import ELSEWHERE, legend, notes_section
-from hloscope.units import format_bytes, format_share, format_time, plural
+from hloscope.units import format_bytes, format_share, format_time, pluralize
 
 _MOST_LISTED = 10
 _LEAST_US = 0.005
@@ -128,11 +128,11 @@ def headline_of(found: CompareDocument) -> str:
     """The two sides of the comparison, and the devices of the profile."""
     of = "the profile's own programs" if found.target is None else found.target
     where = found.device_kind or "unknown devices"
-    return f"{found.profile} compared with {of}: {plural(found.devices, 'device')}, {where}"
+    return f"{found.profile} compared with {of}: {pluralize(found.devices, 'device')}, {where}"
 
 
 def _program_line(found: CompareDocument, program: MeasuredProgram) -> str:
-    runs, devices = plural(program.runs, "run"), plural(program.devices, "device")
+    runs, devices = pluralize(program.runs, "run"), pluralize(program.devices, "device")
     return f"{program.program}: {runs} on {devices}, {priced_on(found, program)}"
 
 
@@ -161,17 +161,17 @@ def _step_line(program: MeasuredProgram) -> str:
 
 def _matched_line(program: MeasuredProgram) -> str:
     share = "" if program.matched_share is None else f", {format_share(program.matched_share)} of their time"
-    return f"{program.matched_operations} of {plural(program.measured_operations, 'operation')} matched{share}"
+    return f"{program.matched_operations} of {pluralize(program.measured_operations, 'operation')} matched{share}"
 
 
 def _others(found: CompareDocument) -> Iterator[str]:
     for program in found.uncompared[:_MOST_LISTED]:
         yield (
-            f"{program.program}: {plural(program.runs, 'run')}, {format_time(program.measured_us)} on a device; "
+            f"{program.program}: {pluralize(program.runs, 'run')}, {format_time(program.measured_us)} on a device; "
             f"{program.why}"
         )
     if len(found.uncompared) > _MOST_LISTED:
-        yield say(f"{plural(len(found.uncompared) - _MOST_LISTED, 'more program')} ", ELSEWHERE)
+        yield say(f"{pluralize(len(found.uncompared) - _MOST_LISTED, 'more program')} ", ELSEWHERE)
 
 
 def _factor(measured_us: float | None, predicted_us: float | None) -> str:
@@ -272,7 +272,7 @@ def _hidden(row: MeasuredTransfer) -> str:
 
 def _about(row: MeasuredTransfer) -> str:
     over = f" over {','.join(row.axes)}" if row.axes else ""
-    place = row.source and shown_place(row.source)
+    place = row.source and format_place(row.source)
     return " · ".join(filter(None, (f"{row.kind}{over}", _rule(row.rule, row.calibrated), place)))
 
 

@@ -13,14 +13,14 @@ from rich.text import Text
 
 from hloscope.analysis.model import Analysis, Collective, SourceFrame, Total, Totals
 from hloscope.analysis.model.step_time import is_tie
-from hloscope.analysis.places import short_source, split_place, users_line
+from hloscope.analysis.places import render_users_line, short_source, split_place
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.calls import front_door
 from hloscope.contracts.changes import UNKNOWN, Cause, Change, ChangeKind, Figure, Judged, Judgement, Tally
 from hloscope.contracts.figures import MEMORY, MULTIPLIED, STEP, named
 from hloscope.contracts.judging import judge_all
 from hloscope.contracts.verdict import NO_REASON
-from hloscope.documents import SCHEMA, Schema, document
+from hloscope.documents import SCHEMA, Schema, make_document
 from hloscope.given import choice
 from hloscope.messages import Command, say
 from hloscope.report.checks import AMOUNT_WORDS, UNBROKEN, figure_words
@@ -28,7 +28,7 @@ from hloscope.report.escaping import code, fenced, plain_line, prose, without_co
 from hloscope.report.layout import Column, column, folded, hanging, table_lines
 from hloscope.report.words import GUESSED, legend
 from hloscope.shown import Brief, Shown, one_line
-from hloscope.units import format_bytes, plural, signed
+from hloscope.units import add_sign, format_bytes, pluralize
 
 if TYPE_CHECKING:
     from hloscope.plain_types import DiffDict
@@ -166,7 +166,7 @@ class DiffDocument(Shown, KeepsSides):
     def headline(self) -> str:
         """The summary line: `worse, 3 changes of what moves`, `better` or `the same`, with what is unknown."""
         found = "the same" if self.judged.judgement is Judgement.SAME else str(self.judged.judgement)
-        words = f"{found}, {plural(len(self.changes), 'change')} of what moves" if self.changes else found
+        words = f"{found}, {pluralize(len(self.changes), 'change')} of what moves" if self.changes else found
         return f"{words}, as far as is known" if self.unsure or self.not_understood else words
 
     def broken(self, fail_on: str = "increase", *, at_least_ok: bool = False) -> tuple[Cause, ...]:
@@ -225,7 +225,7 @@ class DiffDocument(Shown, KeepsSides):
 def listed(change: Change[Collective]) -> ListedChange:
     """A change as the document has it."""
     old, new = (tuple(map(_changed, side)) for side in (change.before, change.after))
-    return document(
+    return make_document(
         ListedChange,
         change,
         increase=change.is_increase,
@@ -237,7 +237,7 @@ def listed(change: Change[Collective]) -> ListedChange:
 
 
 def _changed(collective: Collective) -> ChangedCollective:
-    return document(ChangedCollective, collective, source=users_line(collective.source))
+    return make_document(ChangedCollective, collective, source=render_users_line(collective.source))
 
 
 def figure_rows(report: DiffDocument) -> Iterator[tuple[str, str, str, str]]:
@@ -284,7 +284,7 @@ def _of_both(
         return before, after, "unknown"
     if old == new:
         return before, after, "=" if bound is Bound.EXACT else bound.marked(show(0))
-    return before, after, bound.marked(signed(show(abs(new - old)), is_more=new > old))
+    return before, after, bound.marked(add_sign(show(abs(new - old)), is_more=new > old))
 
 
 def doubts_of(report: DiffDocument) -> Iterator[str]:
@@ -293,7 +293,7 @@ def doubts_of(report: DiffDocument) -> Iterator[str]:
     for name in report.not_understood:
         yield say(f"not everything in {name} was understood: ", Command("analyze"), " shows what")
     if report.unsure:
-        yield f"bytes or executions of {plural(report.unsure, 'collective')} are not known exactly"
+        yield f"bytes or executions of {pluralize(report.unsure, 'collective')} are not known exactly"
     if any(row[-1] == "unknown" and "unknown" not in row[:-1] for row in figure_rows(report)):
         yield BETWEEN_BOUNDS
 
@@ -341,7 +341,7 @@ def cause_places(report: DiffDocument) -> Iterator[str | None]:
     known: dict[str | None, str | None] = {}
     for side in filter(None, report.sides):
         stacks = chain((one.source for one in side.collectives), (one.source for one in side.matmuls))
-        known.update({users_line(stack): short_source(stack) for stack in stacks})
+        known.update({render_users_line(stack): short_source(stack) for stack in stacks})
     for cause in report.judged.causes:
         if cause.source is None:
             yield None

@@ -13,14 +13,14 @@ from hloscope.analysis.guesses import GUESS
 from hloscope.analysis.model import Analysis, SliceFact
 from hloscope.documents import SCHEMA, Schema
 from hloscope.messages import Either, Option, say
-from hloscope.program.dump_facts import slice_of
+from hloscope.program.dump_facts import find_dumped_slice
 from hloscope.program.dumps import Dump, DumpedModule
 from hloscope.report.analysis import render_analysis
 from hloscope.report.layout import INDENT, column, fold, folded, table_lines
 from hloscope.report.words import GUESSED
 from hloscope.shown import Shown, one_line
 from hloscope.tpu.slices import Slice
-from hloscope.units import format_bytes, format_time, plural
+from hloscope.units import format_bytes, format_time, pluralize
 
 if TYPE_CHECKING:
     from hloscope.plain_types import DumpedModuleDict, DumpedModulesDict
@@ -87,7 +87,7 @@ class DumpedModules(tuple[DumpedResult, ...], Shown):
         return partial(DumpedModules, dump=self.dump, seconds=self.seconds), (tuple(self),)
 
     def __repr__(self) -> str:
-        return f"<{plural(len(self), 'module')} of {self.dump.folder}, {len(self.failed)} not analyzed>"
+        return f"<{pluralize(len(self), 'module')} of {self.dump.folder}, {len(self.failed)} not analyzed>"
 
     def _subject(self) -> str:
         return "dumped_modules"
@@ -191,7 +191,7 @@ def render_dump(dump: Dump, width: int) -> Iterator[Text]:
     )
     yield from (Text(" " * INDENT) + line for line in table_lines(columns, width - INDENT))
     rest = dump.modules[len(shown) :]
-    remarks = [Text(f"+{plural(len(rest), 'smaller module')}", style="dim")] if rest else []
+    remarks = [Text(f"+{pluralize(len(rest), 'smaller module')}", style="dim")] if rest else []
     if len(dump.modules) > 1:
         words = say(
             Option("only", "NAME"),
@@ -211,7 +211,7 @@ def _headline(dump: Dump) -> Text:
         counts[_PLATFORMS[module.platform]] = counts.get(_PLATFORMS[module.platform], 0) + 1
     kinds = ", ".join(f"{count} for {kind}" for kind, count in counts.items() if kind) if len(counts) > 1 else ""
     only = next(iter(counts)) if len(counts) == 1 else ""
-    words = f": {plural(len(dump.modules), 'compiled module')}{f' for {only}' if only else ''}"
+    words = f": {pluralize(len(dump.modules), 'compiled module')}{f' for {only}' if only else ''}"
     words += f" ({kinds})" if kinds else ""
     return Text.assemble((str(dump.folder), "bold"), f"{words}, {format_bytes(sum(sizes))}")
 
@@ -227,7 +227,7 @@ def _file(module: DumpedModule) -> str:
 
 
 def _place(module: DumpedModule) -> str:
-    found: Slice | None = slice_of(module) if module.platform == "tpu" else None
+    found: Slice | None = find_dumped_slice(module) if module.platform == "tpu" else None
     return _PLATFORMS[module.platform] if found is None else found.name
 
 
@@ -300,14 +300,14 @@ def _compiled_for(found: Analysis, module: DumpedModule) -> str:
     if chosen is not None:
         return chosen.name + (GUESSED if chosen.chosen_by == GUESS else "")
     platform = _PLATFORMS[module.platform]
-    return f"{platform}, {plural(found.num_partitions, 'device')}" if found.num_partitions > 1 else platform
+    return f"{platform}, {pluralize(found.num_partitions, 'device')}" if found.num_partitions > 1 else platform
 
 
 def summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iterator[Text]:
     """The summary below the rows: their number, and those that take longest."""
     done = [result for result in results if result.analysis is not None]
     yield Text()
-    count = f"{len(done)} of {plural(len(dump.modules), 'module')} analyzed in {format_time(seconds * 1e6)}"
+    count = f"{len(done)} of {pluralize(len(dump.modules), 'module')} analyzed in {format_time(seconds * 1e6)}"
     yield Text(count, style="bold")
     if any(_is_guess(result) for result in done):
         yield Text(

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from hloscope.documents import plain
+from hloscope.documents import to_plain
 
 _UNSEEN = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
@@ -56,7 +56,7 @@ def for_terminal(text: str) -> str:
 
 def dumped(document: object) -> str:
     """A document as JSON, indented; what is obeyed or not seen is escaped in it, so that it reads back the same."""
-    return _ANYWHERE.sub(r"\\u0023#", _seen(_laid_out(plain(document), 0)))
+    return _ANYWHERE.sub(r"\\u0023#", _seen(_laid_out(to_plain(document), 0)))
 
 
 def json_line(data: object) -> str:

@@ -12,13 +12,13 @@ from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.places import ONLY_UNDER_ROOT, short_source
 from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind, Origin
-from hloscope.documents import SCHEMA, Schema, document
+from hloscope.documents import SCHEMA, Schema, make_document
 from hloscope.errors import caret_excerpt
 from hloscope.messages import TARGET, Command, Option, say
 from hloscope.report.escaping import code, fenced, prose, without_commands
 from hloscope.report.layout import hanging
 from hloscope.report.words import describe_trials
-from hloscope.units import format_bytes, format_time, plural
+from hloscope.units import format_bytes, format_time, pluralize
 from hloscope.why.explanation import Explanation, Step
 
 _LISTED = 12
@@ -52,7 +52,7 @@ def render_overview(explanations: Sequence[Explanation], width: int) -> Iterator
         yield from hanging(Text(f"    {explanation.collective.why or 'not known'}", style="dim"), width, indent=6)
     rest = len(explanations) - 1 - _LISTED
     if rest > 0:
-        yield from hanging(Text(f"  +{plural(rest, 'smaller one')}"), width, indent=4)
+        yield from hanging(Text(f"  +{pluralize(rest, 'smaller one')}"), width, indent=4)
     asked = say(
         "One of them in full: ",
         Command("explain", (TARGET, Option("collective", explanations[1].number))),
@@ -141,7 +141,7 @@ def _explained(explanation: Explanation) -> ExplainedCollective:
         name: getattr(explanation, name)
         for name in ("number", "copies", "place", "excerpt", "steps", "equations", "advice", "trials")
     }
-    return document(
+    return make_document(
         ExplainedCollective,
         explanation.collective,
         collective=explanation.collective.name,
@@ -206,7 +206,7 @@ def _headline(explanation: Explanation) -> Text:
     guessed = say(" (guessed: ", Option("dcn"), " says which axis crosses slices)") if of.axes_guessed else ""
     axes = f" over {', '.join(of.axes)}{guessed}" if of.axes else ""
     shapes = ", ".join(map(str, of.result_shapes))
-    more = f" and {plural(explanation.copies - 1, 'other')} like it" if explanation.copies > 1 else ""
+    more = f" and {pluralize(explanation.copies - 1, 'other')} like it" if explanation.copies > 1 else ""
     return Text.assemble((str(of.kind), "bold"), f"{axes} of {shapes} per device, %{of.name}{more}")
 
 
@@ -236,7 +236,7 @@ def _step(step: Step) -> Text:
 
 
 def _cost(of: Collective) -> str:
-    times = of.executions_bound.said(plural(of.executions, "time"))
+    times = of.executions_bound.said(pluralize(of.executions, "time"))
     sent, each = format_bytes(of.wire_bytes), of.bytes_bound.marked
     sent = sent if of.wire_bytes is None else each(sent)
     time = "" if of.time_us is None else f", {each(format_time(of.time_us))} each"

@@ -9,12 +9,12 @@ from dataclasses import replace
 from rich.text import Text
 
 from hloscope.analysis.model import Collective, Collectives
-from hloscope.cells import shown_place
+from hloscope.cells import format_place
 from hloscope.findings import Finding, Severity, by_cause
 from hloscope.report.collectives import Group, groups_of, module_key
 from hloscope.report.layout import hanging
 from hloscope.report.words import one_line
-from hloscope.units import format_bytes, format_time, plural
+from hloscope.units import format_bytes, format_time, pluralize
 
 _PARTS_SHOWN = 2
 _LINES_SHOWN = 3
@@ -46,7 +46,7 @@ def finding_lines(
         finding = places[0]
         if finding.allowed is not None:
             words = f"allowed[{finding.rule}]: {one_line(finding.message)} ({one_line(finding.allowed)})"
-            more = f", and {plural(len(places) - 1, 'more place')} like it" if len(places) > 1 else ""
+            more = f", and {pluralize(len(places) - 1, 'more place')} like it" if len(places) > 1 else ""
             yield from hanging(Text(words + more, style="dim"), width)
             continue
         label = f"{finding.severity}[{finding.rule}]"
@@ -60,7 +60,7 @@ def _details(places: Sequence[Finding], about: Sequence[Collective], width: int)
     finding, many = places[0], len(places) > 1
     place = ", ".join(_places(finding, with_line=not many or not about))
     if place and many:
-        place += f", and {plural(len(places) - 1, 'more place')} like it"
+        place += f", and {pluralize(len(places) - 1, 'more place')} like it"
     if place:
         yield from hanging(Text.assemble(("  --> ", "blue"), place), width, indent=6)
     together = _cost_of_all(about) if many and len(about) == len(places) else None
@@ -76,7 +76,7 @@ def _other_lines(places: Sequence[Finding]) -> str:
     """`moe.py:15, moe.py:31`: the lines that are not the first one's."""
     sources = dict.fromkeys(place.source for place in places)
     lines = [source for source in sources if source is not None and source != places[0].source]
-    more = f" and {plural(len(lines) - _LINES_SHOWN, 'more line')}" if len(lines) > _LINES_SHOWN else ""
+    more = f" and {pluralize(len(lines) - _LINES_SHOWN, 'more line')}" if len(lines) > _LINES_SHOWN else ""
     return ", ".join(map(_nearby, lines[:_LINES_SHOWN])) + more
 
 
@@ -84,7 +84,7 @@ def _parts(about: Sequence[Collective]) -> str:
     """`layers[0-35].mlp.gate, head`: the parts of the model, dearest first; empty where none is known."""
     named = [collective for collective in about if collective.part is not None and collective.part.module is not None]
     groups = groups_of(named, module_key)
-    more = f" and {plural(len(groups) - _PARTS_SHOWN, 'more part')}" if len(groups) > _PARTS_SHOWN else ""
+    more = f" and {pluralize(len(groups) - _PARTS_SHOWN, 'more part')}" if len(groups) > _PARTS_SHOWN else ""
     return ", ".join(group.name for group in groups[:_PARTS_SHOWN]) + more
 
 
@@ -110,4 +110,4 @@ def _places(finding: Finding, *, with_line: bool) -> Iterator[str]:
 def _nearby(place: str) -> str:
     """`models/moe.py:31` from the current folder where the file lies in it, as terminals and editors can open it."""
     here = os.getcwd() + os.sep
-    return shown_place(place).removeprefix(here)
+    return format_place(place).removeprefix(here)

@@ -10,7 +10,7 @@ from hloscope.calls import in_python
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.given import shown
 from hloscope.messages import Notation, speaking
-from hloscope.outputs import Files, check_output, write_files, write_text
+from hloscope.outputs import OutputFiles, check_output, write_files, write_text
 from hloscope.report.renderer import GROUPINGS, Canvas, Renderer, load
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def render(document: str, format_name: str, found: object, canvas: Canvas) -> st
     return find_renderer(format_name).render(document, found, canvas)
 
 
-def files_of(document: str, format_name: str, found: object) -> Files:
+def files_of(document: str, format_name: str, found: object) -> OutputFiles:
     """Renders a result in a binary format; arguments as for `render`."""
     return find_renderer(format_name).files(document, found)
 
@@ -126,9 +126,9 @@ def save(found: Shown, path: str, format_name: str | None) -> tuple[str, ...]:
 
 def document_of(found: Shown) -> dict[str, object]:
     """A result as plain data, as its JSON has it."""
-    from hloscope.documents import plain
+    from hloscope.documents import to_plain
 
-    return plain(find_renderer("json").call(found._subject(), found._rendered(), Canvas()))
+    return to_plain(find_renderer("json").call(found._subject(), found._rendered(), Canvas()))
 
 
 def in_notebook(found: Shown) -> str:

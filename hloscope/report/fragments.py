@@ -19,7 +19,7 @@ from hloscope.analysis.model.program_graph import ProgramGraph
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.model.suggestion import Suggestions
 from hloscope.analysis.model.timeline import Timeline
-from hloscope.analysis.shards import partitions_by_place, shards_of
+from hloscope.analysis.shards import find_shards, index_partitions
 from hloscope.calls import in_python
 from hloscope.findings import Severity, unaccepted
 from hloscope.messages import Notation, speaking
@@ -38,8 +38,8 @@ from hloscope.report.timeline import draw_timeline
 from hloscope.report.verification import number_columns, traffic_columns, traffic_verdict
 from hloscope.report.verification import verdict_of as verification_verdict
 from hloscope.shown import Shown
-from hloscope.units import format_share, format_time, plural
-from hloscope.verification.model import Verification, traffic_rows
+from hloscope.units import format_share, format_time, pluralize
+from hloscope.verification.model import Verification, make_traffic_rows
 
 _Element = ElementTree.Element
 
@@ -80,11 +80,11 @@ def _analysis(root: _Element, found: Analysis) -> None:
         _more(root, rest, "smaller row", "found.collectives has all")
     if found.findings:
         severe = bool(unaccepted(found.findings, Severity.WARNING))
-        _lines(_folded(root, plural(len(found.findings), "finding"), is_open=severe), _finding_texts(found))
+        _lines(_folded(root, pluralize(len(found.findings), "finding"), is_open=severe), _finding_texts(found))
     for noun, arrays in (("argument", found.arguments), ("output", found.outputs)):
         if arrays:
             columns, rest = array_columns(arrays, _ARRAYS)
-            inside = _folded(root, plural(len(arrays), noun))
+            inside = _folded(root, pluralize(len(arrays), noun))
             _table(inside, columns)
             _more(inside, rest, noun, f"found.{noun}s has all")
     _notes(root, found.notes)
@@ -121,7 +121,7 @@ def _difference(root: _Element, found: DiffDocument) -> None:
     _lines(root, cause_lines(found))
     _table(root, figure_columns(found))
     if found.changes:
-        inside = _folded(root, plural(len(found.changes), "change"), is_open=len(found.changes) <= _ROWS)
+        inside = _folded(root, pluralize(len(found.changes), "change"), is_open=len(found.changes) <= _ROWS)
         _lines(inside, (Text(change.text) for change in found.changes))
     _notes(root, tuple(doubts_of(found)), is_open=True)
 
@@ -160,12 +160,12 @@ def _verification(root: _Element, found: Verification) -> None:
         _labelled(root, "Numbers not compared", Text(str(found.numerics.status)))
     _wrong_shards(root, found)
     _heading(root, "Bytes one device sends per step")
-    rows = traffic_rows(found.communication, found.target, found.reference)
+    rows = make_traffic_rows(found.communication, found.target, found.reference)
     if rows:
         _table(root, traffic_columns(rows))
     _labelled(root, "", traffic_verdict(found) if rows else Text("Neither moves anything between devices."))
     if found.findings:
-        inside = _folded(root, plural(len(found.findings), "finding"), is_open=not found.passed)
+        inside = _folded(root, pluralize(len(found.findings), "finding"), is_open=not found.passed)
         _lines(inside, finding_lines(found.findings, _WIDTH))
     _notes(root, (*found.numerics.notes, *found.target.notes))
 
@@ -178,10 +178,10 @@ def _wrong_shards(root: _Element, found: Verification) -> None:
     if mesh is None or not drawn:
         return
     _heading(root, "Where values differ")
-    partitions = partitions_by_place(mesh)
+    partitions = index_partitions(mesh)
     for output in drawn:
         devices = {partitions[place] for place in output.wrong_shards if place in partitions}
-        root.append(draw_shards(shards_of(outputs[output.name], mesh), devices))
+        root.append(draw_shards(find_shards(outputs[output.name], mesh), devices))
 
 
 def _timeline(root: _Element, found: Timeline) -> None:
@@ -241,7 +241,7 @@ def _labelled(root: _Element, label: str, value: Text) -> None:
 
 def _more(root: _Element, count: int, noun: str, where: str) -> None:
     if count:
-        _add(root, "div", text=f"+{plural(count, noun)}; {where}", style="opacity:.75")
+        _add(root, "div", text=f"+{pluralize(count, noun)}; {where}", style="opacity:.75")
 
 
 def _folded(root: _Element, summary: str, *, is_open: bool = False) -> _Element:
@@ -253,7 +253,7 @@ def _folded(root: _Element, summary: str, *, is_open: bool = False) -> _Element:
 def _notes(root: _Element, notes: Sequence[str], *, is_open: bool = False) -> None:
     said = list(dict.fromkeys(notes))
     if said:
-        inside = _folded(root, plural(len(said), "note"), is_open=is_open)
+        inside = _folded(root, pluralize(len(said), "note"), is_open=is_open)
         for note in said[:_LINES]:
             _add(inside, "div", text=f"• {note}", style="opacity:.85")
 

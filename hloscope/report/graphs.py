@@ -19,7 +19,7 @@ from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded,
 from hloscope.report.pictures import svg
 from hloscope.report.renderer import Canvas, Renderer
 from hloscope.report.words import BOUNDS_WORDS, legend, notes_section
-from hloscope.units import format_bytes, format_time, plural
+from hloscope.units import format_bytes, format_time, pluralize
 
 _WAY = 10.0
 """The width that an edge takes where it passes a layer."""
@@ -217,7 +217,7 @@ def draw_graph(found: ProgramGraph) -> svg.Element:
 
 
 def _said(found: ProgramGraph) -> str:
-    size = f"{plural(len(found.nodes), 'instruction')}, {plural(len(found.edges), 'edge')}"
+    size = f"{pluralize(len(found.nodes), 'instruction')}, {pluralize(len(found.edges), 'edge')}"
     if found.critical_path_us is None:
         return size
     return f"{size}; critical path of the step {found.bound.marked(format_time(found.critical_path_us))}"
@@ -324,8 +324,8 @@ def render_graph(found: ProgramGraph, width: int) -> Iterator[Text]:
     yield from fold(Text.assemble((found.target, "bold"), f"{place}, {found.part}"), width)
     counts = Counter(node.opcode for node in found.nodes)
     shown = ", ".join(f"{count:,} {opcode}" for opcode, count in counts.most_common(_OPCODES))
-    more = f" and {plural(len(counts) - _OPCODES, 'other opcode')}" if len(counts) > _OPCODES else ""
-    size = f"{plural(len(found.nodes), 'instruction')}, {plural(len(found.edges), 'edge')}"
+    more = f" and {pluralize(len(counts) - _OPCODES, 'other opcode')}" if len(counts) > _OPCODES else ""
+    size = f"{pluralize(len(found.nodes), 'instruction')}, {pluralize(len(found.edges), 'edge')}"
     yield from fold(Text(f"{size}: {shown}{more}"), width)
     critical = [node for node in found.nodes if node.is_critical]
     if found.critical_path_us is not None and critical:
@@ -333,7 +333,7 @@ def render_graph(found: ProgramGraph, width: int) -> Iterator[Text]:
         rows = [node for node in critical if node in longest]
         title = f"On the critical path of the step, {found.bound.marked(format_time(found.critical_path_us))}"
         rest = len(critical) - len(rows)
-        remark = [Text(f"+{plural(rest, 'shorter one')}", style="dim")] if rest else []
+        remark = [Text(f"+{pluralize(rest, 'shorter one')}", style="dim")] if rest else []
         table = table_lines(_columns(rows), inner)
         yield from section(title, [*table, *remark, *folded((legend([Text(title), *table]),), inner)], inner)
     yield from notes_section((*found.notes, _OTHERS), inner)

@@ -13,7 +13,7 @@ from hloscope.contracts.figures import MEMORY, SENT, STEP, named
 from hloscope.report.checks import CheckReport, asides, details, is_other, judgement_words
 from hloscope.report.escaping import code, fenced, plain_line, without_commands
 from hloscope.report.renderer import Canvas, Lazy, Renderer
-from hloscope.units import format_bytes, format_time, plural
+from hloscope.units import format_bytes, format_time, pluralize
 
 _MOST_CHARACTERS = 65_000
 """Source: GitHub refuses comments of more than 65,536 characters."""
@@ -61,7 +61,7 @@ def _render_check(report: CheckReport) -> str:
     kept = _that_fit(parts, room - _length(lines))
     lines += [line for part in parts[:kept] for line in part]
     left_out += _left_out("details", len(parts) - kept)
-    folded = _folded(f"{plural(len(usual), 'target')} as expected", [*head, *(_row(_cells(one)) for one in usual)])
+    folded = _folded(f"{pluralize(len(usual), 'target')} as expected", [*head, *(_row(_cells(one)) for one in usual)])
     if usual and _length(folded) < room - _length(lines):
         lines += folded
     else:
@@ -81,7 +81,7 @@ def _length(lines: Iterable[str]) -> int:
 
 
 def _left_out(what: str, count: int, of_which: str = "") -> list[str]:
-    return [f"the {what} of {plural(count, 'target')}{of_which}"] if count else []
+    return [f"the {what} of {pluralize(count, 'target')}{of_which}"] if count else []
 
 
 def _that_fit(parts: Iterable[Sequence[str]], room: int) -> int:
@@ -152,7 +152,7 @@ def _details(checked: Checked, report: CheckReport) -> Iterator[str]:
         return
     lines = [line.plain for line in details(checked, report)]
     kept = _that_fit(([line] for line in lines), _MOST_OF_ONE)
-    cut = [] if kept == len(lines) else ["", f"… {plural(len(lines) - kept, 'more line')} in the log"]
+    cut = [] if kept == len(lines) else ["", f"… {pluralize(len(lines) - kept, 'more line')} in the log"]
     summary = escape(plain_line(f"{checked.name}: {_first(checked)}"))
     yield from _folded(f"<code>{summary}</code>", fenced("\n".join([*lines[:kept], *cut]), "text"))
 

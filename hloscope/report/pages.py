@@ -11,14 +11,14 @@ from hloscope.findings import RuleDoc
 from hloscope.messages import Command, say
 from hloscope.rules.allow import UNUSED_PAGE
 from hloscope.rules.builtin import RULES
-from hloscope.rules.plugins import FAILED_PAGE, plugins
-from hloscope.rules.rule import doc_of
+from hloscope.rules.plugins import FAILED_PAGE, list_plugins
+from hloscope.rules.rule import read_rule_doc
 from hloscope.verification import pages as of_verification
 
 
 @cache
 def _own_pages() -> tuple[RuleDoc, ...]:
-    return (*map(doc_of, RULES), UNUSED_PAGE, FAILED_PAGE)
+    return (*map(read_rule_doc, RULES), UNUSED_PAGE, FAILED_PAGE)
 
 
 def pages_by_command() -> Mapping[str, tuple[RuleDoc, ...]]:
@@ -26,8 +26,8 @@ def pages_by_command() -> Mapping[str, tuple[RuleDoc, ...]]:
     return {
         "": _own_pages(),
         **{
-            f"From the plug-in {plugin.name} ({plugin.where})": tuple(map(doc_of, plugin.rules))
-            for plugin in plugins()
+            f"From the plug-in {plugin.name} ({plugin.where})": tuple(map(read_rule_doc, plugin.rules))
+            for plugin in list_plugins()
             if plugin.rules
         },
         "From hloscope check and contracts in tests": of_contracts.PAGES,

@@ -12,13 +12,13 @@ from rich.text import Text
 from hloscope.analysis.model import Analysis, Collective, Memory, SliceFact, StepTime
 from hloscope.analysis.model.step_time import is_tie
 from hloscope.analysis.vocabulary import Bound
-from hloscope.documents import SCHEMA, Schema, document
+from hloscope.documents import SCHEMA, Schema, make_document
 from hloscope.errors import HloscopeError
 from hloscope.messages import say
 from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, message_line, section, table_lines
 from hloscope.report.words import cost_option, legend, notes_section, short_note
 from hloscope.shown import Brief, Shown, one_line
-from hloscope.units import format_bytes, format_share, format_time, format_time_range, plural
+from hloscope.units import format_bytes, format_share, format_time, format_time_range, pluralize
 
 if TYPE_CHECKING:
     from hloscope.plain_types import PriceDict
@@ -48,7 +48,7 @@ class Prices(tuple[Analysis | Unpriced, ...], Shown):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return one_line(f"<Prices of {self[0].target} on {plural(len(self), 'slice')}>") if self else "<no prices>"
+        return one_line(f"<Prices of {self[0].target} on {pluralize(len(self), 'slice')}>") if self else "<no prices>"
 
     def _subject(self) -> str:
         return "prices"
@@ -117,7 +117,7 @@ def make_price_document(priced: Priced) -> PriceDocument:
     refused = [found for found in priced if isinstance(found, Unpriced)]
     return PriceDocument(
         target=priced[0].target,
-        prices=tuple(document(PricedSlice, found) for found in _analyses(priced)),
+        prices=tuple(make_document(PricedSlice, found) for found in _analyses(priced)),
         unpriced=tuple(UnpricedSlice(slice=found.slice_name, error=str(found.error)) for found in refused),
     )
 
@@ -334,13 +334,13 @@ def _trust(time: StepTime, *, brief: bool = False) -> str:
         return f"{basis}; no measurements of this generation to compare with"
     spread = time.spread
     known = (
-        f"{basis}; error factor on {plural(spread.rows, 'published timing')} of this generation: "
+        f"{basis}; error factor on {pluralize(spread.rows, 'published timing')} of this generation: "
         f"{spread.median:.2f} (median) to {spread.worst:.2f} (worst)"
     )
     once = [use.rule for use in time.rules if use.measured_once]
     if brief:
         counts = {"not covered by them": len(time.uncalibrated), "set by a single measurement": len(once)}
-        return "; ".join([known, *(f"{plural(count, 'rule')} {words}" for words, count in counts.items() if count)])
+        return "; ".join([known, *(f"{pluralize(count, 'rule')} {words}" for words, count in counts.items() if count)])
     names = {
         "no timing covers the rules for": ", ".join(time.uncalibrated),
         "a single measurement set those for": ", ".join(once),
@@ -350,8 +350,8 @@ def _trust(time: StepTime, *, brief: bool = False) -> str:
 
 def _unknown(time: StepTime) -> str:
     shown = [
-        f"{part.what} ({plural(part.count, 'time')}, {format_bytes(part.bytes)}, {format_time(part.time_us)})"
+        f"{part.what} ({pluralize(part.count, 'time')}, {format_bytes(part.bytes)}, {format_time(part.time_us)})"
         for part in time.unknown_operations[:_MOST_UNKNOWN]
     ]
     more = len(time.unknown_operations) - len(shown)
-    return ", ".join(shown) + (f" and {plural(more, 'more kind')}" if more > 0 else "")
+    return ", ".join(shown) + (f" and {pluralize(more, 'more kind')}" if more > 0 else "")

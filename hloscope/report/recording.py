@@ -13,7 +13,7 @@ from hloscope.report import analysis
 from hloscope.report.collectives import dearest_lines
 from hloscope.report.layout import INDENT, Column, column, fold, hanging, section, table_lines
 from hloscope.report.words import notes_section, versions_line
-from hloscope.units import format_bytes, format_share, format_time, plural
+from hloscope.units import format_bytes, format_share, format_time, pluralize
 
 _FAKED = {
     "large": "its arguments and results are large",
@@ -62,8 +62,8 @@ def _programs(found: Recording, width: int) -> Iterator[Text]:
         names = ", ".join(small.names[:_NAMES_SHOWN]) + (", …" if len(small.names) > _NAMES_SHOWN else "")
         yield from hanging(
             Text(
-                f"and {plural(small.programs, 'small program')} of JAX's own ({names}): {plural(small.calls, 'call')}, "
-                f"about {format_time(small.rough_us)} in total, a rough estimate, not compiled for the slice",
+                f"and {pluralize(small.programs, 'small program')} of JAX's own ({names}): "
+                f"{pluralize(small.calls, 'call')}, about {format_time(small.rough_us)} in total, a rough estimate, not compiled for the slice",
                 style="dim",
             ),
             width,

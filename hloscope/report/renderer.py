@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from hloscope.outputs import Files
+    from hloscope.outputs import OutputFiles
 
 GROUPINGS = ("module", "axis", "line", "kind")
 """What the collectives of an analysis can be grouped by."""
@@ -59,9 +59,9 @@ class Renderer:
         text = str(self.call(document, found, canvas))
         return text if self.escapes_itself else for_terminal(text)
 
-    def files(self, document: str, found: object) -> Files:
+    def files(self, document: str, found: object) -> OutputFiles:
         """Renders a document as bytes, for a binary format."""
-        made: Files = self.call(document, found, Canvas())
+        made: OutputFiles = self.call(document, found, Canvas())
         return made
 
     def call(self, document: str, found: object, canvas: Canvas) -> Any:

@@ -12,7 +12,7 @@ from rich.text import Text
 from hloscope.analysis.model import ArrayFact, Mesh
 from hloscope.analysis.model.picture import Picture
 from hloscope.analysis.places import short_source
-from hloscope.analysis.shards import Shards, shards_of
+from hloscope.analysis.shards import Shards, find_shards
 from hloscope.calls import front_door
 from hloscope.documents import SCHEMA, Schema
 from hloscope.given import whole
@@ -31,18 +31,18 @@ from hloscope.report.layout import (
 )
 from hloscope.report.pictures.arrays import draw_shards_lines, find_array, ids_words, make_picture
 from hloscope.report.words import part_of_axis, short_note
-from hloscope.shardy.shardings import Role, ShardedArray
+from hloscope.shardy.shardings import ArrayRole, ShardedArray
 from hloscope.shown import Shown, fix_tables, one_line
-from hloscope.units import format_bytes, plural
+from hloscope.units import format_bytes, pluralize
 
 if TYPE_CHECKING:
     from hloscope.plain_types import ShardingTableDict
 
 _TITLES = {
-    Role.ARGUMENT: "Arguments",
-    Role.CONSTRAINT: "Constraints",
-    Role.OUTPUT: "Outputs",
-    Role.INTERMEDIATE: "Largest intermediates of one device",
+    ArrayRole.ARGUMENT: "Arguments",
+    ArrayRole.CONSTRAINT: "Constraints",
+    ArrayRole.OUTPUT: "Outputs",
+    ArrayRole.INTERMEDIATE: "Largest intermediates of one device",
 }
 
 
@@ -72,7 +72,7 @@ class ShardingTable(Shown):
         fix_tables(self, "axis_sizes")
 
     def __repr__(self) -> str:
-        return one_line(f"<Shardings of {self.target} on {self.slice_name}: {plural(len(self.arrays), 'array')}>")
+        return one_line(f"<Shardings of {self.target} on {self.slice_name}: {pluralize(len(self.arrays), 'array')}>")
 
     def _subject(self) -> str:
         return "shardings"
@@ -164,7 +164,7 @@ def _shards(table: ShardingTable, array: ShardedArray) -> Shards:
         bytes_per_device=array.bytes_per_device,
     )
     mesh = Mesh(axis_names=tuple(table.axis_sizes), axis_sizes=tuple(table.axis_sizes.values()))
-    return replace(shards_of(fact, mesh), ids_are="place")
+    return replace(find_shards(fact, mesh), ids_are="place")
 
 
 def _columns(arrays: Sequence[ShardedArray]) -> tuple[Column, ...]:

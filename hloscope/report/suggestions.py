@@ -11,7 +11,7 @@ from hloscope.messages import Option, say
 from hloscope.report.escaping import fenced, prose
 from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, section, table_lines
 from hloscope.report.words import difference_words, legend, notes_section
-from hloscope.units import format_bytes, format_share, format_time, format_time_range, plural
+from hloscope.units import format_bytes, format_share, format_time, format_time_range, pluralize
 
 _LARGE_GAIN = 0.05
 _FAILURES = 3
@@ -96,7 +96,9 @@ def _nothing_better(found: Suggestions) -> str:
     if not is_conclusive(found):
         why = "" if found.stopped is None else f": {found.stopped}"
         return f"No conclusion, because no other sharding was compiled{why}"
-    among = "" if found.stopped is None else f" among {plural(found.compiled - 1, 'sharding')}, before {found.stopped}"
+    among = (
+        "" if found.stopped is None else f" among {pluralize(found.compiled - 1, 'sharding')}, before {found.stopped}"
+    )
     return f"Nothing better than the program as written was found{among}"
 
 
@@ -189,7 +191,7 @@ def unchanged_words(best: Suggestion) -> str:
     """`2 other arrays are unchanged`."""
     kept = sum(not spec.is_changed for spec in best.specs)
     noun = "array" if kept == len(best.specs) else "other array"
-    return f"{plural(kept, noun)} {'is' if kept == 1 else 'are'} unchanged" if kept else ""
+    return f"{pluralize(kept, noun)} {'is' if kept == 1 else 'are'} unchanged" if kept else ""
 
 
 def _change(spec: SuggestedSpec) -> str:
@@ -202,7 +204,7 @@ def effort_of(found: Suggestions) -> Iterator[str]:
     """Lines on the effort of the search."""
     failed = f", {found.failed} of which failed" if found.failed else ""
     yield (
-        f"{plural(found.space, 'assignment')} of shardings; of these and of changed constraints and device orders, "
+        f"{pluralize(found.space, 'assignment')} of shardings; of these and of changed constraints and device orders, "
         f"{found.ranked:,} ranked with Shardy, "
         f"{found.compiled + found.failed} compiled{failed}, in {format_time(1e6 * found.seconds)}"
     )
@@ -211,8 +213,8 @@ def effort_of(found: Suggestions) -> Iterator[str]:
         yield f"stopped early: {found.stopped}"
     if found.refused:
         yield (
-            f"{plural(found.refused, 'sharding')} left out: predicted faster than the chips can be at their peak, so "
-            "the prediction is wrong"
+            f"{pluralize(found.refused, 'sharding')} left out: predicted faster than the chips can be at their peak, "
+            "so the prediction is wrong"
         )
     if found.recipes:
         best = list(found.recipes.items())[:4]

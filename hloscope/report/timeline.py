@@ -9,7 +9,7 @@ from rich.text import Text
 
 from hloscope.analysis.model.timeline import Interval, TimedComputation, Timeline, Unit, WaitCause
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.unrolled import iterations_of, times_bound
+from hloscope.cost.unrolled import count_iterations, find_iterations_bound
 from hloscope.report.escaping import plain_line
 from hloscope.report.layout import INDENT, column, fold, folded, section, table_lines
 from hloscope.report.pictures import svg
@@ -196,8 +196,8 @@ def _words(interval: Interval) -> str:
     if interval.wait is not None:
         waited = f"%{interval.waits_for or (interval.collective or '').rpartition('/')[2] or interval.name}"
         name = f"waits {_WAITS_FOR[interval.wait]}{'' if interval.wait is WaitCause.LIMIT else f': {waited}'}"
-    times = iterations_of(interval)
-    count = times_bound(interval).marked(f"{times:,}")
+    times = count_iterations(interval)
+    count = find_iterations_bound(interval).marked(f"{times:,}")
     often = f", {count} times" if interval.runs and count not in ("0", "1") else ""
     along = f" along {' '.join(interval.links)}" if interval.links else ""
     return plain_line(f"{name}{often}{along}, {interval.bound.marked(format_time(interval.time_us))}")

@@ -14,19 +14,19 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from hloscope.analysis.model import Collective, CollectivePart, SourceFrame
-from hloscope.analysis.model.collective import transfers_in
-from hloscope.analysis.model.evidence import evidence_if_known
+from hloscope.analysis.model.collective import index_transfers
+from hloscope.analysis.model.evidence import find_evidence
 from hloscope.analysis.model.timeline import Interval, Timeline, Unit, WaitCause
-from hloscope.analysis.provenance import source_frames
+from hloscope.analysis.provenance import find_source_frames
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.counters import counts, hbm_in_use
-from hloscope.cost.unrolled import Placed, Role, Unrolled, iterations_of, times_bound
-from hloscope.measured.as_profile import hlo_line, instruction_of
-from hloscope.outputs import Files
+from hloscope.cost.counters import count_hbm_in_use, count_in_flight
+from hloscope.cost.unrolled import PlacedInterval, PlacedRole, UnrolledTimeline, count_iterations, find_iterations_bound
+from hloscope.measured.as_profile import find_interval_instruction, format_hlo_line
+from hloscope.outputs import OutputFiles
 from hloscope.report.escaping import json_line
 from hloscope.report.renderer import Canvas, Renderer
 from hloscope.report.words import axes_words
-from hloscope.units import plural
+from hloscope.units import pluralize
 from hloscope.version import __version__
 
 Event = dict[str, Any]
@@ -61,9 +61,9 @@ class Trace(Renderer):
     ending = ".json.gz"
     writes = "file"
 
-    def render_timeline(self, found: Timeline, canvas: Canvas) -> Files:
+    def render_timeline(self, found: Timeline, canvas: Canvas) -> OutputFiles:
         """The trace, whose title says that it is predicted."""
-        unrolled = Unrolled(found)
+        unrolled = UnrolledTimeline(found)
         notes = () if unrolled.left_out is None else (unrolled.left_out,)
         names = ("target", "module", "slice", "step_us", "bound", "computing_us", "hidden_us")
         head = {
@@ -76,14 +76,14 @@ class Trace(Renderer):
         }
         events = ",\n".join(json_line(event) for event in _events(unrolled))
         text = f'{json_line(head)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
-        return Files(
+        return OutputFiles(
             contents={"": gzip.compress(text.encode(), mtime=0)},
             opened_by="https://ui.perfetto.dev",
             notes=notes,
         )
 
 
-def _events(unrolled: Unrolled) -> Iterator[Event]:
+def _events(unrolled: UnrolledTimeline) -> Iterator[Event]:
     timeline = unrolled.timeline
     words = _Words(timeline)
     title = f"predicted by hloscope: {timeline.module} on {timeline.slice}"
@@ -96,7 +96,7 @@ def _events(unrolled: Unrolled) -> Iterator[Event]:
         yield _named("thread_sort_index", number, sort_index=number)
     for one in slices:
         yield one.event(numbers[one.track])
-    for count in (*counts(unrolled, words.axes), *hbm_in_use(unrolled)):
+    for count in (*count_in_flight(unrolled, words.axes), *count_hbm_in_use(unrolled)):
         at, args = _us(_ns(count.at_us)), {count.unit: count.value}
         yield {"ph": "C", "pid": _PROCESS, "name": count.name, "ts": at, "args": args}
 
@@ -160,13 +160,13 @@ class _Slice(NamedTuple):
         return found
 
 
-def _slices(unrolled: Unrolled, words: _Words) -> Iterator[_Slice]:
+def _slices(unrolled: UnrolledTimeline, words: _Words) -> Iterator[_Slice]:
     """Everything on its track, in the order of the step."""
     lanes, core, done, flows = _Lanes(), _Filled(), _Filled(), _Flows()
     for placed in unrolled:
-        if placed.role is Role.START:
+        if placed.role is PlacedRole.START:
             continue
-        if placed.role is Role.DONE:
+        if placed.role is PlacedRole.DONE:
             track = _Track(Unit.CORE, name=DONE)
             begin_ns, end_ns = done.kept(placed._replace(depth=0))
         elif placed.is_on_core:
@@ -203,7 +203,7 @@ class _Filled:
         self._open: list[list[int]] = [[-1, 1 << 62, 0]]
         """Of each its depth, where it ends, and up to where it is filled."""
 
-    def kept(self, placed: Placed) -> tuple[int, int]:
+    def kept(self, placed: PlacedInterval) -> tuple[int, int]:
         """When a slice begins and ends, within the one around it and behind the one before."""
         while self._open[-1][0] >= placed.depth:
             self._open.pop()
@@ -234,7 +234,7 @@ class _Flows:
         self._count = 0
         self._numbers: dict[tuple[object, ...], int] = {}
 
-    def of(self, placed: Placed) -> _Flow | None:
+    def of(self, placed: PlacedInterval) -> _Flow | None:
         """The flow that a slice belongs to."""
         interval = placed.interval
         if interval.wait is not None:
@@ -243,7 +243,7 @@ class _Flows:
         if interval.done is None or interval.is_prefetch:  # what waits is for what the step before has begun
             return None
         key = placed.run, interval.name, interval.done
-        if placed.role is Role.DONE:
+        if placed.role is PlacedRole.DONE:
             return _Flow(self._numbers.pop(key), is_end=True)
         self._count += 1
         self._numbers[key] = self._count
@@ -269,14 +269,14 @@ class _Words:
     """
 
     def __init__(self, timeline: Timeline) -> None:
-        self._collectives = transfers_in(timeline.collectives)
+        self._collectives = index_transfers(timeline.collectives)
         self.axes = {key: _axes(each) for key, (_, each) in self._collectives.items()}
         self._axes_of_links: dict[tuple[str, ...], set[str]] = defaultdict(set)
         for computation in timeline.computations:
             for interval in computation.intervals:
                 if interval.unit is Unit.ICI and interval.collective in self.axes:
                     self._axes_of_links[interval.links].add(self.axes[interval.collective])
-        evidence = evidence_if_known(timeline)
+        evidence = find_evidence(timeline)
         self._module = None if evidence is None else evidence.module()
         self._known: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -291,21 +291,23 @@ class _Words:
         said = f" (over {' and '.join(axes)})" if axes else ""
         return f"ICI {_both_ways(track.links)}{said}{lane}"
 
-    def name(self, placed: Placed) -> str:
+    def name(self, placed: PlacedInterval) -> str:
         """The name of a slice: kind and axes of a collective, else the instruction."""
         interval, name = placed.interval, placed.name or "the end"
-        if placed.role is Role.ITERATION:
-            return f"iteration {placed.iteration} of {times_bound(interval).marked(str(placed.iterations))}"
-        if placed.role is Role.LEFT_OUT:
+        if placed.role is PlacedRole.ITERATION:
+            return f"iteration {placed.iteration} of {find_iterations_bound(interval).marked(str(placed.iterations))}"
+        if placed.role is PlacedRole.LEFT_OUT:
             return f"iterations {placed.iteration} to {placed.iterations}, shown as one"
-        if placed.role is Role.DONE:
+        if placed.role is PlacedRole.DONE:
             return name
         what = self._what(interval) or interval.waits_for or name
         mark = interval.bound.marked("")
         if interval.wait is not None:
             return f"wait: {mark}{_WAITS.get(interval.wait, what).format(what)}"
         if max((run.times for run in interval.runs), default=0) > 1:
-            return f"{name}, {times_bound(interval).marked(plural(iterations_of(interval), 'iteration'))}"
+            return (
+                f"{name}, {find_iterations_bound(interval).marked(pluralize(count_iterations(interval), 'iteration'))}"
+            )
         return f"{mark}{what}"
 
     def _what(self, interval: Interval) -> str | None:
@@ -314,7 +316,7 @@ class _Words:
         _, each = self._collectives[interval.collective]
         return f"{each.kind} over {self.axes[interval.collective]}"
 
-    def args(self, placed: Placed) -> dict[str, Any]:
+    def args(self, placed: PlacedInterval) -> dict[str, Any]:
         """The known arguments of a slice."""
         interval = placed.interval
         found = {
@@ -357,11 +359,11 @@ class _Words:
     def _of_instruction(self, computation: str, name: str) -> dict[str, Any]:
         """The program's facts about an instruction; none for a timeline that was read from a document."""
         if (computation, name) not in self._known:
-            instruction = None if self._module is None else instruction_of(self._module, computation, name)
+            instruction = None if self._module is None else find_interval_instruction(self._module, computation, name)
             self._known[computation, name] = {} if instruction is None else {
                 "op": instruction.op_name,
-                "source": _places(source_frames(instruction)),
-                "HLO": hlo_line(instruction),
+                "source": _places(find_source_frames(instruction)),
+                "HLO": format_hlo_line(instruction),
             }  # fmt: skip
         return self._known[computation, name]
 

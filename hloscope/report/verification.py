@@ -14,14 +14,14 @@ from hloscope.messages import Option, say
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
 from hloscope.report.words import legend, notes_section, versions_line
-from hloscope.units import format_bytes, format_capacity, format_digits, format_time, plural
+from hloscope.units import format_bytes, format_capacity, format_digits, format_time, pluralize
 from hloscope.verification.model import (
     NumericsStatus,
     OutputComparison,
     ToleranceSource,
     TrafficRow,
     Verification,
-    traffic_rows,
+    make_traffic_rows,
 )
 
 _SAME = 0.005
@@ -40,7 +40,7 @@ def render_verification(found: Verification, width: int) -> Iterator[Text]:
     inner = width - INDENT
     yield from _headline(found, width)
     yield from section("Numerics", _numbers(found, inner), inner)
-    rows = traffic_rows(found.communication, found.target, found.reference)
+    rows = make_traffic_rows(found.communication, found.target, found.reference)
     yield from section("Bytes one device sends per step", _communication(found, rows, inner), inner)
     yield from section("Memory of one device", _memory(found, inner), inner)
     if found.findings:
@@ -60,7 +60,7 @@ def verdict_of(found: Verification) -> Text:
     """The verdict, with its exceptions."""
     if not found.passed:
         errors = sum(finding.severity == "error" for finding in found.findings)
-        return Text(f"failed: {plural(errors, 'error')}", style="bold red")
+        return Text(f"failed: {pluralize(errors, 'error')}", style="bold red")
     if not found.exceptions:
         return Text("passed", style="bold green")
     return Text(f"passed, except: {'; '.join(found.exceptions)}", style="bold yellow")

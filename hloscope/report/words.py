@@ -13,7 +13,7 @@ from hloscope.analysis.model.trial import Figures, Trial, Trials
 from hloscope.analysis.vocabulary import Bound, Link
 from hloscope.messages import Either, Option, placeholder, say
 from hloscope.report.layout import fold, hanging, section
-from hloscope.units import format_bytes, format_share, format_time_range, plural
+from hloscope.units import format_bytes, format_share, format_time_range, pluralize
 
 LINKS = {Link.ICI: "ICI", Link.DCN: "DCN", Link.BOTH: "ICI+DCN", Link.UNKNOWN: "unknown"}
 ELSEWHERE = Either("(all of them with --format json)", "(all of them in to_dict())")
@@ -47,8 +47,8 @@ def axes_words(collective: Collective) -> str:
     if not collective.groups:
         return "unknown"
     if collective.group_size is None:
-        return plural(len(collective.groups), "pair")
-    return f"{plural(len(collective.groups), 'group')} of {collective.group_size}"
+        return pluralize(len(collective.groups), "pair")
+    return f"{pluralize(len(collective.groups), 'group')} of {collective.group_size}"
 
 
 def leaves_ici(collectives: Iterable[Collective]) -> bool:
@@ -113,7 +113,7 @@ def describe_trials(trials: Trials | None) -> Iterator[tuple[str, str]]:
             yield "", condition
     rest = len(trials.helping) - len(worth[:_TRIALS_SHOWN])
     if rest:
-        yield "tried", f"{plural(rest, 'other change')} that help{'s' * (rest == 1)} less"
+        yield "tried", f"{pluralize(rest, 'other change')} that help{'s' * (rest == 1)} less"
     if trials.verdict:
         label, _, words = trials.verdict.partition(": ")
         yield label, words
@@ -150,7 +150,7 @@ def describe_gain(before: Figures | None, trial: Trial) -> str:
     if before.hbm_bytes != after.hbm_bytes:
         words.append(f"HBM {format_bytes(before.hbm_bytes)} -> {format_bytes(after.hbm_bytes)} per device")
     if before.collectives != after.collectives:
-        words.append(f"{before.collectives} -> {plural(after.collectives, 'collective')}")
+        words.append(f"{before.collectives} -> {pluralize(after.collectives, 'collective')}")
     return "; ".join(words)
 
 

@@ -6,17 +6,17 @@ import hashlib
 import importlib.util
 import re
 
-from hloscope.analysis.model.evidence import evidence_if_known
+from hloscope.analysis.model.evidence import find_evidence
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.compiler import client
-from hloscope.compiler.buffers import assignment_of
-from hloscope.compiler.hlo_protos import hlo_proto
-from hloscope.documents import written
+from hloscope.compiler.buffers import encode_peak
+from hloscope.compiler.hlo_protos import make_hlo_proto
+from hloscope.documents import encode_document
 from hloscope.errors import TargetError
-from hloscope.measured.as_profile import predicted_profile
-from hloscope.outputs import Files
+from hloscope.measured.as_profile import make_predicted_profile
+from hloscope.outputs import OutputFiles
 from hloscope.profiles.model import PREDICTED
-from hloscope.profiles.writing import xspace
+from hloscope.profiles.writing import write_xspace
 from hloscope.program.capture import Capture
 from hloscope.report.renderer import Canvas, Renderer
 
@@ -34,13 +34,13 @@ class XPlane(Renderer):
 
     writes = "folder"
 
-    def render_timeline(self, found: Timeline, canvas: Canvas) -> Files:
+    def render_timeline(self, found: Timeline, canvas: Canvas) -> OutputFiles:
         """The profile, as a run whose name, host and figures say that it is predicted.
 
         Raises:
             TargetError: Nobody knows the program any more.
         """
-        evidence = evidence_if_known(found)
+        evidence = find_evidence(found)
         if evidence is None:
             raise TargetError(
                 f"the compiled program of {found.target}, which a profile holds, is not known here",
@@ -49,10 +49,10 @@ class XPlane(Renderer):
             )
         program, module = evidence.program, evidence.module()
         proto, missing = _proto(program, found.target, module.device_count)
-        profile = predicted_profile(found, program, module, proto=proto)
+        profile = make_predicted_profile(found, program, module, proto=proto)
         run = _run_name(found, program.compiled.text)
-        return Files(
-            contents={f"plugins/profile/{run}/{_HOST}.xplane.pb": xspace(profile)},
+        return OutputFiles(
+            contents={f"plugins/profile/{run}/{_HOST}.xplane.pb": write_xspace(profile)},
             opened_by="XProf",
             stale=_DERIVED,
             notes=(*profile.notes, *missing),
@@ -61,7 +61,7 @@ class XPlane(Renderer):
 
 def _run_name(found: Timeline, text: str) -> str:
     """The run's folder, by which XProf lists it: one for each program and prediction, so that none replaces another."""
-    content = f"{text}\n{written(found)}".encode("utf-8", "replace")
+    content = f"{text}\n{encode_document(found)}".encode("utf-8", "replace")
     name = re.sub(r"[^\w.\-]+", "-", f"{PREDICTED}_{found.module}_{found.slice}")[:_MOST_LETTERS]
     return f"{name}_{hashlib.sha256(content).hexdigest()[:_DIGITS]}"
 
@@ -71,10 +71,10 @@ def _proto(program: Capture, name: str, devices: int) -> tuple[bytes, tuple[str,
     if importlib.util.find_spec("jaxlib") is None:
         return b"", (_NO_HLO.format("jaxlib is not installed"),)
     try:
-        module = client.text_proto(program.compiled.text, name)
+        module = client.convert_text_to_proto(program.compiled.text, name)
     except ValueError as error:
         return b"", (_NO_HLO.format(f"jaxlib cannot read it: {error}"),)
     peak = program.compiled.hbm_peak
-    assignment = b"" if peak is None else assignment_of(peak, module)
+    assignment = b"" if peak is None else encode_peak(peak, module)
     partitions = (program.compiled.device_ids or range(devices))[:devices]  # those of one slice, as its text has them
-    return hlo_proto(module, partitions, assignment), ()
+    return make_hlo_proto(module, partitions, assignment), ()

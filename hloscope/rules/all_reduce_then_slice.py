@@ -35,11 +35,11 @@ class AllReduceThenSlice(BuiltinRule, name="all-reduce-then-slice", severity=Sev
                     collective,
                     f"{over_axes(collective)} reduces {', '.join(map(str, collective.operand_shapes))}, "
                     f"but only {', '.join(map(str, collective.result_slices))} of the result is used",
-                    fix=_fix(collective),
+                    fix=_suggest_fix(collective),
                 )
 
 
-def _fix(collective: Collective) -> str:
+def _suggest_fix(collective: Collective) -> str:
     if collective.reduction not in (None, "add"):
         return "exchange the shards with jax.lax.all_to_all under shard_map and reduce them locally: half the bytes"
     if collective.op_name is not None and collective.op_name.endswith(_SCATTERS):

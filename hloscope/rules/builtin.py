@@ -1,4 +1,4 @@
-"""The rules that hloscope brings. A new one is one file and one line in `RULES`."""
+"""The built-in rules. A new one is one file and one line in `RULES`."""
 
 from __future__ import annotations
 

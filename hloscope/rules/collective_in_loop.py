@@ -40,24 +40,25 @@ class CollectiveInLoop(BuiltinRule, name="collective-in-loop", severity=Severity
                 yield finding_at(
                     self,
                     collective,
-                    f"{over_axes(collective)} moves the same {_amount(collective)} in {_iterations(collective)}",
+                    f"{over_axes(collective)} moves the same {_format_amount(collective)} "
+                    f"in {_format_iterations(collective)}",
                     fix="move it once before the loop, shard a dimension that the loop does not index, "
                     "or move the other operand instead",
                 )
 
 
 def _starts_a_sum(collective: Collective) -> bool:
-    """Whether it hands on the zeros that a sum which goes from device to device starts from: no array of the user's."""
+    """Returns whether it moves the initial zeros of a sum that goes from device to device, not a user's array."""
     if collective.kind is not Kind.COLLECTIVE_PERMUTE:
         return False
     of_a_sum = collective.reason is not None and collective.reason.kind is ReasonKind.PARTIAL_SUM
     return of_a_sum or (collective.moves_zeros and collective.origin is not Origin.AUTHORED)
 
 
-def _amount(collective: Collective) -> str:
+def _format_amount(collective: Collective) -> str:
     return "values" if collective.payload_bytes is None else format_bytes(collective.payload_bytes)
 
 
-def _iterations(collective: Collective) -> str:
+def _format_iterations(collective: Collective) -> str:
     loop, trips = collective.loops[-1], collective.loop_trips[-1]
     return f"every iteration of %{loop}" if trips is None else f"each of {format_count(trips)} iterations"

@@ -24,7 +24,7 @@ from hloscope.rules.rule import BuiltinRule
 
 _MAY_NOT_RUN = (Bound.AT_MOST, Bound.UNKNOWN)
 _WHAT_IT_DOES = attrgetter("kind", "groups", "moved_values", "reduction", "operand_shapes", "result_shapes")
-"""Collectives of which these are equal bring the same arrays."""
+"""Collectives for which these are equal bring the same arrays."""
 
 
 class DuplicateCollective(BuiltinRule, name="duplicate-collective", severity=Severity.NOTE):
@@ -37,9 +37,9 @@ class DuplicateCollective(BuiltinRule, name="duplicate-collective", severity=Sev
     min_payload_bytes: int = 1_000_000
 
     def check(self, facts: Facts) -> Iterator[Finding]:
-        """Yields a note for each collective that repeats another one that surely runs, or that stands before it."""
+        """Yields a note for each collective that repeats an earlier one, or one that surely runs."""
         seen: dict[tuple[object, ...], Collective] = {}
-        for collective in sorted(facts.moving(self.min_payload_bytes), key=_surest_first):
+        for collective in sorted(facts.moving(self.min_payload_bytes), key=_find_order):
             values = collective.moved_values
             at_run_time = any(None in value.slices for value in values)
             if not values or at_run_time or collective.kind is Kind.COLLECTIVE_PERMUTE:
@@ -55,12 +55,12 @@ class DuplicateCollective(BuiltinRule, name="duplicate-collective", severity=Sev
                 )
 
 
-def _surest_first(collective: Collective) -> tuple[bool, int]:
+def _find_order(collective: Collective) -> tuple[bool, int]:
     return collective.executions_bound in _MAY_NOT_RUN, collective.line
 
 
 def _are_apart(first: Collective, other: Collective) -> bool:
-    """Whether one cannot use what the other brings: two runs of one instruction, or two that may be branches."""
+    """Returns whether one cannot use the other's result: two runs of one instruction, or possibly two branches."""
     if first.computation == other.computation:
         return first.name == other.name
     return first.executions_bound in _MAY_NOT_RUN and other.executions_bound in _MAY_NOT_RUN

@@ -35,9 +35,9 @@ _MEANWHILE = {
     Role.GRADIENT: "overlap the sum with the computation of the next layer's gradients",
     Role.ACTIVATIONS: "overlap it with the computation of another part of the batch",
 }
-"""What can run during a collective of a layer without a matmul near it.
+"""The work that can run during a collective of a layer without a matmul near it.
 
-An argument moves as it is, and can for the next layer; the next layer needs the activations of this one.
+An argument moves unchanged, and can do so for the next layer, which needs the activations of this one.
 """
 
 
@@ -68,43 +68,43 @@ class ExposedCollective(BuiltinRule, name="exposed-collective", severity=Severit
                     collective,
                     f"{over_axes(collective)} is exposed for {format_time(exposed_us)} of the "
                     f"{format_time(step_us)} step ({100 * exposed_us / step_us:.0f}%)",
-                    fix=what_to_do(collective),
+                    fix=suggest_overlap(collective),
                 )
 
 
 _LITTLE = 0.1
-"""Of what is exposed: a matmul that hides no more is not worth a rewrite."""
+"""The least share of the exposed time: a matmul that hides less is not worth a rewrite."""
 
 
-def what_to_do(collective: Collective) -> str:
-    """Other shardings, which `hloscope explain` tries, and what could run meanwhile; none of it was tried.
+def suggest_overlap(collective: Collective) -> str:
+    """Suggests other shardings, which `hloscope explain` tries, and overlap; none of it was tried.
 
     Args:
-        collective: One that the step waits for.
+        collective: A collective that the step waits for.
     """
     overlap, exposed_us = collective.overlap, collective.exposed_us
     if overlap is None:
-        return say(_move_less(collective), ", or ", _meanwhile(collective))
+        return say(_suggest_moving_less(collective), ", or ", _suggest_meanwhile(collective))
     if exposed_us is not None and overlap.time_us < _LITTLE * exposed_us:
-        return say(_move_less(collective), ": no nearby matmul could overlap even a tenth of it")
-    return say(_move_less(collective), ", or ", _how_to_hide(collective))
+        return say(_suggest_moving_less(collective), ": no nearby matmul could overlap even a tenth of it")
+    return say(_suggest_moving_less(collective), ", or ", _suggest_hiding(collective))
 
 
-def _move_less(collective: Collective) -> str:
-    """What to look for first; shardings do not decide over what the code calls by its name."""
+def _suggest_moving_less(collective: Collective) -> str:
+    """The first thing to look for; shardings do not affect a collective that the code calls by name."""
     if collective.origin is Origin.AUTHORED:
         return "move less in this call"
     return say("try other shardings (", Command("explain"), ")")
 
 
-def _meanwhile(collective: Collective) -> str:
+def _suggest_meanwhile(collective: Collective) -> str:
     part = collective.part
     is_of_a_layer = bool(collective.loops) or (part is not None and bool(part.layers))
     return _MEANWHILE[part.role] if part is not None and part.role is not None and is_of_a_layer else _ELSE
 
 
-def _how_to_hide(collective: Collective) -> str:
-    """The matmul beside it."""
+def _suggest_hiding(collective: Collective) -> str:
+    """The matmul to overlap with."""
     overlap = collective.overlap
     assert overlap is not None
     place = short_source(overlap.source) or f"%{overlap.name}"

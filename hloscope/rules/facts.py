@@ -101,9 +101,9 @@ class Facts:
         if self.module is None:
             return None
         if computation not in self._dataflows:
-            from hloscope.cost.critical_path import dataflow
+            from hloscope.cost.critical_path import build_dataflow
 
-            self._dataflows[computation] = dataflow(self.module.computation(computation))
+            self._dataflows[computation] = build_dataflow(self.module.computation(computation))
         return self._dataflows[computation]
 
     @cached_property

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hloscope.analysis.places import users_line
+from hloscope.analysis.places import render_users_line
 from hloscope.rules import Facts, Finding, Severity, array_type, finding_of
 from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_bytes, format_capacity
@@ -33,22 +33,22 @@ class HbmExceeded(BuiltinRule, name="hbm-exceeded", severity=Severity.ERROR):
             yield finding_of(
                 self,
                 f"the program does not fit in a device's {format_capacity(memory.hbm_bytes)} of HBM",
-                why=_largest(facts),
+                why=_describe_largest(facts),
                 cost=f"{format_bytes(memory.peak_bytes)} on each device" if memory.peak_bytes else None,
                 fix="shard the largest over one more axis, donate arguments that are replaced, rematerialize, "
                 "or use a larger chip or slice",
             )
 
 
-def _largest(facts: Facts) -> str | None:
-    """The largest arrays, with what is known of where they come from."""
+def _describe_largest(facts: Facts) -> str | None:
+    """The largest arrays, with their known origins."""
     arrays = [
         (array.bytes_per_device, f"{role} {array.name}")
         for role, array in facts.used_arrays
         if array.bytes_per_device is not None
     ]
     for made in facts.analysis.intermediates:
-        line = users_line(made.source[:1])
+        line = render_users_line(made.source[:1])
         place = f" (%{made.name})" if line is None else f" made at {line}"
         arrays.append((made.bytes_per_device, f"{array_type(made)}{place}"))
     largest = sorted(arrays, reverse=True)[:_LARGEST_SHOWN]

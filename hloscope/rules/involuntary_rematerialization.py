@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hloscope.analysis.model import Rematerialization
-from hloscope.analysis.places import short_source, users_line
+from hloscope.analysis.places import render_users_line, short_source
 from hloscope.rules import Facts, Finding, Severity, finding_of
 from hloscope.rules.rule import BuiltinRule
 
@@ -24,17 +24,17 @@ class InvoluntaryRematerialization(BuiltinRule, name="involuntary-rematerializat
     """An array that the partitioner replicates because it has no other way between two shardings."""
 
     def check(self, facts: Facts) -> Iterator[Finding]:
-        """Yields a warning for each of the compiler's."""
+        """Yields a warning for each warning of the compiler's."""
         for replicated in facts.analysis.rematerializations:
             yield finding_of(
                 self,
-                f"{replicated.shape} at {_place(replicated)} is replicated "
+                f"{replicated.shape} at {_format_place(replicated)} is replicated "
                 f"while it is resharded from {replicated.before} to {replicated.after}",
-                source=users_line(replicated.source),
+                source=render_users_line(replicated.source),
                 why="the partitioner cannot go from one sharding to the other in one step",
                 fix="add a with_sharding_constraint in between that moves one axis at a time",
             )
 
 
-def _place(replicated: Rematerialization) -> str:
+def _format_place(replicated: Rematerialization) -> str:
     return short_source(replicated.source) or replicated.op_name or replicated.opcode

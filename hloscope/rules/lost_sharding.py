@@ -21,7 +21,7 @@ from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
 from hloscope.rules.rule import BuiltinRule
 
 _MOVES = (Kind.ALL_GATHER, Kind.ALL_TO_ALL, Kind.ALL_REDUCE)
-"""An all-reduce gathers too, where devices add zeros for what they do not have: XLA spells small gathers so."""
+"""An all-reduce gathers too if devices add zeros for missing parts: XLA writes small gathers this way."""
 
 _LOSING = (ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.MERGED_DIMENSIONS, ReasonKind.NO_RULE)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hloscope.analysis.model import Collective, Phase, Role
-from hloscope.analysis.vocabulary import SUMS, Kind, Link
+from hloscope.analysis.vocabulary import REDUCING, Kind, Link
 from hloscope.messages import Option, say
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
 from hloscope.rules.rule import BuiltinRule
@@ -45,15 +45,17 @@ class ModelParallelOverDcn(BuiltinRule, name="model-parallel-over-dcn", severity
                     self,
                     collective,
                     f"{over_axes(collective)} crosses DCN {often}",
-                    fix=_fix_of(collective),
+                    fix=_suggest_fix(collective),
                 )
 
 
 def _belongs_in_a_slice(collective: Collective) -> bool:
-    return collective.kind is not Kind.COLLECTIVE_PERMUTE and (bool(collective.loops) or collective.kind not in SUMS)
+    return collective.kind is not Kind.COLLECTIVE_PERMUTE and (
+        bool(collective.loops) or collective.kind not in REDUCING
+    )
 
 
-def _fix_of(collective: Collective) -> str:
+def _suggest_fix(collective: Collective) -> str:
     if _sums_gradients(collective):
         return (
             "if the loop runs over microbatches, sum the gradients once, after it; if it runs over layers, each has "
@@ -64,7 +66,7 @@ def _fix_of(collective: Collective) -> str:
 
 
 def _sums_gradients(collective: Collective) -> bool:
-    """Whether it sums gradients, as far as its part of the model says, for which the axis over DCN is the right one."""
+    """Returns whether it sums gradients, by its part of the model; DCN is the right axis for these."""
     part = collective.part
     is_of_them = part is not None and (part.role is Role.GRADIENT or part.phase is Phase.OPTIMIZER)
-    return is_of_them and collective.kind in SUMS
+    return is_of_them and collective.kind in REDUCING

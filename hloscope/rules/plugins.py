@@ -1,7 +1,7 @@
-"""Rules that others bring: modules that a project's targets file names, and entry points of installed packages.
+"""Rules of plug-ins: modules named in a project's targets file, and entry points of installed packages.
 
-Both hold `RULES`. A plug-in that is named and cannot be used is an error. An installed one that cannot be is a finding
-of every analysis, since nobody asked for it here; and so is a rule that fails while it runs. None of them is silent.
+Both have `RULES`. A named plug-in that cannot be used is an error. An installed one that cannot be used is a finding
+of every analysis, because it was not requested here; so is a rule that fails while it runs. None of them is silent.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.findings import UNUSED_ALLOW, Finding, Severity, page_of_finding
 from hloscope.messages import Command, Either, Option, say
 from hloscope.program.importing import is_library
-from hloscope.program.loading import describe
+from hloscope.program.loading import describe_exception
 from hloscope.rules.builtin import RULES
 from hloscope.rules.facts import Facts
-from hloscope.rules.rule import Case, Rule, doc_of
+from hloscope.rules.rule import Case, Rule, read_rule_doc
 
 ENTRY_POINTS = "hloscope.rules"
 """The group of entry points that name modules with rules."""
@@ -50,7 +50,7 @@ FAILED_PAGE = page_of_finding(
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _NOT_ITS_OWN = (str(Path(__file__).parent.parent), str(Path(importlib.__file__).parent), "<")
-"""How the files begin whose lines say nothing of what is wrong with a plug-in."""
+"""The beginnings of files whose lines say nothing about a plug-in's mistakes."""
 
 
 class PluginError(HloscopeError):
@@ -63,9 +63,9 @@ class Plugin:
 
     Attributes:
         name: The module: `ourteam.rules`.
-        where: Who names it: `pyproject.toml:12`, or the entry point of a package.
-        rules: Its rules; empty where it could not be loaded.
-        error: Why it could not be; None where it was.
+        where: The place that names it: `pyproject.toml:12`, or the entry point of a package.
+        rules: Its rules; empty if it could not be loaded.
+        error: Why it could not be loaded; None if it was.
     """
 
     name: str
@@ -74,27 +74,27 @@ class Plugin:
     error: PluginError | None = None
 
 
-_named: dict[str, Plugin] = {}
-"""The plug-ins that somebody named in this process."""
+_named_plugins: dict[str, Plugin] = {}
+"""The plug-ins that were named in this process."""
 
 
 def load_plugins(*names: str, root: Path | None = None, where: str = "load_plugins") -> None:
-    """Makes the rules of modules known to everything that runs rules in this process.
+    """Makes the rules of modules known to all analyses in this process.
 
     Args:
         names: Modules with `RULES`, such as `ourteam.rules`.
         root: The project's folder, from which they can be imported; None for the folders of `sys.path` alone.
-        where: Who names them, for messages.
+        where: The place that names them, for messages.
 
     Raises:
-        PluginError: One cannot be loaded, or what it has in `RULES` are not rules.
+        PluginError: One cannot be loaded, or the values in its `RULES` are not rules.
     """
     if names and root is not None and str(root) not in sys.path:
         sys.path.insert(0, str(root))
     for name in names:
-        if not any(plugin.name == name and plugin.error is None for plugin in plugins()):
-            _named[name] = _loaded(name, where, plugins())
-        hiding = None if root is None else _hiding(name, root)
+        if not any(plugin.name == name and plugin.error is None for plugin in list_plugins()):
+            _named_plugins[name] = _load_plugin(name, where, list_plugins())
+        hiding = None if root is None else _find_hiding_file(name, root)
         if hiding is not None:
             raise PluginError(
                 f"the plug-in {name} is hidden by another module of that name",
@@ -104,50 +104,50 @@ def load_plugins(*names: str, root: Path | None = None, where: str = "load_plugi
             )
 
 
-def _hiding(name: str, root: Path) -> str | None:
-    """The file that a plug-in was imported from, where the project has another one for it."""
+def _find_hiding_file(name: str, root: Path) -> str | None:
+    """The file that a plug-in was imported from, if the project has another file for it."""
     own = root.joinpath(*name.split("."))
     files = [file.resolve() for file in (own.with_suffix(".py"), own / "__init__.py") if file.is_file()]
     imported = getattr(sys.modules.get(name), "__file__", None)
     return imported if imported and files and Path(imported).resolve() not in files else None
 
 
-def plugins() -> tuple[Plugin, ...]:
-    """The plug-ins of this process: those of installed packages, and then those that somebody named."""
-    return (*_installed(), *_named.values())
+def list_plugins() -> tuple[Plugin, ...]:
+    """The plug-ins of this process: those of installed packages, then the named ones."""
+    return (*_load_installed(), *_named_plugins.values())
 
 
-def known_rules() -> tuple[Rule, ...]:
-    """All rules: hloscope's own, and then those of plug-ins."""
-    return (*RULES, *(rule for plugin in plugins() for rule in plugin.rules))
+def list_known_rules() -> tuple[Rule, ...]:
+    """All rules: hloscope's own, then those of plug-ins."""
+    return (*RULES, *(rule for plugin in list_plugins() for rule in plugin.rules))
 
 
-def plugin_of(rule_name: str) -> Plugin | None:
-    """The plug-in that a rule comes from; None of hloscope's own."""
-    return next((plugin for plugin in plugins() if any(rule.name == rule_name for rule in plugin.rules)), None)
+def find_plugin(rule_name: str) -> Plugin | None:
+    """The plug-in that a rule comes from; None for hloscope's own."""
+    return next((plugin for plugin in list_plugins() if any(rule.name == rule_name for rule in plugin.rules)), None)
 
 
-def refuse_broken() -> None:
+def refuse_broken_plugins() -> None:
     """Refuses to reach a verdict without the rules of an installed package.
 
     Raises:
-        PluginError: One cannot be loaded.
+        PluginError: One of them cannot be loaded.
     """
-    for plugin in plugins():
+    for plugin in list_plugins():
         if plugin.error is not None:
             raise plugin.error
 
 
 @cache
-def _installed() -> tuple[Plugin, ...]:
-    """The plug-ins of installed packages, each loaded once; what is wrong with one is kept with it."""
+def _load_installed() -> tuple[Plugin, ...]:
+    """The plug-ins of installed packages, each loaded once; the error of a broken one is kept with it."""
     from importlib.metadata import entry_points
 
     found: dict[str, Plugin] = {}
     try:
         points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (point.value, point.name))
     except Exception as error:  # one package's malformed file is enough
-        unread = PluginError("the entry points of installed packages cannot be read", why=in_words(error))
+        unread = PluginError("the entry points of installed packages cannot be read", why=describe_error(error))
         return (Plugin(name=ENTRY_POINTS, where="installed packages", error=unread),)
     for point in points:
         module = re.split(r"[:\[]", point.value)[0].strip()
@@ -157,17 +157,17 @@ def _installed() -> tuple[Plugin, ...]:
         where = f"entry point {point.name} of {package}"
         if module not in found:
             try:
-                found[module] = _loaded(module, where, found.values())
+                found[module] = _load_plugin(module, where, found.values())
             except PluginError as error:
                 found[module] = Plugin(name=module, where=where, error=error)
     return tuple(found.values())
 
 
-def _loaded(name: str, where: str, others: Iterable[Plugin]) -> Plugin:
-    """A plug-in with its rules; what its module prints does not reach a report.
+def _load_plugin(name: str, where: str, others: Iterable[Plugin]) -> Plugin:
+    """A plug-in with its rules; output that its module prints does not reach a report.
 
     Raises:
-        PluginError: It cannot be loaded, or what it has in `RULES` are not rules.
+        PluginError: It cannot be loaded, or the values in its `RULES` are not rules.
     """
     from hloscope.contracts.checks import PAGES  # only here: most programs run without plug-ins
 
@@ -181,10 +181,10 @@ def _loaded(name: str, where: str, others: Iterable[Plugin]) -> Plugin:
                     f"the plug-in {name} has no rules", where=where, fix="write RULES = (YourRule(),) in that module"
                 )
             for rule in rules:
-                mistake = next(_mistakes(rule, taken), None)
+                mistake = next(_find_mistakes(rule, taken), None)
                 if mistake is not None:
                     called = repr(getattr(rule, "name", rule))
-                    place = _line_of_class(rule)
+                    place = _find_class_line(rule)
                     raise PluginError(
                         f"the rule {called} of the plug-in {name} {mistake[0]}",
                         where=where if place is None else f"{place}, named in {where}",
@@ -194,12 +194,12 @@ def _loaded(name: str, where: str, others: Iterable[Plugin]) -> Plugin:
     except (PluginError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        line = _line_of(error)
+        line = _find_line(error)
         is_nowhere = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
         raise PluginError(
             f"the plug-in {name} cannot be loaded",
             where=where,
-            why=in_words(error) + ("" if line is None else f" ({line})"),
+            why=describe_error(error) + ("" if line is None else f" ({line})"),
             fix="name a module in the project's folder or of an installed package"
             if is_nowhere
             else f"correct what importing {name} fails on, or remove it from the plug-ins",
@@ -207,8 +207,8 @@ def _loaded(name: str, where: str, others: Iterable[Plugin]) -> Plugin:
     return Plugin(name=name, where=where, rules=tuple(rules))
 
 
-def _mistakes(rule: Any, taken: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Why something is not a rule, and how to fix it."""
+def _find_mistakes(rule: Any, taken: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The reasons why something is not a rule, and how to fix them."""
     name = getattr(rule, "name", None)
     if isinstance(rule, type) or not is_dataclass(rule):
         yield "is not an instance of a dataclass", "decorate its class with @dataclass, and write RULES = (YourRule(),)"
@@ -229,12 +229,12 @@ def _mistakes(rule: Any, taken: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield f"has the option {option.name}, which cannot be set", "leave out init=False"
     if not all(isinstance(case, Case) for case in getattr(rule, "cases", ())):
         yield "has a case that is not a hloscope.rules.Case", "write cases: ClassVar = (Case(hlo=..., fires=True),)"
-    yield from _mistakes_of_page(rule)
+    yield from _find_page_mistakes(rule)
 
 
-def _mistakes_of_page(rule: Any) -> Iterator[tuple[str, str]]:
+def _find_page_mistakes(rule: Any) -> Iterator[tuple[str, str]]:
     try:
-        doc_of(rule)
+        read_rule_doc(rule)
     except ValueError as error:
         yield f"has no page: {error}", "write the sections in the docstring of its class or its module"
 
@@ -247,17 +247,17 @@ def _takes_facts(check: Any) -> bool:
     return True
 
 
-def _spelled(finding: object) -> str:
-    """A finding with each of its fields, as it may have any value in them."""
+def _spell_finding(finding: object) -> str:
+    """A finding with each of its fields as text, because they may have any value."""
     if not isinstance(finding, Finding):
         return repr(finding)
     given = ((field.name, getattr(finding, field.name)) for field in fields(finding))
     return f"Finding({', '.join(f'{name}={value!r}' for name, value in given if value is not None)})"
 
 
-def findings_of(rule: Rule, facts: Facts) -> list[Finding]:
-    """What a rule finds; where it is a plug-in's and fails, what it found until then, and that it failed."""
-    plugin = plugin_of(rule.name)
+def run_rule(rule: Rule, facts: Facts) -> list[Finding]:
+    """The findings of a rule; for a plug-in's rule that fails, its findings until then and the failure."""
+    plugin = find_plugin(rule.name)
     if plugin is None:
         return list(rule.check(facts))
     found = []
@@ -266,7 +266,8 @@ def findings_of(rule: Rule, facts: Facts) -> list[Finding]:
             for finding in rule.check(facts):
                 if not _is_its_own(finding, rule):
                     raise TypeError(
-                        f"it yields {_spelled(finding)}, which is not its own finding: use finding_at or finding_of"
+                        f"it yields {_spell_finding(finding)}, which is not its own finding: "
+                        "use finding_at or finding_of"
                     )
                 found.append(finding)
     except (TimeLimitError, KeyboardInterrupt):
@@ -275,8 +276,8 @@ def findings_of(rule: Rule, facts: Facts) -> list[Finding]:
         failure = Finding(
             rule=FAILED,
             severity=Severity.ERROR,
-            message=f"the rule {rule.name} of the plug-in {plugin.name} failed: {in_words(error)}",
-            source=_line_of(error) or _line_of_class(rule),
+            message=f"the rule {rule.name} of the plug-in {plugin.name} failed: {describe_error(error)}",
+            source=_find_line(error) or _find_class_line(rule),
             why=f"{plugin.name} is named in {plugin.where}",
             fix=say("correct the rule, or leave it out: ", Option("ignore", [rule.name])),
         )
@@ -284,9 +285,9 @@ def findings_of(rule: Rule, facts: Facts) -> list[Finding]:
     return found
 
 
-def broken_plugins() -> Iterator[Finding]:
-    """A finding for each installed package whose rules cannot be used."""
-    for plugin in plugins():
+def report_broken_plugins() -> Iterator[Finding]:
+    """A finding for each installed package with unusable rules."""
+    for plugin in list_plugins():
         if plugin.error is not None:
             yield Finding(
                 rule=FAILED,
@@ -298,7 +299,7 @@ def broken_plugins() -> Iterator[Finding]:
 
 
 def _is_its_own(finding: object, rule: Rule) -> bool:
-    """Whether what a rule yields can be reported."""
+    """Returns whether a value that a rule yields can be reported."""
     if not isinstance(finding, Finding) or finding.rule != rule.name or not isinstance(finding.severity, Severity):
         return False
     texts = ("computation", "instruction", "source", "why", "cost", "fix", "allowed")
@@ -306,20 +307,20 @@ def _is_its_own(finding: object, rule: Rule) -> bool:
     return said and isinstance(finding.message, str) and type(finding.line) in (int, type(None))
 
 
-def in_words(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An exception in its own words, on one line."""
-    return " ".join(describe(error).split())
+    return " ".join(describe_exception(error).split())
 
 
-def _line_of(error: BaseException) -> str | None:
-    """The innermost line of the plug-in's own code, else of whatever it calls, that an exception came through."""
+def _find_line(error: BaseException) -> str | None:
+    """The innermost line of the plug-in's own code in a traceback, or otherwise of any code that it calls."""
     frames = traceback.extract_tb(error.__traceback__)
     outside = [frame for frame in frames if not frame.filename.startswith(_NOT_ITS_OWN)]
     own = [frame for frame in outside if not is_library(frame.filename)] or outside
     return f"{own[-1].filename}:{own[-1].lineno}" if own else None
 
 
-def _line_of_class(rule: object) -> str | None:
+def _find_class_line(rule: object) -> str | None:
     kind = rule if isinstance(rule, type) else type(rule)
     try:
         return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"

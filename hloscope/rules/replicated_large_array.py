@@ -18,7 +18,7 @@ from dataclasses import replace
 from math import prod
 
 from hloscope.analysis.model import ArrayFact, IntermediateFact
-from hloscope.analysis.places import users_line
+from hloscope.analysis.places import render_users_line
 from hloscope.rules import Facts, Finding, Severity, array_type, finding_of
 from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_bytes
@@ -45,7 +45,7 @@ class ReplicatedLargeArray(BuiltinRule, name="replicated-large-array", severity=
         whole = (made for made in facts.analysis.intermediates if made.sharding is not None and self._is_whole(made))
         for made in {(made.local_shape, made.source): made for made in whole}.values():
             found = self._finding("the array", made, facts)
-            place = users_line(made.source)
+            place = render_users_line(made.source)
             yield replace(found, source=place, computation=made.computation, instruction=made.name, line=made.line)
 
     def _is_whole(self, array: Array) -> bool:
@@ -59,11 +59,11 @@ class ReplicatedLargeArray(BuiltinRule, name="replicated-large-array", severity=
             self,
             f"{what} {array_type(array)} is replicated on all {prod(facts.axis_sizes.values())} devices",
             cost=None if known is None else f"{format_bytes(known)} of memory on each device",
-            fix=_fix(array, facts.axis_sizes),
+            fix=_suggest_fix(array, facts.axis_sizes),
         )
 
 
-def _fix(array: Array, axis_sizes: dict[str, int]) -> str | None:
+def _suggest_fix(array: Array, axis_sizes: dict[str, int]) -> str | None:
     """The first axis, largest first, that divides a dimension, major first."""
     for size, name in sorted(((size, name) for name, size in axis_sizes.items()), reverse=True):
         for position, length in enumerate(array.local_shape):

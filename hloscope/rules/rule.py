@@ -12,7 +12,7 @@ from textwrap import dedent
 from typing import Any, ClassVar, Protocol, dataclass_transform
 
 from hloscope.analysis.model import ArrayFact, Collective, IntermediateFact
-from hloscope.analysis.places import short_source, users_line
+from hloscope.analysis.places import render_users_line, short_source
 from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound
 from hloscope.findings import SECTIONS, Finding, RuleDoc, Severity
@@ -77,7 +77,7 @@ def finding_at(rule: Rule, collective: Collective, message: str, *, fix: str | N
         computation=collective.computation,
         instruction=collective.name,
         line=collective.line,
-        source=users_line(collective.source),
+        source=render_users_line(collective.source),
         why=collective.why,
         cost=cost_of(collective),
         fix=fix,
@@ -125,7 +125,7 @@ def place_of(collective: Collective) -> str:
     return short_source(collective.source) or f"%{collective.name}"
 
 
-def doc_of(rule: Rule) -> RuleDoc:
+def read_rule_doc(rule: Rule) -> RuleDoc:
     """Returns the page of a rule, from its docstring or its module's, with the options from its own.
 
     Raises:
@@ -142,13 +142,13 @@ def doc_of(rule: Rule) -> RuleDoc:
         (title, mark(dedent(text).strip(), *getattr(rule, "named_options", ())))
         for title, text in zip(parts[::2], parts[1::2], strict=True)
     )
-    options = tuple(_option(rule, field) for field in fields(rule))  # type: ignore[arg-type]
+    options = tuple(_read_option_doc(rule, field) for field in fields(rule))  # type: ignore[arg-type]
     return RuleDoc(
         name=rule.name, severity=rule.severity, summary=" ".join(summary.split()), sections=sections, options=options
     )
 
 
-def _option(rule: Rule, field: Any) -> tuple[str, str, str]:
+def _read_option_doc(rule: Rule, field: Any) -> tuple[str, str, str]:
     described = re.search(rf"(?m)^ +{field.name}: ((?:.+\n?)(?:^ {{12,}}.+\n?)*)", type(rule).__doc__ or "")
     if described is None:
         raise ValueError(f"the option {field.name} of {rule.name} is not described")

@@ -9,20 +9,20 @@ from typing import Any
 
 from hloscope import given
 from hloscope.analysis.model import Analysis
-from hloscope.analysis.places import NOT_READ, NOTHING, ONLY_UNDER_ROOT, Sources
+from hloscope.analysis.places import NO_SOURCES, NOT_READ, ONLY_UNDER_ROOT, SourceFiles
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.messages import Command, Either, say
 from hloscope.rules.allow import (
     Allow,
-    allows_in_code,
     apply_allows,
-    lines_of_collectives,
-    lines_of_findings,
+    find_allows_in_code,
+    find_collective_lines,
+    find_finding_lines,
+    find_unread_files,
     parse_allow,
-    unread_files,
 )
 from hloscope.rules.facts import Facts
-from hloscope.rules.plugins import broken_plugins, findings_of, in_words, known_rules
+from hloscope.rules.plugins import describe_error, list_known_rules, report_broken_plugins, run_rule
 from hloscope.rules.rule import Rule
 from hloscope.rules.unexpected_collective import UnexpectedCollective
 
@@ -31,40 +31,40 @@ _FILES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSelection:
-    """The rules that run on an analysis, and what is accepted; `make_selection` checks what users write.
+    """The rules that run on an analysis, and the accepted findings; `make_selection` checks the user's input.
 
     Attributes:
         select: Names of the rules to run; all when empty.
         ignore: Names of rules not to run.
-        allows: What is accepted, and why.
+        allows: The accepted findings, with reasons.
         options: Values of rules' options, by `rule.option`.
-        sources: The files of the user's code that may be read for comments that accept something.
+        sources: The files of the user's code that may be read for allow comments.
     """
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     allows: tuple[Allow, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    sources: Sources = NOTHING
+    sources: SourceFiles = NO_SOURCES
 
     def of_target(self, allow: Sequence[str], rule_options: Mapping[str, Any]) -> RuleSelection:
-        """This, with what the target says of itself; options that are given here come first.
+        """This selection with the target's own settings; options given here take precedence.
 
         Raises:
-            NotationError: What the target says cannot be read.
+            NotationError: A setting of the target is invalid.
         """
         own = make_selection(allow=allow, rule_options=rule_options, where="the target's allow")
         return replace(self, allows=(*self.allows, *own.allows), options={**own.options, **self.options})
 
     def rules(self) -> list[Rule]:
         """The rules to run, with their options."""
-        wanted = (rule for rule in known_rules() if not self.select or rule.name in self.select)
+        wanted = (rule for rule in list_known_rules() if not self.select or rule.name in self.select)
         configured = (self._configured(rule) for rule in wanted if rule.name not in self.ignore)
         return [rule for rule in configured if getattr(rule, "active", True)]
 
     def _configured(self, rule: Rule) -> Rule:
-        """The rule with its options; one that is silent by default becomes active where it is selected."""
-        defaults = option_defaults(rule)
+        """The rule with its options; a rule that is silent by default becomes active if selected."""
+        defaults = find_option_defaults(rule)
         named = {option: f"{rule.name}.{option}" for option in defaults}
         values = {option: self.options[name] for option, name in named.items() if name in self.options}
         says_what_to_expect = isinstance(rule, UnexpectedCollective) and any(
@@ -75,7 +75,7 @@ class RuleSelection:
         try:
             return replace(rule, **values) if values else rule  # type: ignore[type-var]
         except Exception as error:  # its own __post_init__
-            raise NotationError(f"the rule {rule.name} rejects its options", why=in_words(error)) from error
+            raise NotationError(f"the rule {rule.name} rejects its options", why=describe_error(error)) from error
 
 
 DEFAULT_SELECTION = RuleSelection()
@@ -90,18 +90,18 @@ def make_selection(
     source_root: str | Path | None = None,
     where: str = "allow",
 ) -> RuleSelection:
-    """What users write about rules, checked.
+    """Checks the user's settings for rules.
 
     Args:
         select: Names of the rules to run; all when empty.
         ignore: Names of rules not to run.
-        allow: What is accepted and why, in the notation of `hloscope.rules.allow`.
+        allow: The accepted findings with reasons, in the notation of `hloscope.rules.allow`.
         rule_options: Values by `rule.option`, such as `{"small-collectives.min_collectives": 8}`.
         source_root: The folder in which files that HLO text names may be read.
-        where: Where the allows are written, for messages.
+        where: The place of the allows, for messages.
 
     Raises:
-        NotationError: There is no such rule or option, a value does not fit, or an allow cannot be read.
+        NotationError: There is no such rule or option, a value is invalid, or an allow cannot be parsed.
     """
     select = given.texts("select", select, example='select="exposed-collective"')
     ignore = given.texts("ignore", ignore, example='ignore="uneven-sharding"')
@@ -111,21 +111,21 @@ def make_selection(
     root = given.path("source_root", source_root, example='source_root="src"')
     for name in (*select, *ignore):
         find_rule(name)
-    names = [rule.name for rule in known_rules()]
+    names = [rule.name for rule in list_known_rules()]
     return RuleSelection(
         select=select,
         ignore=ignore,
-        allows=tuple(_allow(text, names, where) for text in allow),
-        options=dict(_option(name, value) for name, value in options.items()),
-        sources=NOTHING if root is None else Sources(root=root),
+        allows=tuple(_parse_narrow_allow(text, names, where) for text in allow),
+        options=dict(_parse_option(name, value) for name, value in options.items()),
+        sources=NO_SOURCES if root is None else SourceFiles(root=root),
     )
 
 
-def _allow(text: str, known_rules: Sequence[str], where: str) -> Allow:
-    """An allow that accepts something in particular.
+def _parse_narrow_allow(text: str, known_rules: Sequence[str], where: str) -> Allow:
+    """Parses an allow for something in particular.
 
     Raises:
-        NotationError: It cannot be read, or accepts whatever is found.
+        NotationError: It cannot be parsed, or accepts every finding.
     """
     found = parse_allow(text, known_rules=known_rules, where=where)
     if found.rule is None and found.selector.is_everything:
@@ -134,28 +134,28 @@ def _allow(text: str, known_rules: Sequence[str], where: str) -> Allow:
     return found
 
 
-def judged(facts: Facts, selection: RuleSelection = DEFAULT_SELECTION) -> Analysis:
-    """The analysis of the facts with what the chosen rules find, most severe first, accepted findings marked and last.
+def apply_rules(facts: Facts, selection: RuleSelection = DEFAULT_SELECTION) -> Analysis:
+    """The analysis of the facts with the findings of the chosen rules, most severe first, accepted ones last.
 
     Raises:
-        NotationError: An allow in the user's code cannot be read.
+        NotationError: An allow in the user's code cannot be parsed.
     """
     analysis, sources = facts.analysis, selection.sources
-    names = [rule.name for rule in known_rules()]
-    lines = lines_of_collectives(analysis)
-    allows = (*selection.allows, *allows_in_code(lines, known_rules=names, sources=sources))
+    names = [rule.name for rule in list_known_rules()]
+    lines = find_collective_lines(analysis)
+    allows = (*selection.allows, *find_allows_in_code(lines, known_rules=names, sources=sources))
     rules = replace(selection, allows=allows).rules()
-    found = [*broken_plugins(), *(finding for rule in rules for finding in findings_of(rule, facts))]
-    pointed_at = lines_of_findings(found)
-    others = allows_in_code(pointed_at - lines, known_rules=names, sources=sources)
+    found = [*report_broken_plugins(), *(finding for rule in rules for finding in run_rule(rule, facts))]
+    pointed_at = find_finding_lines(found)
+    others = find_allows_in_code(pointed_at - lines, known_rules=names, sources=sources)
     marked = apply_allows(found, (*allows, *others), analysis)
     ordered = sorted(marked, key=lambda finding: (finding.allowed is not None, -finding.severity.rank))
-    notes = (*analysis.notes, *_not_read(unread_files(pointed_at, sources)))
+    notes = (*analysis.notes, *_note_unread(find_unread_files(pointed_at, sources)))
     return replace(analysis, findings=tuple(ordered), notes=notes)
 
 
-def _not_read(files: Sequence[str]) -> Iterator[str]:
-    """What was not looked at in the user's code, so that a comment there accepts nothing."""
+def _note_unread(files: Sequence[str]) -> Iterator[str]:
+    """The note about files of the user's code that were not read, so that comments in them have no effect."""
     if files:
         shown = ", ".join(files[:_FILES_SHOWN])
         more = f" and {len(files) - _FILES_SHOWN:,} more" if len(files) > _FILES_SHOWN else ""
@@ -163,28 +163,28 @@ def _not_read(files: Sequence[str]) -> Iterator[str]:
 
 
 def find_rule(name: str) -> Rule:
-    """The rule of a name.
+    """Finds the rule with a name.
 
     Raises:
-        NotationError: There is none.
+        NotationError: There is no such rule.
     """
-    by_name = {rule.name: rule for rule in known_rules()}
+    by_name = {rule.name: rule for rule in list_known_rules()}
     if name in by_name:
         return by_name[name]
     fix = did_you_mean(name, by_name, say(Command("rules"), " lists them"))
     raise NotationError(f"there is no rule {name!r}", fix=fix)
 
 
-def option_defaults(rule: Rule) -> dict[str, Any]:
+def find_option_defaults(rule: Rule) -> dict[str, Any]:
     """The options of a rule and their values."""
     return {item.name: getattr(rule, item.name) for item in fields(rule)}  # type: ignore[arg-type]
 
 
-def _option(name: str, value: Any) -> tuple[str, Any]:
-    """`small-collectives.min_collectives` and a value of that option's type.
+def _parse_option(name: str, value: Any) -> tuple[str, Any]:
+    """The name of an option, such as `small-collectives.min_collectives`, and a value of its type.
 
     Raises:
-        NotationError: There is no such rule or option, or the value does not fit.
+        NotationError: There is no such rule or option, or the value is invalid.
     """
     rule_name, dot, written = name.partition(".")
     if not dot:
@@ -194,17 +194,17 @@ def _option(name: str, value: Any) -> tuple[str, Any]:
                 "write RULE.OPTION, as ", Either("hloscope rules RULE", "hloscope.rules.page(RULE)"), " lists them"
             ),
         )
-    known = option_defaults(find_rule(rule_name))
+    known = find_option_defaults(find_rule(rule_name))
     option = written.replace("-", "_")
     if option not in known:
         raise NotationError(
             f"the rule {rule_name} has no option {written!r}",
             fix=did_you_mean(option, known, f"it has {', '.join(known)}" if known else "it has none"),
         )
-    return f"{rule_name}.{option}", _value(name, value, known[option])
+    return f"{rule_name}.{option}", _check_value(name, value, known[option])
 
 
-def _value(name: str, value: Any, default: Any) -> Any:
+def _check_value(name: str, value: Any, default: Any) -> Any:
     if isinstance(default, bool):
         fits, wanted = isinstance(value, bool), "true or false"
     elif isinstance(default, str):

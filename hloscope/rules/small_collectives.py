@@ -20,11 +20,11 @@ from dataclasses import replace
 from operator import attrgetter
 
 from hloscope.analysis.model import Collective
-from hloscope.analysis.totals import grouped
+from hloscope.analysis.totals import collate
 from hloscope.analysis.vocabulary import Kind
 from hloscope.rules import Facts, Finding, Severity, element_types, finding_at, over_axes
 from hloscope.rules.rule import BuiltinRule
-from hloscope.units import format_bytes, plural
+from hloscope.units import format_bytes, pluralize
 
 _COMBINED = {
     Kind.ALL_GATHER: "jax.lax.all_gather of one stacked array",
@@ -33,7 +33,7 @@ _COMBINED = {
     Kind.ALL_TO_ALL: "jax.lax.all_to_all of one stacked array",
 }
 _WHAT_COMBINES = attrgetter("computation", "loops", "kind", "groups", "reduction")
-"""Collectives of which these are equal could be one, where they move the same types."""
+"""Collectives for which these are equal could be one, if they move the same types."""
 _REDUCING = {"maximum": "pmax", "minimum": "pmin"}
 
 
@@ -52,7 +52,7 @@ class SmallCollectives(BuiltinRule, name="small-collectives", severity=Severity.
         """Yields one warning for each group of small collectives, at the first of them."""
         sized = ((each, each.payload_bytes) for each in facts.sending if each.kind in _COMBINED)
         small = (each for each, size in sized if size is not None and size <= self.max_payload_bytes)
-        for group in grouped(lambda each: (_WHAT_COMBINES(each), element_types(each)), small).values():
+        for group in collate(lambda each: (_WHAT_COMBINES(each), element_types(each)), small).values():
             if len(group) < self.min_collectives:
                 continue
             group.sort(key=lambda collective: collective.line)
@@ -60,12 +60,12 @@ class SmallCollectives(BuiltinRule, name="small-collectives", severity=Severity.
             found = finding_at(
                 self,
                 first,
-                f"{plural(len(group), first.kind)}{over_axes(first).removeprefix(first.kind)} "
+                f"{pluralize(len(group), first.kind)}{over_axes(first).removeprefix(first.kind)} "
                 f"move {format_bytes(total)} in total: their time is latency",
-                fix=f"combine those that do not depend on each other: {_combined(first)}",
+                fix=f"combine those that do not depend on each other: {_suggest_combined(first)}",
             )
             yield replace(found, cost=None)
 
 
-def _combined(collective: Collective) -> str:
+def _suggest_combined(collective: Collective) -> str:
     return _COMBINED[collective.kind].replace("psum ", f"{_REDUCING.get(collective.reduction or '', 'psum')} ")

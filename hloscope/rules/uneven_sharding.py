@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from hloscope.analysis.places import users_line
+from hloscope.analysis.places import render_users_line
 from hloscope.rules import Facts, Finding, Severity, finding_of
 from hloscope.rules.rule import BuiltinRule
-from hloscope.shardy.reshards import axes_size
-from hloscope.units import plural
+from hloscope.shardy.reshards import multiply_axis_sizes
+from hloscope.units import pluralize
 
 
 class UnevenSharding(BuiltinRule, name="uneven-sharding", severity=Severity.WARNING):
@@ -33,24 +33,24 @@ class UnevenSharding(BuiltinRule, name="uneven-sharding", severity=Severity.WARN
     min_padding: float = 0.05
 
     def check(self, facts: Facts) -> Iterator[Finding]:
-        """Yields a warning for each unevenly sharded dimension of an array that a collective is explained by."""
+        """Yields a warning for each unevenly sharded dimension of an array that explains a collective."""
         known = [(reason.moved, *reason.operands, reason.result) for _, reason in facts.explained]
         for tensor in dict.fromkeys(filter(None, chain.from_iterable(known))):
             for position, axes in enumerate(tensor.sharding or ()):
-                size, parts = tensor.shape[position], axes_size(axes, facts.axis_sizes)
+                size, parts = tensor.shape[position], multiply_axis_sizes(axes, facts.axis_sizes)
                 each = -(-size // parts)
                 padding = 1 - size / (each * parts)
                 if padding >= self.min_padding:
                     yield finding_of(
                         self,
-                        f"dimension {position} of {tensor.name} has {plural(size, 'element')} over {parts} "
+                        f"dimension {position} of {tensor.name} has {pluralize(size, 'element')} over {parts} "
                         f"devices: {each} on each, {100 * padding:.0f}% of them padding",
-                        source=users_line(tensor.source[:1]),
-                        fix=_fix(size, parts),
+                        source=render_users_line(tensor.source[:1]),
+                        fix=_suggest_fix(size, parts),
                     )
 
 
-def _fix(size: int, parts: int) -> str:
+def _suggest_fix(size: int, parts: int) -> str:
     if size < parts:
         return "leave this dimension unsharded with jax.lax.with_sharding_constraint, or shard another one"
     return f"choose a multiple of {parts}, such as {-(-size // parts) * parts}"

@@ -32,7 +32,7 @@ class UnfusedAllToAllAsAllGather(BuiltinRule, name="unfused-all-to-all-as-all-ga
         for collective, reason in facts.explained:
             if collective.kind is not Kind.ALL_GATHER or reason.moved is None:
                 continue
-            experts = _experts(reason, reason.moved)
+            experts = _find_experts(reason, reason.moved)
             if experts is not None:
                 yield finding_at(
                     self,
@@ -42,7 +42,7 @@ class UnfusedAllToAllAsAllGather(BuiltinRule, name="unfused-all-to-all-as-all-ga
                 )
 
 
-def _experts(reason: Reason, moved: Tensor) -> Tensor | None:
+def _find_experts(reason: Reason, moved: Tensor) -> Tensor | None:
     """The other operand of the matmul, where the axes of the gather shard its leading dimension, one of experts.
 
     Experts are an argument, and tokens lie along a leading dimension that the matmul does not sum over. Weights that

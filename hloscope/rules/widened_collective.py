@@ -19,14 +19,14 @@ from collections.abc import Iterator
 from math import inf, prod
 
 from hloscope.analysis.model import Collective
-from hloscope.analysis.vocabulary import SUMS
+from hloscope.analysis.vocabulary import REDUCING
 from hloscope.rules import Facts, Finding, Severity, element_types, finding_at, over_axes
 from hloscope.rules.rule import BuiltinRule
-from hloscope.units import array_bytes, element_bits, format_bytes
-from hloscope.why.partitioned import dimensions_of
+from hloscope.units import count_array_bytes, count_element_bits, format_bytes
+from hloscope.why.partitioned import list_dimensions
 
 _LOGICAL = frozenset({"and", "or", "xor", "maximum", "minimum"})
-"""Reductions of booleans that are booleans again."""
+"""Reductions of booleans whose results are booleans."""
 
 
 class WidenedCollective(BuiltinRule, name="widened-collective", severity=Severity.WARNING):
@@ -47,7 +47,7 @@ class WidenedCollective(BuiltinRule, name="widened-collective", severity=Severit
             return
         anywhere = "" if compiled_for else "; compilers for CPU widen on their own"
         for collective in facts.moving(self.min_payload_bytes):
-            widened = _how_it_is_widened(collective)
+            widened = _describe_widening(collective)
             if widened is not None:
                 yield finding_at(
                     self,
@@ -56,7 +56,7 @@ class WidenedCollective(BuiltinRule, name="widened-collective", severity=Severit
                     fix=f"move {collective.narrow_type}: convert on the other side of the collective, "
                     f"if the precision allows{anywhere}",
                 )
-            elif _padding(collective) >= self.padding:
+            elif _compute_padding(collective) >= self.padding:
                 yield finding_at(
                     self,
                     collective,
@@ -66,37 +66,37 @@ class WidenedCollective(BuiltinRule, name="widened-collective", severity=Severit
                 )
 
 
-def _padding(collective: Collective) -> float:
-    """Bytes with padding for each byte without it; 1 where one of them is not known."""
+def _compute_padding(collective: Collective) -> float:
+    """The ratio of the bytes with padding to those without; 1 if one of them is unknown."""
     known, padded = collective.payload_bytes, collective.padded_bytes
     return padded / known if padded and known else 1.0
 
 
-def _how_it_is_widened(collective: Collective) -> str | None:
-    """`moves f32, and the values on one side of it are bf16`; None for a collective that is not widened."""
+def _describe_widening(collective: Collective) -> str | None:
+    """How it is widened: `moves f32, and the values on one side of it are bf16`; None if it is not."""
     narrow, types = collective.narrow_type, element_types(collective)
-    if narrow is None or len(types) != 1 or (narrow == "pred" and _counts(collective)):
+    if narrow is None or len(types) != 1 or (narrow == "pred" and _is_count(collective)):
         return None
     (given,) = types
     if _is_narrower(narrow, given):
         return f"moves {given}, but the values on one side of it are {narrow}"
-    if narrow == given and (collective.payload_bytes or 0) > _operand_bytes(collective, given):
+    if narrow == given and (collective.payload_bytes or 0) > _count_operand_bytes(collective, given):
         return f"sums {narrow} values in a wider type, which is what moves"
     return None
 
 
-def _counts(collective: Collective) -> bool:
-    """Whether it is a sum, which of booleans is a number: that does not fit in their type."""
-    return collective.kind in SUMS and collective.reduction not in _LOGICAL
+def _is_count(collective: Collective) -> bool:
+    """Returns whether it is a sum, which for booleans is a number and does not fit in their type."""
+    return collective.kind in REDUCING and collective.reduction not in _LOGICAL
 
 
-def _operand_bytes(collective: Collective, element_type: str) -> float:
-    """Bytes of the operands in their own type; no bound where one of their sizes is not known."""
-    known = dimensions_of(collective.operand_shapes)
-    sizes = [array_bytes(element_type, prod(dimensions)) for dimensions in known]
+def _count_operand_bytes(collective: Collective, element_type: str) -> float:
+    """The bytes of the operands in their own type; infinite if one of their sizes is unknown."""
+    known = list_dimensions(collective.operand_shapes)
+    sizes = [count_array_bytes(element_type, prod(dimensions)) for dimensions in known]
     return sum(inf if size is None else size for size in sizes) if len(known) == len(collective.operand_shapes) else inf
 
 
 def _is_narrower(narrow: str, wide: str) -> bool:
-    bits, others = element_bits(narrow), element_bits(wide)
+    bits, others = count_element_bits(narrow), count_element_bits(wide)
     return bits is not None and others is not None and bits < others

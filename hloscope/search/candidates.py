@@ -15,11 +15,11 @@ from hloscope.compiler.edits import ConstraintEdit
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue, ValueSharding
 from hloscope.program.capture import Capture
 from hloscope.program.change import ConstraintChange, LeafChange, Resharding, SizeChange
-from hloscope.search.leaves import Leaf, Leaves
+from hloscope.search.leaves import ProgramLeaf, ProgramLeaves
 from hloscope.shardy.graph import LOOP_BODY, ShardyGraph, axes_in, is_written
-from hloscope.shardy.tensors import frames_of
+from hloscope.shardy.tensors import to_frames
 
-MOST = 60
+MOST_CANDIDATES = 60
 _MOST_PLACES = 8
 _MOST_RESULTS = 6
 _PAIRED = 7
@@ -28,17 +28,17 @@ _WITHOUT_CHANGES = (ReasonKind.AUTHORED, ReasonKind.UNKNOWN)
 _LOOP = "stablehlo.while"
 
 
-def candidates(captured: Capture, reason: Reason, sizes: Mapping[str, int]) -> tuple[Resharding, ...]:
-    """Changes that are worth ranking, the most direct first; none for what the user wrote or nobody can explain.
+def find_candidates(captured: Capture, reason: Reason, sizes: Mapping[str, int]) -> tuple[Resharding, ...]:
+    """The changes that are worth ranking, the most direct first; none for an authored or unexplained collective.
 
     Args:
-        captured: What the compiler yielded.
-        reason: Why the collective is there.
-        sizes: Those of the letters of the notation.
+        captured: The compiled program.
+        reason: The reason for the collective.
+        sizes: The sizes of the notation's letters.
     """
     if captured.compiled.shardy is None or reason.kind in _WITHOUT_CHANGES:
         return ()
-    thinker = _Thinker(captured, captured.compiled.shardy, reason)
+    thinker = _CandidateFinder(captured, captured.compiled.shardy, reason)
     ways: tuple[Callable[[], Iterable[Resharding | None]], ...] = (
         thinker.constraints,
         thinker.results,
@@ -50,42 +50,42 @@ def candidates(captured: Capture, reason: Reason, sizes: Mapping[str, int]) -> t
         thinker.scattered,
     )
     found = dict.fromkeys(change for change in chain.from_iterable(way() for way in ways) if change is not None)
-    return tuple(islice(found, MOST))
+    return tuple(islice(found, MOST_CANDIDATES))
 
 
-def pairs(best: Sequence[Resharding], known: Iterable[Resharding]) -> tuple[Resharding, ...]:
-    """Two of the best changes at once, where they are of different things.
+def combine_pairs(best: Sequence[Resharding], known: Iterable[Resharding]) -> tuple[Resharding, ...]:
+    """Pairs of the best changes, if the two affect different things.
 
     Args:
         best: Changes, best first.
-        known: Those that need not be made again.
+        known: The changes that exist already.
     """
-    return _together(combinations(best[:_PAIRED], 2), known)
+    return _join_all(combinations(best[:_PAIRED], 2), known)
 
 
-def triples(
+def combine_triples(
     two: Sequence[Resharding], best: Sequence[Resharding], known: Iterable[Resharding]
 ) -> tuple[Resharding, ...]:
-    """A third change to the best pairs, where it is of another thing.
+    """The best pairs with a third change that affects another thing.
 
     Args:
         two: Pairs, best first.
         best: Changes, best first.
-        known: Those that need not be made again.
+        known: The changes that exist already.
     """
-    return _together(product(two[:_TRIPLED], best[:_PAIRED]), known)
+    return _join_all(product(two[:_TRIPLED], best[:_PAIRED]), known)
 
 
-def _together(both: Iterable[tuple[Resharding, Resharding]], known: Iterable[Resharding]) -> tuple[Resharding, ...]:
+def _join_all(both: Iterable[tuple[Resharding, Resharding]], known: Iterable[Resharding]) -> tuple[Resharding, ...]:
     seen = set(known)
-    joined = (_joined(one, other) for one, other in both)
+    joined = (_join(one, other) for one, other in both)
     return tuple(change for change in dict.fromkeys(filter(None, joined)) if change not in seen)
 
 
-def _joined(one: Resharding, other: Resharding) -> Resharding | None:
+def _join(one: Resharding, other: Resharding) -> Resharding | None:
     if one.touched & other.touched or ((one.sizes or other.sizes) and (one.constraints or other.constraints)):
         return None  # operations have other numbers where sizes are others
-    if any(_parts_state(leaf, change) for leaf in (*one.results, *other.results) for change in (one, other)):
+    if any(_separates_state(leaf, change) for leaf in (*one.results, *other.results) for change in (one, other)):
         return None
     return Resharding(
         arguments=tuple(sorted((*one.arguments, *other.arguments), key=lambda leaf: leaf.index)),
@@ -96,18 +96,18 @@ def _joined(one: Resharding, other: Resharding) -> Resharding | None:
     )
 
 
-def _parts_state(result: LeafChange, change: Resharding) -> bool:
-    """Whether the argument that a result replaces is to lie otherwise than the result."""
+def _separates_state(result: LeafChange, change: Resharding) -> bool:
+    """Returns whether the argument that a result replaces gets another sharding than the result."""
     return any(leaf.index == result.replaces and leaf.after != result.after for leaf in change.arguments)
 
 
-class _Thinker:
+class _CandidateFinder:
     """Everything that is read once for all changes against one collective."""
 
     def __init__(self, captured: Capture, module: ShardyModule, reason: Reason) -> None:
         self._captured, self._reason = captured, reason
         self._graph = ShardyGraph(module)
-        self._leaves = Leaves(captured.arguments, captured.outputs, self._graph)
+        self._leaves = ProgramLeaves(captured.arguments, captured.outputs, self._graph)
         self._mesh = dict(module.mesh)
         self._axes = tuple(axis.partition(":")[0] for axis in reason.axes) or tuple(
             axis for axis in self._mesh if reason.moved is not None and axis in axes_in(reason.moved.sharding)
@@ -121,13 +121,13 @@ class _Thinker:
         return [asker for asker in (*self._reason.asked_by, *self._reason.held_by) if asker.by == by]
 
     def _operations(self, *found: Operation | None) -> list[ShardyOp]:
-        """Shardy's operations for those of the reason, outside of `shard_map`."""
+        """Shardy's operations for those of the reason, outside `shard_map`."""
         wanted = {(op.op_name, op.source) for op in found if op is not None}
-        alike = (op for op in self._graph.module.ops if (op.op_name, frames_of(op.source)) in wanted)
+        alike = (op for op in self._graph.module.ops if (op.op_name, to_frames(op.source)) in wanted)
         return [op for op in alike if not self._graph.in_manual(op)]
 
-    def _own_arguments(self) -> list[Leaf]:
-        """The arguments that the reason names, or that its operations are made from."""
+    def _own_arguments(self) -> list[ProgramLeaf]:
+        """The arguments that the reason names, or from which its operations are computed."""
         tensors = (self._reason.moved, self._reason.result, *self._reason.operands)
         names = [asker.name for asker in self._asked("argument")]
         names += [tensor.argument for tensor in tensors if tensor is not None]
@@ -140,14 +140,14 @@ class _Thinker:
         }
         return list(unique.values())
 
-    def _own_results(self) -> list[Leaf]:
-        """The results that the reason names; all, where there are few."""
+    def _own_results(self) -> list[ProgramLeaf]:
+        """The results that the reason names, or all results if they are few."""
         named = {asker.name for asker in self._asked("output")}
         results = [leaf for leaf in self._leaves.results if leaf.array.global_shape]
         return [leaf for leaf in results if leaf.array.name in named or len(results) <= _MOST_RESULTS]
 
     def _constraints(self) -> list[list[ShardyOp]]:
-        """The constraints of the program, line by line, those of the reason first."""
+        """The constraints of the program, grouped by line, those of the reason first."""
         if not self._is_auto:
             return []
         lines: dict[object, list[ShardyOp]] = {}
@@ -155,7 +155,7 @@ class _Thinker:
             if is_written(op) and op.identity and not self._graph.in_manual(op):
                 lines.setdefault((op.source[:1], self._asks(op)), []).append(op)
         named = {asker.source[:1] for asker in self._asked("constraint")}
-        ordered = sorted(lines.values(), key=lambda ops: frames_of(ops[0].source)[:1] not in named)
+        ordered = sorted(lines.values(), key=lambda ops: to_frames(ops[0].source)[:1] not in named)
         return ordered[:_MOST_PLACES]
 
     def _asks(self, op: ShardyOp) -> ValueSharding | None:
@@ -164,10 +164,10 @@ class _Thinker:
     # The ways out.
 
     def constraints(self) -> Iterator[Resharding | None]:
-        """A constraint dropped, or asking for what its operand has; or the argument behind it as it asks."""
+        """A constraint dropped, or with its operand's sharding; or its argument with the requested sharding."""
         lines = self._constraints()
-        for place in dict.fromkeys(_place(ops[0]) for ops in lines):
-            yield self._edited([op for ops in lines if _place(ops[0]) == place for op in ops], None)
+        for place in dict.fromkeys(_format_place(ops[0]) for ops in lines):
+            yield self._edited([op for ops in lines if _format_place(ops[0]) == place for op in ops], None)
         for ops in lines:
             asked = self._asks(ops[0])
             held = {self._sharding(self._graph.unmoved(self._graph.value(op.operands[0]))) for op in ops}
@@ -180,7 +180,7 @@ class _Thinker:
                     yield self._with_alike(leaf, asked)
 
     def results(self) -> Iterator[Resharding | None]:
-        """A result as it is computed, open, or as the argument that it replaces; or that argument like the result."""
+        """A result as it is computed, open, or like the argument that it replaces; or that argument like the result."""
         for result in self._own_results():
             number = self._leaves.replaces.get(result.index)
             argument = None if number is None else self._leaves.arguments[number]
@@ -192,10 +192,10 @@ class _Thinker:
             if result.asked is not None:
                 yield self._leaves.change(results=[(result, None)])
 
-    def _carried(self, argument: Leaf, result: Leaf) -> Iterator[Resharding | None]:
-        """A state that one step hands the next, otherwise: argument and result together, or as either of them.
+    def _carried(self, argument: ProgramLeaf, result: ProgramLeaf) -> Iterator[Resharding | None]:
+        """Other shardings of a state that one step passes to the next: argument and result together, or like either.
 
-        A result alone that comes to lie otherwise would be moved back before the next step.
+        A result that alone gets another sharding would be moved back before the next step.
         """
         yield self._leaves.change(results=[(result, argument.sharding)])
         for sharding in dict.fromkeys((result.sharding, result.computed, *self._leaves.layouts(argument, self._axes))):
@@ -204,7 +204,7 @@ class _Thinker:
                 yield self._leaves.change([(other, sharding) for other in self._leaves.of_one_kind(argument)])
 
     def results_and_arguments(self) -> Iterator[Resharding | None]:
-        """The arguments sharded as a result was asked for, where they have its shape."""
+        """The arguments with the requested sharding of a result, if they have its shape."""
         for result in self._own_results():
             if result.asked is None:
                 continue
@@ -215,7 +215,7 @@ class _Thinker:
                 yield self._leaves.change([(leaf, result.asked) for leaf in alike])
 
     def conflicts(self) -> Iterator[Resharding | None]:
-        """An operand sharded as the other operands, or the result, would have it: the argument, or a constraint."""
+        """An operand with the sharding that the other operands or the result imply: its argument, or a constraint."""
         for op in self._operations(self._reason.consumer, self._reason.producer)[:_MOST_PLACES]:
             rule = op.rule
             if rule is None or len(rule.operands) != len(op.operands):
@@ -240,17 +240,17 @@ class _Thinker:
             yield self._with_alike(leaf, wanted)
         elif self._is_auto and op.identity and value.shape:
             edit = ConstraintEdit(operation=op.identity[-1], operand=number, sharding=wanted)
-            place = _place(op)
+            place = _format_place(op)
             if place is not None and self._runs_once(op):
                 array = self._named(value)
                 yield Resharding(constraints=(ConstraintChange(edits=(edit,), place=place, array=array),))
 
     def _runs_once(self, op: ShardyOp) -> bool:
-        """Whether no other call of a private function runs the same operation, which would be constrained along."""
+        """Returns whether no other call of a private function runs this operation: a constraint would affect it too."""
         return len({other.identity for other in self._graph.module.ops if other.identity[-1:] == op.identity[-1:]}) == 1
 
     def carries(self) -> Iterator[Resharding | None]:
-        """What a loop starts from, sharded as its body has it, or leaves it."""
+        """The initial value of a loop, with the sharding that the loop's body has for it, or returns."""
         for op in self._graph.module.ops:
             if op.kind != _LOOP or self._graph.in_manual(op):
                 continue
@@ -275,7 +275,7 @@ class _Thinker:
                 yield self._alone(leaf, sharding)
 
     def scattered(self) -> Iterator[Resharding | None]:
-        """A result that comes of sums, cut by the axes that these run over."""
+        """A result of sums, sharded by the axes of these sums."""
         if self._reason.kind is not ReasonKind.PARTIAL_SUM:
             return
         for result in self._own_results():
@@ -283,7 +283,7 @@ class _Thinker:
                 yield self._leaves.change(results=[(result, sharding)])
 
     def padded(self, sizes: Mapping[str, int]) -> Iterator[Resharding | None]:
-        """A dimension made a multiple of the devices that it does not divide over."""
+        """A dimension padded to a multiple of the devices that do not divide it."""
         uneven: dict[int, int] = {}
         for value in self._graph.module.values:
             for size, axes in zip(value.shape, value.sharding or (), strict=False):
@@ -305,16 +305,16 @@ class _Thinker:
 
     # Helpers.
 
-    def _with_alike(self, leaf: Leaf, sharding: ValueSharding) -> Resharding | None:
-        """Another sharding for an argument, the same one of other layers, and the states that belong to it."""
+    def _with_alike(self, leaf: ProgramLeaf, sharding: ValueSharding) -> Resharding | None:
+        """Another sharding for an argument, the same argument of other layers, and their states."""
         alike = {other.index: other for same in self._leaves.alike(leaf) for other in self._leaves.states_of(same)}
         return self._leaves.change([(other, sharding) for other in (alike | {leaf.index: leaf}).values()])
 
-    def _alone(self, leaf: Leaf, sharding: ValueSharding) -> Resharding | None:
+    def _alone(self, leaf: ProgramLeaf, sharding: ValueSharding) -> Resharding | None:
         return self._leaves.change([(leaf, sharding)])
 
     def _edited(self, ops: Sequence[ShardyOp], sharding: ValueSharding | None) -> Resharding | None:
-        place = _place(ops[0])
+        place = _format_place(ops[0])
         if place is None:
             return None
         edits = dict.fromkeys(ConstraintEdit(operation=op.identity[-1], sharding=sharding) for op in ops)
@@ -336,7 +336,7 @@ class _Thinker:
         onto: Sequence[Sequence[int]],
         value: ShardyValue,
     ) -> ValueSharding | None:
-        """A value sharded as another one is along the dimensions that they share; None where that does not divide."""
+        """The sharding of another value on the dimensions that both share; None if it does not divide."""
         axes = {factors[0]: here for factors, here in zip(mapping, sharding, strict=False) if factors}
         found = tuple(axes.get(factors[0], ()) if factors else () for factors in onto)
         if len(found) != len(value.shape) or any(":" in axis for here in found for axis in here):
@@ -347,7 +347,7 @@ class _Thinker:
         )
 
 
-def _place(op: ShardyOp) -> str | None:
-    """`moe.py:31`."""
-    said = short_source(frames_of(op.source))
+def _format_place(op: ShardyOp) -> str | None:
+    """The place of an operation: `moe.py:31`."""
+    said = short_source(to_frames(op.source))
     return None if said is None else said.partition(" in ")[0]

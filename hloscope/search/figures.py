@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloscope.analysis.memory import memory_of
+from hloscope.analysis.memory import summarize_memory
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.step_time import is_tie
 from hloscope.analysis.model.trial import Figures
@@ -11,29 +11,29 @@ from hloscope.cost.captures import price_capture
 from hloscope.hlo import parse_module
 from hloscope.program.capture import Capture
 
-FASTER = 0.05
-"""Of the step: what gains less is within what the model cannot tell apart."""
-LESS_MEMORY = 0.1
-"""Of the memory: what frees less is no reason to change a program.
+LEAST_TIME_GAIN = 0.05
+"""The least gain as a share of the step: the model cannot resolve less."""
+LEAST_MEMORY_GAIN = 0.1
+"""The least gain as a share of the memory: less is not a reason to change a program.
 
-What is live at once differs by a few percent with the compiler's schedule and fusions alone, so that a saving of that
-size is gone with the next edit; and memory is of use where a larger batch, or a layer's activations, come to fit.
+The live memory differs by a few percent with the compiler's schedule and fusions alone, so that a saving of that
+size disappears with the next edit; and memory is useful only if a larger batch, or a layer's activations, then fit.
 """
 DOES_NOT_FIT = "it does not fit in memory"
-"""Among what is not known of a program: what it takes where it does not run."""
-_NO_SLOWER = 0.005
-_NO_LESS = (Bound.EXACT, Bound.AT_MOST)
-"""Bounds of a figure that the truth does not exceed."""
+"""An unknown of a program: its step time if it does not run."""
+_MOST_TIME_LOSS = 0.005
+_UPPER_BOUNDS = (Bound.EXACT, Bound.AT_MOST)
+"""Bounds of a figure that the true value does not exceed."""
 
 
-def figures_of_capture(program: Capture, name: str) -> Figures:
-    """What a compiled program costs; its reasons and findings are left out."""
+def price_figures(program: Capture, name: str) -> Figures:
+    """The costs of a compiled program, without its reasons and findings."""
     module = parse_module(program.compiled.text, name=f"{name} (compiled)")
-    return figures_of(price_capture(program, module, target=name), program)
+    return read_figures(price_capture(program, module, target=name), program)
 
 
-def figures_of(found: Analysis, program: Capture) -> Figures:
-    """What an analyzed program costs."""
+def read_figures(found: Analysis, program: Capture) -> Figures:
+    """The costs of an analyzed program."""
     time, totals = found.time, found.totals
     ranged = (time.least_us, time.most_us) if time is not None and time.has_range else None
     unknown = [item.what.partition("%")[0] for item in found.unmodelled]
@@ -52,7 +52,7 @@ def figures_of(found: Analysis, program: Capture) -> Figures:
         wire_bytes=totals.wire_bytes,
         wire_bytes_by_axis={axes: total.wire_bytes for axes, total in totals.by_axis.items()},
         wire_bound=totals.bound,
-        hbm_bytes=memory_of(program).peak_bytes,
+        hbm_bytes=summarize_memory(program).peak_bytes,
         collectives=totals.collectives,
         unknown=tuple(sorted(unknown)),
         slight=tuple(sorted(slight)),
@@ -62,38 +62,38 @@ def figures_of(found: Analysis, program: Capture) -> Figures:
     )
 
 
-def gain(before: Figures, after: Figures) -> float | None:
-    """Returns the fraction of the step time that is saved; negative if it gets slower, None if unknown."""
+def compute_gain(before: Figures, after: Figures) -> float | None:
+    """Returns the saved fraction of the step time; negative if it gets slower, None if unknown."""
     if before.step_us is None or after.step_us is None or before.step_us <= 0:
         return None
     return 1 - after.step_us / before.step_us
 
 
-def helps(before: Figures, after: Figures) -> bool:
-    """Whether a change is worth making: faster by more than `FASTER` and no tie, or not slower with less memory.
+def is_worthwhile(before: Figures, after: Figures) -> bool:
+    """Returns whether a change is worthwhile: clearly faster, or not slower and with less memory.
 
-    What is not known never counts for it: where the step after is a lower bound, or that before an upper one, it is
+    Unknowns never count in its favor: if the step after it is a lower bound, or the one before an upper bound, it is
     compared only with a step that has the same bound and the same unknowns.
     """
-    gained = gain(before, after)
+    gained = compute_gain(before, after)
     known = {*before.unknown, *before.slight}
     if gained is None or not known.issuperset(after.unknown) or not _is_comparable(before, after):
         return False
-    if gained > FASTER and not is_tie(after, before):
+    if gained > LEAST_TIME_GAIN and not is_tie(after, before):
         return True
     if before.hbm_bytes is None or after.hbm_bytes is None:
         return False
-    return after.hbm_bytes <= (1 - LESS_MEMORY) * before.hbm_bytes and gained >= -_NO_SLOWER
+    return after.hbm_bytes <= (1 - LEAST_MEMORY_GAIN) * before.hbm_bytes and gained >= -_MOST_TIME_LOSS
 
 
 def _is_comparable(before: Figures, after: Figures) -> bool:
-    """Whether it is certain that the costs differ as their figures do, or both are bounded alike.
+    """Returns whether the costs certainly differ as their figures do, or both are bounded alike.
 
-    Of two steps that are at most so long, the same branch is taken at worst. Bytes before that are at most so many do
-    not blur a step.
+    Two steps with upper bounds take the same branch in the worst case. An upper bound of the bytes before does
+    not affect a step.
     """
-    is_timed = after.ratio_bound(before) in _NO_LESS
-    is_counted = before.wire_bound is not Bound.UNKNOWN and after.wire_bound in _NO_LESS
+    is_timed = after.ratio_bound(before) in _UPPER_BOUNDS
+    is_counted = before.wire_bound is not Bound.UNKNOWN and after.wire_bound in _UPPER_BOUNDS
     if is_timed and is_counted:
         return True
     is_like_timed = is_timed or before.step_bound == after.step_bound

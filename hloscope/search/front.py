@@ -1,4 +1,4 @@
-"""From what a search compiled to what it suggests: the front over time and memory, in the user's notation."""
+"""The conversion of a search's compiles to suggestions: the front over time and memory, in the user's notation."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Sugges
 from hloscope.analysis.model.trial import Figures
 from hloscope.compiler.shardy_model import ValueSharding
 from hloscope.messages import Either, say
-from hloscope.program.capture import spec_text
-from hloscope.search.figures import gain, helps
+from hloscope.program.capture import format_spec
+from hloscope.search.figures import compute_gain, is_worthwhile
 from hloscope.search.orders import follows_axes
-from hloscope.search.space import DROPPED, KEPT, Part, Space
-from hloscope.search.suggesting import Compiled, Found, Search
+from hloscope.search.space import DROPPED, KEPT, ArrayGroup, Space
+from hloscope.search.suggesting import CompiledPoint, Search, SearchResult
 from hloscope.units import format_bytes
 
 _MOST = 6
 _LESS_MEMORY = 0.02
-"""What needs no less memory than that is no point of the front beside a faster one."""
+"""The least memory gain, as a share, of a point on the front over a faster one."""
 _CODE_SPECS = 12
 _NO_BOUND = "predicted times were not compared with the chips' peak: the program's matmuls could not be counted"
 
 
-def suggestions(search: Search, target: str) -> Suggestions:
-    """What a search found, whether or not it went to its end."""
+def make_suggestions(search: Search, target: str) -> Suggestions:
+    """The suggestions of a search, complete or not."""
     found = search.found
     own = found.own
     slice_name = search.slice_name
     possible = [each for each in found.compiled if each is not own and not search.is_impossible(each)]
-    front = _front(own, possible)
-    held = _held(own.space)
+    front = _find_front(own, possible)
+    held = _find_held_results(own.space)
     return Suggestions(
         target=target,
         slice=slice_name,
         goal="time" if own.fits else "memory",
-        own=_suggestion(search, own, own),
-        front=tuple(_suggestion(search, each, own) for each in front),
-        freed_gain=_freed_gain(found, front),
+        own=_make_suggestion(search, own, own),
+        front=tuple(_make_suggestion(search, each, own) for each in front),
+        freed_gain=_compute_freed_gain(found, front),
         freed=held,
         space=found.space_size,
         ranked=found.ranked,
@@ -45,61 +45,61 @@ def suggestions(search: Search, target: str) -> Suggestions:
         failed=found.failures.total(),
         failures=dict(found.failures.most_common()),
         refused=sum(map(search.is_impossible, found.compiled)),
-        recipes=_recipes(search, [own, *possible]),
+        recipes=_find_recipe_times(search, [own, *possible]),
         notes=(*found.notes, *([] if search.has_bound else [_NO_BOUND])),
         stopped=found.stopped,
         seconds=found.seconds,
     )
 
 
-def _front(own: Compiled, found: Sequence[Compiled]) -> list[Compiled]:
-    """The points that nothing beats in both, fastest first; where nothing fits, what comes closest to it."""
+def _find_front(own: CompiledPoint, found: Sequence[CompiledPoint]) -> list[CompiledPoint]:
+    """The points that no other beats in both time and memory, fastest first; or the closest to fitting if none fits."""
     fitting = [each for each in found if each.fits and each.figures is not None and each.figures.step_us is not None]
     if not fitting:
         return sorted(found, key=lambda each: each.order)[:1] if not own.fits else []
-    front: list[Compiled] = []
-    for each in sorted(fitting, key=lambda each: (each.order, _simplicity(each))):
-        least = min((_hbm(other) for other in front), default=float("inf"))
-        own_hbm = _hbm(own) if own.fits and not _is_faster(each, own) else float("inf")
-        if _hbm(each) < (1 - _LESS_MEMORY) * min(least, own_hbm):
+    front: list[CompiledPoint] = []
+    for each in sorted(fitting, key=lambda each: (each.order, _find_simplicity(each))):
+        least = min((_find_hbm(other) for other in front), default=float("inf"))
+        own_hbm = _find_hbm(own) if own.fits and not _is_faster(each, own) else float("inf")
+        if _find_hbm(each) < (1 - _LESS_MEMORY) * min(least, own_hbm):
             front.append(each)
     return front[:_MOST]
 
 
-def _simplicity(found: Compiled) -> tuple[int, int]:
+def _find_simplicity(found: CompiledPoint) -> tuple[int, int]:
     change = found.change
     return (0, 0) if change is None else (change.asks, change.parts)
 
 
-def _hbm(found: Compiled) -> float:
+def _find_hbm(found: CompiledPoint) -> float:
     figures = found.figures
     return float("inf") if figures is None or figures.hbm_bytes is None else float(figures.hbm_bytes)
 
 
-def _is_faster(found: Compiled, own: Compiled) -> bool:
+def _is_faster(found: CompiledPoint, own: CompiledPoint) -> bool:
     if found.figures is None or own.figures is None:
         return False
-    return (gain(own.figures, found.figures) or 0.0) > 0
+    return (compute_gain(own.figures, found.figures) or 0.0) > 0
 
 
-def _freed_gain(found: Found, front: Sequence[Compiled]) -> float | None:
+def _compute_freed_gain(found: SearchResult, front: Sequence[CompiledPoint]) -> float | None:
     freed = found.freed
     best = min([found.own, *front], key=lambda each: each.order)
     if freed is None or freed.figures is None or best.figures is None or not freed.fits:
         return None
-    gained = gain(best.figures, freed.figures)
-    return gained if gained is None or helps(best.figures, freed.figures) else 0.0
+    gained = compute_gain(best.figures, freed.figures)
+    return gained if gained is None or is_worthwhile(best.figures, freed.figures) else 0.0
 
 
-def _held(space: Space) -> tuple[str, ...]:
-    """The results that stay as the program asks for them, and do not go with an argument."""
+def _find_held_results(space: Space) -> tuple[str, ...]:
+    """The results that keep their requested sharding and do not follow an argument."""
     freed = {leaf.index for part in space.parts if part.is_result for leaf in part.leaves}
     asked = (leaf for leaf in space.leaves.results if leaf.asked is not None)
     free = (leaf for leaf in asked if leaf.index not in freed and leaf.index not in space.leaves.replaces)
     return tuple(leaf.array.name for leaf in free)
 
 
-def _recipes(search: Search, found: Sequence[Compiled]) -> dict[str, float]:
+def _find_recipe_times(search: Search, found: Sequence[CompiledPoint]) -> dict[str, float]:
     best: dict[str, float] = {}
     for each in sorted((each for each in found if each.fits), key=lambda each: each.order):
         name = search.recipe_of(each.point)
@@ -108,7 +108,7 @@ def _recipes(search: Search, found: Sequence[Compiled]) -> dict[str, float]:
     return best
 
 
-def _suggestion(search: Search, found: Compiled, own: Compiled) -> Suggestion:
+def _make_suggestion(search: Search, found: CompiledPoint, own: CompiledPoint) -> Suggestion:
     figures, before = found.figures, own.figures
     assert figures is not None
     assert before is not None
@@ -116,9 +116,9 @@ def _suggestion(search: Search, found: Compiled, own: Compiled) -> Suggestion:
     if is_own:
         is_worth_it, gained = False, None
     else:
-        gained = gain(before, figures)
-        is_worth_it = helps(before, figures) if own.fits else found.fits
-    specs = tuple(_specs(found, own))
+        gained = compute_gain(before, figures)
+        is_worth_it = is_worthwhile(before, figures) if own.fits else found.fits
+    specs = tuple(_make_specs(found, own))
     return Suggestion(
         recipe=search.recipe_of(found.point),
         mesh=dict(found.space.mesh),
@@ -130,14 +130,14 @@ def _suggestion(search: Search, found: Compiled, own: Compiled) -> Suggestion:
         is_tie=not is_own and is_tie(figures, before),
         is_worth_it=is_worth_it,
         specs=specs,
-        constraints=tuple(_constraints(found)),
-        because=() if is_own else tuple(_because(before, figures)),
-        code=() if is_own else tuple(_code(found, own, specs)),
+        constraints=tuple(_describe_constraints(found)),
+        because=() if is_own else tuple(_describe_gain(before, figures)),
+        code=() if is_own else tuple(_render_code(found, own, specs)),
     )
 
 
-def _specs(found: Compiled, own: Compiled) -> Iterator[SuggestedSpec]:
-    """How each part is to lie, beside how the program as it is written has it."""
+def _make_specs(found: CompiledPoint, own: CompiledPoint) -> Iterator[SuggestedSpec]:
+    """The sharding of each part, with that of the program as written."""
     written = {(part.name, part.is_result): spec for part, spec in zip(own.space.parts, own.point.specs, strict=True)}
     for part, spec in zip(found.space.parts, found.point.specs, strict=True):
         before = written.get((part.name, part.is_result))
@@ -145,14 +145,14 @@ def _specs(found: Compiled, own: Compiled) -> Iterator[SuggestedSpec]:
             name=part.name,
             count=len(part.leaves),
             is_result=part.is_result,
-            before=None if before is None else spec_text(before),
-            after=None if spec is None else spec_text(spec),
-            notation=None if spec is None else notation_of(part, spec),
+            before=None if before is None else format_spec(before),
+            after=None if spec is None else format_spec(spec),
+            notation=None if spec is None else format_notation(part, spec),
         )
 
 
-def notation_of(part: Part, spec: ValueSharding) -> str:
-    """`bf16[8@X,2048@(Y,Z)]`."""
+def format_notation(part: ArrayGroup, spec: ValueSharding) -> str:
+    """The notation of a sharded array: `bf16[8@X,2048@(Y,Z)]`."""
     sizes = []
     for size, axes in zip(part.shape, spec, strict=True):
         cut = axes[0] if len(axes) == 1 else f"({','.join(axes)})"
@@ -160,7 +160,7 @@ def notation_of(part: Part, spec: ValueSharding) -> str:
     return f"{part.leaves[0].array.dtype}[{','.join(sizes)}]"
 
 
-def _constraints(found: Compiled) -> Iterator[str]:
+def _describe_constraints(found: CompiledPoint) -> Iterator[str]:
     if found.point.constraints == KEPT or found.change is None:
         return
     if found.point.constraints == DROPPED and len(found.change.constraints) > 1:
@@ -169,8 +169,8 @@ def _constraints(found: Compiled) -> Iterator[str]:
     yield from dict.fromkeys(change.words for change in found.change.constraints)
 
 
-def _because(before: Figures, after: Figures) -> Iterator[str]:
-    """What a device does less of, and more of: waiting, computing, sending, holding."""
+def _describe_gain(before: Figures, after: Figures) -> Iterator[str]:
+    """The differences of the work of a device: waiting, computing, sending, holding."""
     for noun, old, new in (
         ("exposed", before.exposed_us, after.exposed_us),
         ("compute", before.compute_us, after.compute_us),
@@ -185,8 +185,8 @@ def _because(before: Figures, after: Figures) -> Iterator[str]:
         yield f"HBM {format_bytes(before.hbm_bytes)} -> {format_bytes(after.hbm_bytes)} per device"
 
 
-def _mesh_code(found: Compiled, own: Compiled) -> Iterator[str]:
-    """How to make the mesh, where it has other sizes, or its devices another order."""
+def _render_mesh_code(found: CompiledPoint, own: CompiledPoint) -> Iterator[str]:
+    """The code that makes the mesh, if its sizes or the order of its devices differ."""
     mesh, order = found.space.mesh, found.point.order
     if dict(mesh) == dict(own.space.mesh) and order is None:
         return
@@ -201,9 +201,9 @@ def _mesh_code(found: Compiled, own: Compiled) -> Iterator[str]:
         yield f"mesh = jax.sharding.Mesh(devices, {names})"
 
 
-def _code(found: Compiled, own: Compiled, specs: Sequence[SuggestedSpec]) -> Iterator[str]:
-    """Lines of Python that say it: the mesh where it is another one, and the specs."""
-    yield from _mesh_code(found, own)
+def _render_code(found: CompiledPoint, own: CompiledPoint, specs: Sequence[SuggestedSpec]) -> Iterator[str]:
+    """Lines of Python for a suggestion: the mesh if it differs, and the specs."""
+    yield from _render_mesh_code(found, own)
     changed = [spec for spec in specs if spec.is_changed]
     width = max((len(spec.name) for spec in changed[:_CODE_SPECS]), default=0)
     for spec in changed[:_CODE_SPECS]:

@@ -7,61 +7,61 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from hloscope.analysis.model import Analysis, Collective, Collectives
-from hloscope.analysis.model.evidence import evidence_if_known, with_evidence
+from hloscope.analysis.model.evidence import attach_evidence, find_evidence
 from hloscope.analysis.model.trial import Figures, Trials
-from hloscope.compiler.cache import Kept
+from hloscope.compiler.cache import CachedCompile
 from hloscope.documents import text_of
-from hloscope.program.compiling import Pending
-from hloscope.search.subject import Limits
+from hloscope.program.compiling import PendingCompile
+from hloscope.search.subject import TrialLimits
 from hloscope.store import Store
 
 _KIND, _FIGURES = "tried", "figures"
 _FORM = "7"
-"""Of the entries and of how trials are judged: changes with them."""
+"""The version of the entries and of the judgement of trials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
-    limits: Limits
+class _TrialEntry:
+    limits: TrialLimits
     trials: Trials
 
 
-class KeptTrials:
-    """What was tried against one collective of one program.
+class TrialCache:
+    """The cached trials against one collective of one program.
 
-    Source places count, as the changes name them: where lines have moved they are tried again, with compiles that are
-    kept.
+    Source places count, because the changes name them: if lines have moved, changes are tried again, with cached
+    compiles.
 
     Args:
-        store: Where it is kept; None keeps none.
-        kept: What the program's compile is kept as; None where it is not.
+        store: The cache; None for no cache.
+        kept: The cache entry of the program's compile; None if it is not cached.
         collective: The collective.
     """
 
-    def __init__(self, store: Store | None, kept: Kept | None, collective: Collective) -> None:
+    def __init__(self, store: Store | None, kept: CachedCompile | None, collective: Collective) -> None:
         self._store, self._key = None if kept is None else store, ""
         if kept is not None:
-            self._key = " ".join((_FORM, kept.key, _places(kept), collective.computation, collective.name))
+            self._key = " ".join((_FORM, kept.key, _find_places_hash(kept), collective.computation, collective.name))
 
     @property
     def known(self) -> Trials | None:
-        """What was found, whatever the limits, and whether or not that was all; None where nothing was tried."""
+        """The cached trials, with any limits and complete or not; None if there are none."""
         entry = self._entry()
         return entry.trials if entry is not None and entry.trials.trials else None
 
-    def _entry(self) -> _Entry | None:
+    def _entry(self) -> _TrialEntry | None:
         import msgspec
 
         body = None if self._store is None else self._store.get(_KIND, self._key)
         if body is None:
             return None
         try:
-            return msgspec.json.decode(body, type=_Entry)
+            return msgspec.json.decode(body, type=_TrialEntry)
         except msgspec.DecodeError:
             return None
 
-    def get(self, limits: Limits) -> Trials | None:
-        """What was found with these limits or wider ones, or with any that left nothing to try; all of it, or None."""
+    def get(self, limits: TrialLimits) -> Trials | None:
+        """Complete trials with these limits or wider ones, or with any that left nothing to try; otherwise None."""
         entry = self._entry()
         if entry is None or entry.trials.stopped:
             return None
@@ -69,31 +69,31 @@ class KeptTrials:
         is_enough = spent.changes >= limits.changes and spent.seconds >= limits.seconds
         return found if is_enough or len(found.trials) >= found.candidates else None
 
-    def put(self, limits: Limits, trials: Trials) -> None:
-        """Keeps what was found."""
+    def put(self, limits: TrialLimits, trials: Trials) -> None:
+        """Stores trials."""
         import msgspec
 
         if self._store is not None:
             self._store.put(
-                _KIND, self._key, msgspec.json.encode(_Entry(limits=limits, trials=trials), enc_hook=text_of)
+                _KIND, self._key, msgspec.json.encode(_TrialEntry(limits=limits, trials=trials), enc_hook=text_of)
             )
 
 
 @dataclass(frozen=True, slots=True)
-class KeptFigures:
-    """What a program costs once it is compiled, kept beside its compile.
+class FigureCache:
+    """The figures of a compiled program, cached with its compile.
 
     Attributes:
-        store: Where it is kept.
-        key: Of the program, the compiler and the cost model.
+        store: The cache.
+        key: The key of the program, the compiler and the cost model.
     """
 
     store: Store
     key: str
 
     @classmethod
-    def of(cls, pending: Pending, store: Store | None) -> KeptFigures | None:
-        """Where the figures of a program are kept; None where they are not."""
+    def of(cls, pending: PendingCompile, store: Store | None) -> FigureCache | None:
+        """The cache entry for the figures of a program; None if they are not cached."""
         if store is None or pending.kept is None:
             return None
         chip, costs = pending.program.slice.chip, sorted(pending.program.facts.kernel_costs.items())
@@ -110,32 +110,32 @@ class KeptFigures:
             return None
 
     def put(self, figures: Figures) -> None:
-        """Keeps the figures."""
+        """Stores the figures."""
         import msgspec
 
         self.store.put(_FIGURES, self.key, msgspec.json.encode(figures, enc_hook=text_of))
 
 
-def with_known_fixes(found: Analysis, store: Store | None, kept: Kept | None) -> Analysis:
-    """An analysis whose collectives say what was tried against them and helps most; nothing is tried for it."""
+def add_known_fixes(found: Analysis, store: Store | None, kept: CachedCompile | None) -> Analysis:
+    """An analysis whose collectives have their best fix from cached trials; no new trials are made."""
     if store is None or kept is None:
         return found
     known = {
         (collective.computation, collective.name): trials
         for collective in found.collectives
-        if (trials := KeptTrials(store, kept, collective).known) is not None
+        if (trials := TrialCache(store, kept, collective).known) is not None
     }
     named = (
-        replace(collective, tried=_words(known.get((collective.computation, collective.name))))
+        replace(collective, tried=_describe_best_trial(known.get((collective.computation, collective.name))))
         for collective in found.collectives
     )
     fixed = replace(found, collectives=Collectives(named))
-    evidence = evidence_if_known(found)
-    return fixed if evidence is None else with_evidence(fixed, replace(evidence, trials=known))
+    evidence = find_evidence(found)
+    return fixed if evidence is None else attach_evidence(fixed, replace(evidence, trials=known))
 
 
-def _words(trials: Trials | None) -> str | None:
-    """`argument W: P('X', None) -> P(None, 'X'), 492 us -> 73.9 us, if …`: what helps most; None where nothing does."""
+def _describe_best_trial(trials: Trials | None) -> str | None:
+    """The best trial, or None: `argument W: P('X', None) -> P(None, 'X'), 492 us -> 73.9 us, if …`."""
     if trials is None or not trials.helping:
         return None
     trial = trials.helping[0]
@@ -144,9 +144,9 @@ def _words(trials: Trials | None) -> str | None:
 
 
 @lru_cache(maxsize=8)
-def _places_of(places: object) -> str:
+def _hash_places(places: object) -> str:
     return hashlib.sha256(repr(places).encode()).hexdigest()
 
 
-def _places(kept: Kept) -> str:
-    return _places_of(kept.places)
+def _find_places_hash(kept: CachedCompile) -> str:
+    return _hash_places(kept.places)

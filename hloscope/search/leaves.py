@@ -1,4 +1,4 @@
-"""A program's arguments and results: their shardings, which belong together, and which results replace arguments."""
+"""A program's arguments and results: their shardings, which of them belong together, and replaced arguments."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaf:
+class ProgramLeaf:
     """One argument or result.
 
     Attributes:
-        index: Its place among the flat arguments or results.
-        array: What JAX and the compiler say of it.
-        sharding: Axes by dimension; None where nobody says.
-        computed: Of a result: its sharding before it is brought into the one that was asked for.
-        value: Shardy's value: the argument, or what is returned; None for an argument that the program does not read.
+        index: Its position among the flat arguments or results.
+        array: The facts from JAX and the compiler.
+        sharding: Axes by dimension; None if unknown.
+        computed: For a result, its sharding before it is resharded to the requested one.
+        value: Shardy's value: the argument or the returned value; None for an argument that the program does not read.
     """
 
     index: int
@@ -37,21 +37,21 @@ class Leaf:
 
     @property
     def asked(self) -> ValueSharding | None:
-        """The sharding that the user asked for; None where it was left open."""
+        """The sharding that the user requested; None if left open."""
         return self.sharding if self.array.asked else None
 
     @property
     def tail(self) -> tuple[str, ...]:
-        """Its path within its tree: `('layers', '3', 'w')` of `params['layers'][3].w`."""
+        """The path within its tree: `('layers', '3', 'w')` of `params['layers'][3].w`."""
         return tuple(next(filter(None, found), "0") for found in _PART.findall(self.array.name))
 
 
-class Leaves:
-    """All of a program's.
+class ProgramLeaves:
+    """All leaves of a program.
 
     Args:
-        arguments: What JAX, and the compiler if it was asked, say of them.
-        results: The same of results.
+        arguments: The facts about arguments from JAX, and from the compiler if it ran.
+        results: The same about results.
         graph: The program as Shardy propagates it.
     """
 
@@ -63,8 +63,8 @@ class Leaves:
         self.mesh = dict(graph.module.mesh)
 
     @cached_property
-    def arguments(self) -> tuple[Leaf, ...]:
-        """In their order; empty where the module's arguments are others."""
+    def arguments(self) -> tuple[ProgramLeaf, ...]:
+        """The arguments in order; empty if the module's arguments differ."""
         arrays = self._arguments
         used = [index for index, array in enumerate(arrays) if array.used]
         values = sorted(
@@ -74,13 +74,13 @@ class Leaves:
             return ()
         of = dict(zip(used, values[len(values) - len(used) :], strict=True))  # tokens of ordered effects come first
         return tuple(
-            Leaf(index=index, array=array, sharding=_known(of.get(index)), value=of.get(index))
+            ProgramLeaf(index=index, array=array, sharding=_find_sharding(of.get(index)), value=of.get(index))
             for index, array in enumerate(arrays)
         )
 
     @cached_property
-    def results(self) -> tuple[Leaf, ...]:
-        """In their order; empty where the module's results are others."""
+    def results(self) -> tuple[ProgramLeaf, ...]:
+        """The results in order; empty if the module's results differ."""
         arrays = self._results
         main = self._graph.module.main
         returned = None if main is None else self._graph.returns.get((main, 0))
@@ -89,38 +89,38 @@ class Leaves:
         operands = returned.operands[len(returned.operands) - len(arrays) :]
         values = [self._graph.value(operand) for operand in operands]
         return tuple(
-            Leaf(
+            ProgramLeaf(
                 index=index,
                 array=array,
-                sharding=_known(value),
-                computed=_known(self._graph.unmoved(value)),
+                sharding=_find_sharding(value),
+                computed=_find_sharding(self._graph.unmoved(value)),
                 value=value,
             )
             for index, (array, value) in enumerate(zip(arrays, values, strict=True))
         )
 
-    def argument_named(self, name: str | None) -> Leaf | None:
-        """The argument of a name."""
+    def argument_named(self, name: str | None) -> ProgramLeaf | None:
+        """The argument with a name."""
         return next((leaf for leaf in self.arguments if leaf.array.name == name), None)
 
-    def argument_of(self, value: ShardyValue) -> Leaf | None:
-        """The argument that a value is, whatever shape it has there."""
+    def argument_of(self, value: ShardyValue) -> ProgramLeaf | None:
+        """The argument of a value, regardless of the value's shape."""
         root, _ = self._graph.root(value)
         is_own = self._graph.is_program_argument(root)
         return next((leaf for leaf in self.arguments if is_own and leaf.value is not None and leaf.value == root), None)
 
     @cached_property
     def replaces(self) -> dict[int, int]:
-        """For each result the argument that it takes the place of in the next step, as far as that can be told.
+        """The argument that each result replaces in the next step, as far as known.
 
-        The same tail of the path, shape and type; of the others a donated argument of the same shape and type.
+        The tail of the path, shape and type are equal; otherwise, a donated argument has the same shape and type.
         """
         found: dict[int, int] = {}
         taken: set[int] = set()
         for result in self.results:
-            alike = [leaf for leaf in self.arguments if leaf.index not in taken and _same_type(leaf, result)]
-            best = max(alike, key=lambda leaf: _common_tail(leaf, result), default=None)
-            if best is not None and _common_tail(best, result) > 0:
+            alike = [leaf for leaf in self.arguments if leaf.index not in taken and _have_same_type(leaf, result)]
+            best = max(alike, key=lambda leaf: _count_common_tail(leaf, result), default=None)
+            if best is not None and _count_common_tail(best, result) > 0:
                 found[result.index] = best.index
                 taken.add(best.index)
         for result in self.results:
@@ -128,7 +128,7 @@ class Leaves:
                 left = (
                     leaf
                     for leaf in self.arguments
-                    if leaf.array.donated and leaf.index not in taken and _same_type(leaf, result)
+                    if leaf.array.donated and leaf.index not in taken and _have_same_type(leaf, result)
                 )
                 donated = next(left, None)
                 if donated is not None:
@@ -136,20 +136,20 @@ class Leaves:
                     taken.add(donated.index)
         return found
 
-    def alike(self, leaf: Leaf) -> tuple[Leaf, ...]:
-        """The same argument of all layers, `leaf` among them: names that differ in numbers alone."""
+    def alike(self, leaf: ProgramLeaf) -> tuple[ProgramLeaf, ...]:
+        """The same argument of all layers, including `leaf`: names that differ only in numbers."""
         pattern = _NUMBER.sub("#", leaf.array.name)
         same = (other for other in self.arguments if _NUMBER.sub("#", other.array.name) == pattern)
-        return tuple(other for other in same if _same_type(leaf, other) and other.sharding == leaf.sharding)
+        return tuple(other for other in same if _have_same_type(leaf, other) and other.sharding == leaf.sharding)
 
-    def of_one_kind(self, leaf: Leaf) -> tuple[Leaf, ...]:
-        """The states of one shape, type and sharding, `leaf` among them, such as the caches of keys and of values."""
+    def of_one_kind(self, leaf: ProgramLeaf) -> tuple[ProgramLeaf, ...]:
+        """The states with the same shape, type and sharding, including `leaf`, such as caches of keys and values."""
         states = {*self.replaces.values()}
-        same = (other for other in self.arguments if other.index in states and _same_type(leaf, other))
+        same = (other for other in self.arguments if other.index in states and _have_same_type(leaf, other))
         return tuple(other for other in same if other.sharding == leaf.sharding)
 
-    def states_of(self, leaf: Leaf) -> tuple[Leaf, ...]:
-        """The arguments that belong to one, such as a weight's momenta: the same tail, shape and sharding."""
+    def states_of(self, leaf: ProgramLeaf) -> tuple[ProgramLeaf, ...]:
+        """The arguments that belong to another one, such as a weight's momenta: the same tail, shape and sharding."""
         return tuple(
             other
             for other in self.arguments
@@ -159,9 +159,9 @@ class Leaves:
         )
 
     def fits(self, array: CapturedArray, sharding: ValueSharding | None) -> bool:
-        """Whether JAX takes a sharding for an argument or a result: each axis once, all dimensions divided evenly.
+        """Returns whether JAX accepts a sharding for an array: each axis once, all dimensions divided evenly.
 
-        None is taken for one whose type says of sums whether they were taken: that goes with its sharding.
+        A type that records pending sums accepts no other sharding, because they belong to its own.
         """
         if "reduced=" in (array.sharding or ""):
             return False
@@ -177,17 +177,17 @@ class Leaves:
 
     def change(
         self,
-        arguments: Iterable[tuple[Leaf, ValueSharding]] = (),
-        results: Iterable[tuple[Leaf, ValueSharding | None]] = (),
+        arguments: Iterable[tuple[ProgramLeaf, ValueSharding]] = (),
+        results: Iterable[tuple[ProgramLeaf, ValueSharding | None]] = (),
     ) -> Resharding | None:
-        """A change of specs, with the results that replace the arguments changed along; None where it changes nothing.
+        """A change of specs, including those of the results that replace the arguments; None if it changes nothing.
 
         Args:
             arguments: Arguments and their new specs.
-            results: Results and theirs; None leaves one open.
+            results: Results and their new specs; None leaves one open.
         """
         into = {leaf.index: (leaf, spec) for leaf, spec in arguments if spec != leaf.sharding}
-        out_of: dict[int, tuple[Leaf, ValueSharding | None]] = {
+        out_of: dict[int, tuple[ProgramLeaf, ValueSharding | None]] = {
             leaf.index: (leaf, spec) for leaf, spec in results if spec != leaf.asked
         }
         for index, argument in self.replaces.items():
@@ -200,11 +200,13 @@ class Leaves:
             return None
         return Resharding(
             arguments=tuple(
-                replace(_leaf_change(*into[index], into[index][0].sharding), moves=self._moves(index, into, out_of))
+                replace(
+                    _make_leaf_change(*into[index], into[index][0].sharding), moves=self._moves(index, into, out_of)
+                )
                 for index in sorted(into)
             ),
             results=tuple(
-                _leaf_change(*out_of[index], out_of[index][0].asked, self.replaces.get(index))
+                _make_leaf_change(*out_of[index], out_of[index][0].asked, self.replaces.get(index))
                 for index in sorted(out_of)
             ),
             frees_output=any(self._frees(index, spec, into) for index, (_, spec) in out_of.items()),
@@ -213,25 +215,27 @@ class Leaves:
     def _moves(
         self,
         argument: int,
-        into: dict[int, tuple[Leaf, ValueSharding]],
-        out_of: dict[int, tuple[Leaf, ValueSharding | None]],
+        into: dict[int, tuple[ProgramLeaf, ValueSharding]],
+        out_of: dict[int, tuple[ProgramLeaf, ValueSharding | None]],
     ) -> bool:
-        """Whether no result lies as an argument is to lie that it replaces."""
+        """Returns whether no result that replaces an argument has the argument's new sharding."""
         after = into[argument][1]
         replacing = (index for index, replaced in self.replaces.items() if replaced == argument)
         return all((out_of[index][1] if index in out_of else self.results[index].asked) != after for index in replacing)
 
-    def _frees(self, index: int, spec: ValueSharding | None, into: dict[int, tuple[Leaf, ValueSharding]]) -> bool:
+    def _frees(
+        self, index: int, spec: ValueSharding | None, into: dict[int, tuple[ProgramLeaf, ValueSharding]]
+    ) -> bool:
         is_asked = self.results[index].asked is not None
         argument = self.replaces.get(index)
         if argument is None or spec is None:
             return is_asked
         return spec != (into[argument][1] if argument in into else self.arguments[argument].sharding)
 
-    def layouts(self, leaf: Leaf, axes: Iterable[str]) -> Iterator[ValueSharding]:
-        """Other shardings of an array that these axes cut: without them, and on each other dimension that divides.
+    def layouts(self, leaf: ProgramLeaf, axes: Iterable[str]) -> Iterator[ValueSharding]:
+        """Other shardings of an array for these axes: without them, and on each other dimension that they divide.
 
-        One that they do not cut yet gets them.
+        An array that they do not shard yet is sharded by them.
         """
         if leaf.sharding is None:
             return
@@ -243,26 +247,26 @@ class Leaves:
             yield tuple((*here, *own) if number == at else here for at, here in enumerate(bare))
 
 
-def _leaf_change(
-    leaf: Leaf, after: ValueSharding | None, before: ValueSharding | None, replaces: int | None = None
+def _make_leaf_change(
+    leaf: ProgramLeaf, after: ValueSharding | None, before: ValueSharding | None, replaces: int | None = None
 ) -> LeafChange:
     return LeafChange(index=leaf.index, name=leaf.array.name, before=before, after=after, replaces=replaces)
 
 
-def _known(value: ShardyValue | None) -> ValueSharding | None:
-    """A value's sharding; replicated where Shardy leaves it unsaid."""
+def _find_sharding(value: ShardyValue | None) -> ValueSharding | None:
+    """A value's sharding; replicated if Shardy does not give one."""
     if value is None:
         return None
     said = value.sharding
     return said if said is not None and len(said) == len(value.shape) else ((),) * len(value.shape)
 
 
-def _same_type(one: Leaf, other: Leaf) -> bool:
+def _have_same_type(one: ProgramLeaf, other: ProgramLeaf) -> bool:
     return (one.array.global_shape, one.array.dtype) == (other.array.global_shape, other.array.dtype)
 
 
-def _common_tail(one: Leaf, other: Leaf) -> int:
-    """How many names two paths end with alike; numbers alone say nothing."""
+def _count_common_tail(one: ProgramLeaf, other: ProgramLeaf) -> int:
+    """The number of names that two paths share at their ends; numbers alone do not count."""
     count, named = 0, 0
     for mine, theirs in zip(reversed(one.tail), reversed(other.tail), strict=False):
         if mine != theirs:

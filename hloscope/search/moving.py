@@ -8,31 +8,31 @@ from dataclasses import replace
 from hloscope.errors import HloscopeError
 from hloscope.program.change import LeafChange
 from hloscope.program.compiling import start_compile
-from hloscope.program.lowering import lower_moving
-from hloscope.search.figures import figures_of_capture
-from hloscope.search.subject import Subject
+from hloscope.program.lowering import lower_resharding
+from hloscope.search.figures import price_figures
+from hloscope.search.subject import SearchSubject
 
 
-def moving_us(subject: Subject, moved: Sequence[LeafChange], seconds: float) -> float | None:
-    """What it takes to bring arguments once from where they lie to where a change has them.
+def price_resharding(subject: SearchSubject, moved: Sequence[LeafChange], seconds: float) -> float | None:
+    """Prices the one-time resharding of arguments from their present shardings to those of a change.
 
-    It is the step of the program that does nothing else, compiled and priced as any other.
+    It is the step time of a program that does nothing else, compiled and priced as any other.
 
     Args:
         subject: The program.
         moved: The arguments, with their new shardings.
-        seconds: What the compile may take.
+        seconds: Time limit of the compile.
 
     Returns:
-        Microseconds; 0 where each device has its part already, None if unknown, or not in time.
+        Microseconds; 0 if each device already has its part, None if unknown or out of time.
     """
     if not moved:
         return 0.0
     try:
-        program = lower_moving(subject.lowered, moved, store=subject.store)
+        program = lower_resharding(subject.lowered, moved, store=subject.store)
         limited = replace(program, facts=replace(program.facts, timeout_s=seconds))
         found = start_compile(limited, store=subject.store).capture()
     except HloscopeError:
         return None
-    figures = figures_of_capture(found, program.name)
+    figures = price_figures(found, program.name)
     return figures.step_us if figures.collectives else 0.0

@@ -12,8 +12,8 @@ from hloscope.tpu.slices import Slice
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A device as `jax.experimental.mesh_utils` looks at it."""
+class _MeshUtilsDevice:
+    """A device with the attributes that `jax.experimental.mesh_utils` reads."""
 
     id: int
     coords: tuple[int, int, int]
@@ -25,33 +25,34 @@ class _Asked:
 
 
 def follows_axes(chosen: Slice, mesh_shape: Sequence[int]) -> bool:
-    """Whether `jax.make_mesh` lays a mesh over a slice; else an axis of the slice has to be split for it."""
-    return _as_made(chosen, mesh_shape) is not None
+    """Returns whether `jax.make_mesh` lays a mesh over a slice without splitting an axis of the slice."""
+    return _find_default_order(chosen, mesh_shape) is not None
 
 
-def device_orders(chosen: Slice, mesh_shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Other orders of a slice's devices than that of `jax.make_mesh`, by their places in `jax.devices()`.
+def find_device_orders(chosen: Slice, mesh_shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Other orders of a slice's devices than that of `jax.make_mesh`, by their positions in `jax.devices()`.
 
-    That of `jax.devices()` itself; and where one axis takes all devices, a way that goes from neighbor to neighbor.
+    They are that of `jax.devices()` itself and, if one axis takes all devices, a path from neighbor to neighbor.
     """
     known = list_devices(chosen)
     if prod(mesh_shape) != len(known) or chosen.slice_count > 1:
         return
-    usual = _as_made(chosen, mesh_shape)
+    usual = _find_default_order(chosen, mesh_shape)
     orders = [tuple(range(len(known)))]
     if max(mesh_shape) == len(known):
-        orders.insert(0, _winding(known))
+        orders.insert(0, _make_winding_order(known))
     yield from (order for order in dict.fromkeys(orders) if order != usual)
 
 
-def _as_made(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] | None:
-    """The order of `jax.make_mesh`; None where it refuses the mesh."""
+def _find_default_order(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] | None:
+    """The order of `jax.make_mesh`; None if it refuses the mesh."""
     from jax.experimental import mesh_utils
 
     assert chosen.chip is not None
     kind = chosen.chip.device_kind
     devices: list[Any] = [
-        _Asked(place, known.coords, known.core_on_chip, kind) for place, known in enumerate(list_devices(chosen))
+        _MeshUtilsDevice(place, known.coords, known.core_on_chip, kind)
+        for place, known in enumerate(list_devices(chosen))
     ]
     if prod(mesh_shape) != len(devices):
         return None
@@ -62,24 +63,24 @@ def _as_made(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] | None
     return tuple(device.id for device in made.flat)
 
 
-def _winding(known: Sequence[SliceDevice]) -> tuple[int, ...]:
-    """Row after row, each the other way round than the one before, layer after layer likewise.
+def _make_winding_order(known: Sequence[SliceDevice]) -> tuple[int, ...]:
+    """Row after row in alternating directions, and layer after layer in the same way.
 
-    In two dimensions it goes out along the first column of the others and comes back through it, so that its last
+    In two dimensions it winds through the other columns and returns through the first one, so that its last
     device is a neighbor of its first.
     """
     depth, height, width = (max(device.coords[axis] for device in known) + 1 for axis in (2, 1, 0))
     if depth == 1 and height % 2 == 0 and width > 1 and height > 1:
-        path = [(x, y, 0) for y in range(height) for x in _turning(range(1, width), y)]
+        path = [(x, y, 0) for y in range(height) for x in _turn_row(range(1, width), y)]
         path += [(0, y, 0) for y in reversed(range(height))]
     else:
-        rows = [(y, z) for z in range(depth) for y in _turning(range(height), z)]
-        path = [(x, y, z) for number, (y, z) in enumerate(rows) for x in _turning(range(width), number)]
+        rows = [(y, z) for z in range(depth) for y in _turn_row(range(height), z)]
+        path = [(x, y, z) for number, (y, z) in enumerate(rows) for x in _turn_row(range(width), number)]
     place = {(*device.coords, device.core_on_chip): at for at, device in enumerate(known)}
     cores = sorted({device.core_on_chip for device in known})
     return tuple(place[*coords, core] for coords in path for core in cores)
 
 
-def _turning(row: range, number: int) -> Sequence[int]:
-    """A row, every second one the other way round."""
+def _turn_row(row: range, number: int) -> Sequence[int]:
+    """A row, reversed if its number is odd."""
     return row if number % 2 == 0 else row[::-1]

@@ -13,71 +13,73 @@ from hloscope.compiler.estimates import Estimate, Rates
 from hloscope.errors import CompilerDiedError, HloscopeError
 from hloscope.program.change import Resharding
 from hloscope.program.lowering import Lowered, lower_changed
-from hloscope.search.candidates import MOST, pairs, triples
-from hloscope.search.subject import Subject
+from hloscope.search.candidates import MOST_CANDIDATES, combine_pairs, combine_triples
+from hloscope.search.subject import SearchSubject
 from hloscope.tpu.slices import Slice
 
 _BATCH = 12
 _SIDE_BY_SIDE = 4
 _LONGEST_S = 600.0
 _CLEARLY = 0.95
-"""Of the time: two changes that promise less than this part of what one promises may be worth a third."""
+"""Two changes with less than this share of one change's time may be worth a third."""
 _SHARE = 0.4
-"""Of the time that may be spent: what is not ranked by then is ranked last."""
+"""The share of the time limit for ranking: changes that are not ranked by then come last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked:
+class RankedChange:
     """A change and its estimate from Shardy's shardings.
 
     Attributes:
         change: The change.
-        time_us: Estimate for comparing changes of one program, in microseconds; None if Shardy cannot propagate it.
+        time_us: Estimate in microseconds, for comparing changes of one program; None if Shardy cannot propagate it.
     """
 
     change: Resharding
     time_us: float | None
 
 
-def ranked(subject: Subject, changes: Sequence[Resharding], seconds: float) -> tuple[Ranked, ...]:
-    """Changes, pairs of the best of them and triples of the best of these, what promises most first; none is dropped.
+def rank_changes(subject: SearchSubject, changes: Sequence[Resharding], seconds: float) -> tuple[RankedChange, ...]:
+    """All changes, with pairs of the best and triples of the best pairs, the most promising first.
 
-    Constraints and open results that cost to the last digit what the program costs as it is come after all others.
+    Changes of constraints and open results whose cost exactly equals the program's come after all others.
 
     Args:
         subject: The program.
-        changes: The changes, the most direct first, which stands where nothing tells them apart.
-        seconds: What all trials may take.
+        changes: The changes, the most direct first; this order breaks ties.
+        seconds: Time limit of all trials.
     """
     lowered = subject.lowered
     until = monotonic() + _SHARE * seconds
     module = lowered.bytecode
-    as_it_is, *singles = _estimated(subject, module, (Resharding(), *changes), until)
+    as_it_is, *singles = _estimate_times(subject, module, (Resharding(), *changes), until)
     found: dict[Resharding, float | None] = dict(zip(changes, singles, strict=True))
-    best = [change for change in _ordered(found) if found[change] is not None]
+    best = [change for change in _sort_by_estimate(found) if found[change] is not None]
     best.sort(key=lambda change: not change.sizes)  # what is padded may need a partner
-    more = pairs(best, found)[: MOST - len(found)]
-    found.update(zip(more, _estimated(subject, module, more, until), strict=True))
-    two = _better_pairs(found, set(more))
-    more = triples(two, best, found)
-    found.update(zip(more, _estimated(subject, module, more, until), strict=True))
+    more = combine_pairs(best, found)[: MOST_CANDIDATES - len(found)]
+    found.update(zip(more, _estimate_times(subject, module, more, until), strict=True))
+    two = _find_better_pairs(found, set(more))
+    more = combine_triples(two, best, found)
+    found.update(zip(more, _estimate_times(subject, module, more, until), strict=True))
 
     def is_late(change: Resharding) -> bool:
-        """Whether it asks for nothing that is not so already, likely, or nothing is known of it."""
+        """Returns whether it asks for nothing that is not so already, likely, or nothing is known of it."""
         return found[change] is None or (change.is_loose and found[change] == as_it_is)
 
-    order = sorted(_ordered(found), key=is_late)
-    return tuple(Ranked(change=change, time_us=found[change]) for change in order)
+    order = sorted(_sort_by_estimate(found), key=is_late)
+    return tuple(RankedChange(change=change, time_us=found[change]) for change in order)
 
 
-def _better_pairs(found: dict[Resharding, float | None], two: set[Resharding]) -> list[Resharding]:
-    """Pairs that promise more than each single change, best first."""
+def _find_better_pairs(found: dict[Resharding, float | None], two: set[Resharding]) -> list[Resharding]:
+    """The pairs that promise more than each of their changes, best first."""
     single = min((time for change, time in found.items() if time is not None and change not in two), default=0.0)
-    return [change for change in _ordered(found) if change in two and (found[change] or single) < _CLEARLY * single]
+    return [
+        change for change in _sort_by_estimate(found) if change in two and (found[change] or single) < _CLEARLY * single
+    ]
 
 
-def _ordered(found: dict[Resharding, float | None]) -> list[Resharding]:
-    """Fastest first, then what asks and changes least; unknown last."""
+def _sort_by_estimate(found: dict[Resharding, float | None]) -> list[Resharding]:
+    """Fastest first, then the least demanding and smallest; unknown last."""
     costs = [time for time in found.values() if time is not None]
     unknown = max(costs, default=0.0) + 1.0
     order = {change: number for number, change in enumerate(found)}
@@ -90,27 +92,31 @@ def _ordered(found: dict[Resharding, float | None]) -> list[Resharding]:
     return sorted(found, key=key)
 
 
-def _estimated(subject: Subject, module: bytes, changes: Sequence[Resharding], until: float) -> list[float | None]:
-    """What each change costs; None for what cannot be propagated, or not in time."""
-    rates = rates_of(subject.lowered.slice)
-    found = estimates_of(subject, changes, until, module)
+def _estimate_times(
+    subject: SearchSubject, module: bytes, changes: Sequence[Resharding], until: float
+) -> list[float | None]:
+    """The estimated time of each change; None if it cannot be propagated, or not in time."""
+    rates = find_rates(subject.lowered.slice)
+    found = estimate_changes(subject, changes, until, module)
     return [None if estimate is None else estimate.time_us(rates) for estimate in found]
 
 
-def estimates_of(
-    subject: Subject, changes: Sequence[Resharding], until: float, module: bytes | None = None
+def estimate_changes(
+    subject: SearchSubject, changes: Sequence[Resharding], until: float, module: bytes | None = None
 ) -> list[Estimate | None]:
-    """What Shardy makes of a program with each of several changes; None for what it cannot propagate, or not in time.
+    """Estimates a program with each of several changes; None if it cannot be propagated, or not in time.
 
     Args:
         subject: The program.
         changes: The changes.
-        until: When to stop, as `time.monotonic` counts.
-        module: The program's bytecode, where it is at hand.
+        until: The deadline, on the clock of `time.monotonic`.
+        module: The program's bytecode, if already available.
     """
     module = subject.lowered.bytecode if module is None else module
     found: list[Estimate | None] = [None] * len(changes)
-    edits = {number: edit for number, change in enumerate(changes) if (edit := _edit(subject.lowered, change))}
+    edits = {
+        number: edit for number, change in enumerate(changes) if (edit := _make_module_edit(subject.lowered, change))
+    }
     edits = {} if is_explicit(subject.lowered) else edits  # there shardings are part of the program's types
     batches = [list(edits)[at : at + _BATCH] for at in range(0, len(edits), _BATCH)]
     asked: deque[tuple[list[int], client.Question[list[Estimate | None]]]] = deque()
@@ -118,9 +124,9 @@ def estimates_of(
         while (batches or asked) and monotonic() < until:
             while batches and len(asked) < _SIDE_BY_SIDE:
                 batch = batches.pop(0)
-                asked.append((batch, _question(module, [edits[at] for at in batch], until)))
+                asked.append((batch, _ask_estimates(module, [edits[at] for at in batch], until)))
             batch, question = asked.popleft()
-            answers = _answered(question, module, [edits[at] for at in batch], until)
+            answers = _collect_estimates(question, module, [edits[at] for at in batch], until)
             for number, estimate in zip(batch, answers, strict=True):
                 found[number] = estimate
     finally:
@@ -128,49 +134,49 @@ def estimates_of(
             question.drop()
     for number, change in enumerate(changes):
         if number not in edits and monotonic() < until:
-            found[number] = _of_retraced(subject, change, until)
+            found[number] = _estimate_retraced(subject, change, until)
     return found
 
 
-def _question(module: bytes, edits: Sequence[ModuleEdit], until: float) -> client.Question[list[Estimate | None]]:
+def _ask_estimates(module: bytes, edits: Sequence[ModuleEdit], until: float) -> client.Question[list[Estimate | None]]:
     left = min(until - monotonic(), _LONGEST_S)
     return client.Question(
-        step.estimates, module, tuple(edits), doing="ranking changes with Shardy", timeout_s=max(left, 1.0)
+        step.estimate_edits, module, tuple(edits), doing="ranking changes with Shardy", timeout_s=max(left, 1.0)
     )
 
 
-def _answered(
+def _collect_estimates(
     question: client.Question[list[Estimate | None]], module: bytes, edits: Sequence[ModuleEdit], until: float
 ) -> list[Estimate | None]:
-    """What a worker makes of several changes; one that ends the worker is told from the others by halving."""
+    """A worker's estimates of several changes; a change that ends the worker is isolated by halving."""
     try:
         return question.answer()
     except CompilerDiedError:
         if len(edits) == 1:
             return [None]
         half = len(edits) // 2
-        return [*_asked(module, edits[:half], until), *_asked(module, edits[half:], until)]
+        return [*_estimate_batch(module, edits[:half], until), *_estimate_batch(module, edits[half:], until)]
     except (HloscopeError, ValueError, RuntimeError):
         return [None] * len(edits)
 
 
-def _asked(module: bytes, edits: Sequence[ModuleEdit], until: float) -> list[Estimate | None]:
+def _estimate_batch(module: bytes, edits: Sequence[ModuleEdit], until: float) -> list[Estimate | None]:
     if until - monotonic() <= 0:
         return [None] * len(edits)
-    return _answered(_question(module, edits, until), module, edits, until)
+    return _collect_estimates(_ask_estimates(module, edits, until), module, edits, until)
 
 
-def _of_retraced(subject: Subject, change: Resharding, until: float) -> Estimate | None:
-    """What a change costs that makes another program, which has to be traced."""
+def _estimate_retraced(subject: SearchSubject, change: Resharding, until: float) -> Estimate | None:
+    """The estimate of a change that makes another program, which must be traced."""
     try:
         program = lower_changed(subject.function, subject.lowered, change, store=subject.store)
     except HloscopeError:
         return None
-    return _asked(program.bytecode, [ModuleEdit()], until)[0]
+    return _estimate_batch(program.bytecode, [ModuleEdit()], until)[0]
 
 
-def _edit(lowered: Lowered, change: Resharding) -> ModuleEdit | None:
-    """A change as one of the module; None where only a trace can make it."""
+def _make_module_edit(lowered: Lowered, change: Resharding) -> ModuleEdit | None:
+    """A change as an edit of the module; None if only a trace can make it."""
     if change.sizes:
         return None
     place = {index: number for number, index in enumerate(lowered.seen.kept)}
@@ -188,13 +194,13 @@ def _edit(lowered: Lowered, change: Resharding) -> ModuleEdit | None:
 
 
 def is_explicit(lowered: Lowered) -> bool:
-    """Whether shardings are part of the program's types, so that another one is another program."""
+    """Returns whether shardings are part of the program's types, so that another sharding makes another program."""
     mesh = lowered.mesh
     return mesh is None or any("explicit" in str(kind).lower() for kind in mesh.axis_types)
 
 
-def rates_of(chosen: Slice) -> Rates:
-    """What one device of a slice does in a second; it sends along one axis, both ways round where that is closed."""
+def find_rates(chosen: Slice) -> Rates:
+    """The rates of one device of a slice; it sends along one axis, in both directions if that axis is closed."""
     chip = chosen.chip
     if chip is None:
         return Rates(link_bytes=1e11, memory_bytes=1e12, flops=2e14)

@@ -1,4 +1,4 @@
-"""Named schemes to shard a whole program: what each mesh axis shards of the data, the weights and their states.
+"""Named schemes for sharding a whole program: the part of data, weights and states that each mesh axis shards.
 
 Data, tensor, sequence and expert parallelism, FSDP and ZeRO all have one form: an axis shards one class of dimensions
 of the data, and one of the weights.
@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import product
 from math import prod
 
-from hloscope.search.space import FOLLOWING, KEPT, Part, Point, Space
+from hloscope.search.space import FOLLOWING, KEPT, ArrayGroup, Point, Space
 from hloscope.shardy.dimensions import DimensionClass
 
 _MOST_OF_DATA = 3
@@ -22,11 +22,11 @@ _DOT = "stablehlo.dot_general"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """What one mesh axis shards.
+class AxisUse:
+    """The dimensions that one mesh axis shards.
 
     Attributes:
-        data: The class of data dimensions that it shards; None for none.
+        data: The class of data dimensions that it shards, or None.
         weights: The same for weights.
         states: The same for the states that belong to weights, if it differs from that of the weights.
     """
@@ -38,7 +38,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A named scheme: what each axis shards.
+    """A named scheme: the use of each axis.
 
     Attributes:
         name: Name of the scheme, such as `FSDP over X, tensor parallel over Y`.
@@ -50,7 +50,7 @@ class Recipe:
 
 
 class Recipes:
-    """What the parts of a program are for, and the whole ways to shard them.
+    """The roles of a program's parts, and the whole ways to shard them.
 
     Args:
         space: The program.
@@ -62,13 +62,13 @@ class Recipes:
 
     @cached_property
     def _is_data(self) -> tuple[bool, ...]:
-        """Which parts hold data: those with the batch, and whole numbers."""
+        """True for each part that holds data: parts with the batch, and whole numbers."""
         batch = self._batch
         return tuple(not part.is_result and (part.is_integer or batch in part.classes) for part in self._space.parts)
 
     @cached_property
     def _batch(self) -> DimensionClass | None:
-        """The leading dimension of tokens; without any, of what a step with state is fed; else what results have."""
+        """The leading dimension of tokens; without tokens, of a stateful step's inputs; otherwise of results."""
         parts = [part for part in self._space.parts if not part.is_result]
         tokens = [part for part in parts if part.is_integer]
         fed = [part for part in parts if not part.is_state] if any(part.is_state for part in parts) else []
@@ -76,8 +76,8 @@ class Recipes:
             return part.classes[0]
         return self._batch_of_first(parts)
 
-    def _batch_of_first(self, parts: Sequence[Part]) -> DimensionClass | None:
-        """The first dimension of a result that an argument has, and that no operation sums over."""
+    def _batch_of_first(self, parts: Sequence[ArrayGroup]) -> DimensionClass | None:
+        """The first dimension of a result that is also one of an argument, and that no operation sums over."""
         dimensions, results = self._space.dimensions, self._space.leaves.results
         shown = [found for leaf in results if leaf.value is not None for found in dimensions.of(leaf.value.index)]
         for part in parts:
@@ -87,7 +87,7 @@ class Recipes:
         return parts[0].classes[0] if parts and parts[0].classes else None
 
     def _ranked(self, *, of_data: bool) -> list[DimensionClass]:
-        """Classes of dimensions by the bytes of what has them, those of leading dimensions of data first."""
+        """Classes of dimensions by the bytes of their arrays, with those of leading data dimensions first."""
         weight: dict[DimensionClass, float] = {}
         for part, is_data in zip(self._space.parts, self._is_data, strict=True):
             if part.is_result or is_data != of_data:
@@ -107,7 +107,7 @@ class Recipes:
 
     @cached_property
     def _batched(self) -> frozenset[DimensionClass]:
-        """Classes that a matmul has in a weight, in the other operand and in its result, as experts are."""
+        """Classes that a matmul has in a weight, in the other operand and in its result, such as experts."""
         found: set[DimensionClass] = set()
         graph, dimensions, space = self._space.graph, self._space.dimensions, self._space
         weights = {
@@ -126,20 +126,22 @@ class Recipes:
         return frozenset(found)
 
     @property
-    def _ways(self) -> list[Way]:
-        """The plain ones first: those of the batch, then of weights, then of both."""
+    def _ways(self) -> list[AxisUse]:
+        """The uses of an axis, plain ones first: of the batch, then of weights, then of both."""
         data = [None, *self._of_data[:_MOST_OF_DATA]]
         weights = [None, *self._of_weights[:_MOST_OF_WEIGHTS]]
         found = [
-            (first + second, Way(data=data[first], weights=weights[second]))
+            (first + second, AxisUse(data=data[first], weights=weights[second]))
             for first, second in product(range(len(data)), range(len(weights)))
         ]
         if any(part.belongs_to is not None for part in self._space.parts) and len(data) > 1:
-            found += [(number + 1, Way(data=data[1], states=weights[number])) for number in range(1, len(weights))[:2]]
+            found += [
+                (number + 1, AxisUse(data=data[1], states=weights[number])) for number in range(1, len(weights))[:2]
+            ]
         return [way for _, way in sorted(found, key=lambda item: item[0])]
 
     def all(self) -> Iterator[Recipe]:
-        """All of them, what is named most first; each point once, with constraints as they follow and kept."""
+        """All recipes, the plainest first; each point once, with constraints that follow and that are kept."""
         ways = self._ways
         while len(ways) ** len(self._axes) > _MOST and len(ways) > _LEAST:
             ways = ways[:-1]
@@ -153,7 +155,7 @@ class Recipes:
                     seen.add(here)
                     yield Recipe(name=self._name(chosen), point=here)
 
-    def _point(self, chosen: Sequence[Way]) -> Point:
+    def _point(self, chosen: Sequence[AxisUse]) -> Point:
         specs = []
         for part, is_data in zip(self._space.parts, self._is_data, strict=True):
             cuts: list[list[str]] = [[] for _ in part.shape]
@@ -164,8 +166,8 @@ class Recipes:
             specs.append(spec if fits else part.layouts[0])
         return Point(mesh=self._space.own.mesh, specs=tuple(specs))
 
-    def _cut(self, part: Part, cuts: list[list[str]], axis: str, way: Way, *, is_data: bool) -> None:
-        """Cuts one part by one axis, if it has the class and divides; a weight without the class at its largest."""
+    def _cut(self, part: ArrayGroup, cuts: list[list[str]], axis: str, way: AxisUse, *, is_data: bool) -> None:
+        """Shards one part over one axis, if it has the class and divides; a weight without it on its largest one."""
         wanted: tuple[DimensionClass | None, ...]
         if part.is_result:
             wanted = (way.data, way.weights)
@@ -182,7 +184,7 @@ class Recipes:
                     return
 
     def name_of(self, point: Point) -> str | None:
-        """The name of the recipe that a point is; None where it is none."""
+        """The name of a point's recipe, or None."""
         return self._names.get((point.mesh, point.specs))
 
     @cached_property
@@ -194,8 +196,8 @@ class Recipes:
                 found[key] = recipe.name
         return found
 
-    def _name(self, chosen: Sequence[Way]) -> str:
-        """`data parallel over X, tensor parallel over Y`; axes of one way are named together."""
+    def _name(self, chosen: Sequence[AxisUse]) -> str:
+        """The name of a recipe: `data parallel over X, tensor parallel over Y`; axes with the same use are combined."""
         named: dict[str, list[str]] = {}
         for axis, way in zip(self._axes, chosen, strict=True):
             named.setdefault(self._word(way), []).append(axis)
@@ -203,7 +205,7 @@ class Recipes:
             return "replicated"
         return ", ".join(f"{word} over {' and '.join(axes)}" for word, axes in named.items() if word)
 
-    def _word(self, way: Way) -> str:
+    def _word(self, way: AxisUse) -> str:
         batch = self._of_data[:1]
         if way.data is None and way.weights is None:
             return ""

@@ -1,4 +1,4 @@
-"""The search space: all the ways to shard a program, which arrays may change, and how."""
+"""The search space: all ways to shard a program, the arrays that may change, and their shardings."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ValueSharding
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.program.capture import CapturedArray
 from hloscope.program.change import ConstraintChange, Resharding
-from hloscope.program.compiling import arrays_of
+from hloscope.program.compiling import make_array_records
 from hloscope.program.lowering import Lowered
-from hloscope.search.leaves import Leaf, Leaves
+from hloscope.search.leaves import ProgramLeaf, ProgramLeaves
 from hloscope.shardy.dimensions import DimensionClass, Dimensions
 from hloscope.shardy.graph import ShardyGraph, is_written
-from hloscope.units import array_bytes
+from hloscope.units import count_array_bytes
 
 _NUMBER = re.compile(r"(?<![A-Za-z\d])\d+")
 _MOST_LAYOUTS = 256
 _MOST_CONSTRAINTS = 400
 
 _EVERY_RESULT = "out"
-"""The option of a target that says how its results lie."""
+"""The option of a target that sets the shardings of its results."""
 
 KEPT, DROPPED, FOLLOWING = "kept", "dropped", "following"
-"""What becomes of the program's own constraints: they stay, go, or ask for what arguments of their dimensions have."""
+"""The fates of the program's own constraints: they stay, go, or follow the arguments that have their dimensions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class ArrayGroup:
     """Arguments or results that are sharded alike, such as the same weight in all layers.
 
     Attributes:
         name: Name, such as `W`, or `params['layers'][*]['w']` for several.
         leaves: The arguments or results.
-        layouts: The shardings that it may have, its original one first.
+        layouts: The possible shardings, the original one first.
         classes: The class of each dimension.
         is_result: Whether they are results.
         is_state: Whether each step passes them on to the next one.
-        belongs_to: Index of the part whose states these are, such as the weight of a momentum; None for all others.
+        belongs_to: Index of the part that these states belong to, such as a momentum's weight; None for all others.
         itemsize_bytes: Bytes of an element.
     """
 
     name: str
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[ProgramLeaf, ...]
     layouts: tuple[ValueSharding | None, ...]
     classes: tuple[DimensionClass, ...]
     is_result: bool = False
@@ -60,17 +60,17 @@ class Part:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of each."""
+        """The shape of each of them."""
         return self.leaves[0].array.global_shape
 
     @property
     def bytes(self) -> int:
-        """Bytes of all of them, as if on one device."""
+        """The total bytes of all of them, as if on one device."""
         return prod(self.shape) * self.itemsize_bytes * len(self.leaves)
 
     @property
     def is_integer(self) -> bool:
-        """Whether they hold whole numbers, as tokens are."""
+        """True if they hold whole numbers, such as tokens."""
         return self.leaves[0].array.dtype[:1] in ("s", "u")
 
 
@@ -81,8 +81,8 @@ class Point:
     Attributes:
         mesh: The size of each axis, in the order of the program's own mesh.
         specs: The sharding of each part; None leaves a result open.
-        constraints: What becomes of the program's own constraints.
-        order: The devices in the order of the mesh, by their places in `jax.devices()`; None for that of
+        constraints: The fate of the program's own constraints.
+        order: The devices in the order of the mesh, by their positions in `jax.devices()`; None for that of
             `jax.make_mesh`.
     """
 
@@ -93,7 +93,7 @@ class Point:
 
     @property
     def traits(self) -> frozenset[tuple[object, ...]]:
-        """What tells it from others: which axis cuts which dimension of which part, and what is open."""
+        """The traits that distinguish it: which axis shards which dimension of which part, and what is open."""
         cuts = (
             (number, dimension, axis)
             for number, spec in enumerate(self.specs)
@@ -109,12 +109,12 @@ class Space:
 
     Args:
         lowered: The program.
-        module: What Shardy makes of it.
-        keep: Names, or patterns such as `params*`, of arguments that stay as they are.
-        free: The same of results that need not keep their sharding; `out` is all of them.
+        module: Shardy's output for it.
+        keep: Names, or patterns such as `params*`, of arguments that keep their shardings.
+        free: The same for results that need not keep their sharding; `out` means all of them.
 
     Raises:
-        NotationError: A name is that of no argument, or of no result.
+        NotationError: A name matches no argument, or no result.
     """
 
     def __init__(self, lowered: Lowered, module: ShardyModule, keep: Sequence[str], free: Sequence[str]) -> None:
@@ -122,56 +122,58 @@ class Space:
         self.mesh: Mapping[str, int] = dict(module.mesh)
         self.graph = ShardyGraph(module)
         self.dimensions = Dimensions(self.graph)
-        arguments, results = arrays_of(lowered)
-        self.leaves = Leaves(arguments, results, self.graph)
-        _check("argument", keep, [array.name for array in arguments])
+        arguments, results = make_array_records(lowered)
+        self.leaves = ProgramLeaves(arguments, results, self.graph)
+        _check_patterns("argument", keep, [array.name for array in arguments])
         free = tuple("*" if name == _EVERY_RESULT else name for name in free)
-        _check("result", free, [array.name for array in results])
+        _check_patterns("result", free, [array.name for array in results])
         self.parts = tuple(self._parts(keep, free))
         kinds = () if lowered.mesh is None else tuple(map(str, lowered.mesh.axis_types))
         self.is_auto = bool(kinds) and all("auto" in kind.lower() for kind in kinds)
 
     @cached_property
     def own(self) -> Point:
-        """The program as it is written."""
+        """The program as written."""
         specs = tuple(part.leaves[0].asked if part.is_result else part.leaves[0].sharding for part in self.parts)
         return Point(mesh=tuple(self.mesh.values()), specs=specs)
 
     @property
     def size(self) -> int:
-        """How many points there are, states lying as what they belong to."""
+        """The number of points with states sharded like the part that they belong to."""
         return prod(len(part.layouts) for part in self.parts if part.belongs_to is None)
 
-    def _parts(self, keep: Sequence[str], free: Sequence[str]) -> Iterator[Part]:
-        """The weights first, so that states can say whose they are."""
+    def _parts(self, keep: Sequence[str], free: Sequence[str]) -> Iterator[ArrayGroup]:
+        """The parts, weights first, so that states can refer to them."""
         taken: set[int] = set()
-        groups: list[tuple[Leaf, ...]] = []
+        groups: list[tuple[ProgramLeaf, ...]] = []
         for leaf in self.leaves.arguments:
             is_free = leaf.array.used and leaf.array.global_shape and leaf.value is not None
             if leaf.index in taken or not is_free or _is_named(leaf.array, keep):
                 continue
-            pattern = name_pattern(leaf.array.name)
-            same = (other for other in self.leaves.alike(leaf) if name_pattern(other.array.name) == pattern)
+            pattern = make_name_pattern(leaf.array.name)
+            same = (other for other in self.leaves.alike(leaf) if make_name_pattern(other.array.name) == pattern)
             alike = tuple(other for other in same if not _is_named(other.array, keep))
             taken.update(other.index for other in alike)
             groups.append(alike)
         states = {*self.leaves.replaces.values()}
         layouts = [self._layouts(group[0]) for group in groups]
         movable = [(group, ways) for group, ways in zip(groups, layouts, strict=True) if len(ways) > 1]
-        owner = _owners([group[0] for group, _ in movable])
+        owner = _find_owners([group[0] for group, _ in movable])
         for number, (group, ways) in enumerate(movable):
             yield self._part(group, ways, is_state=group[0].index in states, belongs_to=owner.get(number))
         for leaf in self.leaves.results:
             if _is_named(leaf.array, free) and leaf.asked is not None and leaf.index not in self.leaves.replaces:
                 yield self._part((leaf,), (leaf.asked, None, *self._layouts(leaf)), is_result=True)
 
-    def _part(self, group: tuple[Leaf, ...], layouts: Iterable[ValueSharding | None], **how: object) -> Part:
+    def _part(
+        self, group: tuple[ProgramLeaf, ...], layouts: Iterable[ValueSharding | None], **how: object
+    ) -> ArrayGroup:
         leaf = group[0]
         assert leaf.value is not None
-        size = array_bytes(leaf.array.dtype, 1) or leaf.array.itemsize_bytes
-        name = leaf.array.name if len(group) == 1 else name_pattern(leaf.array.name)
+        size = count_array_bytes(leaf.array.dtype, 1) or leaf.array.itemsize_bytes
+        name = leaf.array.name if len(group) == 1 else make_name_pattern(leaf.array.name)
         classes = self.dimensions.of(leaf.value.index)
-        return Part(
+        return ArrayGroup(
             name=name,
             leaves=group,
             layouts=tuple(dict.fromkeys(layouts)),
@@ -180,12 +182,12 @@ class Space:
             **how,  # type: ignore[arg-type]
         )
 
-    def _layouts(self, leaf: Leaf) -> tuple[ValueSharding, ...]:
-        """Every sharding that divides evenly, axes of one dimension in the mesh's order; its own first."""
+    def _layouts(self, leaf: ProgramLeaf) -> tuple[ValueSharding, ...]:
+        """Every sharding that divides evenly, axes of one dimension in the mesh's order; the original one first."""
         rank, axes = len(leaf.array.global_shape), [axis for axis, size in self.mesh.items() if size > 1]
         found: list[ValueSharding] = [] if leaf.sharding is None else [leaf.sharding]
         if (rank + 1) ** len(axes) > _MOST_LAYOUTS:
-            ways: Iterable[tuple[int, ...]] = _few_at_a_time(rank, len(axes))
+            ways: Iterable[tuple[int, ...]] = _place_few_axes(rank, len(axes))
         else:
             ways = product(range(-1, rank), repeat=len(axes))
         for places in ways:
@@ -197,7 +199,7 @@ class Space:
         return tuple(dict.fromkeys(found))
 
     def argument_bytes(self, point: Point) -> int:
-        """Bytes of the arguments on one device."""
+        """The bytes of the arguments on one device."""
         total = 0.0
         for part, spec in zip(self.parts, point.specs, strict=True):
             if not part.is_result:
@@ -205,7 +207,7 @@ class Space:
         return int(total)
 
     def neighbors(self, point: Point) -> Iterator[Point]:
-        """The points that differ in one part, with its states or without, or in what becomes of constraints."""
+        """The points that differ in one part, with its states or without, or in the fate of constraints."""
         for number, part in enumerate(self.parts):
             along = [other for other, state in enumerate(self.parts) if state.belongs_to == number]
             for spec in part.layouts:
@@ -221,7 +223,7 @@ class Space:
         return replace(point, specs=tuple(specs.get(number, spec) for number, spec in enumerate(point.specs)))
 
     def everything(self) -> Iterator[Point]:
-        """All points at which states lie as what they belong to, and constraints stay."""
+        """All points whose states are sharded like the part that they belong to, with constraints kept."""
         heads = [number for number, part in enumerate(self.parts) if part.belongs_to is None]
         for specs in product(*(self.parts[number].layouts for number in heads)):
             chosen = dict(zip(heads, specs, strict=True))
@@ -232,7 +234,7 @@ class Space:
 
     @cached_property
     def constraints(self) -> tuple[ShardyOp, ...]:
-        """The constraints that the program writes, and that an edit of the module can change."""
+        """The constraints in the program that an edit of the module can change."""
         if not self.is_auto:
             return ()
         found = [op for op in self.graph.module.ops if is_written(op) and op.identity and not self.graph.in_manual(op)]
@@ -241,14 +243,14 @@ class Space:
 
     @property
     def ways_of_constraints(self) -> tuple[str, ...]:
-        """What may become of them."""
+        """The possible fates of the constraints."""
         return (KEPT, DROPPED, FOLLOWING) if self.constraints else (KEPT,)
 
     def change(self, point: Point) -> Resharding | None:
-        """What to do otherwise than the program does, to come to a point of this mesh.
+        """The change from the program to a point of this mesh.
 
-        Results that replace an argument come to lie as it, whether or not the program asked for a sharding of them.
-        None where nothing has to be done, or JAX would refuse it.
+        Results that replace an argument get its sharding, whether or not the program requested a sharding of them.
+        None if nothing changes or JAX would refuse it.
         """
         arguments, results = [], []
         of_state = {argument: result for result, argument in self.leaves.replaces.items()}
@@ -267,7 +269,7 @@ class Space:
         return replace(found, constraints=edits)
 
     def freed(self, point: Point) -> Resharding | None:
-        """A point with the results open that are kept as the program asks for them; None where none is."""
+        """The change to a point with all results open that keep their requested sharding; None without such results."""
         held = {leaf.index for part in self.parts if part.is_result for leaf in part.leaves} | {*self.leaves.replaces}
         kept = [leaf for leaf in self.leaves.results if leaf.asked is not None and leaf.index not in held]
         arguments = [
@@ -279,7 +281,7 @@ class Space:
         return self.leaves.change(arguments, [(leaf, None) for leaf in kept]) if kept else None
 
     def is_own(self, point: Point) -> bool:
-        """Whether arrays lie as they are written."""
+        """Returns whether the arrays have their shardings as written."""
         return point.specs == self.own.specs
 
     def _constraint_changes(self, point: Point) -> Iterator[ConstraintChange]:
@@ -297,7 +299,7 @@ class Space:
             yield ConstraintChange(edits=(edit,), place=place, before=before)
 
     def _cut_classes(self, point: Point) -> dict[DimensionClass, tuple[str, ...]]:
-        """The axes that cut each class of dimensions: where data say it, they come before weights."""
+        """The axes that shard each class of dimensions: data take precedence over weights."""
         found: dict[DimensionClass, tuple[str, ...]] = {}
         rows = zip(self.parts, point.specs, strict=True)
         for part, spec in sorted(rows, key=lambda row: row[0].is_state):
@@ -319,12 +321,12 @@ class Space:
         return tuple(spec)
 
 
-def _owners(firsts: Sequence[Leaf]) -> dict[int, int]:
-    """For each part of states, by its first leaf, the number of the part that they belong to: that with their tails."""
+def _find_owners(firsts: Sequence[ProgramLeaf]) -> dict[int, int]:
+    """For each part of states, by its first leaf, the index of the part that it belongs to: the one with its tails."""
     owners: dict[tuple[Any, ...], int] = {}
     found: dict[int, int] = {}
     for number, leaf in enumerate(firsts):
-        tail, *alike = name_pattern(".".join(leaf.tail)), leaf.array.global_shape, leaf.sharding
+        tail, *alike = make_name_pattern(".".join(leaf.tail)), leaf.array.global_shape, leaf.sharding
         of_kin = [at for (other, *rest), at in owners.items() if rest == alike and _ends_alike(tail, other)]
         if of_kin:
             found[number] = of_kin[0]
@@ -333,8 +335,8 @@ def _owners(firsts: Sequence[Leaf]) -> dict[int, int]:
     return found
 
 
-def _few_at_a_time(rank: int, axes: int) -> Iterator[tuple[int, ...]]:
-    """Places of at most two axes, and of all on one dimension, where all places would be too many."""
+def _place_few_axes(rank: int, axes: int) -> Iterator[tuple[int, ...]]:
+    """The positions of at most two axes, or of all on one dimension, if all positions would be too many."""
     nowhere = (-1,) * axes
     yield nowhere
     yield from ((number,) * axes for number in range(rank))
@@ -345,8 +347,8 @@ def _few_at_a_time(rank: int, axes: int) -> Iterator[tuple[int, ...]]:
                 yield tuple(put.get(axis, -1) for axis in range(axes))
 
 
-def name_pattern(name: str) -> str:
-    """A name with the numbers of layers open: `params['layers'][*]['w']`; `W1` and `W2` stay two names."""
+def make_name_pattern(name: str) -> str:
+    """A name with layer numbers replaced: `params['layers'][*]['w']`; `W1` and `W2` stay two names."""
     return _NUMBER.sub("*", name)
 
 
@@ -359,7 +361,7 @@ def _is_named(array: CapturedArray, patterns: Iterable[str]) -> bool:
     return any(array.name == pattern or fnmatchcase(array.name, pattern) for pattern in patterns)
 
 
-def _check(what: str, patterns: Sequence[str], names: Sequence[str]) -> None:
+def _check_patterns(what: str, patterns: Sequence[str], names: Sequence[str]) -> None:
     for pattern in patterns:
         if not any(name == pattern or fnmatchcase(name, pattern) for name in names):
             few = ", ".join(chain(names[:8], ["…"] if len(names) > 8 else []))

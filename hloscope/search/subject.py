@@ -1,4 +1,4 @@
-"""The subject of a search: one program with all that is known about it, and the limits of the search."""
+"""The subject of a search: one program with all known facts about it, and the limits of the search."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from hloscope.analysis.model import Analysis
-from hloscope.compiler.cache import Kept
+from hloscope.compiler.cache import CachedCompile
 from hloscope.program.capture import Capture
 from hloscope.program.lowering import Lowered
 from hloscope.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class TrialLimits:
     """The limits for one collective.
 
     Attributes:
         changes: Maximum number of changes to compile.
-        seconds: Time limit in seconds, including ranking; whatever runs then is stopped.
+        seconds: Time limit in seconds, including ranking; running compiles are then stopped.
     """
 
     changes: int = 4
@@ -27,7 +27,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class SearchSubject:
     """A program that was lowered, compiled and analyzed.
 
     Attributes:
@@ -37,7 +37,7 @@ class Subject:
         analysis: Its analysis, with the reasons for its collectives.
         store: The cache of compiles and trials; None for no cache.
         kept: Cache key of the program's compile; None if it is not cached.
-        stage: Called with what is happening.
+        stage: Called with the name of each step.
     """
 
     function: Callable[..., Any]
@@ -45,5 +45,5 @@ class Subject:
     captured: Capture
     analysis: Analysis
     store: Store | None = None
-    kept: Kept | None = None
+    kept: CachedCompile | None = None
     stage: Callable[[str], None] = lambda _: None

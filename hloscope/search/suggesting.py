@@ -1,6 +1,6 @@
 """The search for a better sharding: candidates are ranked with Shardy, compiled, and improved from the results.
 
-What is compiled, and in which order, depends only on the program and the seed: more time or more workers only get
+The compiled points and their order depend only on the program and the seed: more time or more workers only get
 further in the same order.
 """
 
@@ -18,36 +18,36 @@ import numpy as np
 
 from hloscope.analysis.model.trial import Figures
 from hloscope.compiler.estimates import Estimate, Rates
-from hloscope.compiler.model import Layout
+from hloscope.compiler.model import DeviceLayout
 from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.program.change import Resharding
-from hloscope.program.compiling import Pending, prepare_compile
+from hloscope.program.compiling import PendingCompile, prepare_compile
 from hloscope.program.lowering import lower_changed
-from hloscope.search.figures import DOES_NOT_FIT, figures_of, figures_of_capture
-from hloscope.search.kept import KeptFigures
-from hloscope.search.orders import device_orders
-from hloscope.search.ranking import estimates_of, is_explicit, rates_of
+from hloscope.search.figures import DOES_NOT_FIT, price_figures, read_figures
+from hloscope.search.kept import FigureCache
+from hloscope.search.orders import find_device_orders
+from hloscope.search.ranking import estimate_changes, find_rates, is_explicit
 from hloscope.search.recipes import Recipe, Recipes
 from hloscope.search.space import Point, Space
-from hloscope.search.subject import Subject
-from hloscope.search.surrogate import Array, Differences, Surrogate, calibrated, expected_gains
-from hloscope.units import plural
+from hloscope.search.subject import SearchSubject
+from hloscope.search.surrogate import Array, Differences, Surrogate, calibrate_parts, compute_expected_gains
+from hloscope.units import pluralize
 
 _ROUND = 8
-"""Points that are compiled before the next are chosen."""
+"""The number of points that are compiled before the next ones are chosen."""
 _SIDE_BY_SIDE = 32
 _MOST_RANKED = 9000
 _LEAST_RANKED = 120
 _RANKED_OPERATIONS = 400_000
-"""How many points are ranked, times the operations of the program: what decides how long that takes."""
+"""The number of ranked points times the program's operations, which determines the duration."""
 _MOST_TRACED = 60
 _FAMILIES = 10
 _SHARE_RANKING = 0.4
 _SHARE_OF_RANKINGS = 0.25
-"""Of what may be compiled before anything is learned from it: what rankings fill up, where recipes do not."""
+"""The share of the first compiles that rankings fill, if recipes do not."""
 _CUT = "ranking was cut off at two fifths of the time budget; a larger budget may search in a different order"
 _LITTLE = 0.05
-"""Of the step: who waits less for others gains nothing by another order of the devices."""
+"""The share of the step below which waiting for others makes another order of the devices useless."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Effort:
     Attributes:
         candidates: Number of programs to compile, not counting the program as written.
         seconds: Time limit in seconds; None for no limit.
-        seed: Seed of the random sampling, which is used if there is too much to rank all of it.
+        seed: Seed of the random sampling, which is used if there are too many points to rank.
     """
 
     candidates: int = 40
@@ -66,7 +66,7 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled:
+class CompiledPoint:
     """A compiled point of the search space.
 
     Attributes:
@@ -83,12 +83,12 @@ class Compiled:
 
     @property
     def fits(self) -> bool:
-        """Whether it fits in memory."""
+        """True if it fits in memory."""
         return self.figures is not None and DOES_NOT_FIT not in self.figures.unknown
 
     @property
     def order(self) -> tuple[bool, float]:
-        """What comes first is better: what fits, what is fastest; of what does not fit, what needs least."""
+        """The sort key, best first: points that fit, by time; then points that do not, by memory."""
         figures = self.figures
         if figures is None or figures.step_us is None:
             return True, float("inf")
@@ -96,7 +96,7 @@ class Compiled:
 
 
 @dataclass(slots=True)
-class Found:
+class SearchResult:
     """The results of a search so far.
 
     Attributes:
@@ -111,19 +111,19 @@ class Found:
         seconds: Duration of the search.
     """
 
-    own: Compiled
-    compiled: list[Compiled] = field(default_factory=list)
+    own: CompiledPoint
+    compiled: list[CompiledPoint] = field(default_factory=list)
     ranked: int = 0
     space_size: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     stopped: str | None = None
-    freed: Compiled | None = None
+    freed: CompiledPoint | None = None
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
-    def best(self) -> Compiled:
-        """The best so far."""
+    def best(self) -> CompiledPoint:
+        """The best point so far."""
         return min(self.compiled, key=lambda found: found.order)
 
 
@@ -131,15 +131,15 @@ class Search:
     """One search.
 
     Args:
-        subjects: The program on each mesh that is searched, its own first, with the space there.
-        effort: How much it may spend.
-        stage: Called with what is happening.
-        begun: When what it may spend began to run, as `time.monotonic` counts; None for now.
+        subjects: The program on each searched mesh, its own first, with the search space of that mesh.
+        effort: The budget.
+        stage: Called with the name of each step.
+        begun: The start of the budget's time, on the clock of `time.monotonic`; None for now.
     """
 
     def __init__(
         self,
-        subjects: Sequence[tuple[Subject, Space]],
+        subjects: Sequence[tuple[SearchSubject, Space]],
         effort: Effort,
         stage: Callable[[str], None] = lambda _: None,
         *,
@@ -147,20 +147,20 @@ class Search:
     ) -> None:
         self._subjects, self._effort, self._stage = subjects, effort, stage
         self._random = Random(effort.seed)
-        self._rates: Rates = rates_of(subjects[0][0].lowered.slice)
+        self._rates: Rates = find_rates(subjects[0][0].lowered.slice)
         self._space_of = {tuple(space.mesh.values()): (subject, space) for subject, space in subjects}
         self._estimates: dict[Point, Estimate | None] = {}
         self._recipes: dict[Point, Recipe] = {}
         self._begun = monotonic() if begun is None else begun
         subject, space = subjects[0]
-        own = Compiled(
-            space=space, point=space.own, change=None, figures=figures_of(subject.analysis, subject.captured)
+        own = CompiledPoint(
+            space=space, point=space.own, change=None, figures=read_figures(subject.analysis, subject.captured)
         )
-        self.found = Found(own=own, compiled=[own], space_size=sum(space.size for _, space in subjects))
+        self.found = SearchResult(own=own, compiled=[own], space_size=sum(space.size for _, space in subjects))
         self._done = {own.point}
 
-    def run(self) -> Found:
-        """Searches, until nothing is left, or what may be spent is spent; what is found stands in `found` meanwhile."""
+    def run(self) -> SearchResult:
+        """Searches until nothing is left or the budget is spent; `found` always holds the present results."""
         try:
             self._rank_first()
             self._compile(self._shortlist())
@@ -182,7 +182,7 @@ class Search:
         return self.found
 
     def recipe_of(self, point: Point) -> str | None:
-        """The name of the recipe that a point is; None where it is none."""
+        """The name of a point's recipe, or None."""
         known = self._recipes.get(point)
         if known is not None:
             return known.name
@@ -193,21 +193,21 @@ class Search:
 
     @property
     def slice_name(self) -> str:
-        """What the programs are compiled for."""
+        """The slice that the programs are compiled for."""
         return self._subjects[0][0].lowered.slice.name
 
-    def is_impossible(self, found: Compiled) -> bool:
-        """Whether a program is priced below what its matmuls take the chips at their peak, which is a wrong price."""
+    def is_impossible(self, found: CompiledPoint) -> bool:
+        """Returns whether a price is below the time of the program's matmuls at the chips' peak, so it is wrong."""
         step_us = None if found.figures is None else found.figures.step_us
         least_us = self._least_us(found)
         return least_us is not None and step_us is not None and found is not self.found.own and step_us < least_us
 
     @property
     def has_bound(self) -> bool:
-        """Whether it is known what the program's matmuls take the chips at their peak."""
+        """True if the time of the program's matmuls at the chips' peak is known."""
         return self._least_us(self.found.own) is not None
 
-    def _least_us(self, found: Compiled) -> float | None:
+    def _least_us(self, found: CompiledPoint) -> float | None:
         own = self._estimates.get(self.found.own.point)
         chip = self._subjects[0][0].lowered.slice.chip
         if own is None or chip is None:
@@ -232,7 +232,7 @@ class Search:
     # ---- ranking
 
     def _rank_first(self) -> None:
-        """The program itself, the recipes, and all other points, or as many of them as can be ranked."""
+        """Ranks the program itself, the recipes, and all other points, or as many as possible."""
         share = self._most // len(self._subjects)
         for subject, space in self._subjects:
             recipes = list(Recipes(space).all())
@@ -251,7 +251,7 @@ class Search:
 
     @property
     def _most(self) -> int:
-        """How many points are ranked; where shardings are part of types each of them has to be traced."""
+        """The number of ranked points; if shardings are part of types, each must be traced."""
         operations = len(self._subjects[0][1].graph.module.ops)
         if is_explicit(self._subjects[0][0].lowered):
             return _MOST_TRACED
@@ -265,18 +265,18 @@ class Search:
         return [point for point, estimate in self._estimates.items() if estimate is not None and point.mesh == mesh]
 
     def _around(self, space: Space, points: Iterable[Point], most: int) -> list[Point]:
-        """Neighbors of points that are not ranked yet, sampled where there are more than are wanted."""
+        """The unranked neighbors of points, sampled if there are more than wanted."""
         near = dict.fromkeys(other for point in points for other in space.neighbors(point))
         found = [point for point in near if point not in self._estimates]
         return found if len(found) <= most else self._random.sample(found, most)
 
-    def _rank(self, subject: Subject, space: Space, points: Iterable[Point]) -> None:
+    def _rank(self, subject: SearchSubject, space: Space, points: Iterable[Point]) -> None:
         fresh = [point for point in dict.fromkeys(points) if point not in self._estimates]
         changes = [Resharding() if point == space.own else space.change(point) for point in fresh]
         asked = [(point, change) for point, change in zip(fresh, changes, strict=True) if change is not None]
         self._estimates.update(dict.fromkeys(fresh))
-        self._stage(f"ranking {plural(len(asked), 'sharding')} with Shardy")
-        found = estimates_of(subject, [change for _, change in asked], self._ranked_until)
+        self._stage(f"ranking {pluralize(len(asked), 'sharding')} with Shardy")
+        found = estimate_changes(subject, [change for _, change in asked], self._ranked_until)
         if monotonic() >= self._ranked_until and _CUT not in self.found.notes:
             self.found.notes.append(_CUT)
         self._estimates.update(zip((point for point, _ in asked), found, strict=True))
@@ -296,15 +296,15 @@ class Search:
     # ---- what is compiled
 
     def _shortlist(self) -> list[Point]:
-        """The best of each kind of recipe, and the best by two rankings in turn: the whole, and what moves.
+        """The best of each kind of recipe, and the best by two rankings in turn: total time, and moved bytes.
 
-        Rankings fill up an eighth at the most: what they put first differs in little, and teaches little.
+        Rankings fill at most an eighth: their first points differ little, and so reveal little.
         """
         most = max(self._left // 2, 1)
         ranked = {point: None for point, estimate in self._estimates.items() if estimate is not None}
         families: dict[str, Point] = {}
         for point in sorted((point for point in self._recipes if point in ranked), key=self._promise):
-            families.setdefault(_family(self._recipes[point].name), point)
+            families.setdefault(_strip_axes(self._recipes[point].name), point)
         chosen = dict.fromkeys(list(families.values())[:_FAMILIES])
         whole, moved = sorted(ranked, key=self._promise), sorted(ranked, key=self._moved)
         for first, second in zip(whole, moved, strict=True):
@@ -314,7 +314,7 @@ class Search:
         return [point for point in chosen if point not in self._done][:most]
 
     def _promising(self, count: int) -> list[Point]:
-        """The points that are expected to win most, by what was compiled; each as if those before it came out so."""
+        """The points with the largest expected gain, given the compiled ones; each as if the last were confirmed."""
         known = [
             found
             for found in self.found.compiled
@@ -332,7 +332,7 @@ class Search:
         waiting = columns.rows([point.traits for point in pool])
         steps = np.array([found.figures.step_us for found in known if found.figures is not None], dtype=np.float64)
         parts = self._parts([found.point for found in known])
-        factors = calibrated(parts, steps)
+        factors = calibrate_parts(parts, steps)
         promised, promises = parts @ factors, self._parts(pool) @ factors
         fitting = [step for step, found in zip(steps, known, strict=True) if found.fits]
         best, fits = log(min(fitting, default=max(steps))), np.array([self._likely_fits(point) for point in pool])
@@ -340,7 +340,7 @@ class Search:
         for _ in range(min(count, len(pool))):
             model = Surrogate(columns.between(compiled, compiled), promised, steps)
             means, deviations = model.expected(columns.between(waiting, compiled), promises)
-            gains = expected_gains(means, deviations, best) * fits
+            gains = compute_expected_gains(means, deviations, best) * fits
             gains[chosen] = 0.0
             at = int(np.argmax(gains))
             if gains[at] <= 0:
@@ -350,15 +350,15 @@ class Search:
             promised, steps = np.append(promised, promises[at]), np.append(steps, np.exp(means[at]))
         return [pool[at] for at in chosen]
 
-    def _rank_near(self, known: Sequence[Compiled]) -> None:
-        """Ranks neighbors of the best that were compiled, where not all points are ranked."""
+    def _rank_near(self, known: Sequence[CompiledPoint]) -> None:
+        """Ranks the neighbors of the best compiled points, if not all points are ranked."""
         for found in sorted(known, key=lambda found: found.order)[:2]:
             subject, space = self._space_of[found.point.mesh]
             if space.size > self._most // len(self._subjects):
                 self._rank(subject, space, self._around(space, [found.point], self._most // 4))
 
     def _likely_fits(self, point: Point) -> float:
-        """How likely a point fits in memory: arguments alone must, and what more is needed is as for the others."""
+        """The probability that a point fits in memory: its arguments must, with the overhead of the compiled points."""
         _, space = self._space_of[point.mesh]
         room = self._capacity
         if room is None:
@@ -377,9 +377,9 @@ class Search:
         return None if chip is None else chip.hbm_bytes // chip.devices_per_chip
 
     def _compile(self, points: Sequence[Point]) -> None:
-        """Compiles points side by side, and takes note of them in their order."""
-        waiting: deque[tuple[Point, Resharding, KeptFigures | None, Figures | Pending | str]] = deque()
-        late = Timer(max(self._until - monotonic(), 0.0), lambda: _drop(waiting))
+        """Compiles points in parallel, and records them in order."""
+        waiting: deque[tuple[Point, Resharding, FigureCache | None, Figures | PendingCompile | str]] = deque()
+        late = Timer(max(self._until - monotonic(), 0.0), lambda: _drop_compiles(waiting))
         late.daemon = True
         if self._effort.seconds is not None:
             late.start()
@@ -401,37 +401,37 @@ class Search:
                 waiting.popleft()
         finally:
             late.cancel()
-            _drop(waiting)
+            _drop_compiles(waiting)
         if monotonic() >= self._until:
             self.found.stopped = "the time limit was reached"
 
-    def _start(self, point: Point, change: Resharding) -> tuple[KeptFigures | None, Figures | Pending | str]:
-        """Has a point compiled, unless its figures are known; or why that cannot be."""
+    def _start(self, point: Point, change: Resharding) -> tuple[FigureCache | None, Figures | PendingCompile | str]:
+        """Starts the compile of a point unless its figures are known; or gives the reason why it cannot start."""
         subject, _ = self._space_of[point.mesh]
         try:
             program = lower_changed(subject.function, subject.lowered, change, store=subject.store)
             if point.order is not None:
-                layout = Layout(device_count=len(point.order), simulated_ids=point.order)
+                layout = DeviceLayout(device_count=len(point.order), simulated_ids=point.order)
                 program = replace(program, layout=layout)
             left = self._until - monotonic()
             if left != float("inf"):
                 program = replace(program, facts=replace(program.facts, timeout_s=max(left, 1.0)))
             pending = prepare_compile(program, store=subject.store)
-            kept = KeptFigures.of(pending, subject.store)
+            kept = FigureCache.of(pending, subject.store)
             known = None if kept is None else kept.get()
             return kept, pending.begun() if known is None else known
         except HloscopeError as error:
             return None, error.what
 
     def _note(
-        self, point: Point, change: Resharding, kept: KeptFigures | None, pending: Figures | Pending | str
+        self, point: Point, change: Resharding, kept: FigureCache | None, pending: Figures | PendingCompile | str
     ) -> None:
-        """Takes note of what a point costs, or that it could not be compiled."""
+        """Records the cost of a point, or that it could not be compiled."""
         best = self.found.best.figures
         shown = "" if best is None or best.step_us is None else f", best so far {best.step_words}"
         self._stage(f"compiled {len(self.found.compiled) - 1} of {self._effort.candidates}{shown}")
         try:
-            figures = _figures(kept, pending)
+            figures = _collect_figures(kept, pending)
         except TimeLimitError:
             self.found.stopped = "the time limit was reached"
             return
@@ -439,53 +439,53 @@ class Search:
             self.found.failures[figures] += monotonic() < self._until
             return
         _, space = self._space_of[point.mesh]
-        self.found.compiled.append(Compiled(space=space, point=point, change=change, figures=figures))
+        self.found.compiled.append(CompiledPoint(space=space, point=point, change=change, figures=figures))
 
     def _reorder(self) -> None:
-        """The best with its devices in another order, where it waits for what they send each other."""
+        """Tries the best point with other orders of its devices, if it waits for their transfers."""
         best = self.found.best
         subject, _ = self._space_of[best.point.mesh]
         figures, facts = best.figures, subject.lowered.facts
         is_asked = isinstance(facts.mesh, Mapping) and not facts.dcn and subject.lowered.layout is None
         if figures is None or not is_asked or (figures.exposed_us or 0.0) < _LITTLE * (figures.step_us or 0.0):
             return
-        orders = device_orders(subject.lowered.slice, best.point.mesh)
+        orders = find_device_orders(subject.lowered.slice, best.point.mesh)
         self._compile([replace(best.point, order=order) for order in orders])
 
     def _free(self) -> None:
-        """What freeing the results would win: the best two, with every result open that was asked for."""
+        """Measures the gain of freeing the results: the best two points, with every requested result left open."""
         for found in sorted(self.found.compiled, key=lambda found: found.order)[:2]:
             change = found.space.freed(found.point)
             if change is None or monotonic() >= self._until:
                 return
             try:
-                figures = _figures(*self._start(found.point, change))
+                figures = _collect_figures(*self._start(found.point, change))
             except TimeLimitError:
                 return
             if isinstance(figures, str):
                 continue
-            freed = Compiled(space=found.space, point=found.point, change=change, figures=figures)
+            freed = CompiledPoint(space=found.space, point=found.point, change=change, figures=figures)
             if self.found.freed is None or freed.order < self.found.freed.order:
                 self.found.freed = freed
 
 
-def _drop(waiting: Iterable[tuple[object, ...]]) -> None:
-    """Ends the compiles that nobody waits for any more."""
+def _drop_compiles(waiting: Iterable[tuple[object, ...]]) -> None:
+    """Stops the compiles whose results are no longer needed."""
     for *_, pending in tuple(waiting):
-        if isinstance(pending, Pending):
+        if isinstance(pending, PendingCompile):
             pending.drop()
 
 
-def _figures(kept: KeptFigures | None, pending: Figures | Pending | str) -> Figures | str:
-    """What a program costs, which is kept; why not, where it cannot be compiled.
+def _collect_figures(kept: FigureCache | None, pending: Figures | PendingCompile | str) -> Figures | str:
+    """The figures of a program, which are cached; or the reason why it cannot be compiled.
 
     Raises:
         TimeLimitError: The compile took too long.
     """
-    if not isinstance(pending, Pending):
+    if not isinstance(pending, PendingCompile):
         return pending
     try:
-        figures = figures_of_capture(pending.capture(reasons=False), pending.program.name)
+        figures = price_figures(pending.capture(reasons=False), pending.program.name)
     except TimeLimitError:
         raise
     except HloscopeError as error:
@@ -495,6 +495,6 @@ def _figures(kept: KeptFigures | None, pending: Figures | Pending | str) -> Figu
     return figures
 
 
-def _family(name: str) -> str:
+def _strip_axes(name: str) -> str:
     """The words of a recipe's name without its axes."""
     return ", ".join(sorted(part.partition(" over ")[0] for part in name.split(", ")))

@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 _REACH = 2.5
-"""How many differences apart two points still tell something of each other."""
+"""The number of differences at which two points still carry information about each other."""
 _LEAST_SPREAD = 0.15
 _NOISE = 0.02
-"""Both of the logarithm of the time."""
+"""Both are of the logarithm of the time."""
 _OF_NORMAL = 1.4826
 """The standard deviation of a normal variable, in distances from its lower quartile to its median."""
 _FAR = 2.0
 """In standard deviations."""
 _UNEXPLAINED = 0.2
-"""Of the fastest step: what the parts of its estimate do not tell, whatever their factors."""
+"""The share of the fastest step that the parts of its estimate cannot explain, whatever their factors."""
 _LEAST_FACTOR = 0.05
 _LIKELY_OFF = 1.0
-"""By how much of itself a part of an estimate may well be off."""
+"""The likely relative error of a part of an estimate."""
 
 Array = NDArray[np.float64]
 
@@ -29,18 +29,18 @@ _erf = np.vectorize(erf, otypes=[np.float64])
 
 
 class Surrogate:
-    """A Gaussian process over what a compiled step takes, relative to Shardy's estimate of it.
+    """A Gaussian process over the time of a compiled step, relative to Shardy's estimate.
 
-    The logarithm of a step is modelled as that of its estimate plus something that neighbors share: an estimate is
-    off in the same way for points that differ in little. The kernel is exponential in the number of differences.
+    The logarithm of a step is modelled as that of its estimate plus a term that neighbors share: an estimate is
+    off in the same way for points that differ little. The kernel is exponential in the number of differences.
 
-    Some points take many times what was promised, for what the compiler does with them alone. They say little of
-    others: the spread is that of what takes less than most, and no error counts for more than twice the spread.
+    Some points take many times their estimate, because of something the compiler does with them alone. They say little
+    about others: the spread is that of the points below the median, and no error counts for more than twice the spread.
 
     Args:
-        differences: Between each two points that are compiled.
-        estimates_us: What Shardy promises of them.
-        steps_us: What they took.
+        differences: The differences between each two compiled points.
+        estimates_us: Shardy's estimates of them.
+        steps_us: Their step times.
 
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), algorithm 2.1.
     """
@@ -56,11 +56,11 @@ class Surrogate:
         self._weights = self._inverse @ (errors - self._offset)
 
     def expected(self, differences: Array, estimates_us: Array) -> tuple[Array, Array]:
-        """The logarithms of what points take, and their standard deviations.
+        """The expected logarithms of the times of points, and their standard deviations.
 
         Args:
-            differences: Of each to each compiled point.
-            estimates_us: What Shardy promises of each.
+            differences: The differences of each point to each compiled point.
+            estimates_us: Shardy's estimate of each.
         """
         near = self._variance * np.exp(-differences / _REACH)
         means = np.log(estimates_us) + self._offset + near @ self._weights
@@ -68,16 +68,16 @@ class Surrogate:
         return means, np.sqrt(np.maximum(variances, _NOISE**2))
 
 
-def calibrated(parts_us: Array, steps_us: Array) -> Array:
-    """By which factor each part of an estimate counts, by what was compiled: 1 where nothing speaks against it.
+def calibrate_parts(parts_us: Array, steps_us: Array) -> Array:
+    """The factor of each part of an estimate, from the compiled points: 1 without contrary evidence.
 
-    Which part of an estimate is too large or too small depends on the program: whether transfers are hidden, how much
-    is fused, how much of what a matmul reads lies in vector memory. The factors are normal variables around 1. The
-    slower a step, the more of it they leave: what is slow for a reason of its own tells little of them.
+    The error of each part of an estimate depends on the program: whether transfers are hidden, how much
+    is fused, how much of a matmul's input lies in vector memory. The factors are normal variables around 1. The
+    slower a step, the more of it they leave unexplained: a step that is slow for its own reason says little about them.
 
     Args:
-        parts_us: What was promised of each that was compiled, in columns for the parts.
-        steps_us: What each took.
+        parts_us: The estimates of the compiled points, with a column for each part.
+        steps_us: The time of each.
 
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), eq. 2.8.
     """
@@ -89,8 +89,8 @@ def calibrated(parts_us: Array, steps_us: Array) -> Array:
     return factors
 
 
-def expected_gains(means: Array, deviations: Array, best: float) -> Array:
-    """By how much normal variables are expected to fall below the best so far.
+def compute_expected_gains(means: Array, deviations: Array, best: float) -> Array:
+    """The expected amount by which normal variables fall below the best value so far.
 
     Source: Jones, Schonlau and Welch, "Efficient Global Optimization of Expensive Black-Box Functions" (1998), eq. 15.
     """
@@ -100,7 +100,7 @@ def expected_gains(means: Array, deviations: Array, best: float) -> Array:
 
 
 class Differences:
-    """How many traits two points differ in."""
+    """The number of traits in which two points differ."""
 
     def __init__(self, traits: Iterable[Iterable[Hashable]]) -> None:
         self._columns: dict[Hashable, int] = {}
@@ -109,7 +109,7 @@ class Differences:
                 self._columns.setdefault(trait, len(self._columns))
 
     def rows(self, traits: Sequence[Iterable[Hashable]]) -> Array:
-        """Ones where a point has a trait."""
+        """A row for each point, with a one for each trait that it has."""
         found = np.zeros((len(traits), len(self._columns)))
         for number, each in enumerate(traits):
             found[number, [self._columns[trait] for trait in each]] = 1.0
@@ -117,6 +117,6 @@ class Differences:
 
     @staticmethod
     def between(some: Array, others: Array) -> Array:
-        """The number of traits that one of two points has and the other has not."""
+        """The number of traits that exactly one of two points has."""
         found: Array = some @ (1 - others).T + (1 - some) @ others.T
         return found

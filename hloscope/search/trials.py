@@ -14,24 +14,24 @@ from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.program.change import Resharding
 from hloscope.program.compiling import start_compile
 from hloscope.program.lowering import lower_changed
-from hloscope.search.candidates import candidates
-from hloscope.search.figures import FASTER, figures_of, figures_of_capture, gain, helps
-from hloscope.search.kept import KeptTrials
-from hloscope.search.moving import moving_us
-from hloscope.search.ranking import Ranked, ranked
-from hloscope.search.subject import Limits, Subject
-from hloscope.units import format_share, plural
+from hloscope.search.candidates import find_candidates
+from hloscope.search.figures import LEAST_TIME_GAIN, compute_gain, is_worthwhile, price_figures, read_figures
+from hloscope.search.kept import TrialCache
+from hloscope.search.moving import price_resharding
+from hloscope.search.ranking import RankedChange, rank_changes
+from hloscope.search.subject import SearchSubject, TrialLimits
+from hloscope.units import format_share, pluralize
 
 _LITTLE = 0.01
-"""Of the step: what a collective exposes less than, no change of it gains anything by."""
+"""The exposed share of the step below which no change of a collective gains anything."""
 _NOTHING = 5e-4
 _MORE_S = 2.0
-"""For what changes ask of the caller, programs of copies that compile at once, where trying them took all the time."""
+"""The extra time for the demands on the caller, if the trials took all the time: programs of copies compile at once."""
 _TIE = 0.01
-"""What gains no more than this is no better."""
+"""The gain, as a share, up to which a change counts as no better."""
 
 
-def try_changes(subject: Subject, collective: Collective, limits: Limits) -> Trials:
+def try_changes(subject: SearchSubject, collective: Collective, limits: TrialLimits) -> Trials:
     """Tries changes that may remove a collective or make it smaller.
 
     Changes already tried for the same program with the same or wider limits are not tried again.
@@ -39,61 +39,61 @@ def try_changes(subject: Subject, collective: Collective, limits: Limits) -> Tri
     Args:
         subject: The program.
         collective: One of its collectives, with its reason.
-        limits: How much may be spent.
+        limits: The limits of the trials.
     """
-    kept = KeptTrials(subject.store, subject.kept, collective)
+    kept = TrialCache(subject.store, subject.kept, collective)
     known = kept.get(limits)
     if known is not None:
         return known
-    found = _try(subject, collective, limits)
+    found = _try_all(subject, collective, limits)
     if len(found.trials) >= len(kept.known.trials if kept.known is not None else ()):
         kept.put(limits, found)
     return found
 
 
-def _try(subject: Subject, collective: Collective, limits: Limits) -> Trials:
+def _try_all(subject: SearchSubject, collective: Collective, limits: TrialLimits) -> Trials:
     begun = monotonic()
-    before = figures_of(subject.analysis, subject.captured)
+    before = read_figures(subject.analysis, subject.captured)
     if before.step_us is None:
         return Trials(before=before, not_tried="there are no predicted times for this slice to compare")
     if collective.reason is None:
         return Trials(before=before, not_tried="the reason for the collective is unknown")
-    found = candidates(subject.captured, collective.reason, subject.lowered.facts.dims)
+    found = find_candidates(subject.captured, collective.reason, subject.lowered.facts.dims)
     if not found:
         is_own = collective.reason.kind is ReasonKind.AUTHORED
         why = "the program itself requests it" if is_own else "no sharding change is known that may remove it"
-        return Trials(before=before, not_tried=why, verdict=_verdict(before, (), 0, collective))
-    subject.stage(f"ranking {plural(len(found), 'change')}")
-    order = ranked(subject, found, limits.seconds)
-    done, stopped = _tried(subject, before, order, limits, begun)
-    trials = _with_moving(subject, _best_first(done), begun + limits.seconds + _MORE_S)
+        return Trials(before=before, not_tried=why, verdict=_describe_verdict(before, (), 0, collective))
+    subject.stage(f"ranking {pluralize(len(found), 'change')}")
+    order = rank_changes(subject, found, limits.seconds)
+    done, stopped = _try_in_order(subject, before, order, limits, begun)
+    trials = _add_resharding_cost(subject, _sort_best_first(done), begun + limits.seconds + _MORE_S)
     return Trials(
         before=before,
         trials=trials,
         candidates=len(order),
         not_tried=None
         if trials or stopped
-        else f"JAX cannot trace the program with any of {plural(len(order), 'change')}",
-        verdict=_verdict(before, trials, len(order), collective, stopped=stopped),
+        else f"JAX cannot trace the program with any of {pluralize(len(order), 'change')}",
+        verdict=_describe_verdict(before, trials, len(order), collective, stopped=stopped),
         stopped=stopped,
         seconds=monotonic() - begun,
     )
 
 
-def _tried(
-    subject: Subject, before: Figures, order: Sequence[Ranked], limits: Limits, begun: float
+def _try_in_order(
+    subject: SearchSubject, before: Figures, order: Sequence[RankedChange], limits: TrialLimits, begun: float
 ) -> tuple[list[tuple[Resharding, Trial]], bool]:
-    """What was compiled, and whether time ran out before that was all."""
+    """The compiled trials, and whether time ran out before all were compiled."""
     done: list[tuple[Resharding, Trial]] = []
-    later = list(_apart(order))
+    later = list(_order_distinct(order))
     while later and len(done) < limits.changes:
-        change = later.pop(_next_of(later, done, limits))
+        change = later.pop(_find_next(later, done, limits))
         left = begun + limits.seconds - monotonic()
         if left <= 0:
             return done, True
         subject.stage(f"trying {change}")
         try:
-            trial = tried(subject, before, change, left)
+            trial = try_change(subject, before, change, left)
         except TimeLimitError:
             return done, True
         if trial is not None:
@@ -101,33 +101,35 @@ def _tried(
     return done, False
 
 
-def _next_of(later: Sequence[Resharding], done: Sequence[tuple[Resharding, Trial]], limits: Limits) -> int:
-    """Where the next change to try is: the first, or, where all before the last free a result, one that does not.
+def _find_next(later: Sequence[Resharding], done: Sequence[tuple[Resharding, Trial]], limits: TrialLimits) -> int:
+    """The index of the next change to try: the first, or at last one that frees no result if all so far free one.
 
-    Whether a result may be freed is the caller's to say; one change at least, where there is any, does not ask.
+    The caller decides whether a result may be freed, so at least one change, if there is any, does not need that.
     """
     if not done or len(done) < limits.changes - 1 or not all(change.frees_output for change, _ in done):
         return 0
     return next((at for at, change in enumerate(later) if not change.frees_output), 0)
 
 
-def _with_moving(subject: Subject, done: Sequence[tuple[Resharding, Trial]], until: float) -> tuple[Trial, ...]:
-    """Trials, those that help with what they ask of whoever calls the program."""
+def _add_resharding_cost(
+    subject: SearchSubject, done: Sequence[tuple[Resharding, Trial]], until: float
+) -> tuple[Trial, ...]:
+    """The trials; those that help come with their demands on the program's caller."""
     found = []
     for change, trial in done:
         left = until - monotonic()
         is_worth = not change.moved or (trial.helps and left > 0)
-        found.append(replace(trial, moving_us=moving_us(subject, change.moved, left) if is_worth else None))
+        found.append(replace(trial, moving_us=price_resharding(subject, change.moved, left) if is_worth else None))
     return tuple(found)
 
 
-def _apart(order: Sequence[Ranked]) -> Iterator[Resharding]:
-    """In order, but last those that cost what a change costs that touches nothing else: more of it gains nothing.
+def _order_distinct(order: Sequence[RankedChange]) -> Iterator[Resharding]:
+    """The changes in order, but last those as costly as a change of only a part of the same things: they gain nothing.
 
-    Of what is done to the same things there are two, in case that Shardy does not tell which is better; where a result
-    is left open it is the same as one that asks for what it is computed in.
+    Two changes of the same things are kept, in case Shardy does not show which is better; an open
+    result counts as one with the sharding that it is computed in.
     """
-    taken: list[Ranked] = []
+    taken: list[RankedChange] = []
     later: list[Resharding] = []
     for found in order:
         enough = [other.change for other in taken if _is_enough(other, found)]
@@ -140,20 +142,20 @@ def _apart(order: Sequence[Ranked]) -> Iterator[Resharding]:
     yield from later
 
 
-def _is_enough(smaller: Ranked, larger: Ranked) -> bool:
+def _is_enough(smaller: RankedChange, larger: RankedChange) -> bool:
     if smaller.time_us is None or larger.time_us is None or not smaller.change.touched <= larger.change.touched:
         return False
     return larger.time_us >= (1 - _TIE) * smaller.time_us
 
 
-def tried(subject: Subject, before: Figures, change: Resharding, seconds: float) -> Trial | None:
-    """One change, compiled and priced; None where JAX would not trace the program so.
+def try_change(subject: SearchSubject, before: Figures, change: Resharding, seconds: float) -> Trial | None:
+    """Compiles and prices one change; None if JAX refuses to trace the changed program.
 
     Args:
         subject: The program.
-        before: What it costs as it is.
+        before: The program's present costs.
         change: The change.
-        seconds: What the compile may take.
+        seconds: Time limit of the compile.
 
     Raises:
         TimeLimitError: It took longer.
@@ -172,7 +174,7 @@ def tried(subject: Subject, before: Figures, change: Resharding, seconds: float)
     limited = replace(program, facts=replace(program.facts, timeout_s=seconds))
     try:
         captured = start_compile(limited, store=subject.store).capture()
-        after = figures_of_capture(captured, program.name)
+        after = price_figures(captured, program.name)
     except TimeLimitError:
         raise
     except HloscopeError as error:
@@ -180,13 +182,13 @@ def tried(subject: Subject, before: Figures, change: Resharding, seconds: float)
     outputs = captured.outputs or ()
     left = [leaf for leaf in change.results if leaf.after is None and leaf.index < len(outputs)]
     opened = tuple(f"{leaf.name} becomes {outputs[leaf.index].sharding or 'an unknown sharding'}" for leaf in left)
-    return replace(trial, after=after, helps=helps(before, after), opened=opened)
+    return replace(trial, after=after, helps=is_worthwhile(before, after), opened=opened)
 
 
-def _best_first(trials: Sequence[tuple[Resharding, Trial]]) -> list[tuple[Resharding, Trial]]:
-    """Those that help first, fastest first; of two that differ little, the one that asks and changes less.
+def _sort_best_first(trials: Sequence[tuple[Resharding, Trial]]) -> list[tuple[Resharding, Trial]]:
+    """The helpful trials first, fastest first; of two that differ little, the less demanding and smaller one.
 
-    One that does all that another does, and gains nothing more, is not worth making, and does not help.
+    A change that includes another one and gains nothing more is not worth making, and does not help.
     """
     steps = {change: trial.after.step_us or 0.0 for change, trial in trials if trial.after is not None}
 
@@ -210,28 +212,30 @@ def _best_first(trials: Sequence[tuple[Resharding, Trial]]) -> list[tuple[Reshar
     def key(item: tuple[Resharding, Trial]) -> tuple[bool, bool, float, int, int, int]:
         change, trial = item
         step_us = steps.get(change)
-        shown = float(f"{step_us:.2g}") if step_us and step_us > (1 + FASTER) * fastest else 0.0
+        shown = float(f"{step_us:.2g}") if step_us and step_us > (1 + LEAST_TIME_GAIN) * fastest else 0.0
         return not trial.helps, step_us is None, shown, change.asks, change.widened, change.parts
 
     return sorted(judged, key=key)
 
 
-def _verdict(
+def _describe_verdict(
     before: Figures, trials: Sequence[Trial], candidates: int, collective: Collective, *, stopped: bool = False
 ) -> str:
-    """What to make of it: that it is better left as it is, and why; not before all was tried that was to be."""
+    """The conclusion, with reasons, that the program is best left as it is; not before all planned trials are done."""
     if any(trial.helps for trial in trials):
         return ""
-    hardly_matters = list(_why_left(before, collective))
+    hardly_matters = list(_explain_leaving(before, collective))
     reasons = [*hardly_matters]
     if trials:
-        count = plural(candidates, "change") if candidates == len(trials) else f"{len(trials)} of {candidates} changes"
-        reasons.append(f"tried {count}, {_of_best(before, trials)}")
+        count = (
+            pluralize(candidates, "change") if candidates == len(trials) else f"{len(trials)} of {candidates} changes"
+        )
+        reasons.append(f"tried {count}, {_describe_best(before, trials)}")
     label = "nothing found yet" if stopped and not hardly_matters else "leave it"
     return f"{label}: {'; '.join(reasons)}" if reasons else ""
 
 
-def _why_left(before: Figures, collective: Collective) -> Iterator[str]:
+def _explain_leaving(before: Figures, collective: Collective) -> Iterator[str]:
     step, exposed = before.step_us, collective.exposed_us
     if step is None or exposed is None or not step:
         return
@@ -243,9 +247,9 @@ def _why_left(before: Figures, collective: Collective) -> Iterator[str]:
         yield f"it takes {bound.marked(format_share(share))} of the step"
 
 
-def _of_best(before: Figures, trials: Sequence[Trial]) -> str:
+def _describe_best(before: Figures, trials: Sequence[Trial]) -> str:
     priced = [trial.after for trial in trials if trial.after is not None]
-    gains = ((gained, after) for after in priced if (gained := gain(before, after)) is not None)
+    gains = ((gained, after) for after in priced if (gained := compute_gain(before, after)) is not None)
     best, after = max(gains, key=lambda each: each[0], default=(None, None))
     if best is None or after is None:
         return "none of which compiles"
@@ -255,6 +259,6 @@ def _of_best(before: Figures, trials: Sequence[Trial]) -> str:
     if best < _NOTHING:
         return "none of which makes it faster"
     share = (-ratio).marked(format_share(best))
-    if best > FASTER:
+    if best > LEAST_TIME_GAIN:
         return f"the best of which may be {share} faster: some of its costs are unknown"
     return f"the best of which is {share} faster, less than the model can resolve"

@@ -1,22 +1,22 @@
-"""Dimensions that belong together: what cuts one of them can cut the others without data being moved."""
+"""Dimensions that belong together: an axis that cuts one of them can cut the others without moving data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from hloscope.compiler.shardy_model import ShardyOp
-from hloscope.shardy.graph import BARRIERS, LOOP_BODY, MOVES, ShardyGraph
+from hloscope.shardy.graph import BARRIER_KINDS, LOOP_BODY, MOVE_KINDS, ShardyGraph
 
 DimensionClass = tuple[str, int, int]
-"""A class of dimensions, by one of its members."""
+"""A class of dimensions, named by one of its members."""
 
 
 class Dimensions:
     """The dimensions of all values of a program, in classes.
 
-    Two dimensions are of one class where an operation has them as one factor of its sharding rule, or where one value
-    stands for the other across a loop, a call or a manual computation. Of a dimension that is made of several factors
-    the major one counts, which is what a mesh axis cuts first.
+    Two dimensions are in one class if they are one factor of an operation's sharding rule, or if one value becomes the
+    other across a loop, a call or a manual computation. If a dimension consists of several factors, the major one
+    counts, which a mesh axis cuts first.
 
     Args:
         graph: The module.
@@ -36,11 +36,11 @@ class Dimensions:
             self._join_results(graph.module.ops[holder], region, returned)
 
     def of(self, value: int) -> tuple[DimensionClass, ...]:
-        """The class of each dimension of a value, by any member of it."""
+        """The class of each dimension of a value, named by any of its members."""
         return tuple(self._top(("value", value, number)) for number in range(len(self._graph.value(value).shape)))
 
     def is_contracted(self, found: DimensionClass) -> bool:
-        """Whether an operation sums over a class."""
+        """Returns whether an operation sums over a class."""
         return any(self._top(node) == found for node in self._contracted)
 
     def _top(self, node: DimensionClass) -> DimensionClass:
@@ -58,7 +58,7 @@ class Dimensions:
 
     def _join_factors(self, op: ShardyOp) -> None:
         rule = op.rule
-        if op.kind in MOVES | BARRIERS:
+        if op.kind in MOVE_KINDS | BARRIER_KINDS:
             self._join_values(op.results, op.operands)
         if rule is None or len(rule.operands) != len(op.operands) or len(rule.results) != len(op.results):
             return
@@ -71,7 +71,7 @@ class Dimensions:
         self._contracted.update(("factor", op.index, factor) for factor in rule.reduction)
 
     def _join_results(self, holder: ShardyOp, region: int, returned: ShardyOp) -> None:
-        """What a loop, a branch, a function or a manual computation returns, with what it is outside."""
+        """Joins the results of a loop, a branch, a function or a manual computation with their values outside."""
         if holder.kind == "func.func":
             for call in self._graph.callers.get(holder.symbol or "", ()):
                 self._join_values(call.results, returned.operands)

@@ -1,4 +1,4 @@
-"""Shardy's module as a graph: where a value comes from, who uses it, which loops it is in."""
+"""Shardy's module as a graph: the origin of each value, its users, and its enclosing loops."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hloscope.analysis.model import SourceFrame
 from hloscope.compiler.shardy_model import Axes, CodePlace, ShardyModule, ShardyOp, ShardyValue, ValueSharding
 
 _CONSTRAINT = "sdy.sharding_constraint"
-RESHARDS = frozenset({"sdy.reshard", _CONSTRAINT})
-MOVES = RESHARDS | {"sdy.all_reduce"}
-"""Operations that Shardy puts in wherever data must move."""
+RESHARD_KINDS = frozenset({"sdy.reshard", _CONSTRAINT})
+MOVE_KINDS = RESHARD_KINDS | {"sdy.all_reduce"}
+"""Operations that Shardy inserts wherever data must move."""
 
-WRITTEN = frozenset(
+COLLECTIVE_KINDS = frozenset(
     {
         "stablehlo.all_gather",
         "stablehlo.all_reduce",
@@ -24,11 +24,11 @@ WRITTEN = frozenset(
         "stablehlo.reduce_scatter",
     }
 )
-"""Collectives that the program holds before it is partitioned."""
+"""Collectives that the program contains before partitioning."""
 
-_SAME_ELEMENTS = MOVES | frozenset({"stablehlo.convert", "stablehlo.copy"})
+_SAME_ELEMENTS = MOVE_KINDS | frozenset({"stablehlo.convert", "stablehlo.copy"})
 _KEEPS_ALL = _SAME_ELEMENTS | {"stablehlo.reshape", "stablehlo.transpose"}
-BARRIERS = frozenset({"stablehlo.optimization_barrier"})
+BARRIER_KINDS = frozenset({"stablehlo.optimization_barrier"})
 _REARRANGED = frozenset(
     {
         "stablehlo.transpose",
@@ -43,11 +43,11 @@ _REARRANGED = frozenset(
 _WRAPPERS = frozenset({"sdy.manual_computation", "sdy.named_computation", "stablehlo.while"})
 _RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 LOOP_BODY = 1
-_WRITTEN = ("sharding_constraint", "reshard")
+_WRITTEN_CONSTRAINTS = ("sharding_constraint", "reshard")
 
 
 class ShardyGraph:
-    """A module, and the ways through it."""
+    """A module with paths through its values."""
 
     def __init__(self, module: ShardyModule) -> None:
         self.module = module
@@ -62,7 +62,7 @@ class ShardyGraph:
 
     @cached_property
     def named(self) -> dict[str, ShardyOp]:
-        """The operations by the names that the origins of shardings have for them."""
+        """The operations by the names that the origins of shardings use for them."""
         return {op.origin_name: op for op in reversed(self.module.ops) if op.origin_name is not None}
 
     @cached_property
@@ -81,54 +81,54 @@ class ShardyGraph:
 
     @cached_property
     def argument_names(self) -> frozenset[str]:
-        """The names of the program's arguments as the function has them: `params` of `params['w']`."""
+        """The names of the program's arguments in the function: `params` of `params['w']`."""
         found = (value.name for value in self.module.values if self.is_program_argument(value) and value.name)
         return frozenset(re.split(r"[\[.]", name, maxsplit=1)[0] for name in found)
 
     @cached_property
     def returns(self) -> dict[tuple[int, int], ShardyOp]:
-        """What each region returns, by the operation that holds it and the region's number."""
+        """The return operation of each region, by the operation that holds it and the region's number."""
         return {(op.parent, op.region): op for op in self.module.ops if op.kind in _RETURNS and op.parent is not None}
 
     def op(self, value: ShardyValue) -> ShardyOp | None:
-        """The operation that makes a value; None for a block argument."""
+        """The operation that produces a value; None for a block argument."""
         return None if value.is_argument else self.module.ops[value.owner]
 
     def maker(self, value: ShardyValue) -> ShardyOp | None:
         """The operation that computes a value, looking through those that only move it; None for an argument."""
         last = next(reversed(self.makers(value)), None)
-        return None if last is None or last.kind in MOVES | BARRIERS else last
+        return None if last is None or last.kind in MOVE_KINDS | BARRIER_KINDS else last
 
     def makers(self, value: ShardyValue) -> tuple[ShardyOp, ...]:
-        """The operations that only move a value or hold it back, last first, and the one that computes it."""
+        """The operations that only move a value or hold it back, last first, then the one that computes it."""
         found = []
         op = self.op(value)
         while op is not None:
             found.append(op)
-            if op.kind not in MOVES | BARRIERS:
+            if op.kind not in MOVE_KINDS | BARRIER_KINDS:
                 break
             value = self.value(op.operands[value.number])
             op = self.op(value)
         return tuple(found)
 
     def unmoved(self, value: ShardyValue) -> ShardyValue:
-        """A value as it was before it was resharded for one use."""
+        """The value before it was resharded for one use."""
         op = self.op(value)
-        while op is not None and op.kind in RESHARDS:
+        while op is not None and op.kind in RESHARD_KINDS:
             value = self.value(op.operands[0])
             op = self.op(value)
         return value
 
     def value(self, index: int) -> ShardyValue:
-        """The value of an index."""
+        """The value with an index."""
         return self.module.values[index]
 
     def users(self, value: ShardyValue) -> tuple[tuple[ShardyOp, int], ...]:
-        """The operations that use a value, with the operand's number."""
+        """The operations that use a value, each with the operand's number."""
         return tuple((self.module.ops[op], number) for op, number in self.module.users.get(value.index, ()))
 
     def real_users(self, value: ShardyValue) -> tuple[tuple[ShardyOp, int], ...]:
-        """The operations that use a value in the end, looking through those that only move it or hold it back."""
+        """The final users of a value, looking through operations that only move it or hold it back."""
         if value.index not in self._real_users:
             self._real_users[value.index] = self._used_by(value)
         return self._real_users[value.index]
@@ -148,10 +148,10 @@ class ShardyGraph:
         return tuple(found)
 
     def _handed_on(self, user: ShardyOp, number: int) -> list[ShardyValue]:
-        """The values under which an operand goes on unchanged: moved, or returned to whoever called."""
-        if user.kind in MOVES:
+        """The values that an operand becomes unchanged: moved, or returned to a caller."""
+        if user.kind in MOVE_KINDS:
             return [self.value(user.results[0])]
-        if user.kind in BARRIERS:
+        if user.kind in BARRIER_KINDS:
             return [self.value(user.results[number])]
         if user.kind not in _RETURNS or user.parent is None or user.parent == self.module.main:
             return []
@@ -163,12 +163,12 @@ class ShardyGraph:
         return []
 
     def _holder(self, user: ShardyOp) -> ShardyOp:
-        """A loop or a branch in place of the `return` that carries a value on in it."""
+        """The enclosing loop or branch, for a `return` that passes a value on in it."""
         is_inner = user.kind == "stablehlo.return" and user.parent is not None
         return self.module.ops[user.parent] if is_inner and user.parent is not None else user
 
     def plain_makers(self, value: ShardyValue) -> list[ShardyOp]:
-        """The element-wise operations and reshards that a value comes through from the array it was before."""
+        """The element-wise operations and reshards between an earlier array and this value."""
         found: list[ShardyOp] = []
         for before in self.chain(value):
             if before.shape != value.shape:
@@ -180,22 +180,22 @@ class ShardyGraph:
         return found
 
     def is_program_argument(self, value: ShardyValue) -> bool:
-        """Whether a value is an argument of the program itself."""
+        """Returns whether a value is an argument of the program itself."""
         return value.is_argument and value.owner == self.module.main
 
     def is_of_argument(self, value: ShardyValue) -> bool:
-        """Whether a value is an argument of the program, or a part of one, in whatever order and type."""
+        """Returns whether a value is an argument of the program, or a part of one, in whatever order and type."""
         *way, root = self.chain(value)
         makers = filter(None, map(self.op, way))
-        moved = _SAME_ELEMENTS | _REARRANGED | BARRIERS | {"func.call"}
+        moved = _SAME_ELEMENTS | _REARRANGED | BARRIER_KINDS | {"func.call"}
         return self.is_program_argument(root) and all(op.kind in moved for op in makers)
 
     def argument_of(self, number: int) -> ShardyValue | None:
-        """An argument of the program by number."""
+        """The program's argument with a number."""
         return self.arguments.get(number)
 
     def outside(self, value: ShardyValue) -> ShardyValue | None:
-        """What a block argument stands for outside its block; None for an argument of the program, or of no caller."""
+        """The value outside its block of a block argument; None for an argument of the program or without a caller."""
         if not value.is_argument or self.is_program_argument(value):
             return None
         owner = self.module.ops[value.owner]
@@ -207,7 +207,7 @@ class ShardyGraph:
         return None
 
     def is_carried(self, value: ShardyValue) -> bool:
-        """Whether a value is what a loop changes from one iteration to the next."""
+        """Returns whether a loop changes a value from one iteration to the next."""
         if not value.is_argument or self.module.ops[value.owner].kind != "stablehlo.while":
             return False
         returned = self.returns.get((value.owner, LOOP_BODY))
@@ -215,9 +215,9 @@ class ShardyGraph:
         return inside is None or not inside.is_argument or (inside.owner, inside.number) != (value.owner, value.number)
 
     def before(self, value: ShardyValue) -> tuple[ShardyValue, bool] | None:
-        """One step back to the array that a value is made from alone, with whether its elements were rearranged.
+        """The only array that a value is made from, one step back, and whether its elements were rearranged.
 
-        None for what a loop carries: it is what it was before the loop in the first iteration only.
+        None for a value carried by a loop, which equals the one before the loop only in the first iteration.
         """
         if value.index not in self._before:
             self._before[value.index] = self._step_back(value)
@@ -228,7 +228,7 @@ class ShardyGraph:
         if op is None:
             outside = None if self.is_carried(value) else self.outside(value)
             return None if outside is None else (outside, False)
-        if op.kind in BARRIERS:
+        if op.kind in BARRIER_KINDS:
             return self.value(op.operands[value.number]), False
         if op.kind == "func.call":
             function = self.functions.get(op.symbol or "")
@@ -242,17 +242,17 @@ class ShardyGraph:
         return None
 
     def keeps_elements(self, op: ShardyOp) -> bool:
-        """Whether an operation has all elements of its one array as they were, in whatever order and type."""
+        """Returns whether an operation keeps all elements of its only array, in any order and type."""
         filled = [self._is_filled(self.value(operand)) for operand in op.operands[1:]]
         return op.kind in _KEEPS_ALL or (op.kind == "stablehlo.select" and any(filled))
 
     def _is_filled(self, value: ShardyValue) -> bool:
-        """Whether a value is one number everywhere."""
+        """Returns whether a value is one number everywhere."""
         op = self.op(value)
         return op is not None and op.kind == "stablehlo.broadcast_in_dim" and not self.value(op.operands[0]).shape
 
     def _is_elementwise(self, op: ShardyOp) -> bool:
-        """Whether an operation looks at the one element that stands where its result will stand."""
+        """Returns whether an operation reads only the element at the position of its result."""
         if op.kind in _SAME_ELEMENTS:
             return True
         if len(op.results) != 1 or op.rule is None:
@@ -262,9 +262,9 @@ class ShardyGraph:
         return fits and not op.rule.reduction | op.rule.need_replication | op.rule.permutation
 
     def root(self, value: ShardyValue) -> tuple[ShardyValue, bool]:
-        """The argument or operation that a value goes back to, and whether elements were moved or left out on the way.
+        """The argument or operation that a value derives from, and whether elements were moved or dropped on the way.
 
-        Passed is whatever keeps or only rearranges elements.
+        Operations that keep or only rearrange elements are looked through.
         """
         if value.index not in self._roots:
             steps = list(self._steps(value))
@@ -284,14 +284,14 @@ class ShardyGraph:
             step = self.before(step[0])
 
     def passed_in(self, value: ShardyValue) -> Iterator[ShardyValue]:
-        """The value itself, then what it stands for outside each block that it is an argument of."""
+        """The value itself, then its value outside each block that it is an argument of."""
         current: ShardyValue | None = value
         while current is not None:
             yield current
             current = self.outside(current)
 
     def around(self, op: ShardyOp) -> Iterator[ShardyOp]:
-        """The operations that hold `op`, innermost first; of a private function those around its first call."""
+        """The operations that contain `op`, innermost first; for a private function, those around its first call."""
         seen: set[int] = set()
         while op.parent is not None and op.parent not in seen:
             seen.add(op.parent)
@@ -302,7 +302,7 @@ class ShardyGraph:
                 op = callers[0]
 
     def in_manual(self, op: ShardyOp) -> bool:
-        """Whether an operation is inside a manual computation, where shapes are those of one device."""
+        """Returns whether an operation is inside a manual computation, where shapes are per device."""
         return any(outer.kind == "sdy.manual_computation" for outer in self.around(op))
 
     def loop(self, op: ShardyOp) -> ShardyOp | None:
@@ -310,7 +310,7 @@ class ShardyGraph:
         return next((outer for outer in self.around(op) if outer.kind == "stablehlo.while"), None)
 
     def is_invariant(self, value: ShardyValue, loop: ShardyOp) -> bool:
-        """Whether a value is the same in every iteration: made outside the loop, or carried through it unchanged."""
+        """Returns whether a value is equal in all iterations: made outside the loop, or carried unchanged."""
         for step in self.chain(value):
             if step.is_argument and step.owner == loop.index:
                 return not self.is_carried(step)
@@ -330,35 +330,35 @@ def axes_in(sharding: ValueSharding | None) -> frozenset[str]:
 
 
 def whole_axis(axis: str) -> str:
-    """`X` of `X:(1)2`."""
+    """The mesh axis of an axis or part: `X` of `X:(1)2`."""
     return axis.partition(":")[0]
 
 
-def wholes(axes: Iterable[str]) -> set[str]:
-    """The axes of the mesh that some axes are, or are parts of."""
+def find_whole_axes(axes: Iterable[str]) -> set[str]:
+    """The mesh axes that these axes are, or are parts of."""
     return set(map(whole_axis, axes))
 
 
 @lru_cache(maxsize=4096)
-def dimensions_cut(sharding: ValueSharding | None, axes: Axes) -> tuple[int, ...]:
+def find_cut_dimensions(sharding: ValueSharding | None, axes: Axes) -> tuple[int, ...]:
     """The dimensions that any of these axes shards, in part or as a whole."""
-    own = wholes(axes)
-    return tuple(number for number, here in enumerate(sharding or ()) if own & wholes(here))
+    own = find_whole_axes(axes)
+    return tuple(number for number, here in enumerate(sharding or ()) if own & find_whole_axes(here))
 
 
-def place_of(frames: Sequence[CodePlace | SourceFrame]) -> tuple[str, int] | None:
+def find_source_line(frames: Sequence[CodePlace | SourceFrame]) -> tuple[str, int] | None:
     """File and line of the innermost frame; None without frames."""
     return (frames[0].file, frames[0].line) if frames else None
 
 
-def is_asked_for(op: ShardyOp) -> bool:
-    """Whether an operation is a constraint of the user's, also the `out_sharding` of an explicit operation.
+def is_users_constraint(op: ShardyOp) -> bool:
+    """Returns whether an operation is the user's constraint, including the `out_sharding` of an explicit operation.
 
-    What Shardy puts in has no origin, and the compiler's own copies of argument shardings have no line.
+    Operations that Shardy inserts have no origin, and the compiler's own copies of argument shardings have no line.
     """
-    return op.kind in RESHARDS and bool(op.source) and (op.origin_name is not None or op.kind == _CONSTRAINT)
+    return op.kind in RESHARD_KINDS and bool(op.source) and (op.origin_name is not None or op.kind == _CONSTRAINT)
 
 
 def is_written(op: ShardyOp) -> bool:
-    """Whether an operation is a constraint that the user wrote as such."""
-    return is_asked_for(op) and (op.op_name or "").endswith(_WRITTEN)
+    """Returns whether an operation is a constraint that the user wrote as such."""
+    return is_users_constraint(op) and (op.op_name or "").endswith(_WRITTEN_CONSTRAINTS)

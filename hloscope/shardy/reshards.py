@@ -9,14 +9,14 @@ from math import prod
 
 from hloscope.compiler.shardy_model import Axes, ShardyOp, ShardyValue, ValueSharding
 from hloscope.shardy.graph import (
-    MOVES,
-    RESHARDS,
+    MOVE_KINDS,
+    RESHARD_KINDS,
     ShardyGraph,
     axes_in,
-    dimensions_cut,
-    is_asked_for,
+    find_cut_dimensions,
+    find_whole_axes,
+    is_users_constraint,
     is_written,
-    wholes,
 )
 
 _SIGNED = {f"i{bits}": f"s{bits}" for bits in (2, 4, 8, 16, 32, 64)}
@@ -31,19 +31,19 @@ class Reshard:
     """One array that must move.
 
     Attributes:
-        op: The operation that Shardy put in.
-        value: The array before.
+        op: The operation that Shardy inserted.
+        value: The array before the move.
         before: Its sharding.
-        after: Its sharding afterwards.
+        after: Its sharding after the move.
         final: Its sharding after further reshards of the same array, such as the free slice of a reduce-scatter.
         axes: The axes that data moves over.
-        is_sum: Whether partial sums are added up.
-        constraint: The user's own constraint that asks for it; None when there is none.
-        producer: The operation that made the array; None for an argument.
-        passed: The element-wise operations before, at which the partitioner may move the array as well.
-        consumers: The operations that need it, with the operand's number; none for what only the program returns.
-        is_returned: Whether it is handed out.
-        loop: The innermost loop around it.
+        is_sum: Whether partial sums are added.
+        constraint: The user's own constraint that requests it; None if there is none.
+        producer: The operation that produced the array; None for an argument.
+        passed: The preceding element-wise operations, at which the partitioner may move the array instead.
+        consumers: The operations that need it, with the operand's number; empty if the program only returns it.
+        is_returned: Whether the program returns it.
+        loop: The innermost enclosing loop.
     """
 
     op: ShardyOp
@@ -62,7 +62,7 @@ class Reshard:
 
     @property
     def is_constraint(self) -> bool:
-        """Whether the user's own constraint asks for it."""
+        """True if the user's own constraint requests it."""
         return self.constraint is not None
 
     @property
@@ -71,21 +71,21 @@ class Reshard:
         return tuple(
             number
             for number, (had, gets) in enumerate(zip(self.before, self.after, strict=True))
-            if not self.is_sum and _given_up(had, gets)
+            if not self.is_sum and _lost_axes(had, gets)
         )
 
 
-def reshards_of(graph: ShardyGraph) -> Iterator[Reshard]:
-    """All of them in text order; one that only cuts further is free, and left out."""
+def find_reshards(graph: ShardyGraph) -> Iterator[Reshard]:
+    """All reshards in text order, except those that only cut further, which is free."""
     for op in graph.module.ops:
-        if op.kind not in MOVES:
+        if op.kind not in MOVE_KINDS:
             continue
         value, result = graph.value(op.operands[0]), graph.value(op.results[0])
-        before = sharding_known(value)
-        after = sharding_known(result)
-        is_sum = op.kind not in RESHARDS
-        axes = op.axes if is_sum else _moved_axes(before, after)
-        users = _users(graph, result, before)
+        before = known_sharding(value)
+        after = known_sharding(result)
+        is_sum = op.kind not in RESHARD_KINDS
+        axes = op.axes if is_sum else _find_moved_axes(before, after)
+        users = _find_users(graph, result, before)
         if not axes or not users or (not is_sum and _is_moved_back(graph, value, after)):
             continue
         yield Reshard(
@@ -93,10 +93,10 @@ def reshards_of(graph: ShardyGraph) -> Iterator[Reshard]:
             value=value,
             before=before,
             after=after,
-            final=sharding_known(final_value(graph, result)),
+            final=known_sharding(find_final_value(graph, result)),
             axes=axes,
             is_sum=is_sum,
-            constraint=None if is_sum else _constraint(graph, op),
+            constraint=None if is_sum else _find_users_constraint(graph, op),
             producer=graph.maker(value),
             passed=tuple(graph.plain_makers(value)),
             consumers=tuple((user, number) for user, number in users if not user.kind.endswith(".return")),
@@ -106,23 +106,23 @@ def reshards_of(graph: ShardyGraph) -> Iterator[Reshard]:
 
 
 def _is_moved_back(graph: ShardyGraph, value: ShardyValue, after: ValueSharding) -> bool:
-    """Whether a value has just been moved away from where it is to go: what it was before is still there."""
+    """Returns whether a value was only just moved away from its destination: the earlier value is still there."""
     op = graph.op(value)
-    return op is not None and op.kind in RESHARDS and sharding_known(graph.value(op.operands[0])) == after
+    return op is not None and op.kind in RESHARD_KINDS and known_sharding(graph.value(op.operands[0])) == after
 
 
-def _users(graph: ShardyGraph, result: ShardyValue, before: ValueSharding) -> tuple[tuple[ShardyOp, int], ...]:
-    """Who uses a value that was moved, without those for whom it is moved back again, if there are others."""
-    onward = (graph.value(user.results[0]) for user, _ in graph.users(result) if user.kind in MOVES)
-    back = {user for value in onward if sharding_known(value) == before for user in graph.real_users(value)}
+def _find_users(graph: ShardyGraph, result: ShardyValue, before: ValueSharding) -> tuple[tuple[ShardyOp, int], ...]:
+    """The users of a moved value, without those for which it is moved back, unless there are no others."""
+    onward = (graph.value(user.results[0]) for user, _ in graph.users(result) if user.kind in MOVE_KINDS)
+    back = {user for value in onward if known_sharding(value) == before for user in graph.real_users(value)}
     users = graph.real_users(result)
     return tuple(user for user in users if user not in back) or users
 
 
-def sharding_known(value: ShardyValue) -> ValueSharding:
-    """A value's sharding; what Shardy leaves unsaid after it closes all shardings is replicated.
+def known_sharding(value: ShardyValue) -> ValueSharding:
+    """A value's sharding; if Shardy states none after it closes all shardings, the value is replicated.
 
-    What only one device has, such as the data of a host callback, has a sharding without dimensions: nothing cuts it.
+    A value on a single device, such as the data of a host callback, has a sharding without dimensions: nothing cuts it.
     """
     said = value.sharding
     return said if said is not None and len(said) == len(value.shape) else ((),) * len(value.shape)
@@ -130,76 +130,76 @@ def sharding_known(value: ShardyValue) -> ValueSharding:
 
 def local_shape(shape: tuple[int, ...], sharding: ValueSharding, mesh: dict[str, int]) -> tuple[int, ...]:
     """The shape on one device, rounded up."""
-    return tuple(-(-size // axes_size(axes, mesh)) for size, axes in zip(shape, sharding, strict=True))
+    return tuple(-(-size // multiply_axis_sizes(axes, mesh)) for size, axes in zip(shape, sharding, strict=True))
 
 
-def local_shapes(mesh: dict[str, int]) -> Callable[[tuple[int, ...], ValueSharding], tuple[int, ...]]:
-    """`local_shape` on a mesh, each answer found once: the layers of a model have the same few shapes."""
+def cache_local_shape(mesh: dict[str, int]) -> Callable[[tuple[int, ...], ValueSharding], tuple[int, ...]]:
+    """A cached `local_shape` for a mesh: the layers of a model have the same few shapes."""
     return cache(partial(local_shape, mesh=mesh))
 
 
-def axes_size(axes: Axes, mesh: dict[str, int]) -> int:
-    """Devices along some axes together; of `X:(1)2` the part's own size."""
+def multiply_axis_sizes(axes: Axes, mesh: dict[str, int]) -> int:
+    """Number of devices along some axes together; `X:(1)2` counts with its own size."""
     return prod(int(axis.rpartition(")")[2]) if ":" in axis else mesh.get(axis, 1) for axis in axes)
 
 
-def _moved_axes(before: ValueSharding, after: ValueSharding) -> Axes:
-    """The axes whose cut of a dimension does not stay, in the order of the sharding they leave."""
-    return tuple(dict.fromkeys(axis for had, gets in zip(before, after, strict=True) for axis in _given_up(had, gets)))
+def _find_moved_axes(before: ValueSharding, after: ValueSharding) -> Axes:
+    """The axes whose cut of a dimension is lost, in the order of the sharding before the move."""
+    return tuple(dict.fromkeys(axis for had, gets in zip(before, after, strict=True) for axis in _lost_axes(had, gets)))
 
 
-def _given_up(had: Axes, gets: Axes) -> Axes:
-    """What follows the common beginning: to cut further is free, to cut in another order is not."""
+def _lost_axes(had: Axes, gets: Axes) -> Axes:
+    """The axes after the common prefix: cutting further is free, cutting in another order is not."""
     kept = 0
     while kept < min(len(had), len(gets)) and had[kept] == gets[kept]:
         kept += 1
     return had[kept:]
 
 
-def _constraint(graph: ShardyGraph, op: ShardyOp) -> ShardyOp | None:
-    """The user's constraint that a reshard is, or leads to."""
+def _find_users_constraint(graph: ShardyGraph, op: ShardyOp) -> ShardyOp | None:
+    """The user's constraint that a reshard is or leads to."""
     result = graph.value(op.results[0])
-    following = [user for user, _ in graph.users(result) if user.kind in RESHARDS]
+    following = [user for user, _ in graph.users(result) if user.kind in RESHARD_KINDS]
     reached = [user for user in following if graph.value(user.results[0]).sharding == result.sharding]
-    left = _left_open(graph, op)
-    return next((constraint for constraint in (op, *reached, *left) if is_asked_for(constraint)), None)
+    left = _find_carried_out_constraints(graph, op)
+    return next((constraint for constraint in (op, *reached, *left) if is_users_constraint(constraint)), None)
 
 
-def _left_open(graph: ShardyGraph, op: ShardyOp) -> tuple[ShardyOp, ...]:
-    """The constraint before a reshard that carries it out: one that asks for what this leaves, or that keeps its own.
+def _find_carried_out_constraints(graph: ShardyGraph, op: ShardyOp) -> tuple[ShardyOp, ...]:
+    """The constraint before a reshard that carries it out: one that requests this sharding, or keeps its own.
 
-    `jax.sharding.reshard` is the second kind: it does not ask for the axes that are lost.
+    `jax.sharding.reshard` is the second kind: it does not request the axes that are lost.
     """
     value = graph.value(op.operands[0])
     asked = graph.op(value)
     if asked is None or not is_written(asked) or asked.source != op.source:
         return ()
-    if asked.asked == sharding_known(graph.value(op.results[0])):
+    if asked.asked == known_sharding(graph.value(op.results[0])):
         return (asked,)
-    lost = _moved_axes(sharding_known(value), sharding_known(graph.value(op.results[0])))
+    lost = _find_moved_axes(known_sharding(value), known_sharding(graph.value(op.results[0])))
     return () if any(axis in value.origins for axis in lost) else (asked,)
 
 
-def final_value(graph: ShardyGraph, value: ShardyValue) -> ShardyValue:
-    """A value after all that moves it further, and nothing else uses."""
-    while len(users := graph.users(value)) == 1 and users[0][0].kind in MOVES:
+def find_final_value(graph: ShardyGraph, value: ShardyValue) -> ShardyValue:
+    """A value after all further moves, as long as nothing else uses it in between."""
+    while len(users := graph.users(value)) == 1 and users[0][0].kind in MOVE_KINDS:
         value = graph.value(users[0][0].results[0])
     return value
 
 
-def without(sharding: ValueSharding, axes: Axes) -> ValueSharding:
-    """A sharding with some axes given up, as a gather over them leaves it."""
+def remove_axes(sharding: ValueSharding, axes: Axes) -> ValueSharding:
+    """A sharding without some axes, as a gather over them leaves it."""
     return tuple(tuple(axis for axis in here if axis not in axes) for here in sharding)
 
 
-def dimensions_over(value: ShardyValue, axes: Axes) -> tuple[int, ...]:
+def find_dimensions_over(value: ShardyValue, axes: Axes) -> tuple[int, ...]:
     """The dimensions of a value that any of these axes shards."""
-    return dimensions_cut(sharding_known(value), axes)
+    return find_cut_dimensions(known_sharding(value), axes)
 
 
 def is_reshuffle(reshard: Reshard) -> bool:
-    """Whether axes go from one dimension to another, which an all-to-all does; else they are given up."""
-    return not reshard.is_sum and wholes(reshard.axes) <= wholes(axes_in(reshard.after))
+    """Returns whether axes move to another dimension, as an all-to-all does; otherwise they are given up."""
+    return not reshard.is_sum and find_whole_axes(reshard.axes) <= find_whole_axes(axes_in(reshard.after))
 
 
 def hlo_type(mlir_type: str) -> str:
@@ -208,5 +208,5 @@ def hlo_type(mlir_type: str) -> str:
 
 
 def is_float(name: str) -> bool:
-    """Whether an element type, under either name, is a floating-point or complex one."""
+    """Returns whether an element type, under either name, is a floating-point or complex one."""
     return name.startswith(_FLOATS)

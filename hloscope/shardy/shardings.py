@@ -1,4 +1,4 @@
-"""The shardings that Shardy gave arrays: each of a program's own, and the large ones of the compiled module."""
+"""The shardings that Shardy gave arrays: those of the program, and those of large arrays in the compiled module."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from enum import StrEnum
 from math import inf, prod
 
 from hloscope.analysis.model import Frame, IntermediateFact, SourceFrame
-from hloscope.analysis.places import users_frame
+from hloscope.analysis.places import find_users_frame
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
-from hloscope.shardy.graph import MOVES, ShardyGraph, is_written, place_of
+from hloscope.shardy.graph import MOVE_KINDS, ShardyGraph, find_source_line, is_written
 from hloscope.shardy.letters import Letters
-from hloscope.shardy.names import ends_alike
-from hloscope.shardy.reshards import hlo_type, local_shape, local_shapes, reshards_of, sharding_known
-from hloscope.shardy.tensors import Program, frames_of, own_name, program_of, spec_of
+from hloscope.shardy.names import have_matching_ends
+from hloscope.shardy.reshards import cache_local_shape, find_reshards, hlo_type, known_sharding, local_shape
+from hloscope.shardy.tensors import UserProgram, find_own_name, read_user_program, render_spec, to_frames
 from hloscope.shown import Brief
-from hloscope.units import array_bytes
+from hloscope.units import count_array_bytes
 
 _HELD = frozenset({"func.func", "func.call", "stablehlo.constant", "sdy.constant", "stablehlo.while"})
 
 
-class Role(StrEnum):
-    """What an array is in the program."""
+class ArrayRole(StrEnum):
+    """The role of an array in the program."""
 
     ARGUMENT = "argument"
     CONSTRAINT = "constraint"
@@ -46,7 +46,7 @@ class ShardedArray(Brief):
         is_moved: Whether Shardy reshards it before it is used.
     """
 
-    role: Role
+    role: ArrayRole
     name: str
     element_type: str
     global_shape: tuple[int, ...]
@@ -57,24 +57,24 @@ class ShardedArray(Brief):
     is_moved: bool = False
 
 
-def sharded_arrays(
+def list_sharded_arrays(
     module: ShardyModule, letters: Sequence[Letters | None], outputs: Sequence[str], *, largest: int = 10
 ) -> tuple[ShardedArray, ...]:
-    """Arguments, constraints and outputs in the program's order, then the largest intermediates.
+    """The arguments, constraints and outputs in the program's order, then the largest intermediates.
 
     Args:
-        module: After propagation.
-        letters: Of the arguments.
-        outputs: Names.
-        largest: How many intermediates at most; those alike in all that is shown count once.
+        module: The module after propagation.
+        letters: The letters of the arguments.
+        outputs: The names of the outputs.
+        largest: Maximum number of intermediates; those that look the same in the report count once.
     """
-    program = program_of(ShardyGraph(module), letters, outputs)
-    moved = {same.index for reshard in reshards_of(program.graph) for same in program.graph.passed_in(reshard.value)}
-    reader = _Reader(program, dict(module.mesh), moved)
+    program = read_user_program(ShardyGraph(module), letters, outputs)
+    moved = {same.index for reshard in find_reshards(program.graph) for same in program.graph.passed_in(reshard.value)}
+    reader = _ShardingReader(program, dict(module.mesh), moved)
     arguments = [value for value in module.values if program.graph.is_program_argument(value)]
     constraints = [op for op in module.ops if is_written(op)]
     return (
-        *(reader.array(Role.ARGUMENT, value, value.name or f"argument {value.number}") for value in arguments),
+        *(reader.array(ArrayRole.ARGUMENT, value, value.name or f"argument {value.number}") for value in arguments),
         *(reader.constraint(op) for op in constraints),
         *reader.outputs(outputs),
         *reader.largest(largest),
@@ -82,13 +82,13 @@ def sharded_arrays(
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
-    program: Program
+class _ShardingReader:
+    program: UserProgram
     mesh: dict[str, int]
     moved: set[int]
 
-    def array(self, role: Role, value: ShardyValue, name: str, source: SourceFrame | None = None) -> ShardedArray:
-        sharding = sharding_known(value)
+    def array(self, role: ArrayRole, value: ShardyValue, name: str, source: SourceFrame | None = None) -> ShardedArray:
+        sharding = known_sharding(value)
         local = local_shape(value.shape, sharding, self.mesh)
         element_type = hlo_type(value.element_type)
         return ShardedArray(
@@ -97,84 +97,86 @@ class _Reader:
             element_type=element_type,
             global_shape=value.shape,
             local_shape=local,
-            sharding=spec_of(sharding, value.unreduced) or "P()",
-            bytes_per_device=array_bytes(element_type, prod(local)),
+            sharding=render_spec(sharding, value.unreduced) or "P()",
+            bytes_per_device=count_array_bytes(element_type, prod(local)),
             source=source,
             is_moved=value.index in self.moved,
         )
 
     def constraint(self, op: ShardyOp) -> ShardedArray:
         value = self.program.graph.value(op.results[0])
-        if op.asked is not None:  # what it has may still be its operand's, with the reshard behind it
+        if op.asked is not None:  # its own sharding may still be its operand's, followed by the reshard
             value = replace(value, sharding=op.asked)
-        return self.array(Role.CONSTRAINT, value, own_name(self.program, value), users_frame(frames_of(op.source)))
+        return self.array(
+            ArrayRole.CONSTRAINT, value, find_own_name(self.program, value), find_users_frame(to_frames(op.source))
+        )
 
     def outputs(self, names: Sequence[str]) -> Iterator[ShardedArray]:
         graph = self.program.graph
         returned = None if graph.module.main is None else graph.returns.get((graph.module.main, 0))
         for number, operand in enumerate(() if returned is None else returned.operands):
             name = names[number] if number < len(names) else f"result[{number}]"
-            yield self.array(Role.OUTPUT, graph.value(operand), name)
+            yield self.array(ArrayRole.OUTPUT, graph.value(operand), name)
 
     def largest(self, count: int) -> list[ShardedArray]:
         graph = self.program.graph
         made = [value for value in graph.module.values if not value.is_argument and value.shape]
-        made = [value for value in made if graph.module.ops[value.owner].kind not in MOVES | _HELD]
+        made = [value for value in made if graph.module.ops[value.owner].kind not in MOVE_KINDS | _HELD]
         sized = [(self._bytes(value), value) for value in made if not graph.in_manual(graph.module.ops[value.owner])]
         sized.sort(key=lambda pair: (-pair[0], pair[1].index))
         found: dict[ShardedArray, None] = {}
         for _, value in sized:
             op = graph.module.ops[value.owner]
-            name = own_name(self.program, value)
-            found.setdefault(self.array(Role.INTERMEDIATE, value, name, users_frame(frames_of(op.source))))
+            name = find_own_name(self.program, value)
+            found.setdefault(self.array(ArrayRole.INTERMEDIATE, value, name, find_users_frame(to_frames(op.source))))
             if len(found) == count:
                 break
         return list(found)
 
     def _bytes(self, value: ShardyValue) -> float:
-        """Bytes on one device, for the order; an array whose type has no known size comes first."""
-        local = local_shape(value.shape, sharding_known(value), self.mesh)
-        known = array_bytes(hlo_type(value.element_type), prod(local))
+        """Bytes on one device, for sorting; an array whose type has no known size sorts first."""
+        local = local_shape(value.shape, known_sharding(value), self.mesh)
+        known = count_array_bytes(hlo_type(value.element_type), prod(local))
         return inf if known is None else known
 
 
-def with_shardings(found: Sequence[IntermediateFact], module: ShardyModule) -> tuple[IntermediateFact, ...]:
-    """Gives each array the whole shape and the sharding of the value that it is a device's part of.
+def attach_shardings(found: Sequence[IntermediateFact], module: ShardyModule) -> tuple[IntermediateFact, ...]:
+    """Adds to each array the global shape and sharding of the value that it is a device's part of.
 
-    That is the value which is cut to this array's shape and was made by the operation of its name, in whatever type the
-    compiler keeps it; else the one of its type made at its line of code. An array stays without where there is no such
-    value, or several that are sharded in different ways.
+    That is the value that is cut to this array's shape and produced by the operation of its name, in any type that the
+    compiler keeps it in; otherwise the one of its type from its line of code. The array is unchanged if there is no
+    such value, or if there are several with different shardings.
 
     Args:
         found: Large arrays of the compiled program.
         module: The program after Shardy's propagation.
     """
-    graph, cut_to = ShardyGraph(module), local_shapes(dict(module.mesh))
+    graph, cut_to = ShardyGraph(module), cache_local_shape(dict(module.mesh))
     cut: dict[tuple[int, ...], list[ShardyValue]] = {fact.local_shape: [] for fact in found}
     for value in module.values:
         if value.is_argument or not value.shape:
             continue
-        alike, maker = cut.get(cut_to(value.shape, sharding_known(value))), module.ops[value.owner]
-        if alike is not None and maker.kind not in MOVES and not graph.in_manual(maker):
+        alike, maker = cut.get(cut_to(value.shape, known_sharding(value))), module.ops[value.owner]
+        if alike is not None and maker.kind not in MOVE_KINDS and not graph.in_manual(maker):
             alike.append(value)
-    return tuple(_with_sharding(fact, cut[fact.local_shape], module) for fact in found)
+    return tuple(_attach_sharding(fact, cut[fact.local_shape], module) for fact in found)
 
 
-def _with_sharding(fact: IntermediateFact, values: Iterable[ShardyValue], module: ShardyModule) -> IntermediateFact:
+def _attach_sharding(fact: IntermediateFact, values: Iterable[ShardyValue], module: ShardyModule) -> IntermediateFact:
     made_by = [(value, module.ops[value.owner]) for value in values]
-    named = [value for value, op in made_by if _has_its_name(fact, op)]
+    named = [value for value, op in made_by if _has_name_of(fact, op)]
     of_its_type = ((value, op) for value, op in made_by if hlo_type(value.element_type) == fact.dtype)
-    chosen = named or [value for value, op in of_its_type if _has_its_line(fact, op)]
-    whole = {(value.shape, spec_of(sharding_known(value)) or "P()") for value in chosen}
+    chosen = named or [value for value, op in of_its_type if _has_line_of(fact, op)]
+    whole = {(value.shape, render_spec(known_sharding(value)) or "P()") for value in chosen}
     if len(whole) != 1:
         return fact
     [(shape, sharding)] = whole
     return replace(fact, global_shape=shape, sharding=sharding)
 
 
-def _has_its_name(fact: IntermediateFact, op: ShardyOp) -> bool:
-    return fact.op_name is not None and op.op_name is not None and ends_alike(op.op_name, fact.op_name)
+def _has_name_of(fact: IntermediateFact, op: ShardyOp) -> bool:
+    return fact.op_name is not None and op.op_name is not None and have_matching_ends(op.op_name, fact.op_name)
 
 
-def _has_its_line(fact: IntermediateFact, op: ShardyOp) -> bool:
-    return bool(fact.source) and place_of(fact.source) == place_of(op.source)
+def _has_line_of(fact: IntermediateFact, op: ShardyOp) -> bool:
+    return bool(fact.source) and find_source_line(fact.source) == find_source_line(op.source)

@@ -1,6 +1,6 @@
-"""The differences of two runs' outputs, by element and by shard, compared with the tolerance.
+"""The differences between two runs' outputs, by element and by shard, compared with the tolerance.
 
-Knows no JAX: shards are NumPy arrays with their place; tolerances follow from types and lengths of sums.
+Does not use JAX: shards are NumPy arrays with their place; tolerances follow from types and lengths of sums.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 from hloscope.verification.model import ErrorMap, OutputComparison, Tolerance, ToleranceSource, Worst
 
 _SHARDS_EXCHANGED = 64
-"""Shards of an output up to which a wrong one is looked for among the others."""
+"""The most shards of an output for which a wrong one is searched for among the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Shard:
-    """What one device holds of an output.
+class OutputShard:
+    """One device's part of an output.
 
     Attributes:
-        place: Where the device is in the mesh, such as `X=1, Y=0`.
+        place: The device's position in the mesh, such as `X=1, Y=0`.
         start: The index of its first element in the whole array.
         values: Its elements.
     """
@@ -35,7 +35,7 @@ class Shard:
 
 
 def compare_shards(
-    shards: Sequence[Shard],
+    shards: Sequence[OutputShard],
     expected: Any,
     allowed: Any,
     *,
@@ -47,13 +47,13 @@ def compare_shards(
     """Compares each device's shard with the same part of an expected array.
 
     Args:
-        shards: What every device holds.
+        shards: The shard of every device.
         expected: The whole expected array.
-        allowed: For each element how far a floating-point number may be off; other types must agree exactly. NaN
+        allowed: The allowed error of each element for floating-point numbers; other types must agree exactly. NaN
             agrees with NaN, and an infinity with itself.
         name: The output's name.
-        subject: Whose output it is.
-        against: Whose output is expected.
+        subject: The run with this output.
+        against: The run with the expected output.
         unstable: Elements that are not judged.
     """
     errors, largest, worst, is_informative = np.zeros(expected.shape), 0.0, None, False
@@ -61,10 +61,10 @@ def compare_shards(
     wrong_shards: list[str] = []
     blind_shards: list[str] = []
     for shard in shards:
-        place = region_of(shard)
+        place = find_region(shard)
         part, limits = expected[place], allowed[place]
-        ratios = np.where(unstable[place], 0.0, error_ratios(shard.values, part, limits))
-        says_something = telling(part, limits) & ~unstable[place]
+        ratios = np.where(unstable[place], 0.0, compute_error_ratios(shard.values, part, limits))
+        says_something = find_telling_elements(part, limits) & ~unstable[place]
         errors[place] = np.maximum(errors[place], ratios)
         wrong_shards += [shard.place] if np.any(ratios > 1) else []
         is_informative |= bool(np.any(says_something))
@@ -73,7 +73,7 @@ def compare_shards(
         blind_shards += [shard.place] if is_blind else []
         if ratios.size and float(ratios.max()) > largest:
             largest = float(ratios.max())
-            worst = _worst(shard, part, ratios, limits)
+            worst = _find_worst(shard, part, ratios, limits)
     held = sum(int(shard.values.size) for shard in shards)
     return OutputComparison(
         name=name,
@@ -89,38 +89,38 @@ def compare_shards(
         informative=is_informative,
         blind_shards=tuple(blind_shards),
         unstable=int(np.count_nonzero(unstable)),
-        error_map=error_map_of(errors) if largest else None,
+        error_map=make_error_map(errors) if largest else None,
     )
 
 
-def error_map_of(errors: Any) -> ErrorMap:
-    """Where an output's errors are, coarsely.
+def make_error_map(errors: Any) -> ErrorMap:
+    """A coarse map of an output's errors.
 
     Args:
-        errors: That of each element, as a multiple of what is allowed.
+        errors: The error of each element, as a multiple of the tolerance.
     """
     flat = errors.reshape(-1, errors.shape[-1] if errors.ndim else 1)
     rows, columns = (np.arange(min(size, ErrorMap.MOST)) * size // min(size, ErrorMap.MOST) for size in flat.shape)
     largest = np.maximum.reduceat(np.maximum.reduceat(flat, rows, axis=0), columns, axis=1)
     return ErrorMap(
         shape=tuple(map(int, errors.shape)),
-        errors=tuple(tuple(_rounded(float(error)) for error in row) for row in largest),
+        errors=tuple(tuple(_round_error(float(error)) for error in row) for row in largest),
     )
 
 
-def _rounded(error: float) -> float:
-    """In three digits; what is beyond 1 stays beyond it."""
+def _round_error(error: float) -> float:
+    """An error with three digits; a value beyond 1 stays beyond 1."""
     digits = float(f"{error:.3g}")
     return 1.01 if error > 1 >= digits else digits
 
 
-def region_of(shard: Shard) -> tuple[slice, ...]:
-    """The part of the whole array that a shard holds."""
+def find_region(shard: OutputShard) -> tuple[slice, ...]:
+    """The part of the whole array in a shard."""
     return tuple(slice(start, start + size) for start, size in zip(shard.start, shard.values.shape, strict=True))
 
 
-def allowed_by(tolerance: Tolerance, expected: Any) -> Any:
-    """For each element how far it may be off under a tolerance; 0 for types that must agree exactly."""
+def compute_allowed(tolerance: Tolerance, expected: Any) -> Any:
+    """The allowed error of each element under a tolerance; 0 for types that must agree exactly."""
     if not is_inexact(expected):
         return np.zeros(expected.shape)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -128,7 +128,7 @@ def allowed_by(tolerance: Tolerance, expected: Any) -> Any:
 
 
 def as_wide(values: Any) -> Any:
-    """Numbers in single precision if that holds their type, else in double precision, real or complex."""
+    """Numbers in single precision if that holds their type, otherwise in double precision, real or complex."""
     values = np.asarray(values)
     if not is_inexact(values) or values.dtype.itemsize > (8 if np.iscomplexobj(values) else 4):
         return as_double(values)
@@ -141,34 +141,38 @@ def as_double(values: Any) -> Any:
     return values.astype(np.complex128 if np.iscomplexobj(values) else np.float64)
 
 
-def exchanged(shards: Sequence[Shard], wrong: Sequence[str], expected: Any, allowed: Any) -> tuple[str, ...]:
-    """For each wrong shard that holds what is expected of another one, that it does."""
+def find_exchanged(shards: Sequence[OutputShard], wrong: Sequence[str], expected: Any, allowed: Any) -> tuple[str, ...]:
+    """A message for each wrong shard that holds the expected values of another one."""
     found = []
     for shard in shards:
-        if shard.place not in wrong or len(shards) > _SHARDS_EXCHANGED or not np.any(telling(shard.values, 0.0)):
+        if (
+            shard.place not in wrong
+            or len(shards) > _SHARDS_EXCHANGED
+            or not np.any(find_telling_elements(shard.values, 0.0))
+        ):
             continue
         for other in shards:
-            part = region_of(other)
-            if other.values.shape != shard.values.shape or region_of(shard) == part:
+            part = find_region(other)
+            if other.values.shape != shard.values.shape or find_region(shard) == part:
                 continue
-            if not np.any(error_ratios(shard.values, expected[part], allowed[part]) > 1):
+            if not np.any(compute_error_ratios(shard.values, expected[part], allowed[part]) > 1):
                 found.append(f"{shard.place} holds what the reference holds at {other.place}")
                 break
     return tuple(found)
 
 
-def error_ratios(found: Any, expected: Any, allowed: Any) -> Any:
-    """For each element its error as a multiple of what is allowed; infinite where nothing is, or one is not finite."""
+def compute_error_ratios(found: Any, expected: Any, allowed: Any) -> Any:
+    """The error of each element as a multiple of the tolerance; infinite without one, or if one value is not finite."""
     if not is_inexact(found):
         return np.where(found == expected, 0.0, inf)
-    errors = np.abs(errors_between(as_wide(found), as_wide(expected)))
+    errors = np.abs(compute_errors(as_wide(found), as_wide(expected)))
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         ratios = np.where((allowed > 0) & np.isfinite(errors), errors / allowed, inf)
     return np.where(errors == 0, 0.0, ratios)
 
 
-def errors_between(found: Any, expected: Any) -> Any:
-    """How far each element is off; infinite where one of both is not finite and the other is something else."""
+def compute_errors(found: Any, expected: Any) -> Any:
+    """The error of each element; infinite if one of the two is not finite and the other differs."""
     with np.errstate(invalid="ignore", over="ignore"):
         errors = found - expected
         if np.isfinite(errors).all():
@@ -177,8 +181,8 @@ def errors_between(found: Any, expected: Any) -> Any:
     return np.where(np.isfinite(errors), errors, np.where(same, 0, inf))
 
 
-def root_mean_square(expected: Any) -> float:
-    """Of the finite elements of an array; 0 where there are none, or for a type that is compared exactly."""
+def compute_root_mean_square(expected: Any) -> float:
+    """The root mean square of an array's finite elements; 0 without any, or for a type that is compared exactly."""
     if not is_inexact(expected):
         return 0.0
     magnitudes = np.abs(as_wide(expected))
@@ -187,40 +191,40 @@ def root_mean_square(expected: Any) -> float:
     return largest * float(np.sqrt(np.mean(np.square(finite / largest)))) if largest else 0.0  # no square overflows
 
 
-def telling(expected: Any, allowed: Any) -> Any:
-    """Which elements would show a wrong program: those that are finite, and for which a zero would be wrong."""
+def find_telling_elements(expected: Any, allowed: Any) -> Any:
+    """The elements that would reveal a wrong program: those that are finite, and for which a zero would be wrong."""
     if not is_inexact(expected):
         return expected != 0
-    return np.isfinite(as_wide(expected)) & (error_ratios(np.zeros_like(expected), expected, allowed) > 1)
+    return np.isfinite(as_wide(expected)) & (compute_error_ratios(np.zeros_like(expected), expected, allowed) > 1)
 
 
-def whole(shards: Iterable[Shard], shape: tuple[int, ...], dtype: Any) -> Any:
-    """The array that shards are parts of; of several copies the first one counts."""
+def assemble_shards(shards: Iterable[OutputShard], shape: tuple[int, ...], dtype: Any) -> Any:
+    """The whole array of some shards; of several copies the first one counts."""
     array = np.zeros(shape, dtype)
     for shard in reversed(list(shards)):
-        array[region_of(shard)] = shard.values
+        array[find_region(shard)] = shard.values
     return array
 
 
 def is_inexact(values: Any) -> bool:
-    """Whether an array holds floating-point numbers, real or complex, those of ml_dtypes included."""
+    """Returns whether an array holds floating-point numbers, real or complex, including those of ml_dtypes."""
     dtype = np.asarray(values).dtype
     return np.issubdtype(dtype, np.inexact) or dtype.name.startswith(("bfloat", "float"))
 
 
-def _worst(shard: Shard, expected: Any, ratios: Any, allowed: Any) -> Worst:
+def _find_worst(shard: OutputShard, expected: Any, ratios: Any, allowed: Any) -> Worst:
     local = tuple(int(index) for index in np.unravel_index(int(np.argmax(ratios)), ratios.shape))
     return Worst(
         index=tuple(start + index for start, index in zip(shard.start, local, strict=True)),
         shard=shard.place,
         local_index=local,
-        found=_shown(shard.values[local]),
-        expected=_shown(expected[local]),
+        found=_format_value(shard.values[local]),
+        expected=_format_value(expected[local]),
         allowed=float(allowed[local]),
     )
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, np.bool_ | bool):
         return str(bool(value)).lower()
     if not is_inexact(value):
@@ -234,7 +238,7 @@ _EIGHT_BITS_OR_LESS = 2.0**-3
 _MATMUL_ROUNDOFF = {"cpu": 2.0**-24, "tpu": 2.0**-8, "gpu": 2.0**-11}
 _SAFETY = 4
 _LARGEST = 0.25
-"""Beyond this a comparison would say nothing: a missing term of four changes a sum by as much."""
+"""The largest meaningful tolerance: a missing term of four changes a sum by as much."""
 
 _FLOAT_TENSOR = re.compile(r"tensor<(?:[\dx?]*x)?(?:complex<)?(bf16|f\d+\w*)")
 _DOT = re.compile(
@@ -246,10 +250,10 @@ _REDUCE = re.compile(r"stablehlo\.reduce\(.*?across dimensions = \[([\d, ]*)\] :
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounding:
-    """What decides the rounding errors of a program.
+    """The properties that determine the rounding errors of a program.
 
     Attributes:
-        narrowest: Unit roundoff of the narrowest floating-point type that a value is stored in; 0 without floats.
+        narrowest: Unit roundoff of the narrowest floating-point type of a stored value; 0 without floats.
         sum_length: Terms of the longest sum.
         products: Matrix products in the text.
     """
@@ -259,16 +263,16 @@ class Rounding:
     products: int
 
 
-def rounding_of(stablehlo: str, devices: int) -> Rounding:
-    """Reads a program as it was lowered.
+def read_rounding(stablehlo: str, devices: int) -> Rounding:
+    """Reads the rounding properties of a lowered program.
 
     Args:
         stablehlo: The module's text.
-        devices: Devices it runs on; sums inside `shard_map` are as much longer at most.
+        devices: The number of devices it runs on; sums inside `shard_map` are at most that many times longer.
     """
     dots, ragged_dots = _DOT.findall(stablehlo), _RAGGED_DOT.findall(stablehlo)
-    lengths = [_length(dims, shape) for dims, shape in (*dots, *_REDUCE.findall(stablehlo))]
-    lengths += [_sizes(shape)[-1] for shape in ragged_dots if _sizes(shape)]
+    lengths = [_find_length(dims, shape) for dims, shape in (*dots, *_REDUCE.findall(stablehlo))]
+    lengths += [_parse_sizes(shape)[-1] for shape in ragged_dots if _parse_sizes(shape)]
     manual = devices if is_manual(stablehlo) else 1
     stored = [_UNIT_ROUNDOFF.get(name, _EIGHT_BITS_OR_LESS) for name in _FLOAT_TENSOR.findall(stablehlo)]
     return Rounding(
@@ -279,20 +283,20 @@ def rounding_of(stablehlo: str, devices: int) -> Rounding:
 
 
 def is_manual(stablehlo: str) -> bool:
-    """Whether a part of a lowered program is written for each device, by `shard_map`."""
+    """Returns whether a part of a lowered program is written for each device, with `shard_map`."""
     return any(mark in stablehlo for mark in ("manual_computation", "SPMDFullToShardShape", "GlobalToLocalShape"))
 
 
-def relative_tolerance(roundings: tuple[Rounding, ...], *, devices: int, platform: str) -> float:
-    """The relative tolerance for outputs of programs that round like these.
+def compute_relative_tolerance(roundings: tuple[Rounding, ...], *, devices: int, platform: str) -> float:
+    """The relative tolerance for outputs of programs with these rounding properties.
 
     `4 * (u_stored * sqrt(devices + products) + u_accumulated * sqrt(sum length))`, where u is the unit roundoff: values
     are stored once for each product and, in a sum over devices, once for each device; sums are accumulated in f32 or
     better. A TPU multiplies f32 in one pass of bf16 at default precision, a GPU in TF32.
 
     Args:
-        roundings: Of each of the programs.
-        devices: Devices that a sum may be spread over.
+        roundings: The properties of each program.
+        devices: The number of devices that a sum may be spread over.
         platform: `cpu`, `tpu` or `gpu`.
     """
     products = max(rounding.products for rounding in roundings)
@@ -304,12 +308,12 @@ def relative_tolerance(roundings: tuple[Rounding, ...], *, devices: int, platfor
     return min(_LARGEST, _SAFETY * (stored * sqrt(devices + products) + accumulated * sqrt(sums)))
 
 
-def tolerance_at(relative: float, typical: float, *, rtol: float | None, atol: float | None) -> Tolerance:
+def make_tolerance(relative: float, typical: float, *, rtol: float | None, atol: float | None) -> Tolerance:
     """The tolerance of one output.
 
     Args:
-        relative: What the programs' rounding allows.
-        typical: The root mean square of the output: what cancels to nearly zero has errors of terms of this size.
+        relative: The relative tolerance from the programs' rounding.
+        typical: The root mean square of the output: values that cancel to nearly zero have errors of this size's terms.
         rtol: The user's own relative tolerance; None to take `relative`.
         atol: The user's own absolute one; None to take the relative one of `typical`.
     """
@@ -318,11 +322,11 @@ def tolerance_at(relative: float, typical: float, *, rtol: float | None, atol: f
     return Tolerance(relative=relative, absolute=relative * typical if atol is None else atol, source=source)
 
 
-def _length(dims: str, shape: str) -> int:
-    sizes = _sizes(shape)
+def _find_length(dims: str, shape: str) -> int:
+    sizes = _parse_sizes(shape)
     chosen = [int(dim) for dim in dims.split(",") if dim.strip()]
     return prod(sizes[dim] for dim in chosen if dim < len(sizes))
 
 
-def _sizes(shape: str) -> list[int]:
+def _parse_sizes(shape: str) -> list[int]:
     return [int(size) for size in shape.split("x")[:-1] if size.isdigit()]

@@ -1,4 +1,4 @@
-"""One program on the devices at hand, real or simulated: compiled, given values, run, and its shards read back."""
+"""One program on the available devices, real or simulated: compiled, run on values, and its shards read back."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from hloscope.program import devices
 from hloscope.program.arguments import KEY_IMPLEMENTATIONS, build_call
 from hloscope.program.jaxprs import differs_by_platform
 from hloscope.program.lowering import Lowered, lower
-from hloscope.program.plan import Plan, axis_kinds, make_plan
+from hloscope.program.plan import MeshPlan, find_axis_types, make_mesh_plan
 from hloscope.program.target import TargetFacts
-from hloscope.store import default_store
+from hloscope.store import open_default_store
 from hloscope.tpu.slices import parse_slice
-from hloscope.units import known_sum
-from hloscope.verification.differences import Rounding, Shard, is_manual, rounding_of
+from hloscope.units import sum_known
+from hloscope.verification.differences import OutputShard, Rounding, is_manual, read_rounding
 from hloscope.verification.job import Function
-from hloscope.verification.noise import noisy, plain
+from hloscope.verification.noise import make_exact, make_noisy
 
 UNEVALUABLE = (
     HloscopeError,
@@ -40,10 +40,10 @@ UNEVALUABLE = (
     AssertionError,
     jax.errors.JaxRuntimeError,
 )
-"""What is raised where a traced program holds something that cannot be evaluated step by step, or differentiated."""
+"""The exceptions for a traced program that cannot be evaluated step by step, or differentiated."""
 
 _ADDING = ("all-reduce", "reduce-scatter", "collective-permute")
-"""Opcodes of what adds up over devices; a ring of permutes does so as it goes round."""
+"""Opcodes that add up over devices; a ring of permutes does so step by step."""
 
 _MEMORY_PARTS = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
 
@@ -53,17 +53,17 @@ class Prepared:
     """A program that is ready to run.
 
     Attributes:
-        function: What it was compiled from.
-        lowered: The same as JAX lowered it, with its name and how it is called.
+        function: The function that it was compiled from.
+        lowered: The program lowered by JAX, with its name and call.
         compiled: JAX's compiled program.
         seen: Its leaves.
-        rounding: What decides its rounding errors.
-        memory_bytes: What it needs on all devices together; None where the compiler does not say.
-        is_manual: Whether a part of it is written for each device, by `shard_map`.
-        adds_across: Whether it may add up over devices, each of which then rounds what it hands on.
-        traced: What JAX traced, flat; None where a library hands out no such thing.
-        differs_by_platform: Whether `jax.lax.platform_dependent` chose in it what it would not on a TPU.
-        moved: Its evaluations with values moved, once they were asked for, by the parts of sums.
+        rounding: The properties that determine its rounding errors.
+        memory_bytes: Its memory on all devices together; None if the compiler does not report it.
+        is_manual: Whether a part of it is written for each device, with `shard_map`.
+        adds_across: Whether it may add up over devices, each of which then rounds its partial sum.
+        traced: JAX's trace, flat; None if a library does not provide it.
+        differs_by_platform: Whether `jax.lax.platform_dependent` chose another branch than on a TPU.
+        moved: Its evaluations with moved values that were already requested, by the parts of sums.
     """
 
     function: Function
@@ -80,44 +80,44 @@ class Prepared:
 
     @property
     def decides_shardings(self) -> bool:
-        """Whether its shardings are written into it, or part of its types, so that no other ones can be tried."""
+        """True if its shardings are fixed in it, or part of its types, so that others cannot be tried."""
         meshes = (mesh for mesh in (self.lowered.plan.mesh, self.lowered.mesh) if mesh is not None)
         return self.is_manual or any(kind != AxisType.Auto for mesh in meshes for kind in mesh.axis_types)
 
     def on_its_mesh(self) -> AbstractContextManager[object]:
-        """What is current while it is traced again."""
+        """The context in which it is traced again."""
         current = self.lowered.plan.mesh
         return nullcontext() if current is None else jax.set_mesh(current)
 
     def trace(self, purpose: str) -> ClosedJaxpr:
-        """What JAX traced.
+        """JAX's trace of the program.
 
         Raises:
-            TargetError: A library hands out no such thing, so that what it is wanted for cannot be done.
+            TargetError: A library does not provide it, so that its purpose is not possible.
         """
         if self.traced is None:
             raise TargetError(f"the program cannot be {purpose}", why="its library does not expose its trace")
         return self.traced
 
 
-def prepare(function: Function, facts: TargetFacts, name: str) -> Prepared:
-    """Compiles a function for the devices at hand.
+def prepare_program(function: Function, facts: TargetFacts, name: str) -> Prepared:
+    """Compiles a function for the available devices.
 
     Raises:
         HloscopeError: JAX refuses it.
     """
-    program = lower(function, facts, name=name, plan=_plan(facts))
+    program = lower(function, facts, name=name, plan=_make_plan(facts))
     seen = program.seen
     compiled = program.module.compile()
     text, hlo = program.module.as_text(), compiled.as_text()
-    traced = _jaxpr(program.traced)
-    memory_bytes = _memory_of_one_device(compiled)
+    traced = _find_jaxpr(program.traced)
+    memory_bytes = _find_memory_of_one_device(compiled)
     return Prepared(
         function=function,
         lowered=program,
         compiled=compiled,
         seen=seen,
-        rounding=rounding_of(text, seen.device_count),
+        rounding=read_rounding(text, seen.device_count),
         memory_bytes=None if memory_bytes is None else memory_bytes * seen.device_count,
         is_manual=is_manual(text),
         adds_across=hlo is None or any(opcode in hlo for opcode in _ADDING),
@@ -126,13 +126,13 @@ def prepare(function: Function, facts: TargetFacts, name: str) -> Prepared:
     )
 
 
-def fingerprint(function: Function, facts: TargetFacts, name: str) -> str:
-    """What a program is known by in every process: a digest of what JAX lowers it to for TPU.
+def fingerprint_program(function: Function, facts: TargetFacts, name: str) -> str:
+    """A digest of JAX's lowering of a program for TPU, which identifies it in every process.
 
     Raises:
         HloscopeError: JAX refuses it.
     """
-    program = lower(function, facts, name=name, plan=replace(_plan(facts), slice=None), store=default_store())
+    program = lower(function, facts, name=name, plan=replace(_make_plan(facts), slice=None), store=open_default_store())
     text = program.module.as_text()
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -141,95 +141,99 @@ def prepare_gradient(forward: Prepared) -> Prepared:
     """Compiles the gradient of a program: from cotangents of its float outputs to those of its float inputs.
 
     Raises:
-        HloscopeError: JAX cannot differentiate it, or nothing in it is a float.
+        HloscopeError: JAX cannot differentiate it, or it has no floats.
     """
     known, name, seen = forward.lowered.facts, forward.lowered.name, forward.seen
     with forward.on_its_mesh():
         call = build_call(forward.function, known, forward.lowered.plan.mesh, name)
     results = list(zip(seen.result_avals, jax.tree.leaves(forward.compiled.output_shardings), strict=True))
     cotangents = [
-        jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval, sharding in results if _float(aval)
+        jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval, sharding in results if _is_float(aval)
     ]
-    if not cotangents or not any(map(_float, jax.tree.leaves((call.args, dict(call.kwargs))))):
+    if not cotangents or not any(map(_is_float, jax.tree.leaves((call.args, dict(call.kwargs))))):
         raise TargetError(f"{name} has no gradient", why="it needs a floating-point argument and result")
     facts = replace(known, args=(cotangents, *call.args), kwargs=call.kwargs, out=None, static={})
-    found = prepare(_pullback(partial(call.function, **call.static)), facts, name)
+    found = prepare_program(_make_pullback(partial(call.function, **call.static)), facts, name)
     arguments = zip(seen.argument_names, seen.argument_avals, strict=True)
-    names = tuple(f"gradient of {name}" for name, aval in arguments if _float(aval))
+    names = tuple(f"gradient of {name}" for name, aval in arguments if _is_float(aval))
     return replace(found, seen=replace(found.seen, result_names=names))
 
 
-def _pullback(function: Function) -> Function:
+def _make_pullback(function: Function) -> Function:
     def pullback(cotangents: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         leaves, structure = jax.tree.flatten((args, kwargs))
-        places = [index for index, leaf in enumerate(leaves) if _float(leaf)]
+        places = [index for index, leaf in enumerate(leaves) if _is_float(leaf)]
 
         def of_floats(floats: Sequence[Any]) -> list[Any]:
-            again, keywords = jax.tree.unflatten(structure, _exchanged(leaves, places, floats))
-            return [leaf for leaf in jax.tree.leaves(function(*again, **keywords)) if _float(leaf)]
+            again, keywords = jax.tree.unflatten(structure, _replace_values(leaves, places, floats))
+            return [leaf for leaf in jax.tree.leaves(function(*again, **keywords)) if _is_float(leaf)]
 
         return jax.vjp(of_floats, [leaves[place] for place in places])[1](list(cotangents))[0]
 
     return pullback
 
 
-def _exchanged(values: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:
-    """The values, with others at some places."""
+def _replace_values(values: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:
+    """The values, with others at some positions."""
     other = dict(zip(places, others, strict=True))
     return [other.get(place, value) for place, value in enumerate(values)]
 
 
-def run(program: Prepared, values: Sequence[Any]) -> list[tuple[Shard, ...]]:
-    """Runs a program and reads back what every device holds of each output."""
+def run_program(program: Prepared, values: Sequence[Any]) -> list[tuple[OutputShard, ...]]:
+    """Runs a program and reads back the shard of every device for each output."""
     args, kwargs = jax.tree.unflatten(jax.tree.structure(program.lowered.module.args_info), list(values))
     leaves = jax.tree.leaves(program.compiled(*args, **kwargs))
-    return [_shards(jax.block_until_ready(leaf), program.lowered.mesh) for leaf in leaves]
+    return [_read_shards(jax.block_until_ready(leaf), program.lowered.mesh) for leaf in leaves]
 
 
-def run_moved(
+def run_noisy(
     program: Prepared, values: Sequence[Any], *, parts: int, platform: str, runs: Iterable[int]
 ) -> list[list[Any]]:
-    """Runs a program several times with all that it stores moved by rounding; each run's outputs as whole arrays.
+    """Runs a program several times with all stored values moved by rounding; each run's outputs as whole arrays.
 
-    A program that the compiler shards is run on one device, so that its runs differ from it by their shardings too.
+    A program that the compiler shards is run on one device, so that these runs also differ in their shardings.
 
     Args:
         program: The program, traced.
         values: Its arguments.
-        parts: Devices that a sum may be spread over.
+        parts: The number of devices that a sum may be spread over.
         platform: `cpu`, `tpu` or `gpu`.
-        runs: The number of each run, from 1; another number moves the values otherwise.
+        runs: The number of each run, from 1; another number moves the values differently.
     """
     closed = program.trace("evaluated step by step")
     alone = platform == "cpu" and not program.decides_shardings
     if parts not in program.moved:
-        program.moved[parts] = noisy(closed, parts=parts, platform=platform, alone=alone)
-    moved, placed = program.moved[parts], values if alone else _placed(program, values)
+        program.moved[parts] = make_noisy(closed, parts=parts, platform=platform, alone=alone)
+    moved, placed = program.moved[parts], values if alone else _place_values(program, values)
     with nullcontext() if alone else program.on_its_mesh():
-        return [[on_host(output) for output in moved(np.uint32(0x2545F491 * run % 2**32), *placed)] for run in runs]
+        return [
+            [copy_to_host(output) for output in moved(np.uint32(0x2545F491 * run % 2**32), *placed)] for run in runs
+        ]
 
 
 def run_split(program: Prepared, values: Sequence[Any], shardings: Sequence[Any]) -> list[Any]:
-    """Runs a program that the compiler shards with its arguments split in another way; its outputs as whole arrays."""
+    """Runs a program that the compiler shards with another split of its arguments; its outputs as whole arrays."""
     closed = program.trace("sharded differently")
     if program.decides_shardings:
         raise TargetError("the program cannot be sharded differently", why="its shardings are written into it")
-    evaluated = jax.jit(plain(closed, alone=program.lowered.plan.mesh is None), in_shardings=list(shardings))
+    evaluated = jax.jit(make_exact(closed, alone=program.lowered.plan.mesh is None), in_shardings=list(shardings))
     with program.on_its_mesh():
-        return [on_host(output) for output in evaluated(*values)]
+        return [copy_to_host(output) for output in evaluated(*values)]
 
 
-def other_splits(program: Prepared, beside: Prepared) -> Iterator[tuple[str, list[Any]]]:
-    """In words, and as shardings of its arguments, other ways to split a program that the compiler shards.
+def find_other_splits(program: Prepared, beside: Prepared) -> Iterator[tuple[str, list[Any]]]:
+    """Other ways to split a program that the compiler shards, in words and as shardings of its arguments.
 
     Args:
         program: The program.
-        beside: Another one with the same arguments, whose split is the first.
+        beside: Another program with the same arguments, whose split comes first.
     """
     mesh = program.lowered.mesh or beside.lowered.mesh
     if mesh is None or mesh.size == 1:
         return
-    own, theirs = ([sharding_of(each, at) for at in range(len(each.seen.argument_avals))] for each in (program, beside))
+    own, theirs = (
+        [find_sharding(each, at) for at in range(len(each.seen.argument_avals))] for each in (program, beside)
+    )
     if own != theirs and all(split is None or split.device_set == set(mesh.devices.flat) for split in theirs):
         yield "sharded like the target's", [split or NamedSharding(mesh, PartitionSpec()) for split in theirs]
     for dim in range(2):
@@ -243,47 +247,47 @@ def other_splits(program: Prepared, beside: Prepared) -> Iterator[tuple[str, lis
             yield f"sharded along dimension {dim} over all devices", [NamedSharding(mesh, spec) for spec in specs]
 
 
-def gradients(program: Prepared, values: Sequence[Any], positions: Sequence[int]) -> list[Any]:
+def compute_gradients(program: Prepared, values: Sequence[Any], positions: Sequence[int]) -> list[Any]:
     """The derivative of a random sum of a program's outputs by the arguments at some positions: one reverse pass."""
     alone = not program.decides_shardings
-    evaluated = plain(program.trace("differentiated"), alone=alone)
+    evaluated = make_exact(program.trace("differentiated"), alone=alone)
     generator = np.random.default_rng(0)
 
     def total(chosen: Sequence[Any], given: Sequence[Any]) -> Any:
-        every = evaluated(*_exchanged(given, positions, chosen))
+        every = evaluated(*_replace_values(given, positions, chosen))
         outputs = [output for output in every if jnp.issubdtype(output.dtype, jnp.floating)]
         weights = [generator.uniform(0.5, 1.5, each.shape) * generator.choice((-1, 1), each.shape) for each in outputs]
         return sum(jnp.vdot(each.astype(jnp.float32), weight) for each, weight in zip(outputs, weights, strict=True))
 
-    placed = values if alone else _placed(program, values)
+    placed = values if alone else _place_values(program, values)
     with nullcontext() if alone else program.on_its_mesh():
         found = jax.jit(jax.grad(total))([placed[position] for position in positions], list(placed))
     return [np.asarray(gradient) for gradient in found]
 
 
-def _placed(program: Prepared, values: Sequence[Any]) -> list[Any]:
-    shardings = (sharding_of(program, position) for position in range(len(values)))
+def _place_values(program: Prepared, values: Sequence[Any]) -> list[Any]:
+    shardings = (find_sharding(program, position) for position in range(len(values)))
     return [
         value if sharding is None else jax.device_put(value, sharding)
         for value, sharding in zip(values, shardings, strict=True)
     ]
 
 
-def sharding_of(program: Prepared, position: int) -> jax.sharding.Sharding | None:
-    """The sharding of the argument at a position; None where the program does not read it, or leaves it open."""
+def find_sharding(program: Prepared, position: int) -> jax.sharding.Sharding | None:
+    """The sharding of the argument at a position; None if the program does not read it or leaves it open."""
     kept = program.seen.kept
     sharding = program.seen.in_shardings[kept.index(position)] if position in kept else None
     return sharding if isinstance(sharding, jax.sharding.Sharding) else None
 
 
-def _jaxpr(traced: Any) -> ClosedJaxpr | None:
+def _find_jaxpr(traced: Any) -> ClosedJaxpr | None:
     while traced is not None and not hasattr(traced, "jaxpr"):
         traced = getattr(traced, "traced", None)  # flax.nnx.jit wraps JAX's own
     return None if traced is None else traced.jaxpr
 
 
 def make_key(aval: Any, seed: int, position: int) -> Any:
-    """Random keys as an argument, for a type such as `key<fry>[8]`; two arguments never get the same ones."""
+    """Random keys as an argument, for a type such as `key<fry>[8]`; no two arguments get the same ones."""
     name = str(aval.dtype)
     named = KEY_IMPLEMENTATIONS.get(name, name.removeprefix("key<").removesuffix(">"))
     key = jax.random.key(int(np.random.default_rng([seed, position]).integers(2**31)), impl=named)
@@ -291,42 +295,42 @@ def make_key(aval: Any, seed: int, position: int) -> Any:
 
 
 def is_key(aval: Any) -> bool:
-    """Whether a value is a random key, which NumPy has no type for."""
+    """Returns whether a value is a random key, for which NumPy has no type."""
     return bool(jnp.issubdtype(aval.dtype, jax.dtypes.prng_key))
 
 
-def _plan(facts: TargetFacts) -> Plan:
+def _make_plan(facts: TargetFacts) -> MeshPlan:
     attached = parse_slice("attached")
     if not isinstance(facts.mesh, Mapping):
-        return make_plan(replace(facts, slice=attached.name, dcn=None))
-    mesh = devices.asked_mesh(facts, jax.devices())
-    return Plan(slice=attached, mesh=mesh, axis_types=dict(zip(facts.mesh, axis_kinds(mesh), strict=True)))
+        return make_mesh_plan(replace(facts, slice=attached.name, dcn=None))
+    mesh = devices.make_requested_mesh(facts, jax.devices())
+    return MeshPlan(slice=attached, mesh=mesh, axis_types=dict(zip(facts.mesh, find_axis_types(mesh), strict=True)))
 
 
-def _memory_of_one_device(compiled: jax.stages.Compiled) -> int | None:
+def _find_memory_of_one_device(compiled: jax.stages.Compiled) -> int | None:
     try:
         stats = compiled.memory_analysis()
     except (NotImplementedError, jax.errors.JaxRuntimeError):
         return None
-    return known_sum(getattr(stats, part, None) for part in _MEMORY_PARTS)
+    return sum_known(getattr(stats, part, None) for part in _MEMORY_PARTS)
 
 
-def _float(leaf: Any) -> bool:
+def _is_float(leaf: Any) -> bool:
     return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
-def on_host(array: Any) -> Any:
-    """All of an array for NumPy, which has no type for random keys."""
+def copy_to_host(array: Any) -> Any:
+    """The whole array for NumPy, which has no type for random keys."""
     return np.asarray(jax.random.key_data(array) if is_key(array) else array)
 
 
-def _shards(array: Any, mesh: jax.sharding.Mesh | None) -> tuple[Shard, ...]:
+def _read_shards(array: Any, mesh: jax.sharding.Mesh | None) -> tuple[OutputShard, ...]:
     if is_key(array):
         array = jax.random.key_data(array)
     mesh = getattr(array.sharding, "mesh", None) or mesh
     return tuple(
-        Shard(
-            place=place_of(shard.device, mesh),
+        OutputShard(
+            place=format_mesh_position(shard.device, mesh),
             start=tuple(index.start or 0 for index in shard.index),
             values=np.asarray(shard.data),
         )
@@ -334,8 +338,8 @@ def _shards(array: Any, mesh: jax.sharding.Mesh | None) -> tuple[Shard, ...]:
     )
 
 
-def place_of(device: Any, mesh: Any) -> str:
-    """`X=1, Y=0`: where a device is in the mesh; `device 3` where there is none."""
+def format_mesh_position(device: Any, mesh: Any) -> str:
+    """The position of a device in the mesh: `X=1, Y=0`; `device 3` without a mesh."""
     ids = [member.id for member in mesh.devices.flat] if isinstance(mesh, jax.sharding.Mesh) else []
     if device.id not in ids:
         return f"device {device.id}"

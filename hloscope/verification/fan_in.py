@@ -1,8 +1,8 @@
-"""Which arguments of a program are weights, and over how many elements their products sum.
+"""The arguments of a program that are weights, and the number of elements that their products sum over.
 
-A product of numbers of size 1 over K elements has the size √K. Beside one such branch of a model, and the more beside
-two in a row, all that is added to it is lost in rounding, and a program that forgot to add it would agree. So what
-makes a product large is drawn smaller.
+A product of numbers of size 1 over K elements has the size √K. After one such branch of a model, and even more after
+two in a row, anything added to it is lost in rounding, and a program that omits the addition would agree. So the
+factors of large products are drawn smaller.
 
 Source: LeCun, Bottou, Orr and Müller, "Efficient BackProp" (1998), section 4.6, for weights of deviation 1/√K.
 """
@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
-from hloscope.compiler.jax_internals import scan_sizes
-from hloscope.verification.noise import terms_of
-from hloscope.verification.traced import PSUMS, followed, parts_of_dims, unit_of
+from hloscope.compiler.jax_internals import count_scan_values
+from hloscope.verification.noise import count_terms
+from hloscope.verification.traced import PSUMS, count_parts_of_dims, find_unit, follow_program
 
 _LAYOUT = frozenset(
     "convert_element_type reduce_precision reshape broadcast_in_dim squeeze expand_dims slice dynamic_slice gather "
@@ -27,7 +27,7 @@ _LAYOUT = frozenset(
     "layout_constraint all_gather all_gather_invariant all_gather_reduced all_to_all ppermute pbroadcast pvary pcast "
     "optimization_barrier name device_put dynamic_update_slice vary_unreduced_cast".split()
 )
-"""Operations that hand on the numbers of an argument, elsewhere or in another type."""
+"""Operations that pass on the numbers of an argument, elsewhere or in another type."""
 
 _OPERANDS = {
     "dynamic_slice": slice(1),
@@ -35,7 +35,7 @@ _OPERANDS = {
     "select_n": slice(1, None),
     "dynamic_update_slice": slice(2),
 }
-"""The operands that numbers come from, where not all of them do."""
+"""The operands that numbers come from, for operations where not all count."""
 
 _SIZE_OF_INTEGERS = 100 / sqrt(3)
 """The root mean square of integers between -100 and 100."""
@@ -47,19 +47,19 @@ _PRODUCTS = frozenset(("dot_general", "ragged_dot", "ragged_dot_general", "conv_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Value:
-    """What is known of a value of the program.
+    """The facts about a value of the program.
 
     Attributes:
-        arguments: Positions of the arguments that it is, moved about, or a function of; empty for what mixes them with
+        arguments: Positions of the arguments that it is, rearranged, or a function of; empty if it mixes them with
             others.
         is_derived: Whether it is a function of them.
-        size: About the root mean square of its elements, where that of each floating-point argument is 1.
-        is_positive: Whether none of them is negative, so that a sum of them does not cancel.
+        size: The approximate root mean square of its elements, if that of each floating-point argument is 1.
+        is_positive: Whether no element is negative, so that a sum of them does not cancel.
         is_constant: Whether it depends on no argument.
-        integers: Whether it is an argument of integers, moved about, or a product with one.
-        product: The weights of the product that it is the result of, moved about.
+        integers: Whether it is an argument of integers, rearranged, or a product with one.
+        product: The weights of the product whose result it is, rearranged.
         is_product: Whether it is the result of a product.
-        parts: For each dimension into how many parts a `shard_map` cuts it; empty where it does not.
+        parts: The number of parts into which a `shard_map` cuts each dimension; empty if it does not.
     """
 
     arguments: frozenset[int] = frozenset()
@@ -76,40 +76,41 @@ class _Value:
 _NOTHING = _Value()
 
 
-def fan_in(closed: ClosedJaxpr) -> dict[int, float]:
-    """For each argument that is a weight, by position, over how many elements the product with it sums.
+def find_fan_in(closed: ClosedJaxpr) -> dict[int, float]:
+    """The number of elements that the product with each argument sums over, for arguments that are weights.
 
-    The first thing that is done with an argument and something else decides: it is a weight if that is a matrix product
-    or a convolution with something computed, or as the second operand with another argument. A factor below 1 that the
+    The first operation with an argument and another value decides: the argument is a weight if that is a matrix product
+    or a convolution with a computed value, or with another argument as the first operand. A factor below 1 that the
     program gives the product, as attention does, makes the number smaller, and so does an operand that is small, such
     as the result of a softmax.
     """
-    search = _Search()
-    search.follow(closed, [_given(place, var.aval) for place, var in enumerate(closed.jaxpr.invars)])
+    search = _FanInSearch()
+    search.follow(closed, [_make_argument_value(place, var.aval) for place, var in enumerate(closed.jaxpr.invars)])
     return {place: elements for place, elements in search.found.items() if elements > 1}
 
 
-def _given(place: int, aval: Any) -> _Value:
-    if unit_of(aval):
+def _make_argument_value(place: int, aval: Any) -> _Value:
+    if find_unit(aval):
         return _Value(arguments=frozenset([place]))
     holds = getattr(aval.dtype, "kind", "") in "iu"
     return _Value(size=_SIZE_OF_INTEGERS if holds else 1.0, integers=holds)
 
 
-class _Search:
-    """Follows values through a program: `found` has for each argument that was used what its variance is divided by."""
+class _FanInSearch:
+    """Follows values through a program: `found` has the divisor of the variance for each argument that was used."""
 
     def __init__(self) -> None:
         self.found: dict[int, float] = {}
         self._touched: set[int] = set()
 
     def follow(self, program: Any, given: Sequence[_Value]) -> list[_Value]:
-        return followed(program, given, _NOTHING, self._step)
+        return follow_program(program, given, _NOTHING, self._step)
 
     def _step(self, eqn: Any, known: list[_Value]) -> Sequence[_Value]:
         name = eqn.primitive.name
         known = [
-            _literal(atom) if isinstance(atom, Literal) else row for atom, row in zip(eqn.invars, known, strict=True)
+            _make_literal_value(atom) if isinstance(atom, Literal) else row
+            for atom, row in zip(eqn.invars, known, strict=True)
         ]
         if name in _HOLDING:
             return [replace(_NOTHING, size=row.size) for row in _HOLDING[name](self, eqn.params, eqn.invars, known)]
@@ -121,17 +122,17 @@ class _Search:
             result = self._scaled(name, known, is_square=eqn.invars[0] is eqn.invars[1])
         else:
             sizes = [self._size(value) for value in known]
-            result = self._mixed(known, _computed(eqn, known, sizes))
+            result = self._mixed(known, _make_computed_value(eqn, known, sizes))
         return [result] * len(eqn.outvars)
 
     def _use(self, known: Sequence[_Value]) -> None:
-        """Notes that arguments are used as what they are: as no weights, unless they are known to be some."""
+        """Notes arguments as used unchanged: as no weights, unless they are known to be weights."""
         for value in known:
             for place in value.arguments:
                 self.found.setdefault(place, 1.0)
 
     def _mixed(self, known: Sequence[_Value], result: _Value) -> _Value:
-        """The result of an operation: still a function of the same arguments, where nothing else comes in."""
+        """The result of an operation: still a function of the same arguments if nothing else is involved."""
         sources = {value.arguments for value in known if not value.is_constant}
         self._touched.update(*sources)
         if len(sources) == 1 and all(self._is_free(value) for value in known if not value.is_constant):
@@ -146,27 +147,27 @@ class _Search:
         return self._is_free(value) and not value.is_derived and not value.arguments & self._touched
 
     def _size(self, value: _Value) -> float:
-        """Its size as far as arguments are known to be drawn smaller."""
+        """The size of a value, given the arguments that are known to be drawn smaller."""
         return value.size / sqrt(max((self.found.get(place, 1.0) for place in value.arguments), default=1.0))
 
     def _product(self, eqn: Any, known: list[_Value]) -> _Value:
-        """The result of a matrix product or a convolution, whose weight is drawn so that it has the size 1."""
+        """The result of a matrix product or a convolution, whose weight is drawn so that the result has size 1."""
         at = self._place_of_weight(known, is_kernel=eqn.primitive.name == "conv_general_dilated")
-        length = terms_of(eqn) * _cut(eqn, known)
+        length = count_terms(eqn) * _count_parts(eqn, known)
         sizes = [self._size(value) for value in known[:2]]
         if at is None:
             self._use(known)
-            size = _sane(sizes[0] * sizes[1] * sqrt(length))
+            size = _clamp_size(sizes[0] * sizes[1] * sqrt(length))
             return _Value(size=size, integers=any(value.integers for value in known[:2]), is_product=True)
         weight, other = known[at], known[1 - at]
-        gain = length * _sane(weight.size * min(1.0, sizes[1 - at])) ** 2
+        gain = length * _clamp_size(weight.size * min(1.0, sizes[1 - at])) ** 2
         self._use([other])
         for place in weight.arguments:
             self.found.setdefault(place, max(1.0, gain))
         return _Value(product=weight.arguments, is_product=True, size=min(1.0, sqrt(gain)))
 
     def _place_of_weight(self, known: Sequence[_Value], *, is_kernel: bool) -> int | None:
-        """Which operand of a product is a weight that nothing else was done with; None where neither is."""
+        """The operand of a product that is an otherwise unchanged weight; None if neither is."""
         left, right = known[:2]
         is_other = not right.arguments & left.arguments
         if self._is_direct(right) and is_other:
@@ -177,7 +178,7 @@ class _Search:
         return 1 if self._is_free(right) and is_other else None
 
     def _moved(self, name: str, known: list[_Value]) -> _Value:
-        """What a value is after it was moved about, or put beside others."""
+        """A value after it was rearranged, or combined with others."""
         beside = known[_OPERANDS.get(name, slice(None))]
         sources = [value for value in beside if not value.is_constant] or beside[:1]
         parts = sources[0].parts if name in _SAME_DIMS else ()
@@ -190,13 +191,13 @@ class _Search:
         return replace(kept, arguments=frozenset().union(*(value.arguments for value in sources)))
 
     def _scaled(self, name: str, known: list[_Value], *, is_square: bool) -> _Value:
-        """An elementwise product or quotient; by a constant it is the same value in another size."""
+        """An elementwise product or quotient; with a constant, it is the same value in another size."""
         left, right = known if known[1].is_constant or name == "div" else known[::-1]
         if right.is_constant:
-            factor = _sane(1 / right.size if name == "div" else right.size)
+            factor = _clamp_size(1 / right.size if name == "div" else right.size)
             for place in left.product if factor < 1 else ():
                 self.found[place] = max(1.0, self.found[place] * factor**2)
-            return replace(left, size=_sane(left.size * factor), parts=())
+            return replace(left, size=_clamp_size(left.size * factor), parts=())
         large, small = sorted((left, right), key=self._is_free)
         if name == "mul" and large.integers and self._is_free(small):
             if not large.is_product:
@@ -206,7 +207,7 @@ class _Search:
             return _NOTHING
         sizes = [self._size(value) for value in (left, right)]
         result = _Value(
-            size=_sane(sizes[0] / sizes[1] if name == "div" else sizes[0] * sizes[1]),
+            size=_clamp_size(sizes[0] / sizes[1] if name == "div" else sizes[0] * sizes[1]),
             is_positive=is_square or (left.is_positive and right.is_positive),
             integers=left.integers or right.integers,
             is_product=left.is_product or right.is_product,
@@ -214,7 +215,7 @@ class _Search:
         return self._mixed(known, result)
 
     def in_scan(self, params: Any, _: Any, known: list[_Value]) -> list[_Value]:
-        rows = [replace(row, parts=()) for row in known[sum(scan_sizes(params)) :]]
+        rows = [replace(row, parts=()) for row in known[sum(count_scan_values(params)) :]]
         return self.follow(params["jaxpr"], [*known[: len(known) - len(rows)], *rows])
 
     def in_while(self, params: Any, _: Any, known: list[_Value]) -> list[_Value]:
@@ -227,34 +228,34 @@ class _Search:
     def in_shard_map(self, params: Any, operands: Any, known: list[_Value]) -> list[_Value]:
         sizes = dict(params["mesh"].shape)
         rows = zip(known, params["in_specs"], operands, strict=True)
-        cut = [replace(row, parts=parts_of_dims(spec, var.aval.ndim, sizes)) for row, spec, var in rows]
+        cut = [replace(row, parts=count_parts_of_dims(spec, var.aval.ndim, sizes)) for row, spec, var in rows]
         return self.follow(params["jaxpr"], cut)
 
 
-_HOLDING: Mapping[str, Callable[[_Search, Any, Any, list[_Value]], list[_Value]]] = {
-    "scan": _Search.in_scan,
-    "while": _Search.in_while,
-    "cond": _Search.in_branch,
-    "shard_map": _Search.in_shard_map,
+_HOLDING: Mapping[str, Callable[[_FanInSearch, Any, Any, list[_Value]], list[_Value]]] = {
+    "scan": _FanInSearch.in_scan,
+    "while": _FanInSearch.in_while,
+    "cond": _FanInSearch.in_branch,
+    "shard_map": _FanInSearch.in_shard_map,
 }
-"""Operations that hold programs; of a loop the first step decides."""
+"""Operations that contain programs; for a loop, the first step decides."""
 
 
-def _cut(eqn: Any, known: Sequence[_Value]) -> int:
-    """Into how many parts a `shard_map` cuts the dimensions that a matrix product sums over."""
+def _count_parts(eqn: Any, known: Sequence[_Value]) -> int:
+    """The number of parts into which a `shard_map` cuts the dimensions that a matrix product sums over."""
     if eqn.primitive.name != "dot_general":
         return 1
     sides = zip(known[:2], eqn.params["dimension_numbers"][0], strict=True)
     return max(prod(value.parts[dim] for dim in dims) if value.parts else 1 for value, dims in sides)
 
 
-def _literal(atom: Any) -> _Value:
+def _make_literal_value(atom: Any) -> _Value:
     value = np.asarray(atom.val, np.float64).ravel() if np.size(atom.val) == 1 else np.ones(1)
-    return _Value(size=_sane(abs(float(value[0]))), is_positive=bool(value[0] >= 0), is_constant=True)
+    return _Value(size=_clamp_size(abs(float(value[0]))), is_positive=bool(value[0] >= 0), is_constant=True)
 
 
-def _computed(eqn: Any, known: Sequence[_Value], sizes: Sequence[float]) -> _Value:
-    """What an operation makes of values; of one that is not listed the size is taken to be 1."""
+def _make_computed_value(eqn: Any, known: Sequence[_Value], sizes: Sequence[float]) -> _Value:
+    """The result of an operation on values; for one that is not listed, the size is assumed to be 1."""
     name = eqn.primitive.name
     positive = bool(known) and all(value.is_positive for value in known)
     size, stays_positive = 1.0, name in _POSITIVE
@@ -262,7 +263,7 @@ def _computed(eqn: Any, known: Sequence[_Value], sizes: Sequence[float]) -> _Val
         stays_positive = positive and name != "sub"
         size = sum(sizes) if stays_positive else hypot(*sizes)
     elif name == "reduce_sum" or name in PSUMS:
-        count = terms_of(eqn) if name == "reduce_sum" else 1
+        count = count_terms(eqn) if name == "reduce_sum" else 1
         size, stays_positive = sizes[0] * (count if positive else sqrt(count)), positive
     elif name in ("integer_pow", "square"):
         power = eqn.params.get("y", 2)
@@ -273,13 +274,13 @@ def _computed(eqn: Any, known: Sequence[_Value], sizes: Sequence[float]) -> _Val
         moving = [size for size, value in zip(sizes, known, strict=True) if not value.is_constant]
         size = max(moving, default=1.0)
     is_constant = bool(known) and all(value.is_constant for value in known)
-    return _Value(size=_sane(size), is_positive=stays_positive, is_constant=is_constant)
+    return _Value(size=_clamp_size(size), is_positive=stays_positive, is_constant=is_constant)
 
 
 _AS_LARGE = frozenset("max min abs clamp round floor ceil reduce_max reduce_min".split())
 _POSITIVE = frozenset("exp exp2 logistic abs sqrt rsqrt".split())
 
 
-def _sane(size: float) -> float:
-    """A size that can be calculated with, whatever constants a program holds."""
+def _clamp_size(size: float) -> float:
+    """A size that is safe to calculate with, whatever constants a program contains."""
     return min(max(size, 1e-6), 1e6) if isfinite(size) else 1.0

@@ -1,4 +1,4 @@
-"""The request to run two programs, from the user and to the process that runs them."""
+"""The request to run two programs, as passed from the user to the process that runs them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from hloscope.errors import NotationError
 from hloscope.given import shown
-from hloscope.program.target import TargetFacts, attached_facts
+from hloscope.program.target import TargetFacts, find_attached_facts
 from hloscope.verification.model import Numerics, NumericsStatus
 
 Range = tuple[float | str, float | str]
@@ -33,7 +33,7 @@ class Settings:
         atol: Absolute tolerance; None to derive it from the magnitude of the expected values.
         grad: Whether to compare gradients as well.
         against_single_device: Whether to compare both with a single-device run as well.
-        on: `cpu` for simulated devices, `tpu` or `gpu` for attached ones, `auto` for those that are attached if any.
+        on: `cpu` for simulated devices, `tpu` or `gpu` for attached ones, `auto` for attached ones if there are any.
         timeout_s: Time limit of a run, in seconds.
     """
 
@@ -69,7 +69,7 @@ class Settings:
 
 
 def parse_range(text: str) -> tuple[str, Range]:
-    """Reads the values of an argument: `B=0:8`, `x=-1:1`, `B=0:E` with a letter of the target's dimensions.
+    """Parses the values of an argument: `B=0:8`, `x=-1:1`, `B=0:E` with a letter of the target's dimensions.
 
     Returns:
         The argument's name, and the least value and the one above the greatest.
@@ -80,13 +80,13 @@ def parse_range(text: str) -> tuple[str, Range]:
     found = _RANGE.fullmatch(text)
     if found is None:
         raise NotationError(f"{text!r} is not a range", fix=_HOW_TO_WRITE)
-    low, high = _bound(found["low"], text), _bound(found["high"], text)
+    low, high = _parse_bound(found["low"], text), _parse_bound(found["high"], text)
     if not isinstance(low, str) and not isinstance(high, str) and low >= high:
         raise NotationError(f"the range {text!r} is empty", why=f"{low:g} is not below {high:g}")
     return found["name"], (low, high)
 
 
-def _bound(text: str, whole: str) -> float | str:
+def _parse_bound(text: str, whole: str) -> float | str:
     if text.isidentifier() and text not in ("inf", "nan"):
         return text
     try:
@@ -100,24 +100,24 @@ def _bound(text: str, whole: str) -> float | str:
 
 Function = Callable[..., Any]
 Stage = Callable[[str], None]
-"""Is called with what is happening, so that a process that dies leaves word of where it was."""
+"""Called with the name of each step, so that a process that dies leaves a record of the last one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class VerificationJob:
     """A run of two programs on the same inputs.
 
     Attributes:
         target: `module:fn` or `file.py:fn`, or the function itself for a run in this process.
-        reference: Its reference, likewise; it takes from the target's decorator what it leaves open.
-        devices: Devices that the larger of both needs.
+        reference: Its reference, in the same form; it takes missing options from the target's decorator.
+        devices: The number of devices that the larger of both needs.
         facts: Options for both besides their own decorators.
         settings: The user's settings for the run.
         platform: `cpu` for simulated devices, or the platform of attached ones: `tpu`, `gpu`.
-        memory_bytes: Memory that the run may take; None when it is not known.
-        poses: The slice that simulated devices answer as, and the processes that share it, so that the programs take
-            the branches that were compiled; None where they say that they are CPU devices.
-        programs: What the programs are known by, as `fingerprint` says; None for one that is whatever its name imports.
+        memory_bytes: Memory that the run may take; None if unknown.
+        poses: The slice that simulated devices pose as, and the processes that share it, so that the programs take
+            the compiled branches; None if they report as CPU devices.
+        programs: The fingerprints of the programs; None for one that is identified by its name alone.
     """
 
     target: str | Function
@@ -131,29 +131,29 @@ class Job:
     programs: tuple[str | None, str | None] = (None, None)
 
     def came_to(self, status: NumericsStatus, message: str = "", *, ran_on: str = "") -> Numerics:
-        """What came of it, before anything is compared."""
+        """The outcome before anything was compared."""
         dims = dict(self.settings.scale)
         return Numerics(status=status, ran_on=ran_on, message=message, seed=self.settings.seed, dims=dims)
 
 
 class OtherProgramError(Exception):
-    """What a name imported in another process is not the program that was meant."""
+    """A name that was imported in another process leads to another program than intended."""
 
 
-def references_facts(target: TargetFacts, reference: Function, asked: TargetFacts) -> TargetFacts:
-    """The reference's facts, with what it leaves open taken from the target: all that says how it is called and where.
+def complete_reference_facts(target: TargetFacts, reference: Function, asked: TargetFacts) -> TargetFacts:
+    """The reference's options, completed with the target's for its call and placement.
 
-    The output shardings and the axis types are its own: a `shard_map` has them written into it.
+    The output shardings and the axis types are its own, because they are fixed in a `shard_map`.
 
     Args:
         target: The target's facts.
         reference: The reference, which may bring its own arguments.
-        asked: What the user said of both.
+        asked: The user's options for both.
     """
-    from hloscope.program.arguments import required_parameters  # which imports JAX
+    from hloscope.program.arguments import find_required_parameters  # which imports JAX
 
-    own = asked.over(attached_facts(reference))
-    has_arguments = own.args is not None or bool(own.kwargs) or not required_parameters(reference)
+    own = asked.over(find_attached_facts(reference))
+    has_arguments = own.args is not None or bool(own.kwargs) or not find_required_parameters(reference)
     borrowed = TargetFacts(
         mesh=target.mesh,
         slice=target.slice,

@@ -1,4 +1,4 @@
-"""From what was found to findings: everything in which a program falls behind its reference, or was not compared."""
+"""The findings of a verification: all ways in which a program is worse than its reference, or was not compared."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from itertools import chain
 from typing import Any
 
 from hloscope.analysis.model import Analysis, ArrayFact, Collective
-from hloscope.analysis.places import users_line
-from hloscope.analysis.totals import axes_key, grouped
+from hloscope.analysis.places import render_users_line
+from hloscope.analysis.totals import axes_key, collate
 from hloscope.contracts.changes import Change, Comparison
 from hloscope.contracts.matching import match
 from hloscope.findings import Finding, Severity
 from hloscope.messages import Option, say
-from hloscope.units import format_bytes, format_digits, known_sum, plural
+from hloscope.units import format_bytes, format_digits, pluralize, sum_known
 from hloscope.verification.model import (
     ANOTHER_BRANCH,
     COPIES,
@@ -30,7 +30,7 @@ from hloscope.verification.model import (
     Untested,
     Verification,
 )
-from hloscope.verification.pages import finding
+from hloscope.verification.pages import make_finding
 
 _SHARDS_SHOWN, _NAMES_SHOWN, _RATIO_SHOWN = 4, 3, 0.004
 
@@ -51,14 +51,16 @@ _FIXES = {
 }
 
 
-def judged(target: Analysis, reference: Analysis, numerics: Numerics, ignore: Collection[str] = ()) -> Verification:
+def judge_verification(
+    target: Analysis, reference: Analysis, numerics: Numerics, ignore: Collection[str] = ()
+) -> Verification:
     """Puts a verification together.
 
     Args:
         target: The program.
         reference: Its reference.
-        numerics: What came of running both.
-        ignore: Names of findings that are not wanted.
+        numerics: The outcome of running both.
+        ignore: Names of unwanted findings.
     """
     if target.slice is not None and target.slice.chip == "cpu":  # it was compiled for devices as those that it ran on
         numerics = replace(numerics, other_branches=())
@@ -81,28 +83,28 @@ def judged(target: Analysis, reference: Analysis, numerics: Numerics, ignore: Co
 
 
 def judge_numerics(numerics: Numerics) -> Iterator[Finding]:
-    """Yields a finding for each output that differs, each that says nothing, and a run that did not end well."""
+    """Yields a finding for each output that differs, each that is uninformative, and a run that did not end well."""
     if numerics.status is not NumericsStatus.RAN:
-        yield _not_run(numerics)
+        yield _report_not_run(numerics)
         return
     for what, why in numerics.not_compared.items():
-        yield finding("not-compared", f"the {what} could not be compared", why=why)
+        yield make_finding("not-compared", f"the {what} could not be compared", why=why)
     is_informative = any(output.informative for output in numerics.comparisons)
     if not numerics.comparisons:
         message = "no output of the program has the shape of a reference output, so none could be compared"
-        yield finding("nothing-compared", message)
+        yield make_finding("nothing-compared", message)
     elif not is_informative:
-        yield _nothing_said(numerics.comparisons)
+        yield _report_nothing_said(numerics.comparisons)
     for output in numerics.comparisons:
         if not output.agrees:
-            yield _disagreement(output)
+            yield _report_disagreement(output)
         elif not output.informative and is_informative:
-            yield _uninformative(output)
+            yield _report_uninformative(output)
         elif output.informative and output.blind_shards:
-            yield _blind(output)
-    yield from map(_untested, numerics.untested)
+            yield _report_blind(output)
+    yield from map(_report_untested, numerics.untested)
     for branch in numerics.other_branches:
-        yield finding(
+        yield make_finding(
             ANOTHER_BRANCH,
             f"the numbers are not those of the program that was compiled: {branch}",
             fix=say(
@@ -113,16 +115,16 @@ def judge_numerics(numerics: Numerics) -> Iterator[Finding]:
         )
 
 
-def _uninformative(output: OutputComparison) -> Finding:
+def _report_uninformative(output: OutputComparison) -> Finding:
     empty = "empty" if not output.elements else "zero, not finite or within its tolerance of zero everywhere"
     if output.unstable:
-        elements = plural(output.elements, "element")
+        elements = pluralize(output.elements, "element")
         empty = f"not judged in {output.unstable:,} of {elements}, because rounding alone can change them"
         empty += ", and zero or not finite in the others" if output.unstable < output.elements else ""
-    return finding("uninformative-output", f"{output.name} is {empty}: it is not informative")
+    return make_finding("uninformative-output", f"{output.name} is {empty}: it is not informative")
 
 
-def _nothing_said(comparisons: Sequence[OutputComparison]) -> Finding:
+def _report_nothing_said(comparisons: Sequence[OutputComparison]) -> Finding:
     said = "all expected values are empty, not finite, or indistinguishable from zero"
     fix = say("set the range of arguments that are indices (", _EXAMPLE_RANGE, "), or return what the program computes")
     given = [output.tolerance for output in comparisons if output.tolerance.source == "user"]
@@ -132,12 +134,12 @@ def _nothing_said(comparisons: Sequence[OutputComparison]) -> Finding:
     elif any(output.tolerance.relative >= 1 or output.unstable for output in comparisons):
         said = "rounding alone changes the expected values by as much as their magnitude"
         fix = say("use smaller inputs, such as ", Option("range", {"W": (-0.1, 0.1)}), " for weights, or wider types")
-    return finding("nothing-compared", f"no output is informative: {said}", fix=fix)
+    return make_finding("nothing-compared", f"no output is informative: {said}", fix=fix)
 
 
-def _untested(part: Untested) -> Finding:
+def _report_untested(part: Untested) -> Finding:
     if part.changed:
-        return finding(
+        return make_finding(
             UNTESTED,
             f"{HIDDEN_WORDS}how {part.changed} differs from {part.argument}",
             why="the change is about as small as the output's tolerance, and could not be compared separately",
@@ -145,14 +147,14 @@ def _untested(part: Untested) -> Finding:
         )
     if not part.tried:
         each = f"each of the {part.parts} shards of " if part.parts > 1 else ""
-        return finding(
+        return make_finding(
             UNTESTED,
             f"{UNTRIED_WORDS}{each}{part.argument}",
             why="testing each shard takes another run, as long as the comparison itself",
             fix=_FIXES[NumericsStatus.TOO_LARGE],
         )
-    places = f" on {_devices(part.shards, max(part.parts, len(part.shards)))}" if part.shards else ""
-    return finding(
+    places = f" on {_describe_devices(part.shards, max(part.parts, len(part.shards)))}" if part.shards else ""
+    return make_finding(
         UNTESTED,
         f"{UNTESTED_WORDS}{part.argument}{places}",
         why="with the inputs that were tried, the outputs are the same whatever its values, so nothing is known about "
@@ -161,10 +163,10 @@ def _untested(part: Untested) -> Finding:
     )
 
 
-def _blind(output: OutputComparison) -> Finding:
-    places = _devices(output.blind_shards, output.shards)
+def _report_blind(output: OutputComparison) -> Finding:
+    places = _describe_devices(output.blind_shards, output.shards)
     unjudged = "not judged, " if output.unstable else ""
-    return finding(
+    return make_finding(
         "uninformative-output",
         f"most of {output.name} is not finite, {unjudged}or so small that zeros would pass, on {places}",
         fix=say(
@@ -176,40 +178,40 @@ def _blind(output: OutputComparison) -> Finding:
     )
 
 
-def _not_run(numerics: Numerics) -> Finding:
+def _report_not_run(numerics: Numerics) -> Finding:
     status, why = numerics.status, numerics.message
     if status is NumericsStatus.TOO_LARGE:
         needed, free = format_bytes(numerics.estimated_bytes), format_bytes(numerics.available_bytes)
         why = f"both programs need about {needed} on {numerics.ran_on}, but only {free} is free"
     message = f"the numbers were not compared: {status}"
-    return finding(f"numerics-{status.replace(' ', '-')}", message, why=why or None, fix=_FIXES.get(status))
+    return make_finding(f"numerics-{status.replace(' ', '-')}", message, why=why or None, fix=_FIXES.get(status))
 
 
-def _disagreement(output: OutputComparison) -> Finding:
-    """What is wrong with an output, by what makes it so: rounding of the program's own, a wrong value, or a bias."""
+def _report_disagreement(output: OutputComparison) -> Finding:
+    """The finding for a wrong output, by its cause: the program's own rounding, a wrong value, or a bias."""
     of = output.name if output.subject == "target" else f"the reference's {output.name}"
     if output.roughness is not None and (output.roughness.own or not (output.wrong or output.bias)):
-        return _rough(of, output, output.roughness)
+        return _report_rough(of, output, output.roughness)
     if output.wrong or output.bias is None:
-        return _wrong(of, output)
-    return _biased(of, output, output.bias)
+        return _report_wrong(of, output)
+    return _report_biased(of, output, output.bias)
 
 
-def _wrong(of: str, output: OutputComparison) -> Finding:
-    places = _devices(output.wrong_shards, output.shards)
-    elements = f"{output.wrong:,} of {plural(output.elements, 'element')}"
-    why = [f"every element is {_ratio_words(output, output.bias)}"] if output.bias is not None else []
-    why += [*output.exchanged[:_SHARDS_SHOWN], *_worst_words(output)]
-    page, message = "wrong-result", f"{of} differs from {_against(output)} in {elements}, on {places}"
+def _report_wrong(of: str, output: OutputComparison) -> Finding:
+    places = _describe_devices(output.wrong_shards, output.shards)
+    elements = f"{output.wrong:,} of {pluralize(output.elements, 'element')}"
+    why = [f"every element is {_format_ratio(output, output.bias)}"] if output.bias is not None else []
+    why += [*output.exchanged[:_SHARDS_SHOWN], *_describe_worst(output)]
+    page, message = "wrong-result", f"{of} differs from {_describe_other_run(output)} in {elements}, on {places}"
     if output.against == COPIES:
         page, message = "copies-differ", f"the copies of {of} differ in {elements}: those on {places} from the first"
-    return finding(page, message, why="; ".join(why) or None)
+    return make_finding(page, message, why="; ".join(why) or None)
 
 
-def _biased(of: str, output: OutputComparison, bias: Bias) -> Finding:
+def _report_biased(of: str, output: OutputComparison, bias: Bias) -> Finding:
     if bias.constant:
-        places = f" on {_devices(bias.shards, output.shards)}" if bias.shards else ""
-        message = f"every element of {of}{places} is {_ratio_words(output, bias)}"
+        places = f" on {_describe_devices(bias.shards, output.shards)}" if bias.shards else ""
+        message = f"every element of {of}{places} is {_format_ratio(output, bias)}"
         explained = f"rounding explains ratios from {1 - bias.explained:.4f} to {1 + bias.explained:.4f}"
         why = f"every element is within its tolerance, but {explained}"
     elif abs(bias.ratio - 1) > bias.explained > 0:
@@ -218,16 +220,16 @@ def _biased(of: str, output: OutputComparison, bias: Bias) -> Finding:
     else:
         message = f"the errors of {of} are biased: {100 * bias.one_way:.0f}% of them have the same sign"
         why = "rounding makes about as many elements larger as smaller"
-    return finding("copies-differ" if output.against == COPIES else "biased-result", message, why=why)
+    return make_finding("copies-differ" if output.against == COPIES else "biased-result", message, why=why)
 
 
-def _rough(of: str, output: OutputComparison, rough: Roughness) -> Finding:
-    against, worst = _against(output), _worst_words(output)
+def _report_rough(of: str, output: OutputComparison, rough: Roughness) -> Finding:
+    against, worst = _describe_other_run(output), _describe_worst(output)
     times = f"{format_digits(rough.times, 3)} times as large as those of rounding in the reference"
     if not rough.own:
         message = f"the errors of {of} compared with {against} are {times}, although each is within its tolerance"
-        return finding("wrong-result", message, why="; ".join(worst) or None)
-    return finding(
+        return make_finding("wrong-result", message, why="; ".join(worst) or None)
+    return make_finding(
         "rounds-more",
         f"{of} is rounded more than {against}: its errors are {times}",
         why="; ".join(filter(None, (rough.words, *worst))) or None,
@@ -239,27 +241,27 @@ def _rough(of: str, output: OutputComparison, rough: Roughness) -> Finding:
     )
 
 
-def _ratio_words(output: OutputComparison, bias: Bias) -> str:
-    """`8.000 times the reference's (the size of X)`, with the digits in which the ratio is not 1."""
+def _format_ratio(output: OutputComparison, bias: Bias) -> str:
+    """A ratio with the digits that differ from 1: `8.000 times the reference's (the size of X)`."""
     shown = f"{bias.ratio:.3f}" if abs(bias.ratio - 1) > _RATIO_SHOWN else f"{bias.ratio:.6f}"
-    of = "that of the first copy" if output.against == COPIES else f"{_against(output)}'s"
+    of = "that of the first copy" if output.against == COPIES else f"{_describe_other_run(output)}'s"
     return f"{shown} times {of}{f' ({bias.meaning})' if bias.meaning else ''}"
 
 
-def _against(output: OutputComparison) -> str:
+def _describe_other_run(output: OutputComparison) -> str:
     return {"reference": "the reference", COPIES: "its other copies"}.get(output.against, output.against)
 
 
-def _devices(places: Sequence[str], shards: int) -> str:
+def _describe_devices(places: Sequence[str], shards: int) -> str:
     if len(places) == shards:
         return "every device" if shards > 1 else "its only device"
     shown = "; ".join(places[:_SHARDS_SHOWN])
     more = f"; and {len(places) - _SHARDS_SHOWN:,} more" if len(places) > _SHARDS_SHOWN else ""
-    return f"{len(places):,} of {plural(shards, 'device')} ({shown}{more})"
+    return f"{len(places):,} of {pluralize(shards, 'device')} ({shown}{more})"
 
 
-def _worst_words(output: OutputComparison) -> list[str]:
-    """Where the element is that differs most, and what it is; nothing where none does."""
+def _describe_worst(output: OutputComparison) -> list[str]:
+    """The position and values of the element that differs most; empty if none differs."""
     worst = output.worst
     if worst is None:
         return []
@@ -272,66 +274,66 @@ def _worst_words(output: OutputComparison) -> list[str]:
 
 
 def judge_communication(comparison: Comparison) -> Iterator[Finding]:
-    """Yields a finding for each transfer that the program makes beyond its reference, and for what is not known.
+    """Yields a finding for each transfer that the program makes beyond its reference, and for unknown ones.
 
-    A transfer that the reference does not make is an error where the program moves more over these axes than the
-    reference does, and a note where it moves no more: then it stands in the place of another.
+    A transfer that the reference does not make is an error if the program moves more over these axes than the
+    reference does, and otherwise a note: it then replaces another one.
     """
-    for changes in grouped(lambda change: (change.kind, change.key, change.source), comparison.increases).values():
-        yield _more(changes, comparison)
+    for changes in collate(lambda change: (change.kind, change.key, change.source), comparison.increases).values():
+        yield _report_more(changes, comparison)
     for moved in comparison.unsure:
         message = (
             f"the bytes of {moved.kind} %{moved.name} are not known exactly, so it may move more than in the reference"
         )
-        yield finding("communication-unsure", message, **_place(moved))
+        yield make_finding("communication-unsure", message, **_find_place(moved))
 
 
 def judge_not_understood(target: Analysis, reference: Analysis, comparison: Comparison) -> Iterator[Finding]:
-    """Yields a finding for each thing in the program, and not in its reference, that may move what nobody counted."""
+    """Yields a finding for each thing in the program alone that may move uncounted bytes."""
     reported = {name for moved in comparison.unsure for name in (moved.name, *moved.loops)}
     known = {(item.what, item.effect) for item in reference.unmodelled}
     for item in target.unmodelled:
         if item.instruction not in reported and (item.what, item.effect) not in known:
             message = f"{item.what}, so the program may move more than its reference"
-            yield finding(
+            yield make_finding(
                 "communication-unsure", message, instruction=item.instruction, line=item.line, why=item.effect
             )
 
 
-def _more(changes: Sequence[Change[Collective]], comparison: Comparison) -> Finding:
+def _report_more(changes: Sequence[Change[Collective]], comparison: Comparison) -> Finding:
     moved = changes[0].after[0]
     axes = axes_key(moved)
     tallies = [tally for tally in comparison.tallies if tally.axes == axes]
     before, after = sum(tally.old.wire_bytes for tally in tallies), sum(tally.new.wire_bytes for tally in tallies)
-    more = known_sum(change.wire_bytes for change in changes)
+    more = sum_known(change.wire_bytes for change in changes)
     size = "an unknown number of bytes" if more is None else format_bytes(more)
     over = f"over {axes.replace(',', ', ')}"
-    count = plural(sum(len(change.after) for change in changes), str(moved.kind))
-    return finding(
+    count = pluralize(sum(len(change.after) for change in changes), str(moved.kind))
+    return make_finding(
         "more-than-reference",
         f"{count} {over}: {size} more per step and device than in the reference ({changes[0].kind})",
         severity=Severity.ERROR if after > before or more is None else Severity.NOTE,
         why=moved.why,
         cost=f"{over} the program moves {format_bytes(after)}, and the reference {format_bytes(before)}",
-        **_place(moved),
+        **_find_place(moved),
     )
 
 
-def _place(moved: Collective) -> dict[str, Any]:
+def _find_place(moved: Collective) -> dict[str, Any]:
     return {
         "computation": moved.computation,
         "instruction": moved.name,
         "line": moved.line,
-        "source": users_line(moved.source),
+        "source": render_users_line(moved.source),
     }
 
 
 def compare_structure(target: Analysis, reference: Analysis) -> Iterator[Finding]:
-    """Yields a finding for each output that is another array than the reference's, or lies otherwise on the devices."""
+    """Yields a finding for each output whose array or sharding differs from the reference's."""
     counts = len(target.outputs), len(reference.outputs)
     if counts[0] != counts[1]:
-        message = f"the program returns {plural(counts[0], 'array')}, but its reference {counts[1]:,}"
-        yield finding("other-structure", message)
+        message = f"the program returns {pluralize(counts[0], 'array')}, but its reference {counts[1]:,}"
+        yield make_finding("other-structure", message)
         return
     pairs = list(zip(target.outputs, reference.outputs, strict=True))
     unlike = [f"{found.name} with {expected.name}" for found, expected in pairs if found.name != expected.name]
@@ -339,22 +341,24 @@ def compare_structure(target: Analysis, reference: Analysis) -> Iterator[Finding
         more = f" and {len(unlike) - _NAMES_SHOWN:,} more" if len(unlike) > _NAMES_SHOWN else ""
         shown = ", ".join(unlike[:_NAMES_SHOWN])
         message = f"outputs have different names in the reference, so they are compared by position: {shown}{more}"
-        yield finding("other-structure", message, severity=Severity.WARNING)
+        yield make_finding("other-structure", message, severity=Severity.WARNING)
     for found, expected in pairs:
-        if _type(found) != _type(expected):
-            message = f"{found.name} is {_type(found)}, but {_type(expected)} in the reference"
-            yield finding("other-structure", message)
+        if _format_type(found) != _format_type(expected):
+            message = f"{found.name} is {_format_type(found)}, but {_format_type(expected)} in the reference"
+            yield make_finding("other-structure", message)
         elif (found.sharding, found.local_shape) != (expected.sharding, expected.local_shape):
-            message = f"{found.name} is sharded {_sharding(found)}, but {_sharding(expected)} in the reference"
+            message = (
+                f"{found.name} is sharded {_format_sharding(found)}, but {_format_sharding(expected)} in the reference"
+            )
             fix = "use the same output sharding for both: otherwise later code may have to reshard the data"
-            yield finding("other-sharding", message, fix=fix)
+            yield make_finding("other-sharding", message, fix=fix)
 
 
-def _type(array: ArrayFact) -> str:
+def _format_type(array: ArrayFact) -> str:
     shape = array.local_shape if array.global_shape is None else array.global_shape
     return f"{array.dtype}[{','.join(map(str, shape))}]"
 
 
-def _sharding(array: ArrayFact) -> str:
+def _format_sharding(array: ArrayFact) -> str:
     local = f"{array.dtype}[{','.join(map(str, array.local_shape))}] per device"
     return f"{array.sharding} ({local})" if array.sharding else f"in a way that no mesh axes describe ({local})"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from hloscope.compiler.slots import system_bytes
+from hloscope.compiler.slots import find_system_bytes
 
-SHARE = 0.8
-"""Of the free memory, what a run may take; the rest is for copies that the runtime makes."""
+MEMORY_SHARE = 0.8
+"""The share of the free memory that a run may take; the runtime makes copies in the rest."""
 
 _CGROUP_LIMITS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
@@ -16,22 +16,24 @@ _CGROUP_LIMITS = (
 )
 
 
-def available_bytes() -> int | None:
-    """Memory that is free for a process, within the limits of a container; None when the system does not say."""
-    found = [count for count in (_of_the_machine(), *map(_of_a_container, _CGROUP_LIMITS)) if count is not None]
+def find_available_bytes() -> int | None:
+    """The memory that is free for a process, within the limits of a container; None if unknown."""
+    found = [
+        count for count in (_find_machine_bytes(), *map(_find_container_bytes, _CGROUP_LIMITS)) if count is not None
+    ]
     return min(found, default=None)
 
 
-def _of_the_machine() -> int | None:
+def _find_machine_bytes() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
-        return system_bytes("SC_PHYS_PAGES")
+        return find_system_bytes("SC_PHYS_PAGES")
     kibibytes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
     return int(kibibytes[0]) * 1024 if kibibytes else None
 
 
-def _of_a_container(files: tuple[str, str]) -> int | None:
+def _find_container_bytes(files: tuple[str, str]) -> int | None:
     try:
         limit, used = (Path(file).read_text(encoding="ascii").strip() for file in files)
     except OSError:
@@ -49,8 +51,8 @@ _GPU_PLUGINS = {
 _GPU_DEVICES = ("nvidia[0-9]*", "kfd")
 
 
-def attached_platform(devices: Path = Path("/dev")) -> str | None:
-    """`tpu` or `gpu` where the system shows one and JAX has what it takes to use it; None elsewhere.
+def find_attached_platform(devices: Path = Path("/dev")) -> str | None:
+    """`tpu` or `gpu` if the system shows one and JAX has the parts to use it; otherwise None.
 
     Args:
         devices: The folder of device files.
@@ -68,8 +70,8 @@ def attached_platform(devices: Path = Path("/dev")) -> str | None:
     return None
 
 
-def jax_platform(platform: str) -> str:
-    """What `JAX_PLATFORMS` is to be for `cpu`, `tpu` or `gpu`: JAX fails when it is given one without a plugin."""
+def find_jax_platform(platform: str) -> str:
+    """The value of `JAX_PLATFORMS` for `cpu`, `tpu` or `gpu`: JAX fails if the value has no plugin."""
     if platform != "gpu":
         return platform
     return next((backend for name, backend in _GPU_PLUGINS.items() if find_spec(name) is not None), "cuda")

@@ -12,78 +12,78 @@ from typing import Any
 import numpy as np
 
 from hloscope.messages import Option, say
-from hloscope.program.jaxprs import every_equation
-from hloscope.program.loading import describe
-from hloscope.units import plural
+from hloscope.program.jaxprs import walk_equations
+from hloscope.program.loading import describe_exception
+from hloscope.units import pluralize
 from hloscope.verification import executing, machine, spreads
 from hloscope.verification.differences import (
-    Shard,
+    OutputShard,
+    assemble_shards,
     compare_shards,
-    exchanged,
+    compute_relative_tolerance,
+    compute_root_mean_square,
+    find_exchanged,
+    find_region,
     is_inexact,
-    region_of,
-    relative_tolerance,
-    root_mean_square,
-    whole,
 )
 from hloscope.verification.executing import Prepared
-from hloscope.verification.job import Job, Stage
+from hloscope.verification.job import Stage, VerificationJob
 from hloscope.verification.model import COPIES, Bias, OutputComparison, Roughness, Tolerance
-from hloscope.verification.spreads import Spread
-from hloscope.verification.traced import means, narrow_carry, path_units, rounds
+from hloscope.verification.spreads import RoundingSpread
+from hloscope.verification.traced import describe_narrow_carry, find_mean_counts, find_path_units, is_rounding
 
 _RUNS, _RUNS_OF_TARGET = range(1, 7), range(1, 3)
 _RUNS_OF_DECISIONS = range(7, 31)
-"""More runs, where integers such as indices hang on decisions: each then moves only where rounding can move it."""
+"""More runs for integers, such as indices, that depend on decisions: each changes only if rounding can change it."""
 
 _SHARE_UNSEEN = {False: 5, True: 32}
-"""One in so many elements that rounding can tip may be one that no run did; of those that took more runs, fewer."""
+"""One in this many elements that rounding can change may be one that no run changed; fewer after more runs."""
 
 _FEW_UNSEEN = 2
-"""And so many more where six runs tipped as many, since few say little of a share."""
+"""The additional number of such elements if six runs changed as many, because few say little about a share."""
 
 _NAMES = {2.0**-7: "bfloat16", 2.0**-10: "float16", 2.0**-23: "float32", 2.0**-52: "float64"}
 _BYTES_AN_ELEMENT = 8 * (2 * len(_RUNS) + 7)
-"""What measuring keeps of each element of an output: every run, its errors, and what is found, as doubles."""
+"""The bytes kept for each element of an output: every run, its errors and the results, as doubles."""
 
 _MOST_OF_A_SPLIT = 4.0
-"""Another split of the reference may be off by so many times what its moved values allow for, and still be rounding."""
+"""The largest error of another split of the reference, in multiples of the tolerance, that counts as rounding."""
 
 _SHARE_EXPLAINED, _TIMES_AS_ROUGH = 0.1, 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Run:
-    """A program, what it was given, what every device held of each output after a run, and how long that took."""
+class ProgramRun:
+    """A program, its arguments, every device's shard of each output after a run, and the duration."""
 
     program: Prepared
-    outputs: list[tuple[Shard, ...]]
+    outputs: list[tuple[OutputShard, ...]]
     values: Sequence[Any]
     seconds: float
 
 
-def run_of(program: Prepared, values: Sequence[Any]) -> Run:
+def time_run(program: Prepared, values: Sequence[Any]) -> ProgramRun:
     """Runs a program."""
     before = monotonic()
-    outputs = executing.run(program, values)
-    return Run(program=program, outputs=outputs, values=values, seconds=monotonic() - before)
+    outputs = executing.run_program(program, values)
+    return ProgramRun(program=program, outputs=outputs, values=values, seconds=monotonic() - before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Measured:
-    """What rounding does to the outputs.
+class MeasuredRounding:
+    """The effect of rounding on the outputs.
 
     Attributes:
-        spreads: For each output of the reference; empty where the user says how much is allowed, or where the reference
-            cannot be evaluated with its values moved.
-        relative: The relative tolerance that types and sums alone give.
-        failure: Why there are no spreads although nobody said otherwise; empty where there are.
-        runs: For each output, the runs of the reference that its spread was measured on.
-        parts: Devices that a sum may be spread over, each of which rounds what it hands on.
-        notes: What was noticed of the reference on the way.
+        spreads: The spread of each output of the reference; empty if the user sets the tolerance, or if the reference
+            cannot be evaluated with moved values.
+        relative: The relative tolerance from types and sums alone.
+        failure: Why there are no spreads although the user set no tolerance; empty if there are.
+        runs: The runs of the reference for each output's spread.
+        parts: The number of devices that a sum may be spread over, each of which rounds its partial sum.
+        notes: Observations about the reference.
     """
 
-    spreads: Sequence[Spread | None]
+    spreads: Sequence[RoundingSpread | None]
     relative: float
     parts: int
     failure: str = ""
@@ -91,104 +91,114 @@ class Measured:
     notes: tuple[str, ...] = ()
 
 
-def measure(target: Run, reference: Run, job: Job, stage: Stage) -> Measured:
-    """Runs the reference with its values moved, unless the user says what is allowed."""
+def measure_rounding(target: ProgramRun, reference: ProgramRun, job: VerificationJob, stage: Stage) -> MeasuredRounding:
+    """Runs the reference with moved values, unless the user sets the tolerance."""
     program = reference.program
     parts = job.devices if target.program.adds_across or program.adds_across else 1
     roundings = (target.program.rounding, program.rounding)
-    relative = relative_tolerance(roundings, devices=parts, platform=job.platform)
-    nothing = Measured(spreads=(), relative=relative, parts=parts)
+    relative = compute_relative_tolerance(roundings, devices=parts, platform=job.platform)
+    nothing = MeasuredRounding(spreads=(), relative=relative, parts=parts)
     if job.settings.rtol is not None or job.settings.atol is not None:
         return nothing
     elements = sum(int(aval.size) for aval in program.seen.result_avals)
-    if job.memory_bytes is not None and elements * _BYTES_AN_ELEMENT > machine.SHARE * job.memory_bytes:
+    if job.memory_bytes is not None and elements * _BYTES_AN_ELEMENT > machine.MEMORY_SHARE * job.memory_bytes:
         return replace(nothing, failure="its outputs are too large to keep several copies of")
-    if program.traced is not None and not any(map(rounds, every_equation(program.traced.jaxpr))):
-        exact = [[whole(shards, shape_of(shards), shards[0].values.dtype)] for shards in reference.outputs]
-        return replace(nothing, spreads=_spreads(exact, target, reference), runs=exact)
+    if program.traced is not None and not any(map(is_rounding, walk_equations(program.traced.jaxpr))):
+        exact = [
+            [assemble_shards(shards, find_global_shape(shards), shards[0].values.dtype)] for shards in reference.outputs
+        ]
+        return replace(nothing, spreads=_measure_spreads(exact, target, reference), runs=exact)
     stage("measuring the effect of rounding on the reference")
     try:
-        again = partial(executing.run_moved, program, reference.values, parts=parts, platform=job.platform)
+        again = partial(executing.run_noisy, program, reference.values, parts=parts, platform=job.platform)
         moved = [list(runs) for runs in zip(*again(runs=_RUNS), strict=True)]
         decided = [runs for runs in moved if not is_inexact(runs[0])]
         if any(run.tobytes() != runs[0].tobytes() for runs in decided for run in runs):
             more = zip(*again(runs=_RUNS_OF_DECISIONS), strict=True)
             moved = [runs if is_inexact(runs[0]) else [*runs, *rest] for runs, rest in zip(moved, more, strict=True)]
     except executing.UNEVALUABLE as error:
-        return replace(nothing, failure=describe(error).splitlines()[0][:200])
-    return replace(nothing, spreads=_spreads(moved, target, reference), runs=moved)
+        return replace(nothing, failure=describe_exception(error).splitlines()[0][:200])
+    return replace(nothing, spreads=_measure_spreads(moved, target, reference), runs=moved)
 
 
-def over_other_splits(measured: Measured, target: Run, reference: Run, stage: Stage) -> Measured:
-    """The same with what the reference gives when its arguments are split in other ways, as far as that is rounding.
+def measure_other_splits(
+    measured: MeasuredRounding, target: ProgramRun, reference: ProgramRun, stage: Stage
+) -> MeasuredRounding:
+    """Adds the reference's results with other splits of its arguments, if rounding explains them.
 
-    A right program is never off by more than the reference is from itself. Where another split gives numbers that
-    rounding does not explain, they are not allowed but noted: the reference's value depends on its shardings.
+    A right program never differs more than the reference differs from itself. If another split gives numbers that
+    rounding does not explain, they are noted and not allowed: the reference's value depends on its shardings.
     """
     if not measured.spreads:
         return measured
     stage("sharding the reference differently")
     runs, notes = [list(kept) for kept in measured.runs], []
     names = reference.program.seen.result_names
-    for words, shardings in executing.other_splits(reference.program, target.program):
+    for words, shardings in executing.find_other_splits(reference.program, target.program):
         try:
             outputs = executing.run_split(reference.program, reference.values, shardings)
         except executing.UNEVALUABLE:
             continue
         for name, kept, found, spread in zip(names, runs, outputs, measured.spreads, strict=True):
-            differing = spreads.beyond(spread, found, _MOST_OF_A_SPLIT) if spread is not None else 0
+            differing = spreads.count_beyond(spread, found, _MOST_OF_A_SPLIT) if spread is not None else 0
             if differing:
-                off = f"{plural(differing, 'element')} beyond {_MOST_OF_A_SPLIT:g} times what rounding explains"
+                off = f"{pluralize(differing, 'element')} beyond {_MOST_OF_A_SPLIT:g} times what rounding explains"
                 notes.append(f"the reference returns a different {name} when its arguments are {words}: {off}")
             else:
                 kept.append(found)
-    return replace(measured, spreads=_spreads(runs, target, reference), runs=runs, notes=tuple(notes))
+    return replace(measured, spreads=_measure_spreads(runs, target, reference), runs=runs, notes=tuple(notes))
 
 
-def _spreads(runs: Sequence[Sequence[Any]], target: Run, reference: Run) -> list[Spread | None]:
-    units = path_units(reference.program.traced) if reference.program.traced is not None else []
+def _measure_spreads(
+    runs: Sequence[Sequence[Any]], target: ProgramRun, reference: ProgramRun
+) -> list[RoundingSpread | None]:
+    units = find_path_units(reference.program.traced) if reference.program.traced is not None else []
     beside = [*target.outputs, *[()] * len(reference.outputs)]
     rows = zip(reference.outputs, beside, runs, units, strict=False)
-    return [_spread(shards, theirs, moved, unit) for shards, theirs, moved, unit in rows]
+    return [_measure_spread(shards, theirs, moved, unit) for shards, theirs, moved, unit in rows]
 
 
-def _spread(shards: Sequence[Shard], beside: Sequence[Shard], moved: Sequence[Any], unit: float) -> Spread | None:
-    """What rounding does to an output, of which the target's devices may hold other parts."""
-    shape = shape_of(shards)
+def _measure_spread(
+    shards: Sequence[OutputShard], beside: Sequence[OutputShard], moved: Sequence[Any], unit: float
+) -> RoundingSpread | None:
+    """The spread of an output, of which the target's devices may hold other parts."""
+    shape = find_global_shape(shards)
     if any(run.shape != shape for run in moved):
         return None
-    expected = whole(shards, shape, shards[0].values.dtype)
-    alike = [shard for shard in beside if shape_of(beside) == shape]
-    regions = spreads.parts_of(shape, [region_of(shard) for shard in (*shards, *alike)])
-    return spreads.spread_of(expected, moved, regions, unit=unit / 2)
+    expected = assemble_shards(shards, shape, shards[0].values.dtype)
+    alike = [shard for shard in beside if find_global_shape(beside) == shape]
+    regions = spreads.find_regions(shape, [find_region(shard) for shard in (*shards, *alike)])
+    return spreads.measure_spread(expected, moved, regions, unit=unit / 2)
 
 
-def judged_by_spread(
-    shards: Sequence[Shard], expected: Any, spread: Spread, *, sizes: Mapping[float, str], **words: str
+def judge_by_spread(
+    shards: Sequence[OutputShard], expected: Any, spread: RoundingSpread, *, sizes: Mapping[float, str], **words: str
 ) -> OutputComparison:
-    """Compares an output with an expected one by what rounding does to it: element by element, and all in all."""
+    """Compares an output with an expected one by its spread: element by element, and as a whole."""
     found = compare_shards(shards, expected, spread.allowed, unstable=spread.unstable, **words)
-    found = replace(found, tolerance=_tolerance(expected, spread))
+    found = replace(found, tolerance=_make_tolerance(expected, spread))
     unseen = found.unstable // _SHARE_UNSEEN[not is_inexact(expected)]
     if found.wrong and found.wrong <= unseen + (min(found.unstable, _FEW_UNSEEN) if is_inexact(expected) else 0):
         found = replace(found, wrong=0, wrong_shards=(), unstable=found.unstable + found.wrong, largest_error=1.0)
-    values = whole(shards, expected.shape, expected.dtype)
-    times = (spreads.scale_of(spread, values) or 0.0) / max(spread.scale, 1.0)
-    bias = _bias(shards, values, spread, sizes)
+    values = assemble_shards(shards, expected.shape, expected.dtype)
+    times = (spreads.compute_scale(spread, values) or 0.0) / max(spread.scale, 1.0)
+    bias = _find_bias(shards, values, spread, sizes)
     rough = Roughness(times=times) if times > spreads.SCALE_SAFETY else None
     if found.wrong:
-        swapped = exchanged(shards, found.wrong_shards, expected, spread.allowed)
+        swapped = find_exchanged(shards, found.wrong_shards, expected, spread.allowed)
         kept = bias if bias is not None and bias.constant else None
         return replace(found, bias=kept, roughness=rough, exchanged=swapped)
     return replace(found, bias=None if rough and bias and not bias.constant else bias, roughness=rough)
 
 
-def _bias(shards: Sequence[Shard], values: Any, spread: Spread, sizes: Mapping[float, str]) -> Bias | None:
-    """How an output's errors lean: all of them together, or those of some devices."""
+def _find_bias(
+    shards: Sequence[OutputShard], values: Any, spread: RoundingSpread, sizes: Mapping[float, str]
+) -> Bias | None:
+    """The bias of an output's errors: of all together, or of those of some devices."""
     everywhere = tuple(slice(0, size) for size in values.shape)
-    lean, places = _leaning(values, everywhere, spread), tuple[str, ...]()
+    lean, places = _find_leaning(values, everywhere, spread), tuple[str, ...]()
     if lean is None:
-        leans = [(shard.place, _leaning(shard.values, region_of(shard), spread)) for shard in shards]
+        leans = [(shard.place, _find_leaning(shard.values, find_region(shard), spread)) for shard in shards]
         leaning = {place: found for place, found in leans if found is not None}
         if not leaning:
             return None
@@ -202,18 +212,18 @@ def _bias(shards: Sequence[Shard], values: Any, spread: Spread, sizes: Mapping[f
         one_way=lean.one_way,
         shards=places,
         meaning=sizes[meaning] if lean.constant and is_near else "",
-        explained=spreads.explained_ratio(spread),
+        explained=spreads.compute_explained_ratio(spread),
     )
 
 
-def _leaning(values: Any, region: spreads.Region, spread: Spread) -> spreads.Lean | None:
-    lean = spreads.lean(spread, values, region)
-    leans = lean is not None and (spreads.has_ratio(spread, lean) or spreads.leans(spread, lean, values.size))
+def _find_leaning(values: Any, region: spreads.Region, spread: RoundingSpread) -> spreads.Lean | None:
+    lean = spreads.measure_lean(spread, values, region)
+    leans = lean is not None and (spreads.has_ratio(spread, lean) or spreads.is_one_sided(spread, lean, values.size))
     return lean if leans else None
 
 
-def size_words(mesh: Any, values: Sequence[Any]) -> dict[float, str]:
-    """What a ratio may be: the size of an axis, of all axes, or a length of an argument over the one below it."""
+def describe_sizes(mesh: Any, values: Sequence[Any]) -> dict[float, str]:
+    """The meanings of ratios: the size of an axis, of all axes, or a length of an argument over the next smaller."""
     axes = {str(axis): int(size) for axis, size in mesh.shape.items() if size > 1} if mesh is not None else {}
     sizes = [(size, f"the size of {axis}") for axis, size in axes.items()]
     if len(axes) > 1:
@@ -230,9 +240,9 @@ def size_words(mesh: Any, values: Sequence[Any]) -> dict[float, str]:
     return named
 
 
-def _tolerance(expected: Any, spread: Spread) -> Tolerance:
-    """What is allowed for elements of typical size."""
-    size = root_mean_square(expected)
+def _make_tolerance(expected: Any, spread: RoundingSpread) -> Tolerance:
+    """The tolerance of elements of typical size."""
+    size = compute_root_mean_square(expected)
     if not size:
         return Tolerance(source="rounding")
     sizes = np.abs(spread.expected)
@@ -242,14 +252,18 @@ def _tolerance(expected: Any, spread: Spread) -> Tolerance:
     return Tolerance(relative=relative, absolute=relative * size, source="rounding")
 
 
-def invisible(reference: Run, measured: Measured, comparisons: Sequence[OutputComparison]) -> Iterator[str]:
-    """Says of divisions by a count that one more or less would not be seen in an output, at the sizes that were run."""
-    counts = means(reference.program.traced) if reference.program.traced is not None and measured.spreads else []
+def find_invisible_counts(
+    reference: ProgramRun, measured: MeasuredRounding, comparisons: Sequence[OutputComparison]
+) -> Iterator[str]:
+    """Notes the divisions by a count whose error by one would not be visible in an output at the tested sizes."""
+    counts = (
+        find_mean_counts(reference.program.traced) if reference.program.traced is not None and measured.spreads else []
+    )
     for output, spread, divided in zip(filter(_is_verdict, comparisons), measured.spreads, counts, strict=False):
         if spread is None or not output.informative:
             continue
         is_an_array = spread.expected.size >= spreads.LEAST_ELEMENTS
-        seen = spreads.explained_ratio(spread) if is_an_array else output.tolerance.relative
+        seen = spreads.compute_explained_ratio(spread) if is_an_array else output.tolerance.relative
         hidden = [count for count in divided if 1 / count < seen]
         if hidden:
             count, stored = max(hidden), _NAMES.get(2 * spread.unit)
@@ -263,14 +277,17 @@ def invisible(reference: Run, measured: Measured, comparisons: Sequence[OutputCo
 
 
 def _is_verdict(output: OutputComparison) -> bool:
-    """Whether it compares the programs themselves, and not one of them with something else."""
+    """Returns whether it compares the two programs, and not one of them with something else."""
     return output.subject == "target" and output.against == "reference"
 
 
-def with_own_rounding(
-    comparisons: Sequence[OutputComparison], runs: Mapping[str, Run], measured: Measured, job: Job
+def explain_by_own_rounding(
+    comparisons: Sequence[OutputComparison],
+    runs: Mapping[str, ProgramRun],
+    measured: MeasuredRounding,
+    job: VerificationJob,
 ) -> tuple[OutputComparison, ...]:
-    """Says of wrong outputs whether the target's own rounding makes them so, which takes runs of the target."""
+    """Adds to wrong outputs whether the target's own rounding explains them, which takes runs of the target."""
     target, reference = runs["target"], runs["reference"]
     names = list(target.program.seen.result_names)
     doubtful = [
@@ -280,7 +297,7 @@ def with_own_rounding(
     ]
     if not doubtful or not measured.spreads:
         return tuple(comparisons)
-    again = partial(executing.run_moved, parts=measured.parts, platform=job.platform, runs=_RUNS_OF_TARGET)
+    again = partial(executing.run_noisy, parts=measured.parts, platform=job.platform, runs=_RUNS_OF_TARGET)
     try:
         moved = again(target.program, target.values)
     except executing.UNEVALUABLE:
@@ -292,18 +309,18 @@ def with_own_rounding(
         index = names.index(output.name)
         runs_of_it, spread = [run[index] for run in moved], measured.spreads[index]
         differ = output.name in torn
-        rough = _own_roughness(index, runs_of_it, target, reference, spread, copies_differ=differ)
+        rough = _find_own_roughness(index, runs_of_it, target, reference, spread, copies_differ=differ)
         return output if rough is None else replace(output, roughness=rough)
 
     return tuple(explained(output) if output in doubtful else output for output in comparisons)
 
 
-def _own_roughness(
+def _find_own_roughness(
     index: int,
     moved: Sequence[Any],
-    target: Run,
-    reference: Run,
-    spread: Spread | None,
+    target: ProgramRun,
+    reference: ProgramRun,
+    spread: RoundingSpread | None,
     *,
     copies_differ: bool,
 ) -> Roughness | None:
@@ -311,26 +328,26 @@ def _own_roughness(
     if spread is None:
         return None
     shards = target.outputs[index]
-    values = whole(shards, spread.expected.shape, shards[0].values.dtype)
-    error = spreads.scale_of(spread, values)
+    values = assemble_shards(shards, spread.expected.shape, shards[0].values.dtype)
+    error = spreads.compute_scale(spread, values)
     first, *others = moved if copies_differ else (values, *moved)  # runs read the same copies, whichever that are
     around = spread.around(first)
-    own = max((spreads.scale_of(around, run) or 0.0 for run in others), default=0.0)
+    own = max((spreads.compute_scale(around, run) or 0.0 for run in others), default=0.0)
     usual = max(spread.scale, 1.0)
     if not error or own**2 < _SHARE_EXPLAINED * error**2 or own < _TIMES_AS_ROUGH * usual:
         return None
-    return Roughness(times=error / usual, own=True, words=_rounding_words(target, reference, index))
+    return Roughness(times=error / usual, own=True, words=_describe_rounding(target, reference, index))
 
 
-def _rounding_words(target: Run, reference: Run, index: int) -> str:
-    """What the target rounds that the reference does not."""
+def _describe_rounding(target: ProgramRun, reference: ProgramRun, index: int) -> str:
+    """The roundings of the target that the reference does not have."""
     traced = target.program.traced, reference.program.traced
     if traced[0] is None or traced[1] is None:
         return ""
-    carried, theirs = narrow_carry(traced[0]), narrow_carry(traced[1])
+    carried, theirs = describe_narrow_carry(traced[0]), describe_narrow_carry(traced[1])
     if carried and carried != theirs:
         return f"in the program, {carried}"
-    units = [path_units(closed)[index] for closed in traced]
+    units = [find_path_units(closed)[index] for closed in traced]
     if units[0] > units[1]:
         wider = _NAMES.get(units[1], "no type that narrow")
         return (
@@ -339,6 +356,6 @@ def _rounding_words(target: Run, reference: Run, index: int) -> str:
     return ""
 
 
-def shape_of(shards: Sequence[Shard]) -> tuple[int, ...]:
+def find_global_shape(shards: Sequence[OutputShard]) -> tuple[int, ...]:
     """The dimensions of the whole array."""
-    return tuple(max(part.stop for part in parts) for parts in zip(*map(region_of, shards), strict=True))
+    return tuple(max(part.stop for part in parts) for parts in zip(*map(find_region, shards), strict=True))

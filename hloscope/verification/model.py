@@ -14,7 +14,7 @@ from hloscope.analysis.totals import axes_key
 from hloscope.analysis.vocabulary import Bound
 from hloscope.calls import front_door
 from hloscope.contracts.changes import Comparison
-from hloscope.documents import SCHEMA, Schema, document
+from hloscope.documents import SCHEMA, Schema, make_document
 from hloscope.findings import Finding, Severity, severe, unaccepted
 from hloscope.shown import Brief, Shown, fix_tables, one_line
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from hloscope.plain_types import VerificationDict
 
 ToleranceSource = Literal["rounding", "types", "user"]
-"""`rounding`: runs of the reference with all that it stores moved; `types`: the types and lengths of sums alone."""
+"""`rounding`: runs of the reference with all stored values moved; `types`: types and lengths of sums alone."""
 
 
 COPIES = "other copies"
-"""What a program's own output is compared with, where several devices hold it."""
+"""The other side of a comparison of a program's output that several devices hold."""
 
 
 UNTESTED = "untested"
@@ -149,7 +149,7 @@ class ErrorMap(Brief):
         return self._index(self._begin(row + 1, 0) - 1, self._begin(column + 1, 1) - 1)
 
     def _begin(self, block: int, side: int) -> int:
-        """Where a block begins, down or across."""
+        """The first element of a block, down or across."""
         size = (prod(self.shape[:-1]), self.shape[-1] if self.shape else 1)[side]
         return block * size // (len(self.errors), len(self.errors[0]))[side]
 
@@ -211,7 +211,7 @@ class OutputComparison(Brief):
 
     @property
     def agrees(self) -> bool:
-        """Whether no element is wrong."""
+        """True if no element is wrong."""
         return not self.wrong and self.bias is None and self.roughness is None
 
 
@@ -275,7 +275,7 @@ class Numerics(Brief):
 
     @property
     def agree(self) -> bool:
-        """Whether both ran, something was compared, and nothing differs."""
+        """True if both ran, something was compared, and nothing differs."""
         ran = self.status is NumericsStatus.RAN and not self.not_compared
         is_informative = any(output.informative for output in self.comparisons)
         return ran and is_informative and all(output.agrees for output in self.comparisons)
@@ -301,7 +301,7 @@ class Verification(Shown):
 
     @property
     def passed(self) -> bool:
-        """Whether no finding is an error."""
+        """True if no finding is an error."""
         return not unaccepted(self.findings, Severity.ERROR)
 
     @property
@@ -322,19 +322,19 @@ class Verification(Shown):
     def bytes_ratio(self) -> float | None:
         """Ratio of the program's wire bytes per step to the reference's; None if either is unknown."""
         new, old = self.communication.new_total, self.communication.old_total
-        return _ratio(new.wire_bytes, old.wire_bytes) if _known(new.bound, old.bound) else None
+        return _compute_ratio(new.wire_bytes, old.wire_bytes) if _are_complete(new.bound, old.bound) else None
 
     @property
     def time_ratio(self) -> float | None:
         """Ratio of the program's predicted step time to the reference's; None if either was not priced."""
         new, old = self.target.time, self.reference.time
-        if new is None or old is None or not _known(new.bound, old.bound):
+        if new is None or old is None or not _are_complete(new.bound, old.bound):
             return None
-        return _ratio(new.step_us, old.step_us)
+        return _compute_ratio(new.step_us, old.step_us)
 
     @front_door
     def fails(self, fail_on: str = "error", *, strict: bool = False) -> bool:
-        """Whether any finding is at least as severe as `fail_on` or, with `strict`, the verdict has exceptions.
+        """Returns whether any finding is at least as severe as `fail_on` or, with `strict`, the verdict has exceptions.
 
         Args:
             fail_on: Minimum severity: `note`, `warning` or `error`.
@@ -358,12 +358,12 @@ class Verification(Shown):
             """The result as plain data."""
 
 
-def _known(*bounds: Bound) -> bool:
-    """Whether no part of the amounts with these bounds is missing."""
+def _are_complete(*bounds: Bound) -> bool:
+    """Returns whether no part of the amounts with these bounds is missing."""
     return not {Bound.AT_LEAST, Bound.UNKNOWN} & set(bounds)
 
 
-def _ratio(found: float, expected: float) -> float | None:
+def _compute_ratio(found: float, expected: float) -> float | None:
     if expected:
         return found / expected
     return 1.0 if not found else None
@@ -390,23 +390,23 @@ class TrafficRow:
     target_us: float | None
 
 
-def traffic_rows(comparison: Comparison, target: Analysis, reference: Analysis) -> tuple[TrafficRow, ...]:
-    """One row per kind and axes that either program uses, most bytes first."""
+def make_traffic_rows(comparison: Comparison, target: Analysis, reference: Analysis) -> tuple[TrafficRow, ...]:
+    """One row for each kind and axes that either program uses, most bytes first."""
     return tuple(
         TrafficRow(
             kind=str(tally.kind),
             axes=tally.axes,
             reference=tally.old,
             target=tally.new,
-            reference_us=_time(reference.collectives, str(tally.kind), tally.axes),
-            target_us=_time(target.collectives, str(tally.kind), tally.axes),
+            reference_us=_sum_time(reference.collectives, str(tally.kind), tally.axes),
+            target_us=_sum_time(target.collectives, str(tally.kind), tally.axes),
         )
         for tally in comparison.tallies
     )
 
 
-def _time(collectives: Iterable[Collective], kind: str, axes: str) -> float | None:
-    """Microseconds per step of the collectives of a kind over these axes; None where one of them is not priced."""
+def _sum_time(collectives: Iterable[Collective], kind: str, axes: str) -> float | None:
+    """Microseconds per step of the collectives of a kind over these axes; None if one of them is not priced."""
     alike = [moved for moved in collectives if str(moved.kind) == kind and axes_key(moved) == axes]
     times = [moved.time_us * moved.executions for moved in alike if moved.time_us is not None]
     return sum(times, 0.0) if len(times) == len(alike) else None
@@ -478,20 +478,20 @@ class VerificationDocument:
     versions: dict[str, str]
 
 
-def document_of(found: Verification) -> VerificationDocument:
+def make_verification_document(found: Verification) -> VerificationDocument:
     """Returns the verification as plain data, described by `hloscope/schemas/verify.json`."""
     moved = found.communication
-    return document(
+    return make_document(
         VerificationDocument,
         found,
         target=found.target.target,
         reference=found.reference.target,
         slice=found.target.slice,
-        communication=document(
+        communication=make_document(
             Communication,
             found,
             same=moved.same,
-            rows=traffic_rows(moved, found.target, found.reference),
+            rows=make_traffic_rows(moved, found.target, found.reference),
             target_wire_bytes=moved.new_total.wire_bytes,
             reference_wire_bytes=moved.old_total.wire_bytes,
         ),

@@ -1,8 +1,8 @@
-"""A program evaluated with the rounding that right programs differ by: what it stores is moved by units of its type.
+"""The evaluation of a program with the rounding that right programs differ by: stored values are moved by units.
 
-What a value is moved by depends on its bits, so that equal copies on several devices stay equal, whatever the devices
-are. A value that one number holds for a whole array is always moved; elements of arrays are at random. What sums are
-moved by covers the roundings of their partial sums: of accumulators, and of the parts that devices hand on.
+The move of a value depends on its bits, so that equal copies on several devices stay equal, whatever the devices
+are. A scalar that holds for a whole array is always moved; elements of arrays are moved at random. The moves of
+sums cover the roundings of their partial sums: of accumulators, and of the parts that devices pass on.
 
 Source: Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., sections 2.8 and 3.1 (rounding errors as
 random variables, and those of sums); Parker, Pierce and Eggert, "Monte Carlo arithmetic" (2000), for the method.
@@ -23,45 +23,45 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Literal
 
-from hloscope.compiler.jax_internals import scan_sizes
-from hloscope.verification.traced import PSUMS, called, rounds, stored_units, unit_of
+from hloscope.compiler.jax_internals import count_scan_values
+from hloscope.verification.traced import PSUMS, find_called_program, find_stored_units, find_unit, is_rounding
 
 _DIFFUSE = frozenset(
     "exp exp2 expm1 log log1p tanh logistic sin cos tan asin acos atan atan2 sinh cosh asinh acosh atanh erf erfc "
     "erf_inv pow cbrt rsqrt lgamma digamma".split()
 )
-"""Functions that are approximated, in other code for other shapes: a few units apart where the type is wide."""
+"""Functions that are approximated by other code for other shapes: a few units apart if the type is wide."""
 
 _SILENT = frozenset(("debug_callback", "debug_print"))
-"""Operations that only show the user something, which the program itself does once."""
+"""Operations that only print for the user, which the program itself does once."""
 
 _SCALAR = 8
-"""Elements up to which an array counts as scalars that something shares."""
+"""The most elements with which an array counts as shared scalars."""
 
 _MULTIPLIER_UNITS = {"tpu": 2.0**16, "gpu": 2.0**13}
-"""What a factor of an f32 product is rounded by at default precision, in units of f32."""
+"""The rounding of a factor of an f32 product at default precision, in units of f32."""
 
 _MANY, _ALIKE = 200, 3
 """Operations that a program has at least, and how many of each kind in the mean, for kinds to be compiled one by one:
 a kind takes twice as long to compile alone as an operation does among others."""
 
 _LANES = 8
-"""Accumulators that a sum is at least spread over."""
+"""The least number of accumulators of a sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Noise:
-    """How values are moved.
+    """The parameters of moving values.
 
     Attributes:
         salt: Another number gives other moves.
-        parts: Devices that a sum may be spread over, each of which rounds what it hands on.
+        parts: The number of devices that a sum may be spread over, each of which rounds its partial sum.
         platform: `cpu`, `tpu` or `gpu`.
-        alone: Whether everything is on one device, whatever shardings the program asks for.
-        quiet: Whether nothing is moved after all.
+        alone: Whether everything is on one device, whatever shardings the program requests.
+        quiet: Whether nothing is moved.
         places: Numbers the operations.
-        kinds: Each kind of operation, compiled, where they are compiled one by one; None where they are all together.
-        without: For operations, by id, an operand that is zero instead.
+        kinds: The compiled kinds of operations, if they are compiled one by one; None if all are compiled together.
+        without: The operand to replace by zero, by the id of the operation.
     """
 
     salt: Any
@@ -74,7 +74,7 @@ class Noise:
     without: Mapping[int, int] = field(default_factory=dict)
 
     def move(self, value: Any, units: float = 1.0) -> Any:
-        """Moves a value by units in its last place: half of them in the mean, where it is an array; all, a scalar."""
+        """Moves a value by units in its last place: by half of them on average for an array, by all for a scalar."""
         if jnp.issubdtype(value.dtype, jnp.complexfloating):
             return lax.complex(self.move(lax.real(value), units), self.move(lax.imag(value), units))
         if not jnp.issubdtype(value.dtype, jnp.floating) or not value.size:
@@ -84,11 +84,11 @@ class Noise:
         bits = lax.bitcast_convert_type(value, jnp.dtype(f"uint{8 * value.dtype.itemsize}"))
         leading = lax.bitcast_convert_type(bits & ~bits.dtype.type(2**digits - 1), value.dtype).astype(wide)
         step = leading * wide.type(2.0**-digits)
-        moved = value.astype(wide) + step * _steps(self._hashed(bits), value.size, units).astype(wide)
+        moved = value.astype(wide) + step * _count_steps(self._hashed(bits), value.size, units).astype(wide)
         return jnp.where(jnp.isfinite(moved), moved, value.astype(wide)).astype(value.dtype)
 
     def _hashed(self, bits: Any) -> Any:
-        """Thirty-two bits for each element that say nothing of its value."""
+        """Thirty-two bits for each element that reveal nothing about its value."""
         mixed = (bits ^ (bits >> 32) if bits.dtype.itemsize == 8 else bits).astype(jnp.uint32)
         mixed = mixed ^ (self.salt + jnp.uint32(0x9E3779B9 * (next(self.places) + 1) % 2**32))
         for axis, size in enumerate(bits.shape):
@@ -102,8 +102,8 @@ class Noise:
 _ODD = (0x85EBCA6B, 0xC2B2AE35, 0x27D4EB2F, 0x165667B1)
 
 
-def _steps(hashed: Any, size: int, units: float) -> Any:
-    """How many units each element is moved by."""
+def _count_steps(hashed: Any, size: int, units: float) -> Any:
+    """The number of units that each element is moved by."""
     if size <= _SCALAR:
         return jnp.where(hashed & 1 == 0, jnp.float32(units), jnp.float32(-units))
     if units <= 1:
@@ -113,12 +113,12 @@ def _steps(hashed: Any, size: int, units: float) -> Any:
     return share * jnp.float32(units * sqrt(3) / 2)
 
 
-def noisy(closed: ClosedJaxpr, *, parts: int, platform: str, alone: bool) -> Callable[..., list[Any]]:
-    """A compiled function of a salt and the program's flat arguments that evaluates it with its values moved.
+def make_noisy(closed: ClosedJaxpr, *, parts: int, platform: str, alone: bool) -> Callable[..., list[Any]]:
+    """A compiled function of a salt and the program's flat arguments that evaluates it with moved values.
 
-    Of a deep program, whose operations are alike, each kind is compiled once: that takes as long for any depth.
+    In a deep program, whose operations are alike, each kind is compiled once: the time does not depend on the depth.
     """
-    every = list(_kinds(closed.jaxpr)) if alone else []
+    every = list(_find_kinds(closed.jaxpr)) if alone else []
     repeats = len(every) >= max(_MANY, _ALIKE * len(set(every)))
     kinds: dict[Any, Callable[..., Any]] | None = {} if repeats else None
 
@@ -129,13 +129,15 @@ def noisy(closed: ClosedJaxpr, *, parts: int, platform: str, alone: bool) -> Cal
     return jax.jit(evaluated) if kinds is None else evaluated
 
 
-def plain(closed: ClosedJaxpr, *, alone: bool, without: Mapping[int, int] | None = None) -> Callable[..., list[Any]]:
-    """A function of the program's flat arguments that evaluates it as it is, on one device if that is asked for.
+def make_exact(
+    closed: ClosedJaxpr, *, alone: bool, without: Mapping[int, int] | None = None
+) -> Callable[..., list[Any]]:
+    """A function of the program's flat arguments that evaluates it without moves, on one device if requested.
 
     Args:
         closed: The program.
         alone: Whether everything is on one device.
-        without: For operations, by id, an operand that is zero instead.
+        without: The operand to replace by zero, by the id of the operation.
     """
 
     def evaluated(*args: Any) -> list[Any]:
@@ -151,31 +153,31 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], noise: Noi
     def read(atom: Any) -> Any:
         return atom.val if isinstance(atom, Literal) else env[atom]
 
-    stored, freed = stored_units(jaxpr), _last_uses(jaxpr)
+    stored, freed = find_stored_units(jaxpr), _find_last_uses(jaxpr)
     for eqn in jaxpr.eqns:
         if eqn.primitive.name in _SILENT:
             continue
         with nullcontext() if noise.alone else eqn.ctx.manager:
-            found = _result(eqn, _operands(eqn, read, noise), noise, _stored(eqn, stored))
+            found = _evaluate_operation(eqn, _read_operands(eqn, read, noise), noise, _find_stored_unit(eqn, stored))
         env.update(zip(eqn.outvars, found, strict=True))
         for var in freed[id(eqn)]:
             env.pop(var, None)
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _operands(eqn: Any, read: Callable[[Any], Any], noise: Noise) -> list[Any]:
+def _read_operands(eqn: Any, read: Callable[[Any], Any], noise: Noise) -> list[Any]:
     values = [read(atom) for atom in eqn.invars]
     if id(eqn) in noise.without:
         values[noise.without[id(eqn)]] *= 0  # which stays sharded, and varies over devices, as it did
     return values
 
 
-def _stored(eqn: Any, units: Mapping[Any, float]) -> float:
+def _find_stored_unit(eqn: Any, units: Mapping[Any, float]) -> float:
     return units.get(eqn.outvars[0], 0.0) if eqn.outvars else 0.0
 
 
-def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
-    """For operations, by id, the values that nothing after them reads."""
+def _find_last_uses(jaxpr: Any) -> dict[int, list[Any]]:
+    """The values that are not read after an operation, by the operation's id."""
     read = {var for var in jaxpr.outvars if not isinstance(var, Literal)}
     freed: dict[int, list[Any]] = {}
     for eqn in reversed(jaxpr.eqns):
@@ -185,18 +187,18 @@ def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
     return freed
 
 
-def _kinds(jaxpr: Any) -> Iterator[Any]:
-    stored = stored_units(jaxpr)
+def _find_kinds(jaxpr: Any) -> Iterator[Any]:
+    stored = find_stored_units(jaxpr)
     for eqn in jaxpr.eqns:
-        inner = called(eqn)
+        inner = find_called_program(eqn)
         if inner is not None:
-            yield from _kinds(getattr(inner, "jaxpr", inner))
+            yield from _find_kinds(getattr(inner, "jaxpr", inner))
         elif eqn.outvars:
-            yield _kind(eqn, _stored(eqn, stored))
+            yield _make_kind_key(eqn, _find_stored_unit(eqn, stored))
 
 
-def _kind(eqn: Any, stored: float) -> Any:
-    """What is the same of operations that one compiled function does for."""
+def _make_kind_key(eqn: Any, stored: float) -> Any:
+    """The key of operations that share one compiled function."""
     inputs = tuple((atom.aval, repr(atom.val) if isinstance(atom, Literal) else "") for atom in eqn.invars)
     kind = (eqn.primitive, inputs, tuple(sorted(eqn.params.items(), key=lambda item: item[0])), stored)
     try:
@@ -206,49 +208,49 @@ def _kind(eqn: Any, stored: float) -> Any:
     return kind
 
 
-def _by_its_kind(eqn: Any, values: list[Any], noise: Noise, stored: float) -> Sequence[Any]:
-    """An operation's result by the compiled function of its kind, moved by a salt of its own."""
-    kind = _kind(eqn, stored)
+def _evaluate_by_kind(eqn: Any, values: list[Any], noise: Noise, stored: float) -> Sequence[Any]:
+    """An operation's result from the compiled function of its kind, moved with a salt of its own."""
+    kind = _make_kind_key(eqn, stored)
 
     def evaluated(salt: Any, values: list[Any]) -> Sequence[Any]:
-        return _result(eqn, values, replace(noise, salt=salt, places=count(), kinds=None), stored)
+        return _evaluate_operation(eqn, values, replace(noise, salt=salt, places=count(), kinds=None), stored)
 
     salt = np.uint32((int(noise.salt) + 0x9E3779B9 * (next(noise.places) + 1)) % 2**32)
     compiled = {} if noise.kinds is None else noise.kinds
     return list(compiled.setdefault(kind, jax.jit(evaluated))(salt, values))
 
 
-def _result(eqn: Any, values: list[Any], noise: Noise, stored: float) -> Sequence[Any]:
-    name, inner = eqn.primitive.name, called(eqn)
+def _evaluate_operation(eqn: Any, values: list[Any], noise: Noise, stored: float) -> Sequence[Any]:
+    name, inner = eqn.primitive.name, find_called_program(eqn)
     if inner is not None:
         return _evaluate(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), values, noise)
     if noise.kinds is not None:
-        return _by_its_kind(eqn, values, noise, stored)
+        return _evaluate_by_kind(eqn, values, noise, stored)
     if name in _STRUCTURED:
         return _STRUCTURED[name](eqn, values, noise)
     if noise.alone and name in ("sharding_constraint", "layout_constraint"):
         return values
-    units = 0.0 if noise.quiet else _units(eqn, noise, stored)
-    if units > 1 and terms_of(eqn) > 1:
+    units = 0.0 if noise.quiet else _count_units(eqn, noise, stored)
+    if units > 1 and count_terms(eqn) > 1:
         moved = len(values) if name in PSUMS else 1
-        values = [_summand(value, eqn, units, noise) for value in values[:moved]] + values[moved:]
+        values = [_move_summand(value, eqn, units, noise) for value in values[:moved]] + values[moved:]
     found = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
     found = found if eqn.primitive.multiple_results else [found]
     return [noise.move(value, units) for value in found] if units else found
 
 
-def _units(eqn: Any, noise: Noise, stored: float) -> float:
-    """How many units in the last place an operation's result may be off by; 0 where it is exact.
+def _count_units(eqn: Any, noise: Noise, stored: float) -> float:
+    """The error of an operation's result in units in the last place; 0 if it is exact.
 
     Args:
         eqn: The operation.
-        noise: How values are moved.
-        stored: The unit of a narrower type that its result is soon converted to; 0 for none.
+        noise: The parameters of moving values.
+        stored: The unit of a narrower type that its result is soon converted to, or 0.
     """
     name = eqn.primitive.name
-    if not rounds(eqn):
+    if not is_rounding(eqn):
         return 0.0
-    unit, terms = unit_of(eqn.outvars[0].aval), terms_of(eqn)
+    unit, terms = find_unit(eqn.outvars[0].aval), count_terms(eqn)
     if name in _DIFFUSE and unit <= 2.0**-23:
         return 3.0
     if terms <= 1:
@@ -259,58 +261,58 @@ def _units(eqn: Any, noise: Noise, stored: float) -> float:
     return sqrt(max(1.0, parts / 3) * handed_on**2 + terms / _LANES * accumulated**2)
 
 
-def terms_of(eqn: Any) -> int:
-    """How many numbers an operation adds up for one element; 1 for one that does not add up."""
+def count_terms(eqn: Any) -> int:
+    """The number of terms that an operation adds up for one element; 1 if it does not add up."""
     return int(_TERMS[eqn.primitive.name](eqn)) if eqn.primitive.name in _TERMS else 1
 
 
-def _over(eqn: Any, dims: Iterable[int]) -> int:
+def _count_terms_over(eqn: Any, dims: Iterable[int]) -> int:
     return prod(eqn.invars[0].aval.shape[dim] for dim in dims)
 
 
-def _of_kernel(eqn: Any) -> int:
+def _count_kernel_terms(eqn: Any) -> int:
     kernel = eqn.invars[1].aval
     return int(kernel.size // kernel.shape[eqn.params["dimension_numbers"].rhs_spec[0]])
 
 
-def _of_scatter(eqn: Any) -> int:
+def _count_scatter_terms(eqn: Any) -> int:
     return max(2, -(-int(eqn.invars[2].aval.size) // max(1, int(eqn.invars[0].aval.size))))
 
 
-def _of_group(eqn: Any) -> int:
+def _count_group_terms(eqn: Any) -> int:
     axes = eqn.params.get("axes", eqn.params.get("axis_name"))
     return prod(lax.axis_size(axis) for axis in (axes if isinstance(axes, tuple | list | frozenset) else (axes,)))
 
 
 _TERMS: Mapping[str, Callable[[Any], int]] = {
-    "dot_general": lambda eqn: _over(eqn, eqn.params["dimension_numbers"][0][0]),
-    **dict.fromkeys(("ragged_dot", "ragged_dot_general"), lambda eqn: _over(eqn, (-1,))),
-    **dict.fromkeys(("reduce_sum", "reduce_prod"), lambda eqn: _over(eqn, eqn.params["axes"])),
-    **dict.fromkeys(("cumsum", "cumprod", "cumlogsumexp"), lambda eqn: _over(eqn, (eqn.params["axis"],))),
+    "dot_general": lambda eqn: _count_terms_over(eqn, eqn.params["dimension_numbers"][0][0]),
+    **dict.fromkeys(("ragged_dot", "ragged_dot_general"), lambda eqn: _count_terms_over(eqn, (-1,))),
+    **dict.fromkeys(("reduce_sum", "reduce_prod"), lambda eqn: _count_terms_over(eqn, eqn.params["axes"])),
+    **dict.fromkeys(("cumsum", "cumprod", "cumlogsumexp"), lambda eqn: _count_terms_over(eqn, (eqn.params["axis"],))),
     "reduce_window_sum": lambda eqn: prod(eqn.params["window_dimensions"]),
     "fft": lambda eqn: prod(eqn.params["fft_lengths"]),
-    "conv_general_dilated": _of_kernel,
-    **dict.fromkeys(("scatter-add", "scatter-mul"), _of_scatter),
-    **dict.fromkeys(PSUMS, _of_group),
+    "conv_general_dilated": _count_kernel_terms,
+    **dict.fromkeys(("scatter-add", "scatter-mul"), _count_scatter_terms),
+    **dict.fromkeys(PSUMS, _count_group_terms),
 }
-"""For each kind of operation that adds up, how many numbers."""
+"""The number of terms, for each kind of operation that adds up."""
 
 
-def _summand(value: Any, eqn: Any, units: float, noise: Noise) -> Any:
-    """What is added up, moved by what its partial sums are rounded by: that does not shrink where they cancel."""
+def _move_summand(value: Any, eqn: Any, units: float, noise: Noise) -> Any:
+    """A summand, moved by the rounding of its partial sums, which does not shrink if they cancel."""
     name, out = eqn.primitive.name, eqn.outvars[0].aval
-    if not unit_of(value):
+    if not find_unit(value):
         return value
-    if unit_of(value) > unit_of(out) and name in ("dot_general", "ragged_dot", "ragged_dot_general"):
+    if find_unit(value) > find_unit(out) and name in ("dot_general", "ragged_dot", "ragged_dot_general"):
         value = value.astype(out.dtype)
     if name in ("dot_general", "conv_general_dilated") and value.dtype == jnp.float32:
         units = max(units, _MULTIPLIER_UNITS.get(noise.platform, 0.0))
-    return noise.move(value, units) if noise.parts > 1 or unit_of(value) <= 2.0**-23 else value
+    return noise.move(value, units) if noise.parts > 1 or find_unit(value) <= 2.0**-23 else value
 
 
-def _scan(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
+def _evaluate_scan(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
     params = eqn.params
-    consts, carried = scan_sizes(params)
+    consts, carried = count_scan_values(params)
     body = params["jaxpr"]
 
     def step(carry: Any, rows: Any) -> Any:
@@ -322,7 +324,7 @@ def _scan(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
     return [*last, *stacked]
 
 
-def _while(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
+def _evaluate_while(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
     ahead, inside = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
     test, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
     of_test, of_body, begin = values[:ahead], values[ahead : ahead + inside], values[ahead + inside :]
@@ -336,14 +338,14 @@ def _while(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
     return list(lax.while_loop(goes_on, step, begin))
 
 
-def _cond(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
+def _evaluate_cond(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
     def branch(closed: Any) -> Callable[..., Any]:
         return lambda *operands: _evaluate(closed.jaxpr, closed.consts, operands, noise)
 
     return list(lax.switch(values[0], [branch(closed) for closed in eqn.params["branches"]], *values[1:]))
 
 
-def _shard_map(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
+def _evaluate_shard_map(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
     params = eqn.params
 
     def body(salt: Any, *args: Any) -> Any:
@@ -360,4 +362,9 @@ def _shard_map(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
     return list(mapped(noise.salt, *values))
 
 
-_STRUCTURED = {"scan": _scan, "while": _while, "cond": _cond, "shard_map": _shard_map}
+_STRUCTURED = {
+    "scan": _evaluate_scan,
+    "while": _evaluate_while,
+    "cond": _evaluate_cond,
+    "shard_map": _evaluate_shard_map,
+}

@@ -1,4 +1,4 @@
-"""What a verification may find: for each finding its name, its severity and the page that `hloscope rules` prints."""
+"""The findings of a verification: for each, its name, its severity and the page that `hloscope rules` prints."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NAMED_OPTIONS = (
 """The options that pages name, longer ones before those that they begin with."""
 PAGES = read_pages(str(__package__), *_NAMED_OPTIONS)
 RULE_NAMES = tuple(page.name for page in PAGES)
-"""Every name that a finding of a verification may have."""
+"""The names of all findings of a verification."""
 _SEVERITIES = {page.name: page.severity for page in PAGES}
 
 
-def finding(name: str, message: str, *, severity: Severity | None = None, **facts: Any) -> Finding:
-    """A finding, as severe as its page says unless something else is said here."""
+def make_finding(name: str, message: str, *, severity: Severity | None = None, **facts: Any) -> Finding:
+    """A finding with the severity of its page, unless another one is given."""
     return Finding(rule=name, severity=severity or _SEVERITIES[name], message=message, **facts)

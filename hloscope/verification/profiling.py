@@ -1,4 +1,4 @@
-"""A program that is run under JAX's profiler, in a process of its own, on what is attached or on simulated devices."""
+"""The run of a program under JAX's profiler, in a separate process, on attached or simulated devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.errors import ProfileError, TargetError, TimeLimitError
 from hloscope.program.capture import Mesh
 from hloscope.program.target import TargetFacts
-from hloscope.verification.machine import jax_platform
+from hloscope.verification.machine import find_jax_platform
 
 if TYPE_CHECKING:
     from hloscope.verification.executing import Prepared
@@ -25,16 +25,16 @@ _SAID_LINES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledRun:
-    """What is to be run.
+    """The run to profile.
 
     Attributes:
         target: `module:fn` or `file.py:fn`.
-        facts: How to call it; letters of its types have sizes.
+        facts: Its options; letters of its types have sizes.
         platform: `cpu` for simulated devices, or `tpu`.
-        devices: Simulated devices.
-        folder: Where the profile goes.
-        runs: Runs that are profiled, after one that is not.
-        seed: Of the random arguments.
+        devices: The number of simulated devices.
+        folder: The folder for the profile.
+        runs: The number of profiled runs, after one that is not profiled.
+        seed: The seed of the random arguments.
     """
 
     target: str
@@ -46,11 +46,11 @@ class ProfiledRun:
     seed: int = 0
 
 
-def profiled_in_child(run: ProfiledRun, *, timeout_s: float) -> tuple[str, Mesh | None]:
-    """Runs a program in a process of its own.
+def profile_in_child(run: ProfiledRun, *, timeout_s: float) -> tuple[str, Mesh | None]:
+    """Profiles a program in a separate process.
 
     Returns:
-        The HLO text that ran, and the mesh that the program has.
+        The HLO text that ran, and the program's mesh.
 
     Raises:
         HloscopeError: JAX refuses the program, or the process died or took too long.
@@ -64,7 +64,7 @@ def profiled_in_child(run: ProfiledRun, *, timeout_s: float) -> tuple[str, Mesh 
             fix="pass them as notations such as 'bf16[8@X,2048]', or in @hloscope.target",
         ) from error
     path = [os.getcwd() if entry == "" else entry for entry in sys.path]
-    environment = {**os.environ, "JAX_PLATFORMS": jax_platform(run.platform)}
+    environment = {**os.environ, "JAX_PLATFORMS": find_jax_platform(run.platform)}
     with closing(_Worker()) as worker:
         found = worker.pool.submit_in(environment, None, _run, path, run.devices, run.platform, pickled)
         if not wait([found], min(timeout_s, threading.TIMEOUT_MAX)).done:
@@ -93,36 +93,36 @@ def _run(path: list[str], devices: int, platform: str, pickled: bytes) -> tuple[
     from hloscope.program.environment import prepare_environment
 
     prepare_environment(devices, attached=platform != "cpu")
-    return _profiled(pickle.loads(pickled))
+    return _profile(pickle.loads(pickled))
 
 
-def _profiled(run: ProfiledRun) -> tuple[str, Mesh | None]:
+def _profile(run: ProfiledRun) -> tuple[str, Mesh | None]:
     import jax
 
-    from hloscope.program.compiling import reported_mesh
-    from hloscope.program.loading import loaded, name_of
-    from hloscope.program.target import attached_facts
-    from hloscope.verification.executing import prepare
+    from hloscope.program.compiling import make_plain_mesh
+    from hloscope.program.loading import find_target_name, load_target
+    from hloscope.program.target import find_attached_facts
+    from hloscope.verification.executing import prepare_program
 
-    function = loaded(run.target, run.facts)
-    program = prepare(function, run.facts.over(attached_facts(function)), name_of(run.target))
-    jax.block_until_ready(_call(program, run.seed))
+    function = load_target(run.target, run.facts)
+    program = prepare_program(function, run.facts.over(find_attached_facts(function)), find_target_name(run.target))
+    jax.block_until_ready(_run_once(program, run.seed))
     with jax.profiler.trace(run.folder):
         for _ in range(run.runs):
-            jax.block_until_ready(_call(program, run.seed))
-    return str(program.compiled.as_text()), reported_mesh(program.lowered.mesh, program.seen)
+            jax.block_until_ready(_run_once(program, run.seed))
+    return str(program.compiled.as_text()), make_plain_mesh(program.lowered.mesh, program.seen)
 
 
-def _call(program: Prepared, seed: int) -> Any:
-    """One run on values of its own, since a run may take its arguments' memory."""
+def _run_once(program: Prepared, seed: int) -> Any:
+    """One run on values of its own, because a run may take its arguments' memory."""
     import jax
 
-    from hloscope.verification.executing import sharding_of
-    from hloscope.verification.pairs import random_value
+    from hloscope.verification.executing import find_sharding
+    from hloscope.verification.pairs import draw_value
     from hloscope.verification.values import Draw
 
-    values = [random_value(aval, Draw(), seed, position) for position, aval in enumerate(program.seen.argument_avals)]
-    shardings = [sharding_of(program, position) for position in range(len(values))]
+    values = [draw_value(aval, Draw(), seed, position) for position, aval in enumerate(program.seen.argument_avals)]
+    shardings = [find_sharding(program, position) for position in range(len(values))]
     placed = [
         value if sharding is None else jax.device_put(value, sharding)
         for value, sharding in zip(values, shardings, strict=True)

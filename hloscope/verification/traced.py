@@ -1,4 +1,4 @@
-"""A program as JAX traced it: which operations round, what lies on an output's path, which integers index something."""
+"""A program as traced by JAX: the operations that round, those on an output's path, and integers used as indices."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
-from hloscope.compiler.jax_internals import scan_sizes
-from hloscope.program.jaxprs import every_equation, inner_jaxprs, opened
+from hloscope.compiler.jax_internals import count_scan_values
+from hloscope.program.jaxprs import find_inner_jaxprs, open_jaxpr, walk_equations
 
 _EXACT = frozenset(
     "reshape transpose broadcast_in_dim slice dynamic_slice dynamic_update_slice gather scatter concatenate pad rev "
@@ -22,106 +22,108 @@ _EXACT = frozenset(
     "reshard cummax cummin pmax pmin split name device_put ragged_all_to_all scatter-max scatter-min "
     "reduce_window_max reduce_window_min layout_constraint vary_unreduced_cast".split()
 )
-"""Operations whose results are numbers that they were given: nothing is rounded."""
+"""Operations whose results are numbers from their operands: nothing is rounded."""
 
 PSUMS = frozenset(
     "psum psum2 psum_invariant reduce_scatter psum_scatter unreduced_psum unreduced_reduce_scatter".split()
 )
 _CARRYING = frozenset("div mul broadcast_in_dim reshape squeeze transpose expand_dims copy".split())
-"""Operations through which a sum is followed to where it is converted to a narrower type."""
+"""Operations through which a sum is followed to its conversion to a narrower type."""
 
 CALLS = {
     **dict.fromkeys(("pjit", "jit", "remat", "remat2", "checkpoint"), "jaxpr"),
     **dict.fromkeys(("closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_lin"), "call_jaxpr"),
 }
-"""Operations that call another program, and the parameter that holds it."""
+"""Operations that call another program, with the parameter that contains it."""
 
 
-def rounds(eqn: Any) -> bool:
-    """Whether an operation rounds its result."""
+def is_rounding(eqn: Any) -> bool:
+    """Returns whether an operation rounds its result."""
     name, out = eqn.primitive.name, eqn.outvars[0].aval if eqn.outvars else None
-    if name in _EXACT or not unit_of(out):
+    if name in _EXACT or not find_unit(out):
         return False
     if name == "convert_element_type":
-        return unit_of(out) > unit_of(eqn.invars[0].aval) > 0
+        return find_unit(out) > find_unit(eqn.invars[0].aval) > 0
     return name not in ("mul", "div") or not any(_is_power_of_two(atom) for atom in eqn.invars)
 
 
-def stored_units(jaxpr: Any) -> dict[Any, float]:
-    """For values that are soon converted to a narrower type, its unit: what devices hand on of a sum may have it."""
+def find_stored_units(jaxpr: Any) -> dict[Any, float]:
+    """The unit of values that are soon converted to a narrower type: partial sums of devices may have it."""
     stored: dict[Any, float] = {}
     for eqn in reversed(jaxpr.eqns):
         name = eqn.primitive.name
-        unit = unit_of(eqn.outvars[0].aval) if name == "convert_element_type" else 0.0
+        unit = find_unit(eqn.outvars[0].aval) if name == "convert_element_type" else 0.0
         if name in _CARRYING and eqn.outvars[0] in stored:
             unit = stored[eqn.outvars[0]]
         for atom in eqn.invars if unit else ():
-            if not isinstance(atom, Literal) and unit > unit_of(atom.aval) > 0:
+            if not isinstance(atom, Literal) and unit > find_unit(atom.aval) > 0:
                 stored[atom] = max(unit, stored.get(atom, 0.0))
     return stored
 
 
-def called(eqn: Any) -> Any:
-    """The program that an operation does nothing but call; None where it does something else."""
+def find_called_program(eqn: Any) -> Any:
+    """The program that an operation only calls; None if the operation does anything else."""
     return eqn.params.get(CALLS.get(eqn.primitive.name, ""))
 
 
 T = TypeVar("T")
 
 
-def followed(program: Any, given: Sequence[T], nothing: T, step: Callable[[Any, list[T]], Sequence[T]]) -> list[T]:
-    """For each output of a program what is known of it.
+def follow_program(
+    program: Any, given: Sequence[T], nothing: T, step: Callable[[Any, list[T]], Sequence[T]]
+) -> list[T]:
+    """Follows facts through a program, and returns those of each output.
 
     Args:
         program: The program.
-        given: What is known of its arguments.
-        nothing: What is known of a constant.
-        step: What is known of an operation's results, by what is known of its operands.
+        given: The facts about its arguments.
+        nothing: The facts about a constant.
+        step: Returns the facts about an operation's results, given those of its operands.
     """
-    jaxpr = opened(program)
+    jaxpr = open_jaxpr(program)
     env: dict[Any, T] = dict(zip(jaxpr.invars, given, strict=True))
 
     def read(atom: Any) -> T:
         return nothing if isinstance(atom, Literal) else env.get(atom, nothing)
 
     for eqn in jaxpr.eqns:
-        known, inner = [read(atom) for atom in eqn.invars], called(eqn)
-        results = step(eqn, known) if inner is None else followed(inner, known, nothing, step)
+        known, inner = [read(atom) for atom in eqn.invars], find_called_program(eqn)
+        results = step(eqn, known) if inner is None else follow_program(inner, known, nothing, step)
         env.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _followed_inside(eqn: Any, nothing: T, step: Callable[[Any, list[T]], Sequence[T]]) -> list[list[T]]:
-    """The same for each program that an operation holds, of whose arguments nothing is known."""
-    return [followed(inner, [nothing] * len(inner.invars), nothing, step) for inner in inner_jaxprs(eqn)]
+def _follow_inside(eqn: Any, nothing: T, step: Callable[[Any, list[T]], Sequence[T]]) -> list[list[T]]:
+    """The same for each program inside an operation, without facts about its arguments."""
+    return [follow_program(inner, [nothing] * len(inner.invars), nothing, step) for inner in find_inner_jaxprs(eqn)]
 
 
 _Divided = tuple[bool, frozenset[int]]
-"""Whether a value is a sum, and the counts that sums on its path were divided by."""
+"""Whether a value is a sum, and the counts that divide the sums on its path."""
 
 
-def means(closed: ClosedJaxpr) -> list[frozenset[int]]:
-    """For each output the counts that sums on its path are divided by."""
+def find_mean_counts(closed: ClosedJaxpr) -> list[frozenset[int]]:
+    """The counts that sums on each output's path are divided by."""
     nothing: _Divided = (False, frozenset())
 
     def step(eqn: Any, known: list[_Divided]) -> list[_Divided]:
-        name, held = eqn.primitive.name, _followed_inside(eqn, nothing, step)
+        name, held = eqn.primitive.name, _follow_inside(eqn, nothing, step)
         counts = frozenset().union(*(of_one for _, of_one in chain(known, *held)))
         if name == "div" and known[0][0]:
-            counts |= _count(eqn.invars[1])
+            counts |= _read_count(eqn.invars[1])
         carried = name in _CARRYING | {"convert_element_type"} and any(is_sum for is_sum, _ in known)
         return [(carried or name == "reduce_sum" or name in PSUMS, counts)] * len(eqn.outvars)
 
-    return [counts for _, counts in followed(closed, [nothing] * len(closed.jaxpr.invars), nothing, step)]
+    return [counts for _, counts in follow_program(closed, [nothing] * len(closed.jaxpr.invars), nothing, step)]
 
 
-def _count(divisor: Any) -> frozenset[int]:
+def _read_count(divisor: Any) -> frozenset[int]:
     value = float(np.asarray(divisor.val, np.float64).ravel()[0]) if isinstance(divisor, Literal) else 0.0
     return frozenset([int(value)] if value > 1 and value == int(value) else [])
 
 
-def unit_of(value: Any) -> float:
-    """The distance from 1 to the next number of a value's type; 0 for one that is no float."""
+def find_unit(value: Any) -> float:
+    """The distance from 1 to the next number of a value's type; 0 for a type other than a float."""
     dtype = getattr(value, "dtype", np.int32)
     return float(jnp.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
 
@@ -133,27 +135,27 @@ def _is_power_of_two(atom: Any) -> bool:
     return bool(mantissa == 0.5)
 
 
-def path_units(closed: ClosedJaxpr) -> list[float]:
-    """For each output the coarsest unit that something on its path is rounded to; 0 where nothing is."""
+def find_path_units(closed: ClosedJaxpr) -> list[float]:
+    """The coarsest unit of rounding on each output's path; 0 without rounding."""
 
     def step(eqn: Any, known: list[float]) -> list[float]:
-        within = _followed_inside(eqn, 0.0, step)
-        rounded = not within and rounds(eqn)
+        within = _follow_inside(eqn, 0.0, step)
+        rounded = not within and is_rounding(eqn)
         unit = max(chain(known, *within), default=0.0)
-        own = [unit_of(out.aval) for out in eqn.outvars]
+        own = [find_unit(out.aval) for out in eqn.outvars]
         return [max(unit, each if rounded else 0.0) if each else 0.0 for each in own]
 
-    return followed(closed, [0.0] * len(closed.jaxpr.invars), 0.0, step)
+    return follow_program(closed, [0.0] * len(closed.jaxpr.invars), 0.0, step)
 
 
-def narrow_carry(closed: ClosedJaxpr) -> str | None:
-    """In words, the narrow floating-point value that a loop carries along and adds to; None where there is none."""
-    for eqn in every_equation(closed.jaxpr):
+def describe_narrow_carry(closed: ClosedJaxpr) -> str | None:
+    """Describes the narrow floating-point value that a loop carries and adds to; None without one."""
+    for eqn in walk_equations(closed.jaxpr):
         if eqn.primitive.name not in ("scan", "while"):
             continue
         body = (eqn.params.get("jaxpr") or eqn.params["body_jaxpr"]).jaxpr
         sums = [inner.outvars[0].aval for inner in body.eqns if inner.primitive.name in ("add", "add_any")]
-        narrow = [total.dtype for total in sums if unit_of(total) > 2.0**-23]
+        narrow = [total.dtype for total in sums if find_unit(total) > 2.0**-23]
         if narrow:
             steps = eqn.params.get("length")
             often = f"of {steps:,} steps" if steps else "with a data-dependent number of steps"
@@ -166,25 +168,25 @@ _PASSING = frozenset(
     "concatenate rev copy max min clamp sharding_constraint all_gather all_gather_invariant all_to_all ppermute pvary "
     "pcast sub".split()
 )
-"""Operations whose result indexes what their operands do; `sub` takes off where a device's own part begins."""
+"""Operations whose result indexes the same as their operands; `sub` subtracts the start of a device's own part."""
 
 _SOURCES = {
     **dict.fromkeys(("dynamic_slice", "gather", "sub"), slice(1)),
     "clamp": slice(1, 2),
     "select_n": slice(1, None),
 }
-"""The operands that the values come from, where not all of them do."""
+"""The operands that the values come from, for operations where not all count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Origin:
-    """What a value comes from.
+class _IndexOrigin:
+    """The origin of a value.
 
     Attributes:
         arguments: Positions of the integer arguments that it takes its values from.
-        columns: The same for each of its last dimension's entries, where it was put together from them.
+        columns: The same for each entry of its last dimension, if it was assembled from them.
         counted: Elements that it counts from 0, for an iota; 0 for anything else.
-        shards: For each dimension into how many parts a `shard_map` cuts it; empty where it does not.
+        shards: The number of parts into which a `shard_map` cuts each dimension; empty if it does not.
     """
 
     arguments: frozenset[int] = frozenset()
@@ -193,14 +195,14 @@ class _Origin:
     shards: tuple[int, ...] = ()
 
 
-_NOTHING = _Origin()
+_NOTHING = _IndexOrigin()
 
 
-def index_sizes(closed: ClosedJaxpr) -> dict[int, int]:
-    """For each argument that indexes something, by position, how many elements the smallest of it has."""
+def find_index_sizes(closed: ClosedJaxpr) -> dict[int, int]:
+    """The smallest number of elements that each argument indexes, by the argument's position."""
     search = _IndexSearch()
     given = [
-        _Origin(arguments=frozenset([place])) if getattr(var.aval.dtype, "kind", "") in "iu" else _NOTHING
+        _IndexOrigin(arguments=frozenset([place])) if getattr(var.aval.dtype, "kind", "") in "iu" else _NOTHING
         for place, var in enumerate(closed.jaxpr.invars)
     ]
     search.follow(closed, given)
@@ -208,20 +210,20 @@ def index_sizes(closed: ClosedJaxpr) -> dict[int, int]:
 
 
 class _IndexSearch:
-    """Finds what the arguments of a program index: `sizes` has the sizes that were found for each."""
+    """Finds the targets of a program's index arguments: `sizes` has the sizes found for each."""
 
     def __init__(self) -> None:
         self.sizes: dict[int, list[int]] = {}
 
-    def follow(self, program: Any, given: Sequence[_Origin]) -> list[_Origin]:
-        return followed(program, given, _NOTHING, self._step)
+    def follow(self, program: Any, given: Sequence[_IndexOrigin]) -> list[_IndexOrigin]:
+        return follow_program(program, given, _NOTHING, self._step)
 
-    def _step(self, eqn: Any, known: list[_Origin]) -> Sequence[_Origin]:
-        """Notes what an operation indexes, and follows values through it."""
+    def _step(self, eqn: Any, known: list[_IndexOrigin]) -> Sequence[_IndexOrigin]:
+        """Notes the dimensions that an operation indexes, and follows values through it."""
         name, params, nothing = eqn.primitive.name, eqn.params, [_NOTHING] * len(eqn.outvars)
         self._look(eqn, known)
         if name == "scan":
-            consts, carried = scan_sizes(params)
+            consts, carried = count_scan_values(params)
             rows = [replace(row, columns=(), shards=()) for row in known[consts + carried :]]
             self.follow(params["jaxpr"], [*known[: consts + carried], *rows])
             return nothing
@@ -234,13 +236,13 @@ class _IndexSearch:
         if name == "shard_map":
             sizes = dict(params["mesh"].shape)
             cut = [
-                replace(origin, columns=(), shards=parts_of_dims(spec, var.aval.ndim, sizes))
+                replace(origin, columns=(), shards=count_parts_of_dims(spec, var.aval.ndim, sizes))
                 for origin, spec, var in zip(known, params["in_specs"], eqn.invars, strict=True)
             ]
             return self.follow(params["jaxpr"], cut)
-        return [_passed(eqn, known)] * len(eqn.outvars) if eqn.outvars else nothing
+        return [_pass_origin(eqn, known)] * len(eqn.outvars) if eqn.outvars else nothing
 
-    def _look(self, eqn: Any, known: list[_Origin]) -> None:
+    def _look(self, eqn: Any, known: list[_IndexOrigin]) -> None:
         name, params = eqn.primitive.name, eqn.params
         if name == "eq":
             for indices, counted in (known, known[::-1]):
@@ -255,32 +257,32 @@ class _IndexSearch:
         elif name in ("dynamic_slice", "dynamic_update_slice"):
             first = 1 if name == "dynamic_slice" else 2
             taken = params["slice_sizes"] if first == 1 else eqn.invars[1].aval.shape
-            for whole, part, origin in zip(_whole(eqn, known), taken, known[first:], strict=False):
+            for whole, part, origin in zip(_find_whole_shape(eqn, known), taken, known[first:], strict=False):
                 self._found(origin, whole - part + 1)
 
-    def _found_columns(self, eqn: Any, known: list[_Origin], dims: Sequence[int], taken: Sequence[int]) -> None:
-        """Notes the dimensions that the columns of an array of indices stand for."""
-        whole, indices = _whole(eqn, known), known[1]
+    def _found_columns(self, eqn: Any, known: list[_IndexOrigin], dims: Sequence[int], taken: Sequence[int]) -> None:
+        """Notes the dimensions that the columns of an array of indices refer to."""
+        whole, indices = _find_whole_shape(eqn, known), known[1]
         sizes = [whole[dim] - taken[dim] + 1 for dim in dims]
         if len(indices.columns) == len(sizes):
             for arguments, size in zip(indices.columns, sizes, strict=True):
-                self._found(_Origin(arguments=arguments), size)
+                self._found(_IndexOrigin(arguments=arguments), size)
         elif sizes:
             self._found(indices, min(sizes))
 
-    def _found(self, indices: _Origin, size: int) -> None:
+    def _found(self, indices: _IndexOrigin, size: int) -> None:
         for argument in indices.arguments:
             self.sizes.setdefault(argument, []).append(size)
 
 
-def _whole(eqn: Any, known: list[_Origin]) -> list[int]:
-    """The dimensions of the whole array that an operation reads, of which a device may hold a shard."""
+def _find_whole_shape(eqn: Any, known: list[_IndexOrigin]) -> list[int]:
+    """The dimensions of the whole array that an operation reads, even if a device holds a shard of it."""
     shape = eqn.invars[0].aval.shape
     return [size * part for size, part in zip(shape, known[0].shards or (1,) * len(shape), strict=True)]
 
 
-def parts_of_dims(spec: Any, rank: int, sizes: Mapping[Any, int]) -> tuple[int, ...]:
-    """Into how many parts a `shard_map` cuts each dimension of an argument."""
+def count_parts_of_dims(spec: Any, rank: int, sizes: Mapping[Any, int]) -> tuple[int, ...]:
+    """The number of parts into which a `shard_map` cuts each dimension of an argument."""
     parts = [1] * rank
     for dim, axes in enumerate(tuple(spec)[:rank]):
         for axis in axes if isinstance(axes, tuple) else (axes,):
@@ -288,10 +290,10 @@ def parts_of_dims(spec: Any, rank: int, sizes: Mapping[Any, int]) -> tuple[int, 
     return tuple(parts)
 
 
-def _passed(eqn: Any, known: list[_Origin]) -> _Origin:
+def _pass_origin(eqn: Any, known: list[_IndexOrigin]) -> _IndexOrigin:
     name, out = eqn.primitive.name, eqn.outvars[0].aval
     if name == "iota":
-        return _Origin(counted=int(eqn.params["shape"][eqn.params["dimension"]]))
+        return _IndexOrigin(counted=int(eqn.params["shape"][eqn.params["dimension"]]))
     if name not in _PASSING or not known:
         return _NOTHING
     sources = known[_SOURCES.get(name, slice(None))]
@@ -299,8 +301,8 @@ def _passed(eqn: Any, known: list[_Origin]) -> _Origin:
         columns = [
             part.arguments for part, var in zip(known, eqn.invars, strict=True) for _ in range(var.aval.shape[-1])
         ]
-        return _Origin(arguments=frozenset().union(*columns), columns=tuple(columns))
-    return _Origin(
+        return _IndexOrigin(arguments=frozenset().union(*columns), columns=tuple(columns))
+    return _IndexOrigin(
         arguments=frozenset().union(*(source.arguments for source in sources)),
         columns=sources[0].columns if name in ("convert_element_type", "pvary", "pcast", "clamp") else (),
         counted=max((source.counted for source in sources), default=0),

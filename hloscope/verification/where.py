@@ -1,7 +1,7 @@
-"""The choice of where two programs run: in a separate process on attached or simulated devices, or in this one.
+"""The choice of the process for two programs: a child with attached or simulated devices, or this process.
 
-A collective that not all devices reach hangs XLA's CPU runtime, which then ends the process; so numbers are made in a
-worker that does nothing else. It writes what it is about to do to its standard error, which is kept in memory and read
+A collective that not all devices reach hangs XLA's CPU runtime, which then ends the process; so the programs run in a
+worker that does nothing else. It writes each next step to its standard error, which is kept in memory and read
 when it dies: whatever ends this process, there is nothing on disk to remove.
 """
 
@@ -21,31 +21,31 @@ from typing import Any
 
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.errors import HloscopeError, TargetError
-from hloscope.units import format_time, plural
-from hloscope.verification.job import Function, Job, OtherProgramError
-from hloscope.verification.machine import attached_platform, jax_platform
+from hloscope.units import format_time, pluralize
+from hloscope.verification.job import Function, OtherProgramError, VerificationJob
+from hloscope.verification.machine import find_attached_platform, find_jax_platform
 from hloscope.verification.model import Numerics, NumericsStatus
 
 
-def started_ahead(job: Job) -> ChildRun | None:
-    """The run in its process where it is sure to be wanted there, so that it goes on beside the compiles; else None."""
+def start_run_ahead(job: VerificationJob) -> ChildRun | None:
+    """The run in its process, started now if it will certainly be needed, in parallel with the compiles; else None."""
     by_name = isinstance(job.target, str) and isinstance(job.reference, str)
-    return ChildRun(job) if by_name and _platform(job) == "cpu" else None
+    return ChildRun(job) if by_name and _choose_platform(job) == "cpu" else None
 
 
-def run_somewhere(job: Job, *, decided_by_devices: bool) -> Numerics:
-    """Runs a job where its settings say, in a child process if its functions can be imported there.
+def run_in_chosen_process(job: VerificationJob, *, decided_by_devices: bool) -> Numerics:
+    """Runs a job as its settings say, in a child process if its functions can be imported there.
 
     Args:
-        job: What to run.
-        decided_by_devices: Whether a collective may stand under a branch or a loop that each device decides, which can
+        job: The job.
+        decided_by_devices: Whether a collective may be in a branch or a loop that each device decides, which can
             end the process that runs it.
     """
-    named = replace(job, target=by_name(job.target), reference=by_name(job.reference))
+    named = replace(job, target=name_if_importable(job.target), reference=name_if_importable(job.reference))
     why = "another process cannot import one of the functions"
     fix = "put it in a module"
     if isinstance(named.target, str) and isinstance(named.reference, str):
-        found = _in_a_child(replace(named, programs=_programs(job)))
+        found = _try_child(replace(named, programs=_fingerprint_functions(job)))
         if found is not None:
             return found
         why = (
@@ -61,31 +61,31 @@ def run_somewhere(job: Job, *, decided_by_devices: bool) -> Numerics:
             f"{why}; {fix}"
         )
         return job.came_to(NumericsStatus.NOT_RUN, message)
-    return _here(job, why)
+    return _run_here(job, why)
 
 
-def _platform(job: Job) -> str:
+def _choose_platform(job: VerificationJob) -> str:
     chosen = job.settings.on
-    return (attached_platform() or "cpu") if chosen == "auto" else chosen
+    return (find_attached_platform() or "cpu") if chosen == "auto" else chosen
 
 
-def _programs(job: Job) -> tuple[str | None, str | None]:
-    """What those programs are known by that were given as functions."""
-    from hloscope.program.devices import devices_to_run_on
-    from hloscope.verification.running import programs_of
+def _fingerprint_functions(job: VerificationJob) -> tuple[str | None, str | None]:
+    """The fingerprints of the programs that were given as functions."""
+    from hloscope.program.devices import provide_devices
+    from hloscope.verification.running import fingerprint_programs
 
     if not callable(job.target) and not callable(job.reference):
         return None, None
     try:
-        with devices_to_run_on(job.devices, "cpu"):
-            target, reference = programs_of(job)
+        with provide_devices(job.devices, "cpu"):
+            target, reference = fingerprint_programs(job)
     except HloscopeError:  # which the run will report
         return None, None
     return target if callable(job.target) else None, reference if callable(job.reference) else None
 
 
-def _in_a_child(job: Job) -> Numerics | None:
-    platform, timeout_s = _platform(job), job.settings.timeout_s
+def _try_child(job: VerificationJob) -> Numerics | None:
+    platform, timeout_s = _choose_platform(job), job.settings.timeout_s
     if platform == "cpu":
         return run_in_child(job, timeout_s=timeout_s)
     found = run_in_child(replace(job, platform=platform, memory_bytes=None), timeout_s=timeout_s)
@@ -97,18 +97,18 @@ def _in_a_child(job: Job) -> Numerics | None:
     return replace(simulated, notes=(*simulated.notes, f"run on simulated devices: {found.message}"))
 
 
-def _here(job: Job, why: str) -> Numerics:
+def _run_here(job: VerificationJob, why: str) -> Numerics:
     import jax
 
-    from hloscope.verification.running import run_job
+    from hloscope.verification.running import run_verification
 
     platform = {"cpu": "cpu", "tpu": "tpu"}.get(jax.default_backend(), "gpu")
-    found = run_job(replace(job, platform=platform))
+    found = run_verification(replace(job, platform=platform))
     return replace(found, notes=(*found.notes, f"run in this process, because {why}"))
 
 
-def by_name(target: str | Function) -> str | Function:
-    """The function's name in place of the function, if the name leads to it again in another process."""
+def name_if_importable(target: str | Function) -> str | Function:
+    """The function's name instead of the function, if the name leads to it in another process."""
     if isinstance(target, str):
         return target
     module, qualified = getattr(target, "__module__", None), getattr(target, "__qualname__", "")
@@ -123,16 +123,16 @@ def by_name(target: str | Function) -> str | Function:
 
 
 class ChildRun:
-    """A job that runs in a process of its own, from now on until it is asked for or closed.
+    """A job that runs in a separate process, from now until its result is taken or it is closed.
 
     Args:
-        job: What to run; both programs by name.
+        job: The job; both programs by name.
 
     Raises:
-        TargetError: The job holds something that cannot be handed to another process.
+        TargetError: The job contains something that cannot be passed to another process.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: VerificationJob) -> None:
         self._job = job
         try:
             pickled = pickle.dumps(job)
@@ -143,12 +143,12 @@ class ChildRun:
                 fix="pass them as notations such as 'bf16[8@X,2048]', or in @hloscope.target",
             ) from error
         path = [os.getcwd() if entry == "" else entry for entry in sys.path]
-        environment = {**os.environ, "JAX_PLATFORMS": jax_platform(job.platform)}
+        environment = {**os.environ, "JAX_PLATFORMS": find_jax_platform(job.platform)}
         self._workers = WorkerPool(1, counted=False)
         self._found = self._workers.submit_in(environment, None, _run, path, job.devices, job.platform, pickled)
 
     def numerics(self, timeout_s: float) -> Numerics | None:
-        """Waits for what the process found, or how it ended; None where its names lead to other programs.
+        """Waits for the outcome of the process, or its end; None if its names lead to other programs.
 
         Args:
             timeout_s: Seconds from now after which the process is ended.
@@ -159,18 +159,18 @@ class ChildRun:
         try:
             return self._found.result()
         except WorkerDied as died:
-            return _ended(self._job, None if is_late else died.returncode, died.words, timeout_s)
+            return _explain_end(self._job, None if is_late else died.returncode, died.words, timeout_s)
         except CancelledError:  # before it could begin
-            return _ended(self._job, None, "", timeout_s)
+            return _explain_end(self._job, None, "", timeout_s)
 
     def close(self) -> None:
-        """Ends the process, if it still runs."""
+        """Ends the process if it still runs."""
         self._workers.kill(self._found)
         self._workers.shutdown()
 
 
-def run_in_child(job: Job, *, timeout_s: float) -> Numerics | None:
-    """Runs a job in a process of its own, which is ended after a time; see `ChildRun`."""
+def run_in_child(job: VerificationJob, *, timeout_s: float) -> Numerics | None:
+    """Runs a job in a separate process, with a time limit; see `ChildRun`."""
     with closing(ChildRun(job)) as child:
         return child.numerics(timeout_s)
 
@@ -180,7 +180,7 @@ _STAGE_LINE = re.compile(rf"\n{_STAGE}(.*)\n")
 
 
 def _run(path: list[str], devices: int, platform: str, pickled: bytes) -> Numerics | None:
-    """Runs a job in the worker, which ends where anything is raised that is no result."""
+    """Runs a job in the worker, which ends on any exception that is not a result."""
 
     def stage(what: str) -> None:
         with suppress(OSError):  # the program may have closed it
@@ -193,9 +193,9 @@ def _run(path: list[str], devices: int, platform: str, pickled: bytes) -> Numeri
 
         prepare_environment(devices, attached=platform != "cpu")
         job = pickle.loads(pickled)
-        from hloscope.verification.running import run_job
+        from hloscope.verification.running import run_verification
 
-        return run_job(job, stage)
+        return run_verification(job, stage)
     except OtherProgramError:
         return None
     except BaseException:
@@ -209,7 +209,7 @@ _CHATTER = re.compile(r"[IW]\d{4} ")
 _STUCK = re.compile(r"(Termination timeout for .{0,200}|.{0,80}stuck.{0,160})")
 
 
-def _ended(job: Job, code: int | None, said: str, timeout_s: float) -> Numerics:
+def _explain_end(job: VerificationJob, code: int | None, said: str, timeout_s: float) -> Numerics:
     stage = (_STAGE_LINE.findall(said) or ["starting or running"])[-1]  # of what prints a lot, the end is kept
     if code is None:
         status, message = NumericsStatus.HUNG, f"not finished after {format_time(timeout_s * 1e6)} of {stage}"
@@ -223,5 +223,7 @@ def _ended(job: Job, code: int | None, said: str, timeout_s: float) -> Numerics:
     own = [line for line in said.splitlines() if not _CHATTER.match(line)]
     last = stuck.group(1) if stuck else "\n".join(own[-3:])
     words = f"{message}: {last.strip()}" if last.strip() else message
-    where = plural(job.devices, "simulated CPU device" if job.platform == "cpu" else f"{job.platform.upper()} device")
+    where = pluralize(
+        job.devices, "simulated CPU device" if job.platform == "cpu" else f"{job.platform.upper()} device"
+    )
     return job.came_to(status, words[:800], ran_on=where)

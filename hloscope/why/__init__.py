@@ -1,9 +1,10 @@
-"""Reasons for collectives: the program's own shardings are followed to every transfer in the compiled module.
+"""Reasons for collectives: follows the program's own shardings to every transfer in the compiled module.
 
-An `Analysis` and what was captured beside it go in; the same analysis with a reason for each collective comes out.
+The input is an `Analysis` with the other results of its compile; the output is the same analysis with a reason for each
+collective.
 """
 
-from hloscope.why.explanation import Explanation, explain
-from hloscope.why.stage import explained, unexplained
+from hloscope.why.explanation import Explanation, explain_collectives
+from hloscope.why.stage import explain_analysis, explain_from_text
 
-__all__ = ["Explanation", "explain", "explained", "unexplained"]
+__all__ = ["Explanation", "explain_analysis", "explain_collectives", "explain_from_text"]

@@ -1,4 +1,4 @@
-"""The chain of causes for one collective: how arrays are sharded, where a sharding is lost, and what to change."""
+"""The causal chain of one collective: the shardings of arrays, where a sharding is lost, and what to change."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any
 from hloscope.analysis.model import Analysis, Collective, Collectives, Frame, SourceFrame
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.model.trial import Trials
-from hloscope.analysis.places import NOTHING, Sources, users_frame
+from hloscope.analysis.places import NO_SOURCES, SourceFiles, find_users_frame
 from hloscope.analysis.vocabulary import Kind
 from hloscope.errors import TargetError, did_you_mean
 from hloscope.messages import Either, say
 from hloscope.shown import Shown, one_line
-from hloscope.units import plural
+from hloscope.units import pluralize
 from hloscope.why.phrases import (
-    asked_words,
-    equations,
-    left_by,
-    notated,
-    part_words,
-    summed_words,
+    find_sharding_left,
+    render_array,
+    render_equations,
+    render_partial_value,
+    render_request,
+    render_summed_dimensions,
 )
-from hloscope.why.sentences import advice
+from hloscope.why.sentences import suggest_changes
 
 if TYPE_CHECKING:
     from hloscope.plain_types import ExplainDict
 
 _NAMED = 8
-"""Names of collectives that an error lists."""
+"""Maximum number of collectives that an error lists by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +113,10 @@ class Explanations(tuple[Explanation, ...], Shown):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (tuple(self), self.everything)
+        return _make_explanations, (tuple(self), self.everything)
 
     def __repr__(self) -> str:
-        return f"<Explanations of {plural(len(self), 'collective')}>"
+        return f"<Explanations of {pluralize(len(self), 'collective')}>"
 
     def _subject(self) -> str:
         return "explanation" if self.everything else "overview"
@@ -127,37 +127,39 @@ class Explanations(tuple[Explanation, ...], Shown):
             """The result as plain data."""
 
 
-def _made(members: tuple[Explanation, ...], everything: bool) -> Explanations:
+def _make_explanations(members: tuple[Explanation, ...], everything: bool) -> Explanations:
     return Explanations(members, everything=everything)
 
 
-def explain(analysis: Analysis, named: str | None = None, *, sources: Sources = NOTHING) -> tuple[Explanation, ...]:
-    """The chain of one collective, or of all, most bytes per step first.
+def explain_collectives(
+    analysis: Analysis, named: str | None = None, *, sources: SourceFiles = NO_SOURCES
+) -> tuple[Explanation, ...]:
+    """The explanation of one collective, or of all, most bytes per step first.
 
     Args:
-        analysis: With reasons.
-        named: The name of the instruction, with or without `%`, its place in the report's list, counted from 1, or a
-            contract's selector, such as `all-gather@X`, for all that it speaks of; None for all. Of several those that
-            differ in nothing but their name are given once.
+        analysis: An analysis with reasons.
+        named: The name of the instruction, with or without `%`, its 1-based number in the report's list, or a contract
+        selector such as `all-gather@X` for all matching ones; None for all. Of several, those that differ only in their
+        name are given once.
         sources: The files of the user's code that may be read.
 
     Raises:
         TargetError: There is no such collective.
-        NotationError: The selector names an axis that there is not, or cannot be read.
+        NotationError: The selector names an axis that does not exist, or cannot be read.
     """
-    chosen = None if named is None else _find(analysis.collectives, named)
+    chosen = None if named is None else _find_places(analysis.collectives, named)
     return tuple(
-        _explanation(analysis.collectives[numbers[0] - 1], numbers[0], len(numbers), sources)
-        for numbers in alike(analysis.collectives, chosen)
+        _explain_collective(analysis.collectives[numbers[0] - 1], numbers[0], len(numbers), sources)
+        for numbers in group_alike(analysis.collectives, chosen)
     )
 
 
-def alike(collectives: Collectives, chosen: Collection[int] | None = None) -> tuple[tuple[int, ...], ...]:
-    """The places, counted from 1, of collectives that differ in nothing but their name: each is explained once.
+def group_alike(collectives: Collectives, chosen: Collection[int] | None = None) -> tuple[tuple[int, ...], ...]:
+    """The 1-based numbers of collectives, grouped if they differ only in their name: each group is explained once.
 
     Args:
-        collectives: All of a program.
-        chosen: The places to tell; None for all.
+        collectives: All collectives of a program.
+        chosen: The numbers to explain; None for all.
     """
     groups: dict[object, list[int]] = {}
     for number, found in enumerate(collectives, start=1):
@@ -168,8 +170,8 @@ def alike(collectives: Collectives, chosen: Collection[int] | None = None) -> tu
     return tuple(map(tuple, groups.values()))
 
 
-def _find(collectives: Collectives, named: str) -> Collection[int]:
-    """The places of collectives in the list, counted from 1."""
+def _find_places(collectives: Collectives, named: str) -> Collection[int]:
+    """The 1-based numbers of collectives in the list."""
     names, wanted = [collective.name for collective in collectives], named.removeprefix("%")
     if wanted in names:
         return (names.index(wanted) + 1,)
@@ -201,14 +203,14 @@ def _find(collectives: Collectives, named: str) -> Collection[int]:
 
 
 def _is_selector(named: str) -> bool:
-    """Whether a contract could speak so of collectives: `all-gather@X`, `all-*`, `reduce-scatter over dcn`."""
+    """Returns whether a text looks like a contract selector: `all-gather@X`, `all-*`, `reduce-scatter over dcn`."""
     kind = named.split(maxsplit=1)[0].partition("@")[0] if named.split() else ""
     return any(fnmatchcase(known, kind) for known in Kind)
 
 
-def _explanation(collective: Collective, number: int, copies: int, sources: Sources) -> Explanation:
+def _explain_collective(collective: Collective, number: int, copies: int, sources: SourceFiles) -> Explanation:
     reason = collective.reason or Reason(kind=ReasonKind.UNKNOWN)
-    place = _place(collective, reason)
+    place = _find_needed_line(collective, reason)
     line = None if place is None else sources.line(place.file, place.line)
     return Explanation(
         collective=collective,
@@ -217,61 +219,70 @@ def _explanation(collective: Collective, number: int, copies: int, sources: Sour
         place=place,
         excerpt=line or None,
         unread=place is not None and line is None,
-        steps=tuple(_steps(reason, collective.kind)),
-        equations=equations(reason, collective.kind),
-        advice=advice(reason),
+        steps=tuple(_build_steps(reason, collective.kind)),
+        equations=render_equations(reason, collective.kind),
+        advice=suggest_changes(reason),
     )
 
 
-def _place(collective: Collective, reason: Reason) -> SourceFrame | None:
-    """The line that needs the data; where that is not known, the collective's own."""
+def _find_needed_line(collective: Collective, reason: Reason) -> SourceFrame | None:
+    """The line that needs the data; if unknown, the collective's own."""
     asked = next((asker.source for asker in reason.asked_by if asker.by == "constraint"), ())
     first = asked if reason.kind is ReasonKind.CONSTRAINT else ()
     needing = reason.producer if reason.kind is ReasonKind.PARTIAL_SUM else reason.consumer or reason.producer
-    return users_frame(first or (needing.source if needing is not None else ()) or collective.source)
+    return find_users_frame(first or (needing.source if needing is not None else ()) or collective.source)
 
 
-def _steps(reason: Reason, kind: Kind) -> Iterator[Step]:
-    for words in dict.fromkeys(map(asked_words, reason.held_by)):
+def _build_steps(reason: Reason, kind: Kind) -> Iterator[Step]:
+    for words in dict.fromkeys(map(render_request, reason.held_by)):
         yield Step(what=words)
     if reason.kind is ReasonKind.PARTIAL_SUM:
-        yield from _sum_steps(reason)
+        yield from _build_sum_steps(reason)
     elif reason.moved is not None and reason.kind is not ReasonKind.AUTHORED:
-        yield from _move_steps(reason, reason.moved, kind)
+        yield from _build_move_steps(reason, reason.moved, kind)
     if reason.kind is not ReasonKind.CONSTRAINT:
-        for words in dict.fromkeys(map(asked_words, reason.asked_by)):
+        for words in dict.fromkeys(map(render_request, reason.asked_by)):
             yield Step(what=words)
 
 
-def _sum_steps(reason: Reason) -> Iterator[Step]:
-    part = part_words(reason)
+def _build_sum_steps(reason: Reason) -> Iterator[Step]:
+    part = render_partial_value(reason)
     if reason.producer is not None:
-        cut = f"{summed_words(reason)} is sharded over {', '.join(reason.axes)}"
+        cut = f"{render_summed_dimensions(reason)} is sharded over {', '.join(reason.axes)}"
         what = f"{reason.producer.name} computes only a part of its result on each device, because {cut}"
-        yield Step(what=what, arrays=tuple(map(notated, reason.operands)), source=_line(reason.producer), is_loss=True)
+        yield Step(
+            what=what,
+            arrays=tuple(map(render_array, reason.operands)),
+            source=_find_frame(reason.producer),
+            is_loss=True,
+        )
     if reason.moved is not None:
-        yield Step(what=f"each device holds a partial {part}", arrays=(notated(reason.moved),))
+        yield Step(what=f"each device holds a partial {part}", arrays=(render_array(reason.moved),))
     if reason.consumer is not None:
-        arrays = () if reason.moved is None else (notated(reason.moved, reason.wanted),)
-        yield Step(what=f"{reason.consumer.name} needs the {part}", arrays=arrays, source=_line(reason.consumer))
+        arrays = () if reason.moved is None else (render_array(reason.moved, reason.wanted),)
+        yield Step(what=f"{reason.consumer.name} needs the {part}", arrays=arrays, source=_find_frame(reason.consumer))
 
 
-def _move_steps(reason: Reason, moved: Tensor, kind: Kind) -> Iterator[Step]:
+def _build_move_steps(reason: Reason, moved: Tensor, kind: Kind) -> Iterator[Step]:
     if reason.producer is not None and not moved.named:
-        yield Step(what=f"{reason.producer.name} produces it", arrays=(notated(moved),), source=_line(reason.producer))
-    left = left_by(reason, moved, kind)
-    had, wanted = (notated(moved),), None if left is None else notated(moved, left)
+        yield Step(
+            what=f"{reason.producer.name} produces it",
+            arrays=(render_array(moved),),
+            source=_find_frame(reason.producer),
+        )
+    left = find_sharding_left(reason, moved, kind)
+    had, wanted = (render_array(moved),), None if left is None else render_array(moved, left)
     if reason.kind is ReasonKind.CONSTRAINT:
         asked = reason.asked_by[0] if reason.asked_by else None
-        what = "a sharding constraint" if asked is None else asked_words(replace(asked, source=()))
-        place = users_frame(asked.source) if asked else None
+        what = "a sharding constraint" if asked is None else render_request(replace(asked, source=()))
+        place = find_users_frame(asked.source) if asked else None
         yield Step(what=what, arrays=had, becomes=wanted, source=place, is_loss=True)
     elif reason.consumer is not None:
         what = f"{reason.consumer.name} needs another sharding"
-        yield Step(what=what, arrays=had, becomes=wanted, source=_line(reason.consumer), is_loss=True)
+        yield Step(what=what, arrays=had, becomes=wanted, source=_find_frame(reason.consumer), is_loss=True)
     else:
         yield Step(what="the output needs another sharding", arrays=had, becomes=wanted, is_loss=True)
 
 
-def _line(operation: Operation | None) -> SourceFrame | None:
-    return None if operation is None else users_frame(operation.source)
+def _find_frame(operation: Operation | None) -> SourceFrame | None:
+    return None if operation is None else find_users_frame(operation.source)

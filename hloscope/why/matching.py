@@ -1,4 +1,4 @@
-"""Matches compiled collectives with the reshards of the program, by operation, axes, kind and shape."""
+"""Matches compiled collectives with the program's reshards, by operation, axes, kind and shape."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from math import prod
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Kind
 from hloscope.compiler.shardy_model import ShardyOp, ShardyValue, ValueSharding
-from hloscope.shardy.graph import wholes
-from hloscope.shardy.reshards import Reshard, hlo_type, is_float, is_reshuffle, local_shapes, without
-from hloscope.why.partitioned import Between, Window, dimensions_of, significant
+from hloscope.shardy.graph import find_whole_axes
+from hloscope.shardy.reshards import Reshard, cache_local_shape, hlo_type, is_float, is_reshuffle, remove_axes
+from hloscope.why.partitioned import Neighbors, WindowedEinsum, drop_ones, list_dimensions
 
-OWN = 4
-"""What a match is worth by being at the operation that a collective was compiled from."""
-PASSED = 3
-"""The same where that only lies on the way to it."""
+AT_OWN = 4
+"""The score of a match at the operation that a collective was compiled from."""
+AT_PASSED = 3
+"""The score of a match at an operation that lies only on the way to it."""
 _ENOUGH = 3
-"""A match needs the same operation or the same shape: axes and kind alone say too little."""
-SUITS = 3
+"""Minimum score of a match, which needs the same operation or shape: axes and kind alone say too little."""
+SUITS_KIND = 3
 _EXACT = 2
 _COMBINES = {
     "reduce_sum": "add",
@@ -30,62 +30,62 @@ _COMBINES = {
     "reduce_prod": "multiply",
     "reduce_xor": "xor",
 }
-"""JAX's reductions of which the compiler makes no other ones."""
+"""JAX's reductions that the compiler does not turn into other ones."""
 _BOTH = 5
 
-Shape = tuple[int, ...]
-Taken = tuple[int, Kind, tuple[str, ...]]
-"""A reshard, with the kind and the axes of the collective that carries it out: one reshard may take several kinds."""
+LocalSizes = tuple[int, ...]
+MatchKey = tuple[int, Kind, tuple[str, ...]]
+"""A reshard with the kind and axes of the collective that carries it out: one reshard may take several kinds."""
 
 ArgumentOf = Callable[[ShardyValue], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clues:
-    """What is known of a collective, from its final text and from the partitioner's where that was found.
+    """The clues of a collective, from its final text and from the partitioner's if that was found.
 
     Attributes:
-        kind: What it does; the partitioner's kind where that is known.
+        kind: Its kind; the partitioner's kind if known.
         axes: The mesh axes it runs over.
-        numbers: Of the operations that it was compiled from; empty where that is not known.
-        between: The operations around it, where those that it was compiled from are not known.
+        numbers: Numbers of the operations that it was compiled from; empty if unknown.
+        between: The operations around it, if those that it was compiled from are unknown.
         operands: Dimensions of the operands on one device, for each text.
         results: Dimensions of the results.
         element_types: HLO types of the operands.
-        argument: The program's argument that it moves; None when it moves something computed, or nothing shows which.
+        argument: The program's argument that it moves; None if it moves a computed value, or if unknown.
         window: The windowed einsum that it belongs to; None for others.
         in_loop: Whether it runs in a loop.
-        reduction: How it combines two elements, such as `add`; None where it does not, or that is not known.
-        is_edge: Whether some devices only send or only receive, which is so for elements next to a part, and where a
-            part is not divided evenly: a reshard gives each device that sends another part.
+        reduction: The operation that combines two elements, such as `add`; None if there is none, or if unknown.
+        is_edge: Whether some devices only send or only receive, as for the elements next to a part or a part that does
+        not divide evenly: in a reshard, each sending device also receives another part.
     """
 
     kind: Kind
     axes: tuple[str, ...]
     numbers: frozenset[int]
-    between: Between
-    operands: tuple[Shape, ...]
-    results: tuple[Shape, ...]
+    between: Neighbors
+    operands: tuple[LocalSizes, ...]
+    results: tuple[LocalSizes, ...]
     element_types: frozenset[str]
     argument: str | None
-    window: Window | None
+    window: WindowedEinsum | None
     in_loop: bool
     reduction: str | None
     is_edge: bool
 
     def are_of(self, ops: Iterable[ShardyOp]) -> bool:
-        """Whether the collective was compiled from one of these operations."""
+        """Returns whether the collective was compiled from one of these operations."""
         return any(number in self.numbers for op in ops for number in op.numbers)
 
 
-def clues_of(
+def collect_clues(
     final: Collective,
     earlier: Collective | None,
     axes: tuple[str, ...],
     numbers: frozenset[int],
-    between: Between,
+    between: Neighbors,
     argument: str | None = None,
-    window: Window | None = None,
+    window: WindowedEinsum | None = None,
 ) -> Clues:
     """The clues of a collective."""
     texts = [final] if earlier is None else [earlier, final]
@@ -94,8 +94,8 @@ def clues_of(
         axes=axes,
         numbers=numbers,
         between=between,
-        operands=dimensions_of(shape for text in texts for shape in text.operand_shapes),
-        results=dimensions_of(shape for text in texts for shape in text.result_shapes),
+        operands=list_dimensions(shape for text in texts for shape in text.operand_shapes),
+        results=list_dimensions(shape for text in texts for shape in text.result_shapes),
         element_types=frozenset(shape.dtype for text in texts for shape in text.operand_shapes),
         argument=argument,
         window=window,
@@ -114,20 +114,20 @@ def _is_one_way(collective: Collective) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The reshard that fits best, how well its place and its shape do, and those that fit as well.
+    """The best fitting reshard, how well its place and shape fit, and equally good ones.
 
     Attributes:
-        reshard: The one.
-        key: What it is taken by.
-        place: `OWN`, `PASSED`, or 0 where the collective was compiled from none of its operations.
-        shape: As `Matcher._shape`.
+        reshard: The best fitting reshard.
+        key: The key under which it counts as taken.
+        place: `AT_OWN`, `AT_PASSED`, or 0 if the collective was compiled from none of its operations.
+        shape: The score of `Matcher._shape`.
         is_certain: Whether operation, axes and shape agree.
-        suits: Whether a collective of this kind does what it asks for, and not only a part of it.
-        ties: Those that fit as well, this one among them.
+        suits: Whether a collective of this kind carries out all of the reshard, and not only a part of it.
+        ties: The reshards that fit equally well, including this one.
     """
 
     reshard: Reshard
-    key: Taken
+    key: MatchKey
     place: int
     shape: int
     is_certain: bool
@@ -142,12 +142,12 @@ class Matcher:
         """Takes all reshards of a program, in text order.
 
         Args:
-            reshards: Those of a program.
+            reshards: The reshards of a program.
             mesh: Size of each axis.
             argument_of: The program's argument that a value is, up to element-wise operations and rearrangement.
         """
         self._reshards = reshards
-        self._local_shape = local_shapes(mesh)
+        self._local_shape = cache_local_shape(mesh)
         self._argument_of = argument_of
         self._added_in: dict[int, set[int]] = defaultdict(set)
         self._by_clue: dict[object, set[int]] = defaultdict(set)
@@ -159,54 +159,55 @@ class Matcher:
                     self._added_in[loop].update(reshard.op.numbers)
 
     def within(self, numbers: Iterable[int]) -> frozenset[int]:
-        """The operations whose results are added up in the bodies of loops of these numbers.
+        """The operations whose results are summed in the bodies of loops with these numbers.
 
-        A sum that a loop adds to in every iteration is finished once, behind it, and goes by the loop's name.
+        A sum that a loop adds to in every iteration is finished once after the loop, under the loop's name.
         """
         return frozenset(added for number in numbers for added in self._added_in.get(number, ()))
 
     def _clues_in(self, reshard: Reshard) -> Iterator[object]:
-        """What a collective must have one of to be this reshard's: an operation's number, or a shape."""
-        for op in (*_operations(reshard), *reshard.passed):
+        """The clues of which a collective must have one to match this reshard: operation numbers and shapes."""
+        for op in (*_list_operations(reshard), *reshard.passed):
             yield from op.numbers
         for sharding in (reshard.before, reshard.after, reshard.final):
-            yield significant(self._local_shape(reshard.value.shape, sharding))
+            yield drop_ones(self._local_shape(reshard.value.shape, sharding))
 
     def _candidates(self, clues: Clues) -> list[Reshard]:
-        """The reshards that share a clue, in text order; where the operation is known, only those at it."""
-        shapes = [significant(dimensions) for dimensions in (*clues.operands, *clues.results)]
+        """The reshards that share a clue, in text order; if the operation is known, only those at it."""
+        shapes = [drop_ones(dimensions) for dimensions in (*clues.operands, *clues.results)]
         keys: Iterable[object] = clues.numbers or (*clues.between.makers, *clues.between.users, *shapes)
         numbers = set().union(*(self._by_clue.get(key, set()) for key in keys))
         return [self._reshards[number] for number in sorted(numbers)]
 
-    def best(self, clues: Clues, taken: Collection[Taken] = ()) -> Match | None:
-        """The reshard that a collective carries out; None when none fits.
+    def best(self, clues: Clues, taken: Collection[MatchKey] = ()) -> Match | None:
+        """The reshard that a collective carries out; None if none fits.
 
-        Among equals the first that no other collective was matched to: unrolled layers come in one order in both.
+        Among equals, the first that is not yet taken by another collective: unrolled layers have the same order in
+        both.
         """
         scored = [(score, reshard) for reshard in self._candidates(clues) if (score := self._score(clues, reshard))]
         if not scored:
             return None
         highest = max(score for score, _ in scored)
         ties = tuple(reshard for score, reshard in scored if score == highest)
-        left = tuple(reshard for reshard in ties if _key(reshard, clues) not in taken)
+        left = tuple(reshard for reshard in ties if _make_match_key(reshard, clues) not in taken)
         chosen = (left or ties)[0]
-        place, shape = _place(clues, chosen), self._shape(clues, chosen)
-        suits = _kind(clues, chosen) >= SUITS
-        is_there = place == OWN if clues.numbers else all(self._sides(clues, chosen))
-        if place == PASSED and clues.numbers:  # JAX 0.12's compiler names what made the array
+        place, shape = _score_place(clues, chosen), self._shape(clues, chosen)
+        suits = _score_kind(clues, chosen) >= SUITS_KIND
+        is_there = place == AT_OWN if clues.numbers else all(self._sides(clues, chosen))
+        if place == AT_PASSED and clues.numbers:  # JAX 0.12's compiler names the array's producer
             is_there = len(scored) == 1 and shape == _BOTH and {*clues.axes} == {*chosen.axes}
-        is_certain = is_there and (shape > 0 if suits else shape >= SUITS)
-        return Match(chosen, _key(chosen, clues), place, shape, is_certain, suits, left or (chosen,))
+        is_certain = is_there and (shape > 0 if suits else shape >= SUITS_KIND)
+        return Match(chosen, _make_match_key(chosen, clues), place, shape, is_certain, suits, left or (chosen,))
 
     def _score(self, clues: Clues, reshard: Reshard) -> int:
-        axes = _axes(clues, reshard)
-        kind = _kind(clues, reshard) if axes else 0
+        axes = _score_axes(clues, reshard)
+        kind = _score_kind(clues, reshard) if axes else 0
         if not kind or self._is_another_argument(clues, reshard) or _is_another_type(clues, reshard):
             return 0
         if reshard.is_sum and reshard.producer is not None and combines_otherwise(reshard.producer, clues.reduction):
             return 0
-        place, shape = _place(clues, reshard), self._shape(clues, reshard)
+        place, shape = _score_place(clues, reshard), self._shape(clues, reshard)
         if place + shape < _ENOUGH:
             return 0
         same_type = hlo_type(reshard.value.element_type) in clues.element_types
@@ -215,7 +216,7 @@ class Matcher:
         return axes + kind + place + shape + same_type + at_it + in_same_loop
 
     def _sides(self, clues: Clues, reshard: Reshard) -> tuple[bool, bool]:
-        """Whether a reshard takes what a collective takes, all of it and nothing else; and makes what that makes."""
+        """The match of both sides: whether a reshard takes exactly a collective's operands, and makes its results."""
         around = clues.between
         argument = self._argument_of(reshard.value) if reshard.producer is None else None
         makers = frozenset(() if reshard.producer is None else reshard.producer.numbers)
@@ -231,73 +232,73 @@ class Matcher:
         return argument is not None and argument != clues.argument
 
     def _shape(self, clues: Clues, reshard: Reshard) -> int:
-        """5 when operand and result have the shapes before and after, 3 for one of them, less for mere sizes."""
+        """5 if operand and result have the shapes before and after, 3 for one of them, less if only sizes match."""
         had = self.alike(reshard.value, reshard.before, clues.operands)
         left = {reshard.after, reshard.final}
-        if clues.kind is Kind.ALL_GATHER and had == _EXACT:  # a step that makes it whole
-            left.add(without(reshard.before, clues.axes))
+        if clues.kind is Kind.ALL_GATHER and had == _EXACT:  # the step that makes it whole
+            left.add(remove_axes(reshard.before, clues.axes))
         gets = max(self.alike(reshard.value, shape, clues.results) for shape in left)
         return _BOTH if had == gets == _EXACT else max(had + gets, had * 3 // 2, gets * 3 // 2)
 
-    def alike(self, value: ShardyValue, sharding: ValueSharding, given: Iterable[Shape]) -> int:
-        """2 when the part on one device has one of these shapes, 1 when it has its sizes or its elements, else 0."""
-        wanted = significant(self._local_shape(value.shape, sharding))
-        found = [significant(shape) for shape in given]
+    def alike(self, value: ShardyValue, sharding: ValueSharding, given: Iterable[LocalSizes]) -> int:
+        """2 if a device's part has one of these shapes, 1 for equal sizes or number of elements, otherwise 0."""
+        wanted = drop_ones(self._local_shape(value.shape, sharding))
+        found = [drop_ones(shape) for shape in given]
         if wanted in found:
             return _EXACT
         return int(any(prod(wanted) == prod(shape) for shape in found))
 
 
-def _key(reshard: Reshard, clues: Clues) -> Taken:
+def _make_match_key(reshard: Reshard, clues: Clues) -> MatchKey:
     return reshard.op.index, clues.kind, clues.axes
 
 
 def combines_otherwise(op: ShardyOp, reduction: str | None) -> bool:
-    """Whether an operation combines elements, and in another way than a collective; False where either is not known."""
+    """Returns whether an operation combines elements differently than a collective; False if either is unknown."""
     name = (op.op_name or "").partition(";")[0].rstrip(":").rpartition("/")[2]
     own = _COMBINES.get(name)
     return None not in (own, reduction) and own != reduction
 
 
 def _is_another_type(clues: Clues, reshard: Reshard) -> bool:
-    """Whether integers would have to become floats, or floats integers; compilers change only the width of floats."""
+    """Returns whether integers would have to become floats, or vice versa; compilers change only the floats' width."""
     floats = {is_float(name) for name in clues.element_types}
     return bool(floats) and is_float(reshard.value.element_type) not in floats
 
 
-def _axes(clues: Clues, reshard: Reshard) -> int:
+def _score_axes(clues: Clues, reshard: Reshard) -> int:
     here, there = set(clues.axes), set(reshard.axes)
     if here == there:
         return 4
     if here <= there or there <= here:
         return 2
-    return int(bool(wholes(here) & wholes(there)))
+    return int(bool(find_whole_axes(here) & find_whole_axes(there)))
 
 
-def _kind(clues: Clues, reshard: Reshard) -> int:
-    """How well a kind of collective suits a reshard: 3 and more when it does, 1 when it may stand for one that does."""
+def _score_kind(clues: Clues, reshard: Reshard) -> int:
+    """The score of a collective's kind for a reshard: 3 and more if it suits, 1 if it may replace one that does."""
     kind = clues.kind
     if reshard.is_sum:
         return {Kind.ALL_REDUCE: 4, Kind.REDUCE_SCATTER: 4, Kind.ALL_GATHER: 1, Kind.COLLECTIVE_PERMUTE: 1}.get(kind, 0)
     if kind is Kind.ALL_TO_ALL:
-        return 4 if is_reshuffle(reshard) else SUITS
+        return 4 if is_reshuffle(reshard) else SUITS_KIND
     if kind is Kind.ALL_GATHER:
-        return SUITS if is_reshuffle(reshard) else 4
+        return SUITS_KIND if is_reshuffle(reshard) else 4
     if kind is Kind.COLLECTIVE_PERMUTE:
-        return SUITS if is_reshuffle(reshard) else 1
+        return SUITS_KIND if is_reshuffle(reshard) else 1
     return int(kind in (Kind.ALL_REDUCE, Kind.COLLECTIVE_BROADCAST))
 
 
-def _operations(reshard: Reshard) -> list[ShardyOp]:
+def _list_operations(reshard: Reshard) -> list[ShardyOp]:
     asked = [] if reshard.constraint is None else [reshard.constraint]
     made = [] if reshard.producer is None else [reshard.producer]
     return [reshard.op, *asked, *made, *(consumer for consumer, _ in reshard.consumers)]
 
 
-def _place(clues: Clues, reshard: Reshard) -> int:
-    """Whether the collective was compiled from the reshard's operations, from those on the way, or lies at one."""
-    if clues.are_of(_operations(reshard)):
-        return OWN
+def _score_place(clues: Clues, reshard: Reshard) -> int:
+    """The score of a reshard's place: at the collective's own operations, at those on the way, or next to it."""
+    if clues.are_of(_list_operations(reshard)):
+        return AT_OWN
     around = clues.between.makers | clues.between.users
     is_near = not clues.numbers and not around.isdisjoint(reshard.op.numbers)
-    return PASSED if is_near or clues.are_of(reshard.passed) else 0
+    return AT_PASSED if is_near or clues.are_of(reshard.passed) else 0

@@ -1,9 +1,9 @@
-"""From a collective of the final module back to the one that the partitioner put into the program, and to who wrote it.
+"""Traces a final collective back to the one that the partitioner inserted, and to whoever wrote it.
 
-Source: measured on the programs of the tests and their like: instructions are named anew, later passes renumber
-channels and reuse their numbers, and a combined collective keeps the metadata of its first part only, while each
-operand was still made by an operation with its own. So a channel counts together with kind, axes and operation, and
-without a channel the operation and the dimensions.
+Source: measured on the programs of the tests and similar ones: instructions are renamed, later passes renumber channels
+and reuse their numbers, and a combined collective keeps only the metadata of its first part, while each operand was
+produced by an operation with its own. So a channel counts only together with kind, axes and operation; without a
+channel, the operation and the dimensions count.
 
 XLA's spmd partitioner (dot_handler.cc) names the bodies of windowed einsums `windowed_dot_general_body_ag` where an
 operand is passed around in place of an all-gather, and `windowed_dot_general_body_rs` where partial sums are, in place
@@ -23,12 +23,12 @@ from itertools import islice
 from math import prod
 
 from hloscope.analysis.model import ArrayShape, Collective
-from hloscope.analysis.provenance import KIND_OF_PRIMITIVE, source_frames
-from hloscope.analysis.vocabulary import SUMS, Kind, Link, Origin
+from hloscope.analysis.provenance import KIND_OF_PRIMITIVE, find_source_frames
+from hloscope.analysis.vocabulary import REDUCING, Kind, Link, Origin
 from hloscope.compiler.shardy_model import Identities
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.shardy.reshards import is_float
-from hloscope.units import array_bytes
+from hloscope.units import count_array_bytes
 
 _CHANNEL_DEPTH = 3
 _MOVES_ELEMENTS = frozenset({"bitcast", "copy", "reshape", "transpose", "slice", "dynamic-slice"})
@@ -37,48 +37,48 @@ _BODY = re.compile(r"^windowed_dot_general_body_(ag|rs)")
 _STANDS_FOR = {"ag": Kind.ALL_GATHER, "rs": Kind.REDUCE_SCATTER}
 _STEPS = 6
 
-Dimensions = tuple[int, ...]
+ArrayDimensions = tuple[int, ...]
 
 
-class Partitioned:
-    """What the partitioner put into the program.
+class SpmdModule:
+    """The collectives that the partitioner inserted into the program.
 
     Attributes:
         module: The module right after the partitioner.
-        identities: The operations that its instructions were made from.
+        identities: The operations that its instructions were compiled from.
     """
 
     def __init__(
         self, module: HloModule, collectives: Sequence[tuple[Collective, int | None]], identities: Identities
     ) -> None:
-        """Takes its collectives in the order of the text, each with its channel."""
+        """Takes its collectives in text order, each with its channel."""
         self.module, self.identities = module, identities
         self._collectives = collectives
         self._taken: frozenset[int] = frozenset()
         self._by_clue: dict[object, list[int]] = defaultdict(list)
         for number, (collective, channel) in enumerate(collectives):
-            for clue in _clues_in(collective, channel, self.numbers_of(collective)):
+            for clue in _find_link_clues(collective, channel, self.numbers_of(collective)):
                 self._by_clue[clue].append(number)
 
     def numbers_of(self, collective: Collective) -> frozenset[int]:
-        """The operations that one of its collectives was made from."""
-        return numbers_of(collective.name, self.identities)
+        """The operations that one of its collectives was compiled from."""
+        return find_numbers(collective.name, self.identities)
 
-    def without(self, taken: Collective) -> Partitioned:
-        """The same without one collective, which another of the final module is known to be made from."""
+    def without(self, taken: Collective) -> SpmdModule:
+        """A copy without one collective, which is known to be the origin of another final one."""
         found = copy(self)
         found._taken = self._taken | {id(taken)}
         return found
 
     def having(self, *clues: object) -> Iterator[Collective]:
-        """The collectives that have one of these clues, in the order of the text."""
+        """The collectives that have one of these clues, in text order."""
         numbers = merge(*(self._by_clue.get(clue, ()) for clue in clues))
         found = (self._collectives[number][0] for number in numbers)
         return (collective for collective in found if id(collective) not in self._taken)
 
     @cached_property
     def outputs(self) -> dict[str, list[int]]:
-        """Numbers of the program's outputs by instruction: all are in the root's tuple, or the one is the root."""
+        """The numbers of the program's outputs by instruction: the root is their tuple, or the single output."""
         root = self.module.entry.root
         found: dict[str, list[int]] = defaultdict(list)
         for number, result in enumerate(root.operands if root.opcode == "tuple" else (root,)):
@@ -96,33 +96,33 @@ class Partitioned:
         return found
 
 
-def numbers_of(name: str, identities: Identities) -> frozenset[int]:
-    """The operations that an instruction was made from, without the calls that lead to them."""
+def find_numbers(name: str, identities: Identities) -> frozenset[int]:
+    """The operations that an instruction was compiled from, without the calls that lead to them."""
     return frozenset(identity[-1] for identity in identities.get(name, ()))
 
 
-def _clues_in(collective: Collective, channel: int | None, numbers: frozenset[int]) -> Iterator[object]:
-    """What a final collective is known to be made from this one by."""
+def _find_link_clues(collective: Collective, channel: int | None, numbers: frozenset[int]) -> Iterator[object]:
+    """The clues by which a final collective can be traced back to this one."""
     kind, axes = collective.kind, collective.axes
-    yield "size", _size(collective)
+    yield "size", _size_key(collective)
     if axes is None:
         return
     if channel is not None:
         yield "channel", axes, channel
-    if kind in SUMS:
-        yield "sum", axes, _significant(collective)
+    if kind in REDUCING:
+        yield "sum", axes, _significant_key(collective)
     for number in numbers:
-        yield "operation", kind, axes, number, _in_any_order(collective)
+        yield "operation", kind, axes, number, _unordered_key(collective)
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
-    """What an instruction lies between, by way of others that no operation of the program is named by.
+class Neighbors:
+    """The operations around an instruction, beyond instructions that name none.
 
     Attributes:
-        makers: Numbers of the operations whose results it takes.
-        arguments: Names of the program's arguments that it takes.
-        users: Numbers of the operations that take its result.
+        makers: Numbers of the operations whose results it uses.
+        arguments: Names of the program's arguments that it uses.
+        users: Numbers of the operations that use its result.
         outputs: Numbers of the program's outputs that it becomes.
     """
 
@@ -132,22 +132,22 @@ class Between:
     outputs: frozenset[int] = frozenset()
 
 
-def between(earlier: Partitioned, collective: Collective) -> Between:
-    """What a collective of the partitioner's lies between; what it is itself made from is passed as far as it moves."""
+def find_neighbors(earlier: SpmdModule, collective: Collective) -> Neighbors:
+    """The operations around a collective of the partitioner's; its own are looked through if they only move data."""
     start = earlier.module.computation(collective.computation).instruction(collective.name)
-    makers, first = _numbers_around(earlier, start, lambda instruction: instruction.operands)
-    users, last = _numbers_around(earlier, start, lambda instruction: instruction.users)
+    makers, first = _find_numbers_around(earlier, start, lambda instruction: instruction.operands)
+    users, last = _find_numbers_around(earlier, start, lambda instruction: instruction.users)
     if not start.computation.is_entry and any(instruction.is_root for instruction in last):
         callers = earlier.callers.get(start.computation.name, ())
         users |= {identity[-1] for caller in callers for identity in earlier.identities.get(caller.name, ())}
     arguments = (end.op_name for end in first if end.opcode == "parameter" and end.computation.is_entry)
-    return Between(makers, frozenset(filter(None, arguments)), users, frozenset(_outputs(earlier, last)))
+    return Neighbors(makers, frozenset(filter(None, arguments)), users, frozenset(_find_output_numbers(earlier, last)))
 
 
-def _numbers_around(
-    earlier: Partitioned, start: HloInstruction, onward: Callable[[HloInstruction], Sequence[HloInstruction]]
+def _find_numbers_around(
+    earlier: SpmdModule, start: HloInstruction, onward: Callable[[HloInstruction], Sequence[HloInstruction]]
 ) -> tuple[frozenset[int], list[HloInstruction]]:
-    """The operations met first on every way onward, and the instructions that were passed."""
+    """The first operations on every path in one direction, and the instructions passed on the way."""
     numbers: set[int] = set()
     own = {*earlier.identities.get(start.name, ())}
     passed, seen, pending = [start], {start.name}, [start]
@@ -164,82 +164,82 @@ def _numbers_around(
     return frozenset(numbers), passed
 
 
-def _outputs(earlier: Partitioned, passed: Iterable[HloInstruction]) -> Iterator[int]:
-    """The outputs that instructions are."""
+def _find_output_numbers(earlier: SpmdModule, passed: Iterable[HloInstruction]) -> Iterator[int]:
+    """The program's outputs among these instructions."""
     return (number for instruction in passed for number in earlier.outputs.get(instruction.name, ()))
 
 
-def link(final: Collective, numbers: frozenset[int], channel: int | None, earlier: Partitioned) -> Collective | None:
-    """The partitioner's collective that a final one is, or was made from; None when nothing shows it.
+def link(final: Collective, numbers: frozenset[int], channel: int | None, earlier: SpmdModule) -> Collective | None:
+    """The partitioner's collective that a final one is, or was compiled from; None without evidence.
 
     Args:
         final: A collective of the final module.
-        numbers: The operations that it was made from; empty where its text does not say.
+        numbers: The operations that it was compiled from; empty if its text does not state them.
         channel: Its channel.
-        earlier: What the partitioner put in.
+        earlier: The partitioner's collectives.
     """
-    found = next((each for each in _by_channel(final, numbers, channel, earlier) if each.kind is final.kind), None)
-    shape = _in_any_order(final)
+    found = next((each for each in _find_by_channel(final, numbers, channel, earlier) if each.kind is final.kind), None)
+    shape = _unordered_key(final)
     clues = (("operation", final.kind, final.axes, number, shape) for number in sorted(numbers))
     return found or next(earlier.having(*clues), None)
 
 
-def ancestor_of(
-    final: Collective, numbers: frozenset[int], channel: int | None, earlier: Partitioned
+def find_ancestor(
+    final: Collective, numbers: frozenset[int], channel: int | None, earlier: SpmdModule
 ) -> Collective | None:
-    """The partitioner's collective of another kind that a later pass made a final one from; None when nothing shows it.
+    """The partitioner's collective of another kind that a later pass turned into a final one; None without evidence.
 
-    A later pass keeps the channel and the metadata, or drops both: then what is left are axes and operands, and that a
-    reduce-scatter is an all-reduce of which a part is kept. The arguments are those of `link`.
+    A later pass keeps the channel and the metadata, or drops both: then only axes and operands are left, and the fact
+    that a reduce-scatter is an all-reduce of which a part is kept. The arguments are those of `link`.
     """
-    others = (each for each in _by_channel(final, numbers, channel, earlier) if each.kind is not final.kind)
+    others = (each for each in _find_by_channel(final, numbers, channel, earlier) if each.kind is not final.kind)
     if (found := next(others, None)) is not None:
         return found
-    if final.source_of is None or final.kind not in SUMS:
+    if final.source_of is None or final.kind not in REDUCING:
         return None
-    sums = earlier.having(("sum", final.axes, _significant(final)))
+    sums = earlier.having(("sum", final.axes, _significant_key(final)))
     alike = [*islice((candidate for candidate in sums if candidate.kind is not final.kind), 2)]
     return alike[0] if len(alike) == 1 else None
 
 
-def _by_channel(
-    final: Collective, numbers: frozenset[int], channel: int | None, earlier: Partitioned
+def _find_by_channel(
+    final: Collective, numbers: frozenset[int], channel: int | None, earlier: SpmdModule
 ) -> Iterator[Collective]:
-    """Those with the channel and the axes of a final collective, and of its operation.
+    """The partitioner's collectives with the channel, axes and operation of a final one.
 
-    Across slices, where final texts say nothing of that and channels are given anew, it is the only one of its size.
+    Across slices, where final texts do not state these and channels are reassigned, it is the only one of its size.
     """
     for candidate in earlier.having(("channel", final.axes, channel)):
         others = earlier.numbers_of(candidate)
         if numbers and others:
             is_same = not numbers.isdisjoint(others)
         else:
-            is_same = final.link is Link.ICI or len([*islice(earlier.having(("size", _size(candidate))), 2)]) == 1
+            is_same = final.link is Link.ICI or len([*islice(earlier.having(("size", _size_key(candidate))), 2)]) == 1
         if is_same:
             yield candidate
 
 
-def counted_by_size(finals: Iterable[Collective]) -> Counter[object]:
-    """How many collectives there are by kind, axes and size."""
-    return Counter(map(_size, finals))
+def count_by_size(finals: Iterable[Collective]) -> Counter[object]:
+    """Number of collectives by kind, axes and size."""
+    return Counter(map(_size_key, finals))
 
 
-def link_by_size(final: Collective, sizes: Counter[object], earlier: Partitioned) -> Collective | None:
-    """The partitioner's collective of a final one that has no metadata of its own, by kind, axes and size alone.
+def link_by_size(final: Collective, sizes: Counter[object], earlier: SpmdModule) -> Collective | None:
+    """The partitioner's collective of a final one without metadata of its own, by kind, axes and size alone.
 
-    None unless the partitioner put in as many of these as there are in the end, and there is one of them or all are the
-    user's; of several in different places the place is not given. Over DCN libtpu drops all metadata and rearranges the
-    dimensions, but not the number of elements.
+    None unless the partitioner inserted exactly as many of these as there are in the final module, and there is only
+    one or all are the user's; several in different places get no place. Over DCN, libtpu drops all metadata and
+    rearranges the dimensions, but keeps the number of elements.
 
     Args:
         final: A collective of the final module.
-        sizes: All of that module, by `counted_by_size`.
-        earlier: What the partitioner put in.
+        sizes: All collectives of that module, by `count_by_size`.
+        earlier: The partitioner's collectives.
     """
     if final.axes is None or (final.op_name is not None and final.source_of is None):
         return None
-    alike = list(earlier.having(("size", _size(final))))
-    if not alike or len(alike) != sizes[_size(final)]:
+    alike = list(earlier.having(("size", _size_key(final))))
+    if not alike or len(alike) != sizes[_size_key(final)]:
         return None
     if len(alike) > 1 and not all(is_authored(candidate) for candidate in alike):
         return None
@@ -247,37 +247,37 @@ def link_by_size(final: Collective, sizes: Counter[object], earlier: Partitioned
     return alike[0] if is_one_place else replace(alike[0], op_name=None, source=(), origin=Origin.AUTHORED)
 
 
-def only_of_size(part: Collective, earlier: Partitioned) -> Collective | None:
-    """The partitioner's collective of a part of a combined one, where there is only one of its kind, axes and size."""
-    alike = [*islice(earlier.having(("size", _size(part))), 2)]
+def find_only_of_size(part: Collective, earlier: SpmdModule) -> Collective | None:
+    """The partitioner's collective for a part of a combined one, if it is the only one of its kind, axes and size."""
+    alike = [*islice(earlier.having(("size", _size_key(part))), 2)]
     return alike[0] if part.axes is not None and len(alike) == 1 else None
 
 
 def are_of_one_size(collective: Collective, other: Collective) -> bool:
-    """Whether two collectives move as many elements, in the same way over the same axes.
+    """Returns whether two collectives move equally many elements, in the same way over the same axes.
 
-    Their types are the same, but for the width of floats, which the compiler changes.
+    Their types are equal except for the width of floats, which the compiler changes.
     """
-    types, others = _types(collective), _types(other)
+    types, others = _list_element_types(collective), _list_element_types(other)
     is_close = len(types) == len(others) and all(map(is_float, (*types, *others)))
-    return _elements(collective) == _elements(other) and (types == others or is_close)
+    return _count_array_elements(collective) == _count_array_elements(other) and (types == others or is_close)
 
 
-def _size(collective: Collective) -> object:
-    return _elements(collective), _types(collective)
+def _size_key(collective: Collective) -> object:
+    return _count_array_elements(collective), _list_element_types(collective)
 
 
-def _elements(collective: Collective) -> object:
-    elements = tuple(sorted(prod(dimensions) for dimensions in dimensions_of(collective.operand_shapes)))
+def _count_array_elements(collective: Collective) -> object:
+    elements = tuple(sorted(prod(dimensions) for dimensions in list_dimensions(collective.operand_shapes)))
     return collective.kind, collective.axes, elements
 
 
-def _types(collective: Collective) -> tuple[str, ...]:
+def _list_element_types(collective: Collective) -> tuple[str, ...]:
     return tuple(sorted(shape.dtype for shape in collective.operand_shapes))
 
 
 def is_authored(earlier: Collective) -> bool:
-    """Whether a collective of the partitioner's text is the user's: there, names under shard_map are relative."""
+    """Returns whether a collective in the partitioner's text is the user's: shard_map names are relative there."""
     name = earlier.op_name or ""
     is_primitive = name.rpartition("/")[2] in KIND_OF_PRIMITIVE
     return earlier.origin is Origin.AUTHORED or (
@@ -285,13 +285,13 @@ def is_authored(earlier: Collective) -> bool:
     )
 
 
-def channel_of(module: HloModule, collective: Collective) -> int | None:
-    """The channel of a collective, also inside what wraps it."""
-    return next((instruction.channel_id for instruction in sending(module, collective)), None)
+def find_channel(module: HloModule, collective: Collective) -> int | None:
+    """The channel of a collective, also inside its wrappers."""
+    return next((instruction.channel_id for instruction in find_sending_instructions(module, collective)), None)
 
 
-def sending(module: HloModule, collective: Collective) -> Iterator[HloInstruction]:
-    """The instructions with a channel that a collective is: itself, or what it wraps."""
+def find_sending_instructions(module: HloModule, collective: Collective) -> Iterator[HloInstruction]:
+    """The instructions with a channel in a collective: itself, or those that it wraps."""
     wrapping = [module.computation(collective.computation).instruction(collective.name)]
     for _ in range(_CHANNEL_DEPTH + 1):
         yield from (instruction for instruction in wrapping if instruction.channel_id is not None)
@@ -299,10 +299,10 @@ def sending(module: HloModule, collective: Collective) -> Iterator[HloInstructio
         wrapping = [inner for computation in called for inner in computation.instructions]
 
 
-def argument_of(earlier: Partitioned, collective: Collective) -> str | None:
+def find_moved_argument(earlier: SpmdModule, collective: Collective) -> str | None:
     """The program's argument that a collective of the partitioner's moves, by the name on its parameter.
 
-    None when it moves something computed: followed are only operations that keep all elements.
+    None if it moves a computed value: only operations that keep all elements are looked through.
     """
     computation = earlier.module.computation(collective.computation)
     instruction = computation.instruction(collective.name)
@@ -311,10 +311,10 @@ def argument_of(earlier: Partitioned, collective: Collective) -> str | None:
     return instruction.op_name if instruction.opcode == "parameter" and computation.is_entry else None
 
 
-def argument_at(module: HloModule, collective: Collective) -> str | None:
-    """The program's argument that a collective of the final text moves, in loops too, by the name on its parameter.
+def find_final_argument(module: HloModule, collective: Collective) -> str | None:
+    """The program's argument that a final collective moves, also in loops, by the name on its parameter.
 
-    None when it moves something computed, or several arrays.
+    None if it moves a computed value or several arrays.
     """
     if len(collective.moved_values) != 1 or collective.moved_values[0].computation != module.entry.name:
         return None
@@ -322,27 +322,27 @@ def argument_at(module: HloModule, collective: Collective) -> str | None:
     return instruction.op_name if instruction.opcode == "parameter" else None
 
 
-def dimensions_of(shapes: Iterable[ArrayShape]) -> tuple[Dimensions, ...]:
-    """The dimensions of the shapes in which none is decided at run time."""
+def list_dimensions(shapes: Iterable[ArrayShape]) -> tuple[ArrayDimensions, ...]:
+    """The dimensions of all shapes without dynamic dimensions."""
     return tuple(shape.dimensions for shape in shapes if shape.dimensions is not None)
 
 
 @lru_cache(maxsize=4096)
-def significant(dimensions: Dimensions) -> Dimensions:
+def drop_ones(dimensions: ArrayDimensions) -> ArrayDimensions:
     """Dimensions without those of size 1, which compilers add and drop."""
     return tuple(size for size in dimensions if size != 1)
 
 
-def _significant(collective: Collective) -> object:
-    return tuple(significant(dimensions) for dimensions in dimensions_of(collective.operand_shapes))
+def _significant_key(collective: Collective) -> object:
+    return tuple(drop_ones(dimensions) for dimensions in list_dimensions(collective.operand_shapes))
 
 
-def _in_any_order(collective: Collective) -> object:
-    return tuple(tuple(sorted(significant(each))) for each in dimensions_of(collective.operand_shapes))
+def _unordered_key(collective: Collective) -> object:
+    return tuple(tuple(sorted(drop_ones(each))) for each in list_dimensions(collective.operand_shapes))
 
 
-def parts_of(combined: Collective, module: HloModule) -> tuple[Collective, ...]:
-    """A collective for each array, most bytes first; of an ordinary one, itself alone.
+def split_collective(combined: Collective, module: HloModule) -> tuple[Collective, ...]:
+    """A collective for each array, most bytes first; an ordinary collective alone.
 
     Args:
         combined: A collective of `module`.
@@ -351,18 +351,18 @@ def parts_of(combined: Collective, module: HloModule) -> tuple[Collective, ...]:
     count = len(combined.operand_shapes)
     if count < 2 or not count == len(combined.result_shapes) == len(combined.moved_values):
         return (combined,)
-    by_size = sorted(range(count), key=lambda number: -_bytes(combined.operand_shapes[number]))
-    return tuple(_part(combined, number, module) for number in by_size)
+    by_size = sorted(range(count), key=lambda number: -_count_bytes_for_order(combined.operand_shapes[number]))
+    return tuple(_make_collective_part(combined, number, module) for number in by_size)
 
 
-def _bytes(shape: ArrayShape) -> int:
-    """Bytes of a shape, for their order; an element type without a size comes first, as the largest there can be."""
-    known = array_bytes(shape.dtype, prod(shape.dimensions or ()))
+def _count_bytes_for_order(shape: ArrayShape) -> int:
+    """Bytes of a shape, for sorting; an element type without a size sorts first, as the largest possible."""
+    known = count_array_bytes(shape.dtype, prod(shape.dimensions or ()))
     return 1 << 62 if known is None else known
 
 
-def _part(combined: Collective, number: int, module: HloModule) -> Collective:
-    *_, made = makers = list(_makers(combined, number, module))
+def _make_collective_part(combined: Collective, number: int, module: HloModule) -> Collective:
+    *_, made = makers = list(_find_makers(combined, number, module))
     named = next((maker for maker in makers if maker.op_name), None)
     return replace(
         combined,
@@ -371,12 +371,12 @@ def _part(combined: Collective, number: int, module: HloModule) -> Collective:
         result_shapes=combined.result_shapes[number : number + 1],
         moved_values=combined.moved_values[number : number + 1],
         op_name=None if named is None else named.op_name,
-        source=() if named is None else source_frames(named),
+        source=() if named is None else find_source_frames(named),
     )
 
 
-def _makers(combined: Collective, number: int, module: HloModule) -> Iterator[HloInstruction]:
-    """The instruction that hands an array over, then the one that made it."""
+def _find_makers(combined: Collective, number: int, module: HloModule) -> Iterator[HloInstruction]:
+    """The instruction that passes an array on, then the one that produced it."""
     operands = module.computation(combined.computation).instruction(combined.name).operands
     if len(operands) == len(combined.operand_shapes):
         yield operands[number]
@@ -385,20 +385,20 @@ def _makers(combined: Collective, number: int, module: HloModule) -> Iterator[Hl
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowedEinsum:
     """A windowed einsum.
 
     Attributes:
-        body: The computation that is its loop's body.
-        stands_for: The collective that its permutes take the place of.
+        body: The computation of its loop's body.
+        stands_for: The kind of the collective that its permutes replace.
     """
 
     body: str
     stands_for: Kind
 
 
-def window_of(module: HloModule, permute: Collective) -> Window | None:
-    """The windowed einsum that a permute belongs to: inside its loop, or a step before or after it; None for others.
+def find_windowed_einsum(module: HloModule, permute: Collective) -> WindowedEinsum | None:
+    """The windowed einsum that a permute belongs to: in its loop, or a step before or after it; None for others.
 
     Args:
         module: The module right after the partitioner.
@@ -406,46 +406,47 @@ def window_of(module: HloModule, permute: Collective) -> Window | None:
     """
     if permute.kind is not Kind.COLLECTIVE_PERMUTE:
         return None
-    inside = _window(permute.computation)
+    inside = _make_einsum(permute.computation)
     if inside is not None:
         return inside
     instruction = module.computation(permute.computation).instruction(permute.name)
-    return _after(instruction, _STEPS) or _before(instruction)
+    return _find_einsum_before(instruction, _STEPS) or _find_einsum_after(instruction)
 
 
-def _before(instruction: HloInstruction) -> Window | None:
-    """The windowed loop that an instruction's result goes into."""
+def _find_einsum_after(instruction: HloInstruction) -> WindowedEinsum | None:
+    """The windowed loop that uses an instruction's result."""
     carried = [user for user in instruction.users if user.opcode == "tuple"]
     loops = (loop for carrier in carried for loop in carrier.users if loop.opcode == "while")
-    return next((found for loop in loops if (found := _of_loop(loop)) is not None), None)
+    return next((found for loop in loops if (found := _find_einsum_of_loop(loop)) is not None), None)
 
 
-def _of_loop(instruction: HloInstruction) -> Window | None:
-    """The window whose loop an instruction is."""
+def _find_einsum_of_loop(instruction: HloInstruction) -> WindowedEinsum | None:
+    """The windowed einsum whose loop an instruction is."""
     bodies = (name for attribute, name in instruction.called if attribute == "body")
-    return next((found for name in bodies if (found := _window(name)) is not None), None)
+    return next((found for name in bodies if (found := _make_einsum(name)) is not None), None)
 
 
-def _after(instruction: HloInstruction, steps: int) -> Window | None:
-    """The windowed loop that an instruction takes a result of, through a few steps."""
-    if (own := _of_loop(instruction)) is not None:
+def _find_einsum_before(instruction: HloInstruction, steps: int) -> WindowedEinsum | None:
+    """The windowed loop whose result an instruction uses, within a few steps."""
+    if (own := _find_einsum_of_loop(instruction)) is not None:
         return own
     operands = instruction.operands if steps and instruction.opcode != "while" else ()
-    return next((found for operand in operands if (found := _after(operand, steps - 1)) is not None), None)
+    return next((found for operand in operands if (found := _find_einsum_before(operand, steps - 1)) is not None), None)
 
 
-def _window(computation: str) -> Window | None:
+def _make_einsum(computation: str) -> WindowedEinsum | None:
     found = _BODY.match(computation)
-    return None if found is None else Window(computation, _STANDS_FOR[found.group(1)])
+    return None if found is None else WindowedEinsum(computation, _STANDS_FOR[found.group(1)])
 
 
-def ancestry_of(
+def find_ancestry(
     final: Collective, earlier: Collective | None, ancestor: Collective | None, is_explained: bool
 ) -> tuple[Origin, str | None]:
-    """Who put a collective there, unknown without evidence; and the kind that a later pass made it from, if one did.
+    """The origin of a collective, unknown without evidence, and the kind that a later pass made it from, if one did.
 
-    The partitioner's text holds the user's collectives and its own, and no others. What is in it and is not the user's,
-    which is known before this is asked, is the partitioner's; what is of another kind there was made by a later pass.
+    The partitioner's text holds the user's collectives and its own, and no others. A collective in it that is not the
+    user's, which the caller has excluded, is the partitioner's; one of another kind there was rewritten by a later
+    pass.
 
     Args:
         final: The collective, with the origin that its own text shows.

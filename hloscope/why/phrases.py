@@ -1,8 +1,8 @@
-"""Phrases shared by sentences, chains and advice: dimensions, axes and requests in words, arrays in notation.
+"""Phrases shared by sentences, chains and advice: dimensions, axes and requests in words, and arrays in notation.
 
 The notation is that of the scaling literature: `Out[B_X, F] {U_Y} = In[B_X, D_Y] *_D W[D_Y, F]`. Source: "How to Scale
 Your Model", chapter "Sharded Matrices and How to Multiply Them": a subscript names the mesh axes that cut a dimension,
-`{U_Y}` an array of which each device along Y holds a partial sum.
+`{U_Y}` marks an array whose partial sums the devices along Y hold.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
 from hloscope.analysis.places import short_source
-from hloscope.analysis.vocabulary import SUMS, Kind
-from hloscope.shardy.graph import axes_in, whole_axis, wholes
-from hloscope.shardy.reshards import without
+from hloscope.analysis.vocabulary import REDUCING, Kind
+from hloscope.shardy.graph import axes_in, find_whole_axes, whole_axis
+from hloscope.shardy.reshards import remove_axes
 
 _FUNCTIONS = {
     Kind.ALL_GATHER: "AllGather",
@@ -26,7 +26,7 @@ _FUNCTIONS = {
     Kind.COLLECTIVE_BROADCAST: "Broadcast",
 }
 _PARTED = (Kind.ALL_GATHER, Kind.REDUCE_SCATTER)
-"""What the partitioner does step by step, with permutes, while a product goes on."""
+"""The kinds that the partitioner may carry out step by step, with permutes during a product."""
 _WANT_WHOLE = (ReasonKind.OPERAND_CONFLICT, ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.INDEXED_IN_LOOP)
 CONTRACTIONS = ("dot_general", "dot")
 _PARTS = {
@@ -41,79 +41,82 @@ _PARTS = {
 }
 
 
-def notated(tensor: Tensor, sharding: tuple[Axes, ...] | None = None) -> str:
-    """`In[B_X, D_Y]`, with another sharding than its own when one is given."""
+def render_array(tensor: Tensor, sharding: tuple[Axes, ...] | None = None) -> str:
+    """Renders `In[B_X, D_Y]`; with another sharding than its own if one is given."""
     cut = tensor.sharding if sharding is None else sharding
     name = tensor.name.replace(" ", "_") if not tensor.named else tensor.name
-    partial = f" {{U_{subscript(tensor.partial_over)}}}" if tensor.partial_over and sharding is None else ""
+    partial = f" {{U_{render_subscript(tensor.partial_over)}}}" if tensor.partial_over and sharding is None else ""
     entries = [
-        letter if not axes else f"{letter}_{subscript(axes)}"
+        letter if not axes else f"{letter}_{render_subscript(axes)}"
         for letter, axes in zip(tensor.letters, cut or ((),) * len(tensor.letters), strict=True)
     ]
     return f"{name}[{', '.join(entries)}]{partial}"
 
 
-def subscript(axes: Axes) -> str:
-    """`X`, or `(X,Y)` for several axes."""
+def render_subscript(axes: Axes) -> str:
+    """Renders `X`, or `(X,Y)` for several axes."""
     return axes[0] if len(axes) == 1 else f"({','.join(axes)})"
 
 
-def equations(reason: Reason, kind: Kind) -> tuple[str, ...]:
-    """What happens to the array, one equation for each step; empty when the array is not known."""
+def render_equations(reason: Reason, kind: Kind) -> tuple[str, ...]:
+    """Renders the move of the array, one equation per step; empty if the array is unknown."""
     is_known = reason.moved is not None and kind in _FUNCTIONS and reason.kind is not ReasonKind.AUTHORED
-    if not is_known or reason.of_part or reason.realigns is not None or is_step(reason, kind):
+    if not is_known or reason.of_part or reason.realigns is not None or is_partial_step(reason, kind):
         return ()
     assert reason.moved is not None
     if kind is Kind.COLLECTIVE_PERMUTE and reason.rewritten_from in _PARTED:
-        kind = Kind(reason.rewritten_from)  # permutes that do it step by step, while the product goes on
-    moved, function = reason.moved, f"{_FUNCTIONS[kind]}_{subscript(reason.axes)}"
-    if reason.kind is ReasonKind.PARTIAL_SUM and kind not in SUMS:
-        whole = f"{_producer(reason)}({function}({notated(moved)}))"
-        return (f"{notated(moved)} = {_computed(reason)}", f"{notated(moved, moved.sharding)} = {whole}")
-    if reason.kind is not ReasonKind.PARTIAL_SUM and kind in SUMS:
-        return ()  # nothing is added up: elements and zeros, as a way to hand them on
+        kind = Kind(reason.rewritten_from)  # permutes that do it step by step during the product
+    moved, function = reason.moved, f"{_FUNCTIONS[kind]}_{render_subscript(reason.axes)}"
+    if reason.kind is ReasonKind.PARTIAL_SUM and kind not in REDUCING:
+        whole = f"{_render_producer(reason)}({function}({render_array(moved)}))"
+        return (f"{render_array(moved)} = {_render_call(reason)}", f"{render_array(moved, moved.sharding)} = {whole}")
+    if reason.kind is not ReasonKind.PARTIAL_SUM and kind in REDUCING:
+        return ()  # not a real sum: elements and zeros, as a way to pass them on
     if reason.kind is ReasonKind.PARTIAL_SUM and reason.wanted is None:
-        return ()  # inside shard_map, where arrays are those of one device
+        return ()  # inside shard_map, where arrays are per device
     if reason.kind is ReasonKind.PARTIAL_SUM:
-        made = () if reason.producer is None else (f"{notated(moved)} = {_computed(reason)}",)
-        return (*made, *_added_up(reason, moved, kind, function))
-    left = left_by(reason, moved, kind)
+        made = () if reason.producer is None else (f"{render_array(moved)} = {_render_call(reason)}",)
+        return (*made, *_render_sum(reason, moved, kind, function))
+    left = find_sharding_left(reason, moved, kind)
     if left is None:
-        return (f"{function}({notated(moved)})",)
-    resharded = f"{notated(moved, left)} = {function}({notated(moved)})"
+        return (f"{function}({render_array(moved)})",)
+    resharded = f"{render_array(moved, left)} = {function}({render_array(moved)})"
     if reason.result is None or not _is_contraction(reason):
         return (resharded,)
     operands = [
         replace(operand, sharding=left) if number == reason.operand else operand
         for number, operand in enumerate(reason.operands)
     ]
-    contracted = _contracted(reason)
-    result = replace(reason.result, partial_over=_summed_axes(operands, contracted))
-    return (resharded, f"{notated(result)} = {_product([notated(operand) for operand in operands], contracted)}")
+    contracted = _find_contracted(reason)
+    result = replace(reason.result, partial_over=_find_summed_axes(operands, contracted))
+    return (
+        resharded,
+        f"{render_array(result)} = {_render_product([render_array(operand) for operand in operands], contracted)}",
+    )
 
 
-def _added_up(reason: Reason, moved: Tensor, kind: Kind, function: str) -> tuple[str, ...]:
-    """What adds the parts up, and the free slice after an all-reduce of which only a part is needed.
+def _render_sum(reason: Reason, moved: Tensor, kind: Kind, function: str) -> tuple[str, ...]:
+    """The equation that sums the parts, and the free slice after an all-reduce if only a part of it is needed.
 
-    Of several collectives that add up over one axis each, every one is described by itself.
+    If several collectives sum over one axis each, every one is described separately.
     """
     rest = tuple(axis for axis in moved.partial_over if axis not in reason.axes)
     here = replace(moved, partial_over=reason.axes)
     if kind is Kind.REDUCE_SCATTER and not axes_in(reason.wanted) & {*reason.axes}:
-        return ()  # the first half of an all-reduce: where it leaves each part is the compiler's own affair
+        return ()  # the first half of an all-reduce: the compiler decides where each part goes
     if kind is Kind.REDUCE_SCATTER:
-        return (f"{notated(moved, reason.wanted)} = {function}({notated(here)})",)
-    summed = f"{notated(moved, moved.sharding)} = {function}({notated(here)})"
+        return (f"{render_array(moved, reason.wanted)} = {function}({render_array(here)})",)
+    summed = f"{render_array(moved, moved.sharding)} = {function}({render_array(here)})"
     wanted, had = reason.wanted or (), moved.sharding or ()
     cut = tuple(axis for axes in wanted for axis in axes if axis in reason.axes)
     is_cut = all(gets[: len(held)] == held for held, gets in zip(had, wanted, strict=False))
     if rest or not cut or not is_cut:
         return (summed,)
-    return (summed, f"{notated(moved, wanted)} = Slice_{subscript(cut)}({notated(moved, had)})")
+    return (summed, f"{render_array(moved, wanted)} = Slice_{render_subscript(cut)}({render_array(moved, had)})")
 
 
-def is_step(reason: Reason, kind: Kind) -> bool:
-    """Whether a collective cannot do alone what the reason asks for: it brings the array nearer, and others the rest.
+def is_partial_step(reason: Reason, kind: Kind) -> bool:
+    """Returns whether a collective does only a part of what the reason demands, and others do the rest.
 
     An all-to-all takes its own axes off the end of one dimension and puts them at the end of another; a permute leaves
     each dimension in as many parts as it is.
@@ -129,22 +132,22 @@ def is_step(reason: Reason, kind: Kind) -> bool:
         return not {*reason.axes} <= there or any(len(before) != len(after) for before, after in pairs)
     if kind is not Kind.ALL_TO_ALL:
         return False
-    kept = zip(without(had, reason.axes), without(reason.wanted, reason.axes), strict=False)
+    kept = zip(remove_axes(had, reason.axes), remove_axes(reason.wanted, reason.axes), strict=False)
     return any(
         rest != left or before[: len(rest)] != rest or after[: len(left)] != left
         for (before, after), (rest, left) in zip(pairs, kept, strict=True)
     )
 
 
-def left_by(reason: Reason, moved: Tensor, kind: Kind) -> tuple[Axes, ...] | None:
-    """The sharding that a collective leaves: a gather gives its axes up, wherever Shardy would have moved them."""
+def find_sharding_left(reason: Reason, moved: Tensor, kind: Kind) -> tuple[Axes, ...] | None:
+    """The sharding after a collective: a gather gives up its axes, wherever Shardy would have moved them."""
     had = moved.sharding
     if kind is not Kind.ALL_GATHER or had is None or not {*reason.axes} <= axes_in(had):
         return reason.wanted
-    return without(had, reason.axes)
+    return remove_axes(had, reason.axes)
 
 
-def _summed_axes(operands: list[Tensor], summed: tuple[str, ...]) -> Axes:
+def _find_summed_axes(operands: list[Tensor], summed: tuple[str, ...]) -> Axes:
     """The axes that cut a summed dimension of both operands, so that the product is a partial sum over them."""
     each = [
         [
@@ -158,34 +161,34 @@ def _summed_axes(operands: list[Tensor], summed: tuple[str, ...]) -> Axes:
     return tuple(axis for axis in each[0] if axis in each[1])
 
 
-def _computed(reason: Reason) -> str:
-    operands = [notated(operand) for operand in reason.operands]
+def _render_call(reason: Reason) -> str:
+    operands = [render_array(operand) for operand in reason.operands]
     if len(operands) == 2 and reason.producer is not None and reason.producer.name in CONTRACTIONS:
-        return _product(operands, _contracted(reason))
-    return f"{_producer(reason)}({', '.join(operands)})"
+        return _render_product(operands, _find_contracted(reason))
+    return f"{_render_producer(reason)}({', '.join(operands)})"
 
 
-def _producer(reason: Reason) -> str:
+def _render_producer(reason: Reason) -> str:
     return "sum" if reason.producer is None else reason.producer.name
 
 
-def _contracted(reason: Reason) -> tuple[str, ...]:
-    """The dimensions that a product sums over: those of both operands that the result lacks."""
+def _find_contracted(reason: Reason) -> tuple[str, ...]:
+    """The dimensions that a product sums over: those that both operands have and the result lacks."""
     left, right = (operand.letters for operand in reason.operands)
     kept = () if reason.result is None else reason.result.letters
     return tuple(letter for letter in left if letter in right and letter not in kept) or reason.summed
 
 
-def _product(operands: list[str], summed: tuple[str, ...]) -> str:
-    return f" *_{subscript(summed)} ".join(operands) if summed else f"dot_general({', '.join(operands)})"
+def _render_product(operands: list[str], summed: tuple[str, ...]) -> str:
+    return f" *_{render_subscript(summed)} ".join(operands) if summed else f"dot_general({', '.join(operands)})"
 
 
 def _is_contraction(reason: Reason) -> bool:
     return reason.consumer is not None and reason.consumer.name in CONTRACTIONS and len(reason.operands) == 2
 
 
-def asked_words(asked: AskedBy) -> str:
-    """`argument W requests P('X', None)`, `the sharding constraint at moe.py:31 requests P('X')`."""
+def render_request(asked: AskedBy) -> str:
+    """Renders `argument W requests P('X', None)`, `the sharding constraint at moe.py:31 requests P('X')`."""
     place = f" at {short_source(asked.source)}" if asked.source else ""
     who = {"argument": f"argument {asked.name}", "output": f"output {asked.name}"}.get(
         asked.by, f"the {asked.by.replace('constraint', 'sharding constraint')}{place}"
@@ -193,48 +196,48 @@ def asked_words(asked: AskedBy) -> str:
     return f"{who} requests {asked.sharding}" if asked.sharding else f"{who} requests axis {asked.axis}"
 
 
-def axes_words(reason: Reason) -> str:
-    """`X, Y`."""
+def render_axes(reason: Reason) -> str:
+    """Renders `X, Y`."""
     return ", ".join(reason.axes) if reason.axes else "no axis"
 
 
-def cut_words(reason: Reason) -> str:
-    """The axes that cut what moves: of those that data moves over, not each has to."""
+def render_cutting_axes(reason: Reason) -> str:
+    """The axes that cut the moved array, which need not be all axes that data moves over."""
     had = () if reason.moved is None else reason.moved.sharding or ()
-    cut = wholes(axis for number in reason.dimensions for axis in had[number])
-    return ", ".join(axis for axis in reason.axes if whole_axis(axis) in cut) or axes_words(reason)
+    cut = find_whole_axes(axis for number in reason.dimensions for axis in had[number])
+    return ", ".join(axis for axis in reason.axes if whole_axis(axis) in cut) or render_axes(reason)
 
 
-def kept_axes(reason: Reason) -> tuple[str, ...]:
-    """The axes of a partial sum over which the sum is needed in parts only."""
+def find_kept_axes(reason: Reason) -> tuple[str, ...]:
+    """The axes of a partial sum over which only parts of the sum are needed."""
     wanted = axes_in(reason.wanted) if reason.kind is ReasonKind.PARTIAL_SUM else ()
     return tuple(axis for axis in reason.axes if axis in wanted)
 
 
-def summed_words(reason: Reason) -> str:
-    """The dimensions that an operation sums over: by letter, or by number and size of the array that it sums."""
+def render_summed_dimensions(reason: Reason) -> str:
+    """The summed dimensions, by letter, or by number and size in the array."""
     if reason.operands and reason.dimensions and any(letter.isdigit() for letter in reason.summed):
-        return listed([dimension_words(reason.operands[0], number) for number in dict.fromkeys(reason.dimensions)])
-    return listed([dimension_of(letter) for letter in reason.summed]) if reason.summed else "the summed dimension"
+        return join_words([render_dimension(reason.operands[0], number) for number in dict.fromkeys(reason.dimensions)])
+    return join_words([render_letter(letter) for letter in reason.summed]) if reason.summed else "the summed dimension"
 
 
-def part_words(reason: Reason) -> str:
-    """What each device holds a part of: a sum, or what else the operation makes of its operands."""
+def render_partial_value(reason: Reason) -> str:
+    """The partial value that each device holds: a sum, or another result of the operation."""
     return _PARTS.get(reason.producer.name if reason.producer else "", "sum")
 
 
-def lost_words(reason: Reason) -> str:
-    """The dimensions that lose their axes, by letter or by number and size."""
+def render_lost_dimensions(reason: Reason) -> str:
+    """The dimensions that lose their axes, by letter, or by number and size."""
     if reason.moved is None or not reason.dimensions:
         return "a dimension"
-    return listed([dimension_words(reason.moved, number) for number in reason.dimensions])
+    return join_words([render_dimension(reason.moved, number) for number in reason.dimensions])
 
 
-def elsewhere_words(reason: Reason) -> str | None:
-    """How an array is needed that keeps the axes which move: along another dimension, or in another order."""
+def render_needed_elsewhere(reason: Reason) -> str | None:
+    """The needed position of the moving axes if the array keeps them: along another dimension, or in another order."""
     if reason.moved is None or reason.wanted is None:
         return None
-    had, own = reason.moved.sharding or (), wholes(reason.axes)
+    had, own = reason.moved.sharding or (), find_whole_axes(reason.axes)
     lost = {axis for number in reason.dimensions for axis in had[number] if whole_axis(axis) in own}
     found = [number for number, axes in enumerate(reason.wanted) if lost & {*axes}]
     if not lost or not lost <= {axis for number in found for axis in reason.wanted[number]}:
@@ -242,20 +245,20 @@ def elsewhere_words(reason: Reason) -> str | None:
     if found == list(reason.dimensions):
         order = "; ".join(", ".join(reason.wanted[number]) for number in found)
         return f"with these axes in the order {order}"
-    return f"sharded along {listed([dimension_words(reason.moved, number) for number in found])} instead"
+    return f"sharded along {join_words([render_dimension(reason.moved, number) for number in found])} instead"
 
 
-def dimension_words(tensor: Tensor, number: int) -> str:
-    """`D`, or `dimension 0 (2048)` where it has no letter."""
+def render_dimension(tensor: Tensor, number: int) -> str:
+    """Renders `D`, or `dimension 0 (2048)` if it has no letter."""
     letter = tensor.letters[number]
     return letter if not letter.isdigit() else f"dimension {number} ({letter})"
 
 
-def dimension_of(letter: str) -> str:
-    """`D`, or `the dimension of 2048` where it has no letter."""
+def render_letter(letter: str) -> str:
+    """Renders `D`, or `the dimension of 2048` if it has no letter."""
     return letter if not letter.isdigit() else f"the dimension of {letter}"
 
 
-def listed(words: Sequence[str]) -> str:
-    """`a, b and c`."""
+def join_words(words: Sequence[str]) -> str:
+    """Renders `a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "an array"

@@ -8,28 +8,28 @@ from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
-from hloscope.analysis.analyze import collectives_alone
+from hloscope.analysis.analyze import list_collectives
 from hloscope.analysis.model import Analysis, Collective, Collectives, ModelPart, Role
 from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, Tensor
-from hloscope.analysis.paths import with_modules
-from hloscope.analysis.vocabulary import SUMS, Kind, Origin
+from hloscope.analysis.paths import attach_modules
+from hloscope.analysis.vocabulary import REDUCING, Kind, Origin
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import HloParseError
-from hloscope.hlo import HloModule, collector_paused, parse_module
+from hloscope.hlo import HloModule, parse_module, pause_collector
 from hloscope.program.capture import Capture
-from hloscope.shardy.graph import WRITTEN, ShardyGraph, axes_in, dimensions_cut
-from hloscope.shardy.names import name_in_jax
-from hloscope.shardy.shardings import with_shardings
-from hloscope.shardy.tensors import program_of
+from hloscope.shardy.graph import COLLECTIVE_KINDS, ShardyGraph, axes_in, find_cut_dimensions
+from hloscope.shardy.names import find_jax_name
+from hloscope.shardy.shardings import attach_shardings
+from hloscope.shardy.tensors import read_user_program
 from hloscope.why import partitioned
-from hloscope.why.agreement import agreed
-from hloscope.why.candidates import AtOperand, Candidates
-from hloscope.why.matching import OWN, SUITS, Clues, Match, Taken, clues_of, combines_otherwise
-from hloscope.why.partitioned import Between, Partitioned, Window, between
-from hloscope.why.reasons import with_written
-from hloscope.why.sentences import sentence
-from hloscope.why.unnumbered import identities_by_name, with_numbers
-from hloscope.why.warnings import rematerializations
+from hloscope.why.agreement import reconcile_reason
+from hloscope.why.candidates import Candidates, OperandReason
+from hloscope.why.matching import AT_OWN, SUITS_KIND, Clues, Match, MatchKey, collect_clues, combines_otherwise
+from hloscope.why.partitioned import Neighbors, SpmdModule, WindowedEinsum, find_neighbors
+from hloscope.why.reasons import explain_written
+from hloscope.why.sentences import render_sentence
+from hloscope.why.unnumbered import add_numbers, identify_by_name
+from hloscope.why.warnings import parse_rematerializations
 
 _NOT_CAPTURED = (
     "HLO text keeps no shardings of the program it was compiled from; name the function itself (module:fn) to have it "
@@ -43,42 +43,44 @@ _OPAQUE = "the HLO text does not say what it sends, nor to which devices"
 _NO_MATCH = "Shardy moves nothing here, so the partitioner added it for reasons of its own"
 
 
-def explained(analysis: Analysis, module: HloModule, captured: Capture) -> Analysis:
-    """Gives every collective its reason, its `why`, and the origin that the evidence shows.
+def explain_analysis(analysis: Analysis, module: HloModule, captured: Capture) -> Analysis:
+    """Adds to every collective its reason, its `why`, and the origin that the evidence shows.
 
     Args:
-        analysis: Of `module`.
+        analysis: The analysis of `module`.
         module: The final module.
-        captured: What one compile yielded.
+        captured: The results of one compile.
     """
-    with collector_paused():
-        return _explained(analysis, module, captured)
+    with pause_collector():
+        return _explain_parsed(analysis, module, captured)
 
 
-def _explained(analysis: Analysis, module: HloModule, captured: Capture) -> Analysis:
+def _explain_parsed(analysis: Analysis, module: HloModule, captured: Capture) -> Analysis:
     explainer = _Explainer(analysis, module, captured)
     unread = () if explainer.unread is None else (explainer.unread,)
     intermediates = analysis.intermediates
     if captured.compiled.shardy is not None:
-        intermediates = with_shardings(intermediates, captured.compiled.shardy)
-    collectives = _with_arguments(explainer.explain_all(analysis.collectives), analysis)
+        intermediates = attach_shardings(intermediates, captured.compiled.shardy)
+    collectives = _attach_arguments(explainer.explain_all(analysis.collectives), analysis)
     return replace(
         analysis,
         intermediates=intermediates,
         notes=(*analysis.notes, *unread),
-        collectives=Collectives(map(_likely, collectives) if captured.is_text else collectives),
-        rematerializations=rematerializations(captured.compiled.diagnostics, captured.compiled.shardy, analysis.mesh),
+        collectives=Collectives(map(_mark_as_likely, collectives) if captured.is_text else collectives),
+        rematerializations=parse_rematerializations(
+            captured.compiled.diagnostics, captured.compiled.shardy, analysis.mesh
+        ),
     )
 
 
-def _with_arguments(collectives: Sequence[Collective], analysis: Analysis) -> tuple[Collective, ...]:
-    """The collectives whose place in the model the data flow of the final module does not tell, as reasons tell it."""
-    parts = [_part(collective) for collective in collectives]
+def _attach_arguments(collectives: Sequence[Collective], analysis: Analysis) -> tuple[Collective, ...]:
+    """Completes, from their reasons, collectives whose place in the model the final data flow does not show."""
+    parts = [_find_model_part(collective) for collective in collectives]
     shapes = {array.name: array.global_shape or array.local_shape for array in analysis.arguments}
-    return with_modules(collectives, parts, shapes)
+    return attach_modules(collectives, parts, shapes)
 
 
-def _part(collective: Collective) -> ModelPart:
+def _find_model_part(collective: Collective) -> ModelPart:
     part, reason = collective.part or ModelPart(), collective.reason
     if part.arguments or reason is None or not reason.certain:
         return part
@@ -95,34 +97,34 @@ def _part(collective: Collective) -> ModelPart:
     return part
 
 
-def unexplained(analysis: Analysis) -> Analysis:
-    """Says of every collective of HLO text what can be said without its program: who wrote it, or what is missing."""
+def explain_from_text(analysis: Analysis) -> Analysis:
+    """Adds to every collective of HLO text what is known without its program: its author, or what is missing."""
     return replace(
-        analysis, collectives=Collectives(_by_text_alone(final, _NOT_CAPTURED) for final in analysis.collectives)
+        analysis, collectives=Collectives(_explain_one(final, _NOT_CAPTURED) for final in analysis.collectives)
     )
 
 
-def _by_text_alone(final: Collective, missing: str) -> Collective:
-    reason = _authored(final) if final.origin is Origin.AUTHORED else None
-    return _with_reason(final, reason or _unknown(final, missing))
+def _explain_one(final: Collective, missing: str) -> Collective:
+    reason = _make_authored_reason(final) if final.origin is Origin.AUTHORED else None
+    return _attach_reason(final, reason or _make_unknown_reason(final, missing))
 
 
-def _unknown(final: Collective, missing: str) -> Reason:
+def _make_unknown_reason(final: Collective, missing: str) -> Reason:
     return Reason(kind=ReasonKind.UNKNOWN, axes=final.axes or (), missing=missing, certain=False)
 
 
-class _Told(NamedTuple):
-    """A collective, perhaps with another place, and what is found out about it; not put in words yet."""
+class _Explained(NamedTuple):
+    """A collective, perhaps with another place, and its findings, not yet put into words."""
 
     final: Collective
     reason: Reason
     origin: Origin
 
 
-def _with_reason(
+def _attach_reason(
     final: Collective, reason: Reason, others: Sequence[Tensor | None] = (), *, origin: Origin | None = None
 ) -> Collective:
-    why = sentence(reason, final.kind, others)
+    why = render_sentence(reason, final.kind, others)
     reasoned = replace(final, reason=reason, why=why, origin=final.origin if origin is None else origin)
     needed_by = reason.consumer.source if reason.consumer is not None and reason.kind in _NEEDED_BY_CONSUMER else ()
     if final.source_of is None or not needed_by or not reason.certain or reason.candidates > 1:
@@ -130,60 +132,60 @@ def _with_reason(
     return replace(reasoned, source=needed_by, source_of=None)  # better than the line of a neighbor
 
 
-def _likely(final: Collective) -> Collective:
-    """A collective of a dump, whose reason was found by names and lines; what its own text tells is certain."""
+def _mark_as_likely(final: Collective) -> Collective:
+    """A collective of a dump, whose reason was matched by names and lines; facts from its own text stay certain."""
     reason = final.reason
     if reason is None or not reason.certain or reason.kind is ReasonKind.AUTHORED:
         return final
-    return _with_reason(final, replace(reason, certain=False), origin=final.origin)
+    return _attach_reason(final, replace(reason, certain=False), origin=final.origin)
 
 
-def _authored(final: Collective) -> Reason:
+def _make_authored_reason(final: Collective) -> Reason:
     name = (final.op_name or "").rpartition("/")[2]
     return Reason(
         kind=ReasonKind.AUTHORED,
         axes=final.axes or (),
-        producer=Operation(name=name_in_jax(name) or final.kind.value, op_name=final.op_name, source=final.source),
+        producer=Operation(name=find_jax_name(name) or final.kind.value, op_name=final.op_name, source=final.source),
         combined=max(len(final.operand_shapes), 1),
         in_loop=bool(final.loops),
     )
 
 
-def _of_user(final: Collective, earlier: Collective | None) -> _Told:
-    """A collective that the user wrote; one without metadata of its own has those that the partitioner's has.
+def _keep_users_names(final: Collective, earlier: Collective | None) -> _Explained:
+    """A collective that the user wrote; without metadata of its own, it has that of the partitioner's.
 
-    Nor are they its own where a part of a combined one is named after what made its array.
+    A part of a combined collective that is named after its array's producer has no metadata of its own either.
     """
     is_named = final.op_name is not None and final.source_of is None and final.origin is not Origin.UNKNOWN
     has_own = earlier is None or is_named
     if has_own or earlier is None:
-        return _Told(final, _authored(final), Origin.AUTHORED)
+        return _Explained(final, _make_authored_reason(final), Origin.AUTHORED)
     named = replace(final, op_name=earlier.op_name, source=earlier.source, source_of=None)
-    return _Told(named if earlier.source else final, _authored(named), Origin.AUTHORED)
+    return _Explained(named if earlier.source else final, _make_authored_reason(named), Origin.AUTHORED)
 
 
-def _combined(final: Collective, parts: Sequence[_Told]) -> Collective:
-    """A combined collective with the reason for its largest part, and the names of what else it moves."""
+def _describe_combined(final: Collective, parts: Sequence[_Explained]) -> Collective:
+    """A combined collective with the reason for its largest part, and the names of the other moved arrays."""
     largest = parts[0]
     reason = replace(largest.reason, combined=len(parts))
     if reason.kind is not ReasonKind.AUTHORED:
         reason = replace(reason, rewritten_from=reason.rewritten_from or final.kind.value)
     origin = Origin.AUTHORED if largest.origin is Origin.AUTHORED else Origin.REWRITTEN
     others = tuple(other.reason.moved for other in parts[1:])
-    return _with_reason(final, reason, others, origin=origin)
+    return _attach_reason(final, reason, others, origin=origin)
 
 
-def _cut_by(reason: Reason, axes: Axes | None) -> tuple[int, ...]:
-    """The dimensions that a collective brings together: of those that lose axes, the ones that its own axes cut."""
+def _find_cut_dimensions(reason: Reason, axes: Axes | None) -> tuple[int, ...]:
+    """The dimensions that a collective gathers: those that lose axes and that its own axes cut."""
     sharding = None if reason.moved is None else reason.moved.sharding
     if axes is None or sharding is None or reason.kind is ReasonKind.PARTIAL_SUM:
         return reason.dimensions
-    own = dimensions_cut(sharding, axes)
+    own = find_cut_dimensions(sharding, axes)
     return tuple(number for number in reason.dimensions if number in own) or reason.dimensions
 
 
-def _of_replicated(reason: Reason) -> Reason:
-    """A sum of a gradient's parts is there for an argument only where that has none of its axes, nor the sum."""
+def _restrict_to_replicated(reason: Reason) -> Reason:
+    """The reason for a gradient's sum, with its argument only if that and the sum have none of the axes."""
     weight = reason.weight
     if weight is None or not {*reason.axes} & (axes_in(weight.sharding) | axes_in(reason.wanted)):
         return reason
@@ -198,27 +200,27 @@ class _Explainer:
         self._module, self._shardy = module, compiled.shardy
         self._finals = analysis.collectives
         self._whole = set(map(id, self._finals))
-        self._sizes = partitioned.counted_by_size(self._finals)
+        self._sizes = partitioned.count_by_size(self._finals)
         self._sums: dict[Axes | None, set[str]] = defaultdict(set)
         for final in self._finals:
-            if final.kind in SUMS:
+            if final.kind in REDUCING:
                 self._sums[final.axes].add(final.name)
         self._is_numbered = compiled.identities is not None
         self._identities = compiled.identities or {}
         if not self._is_numbered and self._shardy is not None:
-            self._shardy = with_numbers(self._shardy)
-            self._identities = identities_by_name(self._shardy, module)
+            self._shardy = add_numbers(self._shardy)
+            self._identities = identify_by_name(self._shardy, module)
         self.unread: str | None = None
         self._earlier = self._partitioned(captured, analysis)
         self._own_numbers: dict[tuple[str, bool], frozenset[int]] = {}
-        self._taken: set[Taken] = set()
-        self._windows: dict[Window, Reason] = {}
+        self._taken: set[MatchKey] = set()
+        self._windows: dict[WindowedEinsum, Reason] = {}
         self._mesh = {} if self._shardy is None else dict(self._shardy.mesh)
-        self._candidates = _candidates(self._shardy, captured)
-        self._written = _candidates(compiled.shardy_as_written, captured)
+        self._candidates = _read_candidates(self._shardy, captured)
+        self._written = _read_candidates(compiled.shardy_as_written, captured)
 
-    def _partitioned(self, captured: Capture, analysis: Analysis) -> Partitioned | None:
-        """What the partitioner put in; None where its module was not kept, or cannot be read."""
+    def _partitioned(self, captured: Capture, analysis: Analysis) -> SpmdModule | None:
+        """The partitioner's module; None if it was not kept or cannot be read."""
         text = captured.compiled.partitioned
         if text is None:
             return None
@@ -231,11 +233,11 @@ class _Explainer:
             return None
         identities = captured.compiled.partitioned_identities
         if not self._is_numbered and self._shardy is not None:
-            identities = identities_by_name(self._shardy, module)
-        return Partitioned(module, collectives_alone(module, analysis.mesh), identities)
+            identities = identify_by_name(self._shardy, module)
+        return SpmdModule(module, list_collectives(module, analysis.mesh), identities)
 
     def explain_all(self, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
-        """Every collective, in the order given; looked at in the order of the text, which unrolled layers keep."""
+        """All collectives in the given order, examined in text order, which unrolled layers keep."""
         reasoned: dict[str, Collective] = {}
         for final in sorted(collectives, key=lambda collective: collective.line):
             whole = self._realigned(final)
@@ -244,11 +246,11 @@ class _Explainer:
                 reasoned[final.name] = self.explain(final)
             else:
                 reason = replace(found.reason, realigns=found.name, certain=False, combined=1)
-                reasoned[final.name] = _with_reason(final, reason, origin=Origin.REWRITTEN)
+                reasoned[final.name] = _attach_reason(final, reason, origin=Origin.REWRITTEN)
         return tuple(reasoned[final.name] for final in collectives)
 
     def _realigned(self, final: Collective) -> str | None:
-        """The reduce-scatter of a padded array, an edge of which a permute without an operation of its own sends on."""
+        """The reduce-scatter of a padded array whose edge a permute without its own operation sends on."""
         if final.kind is not Kind.COLLECTIVE_PERMUTE or final.name in self._identities:
             return None
         sums = self._sums[final.axes]
@@ -258,23 +260,23 @@ class _Explainer:
         return instruction.name if instruction.name in sums else None
 
     def explain(self, final: Collective) -> Collective:
-        """One collective with reason, why and origin; of one that was combined, those of its largest part."""
-        parts = partitioned.parts_of(final, self._module)
+        """A collective with its reason, why and origin; for a combined one, those of its largest part."""
+        parts = partitioned.split_collective(final, self._module)
         told, left = [], self._earlier
         for part in (self._named(part, final) for part in parts if len(parts) > 1):
             found = None if left is None else partitioned.link(part, self._numbers(part), None, left)
             told.append(self._told(part, None, left))
             left = left if left is None or found is None else left.without(found)
         if told and told[0].reason.kind is not ReasonKind.UNKNOWN:
-            return _combined(final, told)
-        whole = self._told(final, partitioned.channel_of(self._module, final), self._earlier)
-        return _with_reason(whole.final, whole.reason, origin=whole.origin)
+            return _describe_combined(final, told)
+        whole = self._told(final, partitioned.find_channel(self._module, final), self._earlier)
+        return _attach_reason(whole.final, whole.reason, origin=whole.origin)
 
     def _named(self, part: Collective, whole: Collective) -> Collective:
-        """One part of a combined collective, by the operation that it is of, and as the user's only if that is.
+        """One part of a combined collective, named by its own operation, and the user's only if that operation is.
 
-        What made its array may do something else besides, as a fusion does whose name is that of another result: then
-        it is of the operation that the whole is named after.
+        The producer of its array may do more, such as a fusion named after another of its results: then the part
+        belongs to the operation that the whole is named after.
         """
         if self._candidates is None:
             return part
@@ -282,79 +284,79 @@ class _Explainer:
         if ops and all(combines_otherwise(op, whole.reduction) for op in ops):
             part = replace(part, name=whole.name, op_name=whole.op_name, source=whole.source)
             ops = [op for number in self._numbers(part) for op in self._candidates.of_number(number)]
-        is_users = not ops or any(op.kind in WRITTEN for op in ops)
+        is_users = not ops or any(op.kind in COLLECTIVE_KINDS for op in ops)
         return part if is_users or whole.origin is not Origin.AUTHORED else replace(part, origin=Origin.UNKNOWN)
 
-    def _told(self, final: Collective, channel: int | None, before: Partitioned | None) -> _Told:
+    def _told(self, final: Collective, channel: int | None, before: SpmdModule | None) -> _Explained:
         earlier = ancestor = None
         if before is not None:
             own = self._numbers(final)
             earlier = partitioned.link(final, own, channel, before)
-            ancestor = None if earlier is not None else partitioned.ancestor_of(final, own, channel, before)
+            ancestor = None if earlier is not None else partitioned.find_ancestor(final, own, channel, before)
             if earlier is None and ancestor is None:
                 is_whole = id(final) in self._whole
                 earlier = (
                     partitioned.link_by_size(final, self._sizes, before)
                     if is_whole
-                    else partitioned.only_of_size(final, before)
+                    else partitioned.find_only_of_size(final, before)
                 )
         if final.origin is Origin.AUTHORED or (earlier is not None and partitioned.is_authored(earlier)):
             return self._of_user(final, earlier)
         if ancestor is not None and partitioned.is_authored(ancestor):
-            reason = replace(_authored(ancestor), rewritten_from=ancestor.kind.value, axes=final.axes or ())
-            return _Told(final, reason, Origin.REWRITTEN)
+            reason = replace(_make_authored_reason(ancestor), rewritten_from=ancestor.kind.value, axes=final.axes or ())
+            return _Explained(final, reason, Origin.REWRITTEN)
         reason = self._reason(final, earlier or ancestor)
         is_placed = bool(self._numbers(final)) or earlier is None or partitioned.are_of_one_size(final, earlier)
         reason = reason if self._is_numbered and is_placed else replace(reason, certain=False)
         is_known = reason.kind is not ReasonKind.UNKNOWN
-        origin, rewritten_from = partitioned.ancestry_of(final, earlier, ancestor, is_known)
+        origin, rewritten_from = partitioned.find_ancestry(final, earlier, ancestor, is_known)
         if not is_known:
-            return _Told(final, reason, origin)
-        reason = agreed(reason, [*filter(None, (earlier or ancestor,)), final], self._mesh)
+            return _Explained(final, reason, origin)
+        reason = reconcile_reason(reason, [*filter(None, (earlier or ancestor,)), final], self._mesh)
         reason = reason.with_(
             axes=final.axes or reason.axes,
-            dimensions=_cut_by(reason, final.axes),
+            dimensions=_find_cut_dimensions(reason, final.axes),
             rewritten_from=reason.rewritten_from or rewritten_from,
             combined=max(len(final.operand_shapes), 1),
             in_loop=reason.in_loop and bool(final.loops),  # a pass may have moved it out of the loop
             loop_invariant=reason.loop_invariant and bool(final.loops),
         )
-        return _Told(final, _of_replicated(reason), origin)
+        return _Explained(final, _restrict_to_replicated(reason), origin)
 
-    def _of_user(self, final: Collective, earlier: Collective | None) -> _Told:
-        """A collective of the program as it was written: the user's own, or one that differentiation added."""
+    def _of_user(self, final: Collective, earlier: Collective | None) -> _Explained:
+        """A collective of the program as written: the user's own, or one that differentiation added."""
         if self._candidates is None:
-            return _of_user(final, earlier)
+            return _keep_users_names(final, earlier)
         numbers = self._numbers(final)
         if earlier is not None and self._earlier is not None:
             numbers |= self._earlier.numbers_of(earlier)
         added = self._candidates.differentiation(numbers, final.axes or ())
         if added is None:
-            written, known = self._candidates.written(numbers), _of_user(final, earlier)
+            written, known = self._candidates.written(numbers), _keep_users_names(final, earlier)
             if written is None:
                 return known
-            return known._replace(reason=with_written(self._candidates.program, written, known.reason))
-        return _Told(final, _of_replicated(replace(added, in_loop=bool(final.loops))), Origin.AUTHORED)
+            return known._replace(reason=explain_written(self._candidates.program, written, known.reason))
+        return _Explained(final, _restrict_to_replicated(replace(added, in_loop=bool(final.loops))), Origin.AUTHORED)
 
     def _numbers(self, final: Collective, earlier: Collective | None = None) -> frozenset[int]:
         """The operations that a collective was compiled from, by its own text or by the partitioner's."""
         before = None if earlier is None or self._earlier is None else self._earlier.numbers_of(earlier)
         key = final.name, id(final) in self._whole
         if key not in self._own_numbers:
-            inner = partitioned.sending(self._module, final) if key[1] else ()
+            inner = partitioned.find_sending_instructions(self._module, final) if key[1] else ()
             names = chain([final.name], (instruction.name for instruction in inner))
-            found = (partitioned.numbers_of(name, self._identities) for name in names)
+            found = (partitioned.find_numbers(name, self._identities) for name in names)
             self._own_numbers[key] = next(filter(None, found), frozenset())
         return self._own_numbers[key] or before or frozenset()
 
     def _reason(self, final: Collective, earlier: Collective | None) -> Reason:
         if self._candidates is None:
-            return _unknown(final, _NOT_ASKED)
+            return _make_unknown_reason(final, _NOT_ASKED)
         if final.axes is None:
-            return _unknown(final, _OPAQUE if final.kind is Kind.OPAQUE else _NO_AXES)
+            return _make_unknown_reason(final, _OPAQUE if final.kind is Kind.OPAQUE else _NO_AXES)
         window = None
         if earlier is not None and self._earlier is not None:
-            window = partitioned.window_of(self._earlier.module, earlier)
+            window = partitioned.find_windowed_einsum(self._earlier.module, earlier)
         if window in self._windows:
             return self._windows[window]
         clues = self._clues(final, earlier, final.axes, window)
@@ -362,21 +364,21 @@ class _Explainer:
             expanded = self._written.expanded(clues, self._candidates.program.graph.module)
             if expanded is not None:
                 return expanded
-        return self._matched(clues, self._candidates) or _unknown(final, _NO_MATCH)
+        return self._matched(clues, self._candidates) or _make_unknown_reason(final, _NO_MATCH)
 
-    def _clues(self, final: Collective, earlier: Collective | None, axes: Axes, window: Window | None) -> Clues:
-        numbers, around, argument = self._numbers(final, earlier), Between(), None
+    def _clues(self, final: Collective, earlier: Collective | None, axes: Axes, window: WindowedEinsum | None) -> Clues:
+        numbers, around, argument = self._numbers(final, earlier), Neighbors(), None
         if earlier is not None and self._earlier is not None:
-            around = between(self._earlier, earlier)
-            argument = partitioned.argument_of(self._earlier, earlier)
+            around = find_neighbors(self._earlier, earlier)
+            argument = partitioned.find_moved_argument(self._earlier, earlier)
             if argument is None and not around.makers and len(around.arguments) == 1:
                 (argument,) = around.arguments
         elif not numbers and final.source_of is not None:
-            around = Between(makers=partitioned.numbers_of(final.source_of, self._identities))
-        argument = argument or partitioned.argument_at(self._module, final)
-        if final.kind in SUMS and self._candidates is not None:
+            around = Neighbors(makers=partitioned.find_numbers(final.source_of, self._identities))
+        argument = argument or partitioned.find_final_argument(self._module, final)
+        if final.kind in REDUCING and self._candidates is not None:
             numbers |= self._candidates.matcher.within(numbers)
-        return clues_of(final, earlier, axes, numbers, around, argument, window)
+        return collect_clues(final, earlier, axes, numbers, around, argument, window)
 
     def _matched(self, clues: Clues, candidates: Candidates) -> Reason | None:
         """The reason at the reshard that a collective carries out, or at the operand that it moves."""
@@ -398,22 +400,22 @@ class _Explainer:
         return None if match is None else candidates.reason_of(match)
 
 
-def _fits_better(found: AtOperand, match: Match) -> bool:
-    """Whether an operand explains a collective better than a reshard that nothing but its place may speak for."""
-    if found.reason.kind is ReasonKind.PARTITIONERS_CHOICE and (match.shape >= SUITS or _sums_here(match)):
+def _fits_better(found: OperandReason, match: Match) -> bool:
+    """Returns whether an operand explains a collective better than a reshard supported only by its place."""
+    if found.reason.kind is ReasonKind.PARTITIONERS_CHOICE and (match.shape >= SUITS_KIND or _sums_here(match)):
         return False
     return found.reason.certain or found.place > match.place or (found.place == match.place and not match.shape)
 
 
 def _sums_here(match: Match) -> bool:
-    """Whether a reshard is of partial sums, of the collective's own operation and line: padding may hide its shape."""
-    return match.reshard.is_sum and match.place == OWN
+    """Returns whether a reshard sums parts at the collective's own operation and line: padding may hide its shape."""
+    return match.reshard.is_sum and match.place == AT_OWN
 
 
-def _candidates(module: ShardyModule | None, captured: Capture) -> Candidates | None:
+def _read_candidates(module: ShardyModule | None, captured: Capture) -> Candidates | None:
     if module is None:
         return None
     letters = [argument.letters for argument in captured.arguments or () if argument.used]
     outputs = captured.outputs or ()
     requested = (number for number, output in enumerate(outputs) if output.asked)
-    return Candidates(program_of(ShardyGraph(module), letters, [output.name for output in outputs], requested))
+    return Candidates(read_user_program(ShardyGraph(module), letters, [output.name for output in outputs], requested))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.model import Mesh, shapes_of
+from hloscope.analysis.model import Mesh, make_shapes
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
 
 MESH = Mesh(axis_names=("dcn", "data", "model"), axis_sizes=(2, 2, 4))
@@ -67,7 +67,7 @@ def test_scatter_exchange_and_gather_are_one_all_reduce(analyze):
     [found] = analysis.collectives
     assert (found.kind, found.name, found.link, found.axes) == (Kind.ALL_REDUCE, "rs", Link.BOTH, ("dcn", "data"))
     assert (found.payload_bytes, found.wire_bytes, found.group_size) == (256, 384, 4)
-    assert (found.operand_shapes, found.result_shapes) == (shapes_of("f32[64]"), shapes_of("f32[64]"))
+    assert (found.operand_shapes, found.result_shapes) == (make_shapes("f32[64]"), make_shapes("f32[64]"))
     assert (found.asynchronous, found.origin, found.groups[1]) == (True, Origin.AUTHORED, (1, 5, 9, 13))
     assert rows(found.parts) == [
         (Kind.REDUCE_SCATTER, "rs", ("data",), Link.ICI, 256, 128, 1),

@@ -21,7 +21,7 @@ from hloscope.analysis.model import (
     Spread,
     StepTime,
     UnknownOperation,
-    shapes_of,
+    make_shapes,
 )
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.findings import Finding, Severity
@@ -66,7 +66,7 @@ def full(analyze):
             link=Link.BOTH,
             parts=(part,),
             permute=PermutePattern(shifts=(shift,), ring=True),
-            result_slices=shapes_of("f32[1]"),
+            result_slices=make_shapes("f32[1]"),
             undone_by="s",
             loop_invariant=True,
             narrow_type="bf16",

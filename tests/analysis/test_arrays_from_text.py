@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.analysis.model import Mesh
-from hloscope.analysis.partition_specs import partition_spec
+from hloscope.analysis.partition_specs import render_partition_spec
 from hloscope.hlo import parse_module
 
 MESH = Mesh(axis_names=("X", "Y"), axis_sizes=(2, 4))
@@ -43,11 +43,13 @@ SPECS = [
 
 @pytest.mark.parametrize(("text", "spec"), SPECS)
 def test_shardings_in_the_users_axes(text, spec):
-    assert partition_spec(sharding_of(text), 2, MESH) == spec
+    assert render_partition_spec(sharding_of(text), 2, MESH) == spec
 
 
 def test_a_mesh_of_other_devices_does_not_fit():
-    assert partition_spec(sharding_of("{devices=[2,4]<=[8]}"), 2, Mesh(axis_names=("X",), axis_sizes=(4,))) is None
+    assert (
+        render_partition_spec(sharding_of("{devices=[2,4]<=[8]}"), 2, Mesh(axis_names=("X",), axis_sizes=(4,))) is None
+    )
 
 
 @st.composite
@@ -79,7 +81,7 @@ def test_specs_come_back(case):
     for dimension in dimensions:
         names = [repr(mesh.axis_names[axis]) for axis in dimension]
         entries.append("None" if not names else names[0] if len(names) == 1 else f"({', '.join(names)})")
-    assert partition_spec(sharding_of(text), 2, mesh) == f"P({', '.join(entries)})"
+    assert render_partition_spec(sharding_of(text), 2, mesh) == f"P({', '.join(entries)})"
 
 
 def test_arguments(analyze):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from hloscope.analysis.model import MovedValue, shapes_of
+from hloscope.analysis.model import MovedValue, make_shapes
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 
 ROWS = "replica_groups={{0,1,2,3},{4,5,6,7}}, channel_id=1"
@@ -32,7 +32,7 @@ def test_plain_forms(analyze, mesh, rhs, shape, kind, payload, wire):
     found = only(analyze(f"%p = f32[16,4] parameter(0)\nROOT %c = {shape} {rhs}", mesh=mesh))
     assert (found.kind, found.axes, found.group_size) == (kind, ("Y",), 4)
     assert (found.payload_bytes, found.wire_bytes) == (payload, wire)
-    assert (found.operand_shapes, found.result_shapes) == (shapes_of("f32[16,4]"), shapes_of(shape))
+    assert (found.operand_shapes, found.result_shapes) == (make_shapes("f32[16,4]"), make_shapes(shape))
     assert (found.executions, found.executions_bound, found.loops) == (1, Bound.EXACT, ())
     assert (found.name, found.computation, found.asynchronous, found.link) == ("c", "main", False, Link.ICI)
 
@@ -68,7 +68,7 @@ def test_start_and_done_are_one(analyze, mesh, opcode, shape, rest, result, kind
     """
     found = only(analyze(entry, mesh=mesh))
     assert (found.kind, found.name, found.asynchronous) == (kind, "start", True)
-    assert (found.operand_shapes, found.result_shapes) == (shapes_of("f32[16,4]"), shapes_of(result))
+    assert (found.operand_shapes, found.result_shapes) == (make_shapes("f32[16,4]"), make_shapes(result))
     assert (found.axes, found.payload_bytes) == (("Y",), payload)
 
 
@@ -122,7 +122,7 @@ def test_combined_operands_are_one_collective(analyze, mesh):
     ROOT %c = (f32[16,4], bf16[8]) all-reduce(%p, %q), {GLOBAL}, to_apply=%sum
     """
     found = only(analyze(entry, mesh=mesh))
-    assert found.operand_shapes == shapes_of("f32[16,4]", "bf16[8]")
+    assert found.operand_shapes == make_shapes("f32[16,4]", "bf16[8]")
     assert (found.payload_bytes, found.wire_bytes) == (272, 408)
 
 
@@ -134,7 +134,7 @@ def test_combined_all_gather_start(analyze, mesh):
     ROOT %d = (f32[8], bf16[8]) all-gather-done(%s)
     """
     found = only(analyze(entry, mesh=mesh))
-    assert (found.result_shapes, found.payload_bytes, found.wire_bytes) == (shapes_of("f32[8]", "bf16[8]"), 48, 36)
+    assert (found.result_shapes, found.payload_bytes, found.wire_bytes) == (make_shapes("f32[8]", "bf16[8]"), 48, 36)
 
 
 def test_all_to_all_as_a_tuple(analyze, mesh):
@@ -162,7 +162,7 @@ def test_reduce_scatter_spelled_as_a_fusion(analyze, mesh):
     """
     found = only(analyze(entry, computations=computations, mesh=mesh))
     assert (found.kind, found.name, found.axes) == (Kind.REDUCE_SCATTER, "fusion.1", ("Y",))
-    assert (found.operand_shapes, found.result_shapes) == (shapes_of("f32[16,4]"), shapes_of("f32[4,4]"))
+    assert (found.operand_shapes, found.result_shapes) == (make_shapes("f32[16,4]"), make_shapes("f32[4,4]"))
     assert (found.payload_bytes, found.wire_bytes) == (256, 192)
     assert (found.op_name, found.source[0].line, found.source_of) == ("jit(f)/dot", 7, None)
 
@@ -198,7 +198,7 @@ def test_async_collective_fusion_counts_its_start_only(analyze, mesh):
     analysis = analyze(CHAIN_ENTRY, computations=CHAIN.replace("CHAIN", "0"), mesh=mesh)
     found = only(analysis)
     assert (found.name, found.kind, found.asynchronous) == ("async-collective-start", Kind.ALL_GATHER, True)
-    assert (found.payload_bytes, found.operand_shapes) == (1024, shapes_of("f32[16,4]"))
+    assert (found.payload_bytes, found.operand_shapes) == (1024, make_shapes("f32[16,4]"))
     assert (analysis.unmodelled, analysis.totals.bound) == ((), Bound.EXACT)
 
 
@@ -219,7 +219,7 @@ def test_permute_start_takes_the_operand_once(analyze, mesh):
     """
     found = only(analyze(entry, mesh=mesh))
     assert (found.kind, found.axes, found.group_size) == (Kind.COLLECTIVE_PERMUTE, ("Y",), None)
-    assert (found.payload_bytes, found.wire_bytes, found.result_shapes) == (256, 256, shapes_of("f32[16,4]"))
+    assert (found.payload_bytes, found.wire_bytes, found.result_shapes) == (256, 256, make_shapes("f32[16,4]"))
     assert found.groups[:2] == ((0, 1), (1, 2))
 
 
@@ -241,7 +241,7 @@ def test_permute_of_slices_moves_the_slices(analyze):
       source_target_pairs={{0,1},{1,0}}, slice_sizes={{64,32}}
     """
     found = only(analyze(entry))
-    assert (found.payload_bytes, found.operand_shapes) == (64 * 32 * 4, shapes_of("f32[128,32]"))
+    assert (found.payload_bytes, found.operand_shapes) == (64 * 32 * 4, make_shapes("f32[128,32]"))
 
 
 def test_groups_of_one_move_nothing(analyze, mesh):
@@ -260,7 +260,7 @@ def test_ragged_all_to_all_is_at_most_its_operand(analyze, mesh):
     """
     analysis = analyze(entry, mesh=mesh)
     found = only(analysis)
-    assert (found.kind, found.operand_shapes) == (Kind.RAGGED_ALL_TO_ALL, shapes_of("bf16[64,8]"))
+    assert (found.kind, found.operand_shapes) == (Kind.RAGGED_ALL_TO_ALL, make_shapes("bf16[64,8]"))
     assert (found.payload_bytes, found.wire_bytes, analysis.totals.bound) == (1024, 1024, Bound.AT_MOST)
 
 

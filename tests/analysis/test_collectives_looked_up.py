@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import hloscope
-from hloscope.analysis.guesses import without_guessed_times
+from hloscope.analysis.guesses import remove_guessed_times
 from hloscope.analysis.model import Collectives
 from hloscope.analysis.vocabulary import Bound
 from hloscope.errors import NotationError, TargetError
@@ -83,7 +83,7 @@ def test_a_table_has_scalars_and_bounds(found):
 
 
 def test_a_guessed_slice_gives_no_error_of_a_time_either(found):
-    guessed = without_guessed_times(replace(found, slice=replace(found.slice, chosen_by="guess")))
+    guessed = remove_guessed_times(replace(found, slice=replace(found.slice, chosen_by="guess")))
     assert {(one.time_us, one.time_error) for one in guessed.collectives} == {(None, None)}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hloscope.analysis.spellings import Talk, talk_of
+from hloscope.analysis.spellings import TargetMeaning, classify_target
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 
 CORPUS = os.environ.get("HLOSCOPE_CORPUS")
@@ -40,17 +40,17 @@ ENTRY = '%p = f32[4] parameter(0)\nROOT %k = f32[4] custom-call(%p), custom_call
 
 @pytest.mark.parametrize("target", SILENT)
 def test_known_targets_move_nothing(target):
-    assert talk_of(target) is Talk.NONE
+    assert classify_target(target) is TargetMeaning.NONE
 
 
 @pytest.mark.parametrize("target", NAMED)
 def test_names_that_tell_of_communication(target):
-    assert talk_of(target) is Talk.NAMED
+    assert classify_target(target) is TargetMeaning.NAMED
 
 
 @pytest.mark.parametrize("target", UNKNOWN)
 def test_other_targets_are_unknown(target):
-    assert talk_of(target) is Talk.UNKNOWN
+    assert classify_target(target) is TargetMeaning.UNKNOWN
 
 
 @pytest.mark.parametrize("target", ["Send", "moe_dispatch"])
@@ -160,4 +160,6 @@ def test_what_a_pallas_kernel_says(says, analyze, config, communicates):
 def test_compiled_programs_call_no_unknown_targets():
     texts = [path.read_text(encoding="utf-8") for path in sorted(Path(CORPUS or "").rglob("*.hlo"))]
     targets = {target for text in texts for target in re.findall(r'custom_call_target="([^"]*)"', text)}
-    assert {target for target in targets - {"tpu_custom_call"} if talk_of(target) is not Talk.NONE} == set()
+    assert {
+        target for target in targets - {"tpu_custom_call"} if classify_target(target) is not TargetMeaning.NONE
+    } == set()

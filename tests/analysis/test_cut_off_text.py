@@ -10,7 +10,7 @@ from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.hlo import parse_module
-from hloscope.hlo.call_graph import HloGraph, entry_of
+from hloscope.hlo.call_graph import HloGraph, find_entry
 from hloscope.rules.facts import Facts
 from hloscope.rules.unmodelled_text import UnmodelledText
 
@@ -94,7 +94,7 @@ def test_what_only_entry_tells_is_not_known(analysis):
 def test_the_graph_begins_with_what_nothing_calls():
     module = parse_module(TEXT)
     graph = HloGraph(module)
-    assert (graph.entry, entry_of(module)) == (None, None)
+    assert (graph.entry, find_entry(module)) == (None, None)
     assert [one.name for one in module.outermost] == ["all-reduce-scatter.1", "outer_body"]
     order = [one.name for one in graph.reachable]
     assert set(order) == {"sum", "all-reduce-scatter.1", "inner_body", "inner_cond", "outer_body"}

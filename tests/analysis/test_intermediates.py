@@ -133,7 +133,7 @@ def test_only_the_largest_are_told(analyze):
 
 def test_no_more_arrays_are_looked_at_than_are_told(analyze, monkeypatch):
     looked_at = []
-    monkeypatch.setattr(arrays, "shares", lambda _, value: looked_at.append(value.instruction.name))
+    monkeypatch.setattr(arrays, "find_memory_owner", lambda _, value: looked_at.append(value.instruction.name))
     lines = [f"%b{n} = f32[8,1024] broadcast(%p), dimensions={{1}}" for n in range(50)]
     analysis = analyze("\n".join(["%p = f32[1024] parameter(0)", *lines, "ROOT %r = f32[] constant(0)"]))
     assert [one.name for one in analysis.intermediates] == looked_at[1:] == [f"b{n}" for n in range(SHOWN)]

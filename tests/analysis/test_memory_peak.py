@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import hloscope
-from hloscope.analysis.memory import memory_of, memory_peak
+from hloscope.analysis.memory import find_memory_peak, summarize_memory
 from hloscope.analysis.model import BufferRole, Memory
 from hloscope.compiler.model import HbmPeak, LiveBuffer
 from hloscope.hlo import parse_module
@@ -62,7 +62,7 @@ def test_temporaries_are_those_that_the_compiler_assigns_where_it_says(known, te
     figures = {"argument_size_in_bytes": 8000, "output_size_in_bytes": 2000, "alias_size_in_bytes": 1000}
     figures |= {"temp_size_in_bytes": 61_000, "generated_code_size_in_bytes": 500}
     compiled = SimpleNamespace(memory_bytes=figures, hbm_peak=EVERYTHING if known else None, too_large=None)
-    found = memory_of(SimpleNamespace(compiled=compiled, slice=None, is_text=False))
+    found = summarize_memory(SimpleNamespace(compiled=compiled, slice=None, is_text=False))
     assert found.temp_bytes == temp_bytes
     assert found.peak_bytes == 8000 + 2000 - 1000 + temp_bytes + 500
 
@@ -80,7 +80,9 @@ EVERYTHING = peak(
 @pytest.fixture(scope="module")
 def found():
     collectives = hloscope.analyze_text(TEXT, mesh={"X": 4}).collectives
-    return memory_peak(SimpleNamespace(compiled=SimpleNamespace(hbm_peak=EVERYTHING)), parse_module(TEXT), collectives)
+    return find_memory_peak(
+        SimpleNamespace(compiled=SimpleNamespace(hbm_peak=EVERYTHING)), parse_module(TEXT), collectives
+    )
 
 
 def test_each_buffer_is_told_by_what_it_is_there_for(found):
@@ -108,12 +110,12 @@ def test_the_sums_are_those_of_the_compiler(found):
 def test_small_buffers_are_told_together():
     small = LiveBuffer(bytes=1, values=(("zero", ()),), is_temporary=True)
     whole = peak(*EVERYTHING.buffers, small)
-    told = memory_peak(SimpleNamespace(compiled=SimpleNamespace(hbm_peak=whole)), parse_module(TEXT), ())
+    told = find_memory_peak(SimpleNamespace(compiled=SimpleNamespace(hbm_peak=whole)), parse_module(TEXT), ())
     assert told.other_bytes == 1
 
 
 def test_what_nobody_knows_is_not_told():
-    assert memory_peak(SimpleNamespace(compiled=SimpleNamespace(hbm_peak=None)), parse_module(TEXT), ()) is None
+    assert find_memory_peak(SimpleNamespace(compiled=SimpleNamespace(hbm_peak=None)), parse_module(TEXT), ()) is None
 
 
 @pytest.mark.parametrize(

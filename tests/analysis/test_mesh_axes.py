@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.groups import axes_of_groups, axes_of_pairs
+from hloscope.analysis.groups import find_axes_of_groups, find_axes_of_pairs
 from hloscope.analysis.model import Mesh
 
 SIZES = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, max_size=4).filter(lambda sizes: prod(sizes) <= 96)
@@ -43,7 +43,7 @@ def meshes_with_axes(draw):
 def test_names_come_back(case):
     mesh, axes, groups = case
     expected = tuple(mesh.axis_names[axis] for axis in sorted(axes) if mesh.axis_sizes[axis] > 1)
-    assert axes_of_groups(groups, mesh) == expected
+    assert find_axes_of_groups(groups, mesh) == expected
 
 
 @given(st.sampled_from([4, 6, 8, 12, 16]), st.data())
@@ -57,7 +57,7 @@ def test_sub_axes_come_back(size, data):
         for x, a, b in product(range(2), range(before), range(after))
     ]
     expected = () if part == 1 else ("X",) if part == size else (f"X:({before}){part}",)
-    assert axes_of_groups(tuple(groups), mesh) == expected
+    assert find_axes_of_groups(tuple(groups), mesh) == expected
 
 
 @pytest.mark.parametrize(
@@ -74,18 +74,18 @@ def test_sub_axes_come_back(size, data):
     ],
 )
 def test_groups_on_a_cube(groups, axes):
-    assert axes_of_groups(groups, named([2, 2, 2])) == axes
+    assert find_axes_of_groups(groups, named([2, 2, 2])) == axes
 
 
 def test_two_digits_of_one_axis():
     groups = ((0, 1, 4, 5), (2, 3, 6, 7))
-    assert axes_of_groups(groups, named([8])) == ("W:(1)2", "W:(4)2")
+    assert find_axes_of_groups(groups, named([8])) == ("W:(1)2", "W:(4)2")
 
 
 def test_groups_of_a_part_of_an_axis():
     mesh = Mesh(axis_names=("data", "model"), axis_sizes=(4, 4))
     groups = tuple((first, first + 8) for first in range(8))
-    assert axes_of_groups(groups, mesh) == ("data:(1)2",)
+    assert find_axes_of_groups(groups, mesh) == ("data:(1)2",)
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_groups_of_a_part_of_an_axis():
     ],
 )
 def test_permutes_change_axes(pairs, axes):
-    assert axes_of_pairs(pairs, Mesh(axis_names=("X", "Y"), axis_sizes=(2, 4))) == axes
+    assert find_axes_of_pairs(pairs, Mesh(axis_names=("X", "Y"), axis_sizes=(2, 4))) == axes
 
 
 def test_an_authored_permute_names_whole_axes():
     pairs = tuple((i, i ^ 1) for i in range(8))
-    assert axes_of_pairs(pairs, Mesh(axis_names=("X", "Y"), axis_sizes=(2, 4)), whole_axes=True) == ("Y",)
+    assert find_axes_of_pairs(pairs, Mesh(axis_names=("X", "Y"), axis_sizes=(2, 4)), whole_axes=True) == ("Y",)
 
 
 @given(SIZES, st.data())
@@ -121,4 +121,4 @@ def test_shifts_along_one_axis(sizes, data):
         coordinate = position // stride % sizes[axis]
         pairs.append((position, position + ((coordinate + shift) % sizes[axis] - coordinate) * stride))
     moves = shift % sizes[axis] != 0
-    assert axes_of_pairs(tuple(pairs), mesh, whole_axes=True) == ((mesh.axis_names[axis],) if moves else ())
+    assert find_axes_of_pairs(tuple(pairs), mesh, whole_axes=True) == ((mesh.axis_names[axis],) if moves else ())

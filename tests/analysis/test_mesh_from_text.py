@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.mesh_text import mesh_from_text
+from hloscope.analysis.mesh_text import read_mesh
 from hloscope.analysis.model import Mesh
 from hloscope.hlo import parse_module
 
@@ -46,7 +46,7 @@ CASES = [
 
 @pytest.mark.parametrize(("header", "body", "expected"), CASES)
 def test_meshes(header, body, expected):
-    assert mesh_from_text(module(header, body or "ROOT %p = f32[4] parameter(0)")) == expected
+    assert read_mesh(module(header, body or "ROOT %p = f32[4] parameter(0)")) == expected
 
 
 def test_axes_whose_names_need_quotes_keep_them(analyze):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hloscope.analysis.model import Phase, Role, SourceFrame
-from hloscope.analysis.paths import with_helpers
+from hloscope.analysis.paths import skip_helpers
 
 HEADER = "num_partitions=8, input_output_alias={ {0}: (0, {}, may-alias) }"
 WEIGHT = """
@@ -141,9 +141,9 @@ def test_helpers_of_the_project_move_the_line_alone(analyze):
     )
     (gather,) = found.collectives
     here = replace(found, collectives=(replace(gather, source=stack, part=replace(gather.part, line=stack[0])),))
-    (moved,) = with_helpers(here, ["nn.py"]).collectives
+    (moved,) = skip_helpers(here, ["nn.py"]).collectives
     assert moved.part == replace(gather.part, line=stack[1])
-    assert with_helpers(here, []) is here
+    assert skip_helpers(here, []) is here
 
 
 def test_nothing_names_a_module_where_neither_names_nor_data_flow_do(analyze):

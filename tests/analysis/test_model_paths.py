@@ -6,15 +6,15 @@ import pytest
 
 from hloscope.analysis.model import Phase, SourceFrame
 from hloscope.analysis.paths import (
-    argument_path,
-    bodies_of,
-    folded,
-    number_ranges,
-    phase_of,
-    scopes_of,
-    with_layers,
+    find_model_paths,
+    find_phase,
+    fold_paths,
+    parse_argument_path,
+    parse_scopes,
+    render_layers,
+    render_number_ranges,
 )
-from hloscope.analysis.places import innermost_own_frame, shared_helpers
+from hloscope.analysis.places import find_own_frame, find_shared_helpers
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from hloscope.analysis.places import innermost_own_frame, shared_helpers
     ],
 )
 def test_paths_of_arguments(name, path):
-    assert argument_path(name) == path
+    assert parse_argument_path(name) == path
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_paths_of_arguments(name, path):
     ],
 )
 def test_scopes_and_passes_of_name_stacks(op_name, scopes, phase):
-    assert (scopes_of(op_name), phase_of(op_name)) == (scopes, phase)
+    assert (parse_scopes(op_name), find_phase(op_name)) == (scopes, phase)
 
 
 def modules(*names, shape=(8, 8)):
-    bodies = bodies_of([(name, shape) for name in names])
-    return [folded(bodies.values())[bodies[name]] for name in names]
+    bodies = find_model_paths([(name, shape) for name in names])
+    return [fold_paths(bodies.values())[bodies[name]] for name in names]
 
 
 def test_layers_of_a_list_are_folded():
@@ -80,9 +80,9 @@ def test_parts_of_one_block_that_are_only_numbered_stay_apart():
 
 def test_layers_whose_number_is_a_part_of_their_name_are_folded_where_they_are_several():
     several = [(f"layer{layer}", "attn") for layer in range(3)]
-    assert [name.module for name in folded(several).values()] == ["layer*.attn"] * 3
-    assert [name.module for name in folded(several[:2]).values()] == ["layer0.attn", "layer1.attn"]
-    assert [name.module for name in folded([(f"fc{number}",) for number in range(5)]).values()][1] == "fc1"
+    assert [name.module for name in fold_paths(several).values()] == ["layer*.attn"] * 3
+    assert [name.module for name in fold_paths(several[:2]).values()] == ["layer0.attn", "layer1.attn"]
+    assert [name.module for name in fold_paths([(f"fc{number}",) for number in range(5)]).values()][1] == "fc1"
 
 
 def test_a_number_that_belongs_to_a_name_is_none_of_a_layer():
@@ -107,13 +107,13 @@ def test_parameters_that_are_a_list_keep_the_name_of_the_argument():
     ],
 )
 def test_the_state_of_an_optimizer_has_the_path_of_its_parameter(parameter, state):
-    bodies = bodies_of([(parameter, (4, 8)), (state, (4, 8))])
+    bodies = find_model_paths([(parameter, (4, 8)), (state, (4, 8))])
     assert bodies[parameter] == bodies[state]
     assert not {"mu", "nu"} & set(bodies[state])
 
 
 def test_two_parameters_of_one_shape_are_two():
-    bodies = bodies_of([("params['head']['kernel']", (4,)), ("params['layers'][0]['q']['kernel']", (4,))])
+    bodies = find_model_paths([("params['head']['kernel']", (4,)), ("params['layers'][0]['q']['kernel']", (4,))])
     assert list(bodies.values()) == [("head",), ("layers", "0", "q")]
 
 
@@ -121,7 +121,7 @@ def test_two_parameters_of_one_shape_are_two():
     ("numbers", "words"), [((0, 1, 2, 4), "0-2, 4"), (range(36), "0-35"), ((7,), "7"), ((), ""), ((3, 1), "1, 3")]
 )
 def test_ranges_name_gaps(numbers, words):
-    assert number_ranges(numbers) == words
+    assert render_number_ranges(numbers) == words
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_ranges_name_gaps(numbers, words):
     ],
 )
 def test_layers_stand_where_the_star_was(module, layers, shown):
-    assert with_layers(module, layers) == shown
+    assert render_layers(module, layers) == shown
 
 
 def frame(line, function, file="model.py"):
@@ -146,25 +146,25 @@ STACKS = [(LINEAR, frame(line, "Attention.__call__"), frame(221, "Layer.__call__
 
 
 def test_a_function_that_many_lines_call_is_a_helper():
-    helpers = shared_helpers(STACKS)
-    assert [innermost_own_frame(stack, helpers).line for stack in STACKS] == [195, 197, 199]
+    helpers = find_shared_helpers(STACKS)
+    assert [find_own_frame(stack, helpers).line for stack in STACKS] == [195, 197, 199]
 
 
 def test_a_block_with_as_many_lines_as_callers_is_a_place():
     blocks = [(frame(line, "block"), frame(caller, "model")) for line in (10, 11, 12) for caller in (30, 31, 32)]
-    assert innermost_own_frame(blocks[0], shared_helpers(blocks)).line == 10
+    assert find_own_frame(blocks[0], find_shared_helpers(blocks)).line == 10
 
 
 def test_two_callers_make_no_helper():
-    assert not shared_helpers(STACKS[:2])
+    assert not find_shared_helpers(STACKS[:2])
 
 
 @pytest.mark.parametrize("name", ["model.py", "Linear.__call__", "__call__"])
 def test_helpers_are_named_by_file_or_function(name):
     stack = (LINEAR, frame(31, "step", "train.py"))
     expected = {"model.py": 31, "Linear.__call__": 31, "__call__": 31}[name]
-    assert innermost_own_frame(stack, shared_helpers([stack], [name])).line == expected
+    assert find_own_frame(stack, find_shared_helpers([stack], [name])).line == expected
 
 
 def test_where_all_are_helpers_the_innermost_line_stays():
-    assert innermost_own_frame(STACKS[0], shared_helpers(STACKS, ["model.py"])) == LINEAR
+    assert find_own_frame(STACKS[0], find_shared_helpers(STACKS, ["model.py"])) == LINEAR

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.groups import pattern_of_pairs
+from hloscope.analysis.groups import find_permute_pattern
 from hloscope.analysis.model import AxisShift, Mesh, PermutePattern
 
 LINE = Mesh(axis_names=("X",), axis_sizes=(8,))
@@ -42,7 +42,7 @@ def shifted(size, distance):
     ],
 )
 def test_uniform_shifts(pairs, mesh, expected):
-    assert pattern_of_pairs(pairs, mesh) == expected
+    assert find_permute_pattern(pairs, mesh) == expected
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def test_uniform_shifts(pairs, mesh, expected):
     ids=["nothing", "all stay", "reversal", "two targets", "two sources", "two distances", "no such device"],
 )
 def test_all_others_have_no_pattern(pairs):
-    assert pattern_of_pairs(pairs, LINE) is None
+    assert find_permute_pattern(pairs, LINE) is None
 
 
 def test_a_ring_along_one_axis_and_a_line_along_the_other():
     pairs = tuple((4 * x + y, 4 * ((x + 1) % 2) + y + 1) for x, y in product(range(2), range(3)))
-    assert pattern_of_pairs(pairs, GRID) == PermutePattern(
+    assert find_permute_pattern(pairs, GRID) == PermutePattern(
         shifts=(
             AxisShift(axes=("X",), size=2, distance=1, ring=True),
             AxisShift(axes=("Y",), size=4, distance=1, ring=False),
@@ -90,7 +90,7 @@ def test_rings_come_back_from_any_mesh(sizes, data):
         (id_at[place], id_at[tuple((c + d) % n for c, d, n in zip(place, distances, sizes, strict=True))])
         for place in places
     )
-    found = pattern_of_pairs(pairs, mesh)
+    found = find_permute_pattern(pairs, mesh)
     if not any(distances):
         assert found is None
         return

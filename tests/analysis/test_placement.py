@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.analysis.model import Mesh
-from hloscope.analysis.placement import Layout, Placement, lay_out
+from hloscope.analysis.placement import Numbering, Placement, find_numbering
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.matching import match
 from hloscope.contracts.notation import parse_contract
 from hloscope.report.formats import Canvas, render
 from hloscope.rules.facts import Facts
-from hloscope.rules.selection import judged, make_selection
+from hloscope.rules.selection import apply_rules, make_selection
 
 MINOR = Placement(
     (0, 1) * 8,
@@ -203,7 +203,7 @@ def test_axes_that_are_guessed_say_so_wherever_they_are_shown(says, analyze):
     assert all(f" {','.join(one.axes)}?" in line for line in rows)
     [legend] = [line for line in text.splitlines() if line.strip().startswith("? ")]
     assert "guessed" not in render("analysis", "text", known, Canvas(width=140))
-    told = judged(Facts(guessed), make_selection(rule_options={"unexpected-collective.active": True})).findings
+    told = apply_rules(Facts(guessed), make_selection(rule_options={"unexpected-collective.active": True})).findings
     assert [one.message.partition(" at ")[0] for one in told] == [f"all-reduce over {','.join(one.axes)} (guessed)"]
     contract = parse_contract("none")
     [remark] = evaluate(contract, guessed).remarks
@@ -249,16 +249,16 @@ def test_what_does_not_fit_is_not_known(says):
 @pytest.mark.parametrize(
     ("devices", "mesh", "told", "layout"),
     [
-        (8, None, {}, Layout()),
-        (16, EIGHT_BY_TWO, {}, Layout()),
-        (8, EIGHT_BY_TWO, {}, Layout(placement=Placement.in_blocks(16, 8), one_slice=True, guessed=True)),
-        (8, EIGHT_BY_TWO, {"placement": MINOR}, Layout(placement=MINOR, one_slice=True)),
-        (16, EIGHT_BY_TWO, {"placement": MINOR}, Layout(placement=MINOR)),
-        (16, EIGHT_BY_TWO, {"devices_per_slice": 8}, Layout(placement=Placement.in_blocks(16, 8))),
-        (1, EIGHT_BY_TWO, {"placement": MINOR}, Layout(placement=MINOR)),
-        (1, EIGHT_BY_TWO, {}, Layout()),
-        (3, EIGHT_BY_TWO, {}, Layout(placement=Placement.in_blocks(16, 3), one_slice=True, guessed=True)),
+        (8, None, {}, Numbering()),
+        (16, EIGHT_BY_TWO, {}, Numbering()),
+        (8, EIGHT_BY_TWO, {}, Numbering(placement=Placement.in_blocks(16, 8), one_slice=True, guessed=True)),
+        (8, EIGHT_BY_TWO, {"placement": MINOR}, Numbering(placement=MINOR, one_slice=True)),
+        (16, EIGHT_BY_TWO, {"placement": MINOR}, Numbering(placement=MINOR)),
+        (16, EIGHT_BY_TWO, {"devices_per_slice": 8}, Numbering(placement=Placement.in_blocks(16, 8))),
+        (1, EIGHT_BY_TWO, {"placement": MINOR}, Numbering(placement=MINOR)),
+        (1, EIGHT_BY_TWO, {}, Numbering()),
+        (3, EIGHT_BY_TWO, {}, Numbering(placement=Placement.in_blocks(16, 3), one_slice=True, guessed=True)),
     ],
 )
 def test_layouts(devices, mesh, told, layout):
-    assert lay_out(devices, mesh, **told) == layout
+    assert find_numbering(devices, mesh, **told) == layout

@@ -6,7 +6,7 @@ import pytest
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import SourceFrame
-from hloscope.analysis.provenance import authored_kind
+from hloscope.analysis.provenance import find_authored_kind
 from hloscope.analysis.vocabulary import Kind, Origin
 from hloscope.hlo import parse_module
 
@@ -200,7 +200,7 @@ AUTHORED = [
 
 @pytest.mark.parametrize(("op_name", "kind"), AUTHORED)
 def test_what_the_user_wrote(op_name, kind):
-    assert authored_kind(op_name) is kind
+    assert find_authored_kind(op_name) is kind
 
 
 ORIGINS = [

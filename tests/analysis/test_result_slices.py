@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.model import shapes_of
+from hloscope.analysis.model import make_shapes
 
 ROWS = "channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}"
 OFFSET = """
@@ -55,7 +55,7 @@ OWN = "dynamic-slice(%c, %offset, %zero), dynamic_slice_sizes={4,8}"
 )
 def test_only_the_own_slice_is_read(analyze, lines):
     [found] = analyze(program(*lines), computations=FUSED).collectives
-    assert found.result_slices == shapes_of("f32[4,8]")
+    assert found.result_slices == make_shapes("f32[4,8]")
     assert (found.payload_bytes, found.wire_bytes) == (512, 768)
 
 
@@ -94,7 +94,7 @@ def test_every_element_of_a_combined_reduction_is_sliced(analyze):
     ROOT %t = (f32[4,8], f32[2,8]) tuple(%sx, %sy)
     """
     [found] = analyze(entry).collectives
-    assert found.result_slices == shapes_of("f32[4,8]", "f32[2,8]")
+    assert found.result_slices == make_shapes("f32[4,8]", "f32[2,8]")
     [found] = analyze(entry.replace("tuple(%sx, %sy)", "tuple(%sx, %y)")).collectives
     assert found.result_slices == ()
 
@@ -131,7 +131,7 @@ def test_an_offset_that_a_loop_carries(analyze, index, slices):
     ROOT %w = (s32[], f32[16,8], s32[], f32[4,8]) while(%init), condition=%cond, body=%body
     """
     [found] = analyze(entry, computations=LOOP.replace("INDEX", index)).collectives
-    assert (found.result_slices, found.executions) == (shapes_of(*slices), 3)
+    assert (found.result_slices, found.executions) == (make_shapes(*slices), 3)
 
 
 def test_other_kinds_have_none(analyze):

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from hloscope.analysis.model import Mesh, shapes_of
+from hloscope.analysis.model import Mesh, make_shapes
 from hloscope.analysis.placement import Placement
-from hloscope.analysis.send_recv import Target, groups_of_target
+from hloscope.analysis.send_recv import TargetGroups, parse_target
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.notation import parse_contract
@@ -125,9 +125,9 @@ def test_transfers_between_the_same_devices_are_paired_by_their_channels(analyze
     """
     found = {one.name: (*one.operand_shapes, *one.result_shapes) for one in analyze(entry).collectives}
     assert found == {
-        "send": shapes_of("f32[4]", "f32[4]"),
-        "sends": shapes_of("f32[8]", "f32[8]"),
-        "alone": shapes_of("f32[2]", "f32[2]"),
+        "send": make_shapes("f32[4]", "f32[4]"),
+        "sends": make_shapes("f32[8]", "f32[8]"),
+        "alone": make_shapes("f32[2]", "f32[2]"),
     }
 
 
@@ -166,12 +166,12 @@ DEVICES = Placement((0, 0, 1, 1), (100_001, 100_000, 200_000, 200_001))
     ],
 )
 def test_megascale_targets(text, kind, placement, groups, device_ids):
-    assert groups_of_target(text, kind, 2, placement) == Target(groups=groups, device_ids=device_ids)
+    assert parse_target(text, kind, 2, placement) == TargetGroups(groups=groups, device_ids=device_ids)
 
 
 @pytest.mark.parametrize("text", ["{{100000->200000}}", "", "{}", "everyone"])
 def test_other_megascale_targets_cannot_be_read(text):
-    assert groups_of_target(text, Kind.ALL_REDUCE, 2) is None
+    assert parse_target(text, Kind.ALL_REDUCE, 2) is None
 
 
 @pytest.mark.parametrize(

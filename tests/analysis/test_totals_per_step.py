@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hloscope.analysis.model import Collective, shapes_of
-from hloscope.analysis.totals import Reach, largest_first, totals_of
+from hloscope.analysis.model import Collective, make_shapes
+from hloscope.analysis.totals import Reach, compute_totals, sort_largest_first
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 
 BASE = Collective(
@@ -19,8 +19,8 @@ BASE = Collective(
     groups=((0, 1),),
     group_size=2,
     link=Link.ICI,
-    operand_shapes=shapes_of("f32[4]"),
-    result_shapes=shapes_of("f32[4]"),
+    operand_shapes=make_shapes("f32[4]"),
+    result_shapes=make_shapes("f32[4]"),
     payload_bytes=16,
     wire_bytes=16,
     executions=1,
@@ -32,7 +32,7 @@ OPAQUE = replace(BASE, kind=Kind.OPAQUE, axes=None, payload_bytes=None, wire_byt
 def test_sums_by_axis_kind_and_link():
     loop = replace(BASE, executions=8)
     gather = replace(BASE, kind=Kind.ALL_GATHER, axes=("X", "Y"), wire_bytes=100, payload_bytes=200, link=Link.DCN)
-    totals = totals_of((BASE, loop, gather))
+    totals = compute_totals((BASE, loop, gather))
     assert (totals.wire_bytes, totals.payload_bytes) == (9 * 16 + 100, 9 * 16 + 200)
     assert (totals.collectives, totals.executions, totals.bound) == (3, 10, Bound.EXACT)
     assert {axes: total.wire_bytes for axes, total in totals.by_axis.items()} == {"X": 144, "X,Y": 100}
@@ -54,19 +54,19 @@ def reach(*senders):
     ],
 )
 def test_a_sum_that_no_device_attains_is_an_upper_bound(reaches, bound):
-    totals = totals_of((BASE, replace(BASE, link=Link.DCN)), reaches)
+    totals = compute_totals((BASE, replace(BASE, link=Link.DCN)), reaches)
     assert (totals.bound, totals.by_axis["X"].bound, totals.by_kind["all-reduce"].bound) == (bound, bound, bound)
     assert {total.bound for total in totals.by_link.values()} == {Bound.EXACT}
 
 
 def test_who_sends_nothing_does_not_count():
-    totals = totals_of((BASE, replace(BASE, wire_bytes=0)), [reach(0), reach()])
+    totals = compute_totals((BASE, replace(BASE, wire_bytes=0)), [reach(0), reach()])
     assert totals.bound is Bound.EXACT
 
 
 def test_what_may_stay_inside_a_slice_is_an_upper_bound_for_the_link_between_them():
     crossing = replace(BASE, link=Link.DCN)
-    totals = totals_of((BASE, crossing), [(Reach(),), (Reach(within_slices=True),)])
+    totals = compute_totals((BASE, crossing), [(Reach(),), (Reach(within_slices=True),)])
     assert totals.bound is Bound.EXACT
     assert {link: total.bound for link, total in totals.by_link.items()} == {
         "ici": Bound.EXACT,
@@ -75,7 +75,7 @@ def test_what_may_stay_inside_a_slice_is_an_upper_bound_for_the_link_between_the
 
 
 def test_nothing_moves():
-    totals = totals_of(())
+    totals = compute_totals(())
     assert (totals.wire_bytes, totals.collectives, totals.bound) == (0, 0, Bound.EXACT)
     assert (totals.by_axis, totals.by_kind, totals.by_link) == ({}, {}, {})
 
@@ -91,11 +91,11 @@ def test_nothing_moves():
     ],
 )
 def test_bounds_of_sums(bounds, expected):
-    assert totals_of([replace(BASE, executions_bound=bound) for bound in bounds]).bound is expected
+    assert compute_totals([replace(BASE, executions_bound=bound) for bound in bounds]).bound is expected
 
 
 def test_unknown_bytes_are_a_lower_bound_for_every_axis():
-    totals = totals_of((BASE, OPAQUE))
+    totals = compute_totals((BASE, OPAQUE))
     assert totals.bound is Bound.AT_LEAST
     assert {axes: total.bound for axes, total in totals.by_axis.items()} == {"X": Bound.AT_LEAST, "?": Bound.AT_LEAST}
     assert totals.by_kind["all-reduce"].bound is Bound.EXACT
@@ -103,12 +103,12 @@ def test_unknown_bytes_are_a_lower_bound_for_every_axis():
 
 
 def test_unknown_bytes_over_a_known_axis_leave_the_others_exact():
-    totals = totals_of((BASE, replace(OPAQUE, axes=("Y",))))
+    totals = compute_totals((BASE, replace(OPAQUE, axes=("Y",))))
     assert (totals.by_axis["X"].bound, totals.by_axis["Y"].bound) == (Bound.EXACT, Bound.AT_LEAST)
 
 
 def test_hidden_transfers_make_everything_a_lower_bound():
-    totals = totals_of((BASE,), hidden=True)
+    totals = compute_totals((BASE,), hidden=True)
     parts = [totals, *totals.by_axis.values(), *totals.by_kind.values(), *totals.by_link.values()]
     assert {part.bound for part in parts} == {Bound.AT_LEAST}
 
@@ -116,4 +116,4 @@ def test_hidden_transfers_make_everything_a_lower_bound():
 def test_unknown_bytes_come_before_the_largest():
     small, large = replace(BASE, name="small", line=2), replace(BASE, name="large", executions=9)
     opaque = replace(OPAQUE, name="opaque", line=9)
-    assert [c.name for c in largest_first((small, large, opaque))] == ["opaque", "large", "small"]
+    assert [c.name for c in sort_largest_first((small, large, opaque))] == ["opaque", "large", "small"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.loop_integers import Direction, Progression, count_trips
+from hloscope.analysis.loop_integers import CompareDirection, Progression, count_trips
 from hloscope.analysis.vocabulary import Bound
 
 REDUCE = "all-reduce(%v), channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%sum"
@@ -388,7 +388,7 @@ def test_a_condition_runs_once_more_than_the_body(analyze):
     start=st.integers(-200, 200),
     step=st.integers(-9, 9),
     bound=st.integers(-200, 200),
-    direction=st.sampled_from(list(Direction)),
+    direction=st.sampled_from(list(CompareDirection)),
 )
 def test_arithmetic_counts_agree_with_running_the_loop(start, step, bound, direction):
     trips, counter = 0, start
@@ -406,16 +406,16 @@ def test_geometric_counts_agree_with_running_the_loop(start, factor, step, bound
         counter = factor * counter + step
         trips += 1
     left, right = Progression(start=start, factor=factor, step=step), Progression(start=bound, factor=1, step=0)
-    assert count_trips(left, right, Direction.LT, "s32") == trips
+    assert count_trips(left, right, CompareDirection.LT, "s32") == trips
 
 
 @pytest.mark.parametrize("element_type", ["f32", "pred", "bf16"])
 def test_only_integers_are_counted(element_type):
     left, right = Progression(start=0, factor=1, step=1), Progression(start=4, factor=1, step=0)
-    assert count_trips(left, right, Direction.LT, element_type) is None
+    assert count_trips(left, right, CompareDirection.LT, element_type) is None
 
 
-@given(gap=st.integers(-3, 3), direction=st.sampled_from(list(Direction)))
+@given(gap=st.integers(-3, 3), direction=st.sampled_from(list(CompareDirection)))
 def test_the_opposite_direction_holds_when_this_one_does_not(gap, direction):
     assert direction.holds(gap) != direction.opposite.holds(gap)
 

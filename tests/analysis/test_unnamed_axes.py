@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.guesses import without_guesses
-from hloscope.analysis.unnamed_axes import unnamed_mesh
+from hloscope.analysis.guesses import remove_guesses
+from hloscope.analysis.unnamed_axes import infer_mesh
 from hloscope.api.analyzing import analyze_hlo
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.notation import parse_contract
@@ -64,7 +64,7 @@ RINGS_OF_4 = ",".join(f"{{{4 * row + at},{4 * row + (at + 1) % 4}}}" for row in 
     ],
 )
 def test_sizes_of_axes(written, sizes):
-    found = unnamed_mesh(parse_module(written))
+    found = infer_mesh(parse_module(written))
     assert (found and found.axis_sizes) == sizes
     if found is not None:
         assert found.made_up
@@ -96,4 +96,4 @@ def test_no_contract_is_met_by_names_that_are_made_up(contract):
 
 def test_without_the_names_it_is_as_before():
     written = text(8, "[4,2]<=[8]", "[1,8]<=[8]")
-    assert without_guesses(analyze_hlo(written, guesses=True)).totals == analyze_hlo(written).totals
+    assert remove_guesses(analyze_hlo(written, guesses=True)).totals == analyze_hlo(written).totals

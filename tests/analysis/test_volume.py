@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.analysis.vocabulary import Kind
-from hloscope.analysis.volume import wire_bytes_of
+from hloscope.analysis.volume import count_wire_bytes
 
 SIZES = st.integers(0, 10**12)
 GROUPS = st.integers(2, 10**4)
@@ -29,7 +29,7 @@ def groups_of(size):
 
 @given(kind=st.sampled_from(list(SHARE)), payload=SIZES, n=GROUPS)
 def test_wire_bytes_round_up_by_less_than_one(kind, payload, n):
-    wire_bytes = wire_bytes_of(kind, payload, groups_of(n))
+    wire_bytes = count_wire_bytes(kind, payload, groups_of(n))
     exact = SHARE[kind](n, payload)
     assert isinstance(wire_bytes, int)
     assert exact <= wire_bytes < exact + 1
@@ -37,29 +37,29 @@ def test_wire_bytes_round_up_by_less_than_one(kind, payload, n):
 
 @given(kind=st.sampled_from(list(SHARE)), payload=SIZES)
 def test_groups_of_one_move_nothing(kind, payload):
-    assert wire_bytes_of(kind, payload, groups_of(1)) == 0
+    assert count_wire_bytes(kind, payload, groups_of(1)) == 0
 
 
 @given(size=SIZES, n=GROUPS)
 def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(size, n):
     size -= size % n
-    halves = [wire_bytes_of(kind, size, groups_of(n)) for kind in (Kind.REDUCE_SCATTER, Kind.ALL_GATHER)]
-    assert wire_bytes_of(Kind.ALL_REDUCE, size, groups_of(n)) == sum(halves)
+    halves = [count_wire_bytes(kind, size, groups_of(n)) for kind in (Kind.REDUCE_SCATTER, Kind.ALL_GATHER)]
+    assert count_wire_bytes(Kind.ALL_REDUCE, size, groups_of(n)) == sum(halves)
 
 
 def test_the_largest_group_counts():
-    assert wire_bytes_of(Kind.ALL_GATHER, 12, ((0,), (1, 2, 3), (4, 5))) == 8
+    assert count_wire_bytes(Kind.ALL_GATHER, 12, ((0,), (1, 2, 3), (4, 5))) == 8
 
 
 @pytest.mark.parametrize("kind", list(SHARE))
 def test_unknown_stays_unknown(kind):
-    assert wire_bytes_of(kind, None, groups_of(4)) is None
-    assert wire_bytes_of(kind, 8, None) is None
-    assert wire_bytes_of(kind, 8, ()) is None
+    assert count_wire_bytes(kind, None, groups_of(4)) is None
+    assert count_wire_bytes(kind, 8, None) is None
+    assert count_wire_bytes(kind, 8, ()) is None
 
 
 def test_opaque_knows_nothing():
-    assert wire_bytes_of(Kind.OPAQUE, 8, groups_of(4)) is None
+    assert count_wire_bytes(Kind.OPAQUE, 8, groups_of(4)) is None
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_opaque_knows_nothing():
     ],
 )
 def test_permutes(pairs, wire):
-    assert wire_bytes_of(Kind.COLLECTIVE_PERMUTE, 8, pairs) == wire
+    assert count_wire_bytes(Kind.COLLECTIVE_PERMUTE, 8, pairs) == wire
 
 
 def test_a_permute_of_unknown_bytes():
-    assert wire_bytes_of(Kind.COLLECTIVE_PERMUTE, None, ((0, 1),)) is None
-    assert wire_bytes_of(Kind.COLLECTIVE_PERMUTE, None, ((0, 0),)) == 0
+    assert count_wire_bytes(Kind.COLLECTIVE_PERMUTE, None, ((0, 1),)) is None
+    assert count_wire_bytes(Kind.COLLECTIVE_PERMUTE, None, ((0, 0),)) == 0

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.analysis.analyze import analyze_module
-from hloscope.analysis.loop_integers import Direction, integer_bits, is_in_range, signed, wrapped
+from hloscope.analysis.loop_integers import CompareDirection, integer_bits, is_in_range, wrap_integer, wrap_signed
 from hloscope.analysis.vocabulary import Bound
 from hloscope.hlo import parse_module
 
@@ -69,7 +69,7 @@ def numbers(element_type: str) -> st.SearchStrategy[int]:
     assert bits is not None
     lowest = 0 if element_type[0] == "u" else -(1 << (bits - 1))
     highest = lowest + (1 << bits) - 1
-    near = st.integers(-40, 40).map(lambda number: wrapped(number, element_type))
+    near = st.integers(-40, 40).map(lambda number: wrap_integer(number, element_type))
     return near | st.sampled_from([lowest, lowest + 1, highest - 1, highest]) | st.integers(lowest, highest)
 
 
@@ -87,20 +87,20 @@ def loops(draw) -> dict[str, object]:
         "amount": draw(numbers(inner)),
         "limit": draw(numbers(compared)),
         "step": draw(st.sampled_from(["add", "subtract", "multiply"])),
-        "direction": draw(st.sampled_from([direction.name for direction in Direction])),
+        "direction": draw(st.sampled_from([direction.name for direction in CompareDirection])),
     }
 
 
 def simulated(words: dict[str, object]) -> int | None:
     """Trips of the loop as a machine makes them; None when there are more than `LIMIT`."""
     steps = {"add": int.__add__, "subtract": int.__sub__, "multiply": int.__mul__}
-    direction, step = Direction[str(words["direction"])], steps[str(words["step"])]
-    state = wrapped(words["start"], words["state"])
+    direction, step = CompareDirection[str(words["direction"])], steps[str(words["step"])]
+    state = wrap_integer(words["start"], words["state"])
     for trips in range(LIMIT + 1):
-        if not direction.holds(wrapped(state, words["compared"]) - words["limit"]):
+        if not direction.holds(wrap_integer(state, words["compared"]) - words["limit"]):
             return trips
-        moved = wrapped(step(wrapped(state, words["inner"]), words["amount"]), words["inner"])
-        state = wrapped(moved, words["state"])
+        moved = wrap_integer(step(wrap_integer(state, words["inner"]), words["amount"]), words["inner"])
+        state = wrap_integer(moved, words["state"])
     return None
 
 
@@ -168,7 +168,7 @@ def test_bits_of_another_kind_are_no_integers():
 
 @given(number=st.integers(-(2**40), 2**40), element_type=st.sampled_from(TYPES))
 def test_wrapping_around_keeps_a_number_modulo_its_bits(number, element_type):
-    stored, near = wrapped(number, element_type), signed(number, element_type)
+    stored, near = wrap_integer(number, element_type), wrap_signed(number, element_type)
     assert is_in_range(stored, element_type)
     assert (stored - number) % 2 ** integer_bits(element_type) == 0
     assert (near - number) % 2 ** integer_bits(element_type) == 0

@@ -61,7 +61,7 @@ def main() -> None:
     from hloscope.report.renderer import Canvas
 
     compiling: list[Span] = []
-    compile_program = client.compile_program
+    compile_program = client.ask_compile
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         compiling.append(Span.now())
@@ -69,7 +69,7 @@ def main() -> None:
         compiling.append(Span.now())
         return SimpleNamespace(answer=lambda: compiled)
 
-    client.compile_program = timed
+    client.ask_compile = timed
     moments = [Span.now()]
     captured = []
 

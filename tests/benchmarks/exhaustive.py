@@ -39,10 +39,10 @@ from code_generation import Module, plainly_started, without_numbers
 
 if TYPE_CHECKING:
     from hloscope.program.capture import Capture
-    from hloscope.program.compiling import Pending
+    from hloscope.program.compiling import PendingCompile
     from hloscope.program.lowering import Lowered
     from hloscope.search.space import Space
-    from hloscope.search.suggesting import Compiled
+    from hloscope.search.suggesting import CompiledPoint
 
 BATCHES = (128, 1024)
 MESH = {"X": 2, "Y": 4}
@@ -132,13 +132,13 @@ class Layer:
         from hloscope.errors import HloscopeError
         from hloscope.program.compiling import prepare_compile
 
-        def captured(pending: Pending) -> Capture | None:
+        def captured(pending: PendingCompile) -> Capture | None:
             try:
                 return pending.capture(reasons=False)
             except HloscopeError:
                 return None
 
-        waiting: deque[tuple[int, Pending]] = deque()
+        waiting: deque[tuple[int, PendingCompile]] = deque()
         for code in codes:
             waiting.append((code, prepare_compile(self.changed(code)).begun()))
             if len(waiting) == _AHEAD:
@@ -151,7 +151,7 @@ class Layer:
 def with_layer(batch: int, use: Callable[[Layer], T]) -> T:
     """Does something with the layer with one size of the batch, while one compiler works."""
     from hloscope.compiler import client
-    from hloscope.compiler.elsewhere import compiling_on
+    from hloscope.compiler.elsewhere import compile_on
     from hloscope.program.functions import Function, with_function
     from hloscope.program.lowering import lower
     from hloscope.program.target import TargetFacts, make_facts
@@ -159,11 +159,11 @@ def with_layer(batch: int, use: Callable[[Layer], T]) -> T:
 
     def used(function: Callable[..., Any], facts: TargetFacts) -> T:
         lowered = lower(function, facts, name="ffn")
-        module, said = client.propagate(lowered.bytecode, "jax", [], timeout_s=None)
+        module, said = client.ask_propagation(lowered.bytecode, "jax", [], timeout_s=None)
         assert module is not None, said
         return use(Layer(function=function, lowered=lowered, space=Space(lowered, module, (), ("result",))))
 
-    with compiling_on(None, 1):
+    with compile_on(None, 1):
         return with_function(Function(target=ffn, facts=make_facts(**options(batch))), used)
 
 
@@ -228,11 +228,11 @@ class Prices:
 
     def add(self, code: int, capture: Capture | None) -> None:
         """Keeps what a whole compile says."""
-        from hloscope.search.figures import figures_of_capture
+        from hloscope.search.figures import price_figures
 
         entry: dict[str, Any] = {"code": code, "figures": None, "configs": {}}
         if capture is not None:
-            figures = figures_of_capture(capture, "ffn")
+            figures = price_figures(capture, "ffn")
             entry["figures"] = figures.step_us, figures.hbm_bytes
             said = Module(capture.compiled.text).configs()
             entry["configs"] = {key: said[name] for name, key in self.keys[code].items() if name in said}
@@ -272,10 +272,10 @@ class Pricing:
 
     def step_us(self, text: str) -> float:
         """What a step takes."""
-        from hloscope.search.figures import figures_of_capture
+        from hloscope.search.figures import price_figures
 
         compiled = replace(self._capture.compiled, text=text)
-        found = figures_of_capture(replace(self._capture, compiled=compiled), "ffn").step_us
+        found = price_figures(replace(self._capture, compiled=compiled), "ffn").step_us
         assert found is not None
         return found
 
@@ -449,9 +449,9 @@ def _numbered(code: int) -> str:
 
 
 def _shown(way: int) -> str:
-    from hloscope.program.capture import spec_text
+    from hloscope.program.capture import format_spec
 
-    return f'"{spec_text(spec_of(way))}"'
+    return f'"{format_spec(spec_of(way))}"'
 
 
 def write(found: dict[int, Collected]) -> None:
@@ -500,14 +500,14 @@ def searched(layer: Layer, seed: int, best_us: float) -> Outcome:
     """Has the layer searched as `hloscope.suggest(…, free="result", fix_mesh=True)` does."""
     from hloscope.api.analyzing import analysis_of
     from hloscope.program.compiling import start_compile
-    from hloscope.search.subject import Subject
+    from hloscope.search.subject import SearchSubject
     from hloscope.search.suggesting import Effort, Search
-    from hloscope.store import default_store
+    from hloscope.store import open_default_store
 
-    store = default_store()
+    store = open_default_store()
     pending = start_compile(layer.lowered, store=store)
     captured = pending.capture()
-    subject = Subject(
+    subject = SearchSubject(
         function=layer.function,
         lowered=layer.lowered,
         captured=captured,
@@ -531,23 +531,23 @@ def searched(layer: Layer, seed: int, best_us: float) -> Outcome:
     )
 
 
-def _step(found: Compiled) -> float:
+def _step(found: CompiledPoint) -> float:
     return float("inf") if found.figures is None or found.figures.step_us is None else found.figures.step_us
 
 
 def _of_spec(spec: Sequence[Sequence[str]] | None) -> str:
-    from hloscope.program.capture import spec_text
+    from hloscope.program.capture import format_spec
 
-    return "open" if spec is None else spec_text(spec)
+    return "open" if spec is None else format_spec(spec)
 
 
 def best_today(layer: Layer, rows: Sequence[dict[str, Any]]) -> float:
     """The fastest of the table's best, with the prices of today."""
-    from hloscope.search.figures import figures_of_capture
+    from hloscope.search.figures import price_figures
 
     codes = [int(str(row["way"]), WAYS) for row in rows]
     captures = [capture for _, capture in layer.compiled(codes) if capture is not None]
-    steps = [figures_of_capture(capture, "ffn").step_us for capture in captures]
+    steps = [price_figures(capture, "ffn").step_us for capture in captures]
     return min(step for step in steps if step is not None)
 
 

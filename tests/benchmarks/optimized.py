@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hloscope.compiler.model import Program
+from hloscope.compiler.model import CompileRequest
 
 _DUMPS = {"xla_dump_hlo_as_text": True, "xla_dump_hlo_as_long_text": True}
 _TEXT, _BUFFERS = ".after_optimizations.txt", ".after_optimizations-buffer-assignment.txt"
@@ -48,7 +48,7 @@ def without_symbols(folder: Path) -> Path | None:
     """A copy of libtpu without its symbols, made once in a folder; None where that cannot be made."""
     from hloscope.compiler import libtpu
 
-    installed, copy = libtpu.installed(), folder / "libtpu.so"
+    installed, copy = libtpu.find_libtpu_file(), folder / "libtpu.so"
     if copy.exists():
         return copy
     if installed is None or shutil.which("strip") is None:
@@ -57,7 +57,7 @@ def without_symbols(folder: Path) -> Path | None:
     return Path(f"{copy}.new").rename(copy)
 
 
-def optimized(programs: Sequence[Program], library: Path | None = None) -> list[Optimized]:
+def optimized(programs: Sequence[CompileRequest], library: Path | None = None) -> list[Optimized]:
     """What the optimizer makes of each program.
 
     Args:
@@ -72,7 +72,7 @@ def optimized(programs: Sequence[Program], library: Path | None = None) -> list[
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         asked, answer = Path(folder) / "asked", Path(folder) / "answer"
         asked.write_bytes(pickle.dumps(list(programs)))
-        environment = client.environment() | ({} if library is None else {"TPU_LIBRARY_PATH": str(library)})
+        environment = client.make_worker_environment() | ({} if library is None else {"TPU_LIBRARY_PATH": str(library)})
         command = [sys.executable, "-W", "ignore", __file__, str(asked), str(answer)]
         said = Path(folder) / "said"
         with said.open("wb") as words:
@@ -87,15 +87,15 @@ def optimized(programs: Sequence[Program], library: Path | None = None) -> list[
 def main() -> None:
     """Answers one question."""
     from hloscope.compiler import identity, jax_internals
-    from hloscope.compiler.placing import physical_devices
+    from hloscope.compiler.placing import find_physical_devices
 
     asked, answer = map(Path, sys.argv[1:])
-    programs: list[Program] = pickle.loads(asked.read_bytes())
+    programs: list[CompileRequest] = pickle.loads(asked.read_bytes())
     found = []
     for number, program in enumerate(programs):
-        devices = physical_devices(program.slice, program.layout, [])
-        module = jax_internals.module_of_bytecode(program.module)
-        identity.mark(module)
+        devices = find_physical_devices(program.slice, program.layout, [])
+        module = jax_internals.read_module_bytecode(program.module)
+        identity.number_operations(module)
         gc.freeze()
         for attempt in range(_TRIES):
             folder = asked.parent / f"{number}_{attempt}"
@@ -108,7 +108,7 @@ def main() -> None:
     os._exit(0)  # libtpu has nothing to tidy up
 
 
-def _ran(program: Program, module: Any, devices: list[Any], folder: Path) -> bool:
+def _ran(program: CompileRequest, module: Any, devices: list[Any], folder: Path) -> bool:
     """Begins a compile as `hloscope.compiler.step` does; whether it came to an end, or to where it is ended."""
     from hloscope.compiler import jax_internals
 
@@ -139,10 +139,10 @@ def _end(child: int) -> None:
 def _written(folder: Path) -> tuple[str, dict[str, int]]:
     """What a compile wrote down."""
     from hloscope.compiler import identity
-    from hloscope.compiler.step import memory_of_assignment
+    from hloscope.compiler.step import sum_assignment_memory
 
     text, buffers = (_largest(folder, ending) for ending in (_TEXT, _BUFFERS))
-    return identity.text_unmarked(text), memory_of_assignment(buffers)
+    return identity.strip_text_numbers(text), sum_assignment_memory(buffers)
 
 
 def _largest(folder: Path, ending: str) -> str:

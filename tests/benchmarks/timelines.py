@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from hloscope.analysis.analyze import analyze_module
-from hloscope.cost.intervals import timeline_of
-from hloscope.cost.price import PricedWalk, priced_walk, walk_of
+from hloscope.cost.intervals import build_timeline
+from hloscope.cost.price import PricedWalk, make_walk, price_walk
 from hloscope.cost.records import Stretch, Sums
 from hloscope.hlo import parse_module
 from hloscope.program.files import read_hlo
@@ -42,7 +42,7 @@ def timed(work: Callable[[], T]) -> tuple[float, T]:
 def analyzed(text: str, chosen: Slice) -> PricedWalk:
     """The whole analysis of a text."""
     module = parse_module(text)
-    found = priced_walk(analyze_module(module, target="large", mesh=None), module, chosen)
+    found = price_walk(analyze_module(module, target="large", mesh=None), module, chosen)
     assert found is not None
     return found
 
@@ -65,10 +65,10 @@ def main() -> None:
     runs = [timed(lambda: analyzed(text, chosen)) for _ in range(RUNS)]
     whole_s, priced = min(seconds for seconds, _ in runs), runs[-1][1]
     module = priced.walk.graph.module
-    walk, _ = walk_of(priced.analysis, module, chosen, device_ids=None, kernel_costs=None)
+    walk, _ = make_walk(priced.analysis, module, chosen, device_ids=None, kernel_costs=None)
     walk_s, _ = timed(walk.step)
     record_s = recording(priced, chosen)
-    document_s = min(timed(lambda: timeline_of(priced.walk, priced.analysis, chosen.name))[0] for _ in range(RUNS))
+    document_s = min(timed(lambda: build_timeline(priced.walk, priced.analysis, chosen.name))[0] for _ in range(RUNS))
     count = sum(len(one.stretches) for one in priced.walk.schedules.values())
     added = (record_s + document_s) / (whole_s - record_s)
     print(f"{len(text) / 1e6:.1f} MB, {count:,} intervals: the analysis takes {whole_s:.2f} s, its walk {walk_s:.2f} s")

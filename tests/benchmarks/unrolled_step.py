@@ -122,7 +122,7 @@ def explaining(capture: Capture) -> tuple[float, Analysis]:
     """Median seconds of a processor of explaining a compiled program, and what was explained."""
     from hloscope.cost.captures import price_capture
     from hloscope.hlo.parser import parse_module
-    from hloscope.why.stage import explained
+    from hloscope.why.stage import explain_analysis
 
     module = parse_module(capture.compiled.text)
     found = price_capture(capture, module, target="unrolled_step")
@@ -130,7 +130,7 @@ def explaining(capture: Capture) -> tuple[float, Analysis]:
     for _ in range(RUNS):
         gc.collect()
         start = time.process_time()
-        reasoned = explained(found, module, capture)
+        reasoned = explain_analysis(found, module, capture)
         seconds.append(time.process_time() - start)
     return statistics.median(seconds), reasoned
 

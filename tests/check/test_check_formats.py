@@ -17,7 +17,7 @@ import pytest
 from check_examples import sarif_run
 
 from hloscope.analysis.model import Analysis, ArrayFact, Collective, Memory, Mesh, SliceFact, SourceFrame, StepTime
-from hloscope.analysis.totals import totals_of
+from hloscope.analysis.totals import compute_totals
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.cli.options import report_options
 from hloscope.contracts import all_reduce, only
@@ -66,7 +66,7 @@ def program(*collectives):
         mesh=Mesh(axis_names=("X", "Y"), axis_sizes=(4, 2)),
         num_partitions=8,
         collectives=collectives,
-        totals=totals_of(collectives),
+        totals=compute_totals(collectives),
         arguments=(ARRAY,),
         outputs=(ARRAY,),
         memory=Memory(peak_bytes=2**30),

@@ -173,7 +173,7 @@ def test_processes_of_a_check_share_what_they_find_of_a_shared_cache(tmp_path, m
     with jobs_apart._environment(cached=False) as environment:
         assert remote_store.NOTES not in environment
     monkeypatch.setattr(remote_store, "_states", {})
-    monkeypatch.setattr(remote_store, "_opened_address", lambda _: 1 / 0)
+    monkeypatch.setattr(remote_store, "_open_address", lambda _: 1 / 0)
     with jobs_apart._environment(cached=True) as environment:
         assert "HLOSCOPE_REMOTE_CACHE" not in environment
 

@@ -12,14 +12,14 @@ import hloscope
 from hloscope.analysis.model import Analysis, AskedBy, Operation, Reason, ReasonKind, SourceFrame, Tensor
 from hloscope.api.diffing import side_of_file
 from hloscope.config import TargetConfig
-from hloscope.documents import read
+from hloscope.documents import read_document
 from hloscope.errors import HloscopeError
 
 CAPTURED = sorted((Path(__file__).parent.parent.parent / "fixtures" / "captured").glob("*.hlo"))
 
 
 def read_back(document, name="r.json"):
-    return read(Analysis, document, name=name, key="collectives")
+    return read_document(Analysis, document, name=name, key="collectives")
 
 
 @pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.stem)

@@ -11,7 +11,7 @@ from command_line import hloscope as run
 import hloscope
 from hloscope.api.pricing import price
 from hloscope.errors import NotationError
-from hloscope.program.target import attached_facts, make_facts
+from hloscope.program.target import find_attached_facts, make_facts
 
 ROOT = Path(__file__).parent.parent.parent
 BLOCK = "f32[1024,1024]{1,0:T(8,128)}"
@@ -112,7 +112,7 @@ def test_facts_of_a_function_are_joined():
         return x
 
     mine = make_facts(kernel_costs=["splash=5,6"])
-    assert mine.over(attached_facts(step)).kernel_costs == {"splash": (5.0, 6.0), "paged": (3.0, 4.0)}
+    assert mine.over(find_attached_facts(step)).kernel_costs == {"splash": (5.0, 6.0), "paged": (3.0, 4.0)}
 
 
 @pytest.mark.tpu_compiler

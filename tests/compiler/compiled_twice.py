@@ -11,9 +11,9 @@ from pathlib import Path
 from hloscope.compiler.step import read_dumps
 from hloscope.program.capture import Capture
 from hloscope.program.compiling import start_compile
-from hloscope.program.loading import load
+from hloscope.program.loading import import_target
 from hloscope.program.lowering import Lowered, lower
-from hloscope.program.target import attached_facts
+from hloscope.program.target import find_attached_facts
 
 _PLACE = re.compile(r" place=\[.*?\]")
 _FRAME = re.compile(r" stack_frame_id=(\d+)")
@@ -91,8 +91,8 @@ def _lines_with_places(text: str) -> Iterator[str]:
 
 def lowered(target: str, **facts: object) -> Lowered:
     """The program of `path/to/file.py:function`, with other facts than stand beside it."""
-    function = load(target)
-    return lower(function, replace(attached_facts(function), **facts), name=target.rpartition(":")[2])
+    function = import_target(target)
+    return lower(function, replace(find_attached_facts(function), **facts), name=target.rpartition(":")[2])
 
 
 def compiled_twice(program: Lowered, folder: Path) -> Twice:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.compiler.buffers import _Placed, _taken, assignment_of, peak_of
+from hloscope.compiler.buffers import _HeapValue, _sum_heap_over_time, encode_peak, find_hbm_peak
 from hloscope.compiler.model import HbmPeak, LiveBuffer
-from hloscope.compiler.step import text_proto
-from hloscope.protobuf import fields
+from hloscope.compiler.step import serialize_text
+from hloscope.protobuf import read_fields
 
 ASSIGNMENT = """BufferAssignment:
 allocation 0: size 512, thread-local:
@@ -59,7 +59,7 @@ RANGES = """HloLiveRange (max 9):
 
 
 def test_what_is_there_when_most_is_taken():
-    found = peak_of(ASSIGNMENT, RANGES)
+    found = find_hbm_peak(ASSIGNMENT, RANGES)
     assert found.at == "d"
     assert found.buffers == (
         LiveBuffer(bytes=4096, values=(("p.1", ()), ("sub.1", (0,))), parameter=1, is_output=True),
@@ -75,30 +75,32 @@ def test_what_is_there_when_most_is_taken():
 
 def test_values_at_one_place_are_one_buffer():
     in_place = RANGES.replace("a{}:2-4", "a{}:2-8")
-    assert peak_of(ASSIGNMENT, in_place).live_bytes == peak_of(ASSIGNMENT, RANGES).live_bytes
+    assert find_hbm_peak(ASSIGNMENT, in_place).live_bytes == find_hbm_peak(ASSIGNMENT, RANGES).live_bytes
 
 
 def test_where_it_is_not_said_of_a_value_when_it_is_there_nothing_is_known():
-    assert peak_of(ASSIGNMENT, RANGES.replace("    c{}:7-9\n", "")) is None
-    assert peak_of(ASSIGNMENT, "") is None
-    assert peak_of("", RANGES) is None
+    assert find_hbm_peak(ASSIGNMENT, RANGES.replace("    c{}:7-9\n", "")) is None
+    assert find_hbm_peak(ASSIGNMENT, "") is None
+    assert find_hbm_peak("", RANGES) is None
 
 
 def test_what_is_taken_over_time():
     always = 4096 + 2048 + 64
     taken = {"p.0": 0, "p.1": 0, "a": 3000, "b": 5000, "body": 5000, "loop": 3000, "v": 3000}
     taken |= {"c": 7000, "d": 7100, "sub.1": 4000}
-    found = peak_of(ASSIGNMENT, RANGES)
+    found = find_hbm_peak(ASSIGNMENT, RANGES)
     assert found.live_bytes_at == {name: always + count for name, count in taken.items()}
     assert max(found.live_bytes_at.values()) == found.live_bytes == found.live_bytes_at[found.at]
-    in_place = peak_of(ASSIGNMENT, RANGES.replace("a{}:2-4", "a{}:2-8"))
+    in_place = find_hbm_peak(ASSIGNMENT, RANGES.replace("a{}:2-4", "a{}:2-8"))
     assert in_place.live_bytes_at["d"] == found.live_bytes_at["d"]
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 12)] * 4), max_size=12))
 def test_what_overlaps_counts_once(values):
-    placed = [_Placed(start, start + size + 1, first, first + time, ("x", ())) for start, size, first, time in values]
-    there, taken = 0, _taken(placed)
+    placed = [
+        _HeapValue(start, start + size + 1, first, first + time, ("x", ())) for start, size, first, time in values
+    ]
+    there, taken = 0, _sum_heap_over_time(placed)
     for time in range(26):
         there = taken.get(time, there)
         alive = [one for one in placed if one.first <= time <= one.last]
@@ -131,19 +133,21 @@ PEAK = HbmPeak(
 
 
 def parts(message: bytes, number: int) -> list[dict[int, object]]:
-    return [dict(fields(value)) for key, value in fields(message) if key == number and isinstance(value, bytes)]
+    return [
+        dict(read_fields(value)) for key, value in read_fields(message) if key == number and isinstance(value, bytes)
+    ]
 
 
 def test_everything_at_the_peak_is_told_once():
-    module = text_proto(TEXT)
+    module = serialize_text(TEXT)
     (computation,) = parts(module, 3)
-    ids = {one[1]: one.get(35, 0) for one in parts(next(value for key, value in fields(module) if key == 3), 2)}
+    ids = {one[1]: one.get(35, 0) for one in parts(next(value for key, value in read_fields(module) if key == 3), 2)}
     assert computation[1] == b"main"
-    found = assignment_of(PEAK, module)
+    found = encode_peak(PEAK, module)
     buffers = parts(found, 1)
     assert [one.get(2) for one in buffers] == [1024, 1000, 900, 800, 750]
-    assert [dict(fields(one[3]))[4] for one in buffers] == [ids[name] for name in (b"a", b"d", b"c", b"b", b"b")]
-    assert dict(fields(buffers[2][3]))[3] == 1
+    assert [dict(read_fields(one[3]))[4] for one in buffers] == [ids[name] for name in (b"a", b"d", b"c", b"b", b"b")]
+    assert dict(read_fields(buffers[2][3]))[3] == 1
     argument, output, heap = parts(found, 3)
     assert (argument[2], argument[5], argument[6], argument.get(7)) == (1024, 1, 0, None)
     assert (output[2], output.get(5), output[7]) == (1000, None, 1)
@@ -151,10 +155,10 @@ def test_everything_at_the_peak_is_told_once():
 
 
 def test_temporaries_lie_side_by_side_and_all_are_there_at_once():
-    found = assignment_of(PEAK, text_proto(TEXT))
-    heap = [value for key, value in fields(found) if key == 3][-1]
+    found = encode_peak(PEAK, serialize_text(TEXT))
+    heap = [value for key, value in read_fields(found) if key == 3][-1]
     assert [(one[1], one.get(2, 0), one[3]) for one in parts(heap, 9)] == [(2, 0, 900), (3, 900, 800), (4, 1700, 750)]
-    (trace,) = (value for key, value in fields(found) if key == 4)
+    (trace,) = (value for key, value in read_fields(found) if key == 4)
     assert [(one.get(1, 0), one[2]) for one in parts(trace, 1)] == [
         (kind, number) for kind in (0, 1) for number in (2, 3, 4)
     ]

@@ -14,7 +14,7 @@ import pytest
 
 from hloscope.api.analyzing import analysis_of
 from hloscope.compiler import cache, client, libtpu
-from hloscope.compiler.cache import locations_of, moved, moves_between, relocated_hlo
+from hloscope.compiler.cache import find_moves, move_hlo_places, move_places, read_locations
 from hloscope.compiler.shardy_model import CodePlace, ShardyModule, ShardyOp
 from hloscope.program import compiling
 from hloscope.program.lowering import lower
@@ -51,7 +51,7 @@ def function_in(folder, source, name="model.py"):
 @pytest.fixture(scope="module")
 def real_compile():
     """What the compiler makes of the first program; whatever else it is asked for here gets the same."""
-    original, made = client.compile_program, []
+    original, made = client.ask_compile, []
 
     def once(*args, **kwargs):
         if not made:
@@ -70,7 +70,7 @@ def compiled(tmp_path, monkeypatch, real_compile):
         asked.append(args)
         return SimpleNamespace(answer=lambda: real_compile(*args, **kwargs))
 
-    monkeypatch.setattr(client, "compile_program", compile_program)
+    monkeypatch.setattr(client, "ask_compile", compile_program)
     store = Store(tmp_path / "cache")
 
     def run(source, facts=FACTS, **options):
@@ -179,9 +179,9 @@ def test_another_hloscope_compiles_anew(compiled, monkeypatch):
 @pytest.mark.tpu_compiler
 def test_another_compiler_compiles_anew(compiled, monkeypatch):
     assert compiled(SOURCE)[1] == 1
-    build = libtpu.build()
+    build = libtpu.find_libtpu_build()
     assert re.fullmatch(r"\d+\.\d+\.\d+\S* [0-9a-f]{16,64}", build)
-    monkeypatch.setattr(libtpu, "build", lambda: f"{build}1")
+    monkeypatch.setattr(libtpu, "find_libtpu_build", lambda: f"{build}1")
     assert compiled(SOURCE)[1] == 1
 
 
@@ -227,13 +227,13 @@ MAIN = ("/home/me/main.py", 3, 1)
 def test_an_entry_of_an_older_shape_is_ignored(tmp_path, entry):
     store = Store(tmp_path)
     store.put("compile", "key", zlib.compress(msgspec.msgpack.encode(entry)))
-    kept = cache.Kept(store=store, target="step", key="key", places=locations_of(MLIR)[0])
+    kept = cache.CachedCompile(store=store, target="step", key="key", places=read_locations(MLIR)[0])
     assert store.has("compile", "key")
     assert kept.get() is None
 
 
 def test_locations_of_operations():
-    places, names = locations_of(MLIR)
+    places, names = read_locations(MLIR)
     assert places == ((HERE, MAIN), (HERE,), (), ())
     assert names == (('"x"',), ('"jit(f)/sin"', '"f"'), (), (), ())
 
@@ -241,8 +241,8 @@ def test_locations_of_operations():
 def test_what_stands_before_the_module_may_be_called_so():
     first = '#loc9 = loc("/home/me/module.py":5:1 to :8)\n#loc8 = loc("<module>"(#loc9))\n'
     inline = MLIR.replace('%arg0: tensor<8xf32> loc("x")', '%arg0: tensor<8xf32> loc("jit(f)"(#loc8))')
-    places, names = locations_of(first + inline)
-    known_places, known_names = locations_of(MLIR)
+    places, names = read_locations(first + inline)
+    known_places, known_names = read_locations(MLIR)
     assert places == ((("/home/me/module.py", 5, 1),), *known_places)
     assert names == ((), ('"jit(f)"', '"<module>"'), *known_names[1:])
 
@@ -274,17 +274,17 @@ def test_frames_of_hloscope_and_of_its_callers_are_left_out():
 #loc4 = loc(callsite(#loc7 at #loc3))
 """
     text = MLIR[: MLIR.index("#loc2 =")] + own + '#loc5 = loc("jit(f)/sin"(#loc4))\n'
-    places, names = locations_of(text)
+    places, names = read_locations(text)
     assert places[0] == (HERE,)
     assert names[1] == ('"jit(f)/sin"', '"f"')
 
 
 def test_moves():
     now = (("/home/me/model.py", 24, 8), ("/home/me/model.py", 20, 1))
-    assert moves_between(((HERE, MAIN), (HERE,)), (now, now[:1])) == {HERE: now[0], MAIN: now[1]}
-    assert moves_between(((HERE,), (HERE,)), ((HERE,), (MAIN,))) is None
-    assert moves_between(((HERE,),), ((HERE, MAIN),)) is None
-    assert moves_between(((HERE,),), ()) is None
+    assert find_moves(((HERE, MAIN), (HERE,)), (now, now[:1])) == {HERE: now[0], MAIN: now[1]}
+    assert find_moves(((HERE,), (HERE,)), ((HERE,), (MAIN,))) is None
+    assert find_moves(((HERE,),), ((HERE, MAIN),)) is None
+    assert find_moves(((HERE,),), ()) is None
 
 
 def test_a_propagated_module_moves():
@@ -296,9 +296,9 @@ def test_a_propagated_module_moves():
         main=None,
         ops=(ShardyOp(index=0, kind="a", operands=(), results=(), source=(frame, library)),),
     )
-    (op,) = moved(module, {HERE: ("/home/me/x.py", 24, 10)}).ops
+    (op,) = move_places(module, {HERE: ("/home/me/x.py", 24, 10)}).ops
     assert op.source == (replace(frame, file="/home/me/x.py", line=24, column=10), library)
-    assert moved(module, {}) == module
+    assert move_places(module, {}) == module
 
 
 HLO = """\
@@ -326,13 +326,13 @@ ENTRY %e (p: f32[4]) -> f32[4] {
 
 
 def test_relocated_hlo():
-    moved = relocated_hlo(HLO, {HERE: ("/home/me/x.py", 24, 9)})
+    moved = move_hlo_places(HLO, {HERE: ("/home/me/x.py", 24, 9)})
     assert moved == HLO.replace("/home/me/model.py", "/home/me/x.py").replace(
         "line=14 end_line=15 column=8 end_column=8", "line=24 end_line=25 column=9 end_column=9"
     )
     two = {HERE: ("/home/me/x.py", 1, 1), ("/home/me/model.py", 20, 1): ("/home/me/y.py", 2, 1)}
-    assert relocated_hlo(HLO, two) is None
-    assert relocated_hlo("HloModule m\n", two) == "HloModule m\n"
+    assert move_hlo_places(HLO, two) is None
+    assert move_hlo_places("HloModule m\n", two) == "HloModule m\n"
 
 
 def test_a_current_directory_that_is_gone_is_no_error(tmp_path, monkeypatch):
@@ -340,4 +340,4 @@ def test_a_current_directory_that_is_gone_is_no_error(tmp_path, monkeypatch):
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    assert not cache.is_expected(Store(tmp_path / "kept"), "step")
+    assert not cache.is_likely_cached(Store(tmp_path / "kept"), "step")

@@ -7,9 +7,9 @@ import re
 import pytest
 from jaxlib import _hlo
 
-from hloscope.compiler.hlo_protos import as_read_today, devices_of, module_of
+from hloscope.compiler.hlo_protos import extract_module, read_device_ids, upgrade_module
 from hloscope.program.files import decode_hlo
-from hloscope.protobuf import WireError, field, fields, message, raw_fields, signed
+from hloscope.protobuf import WireError, encode_field, encode_message, read_fields, read_raw_fields, to_signed
 
 TEXT = """HloModule m, is_scheduled=true, num_partitions=8
 %sum (x: f32[], y: f32[]) -> f32[] {
@@ -33,14 +33,20 @@ def as_xla_of_2025_wrote_it() -> bytes:
     """The module with the groups of %a in field 87, as its field 2, where today's jaxlib writes field 92."""
 
     def instruction(value: bytes) -> bytes:
-        return b"".join(field(87, field(2, inner)) if number == 92 else raw for number, inner, raw in raw_fields(value))
+        return b"".join(
+            encode_field(87, encode_field(2, inner)) if number == 92 else raw
+            for number, inner, raw in read_raw_fields(value)
+        )
 
     def computation(value: bytes) -> bytes:
         return b"".join(
-            field(2, instruction(inner)) if number == 2 else raw for number, inner, raw in raw_fields(value)
+            encode_field(2, instruction(inner)) if number == 2 else raw for number, inner, raw in read_raw_fields(value)
         )
 
-    changed = (field(3, computation(value)) if number == 3 else raw for number, value, raw in raw_fields(serialized()))
+    changed = (
+        encode_field(3, computation(value)) if number == 3 else raw
+        for number, value, raw in read_raw_fields(serialized())
+    )
     return b"".join(changed)
 
 
@@ -54,32 +60,34 @@ def test_groups_of_an_older_xla_are_read():
     assert _hlo.HloModule.from_serialized_hlo_module_proto(old).to_string().count("replica_groups={},") == 1
     new = serialized()
     assert groups_in(old) == groups_in(new) == whole
-    assert as_read_today(new) == new
+    assert upgrade_module(new) == new
 
 
 def test_the_header_says_the_partitions_of_the_device_assignment():
-    partitions = b"".join(field(3, field(1, bytes([number]))) for number in (3, 2, 1, 0))
-    module = serialized() + field(15, field(1, 1) + field(2, 4) + partitions)
-    assert devices_of(module) == (3, 2, 1, 0)
+    partitions = b"".join(encode_field(3, encode_field(1, bytes([number]))) for number in (3, 2, 1, 0))
+    module = serialized() + encode_field(15, encode_field(1, 1) + encode_field(2, 4) + partitions)
+    assert read_device_ids(module) == (3, 2, 1, 0)
     assert decode_hlo(module, name="m.pb").splitlines()[0].endswith(", num_partitions=4")
-    assert devices_of(module_of(field(1, module))) == (3, 2, 1, 0)
+    assert read_device_ids(extract_module(encode_field(1, module))) == (3, 2, 1, 0)
     assert "num_partitions" not in decode_hlo(serialized(), name="m.pb").splitlines()[0]
 
 
 def test_replicas_are_no_partitions():
-    replicas = field(15, field(1, 2) + field(2, 1) + field(3, field(1, bytes([0, 1]))))
-    assert devices_of(serialized() + replicas) == ()
+    replicas = encode_field(
+        15, encode_field(1, 2) + encode_field(2, 1) + encode_field(3, encode_field(1, bytes([0, 1])))
+    )
+    assert read_device_ids(serialized() + replicas) == ()
 
 
 def test_fields_are_read_as_they_are_written():
-    written = message([(1, 300), (2, "name"), (3, 0.5), (4, b"\x00"), (5, -7)])
-    numbers = dict(fields(written))
-    assert (numbers[1], numbers[2], numbers[4], signed(numbers[5])) == (300, b"name", b"\x00", -7)
+    written = encode_message([(1, 300), (2, "name"), (3, 0.5), (4, b"\x00"), (5, -7)])
+    numbers = dict(read_fields(written))
+    assert (numbers[1], numbers[2], numbers[4], to_signed(numbers[5])) == (300, b"name", b"\x00", -7)
     assert numbers[3] == bytes([0, 0, 0, 0, 0, 0, 0xE0, 0x3F])
-    assert b"".join(raw for _, _, raw in raw_fields(written)) == written
+    assert b"".join(raw for _, _, raw in read_raw_fields(written)) == written
 
 
 @pytest.mark.parametrize("data", [b"\x0a\x05abc", b"\x08\x80", b"\x09\x00", b"\x00\x01", b"\x0b"])
 def test_bytes_that_are_no_message(data):
     with pytest.raises(WireError):
-        list(fields(data))
+        list(read_fields(data))

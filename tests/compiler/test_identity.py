@@ -46,8 +46,8 @@ def product_in(scope):
 
 
 def is_numbered(program):
-    module = jax_internals.module_of_bytecode(jax_internals.bytecode(program.module))
-    return identity.mark(module)
+    module = jax_internals.read_module_bytecode(jax_internals.write_bytecode(program.module))
+    return identity.number_operations(module)
 
 
 @pytest.mark.tpu_compiler
@@ -196,7 +196,7 @@ def test_a_file_in_a_folder_that_looks_like_a_number_switches_these_off(tmp_path
 def test_the_bytes_of_a_constant_are_no_name():
     numbers = jnp.asarray([list(b"#17/#18\0" * 8)] * 64, dtype=jnp.uint8)
     program = lower(lambda x, w: (x @ w) * numbers.astype(x.dtype), FACTS, name="step")
-    assert b"#17/" in jax_internals.bytecode(program.module)
+    assert b"#17/" in jax_internals.write_bytecode(program.module)
     assert is_numbered(program)
 
 
@@ -207,8 +207,10 @@ def test_numbers_are_those_of_the_same_program_wherever_it_is_written(tmp_path):
     def names_in(text):
         path = tmp_path / "model.py"
         path.write_text(text)
-        module = jax_internals.module_of_bytecode(jax_internals.bytecode(lowered(f"{path}:step", **facts).module))
-        assert identity.mark(module)
+        module = jax_internals.read_module_bytecode(
+            jax_internals.write_bytecode(lowered(f"{path}:step", **facts).module)
+        )
+        assert identity.number_operations(module)
         return re.findall(r'"([^"]*#\d+/[^"]*)"', module.operation.get_asm(enable_debug_info=True))
 
     first = names_in(source)
@@ -226,7 +228,7 @@ TEXT = """\
 
 
 def test_a_text_without_numbers():
-    assert identity.text_unmarked(TEXT) == (
+    assert identity.strip_text_numbers(TEXT) == (
         TEXT.replace("#3/", "")
         .replace("#17/", "")
         .replace("#4/", "")
@@ -247,25 +249,27 @@ def test_a_text_without_numbers():
     ],
 )
 def test_a_name_without_numbers(name, plain):
-    assert identity.unmarked(name) == plain
+    assert identity.strip_numbers(name) == plain
 
 
 def test_what_instructions_were_made_from():
-    assert identity.identities_of(TEXT) == {"a.1": ((3, 17),), "b": ((4,),), "c": ((5,), (6,), (7,))}
+    assert identity.read_text_identities(TEXT) == {"a.1": ((3, 17),), "b": ((4,),), "c": ((5,), (6,), (7,))}
 
 
 def test_a_warning_is_cut_where_it_would_be_without_numbers():
     said = f'W0101 x.cc:1] [SPMD] %a = f32[] add(), metadata={{op_name="{"z" * 1949}/#123456/add"}} and more'
     captured = CapturedStderr(text=f"{said}\n{said.replace('#123456', '#7')}\n")
     (plain,) = CapturedStderr(text=said.replace("#123456/", "")).diagnostics()
-    assert captured.diagnostics(identity.message_unmarked) == (plain,)
+    assert captured.diagnostics(identity.strip_message_numbers) == (plain,)
     assert len(plain) == 2000
 
 
 def test_the_last_words_of_a_compiler_have_no_numbers():
     def words(module):
         said = 'F0101 x.cc:1] Check failed: op_name="jit(f)/#3/add" in loc("jit(f)/#4/mul")'
-        return client.compiler_died(WorkerDied(-6, identity.shown_where(module)(said)), "compiling step").why
+        return client.make_compiler_died_error(
+            WorkerDied(-6, identity.make_message_filter(module)(said)), "compiling step"
+        ).why
 
     assert 'op_name="jit(f)/add" in loc("jit(f)/mul")' in words(b"jit(f)/add\0")
     assert 'op_name="jit(f)/#3/add"' in words(b"jit(f)/#3/add\0")
@@ -286,10 +290,10 @@ def test_names_in_packed_instructions_have_no_numbers(key):
         instruction = _message((1, b"and.7"), (7, _message((1, b"and"), (2, name))))
         return _packed(key, _message((1, b"region"), (2, instruction)) if key == "to_apply" else instruction)
 
-    assert identity.text_unmarked(text(b"jit(f)/#17/and")) == text(b"jit(f)/and")
-    assert identity.text_unmarked(text(b"jit(f)/and")) == text(b"jit(f)/and")
+    assert identity.strip_text_numbers(text(b"jit(f)/#17/and")) == text(b"jit(f)/and")
+    assert identity.strip_text_numbers(text(b"jit(f)/and")) == text(b"jit(f)/and")
 
 
 @pytest.mark.parametrize("message", [b"\x3a\x7f#3/", b"\x3a", b"#3/", b"\x3a\x04\x12\x02\xff\xff", b"\x3b"])
 def test_what_is_packed_in_another_way_stays(message):
-    assert identity.text_unmarked(_packed("instruction", message)) == _packed("instruction", message)
+    assert identity.strip_text_numbers(_packed("instruction", message)) == _packed("instruction", message)

@@ -14,16 +14,16 @@ from jax._src.interpreters import mlir
 
 import hloscope
 from hloscope.cli import group
-from hloscope.compiler.jax_support import PARTS, UnsupportedJaxError, missing_parts
+from hloscope.compiler.jax_support import PRIVATE_PARTS, UnsupportedJaxError, find_missing_parts
 
 SOURCES = sorted(Path(hloscope.__file__).parent.rglob("*.py"))
-LISTED = {part.replace(":", ".") for parts in PARTS.values() for part in parts}
+LISTED = {part.replace(":", ".") for parts in PRIVATE_PARTS.values() for part in parts}
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("purpose", PARTS)
+@pytest.mark.parametrize("purpose", PRIVATE_PARTS)
 def test_this_jax_has_all_of_them(purpose):
-    assert missing_parts(purpose) == ()
+    assert find_missing_parts(purpose) == ()
 
 
 def private_uses(tree):
@@ -49,10 +49,10 @@ def test_every_private_part_that_is_used_is_listed():
 
 @pytest.fixture
 def an_older_jax(monkeypatch):
-    missing_parts.cache_clear()
+    find_missing_parts.cache_clear()
     monkeypatch.delattr(mlir, "module_to_bytecode")
     yield
-    missing_parts.cache_clear()
+    find_missing_parts.cache_clear()
 
 
 @pytest.mark.usefixtures("an_older_jax")
@@ -98,7 +98,7 @@ def test_a_cache_that_cannot_be_written_is_told(says, tmp_path, monkeypatch):
 
 
 def test_a_compiler_that_fails_is_told_and_the_rest_goes_on(monkeypatch):
-    monkeypatch.setattr("hloscope.compiler.step.prepare", int)  # which raises in the worker, as a libtpu may
+    monkeypatch.setattr("hloscope.compiler.step.warm_up_compiler", int)  # which raises in the worker, as a libtpu may
     done = CliRunner().invoke(group, ["doctor", "--format", "json"])
     found = {one["name"]: one for one in json.loads(done.stdout)["checkups"]}
     assert done.exit_code == 2
@@ -111,7 +111,7 @@ def test_a_jax_that_is_not_tested_is_a_note_of_every_report(monkeypatch):
         return hloscope.analyze(lambda x: x.sum(), ("f32[8@X]",), mesh={"X": 2}, slice="cpu:2")
 
     assert not [note for note in analyzed().notes if "tested" in note]
-    monkeypatch.setattr("hloscope.compiler.jax_support.TESTED", ("0.1",))
+    monkeypatch.setattr("hloscope.compiler.jax_support.TESTED_VERSIONS", ("0.1",))
     (note,) = [note for note in analyzed().notes if "tested" in note]
     assert note == f"JAX {jax.__version__} has not been tested with hloscope, which is tested with JAX 0.1"
     assert note in str(analyzed())

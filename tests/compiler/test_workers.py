@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from hloscope.compiler import client, pool, slots
-from hloscope.compiler.diagnostics import captured_stderr
+from hloscope.compiler.diagnostics import capture_stderr
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.errors import CompileError, CompilerDiedError, NotationError, SliceError, TimeLimitError
-from hloscope.program.surroundings import one_call, stop_where_interrupted
+from hloscope.program.surroundings import isolate_call, raise_if_interrupted
 from hloscope.tpu.slices import parse_slice
 
 FOREVER = (re.match, r"(a+)+$", "a" * 64 + "b")
@@ -153,21 +153,21 @@ def test_ctrl_c_that_reaches_a_worker_is_no_death(workers):
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_between_two_compiles_ends_the_call_and_not_the_next():
     assert any(ended_by_ctrl_c() for _ in range(3))
-    with one_call():
-        stop_where_interrupted()
+    with isolate_call():
+        raise_if_interrupted()
 
 
 def ended_by_ctrl_c():
     """Whether Ctrl-C ends a call; an idle worker may just have given way to one of another process instead."""
     process = client.Question(os.getpid, doing="asking").answer()
-    while not client.pool()._idle:  # it is given back after it has answered
+    while not client.get_pool()._idle:  # it is given back after it has answered
         time.sleep(0.01)
-    with one_call():
+    with isolate_call():
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGINT)
         assert gone_within(process, 5)
         try:
-            stop_where_interrupted()
+            raise_if_interrupted()
         except KeyboardInterrupt:
             return True
     return False
@@ -208,8 +208,8 @@ def test_a_worker_with_devices_to_spare_serves_who_needs_fewer(workers):
 
 @pytest.mark.parametrize("needed", [1, 16])
 def test_every_worker_has_devices_for_most_programs(needed):
-    assert client.environment(needed)["JAX_NUM_CPU_DEVICES"] == "16"
-    assert client.environment(17)["JAX_NUM_CPU_DEVICES"] == "17"
+    assert client.make_worker_environment(needed)["JAX_NUM_CPU_DEVICES"] == "16"
+    assert client.make_worker_environment(17)["JAX_NUM_CPU_DEVICES"] == "17"
 
 
 def test_a_worker_that_has_grown_is_replaced(workers, monkeypatch):
@@ -220,10 +220,10 @@ def test_a_worker_that_has_grown_is_replaced(workers, monkeypatch):
 
 
 def test_a_worker_started_ahead_does_the_first_task(workers):
-    workers.warm(client.environment(), "")
+    workers.warm(client.make_worker_environment(), "")
     time.sleep(0.5)
     (ahead,) = workers._idle
-    assert workers.submit_in(client.environment(), None, os.getpid).result() == ahead.pid
+    assert workers.submit_in(client.make_worker_environment(), None, os.getpid).result() == ahead.pid
 
 
 def test_nothing_is_left_behind(workers):
@@ -241,7 +241,7 @@ def one_slot(monkeypatch, tmp_path):
 def until_busy():
     """Waits for the one slot's worker to be at work, where no other process may end it any more."""
     while True:
-        with (slots._folder() / "slot-0.busy").open() as file:
+        with (slots._find_folder() / "slot-0.busy").open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -275,7 +275,7 @@ def test_waiting_for_room_counts_towards_the_limit(says, monkeypatch):
         busy = one.submit(time.sleep, 60)
         time.sleep(0.1)
         until_busy()
-        monkeypatch.setattr(client, "pool", lambda: other)
+        monkeypatch.setattr(client, "get_pool", lambda: other)
         begun = time.monotonic()
         with pytest.raises(TimeLimitError) as caught:
             client.Question(abs, 1, doing="compiling step", timeout_s=1.0).answer()
@@ -309,7 +309,7 @@ def test_what_is_started_ahead_waits_for_no_room():
         busy, other = one.submit(time.sleep, 1.5), WorkerPool(1)
         time.sleep(0.3)
         begun = time.monotonic()
-        other.warm(client.environment(), "")
+        other.warm(client.make_worker_environment(), "")
         other.shutdown()  # as at the end of a command that needs no compiler after all
         assert time.monotonic() - begun < 1
         assert not busy.done()
@@ -428,23 +428,25 @@ PC: @     0x7fddd0574219  (unknown)  (unknown)
 
 
 def test_registers_and_stacks_are_no_last_words():
-    assert client._last_words(DUMP) == ["loc(unknown): the pass failed"]
-    assert client._last_words(DUMP + "F1122 05:08:00.371218 7 a.cc:1] Check failed: x") == ["a.cc:1] Check failed: x"]
+    assert client._find_last_words(DUMP) == ["loc(unknown): the pass failed"]
+    assert client._find_last_words(DUMP + "F1122 05:08:00.371218 7 a.cc:1] Check failed: x") == [
+        "a.cc:1] Check failed: x"
+    ]
 
 
 def test_reasons_before_a_long_dump_are_kept(workers):
     code = "import os; os.write(2, b'Check failed: early' + b'\\n' + b'stack used' * 20_000); os.abort()"
     with pytest.raises(WorkerDied) as caught:
         workers.submit(exec, code).result()
-    assert client._last_words(caught.value.words) == ["Check failed: early"]
+    assert client._find_last_words(caught.value.words) == ["Check failed: early"]
 
 
 def test_the_last_words_are_those_that_say_why(says):
-    died = client.compiler_died(WorkerDied(-signal.SIGABRT, WORDS), "compiling step")
+    died = client.make_compiler_died_error(WorkerDied(-signal.SIGABRT, WORDS), "compiling step")
     assert died.why.splitlines()[1:] == [
         "emitter_base.cc:1524] Check failed: get_loop_bound(color) == loop_bound (0 vs. 4)"
     ]
-    killed = client.compiler_died(WorkerDied(-signal.SIGKILL, ""), "compiling step")
+    killed = client.make_compiler_died_error(WorkerDied(-signal.SIGKILL, ""), "compiling step")
     assert "memory" in killed.why
     says(killed)
     assert "HLOSCOPE_MAX_WORKERS=1" in killed.fix
@@ -452,7 +454,7 @@ def test_the_last_words_are_those_that_say_why(says):
 
 def test_a_flag_that_libtpu_does_not_know_is_the_users(says):
     words = "x.cc:327\nERROR: Unknown command line flag 'xla_tpu_nonsense'\n"
-    died = client.compiler_died(WorkerDied(1, words), "compiling step")
+    died = client.make_compiler_died_error(WorkerDied(1, words), "compiling step")
     assert "xla_tpu_nonsense" in died.why
     assert "LIBTPU_INIT_ARGS" in died.fix
     says(died)
@@ -460,15 +462,15 @@ def test_a_flag_that_libtpu_does_not_know_is_the_users(says):
 
 def test_a_flag_that_xla_does_not_know_is_the_users_too(says):
     words = "F1123 13:31:13.871036   12372 parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: --xla_nonsense=1\n"
-    died = client.compiler_died(WorkerDied(-signal.SIGABRT, words), "compiling step")
+    died = client.make_compiler_died_error(WorkerDied(-signal.SIGABRT, words), "compiling step")
     assert "xla_nonsense" in died.why
     assert "unset XLA_FLAGS" in died.fix
     says(died)
 
 
 def test_a_full_temporary_folder_is_named(says, monkeypatch):
-    monkeypatch.setattr(client, "full_temporary_folder", lambda: "/tmp")
-    died = client.compiler_died(WorkerDied(-signal.SIGABRT, ""), "compiling step")
+    monkeypatch.setattr(client, "find_full_temporary_folder", lambda: "/tmp")
+    died = client.make_compiler_died_error(WorkerDied(-signal.SIGABRT, ""), "compiling step")
     assert "/tmp" in died.why
     assert "TMPDIR" in died.fix
     says(died)
@@ -476,28 +478,28 @@ def test_a_full_temporary_folder_is_named(says, monkeypatch):
 
 def test_limits(says, monkeypatch):
     monkeypatch.delenv("HLOSCOPE_TIMEOUT", raising=False)
-    assert client.time_limit(5) == 5
-    assert client.time_limit(0) is None
-    assert client.time_limit(None) == 1800  # stderr is no terminal here
+    assert client.choose_time_limit(5) == 5
+    assert client.choose_time_limit(0) is None
+    assert client.choose_time_limit(None) == 1800  # stderr is no terminal here
     monkeypatch.setenv("HLOSCOPE_TIMEOUT", "7.5")
-    assert client.time_limit(None) == 7.5
-    assert client.time_limit(5) == 5
+    assert client.choose_time_limit(None) == 7.5
+    assert client.choose_time_limit(5) == 5
     monkeypatch.setenv("HLOSCOPE_TIMEOUT", "inf")
-    assert client.time_limit(None) is None
-    assert client.time_limit(1e300) is None  # more than a clock can count
+    assert client.choose_time_limit(None) is None
+    assert client.choose_time_limit(1e300) is None  # more than a clock can count
     for text in ("soon", "nan", "-3"):
         monkeypatch.setenv("HLOSCOPE_TIMEOUT", text)
         with pytest.raises(NotationError) as caught:
-            client.time_limit(None)
+            client.choose_time_limit(None)
         assert f"HLOSCOPE_TIMEOUT={text} " in says(caught, text)
     for number in (float("nan"), -1.0):
         with pytest.raises(NotationError) as caught:
-            client.time_limit(number)
+            client.choose_time_limit(number)
         assert f"{number} " in says(caught, f"{number} of Python")
 
 
 def test_a_process_without_standard_error_can_capture_it(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
-    with captured_stderr() as captured:
+    with capture_stderr() as captured:
         os.write(2, b"W0101 00:00:00.0 1 x.cc:1] [SPMD] said\n")
     assert captured.diagnostics() == ("[SPMD] said",)

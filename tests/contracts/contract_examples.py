@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hloscope.analysis.model import Analysis, ArrayFact, Collective, Memory, Mesh, SourceFrame, StepTime, shapes_of
-from hloscope.analysis.totals import totals_of
+from hloscope.analysis.model import Analysis, ArrayFact, Collective, Memory, Mesh, SourceFrame, StepTime, make_shapes
+from hloscope.analysis.totals import compute_totals
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 
 REDUCE = Collective(
@@ -17,8 +17,8 @@ REDUCE = Collective(
     groups=((0, 1), (2, 3), (4, 5), (6, 7)),
     group_size=2,
     link=Link.ICI,
-    operand_shapes=shapes_of("bf16[2,8192]"),
-    result_shapes=shapes_of("bf16[2,8192]"),
+    operand_shapes=make_shapes("bf16[2,8192]"),
+    result_shapes=make_shapes("bf16[2,8192]"),
     payload_bytes=32_768,
     wire_bytes=32_768,
     executions=1,
@@ -34,8 +34,8 @@ GATHER = replace(
     line=20,
     axes=("X",),
     group_size=4,
-    operand_shapes=shapes_of("bf16[256,1024]"),
-    result_shapes=shapes_of("bf16[1024,1024]"),
+    operand_shapes=make_shapes("bf16[256,1024]"),
+    result_shapes=make_shapes("bf16[1024,1024]"),
     payload_bytes=2_097_152,
     wire_bytes=1_572_864,
     executions=6,
@@ -69,7 +69,7 @@ def program(*collectives, mesh=("X=4", "Y=2"), **facts):
             "mesh": Mesh(axis_names=tuple(sizes), axis_sizes=tuple(map(int, sizes.values()))),
             "num_partitions": 8,
             "collectives": collectives,
-            "totals": totals_of(collectives),
+            "totals": compute_totals(collectives),
             "arguments": (ARRAY,),
             "outputs": (replace(ARRAY, name="result"),),
             "memory": Memory(),

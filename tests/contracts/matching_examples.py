@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hloscope.analysis.model import Collective, SourceFrame, shapes_of
+from hloscope.analysis.model import Collective, SourceFrame, make_shapes
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 
 GATHER = Collective(
@@ -16,8 +16,8 @@ GATHER = Collective(
     groups=((0, 1, 2, 3), (4, 5, 6, 7)),
     group_size=4,
     link=Link.ICI,
-    operand_shapes=shapes_of("bf16[256,1024]"),
-    result_shapes=shapes_of("bf16[1024,1024]"),
+    operand_shapes=make_shapes("bf16[256,1024]"),
+    result_shapes=make_shapes("bf16[1024,1024]"),
     payload_bytes=2_097_152,
     wire_bytes=1_572_864,
     executions=6,
@@ -29,7 +29,7 @@ REDUCE = replace(
     GATHER,
     kind=Kind.ALL_REDUCE,
     name="all-reduce.1",
-    operand_shapes=shapes_of("bf16[1024,1024]"),
+    operand_shapes=make_shapes("bf16[1024,1024]"),
     wire_bytes=3_145_728,
     executions=1,
     loops=(),
@@ -40,7 +40,7 @@ SCATTER = replace(
     kind=Kind.REDUCE_SCATTER,
     name="reduce-scatter.1",
     wire_bytes=1_572_864,
-    result_shapes=shapes_of("bf16[256,1024]"),
+    result_shapes=make_shapes("bf16[256,1024]"),
 )
 PERMUTE = replace(
     GATHER,
@@ -48,8 +48,8 @@ PERMUTE = replace(
     name="collective-permute.1",
     group_size=None,
     groups=((0, 1), (1, 2), (2, 3), (3, 0)),
-    operand_shapes=shapes_of("bf16[256,1024]"),
-    result_shapes=shapes_of("bf16[256,1024]"),
+    operand_shapes=make_shapes("bf16[256,1024]"),
+    result_shapes=make_shapes("bf16[256,1024]"),
     payload_bytes=524_288,
     wire_bytes=524_288,
 )

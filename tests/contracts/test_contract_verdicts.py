@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hloscope.analysis.model import Memory, SliceFact, SourceFrame, UnknownOperation, Unmodelled
 from hloscope.analysis.places import short_source
-from hloscope.analysis.totals import totals_of
+from hloscope.analysis.totals import compute_totals
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts import no, only
 from hloscope.contracts.evaluate import evaluate
@@ -204,7 +204,7 @@ def test_a_contract_over_opaque_communication_fails():
 
 
 def test_totals_known_at_least_only_fail(broken):
-    analysis = program(GATHER, totals=replace(totals_of((GATHER,)), bound=Bound.AT_LEAST))
+    analysis = program(GATHER, totals=replace(compute_totals((GATHER,)), bound=Bound.AT_LEAST))
     assert broken("all-gather@X", analysis) == ["undecided"]
 
 

@@ -11,7 +11,7 @@ from contract_examples import GATHER, REDUCE, program
 
 import hloscope
 from hloscope.analysis.model import Collectives, Unmodelled
-from hloscope.analysis.totals import totals_of
+from hloscope.analysis.totals import compute_totals
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts.evaluate import counted_by, evaluate, exact_contract
 from hloscope.contracts.model import Contract
@@ -28,7 +28,7 @@ def exact(analysis, beside=""):
 
 
 def with_moves(analysis, *collectives):
-    return replace(analysis, collectives=Collectives(collectives), totals=totals_of(collectives))
+    return replace(analysis, collectives=Collectives(collectives), totals=compute_totals(collectives))
 
 
 def changed(analysis):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from contract_examples import GATHER, REDUCE, program
 
-from hloscope.analysis.model import Matmuls, SourceFrame, StepTime, shapes_of
+from hloscope.analysis.model import Matmuls, SourceFrame, StepTime, make_shapes
 from hloscope.analysis.vocabulary import Kind, Origin
 from hloscope.contracts.baseline_files import format_baseline, parse_baselines
 from hloscope.contracts.baselines import baseline_of
@@ -46,7 +46,7 @@ def written(tmp_path):
 
 
 def summed(source, shape="f32[2,8192]", **facts):
-    arrays = shapes_of(*([shape] if isinstance(shape, str) else shape))
+    arrays = make_shapes(*([shape] if isinstance(shape, str) else shape))
     size = {"f32": 4, "bf16": 2}[arrays[0].dtype] * sum(one.dimensions[0] * one.dimensions[1] for one in arrays)
     sides = {"operand_shapes": arrays, "result_shapes": arrays, "payload_bytes": size, "wire_bytes": size}
     return replace(REDUCE, origin=Origin.AUTHORED, source=source, **sides, **facts)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hloscope.cost.paths import Algorithm, Way, read_algorithm
+from hloscope.cost.paths import Algorithm, RouteKind, read_algorithm
 
 
 def config(emitter, strategy=None, debug=""):
@@ -13,19 +13,23 @@ def config(emitter, strategy=None, debug=""):
 @pytest.mark.parametrize(
     ("printed", "way", "directions"),
     [
-        (config("1DAllGatherNonMajorDim"), Way.RING, 1),
-        (config("1DAllGatherNonMajorDimImbalanced"), Way.RING, 2),
-        (config("1DAllGatherOnMajorDim"), Way.RING, 2),
-        (config("SingleInputAllReduceScatterFusion", "StrategyRing", r"\nStrategyRing{colors:1 phases:1"), Way.RING, 1),
-        (config("RotatedPincerEmitter", "UniDirection1DRingStrategy", "{colors:2 phases:1"), Way.RING, 2),
-        (config("RotatedPincerEmitter", "StrategyND", "{colors:2 phases:2"), Way.GRID, 2),
-        (config("RotatedPincerEmitter", "UniDirectionNDRingStrategy", "{colors:4 phases:2"), Way.GRID, 2),
-        (config("SingleInputAllReduceScatterFusion", "StrategySubgroupND", "{colors:2 phases:2"), Way.GRID, 2),
-        (config("2DAllGatherOnMajorDim"), Way.GRID, 2),
-        (config("3DAllGatherOnMajorDim"), Way.GRID, 2),
-        (config("AllToAllEmitter"), Way.EXCHANGE, 2),
-        (config("SomethingNew"), Way.UNKNOWN, 2),
-        ("{}", Way.UNKNOWN, 2),
+        (config("1DAllGatherNonMajorDim"), RouteKind.RING, 1),
+        (config("1DAllGatherNonMajorDimImbalanced"), RouteKind.RING, 2),
+        (config("1DAllGatherOnMajorDim"), RouteKind.RING, 2),
+        (
+            config("SingleInputAllReduceScatterFusion", "StrategyRing", r"\nStrategyRing{colors:1 phases:1"),
+            RouteKind.RING,
+            1,
+        ),
+        (config("RotatedPincerEmitter", "UniDirection1DRingStrategy", "{colors:2 phases:1"), RouteKind.RING, 2),
+        (config("RotatedPincerEmitter", "StrategyND", "{colors:2 phases:2"), RouteKind.GRID, 2),
+        (config("RotatedPincerEmitter", "UniDirectionNDRingStrategy", "{colors:4 phases:2"), RouteKind.GRID, 2),
+        (config("SingleInputAllReduceScatterFusion", "StrategySubgroupND", "{colors:2 phases:2"), RouteKind.GRID, 2),
+        (config("2DAllGatherOnMajorDim"), RouteKind.GRID, 2),
+        (config("3DAllGatherOnMajorDim"), RouteKind.GRID, 2),
+        (config("AllToAllEmitter"), RouteKind.EXCHANGE, 2),
+        (config("SomethingNew"), RouteKind.UNKNOWN, 2),
+        ("{}", RouteKind.UNKNOWN, 2),
     ],
 )
 def test_emitters_and_strategies(printed, way, directions):
@@ -42,9 +46,9 @@ def sparse_core(*colors):
 
 def test_a_sparse_core_prints_its_rings():
     both = read_algorithm(sparse_core(["CW"], ["CCW"]))
-    assert both == Algorithm(way=Way.RING, directions=2, offloaded=True, name="SparseCore ring")
+    assert both == Algorithm(way=RouteKind.RING, directions=2, offloaded=True, name="SparseCore ring")
     assert read_algorithm(sparse_core(["CW"])).directions == 1
-    assert read_algorithm(sparse_core(["CW", "CW"], ["CCW", "CCW"])).way is Way.GRID
+    assert read_algorithm(sparse_core(["CW", "CW"], ["CCW", "CCW"])).way is RouteKind.GRID
     assert read_algorithm('{"collective_offload_config":{}}') == Algorithm(offloaded=True, name="SparseCore")
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.matmuls import Window, _valid_positions, flops_of
-from hloscope.cost.work import Work, work_by_computation, work_of
+from hloscope.analysis.matmuls import ConvolutionWindow, _count_valid_positions, count_flops
+from hloscope.cost.work import Work, count_fused_work, count_work
 from hloscope.hlo import parse_module
 from hloscope.hlo.call_graph import HloGraph
 
@@ -15,7 +15,7 @@ NARROW = {"s8": 0.5, "f8e5m2": 0.5}
 def flops(line, *operands):
     parameters = "\n".join(f"  %p{number} = {shape} parameter({number})" for number, shape in enumerate(operands))
     module = parse_module(f"HloModule m\nENTRY %e {{\n{parameters}\n  ROOT %r = {line}\n}}\n")
-    return flops_of(module.entry.root)
+    return count_flops(module.entry.root)
 
 
 def test_a_dot():
@@ -73,7 +73,7 @@ def test_convolutions_as_xla_counts_them(shapes, attributes, result):
         f"  ROOT %r = {result} convolution(%a, %b), {attributes}\n}}\n"
     )
     counted = _jax.hlo_module_cost_analysis(jax.devices("cpu")[0].client, _hlo.hlo_module_from_text(text))["flops"]
-    assert flops_of(parse_module(text).entry.root) == counted
+    assert count_flops(parse_module(text).entry.root) == counted
 
 
 def test_fusions_add_up():
@@ -93,7 +93,7 @@ ENTRY %e (p: f32[8,8]) -> f32[8,8] {
 }
 """
     one = 2 * 8**3
-    found = work_by_computation(HloGraph(parse_module(text)), NARROW)
+    found = count_fused_work(HloGraph(parse_module(text)), NARROW)
     assert found == {"inner": Work(one, one), "outer": Work(2 * one, 2 * one), "e": Work(2 * one, 2 * one)}
 
 
@@ -118,7 +118,7 @@ def test_a_matmul_takes_passes_by_its_types(element_type, attributes, passes):
         f"HloModule m\nENTRY %e {{\n  %a = {array} parameter(0)\n"
         f"  ROOT %d = {array} dot(%a, %a), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{attributes}\n}}\n"
     )
-    assert work_of(parse_module(text).entry.root, NARROW) == Work(2 * 8**3, passes * 2 * 8**3)
+    assert count_work(parse_module(text).entry.root, NARROW) == Work(2 * 8**3, passes * 2 * 8**3)
 
 
 def test_a_matmul_that_is_not_understood_makes_the_work_partial():
@@ -129,7 +129,7 @@ ENTRY %e (p: f32[8,32], w: f32[32,16]) -> f32[8,16] {
   ROOT %c = f32[8,16] convolution(%p, %w), dim_labels=b0f_0io->b0f
 }
 """
-    assert work_by_computation(HloGraph(parse_module(text)), NARROW) == {"e": Work(is_whole=False)}
+    assert count_fused_work(HloGraph(parse_module(text)), NARROW) == {"e": Work(is_whole=False)}
 
 
 def test_labels_that_do_not_fit_are_not_counted():
@@ -138,7 +138,7 @@ def test_labels_that_do_not_fit_are_not_counted():
 
 @given(
     st.tuples(*[st.integers(0, 9)] * 3),
-    st.builds(Window, *[st.integers(1, 5)] * 3, st.integers(-6, 9)),
+    st.builds(ConvolutionWindow, *[st.integers(1, 5)] * 3, st.integers(-6, 9)),
 )
 def test_positions_are_counted_as_by_walking_over_them(sizes, window):
     size, kernel, outputs = sizes
@@ -148,7 +148,7 @@ def test_positions_are_counted_as_by_walking_over_them(sizes, window):
         for output in range(outputs)
         for offset in range(kernel)
     )
-    assert _valid_positions(size, kernel, outputs, window) == walked
+    assert _count_valid_positions(size, kernel, outputs, window) == walked
 
 
 @pytest.mark.parametrize("window", ["{size=3 stride=0}", "{size=3 lhs_dilate=0}", "{size=3 rhs_dilate=0}"])

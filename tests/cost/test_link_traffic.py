@@ -7,21 +7,21 @@ from test_network import GRID, IDEAL, ONE_WAY, RING_OF_8, TWO_WAY, network
 
 import hloscope
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.cost.link_traffic import link_traffic
-from hloscope.cost.paths import NOT_PRINTED, Transfer
+from hloscope.cost.link_traffic import sum_link_traffic
+from hloscope.cost.paths import UNPRINTED_ALGORITHM, NetworkTransfer
 
 PAYLOAD = 1_000_000
 ROWS = tuple(tuple(x + 16 * y for x in range(16)) for y in range(16))
 KINDS = (Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_REDUCE, Kind.ALL_TO_ALL)
 
 
-def bytes_of(net, kind, groups, algorithm=NOT_PRINTED):
-    found = net.time_of(Transfer(kind=kind, groups=groups, payload_bytes=PAYLOAD, algorithm=algorithm))
+def bytes_of(net, kind, groups, algorithm=UNPRINTED_ALGORITHM):
+    found = net.time_of(NetworkTransfer(kind=kind, groups=groups, payload_bytes=PAYLOAD, algorithm=algorithm))
     return found, found.loads * found.each_bytes
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("algorithm", [NOT_PRINTED, ONE_WAY, TWO_WAY, GRID])
+@pytest.mark.parametrize("algorithm", [UNPRINTED_ALGORITHM, ONE_WAY, TWO_WAY, GRID])
 @pytest.mark.parametrize(("name", "groups"), [("v5e:2x4", RING_OF_8), ("v5e:16x16", ROWS), ("v5p:4x4x4", (range(64),))])
 def test_the_busiest_link_sets_the_time(kind, algorithm, name, groups):
     """Phases that several axes go through one after the other take as long as the slowest, so then rather more."""
@@ -85,7 +85,7 @@ ENTRY %main {{
 
 def traffic_of(text, slice="v5e:2x4", **options):
     found = hloscope.analyze_text(text, slice=slice, **options)
-    return link_traffic(found.evidence.program, found.evidence.module(), found)
+    return sum_link_traffic(found.evidence.program, found.evidence.module(), found)
 
 
 def test_loops_are_counted():

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from hloscope.analysis.vocabulary import Kind
 from hloscope.cost.network import Network
-from hloscope.cost.paths import NOT_PRINTED, Algorithm, Transfer, Way
+from hloscope.cost.paths import UNPRINTED_ALGORITHM, Algorithm, NetworkTransfer, RouteKind
 from hloscope.tpu import find_chip, parse_slice
 from hloscope.tpu.generation import CONSTANTS
 from hloscope.tpu.torus import Torus
 
 V5E = find_chip("v5e")
-ONE_WAY, TWO_WAY = Algorithm(way=Way.RING, directions=1), Algorithm(way=Way.RING, directions=2)
-GRID = Algorithm(way=Way.GRID)
+ONE_WAY, TWO_WAY = Algorithm(way=RouteKind.RING, directions=1), Algorithm(way=RouteKind.RING, directions=2)
+GRID = Algorithm(way=RouteKind.GRID)
 IDEAL = replace(
     CONSTANTS,
     link_share=1.0,
@@ -39,8 +39,8 @@ def network(name="v5e:2x4", constants=IDEAL):
     return Network(torus=Torus.of(chosen), chip=chosen.chip, constants=constants)
 
 
-def time_us(net, kind, groups, payload=MEGABYTE, algorithm=NOT_PRINTED):
-    found = net.time_of(Transfer(kind=kind, groups=groups, payload_bytes=payload, algorithm=algorithm))
+def time_us(net, kind, groups, payload=MEGABYTE, algorithm=UNPRINTED_ALGORITHM):
+    found = net.time_of(NetworkTransfer(kind=kind, groups=groups, payload_bytes=payload, algorithm=algorithm))
     assert found is not None
     return found.time_us
 
@@ -91,7 +91,7 @@ def test_parts_that_travel_half_way_round_take_half_the_steps():
 def test_several_axes_reach_the_same_share_whether_or_not_the_algorithm_is_printed():
     net = network("v6e:16x16", replace(IDEAL, grid_share=0.5))
     everyone = (tuple(range(256)),)
-    printed, guessed = (time_us(net, Kind.ALL_REDUCE, everyone, algorithm=one) for one in (GRID, NOT_PRINTED))
+    printed, guessed = (time_us(net, Kind.ALL_REDUCE, everyone, algorithm=one) for one in (GRID, UNPRINTED_ALGORITHM))
     assert printed == guessed == pytest.approx(2 * 255 / 256 * MEGABYTE / (0.5 * 4 * 90e9) * 1e6)
     row = (tuple(range(16)),)
     assert time_us(net, Kind.ALL_REDUCE, row) == pytest.approx(2 * 15 / 16 * MEGABYTE / (2 * 90e9) * 1e6)
@@ -122,7 +122,7 @@ def test_on_open_axes_the_slower_of_them_sets_the_pace_of_each_phase():
 def test_each_further_array_takes_a_little_and_short_variants_do_not_wait_for_each_pass():
     net = network("v5p:2x2x1", CONSTANTS)
     group = (tuple(range(4)),)
-    one = Transfer(kind=Kind.ALL_REDUCE, groups=group, payload_bytes=4, algorithm=GRID)
+    one = NetworkTransfer(kind=Kind.ALL_REDUCE, groups=group, payload_bytes=4, algorithm=GRID)
     ten = net.time_of(replace(one, arrays=10)).latency_us - net.time_of(one).latency_us
     assert ten == pytest.approx(9 * CONSTANTS.array_us)
     short = net.time_of(replace(one, algorithm=replace(GRID, is_short=True))).latency_us
@@ -193,7 +193,7 @@ def test_very_large_groups_take_the_bisection_of_their_block():
 def test_latency_grows_with_the_steps():
     constants = replace(IDEAL, start_us=3.0, hop_us=0.5)
     net = network(constants=constants)
-    found = net.time_of(Transfer(kind=Kind.ALL_GATHER, groups=RING_OF_8, payload_bytes=0, algorithm=TWO_WAY))
+    found = net.time_of(NetworkTransfer(kind=Kind.ALL_GATHER, groups=RING_OF_8, payload_bytes=0, algorithm=TWO_WAY))
     assert (found.latency_us, found.bandwidth_us) == (3.0 + 7 * 0.5, 0.0)
 
 
@@ -204,7 +204,7 @@ def test_a_sparse_core_has_its_own_fixed_time():
 
 
 def test_what_cannot_be_understood_has_no_time():
-    assert network().time_of(Transfer(kind=Kind.OPAQUE, groups=(), payload_bytes=1)) is None
+    assert network().time_of(NetworkTransfer(kind=Kind.OPAQUE, groups=(), payload_bytes=1)) is None
 
 
 def test_groups_of_one_move_nothing():
@@ -234,7 +234,7 @@ def test_without_a_figure_for_dcn_there_is_no_time():
 KINDS = st.sampled_from([
     Kind.ALL_GATHER, Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL, Kind.COLLECTIVE_BROADCAST,
 ])  # fmt: skip
-ALGORITHMS = st.sampled_from([NOT_PRINTED, ONE_WAY, TWO_WAY, GRID])
+ALGORITHMS = st.sampled_from([UNPRINTED_ALGORITHM, ONE_WAY, TWO_WAY, GRID])
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=3).filter(lambda shape: any(edge > 1 for edge in shape))
 
 
@@ -249,11 +249,11 @@ def transfers(draw):
     if draw(st.booleans()):
         ends = st.integers(0, count - 1)
         pairs = tuple(draw(st.lists(st.tuples(ends, ends), min_size=1, max_size=12)))
-        return shape, Transfer(kind=Kind.COLLECTIVE_PERMUTE, groups=pairs, payload_bytes=payload)
+        return shape, NetworkTransfer(kind=Kind.COLLECTIVE_PERMUTE, groups=pairs, payload_bytes=payload)
     size = draw(st.sampled_from([size for size in range(1, count + 1) if count % size == 0]))
     order = draw(st.permutations(range(count)))
     groups = tuple(tuple(order[start : start + size]) for start in range(0, count, size))
-    return shape, Transfer(kind=draw(KINDS), groups=groups, payload_bytes=payload, algorithm=draw(ALGORITHMS))
+    return shape, NetworkTransfer(kind=draw(KINDS), groups=groups, payload_bytes=payload, algorithm=draw(ALGORITHMS))
 
 
 def on(shape, *, closed=False, figures=V5E):
@@ -268,7 +268,7 @@ def test_more_bytes_never_take_less_time(case, more):
     assert net.time_of(larger).time_us >= net.time_of(transfer).time_us
 
 
-CROSSING = Transfer(kind=Kind.COLLECTIVE_PERMUTE, groups=((0, 3), (4, 2)), payload_bytes=MEGABYTE)
+CROSSING = NetworkTransfer(kind=Kind.COLLECTIVE_PERMUTE, groups=((0, 3), (4, 2)), payload_bytes=MEGABYTE)
 """On a ring of five the shorter ways of these two share a link; on an open line they do not."""
 
 

@@ -3,7 +3,7 @@
 import pytest
 from cost_examples import BLOCK, READ, cycles, module_text, moved_us
 
-from hloscope.cost.operations import Basis, Operations
+from hloscope.cost.operations import Operations, TimeBasis
 from hloscope.hlo import parse_module
 from hloscope.hlo.call_graph import HloGraph
 from hloscope.tpu import find_chip
@@ -34,14 +34,14 @@ FAST_ARGUMENT = f"%a = {IN_VMEM} parameter(0)"
 
 def test_a_fusion_takes_its_cycles():
     found = time_of(ARGUMENT, f"ROOT %f = {BLOCK} fusion(%a), kind=kLoop, calls=%fused, {cycles(3000)}")
-    assert (found.time_us, found.basis) == (2.0, Basis.CYCLES)
+    assert (found.time_us, found.basis) == (2.0, TimeBasis.CYCLES)
     assert found.memory_us == pytest.approx(moved_us(BLOCK_BYTES))
 
 
-@pytest.mark.parametrize(("kind", "basis"), [("kLoop", Basis.MEMORY), ("kCustom", Basis.CYCLES)])
+@pytest.mark.parametrize(("kind", "basis"), [("kLoop", TimeBasis.MEMORY), ("kCustom", TimeBasis.CYCLES)])
 def test_what_streams_through_memory_takes_its_bytes_and_not_its_cycles(kind, basis):
     found = time_of(ARGUMENT, f"ROOT %f = {BLOCK} fusion(%a), kind={kind}, calls=%fused, {cycles(30_000)}")
-    expected_us = moved_us(BLOCK_BYTES) if basis is Basis.MEMORY else 20.0
+    expected_us = moved_us(BLOCK_BYTES) if basis is TimeBasis.MEMORY else 20.0
     assert (found.time_us, found.basis) == (pytest.approx(expected_us), basis)
 
 
@@ -51,13 +51,13 @@ def test_what_stays_in_the_vector_memory_takes_its_cycles():
     line = f"ROOT %f = {IN_VMEM} fusion(%a), kind=kLoop, calls=%inside, {cycles(90_000)}"
     module = parse_module(module_text(f"{FAST_ARGUMENT}\n{line}", before=inside))
     found = Operations(graph=HloGraph(module), chip=find_chip("v5e")).time_of(module.entry.root)
-    assert (found.time_us, found.basis) == (60.0, Basis.CYCLES)
+    assert (found.time_us, found.basis) == (60.0, TimeBasis.CYCLES)
 
 
 @pytest.mark.parametrize("opcode", ["copy", "negate"])
 def test_copies_and_unfused_operations_take_their_traffic_whatever_the_cycles(opcode):
     found = time_of(ARGUMENT, f"ROOT %c = {BLOCK} {opcode}(%a), {cycles(10**6)}")
-    assert (found.time_us, found.basis) == (pytest.approx(moved_us(BLOCK_BYTES)), Basis.MEMORY)
+    assert (found.time_us, found.basis) == (pytest.approx(moved_us(BLOCK_BYTES)), TimeBasis.MEMORY)
 
 
 def test_within_vmem_a_copy_takes_no_longer_than_its_cycles():
@@ -89,7 +89,7 @@ def test_a_slice_and_an_update_move_only_their_part():
 def test_what_only_renames_is_free(line):
     shape = f"({BLOCK})" if line.startswith("tuple") else BLOCK
     argument = f"%a = ({BLOCK}) parameter(0)" if line.startswith("get") else ARGUMENT
-    assert time_of(argument, f"ROOT %r = {shape} {line}").basis is Basis.FREE
+    assert time_of(argument, f"ROOT %r = {shape} {line}").basis is TimeBasis.FREE
 
 
 def test_an_asynchronous_slice_moves_the_slice():
@@ -106,15 +106,15 @@ PCIE_US = BLOCK_BYTES / (16e9 * CONSTANTS.host_share) * 1e6
 def test_the_host_is_reached_over_pcie():
     operations, start = operation(ARGUMENT, TO_HOST)
     found = operations.copy_time(start)
-    assert (found.time_us, found.basis, found.is_over_host) == (pytest.approx(PCIE_US), Basis.LINK_TO_HOST, True)
+    assert (found.time_us, found.basis, found.is_over_host) == (pytest.approx(PCIE_US), TimeBasis.LINK_TO_HOST, True)
     waited_for = time_of(ARGUMENT, f"ROOT %c = {ON_HOST} copy(%a)")
-    assert (waited_for.time_us, waited_for.basis) == (pytest.approx(PCIE_US), Basis.LINK_TO_HOST)
+    assert (waited_for.time_us, waited_for.basis) == (pytest.approx(PCIE_US), TimeBasis.LINK_TO_HOST)
 
 
 def test_a_link_to_the_host_whose_pace_is_not_published_is_unknown():
     operations, start = operation(ARGUMENT, TO_HOST, on="v7x")
-    assert operations.copy_time(start).basis is Basis.UNKNOWN
-    assert time_of(ARGUMENT, f"ROOT %c = {ON_HOST} copy(%a)", on="v7x").basis is Basis.UNKNOWN
+    assert operations.copy_time(start).basis is TimeBasis.UNKNOWN
+    assert time_of(ARGUMENT, f"ROOT %c = {ON_HOST} copy(%a)", on="v7x").basis is TimeBasis.UNKNOWN
 
 
 def test_a_roofline_counts_the_passes_of_the_matrix_unit():
@@ -141,30 +141,30 @@ def test_narrow_types_are_faster_where_the_chip_multiplies_them(kind, on, passes
 
 def test_a_matmul_that_is_not_understood_is_unknown():
     found = time_of(ARGUMENT, f"ROOT %c = {BLOCK} convolution(%a, %a), dim_labels=b01f_01io->b01f")
-    assert (found.basis, found.moved_bytes) == (Basis.UNKNOWN, 3 * BLOCK_BYTES)
+    assert (found.basis, found.moved_bytes) == (TimeBasis.UNKNOWN, 3 * BLOCK_BYTES)
 
 
 def test_a_custom_fusion_without_cycles_is_unknown_and_any_other_is_a_roofline():
     custom = time_of(ARGUMENT, f"ROOT %f = {BLOCK} fusion(%a), kind=kCustom, calls=%fused")
     loop = time_of(ARGUMENT, f"ROOT %f = {BLOCK} fusion(%a), kind=kLoop, calls=%fused")
-    assert (custom.basis, loop.basis) == (Basis.UNKNOWN, Basis.ROOFLINE)
+    assert (custom.basis, loop.basis) == (TimeBasis.UNKNOWN, TimeBasis.ROOFLINE)
     assert custom.time_us == loop.time_us == pytest.approx(moved_us(BLOCK_BYTES))
 
 
 def test_compiler_marks_are_free():
-    assert time_of('ROOT %b = f32[8] custom-call(), custom_call_target="AllocateBuffer"').basis is Basis.FREE
+    assert time_of('ROOT %b = f32[8] custom-call(), custom_call_target="AllocateBuffer"').basis is TimeBasis.FREE
 
 
 def test_a_reshape_moves_its_tiles_and_otherwise_only_renames():
     flat = "f32[1048576]{0:T(1024)}"
     moved = time_of(f"%a = {flat} parameter(0)", f"ROOT %r = {BLOCK} reshape(%a)")
-    assert (moved.basis, moved.moved_bytes) == (Basis.MEMORY, 2 * BLOCK_BYTES)
+    assert (moved.basis, moved.moved_bytes) == (TimeBasis.MEMORY, 2 * BLOCK_BYTES)
     named = time_of("%a = f32[1048576] parameter(0)", "ROOT %r = f32[1024,1024]{1,0} reshape(%a)")
-    assert named.basis is Basis.FREE
+    assert named.basis is TimeBasis.FREE
 
 
 def test_a_kernel_whose_estimate_is_empty_is_unknown():
     config = '{"custom_call_config":{"cost_estimate":{"flops":"0","transcendentals":"0","bytes_accessed":"0"}}}'
     kernel = f'custom-call(%a), custom_call_target="tpu_custom_call", backend_config={config}'
     found = time_of(ARGUMENT, f"ROOT %k = {BLOCK} {kernel}")
-    assert (found.basis, found.moved_bytes) == (Basis.UNKNOWN, 2 * BLOCK_BYTES)
+    assert (found.basis, found.moved_bytes) == (TimeBasis.UNKNOWN, 2 * BLOCK_BYTES)

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from hloscope.analysis.vocabulary import Kind
 from hloscope.cost.network import Network
-from hloscope.cost.paths import NOT_PRINTED, Algorithm, Transfer, Way
+from hloscope.cost.paths import UNPRINTED_ALGORITHM, Algorithm, NetworkTransfer, RouteKind
 from hloscope.tpu import CHIPS
 from hloscope.tpu.torus import Torus
 
 ALGORITHMS = (
-    NOT_PRINTED,
-    Algorithm(way=Way.RING, directions=1),
-    Algorithm(way=Way.RING, directions=1, doubles_on_torus=True),
-    Algorithm(way=Way.RING, directions=2, halves=True),
-    Algorithm(way=Way.GRID),
+    UNPRINTED_ALGORITHM,
+    Algorithm(way=RouteKind.RING, directions=1),
+    Algorithm(way=RouteKind.RING, directions=1, doubles_on_torus=True),
+    Algorithm(way=RouteKind.RING, directions=2, halves=True),
+    Algorithm(way=RouteKind.GRID),
     Algorithm(offloaded=True),
 )
 GROUPED = (Kind.ALL_GATHER, Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL, Kind.RAGGED_ALL_TO_ALL)
@@ -34,7 +34,7 @@ def cases(draw):
     size = draw(st.sampled_from([size for size in range(1, count + 1) if count % size == 0]))
     groups = tuple(tuple(order[start : start + size]) for start in range(0, count, size))
     torus = Torus(shape=shape, wraparound=closed, devices_per_chip=devices_per_chip)
-    return Network(torus=torus, chip=draw(st.sampled_from(CHIPS))), Transfer(
+    return Network(torus=torus, chip=draw(st.sampled_from(CHIPS))), NetworkTransfer(
         kind=draw(st.sampled_from(GROUPED)),
         groups=groups,
         payload_bytes=draw(st.integers(1, 10**8)),

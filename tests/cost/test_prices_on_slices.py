@@ -29,14 +29,14 @@ def asked(monkeypatch):
     def start(lowered, **_):
         plan = lowered.plan
         found.append((plan.slice.name, plan.dcn))
-        compiling._across_slices(plan.mesh, plan.slice, plan)  # which refuses as a compile would
+        compiling._find_dcn_shape(plan.mesh, plan.slice, plan)  # which refuses as a compile would
         return SimpleNamespace(capture=refuse, drop=lambda: None)
 
     def refuse(_):
         raise CompileError("nothing is compiled here")
 
     monkeypatch.setattr(compiling, "start_compile", start)
-    monkeypatch.setattr(functions, "start_ahead", lambda *_: None)
+    monkeypatch.setattr(functions, "start_worker_ahead", lambda *_: None)
     return found
 
 

@@ -19,8 +19,8 @@ import hloscope
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.cli import group
-from hloscope.cost.intervals import timeline_of
-from hloscope.cost.price import priced_walk
+from hloscope.cost.intervals import build_timeline
+from hloscope.cost.price import price_walk
 from hloscope.errors import HloscopeError
 from hloscope.hlo import parse_module
 from hloscope.tpu.slices import find_smallest_slice, parse_slice
@@ -37,9 +37,9 @@ def timed(text: str, chip: str = "v5e") -> tuple[Timeline, hloscope.Analysis]:
     module = parse_module(text)
     chosen = parse_slice("v5e:2x4") if module.device_count == 8 and chip == "v5e" else None
     chosen = chosen or find_smallest_slice(max(module.device_count, 1), chip)
-    priced = priced_walk(analyze_module(module, target="test", mesh=None), module, chosen)
+    priced = price_walk(analyze_module(module, target="test", mesh=None), module, chosen)
     assert priced is not None
-    found = timeline_of(priced.walk, priced.analysis, chosen.name)
+    found = build_timeline(priced.walk, priced.analysis, chosen.name)
     assert found is not None
     return found, priced.analysis
 

@@ -10,7 +10,7 @@ from step_by_step import told
 from test_timeline import STEPS, random_text, timed
 from test_walk import ARGUMENT, LOOP, permute_done, permute_start
 
-from hloscope.cost.unrolled import Role, Unrolled
+from hloscope.cost.unrolled import PlacedRole, UnrolledTimeline
 
 WITHIN_LOOP = f"""
 %outer (p: (s32[], {BLOCK})) -> (s32[], {BLOCK}) {{
@@ -48,8 +48,8 @@ def check_told(found) -> None:
     """All intervals are there, when the JSON says."""
     given = sorted(
         (one.computation, str(one.interval.name), one.beside, one.begin_us, one.end_us)
-        for one in Unrolled(found)
-        if one.role is Role.WHOLE
+        for one in UnrolledTimeline(found)
+        if one.role is PlacedRole.WHOLE
     )
     expected = sorted(
         (one.computation, str(one.interval["name"]), one.beside, one.begin_us, one.end_us)
@@ -61,9 +61,9 @@ def check_told(found) -> None:
 
 def test_loops_in_loops_are_told_iteration_by_iteration():
     found, _ = timed(NESTED)
-    unrolled = Unrolled(found)
+    unrolled = UnrolledTimeline(found)
     check_told(found)
-    iterations = [(one.name, one.iteration, one.iterations) for one in unrolled if one.role is Role.ITERATION]
+    iterations = [(one.name, one.iteration, one.iterations) for one in unrolled if one.role is PlacedRole.ITERATION]
     inner = [("inner", number, 7) for number in range(1, 8)]
     assert iterations == [each for number in range(1, 6) for each in (("w", number, 5), *inner)]
     assert unrolled.left_out is None
@@ -71,17 +71,19 @@ def test_loops_in_loops_are_told_iteration_by_iteration():
 
 def test_of_many_iterations_the_first_are_told_and_the_rest_is_one():
     found, _ = timed(NESTED)
-    unrolled = Unrolled(found, most_events=60)
+    unrolled = UnrolledTimeline(found, most_events=60)
     every = list(unrolled)
-    rest = [(one.name, one.iteration, one.iterations) for one in every if one.role is Role.LEFT_OUT]
+    rest = [(one.name, one.iteration, one.iterations) for one in every if one.role is PlacedRole.LEFT_OUT]
     assert unrolled.most_iterations == 1
     assert rest == [("inner", 2, 7), ("w", 2, 5)]
     assert max(one.end_us for one in every) == pytest.approx(found.step_us)
     assert str(unrolled.left_out).startswith("the step has more than 60 events: of each loop the first iteration is")
     for one in every:
-        if one.role is Role.LEFT_OUT:
+        if one.role is PlacedRole.LEFT_OUT:
             (loop,) = (
-                each for each in every if each.role is Role.WHOLE and each[2:4] == one[2:4] and each.name == one.name
+                each
+                for each in every
+                if each.role is PlacedRole.WHOLE and each[2:4] == one[2:4] and each.name == one.name
             )
             assert one.end_us == pytest.approx(loop.end_us)
 
@@ -101,9 +103,9 @@ def test_what_is_started_says_when_and_what_waits_for_it():
     assert (first.name, first.issued_us, first.done, first.done_us) == ("start", 0.0, "done", found.step_us)
     assert (second.name, second.issued_us, second.done, second.done_us) == ("other", 0.0, "last", 0.0)
     assert second.begin_us == first.end_us, "it waits for the links"
-    roles = [(one.role, one.name) for one in Unrolled(found) if one.role in (Role.START, Role.DONE)]
-    assert roles == [(Role.START, "start"), (Role.START, "other"), (Role.DONE, "done")]
-    starts = [one for one in Unrolled(found) if one.role is Role.START]
+    roles = [(one.role, one.name) for one in UnrolledTimeline(found) if one.role in (PlacedRole.START, PlacedRole.DONE)]
+    assert roles == [(PlacedRole.START, "start"), (PlacedRole.START, "other"), (PlacedRole.DONE, "done")]
+    starts = [one for one in UnrolledTimeline(found) if one.role is PlacedRole.START]
     assert all(one.is_on_core and one.begin_us == one.end_us for one in starts)
 
 
@@ -112,5 +114,5 @@ def test_what_is_started_says_when_and_what_waits_for_it():
 def test_random_schedules_go_by_as_their_json_says(steps, order, most):
     found, _ = timed(random_text(steps, order))
     check_told(found)
-    few = list(Unrolled(found, most))
+    few = list(UnrolledTimeline(found, most))
     assert max((one.end_us for one in few if one.is_on_core), default=0.0) == pytest.approx(found.step_us)

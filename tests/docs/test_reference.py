@@ -71,7 +71,7 @@ def rules_titles(name: str) -> list[str]:
 def test_every_key_of_the_targets_file_is_described():
     assert set(reference_pages.OF_PROJECT) == set(config._PROJECT_KEYS)
     rows = dict(re.findall(r"(?m)^\| `([\w-]+)` \| ([^|\n]+) \|", PAGES["config.md"]))
-    assert set(rows) == {*config._PROJECT_KEYS, *config.KEYS}
+    assert set(rows) == {*config._PROJECT_KEYS, *config.TARGET_KEYS}
     assert all(len(meaning) > 10 for meaning in rows.values())
 
 

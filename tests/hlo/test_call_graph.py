@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from hloscope.analysis.defs import producers
-from hloscope.analysis.uses import consumers
+from hloscope.analysis.defs import find_producers
+from hloscope.analysis.uses import find_consumers
 from hloscope.hlo import parse_module
 from hloscope.hlo.call_graph import HloGraph
 
@@ -113,14 +113,14 @@ def test_branches_are_numbered():
     graph = HloGraph(parse_module(text))
     assert [(site.callee, site.position) for site in graph.calls("main")] == [("no", 0), ("yes", 1)]
     copy = graph.module.entry.instruction("q")
-    assert [found.name for found in consumers(graph, copy)] == ["b", "c", "n"]
+    assert [found.name for found in find_consumers(graph, copy)] == ["b", "c", "n"]
     parameter = graph.module.computation("yes").instruction("n")
-    assert [found.name for found in producers(graph, parameter)][:2] == ["b", "q"]
+    assert [found.name for found in find_producers(graph, parameter)][:2] == ["b", "q"]
 
 
 def test_consumers_nearest_first(graph):
     done = graph.module.entry.instruction("d")
-    names = [found.name for found in consumers(graph, done)]
+    names = [found.name for found in find_consumers(graph, done)]
     assert names[:4] == ["init", "c", "b", "w"]
     assert names.index("g") < names.index("r")
     assert "next" not in names
@@ -128,13 +128,13 @@ def test_consumers_nearest_first(graph):
 
 def test_a_value_of_a_loop_reaches_the_next_iteration_and_what_follows(graph):
     fused = graph.module.computation("body").instruction("f")
-    names = [found.name for found in consumers(graph, fused)]
+    names = [found.name for found in find_consumers(graph, fused)]
     assert {"out", "b", "v", "w", "g", "r"} <= set(names)
 
 
 def test_producers_go_into_bodies_and_out_to_callers(graph):
     product = graph.module.entry.instruction("r")
-    names = [found.name for found in producers(graph, product)]
+    names = [found.name for found in find_producers(graph, product)]
     assert names[:3] == ["g", "q", "w"]
     assert {"out", "f", "init", "d"} <= set(names)
     assert "zero" not in names
@@ -142,7 +142,7 @@ def test_producers_go_into_bodies_and_out_to_callers(graph):
 
 def test_the_search_gives_up(graph):
     done = graph.module.entry.instruction("d")
-    assert len(list(consumers(graph, done, limit=2))) <= 4
+    assert len(list(find_consumers(graph, done, limit=2))) <= 4
 
 
 def test_analysing_imports_neither_networkx_nor_jax():

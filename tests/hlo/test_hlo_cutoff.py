@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.errors import HloParseError
-from hloscope.hlo import module_text, parse_module, parse_modules
+from hloscope.hlo import parse_module, parse_modules, select_module_text
 from hloscope.hlo.parser import parse_whole
 
 MODULE = MODULE.replace("->bf16[8,512]{1,0}}", "->(bf16[8,512]{1,0}, f32[])}")
@@ -132,20 +132,20 @@ MANY = "HloModule one\nENTRY e { p = f32[] parameter(0) }\n"
 
 
 def test_the_text_of_one_module_of_several_keeps_its_lines():
-    text = module_text(SEVERAL, "bare", name="f.hlo")
+    text = select_module_text(SEVERAL, "bare", name="f.hlo")
     module = parse_module(text, name="f.hlo")
     assert module.name == "bare"
     assert module.entry.root.line == SEVERAL[: SEVERAL.index("ROOT reduce")].count("\n") + 1
-    assert parse_module(module_text(SEVERAL, "1")).name == "jit_step"
-    assert module_text(MANY, "one") == MANY
+    assert parse_module(select_module_text(SEVERAL, "1")).name == "jit_step"
+    assert select_module_text(MANY, "one") == MANY
 
 
 def test_modules_of_one_name_are_told_by_their_numbers(says):
     text = f"{MANY}// -----\n{MANY}// -----\nENTRY f {{ q = f32[] parameter(0) }}\n"
     assert message_of(text).splitlines()[-1].endswith(": f.hlo#1, f.hlo#2, f.hlo#3")
-    assert parse_module(module_text(text, "3")).entry.line == 7
+    assert parse_module(select_module_text(text, "3")).entry.line == 7
     with pytest.raises(HloParseError) as caught:
-        module_text(text, "one", name="f.hlo")
+        select_module_text(text, "one", name="f.hlo")
     assert mentions(says(caught), '2 "one"')
     assert (caught.value.line, caught.value.column) == (4, 1)
     assert caught.value.fix.endswith(": f.hlo#1, f.hlo#2")
@@ -154,7 +154,7 @@ def test_modules_of_one_name_are_told_by_their_numbers(says):
 @pytest.mark.parametrize(("wanted", "offered"), [("bear", ["bare"]), ("4", ["f.hlo#jit_step", "f.hlo#bare"])])
 def test_a_module_that_is_not_there(says, wanted, offered):
     with pytest.raises(HloParseError) as caught:
-        module_text(SEVERAL, wanted, name="f.hlo")
+        select_module_text(SEVERAL, wanted, name="f.hlo")
     assert mentions(says(caught), f'"{wanted}"')
     assert re.findall(r"(?:f\.hlo#)?\b(?:jit_step|bare)\b", caught.value.fix) == offered
 

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hloscope.hlo.language import language
+from hloscope.hlo.language import load_language
 
 SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 
 def groups_of(text, devices=8):
-    return language().read("replica_groups", text).groups(devices)
+    return load_language().read("replica_groups", text).groups(devices)
 
 
 def sharding_of(text):
-    return language().read("sharding", text)
+    return load_language().read("sharding", text)
 
 
 def rows(array):
@@ -82,7 +82,7 @@ def test_a_maximal_mesh_is_one_device():
 
 
 def test_mesh_axes_as_printed():
-    groups = language().read("replica_groups", "mesh['axis_0'=4,'b'=2] {'axis_0':(1)2,'b'}")
+    groups = load_language().read("replica_groups", "mesh['axis_0'=4,'b'=2] {'axis_0':(1)2,'b'}")
     assert groups.mesh.axes == (("axis_0", 4), ("b", 2))
     assert groups.groups(8) == ((0, 1, 4, 5), (2, 3, 6, 7))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hlo_texts import BARE, module_of
 
-from hloscope.hlo import Frame, Layout, Shape, parse_module
+from hloscope.hlo import Layout, Shape, StackFrame, parse_module
 
 
 def test_header(module):
@@ -177,8 +177,8 @@ def test_backend_config_as_string_and_as_anything():
 
 
 def test_frames_innermost_first(module):
-    inner = Frame(file='layers "inner".py', line=24, function="Layer.__call__", column=4)
-    outer = Frame(file="model.py", line=155, function="step", column=13)
+    inner = StackFrame(file='layers "inner".py', line=24, function="Layer.__call__", column=4)
+    outer = StackFrame(file="model.py", line=155, function="step", column=13)
     assert module.frames(2) == (inner, outer)
     assert module.frames(1) == (outer,)
     assert module.frames(0) == module.frames(3) == ()

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.hlo import Layout, Shape
-from hloscope.hlo.language import language
-from hloscope.units import element_bits
+from hloscope.hlo.language import load_language
+from hloscope.units import count_element_bits
 
 
 def shape_of(text):
-    return language().read("shape", text).shape
+    return load_language().read("shape", text).shape
 
 
 @st.composite
@@ -50,7 +50,7 @@ def test_arrays(case):
     assert shape_of(text) == shape
     assert shape_of(str(shape)).dimensions == shape.dimensions
     assert shape.element_count == prod(shape.dimensions)
-    assert shape.byte_size == -(-element_bits(shape.element_type) * prod(shape.dimensions) // 8)
+    assert shape.byte_size == -(-count_element_bits(shape.element_type) * prod(shape.dimensions) // 8)
     assert shape.padded_byte_size >= shape.byte_size
 
 
@@ -106,6 +106,6 @@ def test_shapes_are_values():
 
 def test_a_tile_of_nothing_has_no_known_size():
     """XLA reads it."""
-    shape = language().parse("shape", "f32[2]{0:T(0)}").shape
+    shape = load_language().parse("shape", "f32[2]{0:T(0)}").shape
     assert shape.byte_size == 8
     assert shape.padded_byte_size is None

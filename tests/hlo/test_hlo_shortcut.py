@@ -11,7 +11,7 @@ from hloscope.errors import HloParseError
 from hloscope.hlo.builder import Builder
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.line_cache import LineCache
-from hloscope.hlo.line_patterns import Row, cut_attributes, dialect, dialect_of, form_of
+from hloscope.hlo.line_patterns import Row, cut_attributes, detect_dialect, make_dialect, replace_numbers
 from hloscope.hlo.parser import parse_module, parse_whole
 from hloscope.hlo.scanner import FallbackToGrammar, Scanner
 
@@ -136,7 +136,7 @@ def test_both_ways_agree(name):
 @pytest.mark.parametrize("size", [1, 60, 500])
 @pytest.mark.parametrize("name", TEXTS)
 def test_both_ways_agree_wherever_chunks_end(name, size, monkeypatch):
-    monkeypatch.setattr("hloscope.hlo.scanner.CHUNK", size)
+    monkeypatch.setattr("hloscope.hlo.scanner.CHUNK_LENGTH", size)
     assert outcome(parse_module, TEXTS[name]) == outcome(parse_whole, TEXTS[name])
 
 
@@ -207,7 +207,7 @@ def test_both_ways_agree_on_broken_lines(mutations):
 
 
 def row_of(line, **kind):
-    return Row(*dialect(**kind).pattern.match(line).groups(""))
+    return Row(*make_dialect(**kind).pattern.match(line).groups(""))
 
 
 def test_cutting_a_line():
@@ -260,7 +260,7 @@ def test_what_is_no_plain_row(line):
     ],
 )
 def test_the_dialect_of_a_text(text, percent, shapes):
-    assert dialect_of(text, 0) is dialect(percent=percent, shapes=shapes)
+    assert detect_dialect(text, 0) is make_dialect(percent=percent, shapes=shapes)
 
 
 def test_cutting_attributes():
@@ -290,12 +290,12 @@ def test_cutting_attributes():
 )
 def test_all_numbers_of_a_form_are_the_same(text, form):
     """Those that are too long for one of 64 bits stay: the grammar has to see them."""
-    assert form_of(text) == form
+    assert replace_numbers(text) == form
 
 
 def learnt(text):
     """What is called, and whether the text is printed as usual."""
-    cache = LineCache(dialect(percent=True, shapes=False))
+    cache = LineCache(make_dialect(percent=True, shapes=False))
     cache.learn_attributes([text])
     return cache.called[text], text not in cache.odd
 
@@ -343,7 +343,7 @@ def test_attributes_that_are_read_with_their_line(text):
     ],
 )
 def test_configurations(text, is_usual):
-    cache = LineCache(dialect(percent=True, shapes=False))
+    cache = LineCache(make_dialect(percent=True, shapes=False))
     cache.learn_configs([text])
     assert (text not in cache.odd) is is_usual
 
@@ -354,5 +354,5 @@ def test_both_ways_agree_on_the_corpus(path, monkeypatch):
     text = path.read_bytes().decode()
     whole = outcome(parse_whole, text)
     assert outcome(parse_module, text) == whole
-    monkeypatch.setattr("hloscope.hlo.scanner.CHUNK", 300)
+    monkeypatch.setattr("hloscope.hlo.scanner.CHUNK_LENGTH", 300)
     assert outcome(parse_module, text) == whole

@@ -14,7 +14,7 @@ from hloscope.grammars_loader import grammar_text
 from hloscope.hlo import parse_module
 from hloscope.hlo.language import Language
 from hloscope.hlo.opcodes import OPCODES, is_known_opcode
-from hloscope.hlo.tables import from_json, made_by_lark, tables, to_json
+from hloscope.hlo.tables import load_tables, make_tables, parse_tables_json, render_tables_json
 
 
 def root_of(line):
@@ -25,7 +25,7 @@ def test_the_grammar_has_no_conflicts(caplog):
     logger.addHandler(caplog.handler)
     level, logger.level = logger.level, logging.DEBUG
     try:
-        made_by_lark(grammar_text("hlo"), debug=True)
+        make_tables(grammar_text("hlo"), debug=True)
     finally:
         logger.level = level
         logger.removeHandler(caplog.handler)
@@ -33,10 +33,10 @@ def test_the_grammar_has_no_conflicts(caplog):
 
 
 def test_the_kept_tables_are_those_of_the_grammar():
-    kept = tables()
-    made = made_by_lark(grammar_text("hlo"))
+    kept = load_tables()
+    made = make_tables(grammar_text("hlo"))
     assert kept == made, "write them anew: see hloscope/hlo/tables.py"
-    assert from_json(to_json(made)) == made
+    assert parse_tables_json(render_tables_json(made)) == made
 
 
 def test_text_is_read_without_lark():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from hloscope.hlo import collector_paused, parse_module
+from hloscope.hlo import parse_module, pause_collector
 
 TEXT = """HloModule m
 
@@ -61,9 +61,9 @@ def test_words_anywhere_in_the_text():
 
 
 def test_the_collector_is_left_as_it_was():
-    with collector_paused():
+    with pause_collector():
         assert not gc.isenabled()
-        with collector_paused():
+        with pause_collector():
             pass
         assert not gc.isenabled()
     assert gc.isenabled()

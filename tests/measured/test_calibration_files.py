@@ -11,7 +11,7 @@ from profile_examples import prediction_of, profile_of, slowed, written
 
 import hloscope
 from hloscope.errors import SliceError
-from hloscope.measured.fitting import calibration_file
+from hloscope.measured.fitting import render_calibration_file
 from hloscope.tpu.chips import find_chip
 from hloscope.tpu.overrides import is_figure, override_chip
 from hloscope.tpu.slices import parse_slice
@@ -64,7 +64,7 @@ def test_each_figure_is_what_made_the_run_slower(compared):
 
 def test_the_written_file_makes_the_prediction_what_was_measured(compared, tmp_path):
     file = tmp_path / "calibration.toml"
-    file.write_text(calibration_file(compared, is_figure))
+    file.write_text(render_calibration_file(compared, is_figure))
     again = hloscope.compare(profile=tmp_path / "trace", slice="v5e:2x4", chip_overrides=[str(file)]).programs[0]
     assert again.step.predicted_us == pytest.approx(again.step.median_us, rel=2e-3)
     assert compared.programs[0].step.predicted_us < 0.95 * again.step.median_us
@@ -75,7 +75,7 @@ def test_the_written_file_makes_the_prediction_what_was_measured(compared, tmp_p
 
 def test_its_use_is_said(compared, tmp_path, says):
     file = tmp_path / "calibration.toml"
-    file.write_text(calibration_file(compared, is_figure))
+    file.write_text(render_calibration_file(compared, is_figure))
     found = hloscope.analyze_text(TEXT, slice="v5e:2x4", chip_overrides=[str(file)])
     (note,) = (note for note in found.time.notes if "calibration.toml" in note)
     assert "clock_hz" in says(note.replace(str(tmp_path), "DIR"))
@@ -84,7 +84,7 @@ def test_its_use_is_said(compared, tmp_path, says):
 
 def test_it_is_refused_on_another_generation(compared, tmp_path, says):
     file = tmp_path / "calibration.toml"
-    file.write_text(calibration_file(compared, is_figure))
+    file.write_text(render_calibration_file(compared, is_figure))
     with pytest.raises(SliceError) as caught:
         override_chip(parse_slice("v6e:2x4"), [str(file)])
     assert "v6e" in says(str(caught.value).replace(str(tmp_path), "DIR"))
@@ -117,7 +117,7 @@ def test_a_program_of_other_flags_settles_nothing(tmp_path):
     assert 0.5 < document.programs[0].matched_share < 0.95
     assert all(figure.value is None for figure in document.calibration)
     with pytest.raises(hloscope.HloscopeError, match="determines no figure"):
-        calibration_file(document, is_figure)
+        render_calibration_file(document, is_figure)
 
 
 def ran(*command, cwd) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hloscope
-from hloscope.profiles.reading import profile_files
+from hloscope.profiles.reading import find_profile_files
 
 STEPS = Path(__file__).parent / "steps.py"
 ARGS = ("--mesh", "X=4", "--arg", "f32[64@X,128]", "--arg", "f32[128@X,128]")
@@ -40,7 +40,7 @@ def test_each_run_on_each_device_is_measured(measured, schema_of):
     assert (program["slice"], program["slice_chosen_by"]) == (None, None), "it is not priced"
     assert program["step"]["least_us"] <= program["step"]["median_us"] <= program["step"]["most_us"]
     assert program["step"]["least_us"] > 0
-    assert len(profile_files(folder / "kept")[0]) == 1
+    assert len(find_profile_files(folder / "kept")[0]) == 1
 
 
 def test_its_collectives_are_measured_over_the_users_axes(measured):

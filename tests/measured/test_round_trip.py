@@ -6,7 +6,7 @@ import pytest
 from profile_examples import CAPTURED, SLICE, prediction_of, profile_of, written
 
 import hloscope
-from hloscope.documents import plain
+from hloscope.documents import to_plain
 from hloscope.measured.model import MeasuredProgram
 
 ROUNDED_US = 1e-3
@@ -68,7 +68,7 @@ def test_the_profile_says_the_slice_and_the_generation(tmp_path):
     document = hloscope.compare(profile=written(profile_of(text, "v6e:2x4", devices=8), tmp_path))
     assert (document.chip, document.device_kind, document.devices) == ("v6e", "TPU v6 Lite", 8)
     assert (document.programs[0].slice, document.programs[0].slice_chosen_by) == ("v6e:2x4", "profile")
-    assert plain(document)["programs"][0]["partitions"] == 8
+    assert to_plain(document)["programs"][0]["partitions"] == 8
 
 
 def test_axes_have_the_users_names_and_their_rates(tmp_path):

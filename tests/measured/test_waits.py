@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.measured.observed import Waited, observed_programs, printed_form, waits_of
-from hloscope.profiles.model import Device, Event, ProfiledOperation, Run
+from hloscope.measured.observed import ObservedWait, find_observed_programs, find_waits, parse_printed_form
+from hloscope.profiles.model import DeviceRun, ProfiledDevice, ProfiledOperation, ProfileEvent
 
 STARTS = {"done.a": "start.a", "done.b": "start.b"}
 BOTH = {"start.a": "from the host", "start.b": "from the host"}
@@ -14,20 +14,20 @@ BOTH = {"start.a": "from the host", "start.b": "from the host"}
 def observed(*operations: tuple[str, float, float]):
     """One run of operations with when they begin and how long they take, in microseconds."""
     events = tuple(
-        Event(ProfiledOperation(name), round(begin * 1e6), round(duration * 1e6))
+        ProfileEvent(ProfiledOperation(name), round(begin * 1e6), round(duration * 1e6))
         for name, begin, duration in operations
     )
-    run = Run(program="p(1)", begin_ps=0, duration_ps=1_000_000_000, operations=events)
-    (found,) = observed_programs([Device(name="d", kind="TPU v5 lite", chip_id=0, runs=(run,))])
+    run = DeviceRun(program="p(1)", begin_ps=0, duration_ps=1_000_000_000, operations=events)
+    (found,) = find_observed_programs([ProfiledDevice(name="d", kind="TPU v5 lite", chip_id=0, runs=(run,))])
     return found
 
 
 def waits(*operations, queues=BOTH):
-    return {name: each[0] for name, each in waits_of(observed(*operations), STARTS, queues).items()}
+    return {name: each[0] for name, each in find_waits(observed(*operations), STARTS, queues).items()}
 
 
 def waited(flight_us, waited_us, *, exact):
-    return Waited(flight_us=pytest.approx(flight_us), waited_us=pytest.approx(waited_us), is_exact=exact)
+    return ObservedWait(flight_us=pytest.approx(flight_us), waited_us=pytest.approx(waited_us), is_exact=exact)
 
 
 def test_the_second_of_a_queue_begins_when_the_first_ends():
@@ -69,4 +69,4 @@ def test_time_inside_a_loop_is_counted_once():
     ],
 )
 def test_the_form_of_a_printed_line(line, form):
-    assert printed_form(ProfiledOperation("x", line)) == form
+    assert parse_printed_form(ProfiledOperation("x", line)) == form

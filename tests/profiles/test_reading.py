@@ -10,23 +10,23 @@ import pytest
 from jax.profiler import ProfileData
 
 from hloscope.errors import ProfileError
-from hloscope.profiles.model import Device, Event, Profile, ProfiledOperation, Run
-from hloscope.profiles.reading import profile_files, read_profile
-from hloscope.profiles.writing import xspace
-from hloscope.program.files import unpacked
-from hloscope.protobuf import field, message
+from hloscope.profiles.model import DeviceRun, Profile, ProfiledDevice, ProfiledOperation, ProfileEvent
+from hloscope.profiles.reading import find_profile_files, read_profile
+from hloscope.profiles.writing import write_xspace
+from hloscope.program.files import read_unpacked
+from hloscope.protobuf import encode_field, encode_message
 
 NAME = "jit_step(77)"
 MATMUL = ProfiledOperation("fusion.1", "%fusion.1 = f32[8,8]{1,0:T(8,128)} fusion(%a, %b)")
 START = ProfiledOperation("copy-start", "%copy-start = (f32[8]{0}, f32[8]{0:S(5)}, u32[]) copy-start(%fusion.1)")
-RUN = Run(
+RUN = DeviceRun(
     program=NAME,
     begin_ps=5_000_000,
     duration_ps=3_000_000,
-    operations=(Event(MATMUL, 5_000_250, 1_000_000), Event(START, 6_000_250, 5_000)),
-    transfers=(Event(START, 6_000_250, 1_500_000),),
+    operations=(ProfileEvent(MATMUL, 5_000_250, 1_000_000), ProfileEvent(START, 6_000_250, 5_000)),
+    transfers=(ProfileEvent(START, 6_000_250, 1_500_000),),
 )
-DEVICE = Device(
+DEVICE = ProfiledDevice(
     name="/device:TPU:0",
     kind="TPU v6 Lite",
     chip_id=4,
@@ -40,12 +40,12 @@ def read(data: bytes, **how: bool) -> Profile:
 
 
 def test_what_is_written_is_read():
-    assert read(xspace(PROFILE)) == PROFILE
+    assert read(write_xspace(PROFILE)) == PROFILE
 
 
 @pytest.mark.filterwarnings("ignore:builtin type .* has no __module__ attribute")  # an error there ends the process
 def test_jaxs_own_reader_reads_the_same():
-    (plane, _) = ProfileData.from_serialized_xspace(xspace(PROFILE)).planes
+    (plane, _) = ProfileData.from_serialized_xspace(write_xspace(PROFILE)).planes
     assert dict(plane.stats)["device_type_string"] == "TPU v6 Lite"
     lines = {
         line.name: [(event.name, event.start_ns, event.duration_ns) for event in line.events] for line in plane.lines
@@ -55,7 +55,7 @@ def test_jaxs_own_reader_reads_the_same():
 
 
 def test_a_profile_of_several_hosts_has_the_devices_of_all():
-    found = read_profile("here", [("a", xspace(PROFILE)), ("b", xspace(replace(PROFILE, protos={})))])
+    found = read_profile("here", [("a", write_xspace(PROFILE)), ("b", write_xspace(replace(PROFILE, protos={})))])
     assert [device.name for device in found.devices] == ["/device:TPU:0"] * 2
     assert list(found.protos) == [NAME]
 
@@ -65,30 +65,30 @@ def test_a_profile_of_several_hosts_has_the_devices_of_all():
 def test_folders_as_jax_writes_them(tmp_path, below, ending):
     folder = tmp_path / below
     folder.mkdir(parents=True, exist_ok=True)
-    data = xspace(PROFILE)
+    data = write_xspace(PROFILE)
     for host in ("a", "b"):
         (folder / f"{host}.{ending}").write_bytes(gzip.compress(data) if ending.endswith("gz") else data)
-    files, notes = profile_files(tmp_path)
+    files, notes = find_profile_files(tmp_path)
     assert [file.name for file in files] == [f"a.{ending}", f"b.{ending}"]
     assert notes == ()
-    assert read_profile("x", [(str(file), unpacked(file)) for file in files]).devices == (DEVICE, DEVICE)
+    assert read_profile("x", [(str(file), read_unpacked(file)) for file in files]).devices == (DEVICE, DEVICE)
 
 
 def test_of_several_runs_the_last_is_read_and_that_is_said(tmp_path, says):
     for run in ("2026_01_01", "2026_01_02"):
         (tmp_path / "plugins" / "profile" / run).mkdir(parents=True)
         (tmp_path / "plugins" / "profile" / run / "h.xplane.pb").write_bytes(b"")
-    files, (note,) = profile_files(tmp_path)
+    files, (note,) = find_profile_files(tmp_path)
     assert files[0].parent.name == "2026_01_02"
     assert "2026_01_02" in says(note.replace(str(tmp_path), "DIR"))
 
 
 def plane(name: str, *lines: bytes) -> bytes:
-    return field(1, message([(2, name), *((3, line) for line in lines)]))
+    return encode_field(1, encode_message([(2, name), *((3, line) for line in lines)]))
 
 
-CPU = plane("/host:CPU", message([(2, "python")]))
-WHOLE = xspace(PROFILE)
+CPU = plane("/host:CPU", encode_message([(2, "python")]))
+WHOLE = write_xspace(PROFILE)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_is_no_profile_of_a_tpu_is_one_message(says, data, words):
 def test_where_no_profile_is(says, tmp_path):
     for path, key in ((tmp_path / "nowhere", "nowhere"), (tmp_path, "empty folder")):
         with pytest.raises(ProfileError) as caught:
-            profile_files(path)
+            find_profile_files(path)
         assert str(path) in caught.value.what
         says(str(caught.value).replace(str(tmp_path), "DIR"), key)
 
@@ -139,11 +139,11 @@ def test_what_cpu_devices_ran(tmp_path):
     step(x).block_until_ready()
     with jax.profiler.trace(str(tmp_path)):
         step(x).block_until_ready()
-    files, _ = profile_files(Path(tmp_path))
-    found = read_profile("cpu", [(str(file), unpacked(file)) for file in files], of_cpu=True)
+    files, _ = find_profile_files(Path(tmp_path))
+    found = read_profile("cpu", [(str(file), read_unpacked(file)) for file in files], of_cpu=True)
     ran = [run for device in found.devices for run in device.runs if run.program.startswith("jit__lambda")]
     assert [device.kind for device in found.devices] == ["CPU"]
     assert any(event.duration_ps > 0 for run in ran for event in run.operations)
     assert {run.program for run in ran} <= set(found.protos)
     with pytest.raises(ProfileError, match="without a TPU"):
-        read_profile("cpu", [(str(file), unpacked(file)) for file in files])
+        read_profile("cpu", [(str(file), read_unpacked(file)) for file in files])

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from hloscope.errors import TargetError
-from hloscope.program.dump_facts import facts_beside, slice_of
+from hloscope.program.dump_facts import find_dumped_slice, read_module_facts
 from hloscope.program.dumps import read_dump
 from hloscope.tpu.slices import parse_slice
 
@@ -158,19 +158,19 @@ def test_the_slice_that_libtpu_writes_down(tmp_path, version, variant, hosts, na
         version=version, variant=f'  variant: "{variant}"\n' if variant else "", hosts=hosts, several=""
     )
     found = dump(tmp_path, "module_0001.f.cl_9.after_codegen.txt", ("module_0001.f.cl_9.target_arguments.txt", said))
-    assert slice_of(found.modules[0]) == (None if name is None else parse_slice(name))
+    assert find_dumped_slice(found.modules[0]) == (None if name is None else parse_slice(name))
 
 
 def test_several_slices(tmp_path):
     one = ARGUMENTS.format(version="GHOSTLITE", variant="", hosts=(1, 2, 1), several="")
     said = f"multislice_topology {{\n  slice_info {{\n{one}}}\n  slice_info {{\n    slice_id: 1\n{one}}}\n}}\n{one}"
     found = dump(tmp_path, "module_0001.f.after_codegen.txt", ("module_0001.f.target_arguments.txt", said))
-    assert slice_of(found.modules[0]) == parse_slice("2*v6e:2x4")
+    assert find_dumped_slice(found.modules[0]) == parse_slice("2*v6e:2x4")
 
 
 def test_all_that_lies_beside(root, tmp_path):
     shutil.copytree(root / "fixtures/dumps/mlp", tmp_path / "mlp")
-    beside = facts_beside(read_dump(tmp_path / "mlp").modules[0])
+    beside = read_module_facts(read_dump(tmp_path / "mlp").modules[0])
     assert beside.slice == parse_slice("v5e:2x4")
     assert beside.device_ids == tuple(range(8))
     assert beside.partitions == 8
@@ -178,9 +178,9 @@ def test_all_that_lies_beside(root, tmp_path):
     assert beside.memory_bytes["argument_size_in_bytes"] == 256 * 2048 * 2 + 2 * 2048 * 2048 * 2
     assert "all-reduce" in (beside.partitioned or "")
     assert "sdy.mesh" in (beside.lowered or "")
-    assert facts_beside(read_dump(tmp_path / "mlp").modules[0], on_the_way=False).lowered is None
+    assert read_module_facts(read_dump(tmp_path / "mlp").modules[0], on_the_way=False).lowered is None
 
 
 def test_nothing_beside(tmp_path):
-    beside = facts_beside(dump(tmp_path, "step.hlo").modules[0])
+    beside = read_module_facts(dump(tmp_path, "step.hlo").modules[0])
     assert (beside.slice, beside.meshes, beside.memory_bytes, beside.partitions) == (None, (), {}, None)

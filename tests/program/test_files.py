@@ -15,7 +15,7 @@ import pytest
 from hloscope.errors import HloParseError, TargetError
 from hloscope.hlo import parse_module
 from hloscope.program import files
-from hloscope.program.files import decode_hlo, names_hlo, read_hlo, split_module
+from hloscope.program.files import decode_hlo, is_hlo_target, read_hlo, split_module
 
 TEXT = 'HloModule m\nENTRY e {\n  ROOT p = f32[4] parameter(0), metadata={op_name="x"}\n}\n'
 
@@ -44,7 +44,7 @@ def test_text_and_compressed_text(pack, tmp_path):
     ],
 )
 def test_what_names_hlo(target, is_hlo):
-    assert names_hlo(target) is is_hlo
+    assert is_hlo_target(target) is is_hlo
 
 
 def test_one_module_of_a_file(tmp_path):

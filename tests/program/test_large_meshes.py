@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 import hloscope
 from hloscope.errors import MeshError, SliceError
 from hloscope.program import devices, environment
-from hloscope.program.environment import check_can_be_simulated, most_devices, prepare_environment
+from hloscope.program.environment import check_can_be_simulated, find_largest_device_count, prepare_environment
 from hloscope.tpu.slices import parse_slice
 
 
@@ -24,7 +24,7 @@ def double(x):
 @pytest.fixture(autouse=True)
 def no_devices(monkeypatch):
     """Fails a test that makes devices."""
-    monkeypatch.setattr(devices, "_own_client", lambda count: pytest.fail(f"{count} devices are made"))
+    monkeypatch.setattr(devices, "_make_cpu_client", lambda count: pytest.fail(f"{count} devices are made"))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_so_is_that_of_a_decorator_and_that_of_the_arguments(tmp_path, monkeypat
         "import hloscope\n\n@hloscope.target(args=('f32[8]',), mesh={'X': 20_000})\ndef double(x):\n    return x * 2\n"
     )
     with monkeypatch.context() as patched:
-        patched.setattr(devices, "_devices_to_begin_with", lambda *_: None)
+        patched.setattr(devices, "_choose_device_count", lambda *_: None)
         with pytest.raises(SliceError, match="has 20,000 devices"):
             hloscope.analyze("large.py:double")
     x = jax.ShapeDtypeStruct((20_000,), "float32", sharding=NamedSharding(AbstractMesh((20_000,), ("X",)), P("X")))
@@ -61,8 +61,8 @@ def test_so_is_that_of_a_decorator_and_that_of_the_arguments(tmp_path, monkeypat
 
 
 def test_the_limit_is_the_largest_slice_that_is_known(says, monkeypatch):
-    assert most_devices() >= parse_slice("v5p:16x16x24").device_count
-    monkeypatch.setattr(environment, "most_devices", lambda: 32)
+    assert find_largest_device_count() >= parse_slice("v5p:16x16x24").device_count
+    monkeypatch.setattr(environment, "find_largest_device_count", lambda: 32)
     check_can_be_simulated(32)
     with pytest.raises(MeshError) as caught:
         check_can_be_simulated(33)

@@ -11,7 +11,7 @@ import pytest
 
 import hloscope
 from hloscope.compiler import placing
-from hloscope.compiler.diagnostics import CapturedStderr, captured_stderr
+from hloscope.compiler.diagnostics import CapturedStderr, capture_stderr
 from hloscope.errors import SliceError, TargetError
 from hloscope.program import environment
 
@@ -40,7 +40,7 @@ def test_without_libtpu_the_error_says_what_still_works(says, monkeypatch):
 
 
 def test_what_c_code_writes_to_stderr_is_captured_and_given_back(capfd):
-    with captured_stderr() as captured:
+    with capture_stderr() as captured:
         os.write(2, b"noise\n")
     os.write(2, b"shown\n")
     assert captured.text == "noise\n"

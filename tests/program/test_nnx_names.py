@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hloscope.compiler.jax_internals import lowered_facts, naming_arguments_as
-from hloscope.program.devices import traced_afresh
-from hloscope.program.nnx_names import nnx_paths_as_names
+from hloscope.compiler.jax_internals import read_lowered_facts, rename_arguments
+from hloscope.program.devices import bypass_trace_caches
+from hloscope.program.nnx_names import name_arguments_by_nnx_path
 
 nnx = pytest.importorskip("flax.nnx")
 
@@ -44,11 +44,11 @@ def step(model, batch, *, scale=1.0):
 
 
 def names_of(function, *args, **kwargs):
-    with traced_afresh(), nnx_paths_as_names():
+    with bypass_trace_caches(), name_arguments_by_nnx_path():
         lowered = function.lower(*args, **kwargs)
     while not isinstance(lowered, jax.stages.Lowered):
         lowered = lowered.lowered
-    return list(lowered_facts(lowered).argument_names)
+    return list(read_lowered_facts(lowered).argument_names)
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +108,6 @@ def test_where_the_tree_is_not_as_expected_the_names_are_jaxs(made):
             raise KeyError(made)
         return [arguments[0][:1]], {}
 
-    with traced_afresh(), naming_arguments_as(rewritten):
+    with bypass_trace_caches(), rename_arguments(rewritten):
         lowered = jax.jit(lambda a, b: a + b).lower(jnp.ones(4), jnp.ones(4))
-    assert lowered_facts(lowered).argument_names == ("a", "b")
+    assert read_lowered_facts(lowered).argument_names == ("a", "b")

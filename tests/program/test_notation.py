@@ -13,13 +13,13 @@ from hloscope.errors import NotationError
 from hloscope.program.notation import (
     LONG_NAMES,
     ArraySpec,
-    canonical_dtype,
-    nearest_dtypes,
+    find_canonical_dtype,
+    find_nearest_dtypes,
+    find_short_dtype,
     parse_array,
     parse_partition_spec,
-    short_dtype,
 )
-from hloscope.units import element_bits
+from hloscope.units import count_element_bits
 
 
 def format_array(spec: ArraySpec) -> str:
@@ -73,9 +73,9 @@ def test_named_dimensions_and_products() -> None:
 
 @pytest.mark.parametrize("name", LONG_NAMES)
 def test_long_and_short_names_agree_with_the_sizes_of_hlo_types(name: str) -> None:
-    assert canonical_dtype(name) == name
-    assert canonical_dtype(short_dtype(name)) == name
-    assert element_bits(short_dtype(name)) is not None
+    assert find_canonical_dtype(name) == name
+    assert find_canonical_dtype(find_short_dtype(name)) == name
+    assert count_element_bits(find_short_dtype(name)) is not None
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,12 @@ def test_long_and_short_names_agree_with_the_sizes_of_hlo_types(name: str) -> No
     ],
 )
 def test_element_type_names(name: str, expected: str | None) -> None:
-    assert canonical_dtype(name) == expected
+    assert find_canonical_dtype(name) == expected
 
 
 def test_near_element_types() -> None:
-    assert nearest_dtypes("bfloat61")[0] == "bfloat16"
-    assert nearest_dtypes("qqqq") == ()
+    assert find_nearest_dtypes("bfloat61")[0] == "bfloat16"
+    assert find_nearest_dtypes("qqqq") == ()
 
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,4}", fullmatch=True)

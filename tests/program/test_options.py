@@ -10,7 +10,7 @@ import pytest
 
 import hloscope
 from hloscope.api.pricing import price
-from hloscope.config import KEYS
+from hloscope.config import TARGET_KEYS
 from hloscope.program.target import OPTIONS, ProgramOptions, TargetFacts, TargetOptions, make_facts
 
 NAMES = [option.name for option in OPTIONS]
@@ -45,5 +45,5 @@ def test_signatures_and_docstrings_show_every_option(function, given, options):
 def test_keys_of_the_targets_file_have_values_that_fit():
     for option in OPTIONS:
         if option.key:
-            fits, example = KEYS[option.key]
+            fits, example = TARGET_KEYS[option.key]
             assert fits(tomllib.loads(f"value = {example}")["value"]), option.name

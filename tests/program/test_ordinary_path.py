@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import hloscope
 from hloscope.errors import NotationError
-from hloscope.program.arguments import out_shardings
+from hloscope.program.arguments import build_out_shardings
 
 pytestmark = [pytest.mark.tpu_compiler, pytest.mark.smoke]
 
@@ -79,5 +79,5 @@ def test_both_paths_give_the_same_program(name):
 def test_the_outputs_are_named_where_there_are_too_few_shardings(says):
     result = ({"b": jax.ShapeDtypeStruct((8, 4), "float32"), "a": jax.ShapeDtypeStruct((8,), "int32")}, None)
     with pytest.raises(NotationError) as refused:
-        out_shardings(["P('X', None)"], result, None)
+        build_out_shardings(["P('X', None)"], result, None)
     says(refused)

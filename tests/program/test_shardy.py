@@ -11,11 +11,11 @@ import pytest
 
 import hloscope
 from hloscope.compiler import client, jax_internals
-from hloscope.compiler.model import Compiled
-from hloscope.compiler.propagation import propagated
+from hloscope.compiler.model import CompiledProgram
+from hloscope.compiler.propagation import propagate_module
 from hloscope.compiler.shardy_model import ShardyModule
-from hloscope.compiler.step import dump_folder, read_dumps
-from hloscope.program.arguments import argument_letters
+from hloscope.compiler.step import make_dump_folder, read_dumps
+from hloscope.program.arguments import find_argument_letters
 from hloscope.program.target import TargetFacts
 
 MATMUL = """
@@ -38,7 +38,7 @@ module @m {
 
 
 def module_of(text: str) -> ShardyModule:
-    return propagated(text, "compiler")
+    return propagate_module(text, "compiler")
 
 
 def is_plain(value: object) -> bool:
@@ -147,7 +147,7 @@ module @m {
 
 def test_what_cannot_be_propagated_is_a_note_and_no_error(says):
     notes: list[str] = []
-    assert client.propagate("module {", "compiler", notes, timeout_s=None) == (None, True)
+    assert client.ask_propagation("module {", "compiler", notes, timeout_s=None) == (None, True)
     (note,) = notes
     assert note.startswith("Shardy")
     assert "(MLIRError: " in note
@@ -167,7 +167,7 @@ def test_a_lowered_program_can_be_asked_and_is_not_changed():
     lowered = jax.jit(lambda x: jnp.sin(x).sum(axis=1)).lower(x)
     before = lowered.as_text(debug_info=True)
     notes: list[str] = []
-    module, _ = client.propagate(jax_internals.bytecode(lowered), "jax", notes, timeout_s=None)
+    module, _ = client.ask_propagation(jax_internals.write_bytecode(lowered), "jax", notes, timeout_s=None)
     assert (notes, module.seen_by) == ([], "jax")
     assert [op.axes for op in module.ops if op.kind == "sdy.all_reduce"] == [("Y",)]
     assert lowered.as_text(debug_info=True) == before
@@ -175,7 +175,7 @@ def test_a_lowered_program_can_be_asked_and_is_not_changed():
 
 def test_dumps_live_in_a_folder_of_their_own_which_is_gone_afterwards(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with dump_folder({"xla_a": "1"}) as (options, folder):
+    with make_dump_folder({"xla_a": "1"}) as (options, folder):
         assert folder is not None
         assert (options["xla_dump_to"], options["xla_a"]) == (str(folder), "1")
         (folder / "shardy" / "module_1.jit_f").mkdir(parents=True)
@@ -184,16 +184,16 @@ def test_dumps_live_in_a_folder_of_their_own_which_is_gone_afterwards(tmp_path, 
         (folder / "module_1.x.0002.p.after_dce.before_tpu-spmd-partitioning.txt").write_text("HloModule longer text")
         (folder / "module_1.x.after_optimizations.txt").write_text("HloModule f")
         found = read_dumps(folder)
-    assert found == Compiled(
+    assert found == CompiledProgram(
         before_propagation="module {}", partitioned="HloModule p", text="HloModule f", memory_bytes={}
     )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_users_keep_dumps_that_they_ask_for_themselves():
-    with dump_folder({"xla_dump_to": "mine"}) as (options, folder):
+    with make_dump_folder({"xla_dump_to": "mine"}) as (options, folder):
         assert (options, folder) == ({"xla_dump_to": "mine"}, None)
-    assert read_dumps(None) == Compiled(text="", memory_bytes={})
+    assert read_dumps(None) == CompiledProgram(text="", memory_bytes={})
 
 
 @pytest.mark.tpu_compiler
@@ -225,4 +225,4 @@ def test_one_compile_yields_everything_and_leaves_nothing(compiled, slice_name, 
     (None, 0, ()),
 ])  # fmt: skip
 def test_letters_of_arguments(args, count, expected):
-    assert argument_letters(TargetFacts(args=args, dims=dict.fromkeys("BDFN", 8)), count) == expected
+    assert find_argument_letters(TargetFacts(args=args, dims=dict.fromkeys("BDFN", 8)), count) == expected

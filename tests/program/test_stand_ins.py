@@ -14,10 +14,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import hloscope
 from hloscope.errors import SliceError
 from hloscope.program.compiling import start_compile
-from hloscope.program.devices import own_devices
+from hloscope.program.devices import simulate_devices
 from hloscope.program.functions import Function, with_function
 from hloscope.program.lowering import lower
-from hloscope.program.stand_ins import pose_as, posed_slice, posing_as
+from hloscope.program.stand_ins import change_pose, find_posed_slice, pose_devices_as
 from hloscope.program.target import make_facts
 from hloscope.tpu import parse_slice
 
@@ -31,7 +31,7 @@ def chosen(request):
 
 @pytest.fixture
 def posing(chosen):
-    with own_devices(chosen.device_count), posing_as(chosen, jax.devices()[0].client):
+    with simulate_devices(chosen.device_count), pose_devices_as(chosen, jax.devices()[0].client):
         yield jax.devices()
 
 
@@ -91,26 +91,26 @@ def test_other_threads_and_what_comes_after_see_the_cpu():
         return [str(getattr(device, name, None)) for name in ATTRIBUTES], repr(device), jax.default_backend()
 
     before, found = seen(), []
-    with own_devices(8), posing_as(parse_slice("v5e:2x4"), jax.devices()[0].client):
+    with simulate_devices(8), pose_devices_as(parse_slice("v5e:2x4"), jax.devices()[0].client):
         during = seen()
         thread = threading.Thread(target=lambda: found.append(seen()))
         thread.start()
         thread.join()
     assert during != before == found[0] == seen()
     assert not hasattr(jax.devices()[0], "coords")
-    assert posed_slice() is None
+    assert find_posed_slice() is None
 
 
 def test_what_was_told_cannot_be_taken_back():
-    with own_devices(8), posing_as(parse_slice("v5e:2x4"), jax.devices()[0].client):
-        assert pose_as(parse_slice("v6e:2x4"))
+    with simulate_devices(8), pose_devices_as(parse_slice("v5e:2x4"), jax.devices()[0].client):
+        assert change_pose(parse_slice("v6e:2x4"))
         assert jax.devices()[0].device_kind == parse_slice("v6e:2x4").chip.device_kind
-        assert not pose_as(parse_slice("v5e:2x4"))
-    assert not pose_as(parse_slice("v5e:2x4"))
+        assert not change_pose(parse_slice("v5e:2x4"))
+    assert not change_pose(parse_slice("v5e:2x4"))
 
 
 def test_a_slice_of_several_processes_shows_the_first():
-    with own_devices(16), posing_as(parse_slice("v5e:4x4"), jax.devices()[0].client, 2):
+    with simulate_devices(16), pose_devices_as(parse_slice("v5e:4x4"), jax.devices()[0].client, 2):
         assert (jax.process_count(), jax.process_index(), jax.device_count(), jax.local_device_count()) == (2, 0, 16, 8)
         assert jax.local_devices() == [device for device in jax.devices() if device.process_index == 0]
         assert [device.process_index for device in jax.local_devices(process_index=1)] == [1] * 8
@@ -120,13 +120,13 @@ def test_a_slice_of_several_processes_shows_the_first():
 
 def test_processes_divide_the_hosts(says):
     with (
-        own_devices(8),
+        simulate_devices(8),
         pytest.raises(SliceError) as caught,
-        posing_as(parse_slice("v5e:2x4"), jax.devices()[0].client, 3),
+        pose_devices_as(parse_slice("v5e:2x4"), jax.devices()[0].client, 3),
     ):
         pass
     says(caught)
-    assert posed_slice() is None
+    assert find_posed_slice() is None
 
 
 @pytest.mark.tpu_compiler

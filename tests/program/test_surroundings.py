@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 import hloscope
-from hloscope.program.devices import own_devices, traced_afresh
-from hloscope.program.importing import World
-from hloscope.program.surroundings import one_call, restore, surroundings
+from hloscope.program.devices import bypass_trace_caches, simulate_devices
+from hloscope.program.importing import IsolatedModules
+from hloscope.program.surroundings import isolate_call, read_process_state, restore_process_state
 
 pytestmark = pytest.mark.tpu_compiler
 
@@ -99,7 +99,7 @@ def test_an_edited_module_is_another_and_may_define_its_flags_again(tmp_path):
     pytest.importorskip("absl")
     flags = "from absl import flags\nflags.DEFINE_integer('hloscope_layers', 3, 'of a test')\n"
     (tmp_path / "flagged.py").write_text(flags + "VALUE = 1\n")
-    world = World((str(tmp_path),))
+    world = IsolatedModules((str(tmp_path),))
     first = world.import_module("flagged", None)
     assert world.import_module("flagged", None) is first
     (tmp_path / "flagged.py").write_text(flags + "OTHER = 2\n")
@@ -147,7 +147,7 @@ def test_devices_of_its_own_leave_jaxs_in_place():
 
     x, functions = jnp.arange(4.0), (jax.local_devices, jax.process_count)
     count = jax.device_count()
-    with own_devices(24), traced_afresh():
+    with simulate_devices(24), bypass_trace_caches():
         assert (jax.device_count(), len(jax.local_devices()), jax.default_backend()) == (24, 24, "cpu")
         assert jnp.zeros(3).devices() <= set(jax.devices())
         assert jax.jit(lambda y: y + x)(jnp.ones(4)).tolist() == [1, 2, 3, 4]
@@ -198,14 +198,14 @@ def test_what_traced_code_does_to_the_interpreter_is_undone():
 def test_random_numbers_of_another_threads_call_are_left_alone():
     """They are the main thread's, which goes on with them meanwhile."""
     seen = []
-    thread = threading.Thread(target=lambda: seen.append(surroundings()))
+    thread = threading.Thread(target=lambda: seen.append(read_process_state()))
     thread.start()
     thread.join()
     assert (seen[0]["random numbers"], seen[0]["handlers"]) == ({}, {})
 
 
 def test_a_block_of_the_users_own_keeps_its_random_numbers():
-    with one_call(of_a_block=True):
+    with isolate_call(of_a_block=True):
         random.seed(5)
     assert random.getstate() == random.Random(5).getstate()
 
@@ -248,7 +248,7 @@ def test_looking_at_the_surroundings_takes_no_time():
     rounds = 20
     begun = time.perf_counter()
     for _ in range(rounds):
-        restore(surroundings())
+        restore_process_state(read_process_state())
     assert (time.perf_counter() - begun) / rounds < 0.02  # it takes 2 ms where nothing else runs
 
 

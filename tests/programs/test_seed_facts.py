@@ -10,8 +10,8 @@ import pytest
 from seed_index import FOLDER, files, programs
 
 import hloscope
-from hloscope.program.loading import load
-from hloscope.program.target import attached_facts
+from hloscope.program.loading import import_target
+from hloscope.program.target import find_attached_facts
 
 NEW_LIBTPU = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 12)
 
@@ -73,5 +73,5 @@ def test_the_first_program_of_a_file_moves_the_same_on_the_block_turned_round(fi
     if program is None:
         pytest.skip("its library is not installed")
     target = f"{FOLDER / file}.py:{program.function}"
-    turned = {"v5e:4x2": "v5e:2x4", "v5e:2x4": "v5e:4x2"}[attached_facts(load(target)).slice]
+    turned = {"v5e:4x2": "v5e:2x4", "v5e:2x4": "v5e:4x2"}[find_attached_facts(import_target(target)).slice]
     assert moved(hloscope.analyze(target, slice=turned)) == expected(program)

@@ -6,8 +6,8 @@ import pytest
 from sampled import every_other
 from seed_index import FOLDER, programs
 
-from hloscope.verification.job import Job, Settings
-from hloscope.verification.running import run_job
+from hloscope.verification.job import Settings, VerificationJob
+from hloscope.verification.running import run_verification
 
 SLOW = (
     "data_tensor_and_pipeline_parallel",
@@ -26,13 +26,13 @@ def place(file, name):
 
 @pytest.mark.parametrize(("file", "program"), every_other(RUNNABLE))
 def test_a_seed_computes_what_its_twin_does(file, program):
-    job = Job(
+    job = VerificationJob(
         target=place(file, program.function),
         reference=place(file, program.reference),
         devices=8,
         settings=Settings(ranges=program.ranges, scale=program.scale),
     )
-    found = run_job(job)
+    found = run_verification(job)
     assert found.message == ""
     assert found.comparisons
     assert [one.wrong_shards for one in found.comparisons] == [()] * len(found.comparisons)

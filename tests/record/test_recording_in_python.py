@@ -14,7 +14,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hloscope
-from hloscope.program.jaxprs import matmul_flops
+from hloscope.program.jaxprs import count_matmul_flops
 
 pytestmark = [pytest.mark.tpu_compiler, pytest.mark.usefixtures("cached")]
 
@@ -264,7 +264,7 @@ def test_work_is_counted_on_the_devices_that_share_it():
     for axes, devices in (({"a"}, 4), ({"a", "b"}, 8)):
         shared = jax.shard_map(square, mesh=mesh, in_specs=P(), out_specs=P(), axis_names=axes, check_vma=False)
         traced = jax.make_jaxpr(jax.jit(shared))(jnp.ones((8, 8)))
-        assert matmul_flops(traced.jaxpr) == devices * 2 * 8**3
+        assert count_matmul_flops(traced.jaxpr) == devices * 2 * 8**3
 
 
 def test_the_process_of_a_script_hands_back_errors_with_their_parts(tmp_path):

@@ -12,7 +12,7 @@ from bounded_examples import BRANCH, KERNEL, LOOP, ONCE, analysis_of, ways_of
 
 import hloscope
 from hloscope.analysis.vocabulary import Bound
-from hloscope.measured.as_profile import predicted_profile
+from hloscope.measured.as_profile import make_predicted_profile
 from hloscope.report.diffs import figure_rows
 from hloscope.report.formats import Canvas, files_of, render
 from hloscope.report.pictures.plots import front_svg
@@ -112,12 +112,12 @@ def test_the_trace_marks_what_is_a_bound():
 
 def test_the_profile_says_what_is_a_bound():
     found = analysis_of(KERNEL)
-    profile = predicted_profile(found.timeline(), found.evidence.program, found.evidence.module())
+    profile = make_predicted_profile(found.timeline(), found.evidence.program, found.evidence.module())
     (run,) = profile.devices[0].runs
     assert [dict(event.operation.stats)["time_bound"] for event in run.operations] == ["at least", "unknown"]
     assert dict(profile.devices[0].stats)["step_bound"] == "at least"
     found = analysis_of(LOOP)
-    profile = predicted_profile(found.timeline(), found.evidence.program, found.evidence.module())
+    profile = make_predicted_profile(found.timeline(), found.evidence.program, found.evidence.module())
     reduce = next(event.operation for event in profile.devices[0].runs[0].operations if event.operation.name == "r")
     assert dict(reduce.stats)["executions_bound"] == "unknown"
     assert "iteration 1 of ~1" in {event.operation.name for event in profile.devices[0].runs[0].loops}

@@ -17,7 +17,7 @@ import hloscope
 from hloscope.analysis.model import ArrayFact, Mesh
 from hloscope.analysis.model.suggestion import Figures, Suggestion, Suggestions
 from hloscope.analysis.vocabulary import Bound
-from hloscope.verification.judging import judged
+from hloscope.verification.judging import judge_verification
 
 CAPTURED = Path(__file__).parent.parent.parent / "fixtures/captured"
 EXPERTS, BY_HAND = (
@@ -98,7 +98,9 @@ RESULTS = {
     "diff": lambda: hloscope.diff(EXPERTS, BY_HAND, slice="v5e:2x4"),
     "suggestions": suggestions,
     "prices": lambda: hloscope.price(EXPERTS, ["v5e:2x4", "v6e:2x4"]),
-    "verification": lambda: judged(replace(NOTHING, collectives=(GATHER,)), NOTHING, replace(RAN, comparisons=(BAD,))),
+    "verification": lambda: judge_verification(
+        replace(NOTHING, collectives=(GATHER,)), NOTHING, replace(RAN, comparisons=(BAD,))
+    ),
     "timeline": lambda: experts().timeline(),
 }
 
@@ -152,7 +154,7 @@ def test_a_verification_shows_which_shards_are_wrong():
     )
     mesh = Mesh(axis_names=("X", "Y"), axis_sizes=(4, 2))
     target = replace(NOTHING, mesh=mesh, num_partitions=8, outputs=(output,))
-    fragment = judged(target, NOTHING, replace(RAN, comparisons=(BAD,)))._repr_html_()
+    fragment = judge_verification(target, NOTHING, replace(RAN, comparisons=(BAD,)))._repr_html_()
     assert "✗: elements are wrong on 2." in Reader(fragment).text  # X=1, Y=0
     assert fragment.count(">✗<") == 1
     assert "Where values differ" in fragment
@@ -181,7 +183,7 @@ def test_what_has_no_fragment_is_shown_as_markdown():
 def test_hostile_strings_are_text():
     hostile = hloscope.analyze_text(hostile_text(), slice="v5e:2x2")
     hostile = replace(hostile, target=EVIL, notes=(EVIL, "x" * 10_000))
-    for found in (hostile, suggestions(EVIL), judged(hostile, replace(hostile, target="<script>"), RAN)):
+    for found in (hostile, suggestions(EVIL), judge_verification(hostile, replace(hostile, target="<script>"), RAN)):
         fragment = found._repr_html_()
         read = Reader(fragment)
         assert read.tags <= TAGS

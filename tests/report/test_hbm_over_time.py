@@ -11,11 +11,11 @@ from timeline_examples import CHOSEN, text_at, with_buffers
 
 import hloscope
 from hloscope.analysis.model.timeline import Unit
-from hloscope.cost.counters import hbm_in_use
-from hloscope.cost.unrolled import Unrolled
-from hloscope.measured.as_profile import predicted_profile
+from hloscope.cost.counters import count_hbm_in_use
+from hloscope.cost.unrolled import UnrolledTimeline
+from hloscope.measured.as_profile import make_predicted_profile
 from hloscope.profiles import xplane as wire
-from hloscope.profiles.writing import xspace
+from hloscope.profiles.writing import write_xspace
 from hloscope.report.formats import files_of
 
 
@@ -41,7 +41,7 @@ def test_each_interval_of_the_core_has_what_is_taken(found, live):
 def test_without_a_buffer_assignment_nothing_is_said():
     found = hloscope.analyze_text(text_at(CHOSEN[0]), name="moe.hlo", mesh={"X": 8}, slice="v5e:2x4").timeline()
     assert all(one.live_bytes is None for each in found.computations for one in each.intervals)
-    assert list(hbm_in_use(Unrolled(found))) == []
+    assert list(count_hbm_in_use(UnrolledTimeline(found))) == []
     assert b"HBM in use" not in gzip.decompress(files_of("timeline", "trace", found).contents[""])
 
 
@@ -62,10 +62,10 @@ def test_the_trace_counts_it(found, live):
 
 
 def test_of_iterations_that_are_left_out_it_is_the_most(found):
-    whole, short = (list(hbm_in_use(Unrolled(found.timeline(), most))) for most in (10_000, 50))
+    whole, short = (list(count_hbm_in_use(UnrolledTimeline(found.timeline(), most))) for most in (10_000, 50))
     assert len(short) < len(whole)
     assert max(one.value for one in short) == max(one.value for one in whole)
-    left_out = next(one for one in Unrolled(found.timeline(), 50) if one.role == "left out")
+    left_out = next(one for one in UnrolledTimeline(found.timeline(), 50) if one.role == "left out")
     meanwhile = [one.value for one in short if one.at_us == left_out.begin_us]
     within = [found.timeline().computation(run.computation) for run in left_out.interval.runs]
     assert meanwhile == [max(one.live_bytes or 0 for each in within for one in each.intervals)]
@@ -73,14 +73,14 @@ def test_of_iterations_that_are_left_out_it_is_the_most(found):
 
 def test_the_profile_counts_it(found):
     timeline = found.timeline()
-    profile = predicted_profile(timeline, found.evidence.program, found.evidence.module())
+    profile = make_predicted_profile(timeline, found.evidence.program, found.evidence.module())
     (run,) = profile.devices[0].runs
-    expected = list(hbm_in_use(Unrolled(timeline)))
+    expected = list(count_hbm_in_use(UnrolledTimeline(timeline)))
     assert [dict(event.operation.stats)["bytes"] for event in run.counters] == [one.value for one in expected]
-    planes = map(wire.read_plane, wire.planes_of(xspace(profile)))
+    planes = map(wire.read_plane, wire.read_planes(write_xspace(profile)))
     plane = next(plane for plane in planes if plane.name.startswith("/device"))
-    line = next(line for line in plane.lines if wire.line_name(line) == "_counters_")
-    events = list(wire.line_events(line))
+    line = next(line for line in plane.lines if wire.read_line_name(line) == "_counters_")
+    events = list(wire.read_line_events(line))
     assert [event.duration_ps for event in events] == [0] * len(expected)
     told = [plane.events[event.metadata_id] for event in events]
     assert {one.name for one in told} == {"HBM in use"}

@@ -20,7 +20,7 @@ from hloscope.report.checks import CheckReport
 from hloscope.report.formats import formats_of, render
 from hloscope.report.renderer import Canvas
 from hloscope.rules.selection import make_selection
-from hloscope.why import explain
+from hloscope.why import explain_collectives
 
 CONTROL = "\x1b[31mred\x1b]0;title\x07\r\x9b2J"
 LINES = "first\nsecond\u2028third"
@@ -82,8 +82,8 @@ def test_text(analysis, report, width, colour):
     for text in (
         render("analysis", "text", analysis, canvas),
         render("check", "text", report, canvas),
-        render("explanation", "text", explain(analysis), canvas),
-        render("overview", "text", explain(analysis), canvas),
+        render("explanation", "text", explain_collectives(analysis), canvas),
+        render("overview", "text", explain_collectives(analysis), canvas),
     ):
         bare = re.sub(r"\x1b\[[\d;]*m", "", text) if colour else text
         assert UNSEEN.search(bare) is None

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from report_examples import NOTHING
 
-from hloscope.analysis.model import SourceFrame, StepTime, shapes_of
+from hloscope.analysis.model import SourceFrame, StepTime, make_shapes
 from hloscope.analysis.model.kernel import Kernel
 from hloscope.analysis.vocabulary import Bound
 from hloscope.report.formats import Canvas, render
@@ -19,8 +19,8 @@ SPLASH = Kernel(
     calls=1,
     executions=36,
     executions_bound=Bound.EXACT,
-    operand_shapes=shapes_of("bf16[8,512,128]", "bf16[8,512,128]", "bf16[8,512,128]"),
-    result_shapes=shapes_of("f32[8,512,128]"),
+    operand_shapes=make_shapes("bf16[8,512,128]", "bf16[8,512,128]", "bf16[8,512,128]"),
+    result_shapes=make_shapes("f32[8,512,128]"),
     flops=4_294_967_296,
     accessed_bytes=12_582_912,
     remote_dma=False,

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from report_examples import FULL, GATHER, LONG, NOTHING
 
-from hloscope.analysis.model import ArrayFact, Mesh, SourceFrame, shapes_of
-from hloscope.analysis.totals import largest_first, totals_of
+from hloscope.analysis.model import ArrayFact, Mesh, SourceFrame, make_shapes
+from hloscope.analysis.totals import compute_totals, sort_largest_first
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.report.formats import Canvas, render
 from hloscope.units import format_bytes, format_count
@@ -19,7 +19,7 @@ DIMENSIONS = st.lists(st.sampled_from([1, 8, 512, 4096, 14336, 1_000_000]), max_
 DTYPES = st.sampled_from(["f32", "bf16", "f8e4m3fn", "pred"])
 SHAPES = st.lists(
     st.builds(lambda dtype, sizes: f"{dtype}[{','.join(map(str, sizes))}]", DTYPES, DIMENSIONS), min_size=1, max_size=4
-).map(lambda texts: shapes_of(*texts))
+).map(lambda texts: make_shapes(*texts))
 NAMES = st.text(st.sampled_from("abcxyz019_"), min_size=1, max_size=50)
 FRAMES = st.builds(
     SourceFrame, file=NAMES.map(lambda name: f"/home/me/{name}.py"), line=st.integers(1, 9999), function=NAMES
@@ -57,12 +57,12 @@ ARRAYS = st.builds(
 
 @st.composite
 def analyses(draw):
-    collectives = largest_first(draw(st.lists(COLLECTIVES, max_size=5)))
+    collectives = sort_largest_first(draw(st.lists(COLLECTIVES, max_size=5)))
     return replace(
         draw(st.sampled_from([NOTHING, FULL, LONG])),
         mesh=draw(st.none() | st.just(Mesh(axis_names=AXES[:3], axis_sizes=(1, 2, 2)))),
         collectives=collectives,
-        totals=totals_of(collectives),
+        totals=compute_totals(collectives),
         arguments=tuple(draw(st.lists(ARRAYS, max_size=14))),
         outputs=tuple(draw(st.lists(ARRAYS, max_size=3))),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from report_examples import DEEP, DOUBTFUL, FULL, GATHER, LONG, NOTHING, TWO_SLICES, parameters, total, totals
 
-from hloscope.analysis.model import Mesh, SourceFrame, shapes_of
+from hloscope.analysis.model import Mesh, SourceFrame, make_shapes
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.findings import Finding, Severity
 from hloscope.report.formats import Canvas, render
@@ -75,7 +75,7 @@ def test_rows_that_read_the_same_are_one():
     unseen = replace(
         GATHER,
         name="all-gather.9",
-        operand_shapes=shapes_of("bf16[1,1,4096,14336]"),
+        operand_shapes=make_shapes("bf16[1,1,4096,14336]"),
         groups=((0, 2, 4, 6), (1, 3, 5, 7)),
         source=(SourceFrame(file="/elsewhere/moe.py", line=14, column=7, function="expert"), *GATHER.source),
         source_of="fusion.17",
@@ -93,7 +93,7 @@ def test_rows_that_read_the_same_are_one():
         {"executions_bound": Bound.AT_MOST},
         {"wire_bytes": 8},
         {"wire_bytes": None},
-        {"result_shapes": shapes_of("bf16[8]")},
+        {"result_shapes": make_shapes("bf16[8]")},
         {"source_of": None},
         {"source": ()},
     ],
@@ -110,7 +110,7 @@ def test_collectives_without_a_source_name_their_instructions():
 
 
 def test_many_rows_are_cut_and_said_so():
-    many = tuple(replace(GATHER, name=f"g{i}", result_shapes=shapes_of(f"bf16[{i}]")) for i in range(50))
+    many = tuple(replace(GATHER, name=f"g{i}", result_shapes=make_shapes(f"bf16[{i}]")) for i in range(50))
     text = report(replace(FULL, collectives=many))
     assert "+10 smaller rows, 28.2 GB in total (all of them with --format json)" in text
 
@@ -118,7 +118,7 @@ def test_many_rows_are_cut_and_said_so():
 def test_a_long_tuple_is_cut_and_counted():
     shapes = ("f32[16]", "f32[8,8]", "s32[4]")
     assert " f32[16], f32[8,8], +1 more " in report(
-        replace(FULL, collectives=(replace(GATHER, result_shapes=shapes_of(*shapes)),))
+        replace(FULL, collectives=(replace(GATHER, result_shapes=make_shapes(*shapes)),))
     )
 
 

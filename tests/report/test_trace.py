@@ -15,7 +15,7 @@ from timeline_examples import CHOSEN, EVIL, LONG, check_every, deep_text, hostil
 
 import hloscope
 from hloscope.analysis.model.timeline import Timeline
-from hloscope.cost.unrolled import Unrolled
+from hloscope.cost.unrolled import UnrolledTimeline
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.report import trace
 
@@ -173,7 +173,7 @@ def test_tracks_and_slices_say_what_they_are():
 
 
 def test_of_a_long_loop_the_rest_is_one_slice_and_that_is_said(monkeypatch):
-    monkeypatch.setattr(trace, "Unrolled", partial(Unrolled, most_events=50))
+    monkeypatch.setattr(trace, "UnrolledTimeline", partial(UnrolledTimeline, most_events=50))
     path = next(path for path in CHOSEN if path.name.startswith("mixture_of_experts"))
     found = timeline_of(path)
     shown, (note,) = Trace(found), trace.Trace().files("timeline", found).notes

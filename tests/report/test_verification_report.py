@@ -12,7 +12,7 @@ from report_examples import GATHER, NOTHING
 from hloscope.analysis.model import StepTime
 from hloscope.analysis.vocabulary import Bound
 from hloscope.report.formats import Canvas, render
-from hloscope.verification.judging import judged
+from hloscope.verification.judging import judge_verification
 from hloscope.verification.model import Numerics, NumericsStatus, OutputComparison, Tolerance, Untested, Worst
 
 WORST = Worst(index=(3, 17), shard="X=1, Y=0", local_index=(1, 17), found="3.25", expected="1.5", allowed=0.012)
@@ -45,7 +45,7 @@ def shown(found, width=100, colour=False):
 
 
 def test_nothing_moves_and_all_agree(says):
-    text = shown(judged(NOTHING, NOTHING, RAN))
+    text = shown(judge_verification(NOTHING, NOTHING, RAN))
     assert text.endswith("\n\nhloscope 0.2.0\n")
     says(text)
     assert text.splitlines()[:3] == ["model.py:step", "compared with model.py:step", "passed"]
@@ -57,7 +57,7 @@ def test_nothing_moves_and_all_agree(says):
 
 
 def test_what_differs_is_said_with_its_shard(says):
-    words = " ".join(shown(judged(NOTHING, NOTHING, replace(RAN, comparisons=(BAD,)))).split())
+    words = " ".join(shown(judge_verification(NOTHING, NOTHING, replace(RAN, comparisons=(BAD,)))).split())
     assert "failed: 1 error" in words
     (error,) = re.findall(r"error\[wrong-result\]: .*? is allowed", words)
     assert re.findall(r"[\d,]+ of [\d,]+|X=\d, Y=\d|\[\d+, \d+\]|\d\.\d+", error) == [
@@ -69,7 +69,9 @@ def test_what_differs_is_said_with_its_shard(says):
 
 def test_what_is_untested_is_in_the_verdict(says):
     idle = Untested(argument="table", shards=("X=4", "X=5"), parts=8)
-    found = judged(NOTHING, NOTHING, replace(RAN, untested=(idle, replace(idle, argument="mask", shards=()))))
+    found = judge_verification(
+        NOTHING, NOTHING, replace(RAN, untested=(idle, replace(idle, argument="mask", shards=())))
+    )
     assert found.passed
     (verdict,) = re.findall("^passed.*", shown(found), re.MULTILINE)
     table = ["table", "2 of 8", "X=4", "X=5"]
@@ -83,7 +85,7 @@ def test_more_traffic_and_time_side_by_side(says):
     def timed(analysis, step_us):
         return replace(analysis, time=StepTime(step_us=step_us, compute_us=1, exposed_us=1, hidden_us=0))
 
-    found = judged(timed(replace(NOTHING, collectives=(GATHER,)), 300.0), timed(NOTHING, 100.0), RAN)
+    found = judge_verification(timed(replace(NOTHING, collectives=(GATHER,)), 300.0), timed(NOTHING, 100.0), RAN)
     words = " ".join(shown(found).split())
     assert "all-gather X 2.82 GB 8 -" in words
     (whole,) = re.findall(r"In total .*?\)\.", words)
@@ -94,21 +96,21 @@ def test_more_traffic_and_time_side_by_side(says):
 
 def test_a_run_that_did_not_end():
     hung = Numerics(status=NumericsStatus.HUNG, ran_on="8 simulated CPU devices", message="no end after 10 s")
-    words = shown(judged(NOTHING, NOTHING, hung))
+    words = shown(judge_verification(NOTHING, NOTHING, hung))
     assert "  not compared: hung\n" in words
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 100, 200])
 def test_it_keeps_to_its_width(width):
     numerics = replace(RAN, comparisons=(GOOD, BAD, replace(BAD, name="gradient of params['layers'][0]['kernel']")))
-    text = shown(judged(replace(NOTHING, collectives=(GATHER,)), NOTHING, numerics), width)
+    text = shown(judge_verification(replace(NOTHING, collectives=(GATHER,)), NOTHING, numerics), width)
     assert max(map(len, text.splitlines())) <= width
     assert "\x1b" not in text
-    assert "\x1b" in shown(judged(NOTHING, NOTHING, numerics), width, colour=True)
+    assert "\x1b" in shown(judge_verification(NOTHING, NOTHING, numerics), width, colour=True)
 
 
 def test_json_is_the_document():
-    found = judged(NOTHING, NOTHING, RAN)
+    found = judge_verification(NOTHING, NOTHING, RAN)
     assert json.loads(render("verification", "json", found, Canvas())) == json.loads(json.dumps(found.to_dict()))
 
 
@@ -121,12 +123,12 @@ def test_what_a_branch_may_move_is_marked_wherever_it_is_said():
         time = StepTime(step_us=step_us, compute_us=1, exposed_us=1, hidden_us=0, bound=bound)
         return replace(NOTHING, collectives=(collective,), time=time)
 
-    found = judged(of(may, 300.0, Bound.AT_MOST), of(whole, 100.0, Bound.EXACT), RAN)
+    found = judge_verification(of(may, 300.0, Bound.AT_MOST), of(whole, 100.0, Bound.EXACT), RAN)
     words = " ".join(shown(found, 160).split())
     assert "≤2.82 GB ≤8 ≤80 us 1.41 GB 4 40 us" in words
     assert "In total ≤2.82 GB, compared with 1.41 GB in the reference (≤2 times as much)" in words
     assert "a step takes ≤300 us, compared with 100 us in the reference (≤3 times as much)" in words
-    both = judged(of(may, 300.0, Bound.AT_MOST), of(replace(may, executions=4), 100.0, Bound.AT_MOST), RAN)
+    both = judge_verification(of(may, 300.0, Bound.AT_MOST), of(replace(may, executions=4), 100.0, Bound.AT_MOST), RAN)
     assert "(~2 times as much)" in " ".join(shown(both, 160).split())
     page = render("verification", "html", found, Canvas())
     assert page.count(">≤80 us</data>") == 1

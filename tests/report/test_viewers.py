@@ -19,8 +19,8 @@ from timeline_examples import CHOSEN, EVIL, LONG, hostile_text, timeline_of, wit
 import hloscope
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.analysis.vocabulary import Kind
-from hloscope.cost.counters import hbm_in_use
-from hloscope.cost.unrolled import Unrolled
+from hloscope.cost.counters import count_hbm_in_use
+from hloscope.cost.unrolled import UnrolledTimeline
 from hloscope.profiles.reading import read_profile
 
 HERE = Path(__file__).parent
@@ -228,6 +228,6 @@ def test_xprof_draws_what_is_taken_of_hbm(tmp_path):
     found.save(tmp_path, "xplane")
     events = asked("in_xprof.py", tmp_path, "trace_viewer@")["trace_viewer@"]["traceEvents"]
     (counter,) = (one for one in events if one["ph"] == "C" and one["name"] == "HBM in use")
-    expected = list(hbm_in_use(Unrolled(found)))
+    expected = list(count_hbm_in_use(UnrolledTimeline(found)))
     assert [value for _, value in counter["entries"]] == [one.value for one in expected]
     assert [at for at, _ in counter["entries"]] == pytest.approx([one.at_us for one in expected], abs=1e-3)

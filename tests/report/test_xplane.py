@@ -14,10 +14,10 @@ from timeline_examples import CHOSEN, EVERY, EVIL, LONG, check_every, hostile_te
 import hloscope
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.errors import HloscopeError
-from hloscope.measured.as_profile import predicted_profile
+from hloscope.measured.as_profile import make_predicted_profile
 from hloscope.profiles import xplane as wire
-from hloscope.profiles.model import Run
-from hloscope.profiles.reading import profile_files, read_profile
+from hloscope.profiles.model import DeviceRun
+from hloscope.profiles.reading import find_profile_files, read_profile
 from hloscope.report import xplane
 
 DEVICE = "/device:TPU:0"
@@ -32,12 +32,12 @@ def written(found: Timeline) -> bytes:
 
 
 def plane_of(data: bytes) -> wire.Plane:
-    return next(plane for plane in map(wire.read_plane, wire.planes_of(data)) if plane.name == DEVICE)
+    return next(plane for plane in map(wire.read_plane, wire.read_planes(data)) if plane.name == DEVICE)
 
 
 def events_of(plane: wire.Plane, name: str) -> list[tuple[wire.EventMetadata, wire.RawEvent]]:
-    line = next(line for line in plane.lines if wire.line_name(line) == name)
-    return [(plane.events[raw.metadata_id], raw) for raw in wire.line_events(line)]
+    line = next(line for line in plane.lines if wire.read_line_name(line) == name)
+    return [(plane.events[raw.metadata_id], raw) for raw in wire.read_line_events(line)]
 
 
 def on_core(document: Any) -> list[Told]:
@@ -192,21 +192,21 @@ def test_what_xprof_has_made_of_another_profile_goes(tmp_path):
 def test_what_was_measured_is_read_rather_than_what_was_predicted(tmp_path):
     found = timeline_of(CHOSEN[0])
     found.save(tmp_path, "xplane")
-    (predicted,), notes = profile_files(tmp_path)
+    (predicted,), notes = find_profile_files(tmp_path)
     assert notes == ()
     run = predicted.parent.name
     assert run.startswith("predicted_jit_mixture_of_experts_v5e-2x4_")
     measured = tmp_path / "plugins/profile/2026_11_25_08_00_00/host.xplane.pb"
     measured.parent.mkdir()
     measured.write_bytes(predicted.read_bytes())
-    files, notes = profile_files(tmp_path)
+    files, notes = find_profile_files(tmp_path)
     assert files == [measured]
     assert notes == (f"of 2 profiles in {tmp_path}, the last one is used: 2026_11_25_08_00_00",)
 
 
 def test_of_a_long_loop_the_rest_is_one_event_and_that_is_said():
     found = timeline_of(CHOSEN[0])
-    profile = predicted_profile(found, found.evidence.program, found.evidence.module(), most_events=50)
+    profile = make_predicted_profile(found, found.evidence.program, found.evidence.module(), most_events=50)
     (note,) = profile.notes
     assert note.startswith(
         "the step has more than 50 events: of each loop the first 2 iterations are shown, and the rest as one"
@@ -218,7 +218,7 @@ def test_of_a_long_loop_the_rest_is_one_event_and_that_is_said():
     assert [event.operation.name for event in run.loops] == ["while.10", "iteration 1 of 8", "iteration 2 of 8"]
 
 
-def total_ps(run: Run) -> int:
+def total_ps(run: DeviceRun) -> int:
     return sum(event.duration_ps for event in run.operations)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import hloscope
 from hloscope.analysis.model import Analysis
-from hloscope.analysis.model.evidence import Evidence, with_evidence
+from hloscope.analysis.model.evidence import Evidence, attach_evidence
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.compiler.model import HbmPeak
 from hloscope.errors import HloscopeError
@@ -93,7 +93,7 @@ def with_buffers(found: Analysis) -> Analysis:
     )
     program = found.evidence.program
     known = replace(program, compiled=replace(program.compiled, hbm_peak=peak))
-    return with_evidence(replace(found), Evidence(program=known, name=found.target))
+    return attach_evidence(replace(found), Evidence(program=known, name=found.target))
 
 
 def deep_text(depth: int) -> str:

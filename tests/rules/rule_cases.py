@@ -11,7 +11,7 @@ from hloscope.analysis.model import Analysis, ArrayFact, Memory, MovedValue, Sli
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.hlo import parse_module
 from hloscope.rules.facts import Facts
-from hloscope.rules.selection import judged, make_selection
+from hloscope.rules.selection import apply_rules, make_selection
 from hloscope.tpu.slices import parse_slice
 
 KERNEL = """HloModule kernel, num_partitions=2
@@ -71,7 +71,7 @@ _DENSE = ArrayFact(
 def judged_with(known: Analysis | Facts, **options: object) -> Analysis:
     """An analysis, judged with what a user says on the command line."""
     facts = known if isinstance(known, Facts) else Facts(known)
-    return judged(facts, make_selection(where="--allow", **options))
+    return apply_rules(facts, make_selection(where="--allow", **options))
 
 
 def chain_of_all_reduces(count: int, elements: int) -> Analysis:

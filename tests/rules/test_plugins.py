@@ -20,7 +20,7 @@ from hloscope.errors import NotationError, TimeLimitError
 from hloscope.hlo import parse_module
 from hloscope.rules import Case, Facts, plugins
 from hloscope.rules.plugins import load_plugins
-from hloscope.rules.selection import judged, make_selection
+from hloscope.rules.selection import apply_rules, make_selection
 
 GROUPS = "replica_groups={{0,1,2,3}}, use_global_device_ids=true"
 STEP = f"""HloModule step, num_partitions=4
@@ -122,11 +122,11 @@ class Project:
 def nothing_loaded(monkeypatch):
     """A process that has loaded no plug-in, which is forgotten afterwards."""
     before = set(sys.modules)
-    monkeypatch.setattr(plugins, "_named", {})
+    monkeypatch.setattr(plugins, "_named_plugins", {})
     monkeypatch.setattr(sys, "path", list(sys.path))
-    plugins._installed.cache_clear()
+    plugins._load_installed.cache_clear()
     yield
-    plugins._installed.cache_clear()
+    plugins._load_installed.cache_clear()
     for name in set(sys.modules) - before:
         if name.startswith("our"):
             del sys.modules[name]
@@ -421,7 +421,7 @@ def test_a_time_limit_goes_through_a_rule(nothing_loaded, monkeypatch):
             raise TimeLimitError("looking", 1.0)
 
     slow = plugins.Plugin(name="our_slow", where="here", rules=(Slow(),))
-    monkeypatch.setitem(plugins._named, "our_slow", slow)
+    monkeypatch.setitem(plugins._named_plugins, "our_slow", slow)
     with pytest.raises(TimeLimitError):
         hloscope.analyze_text(STEP)
 
@@ -483,7 +483,7 @@ def test_a_case_may_be_a_file_beside_the_module(says, nothing_loaded, tmp_path):
     load_plugins("our_files", root=tmp_path)
     from hloscope.api.own_rules import failed_cases
 
-    (rule,) = plugins.plugins()[-1].rules
+    (rule,) = plugins.list_plugins()[-1].rules
     assert isinstance(rule.cases[0], Case)
     (failed,) = failed_cases(rule)
     assert failed.startswith("case 2: ")
@@ -603,7 +603,7 @@ def test_python_names_plug_ins_itself(says, nothing_loaded, tmp_path):
     assert "'ours'" in says(unknown, "rule")
     load_plugins("our_python", root=tmp_path)
     load_plugins("our_python", root=tmp_path)
-    found = judged(Facts(hloscope.analyze_text(STEP)), make_selection(select=["ours"]))
+    found = apply_rules(Facts(hloscope.analyze_text(STEP)), make_selection(select=["ours"]))
     assert [finding.message for finding in found.findings] == ["number 4"]
     with pytest.raises(plugins.PluginError) as missing:
         load_plugins("our_missing")

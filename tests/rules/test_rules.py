@@ -20,9 +20,9 @@ from hloscope.cli.rules import command as rules_command
 from hloscope.contracts.verdict import BreachKind
 from hloscope.errors import NotationError
 from hloscope.rules.builtin import RULES
-from hloscope.rules.exposed_collective import what_to_do
+from hloscope.rules.exposed_collective import suggest_overlap
 from hloscope.rules.facts import Facts
-from hloscope.rules.rule import cost_of, doc_of
+from hloscope.rules.rule import cost_of, read_rule_doc
 from hloscope.verification.pages import RULE_NAMES
 
 NAMES = [rule.name for rule in RULES]
@@ -62,7 +62,7 @@ def test_stays_silent(name, make):
 
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)
 def test_every_rule_has_a_page(rule):
-    page = doc_of(rule)
+    page = read_rule_doc(rule)
     assert page.summary.endswith(".")
     assert all(text.rstrip(".`") for _, text in page.sections)
     assert all(meaning.endswith(".") for _, _, meaning in page.options)
@@ -131,11 +131,12 @@ def test_a_sum_that_nothing_hides_is_not_told_to_be_fetched_ahead(says):
 def test_what_can_run_during_a_collective_follows_what_it_moves(role, is_layered, words):
     part = ModelPart(role=role)
     found = one_collective(exposed_us=500.0, overlap=None, part=part, loops=("while.1",) if is_layered else ())
-    assert words in what_to_do(found.collectives[0])
-    assert what_to_do(found.collectives[0]).startswith("try other shardings")
+    assert words in suggest_overlap(found.collectives[0])
+    assert suggest_overlap(found.collectives[0]).startswith("try other shardings")
     authored = replace(found.collectives[0], origin=Origin.AUTHORED)
     assert (
-        what_to_do(authored) == f"move less in this call, or {what_to_do(found.collectives[0]).partition(', or ')[2]}"
+        suggest_overlap(authored)
+        == f"move less in this call, or {suggest_overlap(found.collectives[0]).partition(', or ')[2]}"
     )
 
 

@@ -15,13 +15,13 @@ def subject_of(kept_compiles):
     """Everything that is known of `function` of this room's programs; trials go to the session's store."""
     from hloscope.api import analyzing
     from hloscope.program.functions import Function
-    from hloscope.program.loading import load
-    from hloscope.program.target import attached_facts
+    from hloscope.program.loading import import_target
+    from hloscope.program.target import find_attached_facts
 
     @cache
     def subject(name: str, file: str = "fixable.py"):
-        function = load(f"{PROGRAMS / file}:{name}")
-        facts = attached_facts(function)
+        function = import_target(f"{PROGRAMS / file}:{name}")
+        facts = find_attached_facts(function)
         return analyzing.subject_of(Function(target=name, facts=facts, store=kept_compiles), function, facts)
 
     return subject
@@ -30,10 +30,10 @@ def subject_of(kept_compiles):
 @pytest.fixture(scope="session")
 def figures_of_program(subject_of):
     """What a program of this room costs, as it is written."""
-    from hloscope.search.figures import figures_of
+    from hloscope.search.figures import read_figures
 
     def figures(name: str):
         found = subject_of(name)
-        return figures_of(found.analysis, found.captured)
+        return read_figures(found.analysis, found.captured)
 
     return figures

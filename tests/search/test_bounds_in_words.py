@@ -9,9 +9,9 @@ from test_trials_judged import BEFORE as JUDGED
 
 from hloscope.analysis.model.trial import Trial, Trials
 from hloscope.analysis.vocabulary import Bound
-from hloscope.search.front import _because
-from hloscope.search.kept import _words
-from hloscope.search.trials import _of_best
+from hloscope.search.front import _describe_gain
+from hloscope.search.kept import _describe_best_trial
+from hloscope.search.trials import _describe_best
 
 BEFORE = replace(JUDGED, compute_us=40.0, exposed_us=60.0)
 AFTER = replace(BEFORE, step_us=40.0, exposed_us=0.0, wire_bytes=0, wire_bytes_by_axis={}, collectives=0)
@@ -22,18 +22,18 @@ def bounded(figures, step, wire):
 
 
 def test_why_a_sharding_is_better_has_the_bounds_of_both():
-    assert list(_because(BEFORE, AFTER)) == ["exposed 60 us -> 0 us", "one device sends 1 kB -> 0 B over X"]
+    assert list(_describe_gain(BEFORE, AFTER)) == ["exposed 60 us -> 0 us", "one device sends 1 kB -> 0 B over X"]
     branch, kernel = bounded(BEFORE, Bound.AT_MOST, Bound.AT_MOST), bounded(AFTER, Bound.AT_LEAST, Bound.AT_LEAST)
-    assert list(_because(branch, AFTER)) == ["exposed ~60 us -> 0 us", "one device sends ≤1 kB -> 0 B over X"]
-    assert list(_because(BEFORE, kernel)) == ["exposed 60 us -> ~0 us", "one device sends 1 kB -> ≥0 B over X"]
+    assert list(_describe_gain(branch, AFTER)) == ["exposed ~60 us -> 0 us", "one device sends ≤1 kB -> 0 B over X"]
+    assert list(_describe_gain(BEFORE, kernel)) == ["exposed 60 us -> ~0 us", "one device sends 1 kB -> ≥0 B over X"]
 
 
 def test_what_was_tried_before_has_the_bounds_of_both_steps():
     trials = Trials(before=BEFORE, trials=(Trial(change=("w: P() -> P('X')",), after=AFTER, helps=True),))
-    assert _words(trials) == "w: P() -> P('X'), 100 us -> 40 us"
+    assert _describe_best_trial(trials) == "w: P() -> P('X'), 100 us -> 40 us"
     branch = replace(trials, before=bounded(BEFORE, Bound.AT_MOST, Bound.AT_MOST))
-    assert _words(branch) == "w: P() -> P('X'), ≤100 us -> 40 us"
-    assert _words(replace(trials, before=None)) == "w: P() -> P('X'), unknown -> 40 us"
+    assert _describe_best_trial(branch) == "w: P() -> P('X'), ≤100 us -> 40 us"
+    assert _describe_best_trial(replace(trials, before=None)) == "w: P() -> P('X'), unknown -> 40 us"
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_the_best_of_what_does_not_help_has_the_bound_of_both(step_us, bounds, w
     before = replace(BEFORE, step_bound=bounds[0])
     slower = replace(after, step_us=2 * step_us)
     trials = [Trial(change=("w",), after=each) for each in (slower, after, None)]
-    assert words in _of_best(before, trials)
+    assert words in _describe_best(before, trials)

@@ -8,14 +8,14 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from hloscope.compiler.edits import ConstraintEdit, edited
-from hloscope.compiler.identity import numbered_operations
-from hloscope.compiler.jax_internals import bytecode, module_of_bytecode
+from hloscope.compiler.edits import ConstraintEdit, edit_constraints
+from hloscope.compiler.identity import find_numbered_operations
+from hloscope.compiler.jax_internals import read_module_bytecode, write_bytecode
 from hloscope.errors import HloscopeError
 from hloscope.program.change import ConstraintChange, LeafChange, Resharding, SizeChange
 from hloscope.program.functions import Function, with_function
 from hloscope.program.lowering import lower, lower_changed
-from hloscope.program.retracing import with_sizes
+from hloscope.program.retracing import replace_sizes
 from hloscope.program.target import TargetFacts
 
 ROWS, COLUMNS = (("X",), ()), ((), ("X",))
@@ -40,7 +40,7 @@ def applied(function, change, facts=FACTS):
 
 
 def number_of_constraint(lowered) -> int:
-    operations = numbered_operations(module_of_bytecode(bytecode(lowered.module)))
+    operations = find_numbered_operations(read_module_bytecode(write_bytecode(lowered.module)))
     (found,) = [number for number, op in operations.items() if op.name == "sdy.sharding_constraint"]
     return found
 
@@ -141,13 +141,13 @@ def test_what_jax_refuses_is_an_error_of_ours():
 
 def test_a_constraint_is_dropped_set_or_added():
     original, _ = applied(constrained, Resharding())
-    module, number = bytecode(original.module), number_of_constraint(original)
+    module, number = write_bytecode(original.module), number_of_constraint(original)
     assert original.texts.plain.count("sdy.sharding_constraint") == 1
-    assert "sdy.sharding_constraint" not in edited(module, (ConstraintEdit(operation=number),)).plain
-    changed = edited(module, (ConstraintEdit(operation=number, sharding=ROWS),)).plain
+    assert "sdy.sharding_constraint" not in edit_constraints(module, (ConstraintEdit(operation=number),)).plain
+    changed = edit_constraints(module, (ConstraintEdit(operation=number, sharding=ROWS),)).plain
     assert "sdy.sharding_constraint" in changed
     assert '<@mesh, [{"X"}, {}]>' in changed.partition("sdy.sharding_constraint")[2].partition("\n")[0]
-    more = edited(module, (ConstraintEdit(operation=number, operand=0, sharding=ROWS),)).plain
+    more = edit_constraints(module, (ConstraintEdit(operation=number, operand=0, sharding=ROWS),)).plain
     assert more.count("sdy.sharding_constraint") == 2
 
 
@@ -164,13 +164,13 @@ module {
 def test_tokens_of_ordered_effects_are_not_counted():
     from jaxlib.mlir import ir
 
-    from hloscope.compiler.edits import ModuleEdit, apply
-    from hloscope.compiler.jax_internals import mlir_context
+    from hloscope.compiler.edits import ModuleEdit, apply_edit
+    from hloscope.compiler.jax_internals import open_mlir_context
 
-    with mlir_context() as context:
+    with open_mlir_context() as context:
         module = ir.Module.parse(TOKENS, context)
         edit = ModuleEdit(arguments=((0, (("X",),)),), results=((0, ((),)),), argument_count=1, result_count=1)
-        apply(module, edit)
+        apply_edit(module, edit)
         (signature,) = [line for line in str(module).splitlines() if "@main" in line]
     assert '%arg0: !stablehlo.token, %arg1: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"X"}]>}' in signature
     assert "-> (!stablehlo.token, tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}]>})" in signature
@@ -186,7 +186,7 @@ def test_tokens_of_ordered_effects_are_not_counted():
 def test_an_edit_that_does_not_fit_is_refused(edit):
     original, _ = applied(constrained, Resharding())
     with pytest.raises(ValueError, match="operation"):
-        edited(bytecode(original.module), (ConstraintEdit(**edit),))
+        edit_constraints(write_bytecode(original.module), (ConstraintEdit(**edit),))
 
 
 def test_what_is_compiled_kept_and_asked_is_the_edited_module():
@@ -195,7 +195,7 @@ def test_what_is_compiled_kept_and_asked_is_the_edited_module():
     change = Resharding(constraints=(ConstraintChange(edits=(edit,), place="test.py:1", before=COLUMNS),))
     _, changed = applied(constrained, change)
     assert "sdy.sharding_constraint" not in changed.texts.plain
-    assert module_of_bytecode(changed.bytecode).operation.get_asm() == changed.texts.plain
+    assert read_module_bytecode(changed.bytecode).operation.get_asm() == changed.texts.plain
     assert changed.texts.located != changed.texts.plain != original.texts.plain
 
 
@@ -208,10 +208,10 @@ def test_a_size_changes_wherever_the_notation_has_it(args, dims, change, expecte
     from hloscope.program.notation import parse_array
 
     name, before, after = change
-    facts = with_sizes(TargetFacts(args=args, dims=dims), (SizeChange(name=name, before=before, after=after),))
+    facts = replace_sizes(TargetFacts(args=args, dims=dims), (SizeChange(name=name, before=before, after=after),))
     assert [parse_array(text, facts.dims).dimensions for text in facts.args] == expected
 
 
 def test_sizes_that_code_decides_stay():
     with pytest.raises(HloscopeError, match="made by code"):
-        with_sizes(TargetFacts(args=lambda: ()), (SizeChange(name="H", before=6, after=8),))
+        replace_sizes(TargetFacts(args=lambda: ()), (SizeChange(name="H", before=6, after=8),))

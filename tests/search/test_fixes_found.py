@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from hloscope.search import Limits, try_changes
+from hloscope.search import TrialLimits, try_changes
 
 pytestmark = pytest.mark.tpu_compiler
-LIMITS = Limits(changes=4, seconds=120)
+LIMITS = TrialLimits(changes=4, seconds=120)
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from hloscope.analysis.places import Sources
-from hloscope.search import Limits, try_changes
-from hloscope.search.candidates import candidates
-from hloscope.why import explain
+from hloscope.analysis.places import SourceFiles
+from hloscope.search import TrialLimits, try_changes
+from hloscope.search.candidates import find_candidates
+from hloscope.why import explain_collectives
 
 pytestmark = pytest.mark.tpu_compiler
 KNOWN = Path(__file__).parent.parent / "why" / "programs"
 TABLE = tomllib.loads((Path(__file__).parent / "fixes.toml").read_text(encoding="utf-8"))
-LIMITS = Limits(changes=4, seconds=600)
+LIMITS = TrialLimits(changes=4, seconds=600)
 """What `explain` tries by itself; the time is so long that a busy machine finds the same."""
 SAMPLE = (
     "asking:in_two_ways",
@@ -34,7 +34,7 @@ def tried(subject_of):
     def trials(program: str):
         family, _, name = program.partition(":")
         subject = subject_of(name, str(KNOWN / f"{family}.py"))
-        (first, *_) = explain(subject.analysis, None, sources=Sources())
+        (first, *_) = explain_collectives(subject.analysis, None, sources=SourceFiles())
         return try_changes(subject, first.collective, LIMITS)
 
     return trials
@@ -71,7 +71,7 @@ def test_each_program_gets_the_change_that_was_made_by_hand(tried, program):
 def test_an_operation_that_two_calls_share_gets_no_constraint_of_its_own(subject_of):
     subject = subject_of("flash_blocks", str(KNOWN / "attending.py"))
     (reason, *_) = [one.reason for one in subject.analysis.collectives if one.reason.consumer.name == "dynamic_slice"]
-    found = candidates(subject.captured, reason, {})
+    found = find_candidates(subject.captured, reason, {})
     assert any(change.arguments for change in found)
     assert not any(change.constraints for change in found)
 

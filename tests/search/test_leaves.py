@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from hloscope.program.capture import CapturedArray
-from hloscope.search.candidates import pairs
-from hloscope.search.leaves import Leaf, Leaves
+from hloscope.search.candidates import combine_pairs
+from hloscope.search.leaves import ProgramLeaf, ProgramLeaves
 from hloscope.shardy.graph import ShardyGraph
 
 pytestmark = pytest.mark.tpu_compiler
@@ -35,10 +35,10 @@ def leaves(subject_of):
     captured = subject_of("masked").captured
 
     def made(arguments, results):
-        found = Leaves(captured.arguments, captured.outputs, graph)
-        found.arguments = tuple(Leaf(index=i, array=one, sharding=ROWS) for i, one in enumerate(arguments))
+        found = ProgramLeaves(captured.arguments, captured.outputs, graph)
+        found.arguments = tuple(ProgramLeaf(index=i, array=one, sharding=ROWS) for i, one in enumerate(arguments))
         found.results = tuple(
-            Leaf(index=i, array=one, sharding=COLUMNS if one.asked else None) for i, one in enumerate(results)
+            ProgramLeaf(index=i, array=one, sharding=COLUMNS if one.asked else None) for i, one in enumerate(results)
         )
         return found
 
@@ -47,7 +47,7 @@ def leaves(subject_of):
 
 def test_real_leaves_are_those_of_the_program(subject_of):
     captured = subject_of("momentum").captured
-    found = Leaves(captured.arguments, captured.outputs, ShardyGraph(captured.compiled.shardy))
+    found = ProgramLeaves(captured.arguments, captured.outputs, ShardyGraph(captured.compiled.shardy))
     assert [(leaf.array.name, leaf.sharding) for leaf in found.arguments] == [("w", ROWS), ("m", ROWS), ("g", ROWS)]
     assert [(leaf.asked, leaf.computed) for leaf in found.results] == [(ROWS, ROWS), (COLUMNS, ROWS)]
     assert found.replaces == {0: 0, 1: 1}
@@ -98,7 +98,7 @@ def test_a_result_that_nobody_asked_for_is_free_but_for_its_argument(leaves):
     assert found.change(results=[(found.results[0], COLUMNS)]).frees_output
     of_argument = found.change([(found.arguments[0], WHOLE)])
     of_result = found.change(results=[(found.results[0], ROWS)])
-    assert pairs((of_argument, of_result), ()) == ()
+    assert combine_pairs((of_argument, of_result), ()) == ()
 
 
 def test_an_argument_moves_where_no_result_comes_to_lie_as_it(leaves):

@@ -9,8 +9,8 @@ import pytest
 from hloscope.analysis.model.trial import Trial, Trials
 from hloscope.program.change import LeafChange
 from hloscope.report.words import describe_trials
-from hloscope.search import Limits, try_changes
-from hloscope.search.moving import moving_us
+from hloscope.search import TrialLimits, try_changes
+from hloscope.search.moving import price_resharding
 
 ROWS, COLUMNS, WHOLE = (("X",), ()), ((), ("X",)), ((), ())
 
@@ -23,40 +23,40 @@ def moved(before, after) -> LeafChange:
 def test_an_argument_that_becomes_whole_takes_its_bytes_over_the_links(subject_of):
     subject = subject_of("masked")
     array_bytes, link_bytes_per_s = 8192 * 4096 * 4, subject.lowered.slice.chip.ici_bytes_per_s
-    found = moving_us(subject, [moved(COLUMNS, WHOLE)], 60)
+    found = price_resharding(subject, [moved(COLUMNS, WHOLE)], 60)
     assert found > 1e6 * array_bytes * 7 / 8 / link_bytes_per_s
-    assert found > 2 * moving_us(subject, [moved(COLUMNS, ROWS)], 60) > 0
+    assert found > 2 * price_resharding(subject, [moved(COLUMNS, ROWS)], 60) > 0
 
 
 @pytest.mark.tpu_compiler
 def test_what_is_only_cut_further_takes_nothing(subject_of):
     subject = subject_of("scalar_loss")
     cut = LeafChange(index=1, name="w", before=WHOLE, after=COLUMNS, moves=True)
-    assert moving_us(subject, [cut], 60) == 0
-    assert moving_us(subject, [], 60) == 0
+    assert price_resharding(subject, [cut], 60) == 0
+    assert price_resharding(subject, [], 60) == 0
 
 
 @pytest.mark.tpu_compiler
 def test_where_types_say_the_sharding_arrays_are_moved_too(subject_of):
     subject = subject_of("explicit_sum")
-    assert moving_us(subject, [moved(ROWS, COLUMNS)], 60) > 0
+    assert price_resharding(subject, [moved(ROWS, COLUMNS)], 60) > 0
 
 
 @pytest.mark.tpu_compiler
 def test_what_is_not_compiled_in_time_is_not_known(subject_of):
     subject = replace(subject_of("masked"), store=None)
-    assert moving_us(subject, [moved(COLUMNS, WHOLE)], 0.001) is None
+    assert price_resharding(subject, [moved(COLUMNS, WHOLE)], 0.001) is None
 
 
 @pytest.mark.tpu_compiler
 def test_trials_that_help_name_what_moves(subject_of):
     subject = subject_of("masked")
-    trials = try_changes(subject, subject.analysis.collectives[0], Limits(changes=4, seconds=120))
+    trials = try_changes(subject, subject.analysis.collectives[0], TrialLimits(changes=4, seconds=120))
     (found,) = [one for one in trials.trials if one.change == ("argument mask: P(None, 'X') -> P('X', None)",)]
     assert found.moves == ("mask",)
-    assert found.moving_us == moving_us(subject, [moved(COLUMNS, ROWS)], 60)
+    assert found.moving_us == price_resharding(subject, [moved(COLUMNS, ROWS)], 60)
     state = subject_of("momentum")
-    (best, *_) = try_changes(state, state.analysis.collectives[0], Limits(changes=4, seconds=120)).helping
+    (best, *_) = try_changes(state, state.analysis.collectives[0], TrialLimits(changes=4, seconds=120)).helping
     assert (best.moves, best.moving_us) == ((), 0.0)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hloscope.analysis.model import RuleUse
 from hloscope.analysis.model.trial import Figures
 from hloscope.analysis.vocabulary import Bound
-from hloscope.search.figures import gain, helps
+from hloscope.search.figures import compute_gain, is_worthwhile
 
 BEFORE = Figures(
     step_us=100.0,
@@ -37,15 +37,15 @@ FASTER = replace(BEFORE, step_us=50.0, wire_bytes=0, wire_bytes_by_axis={}, coll
     ({"step_us": 100.0, "hbm_bytes": None}, False),
 ], ids=str)  # fmt: skip
 def test_faster_by_more_than_the_model_can_be_off_or_smaller_and_not_slower(change, expected):
-    assert helps(BEFORE, replace(BEFORE, **change)) is expected
+    assert is_worthwhile(BEFORE, replace(BEFORE, **change)) is expected
 
 
 def test_a_tie_does_not_help():
     doubtful = RuleUse(rule="permute", time_us=40.0, calibrated=False, error=0.35, more_us=14.0, less_us=14.0)
     after = replace(BEFORE, step_us=92.0)
-    assert helps(BEFORE, after)
-    assert not helps(BEFORE, replace(after, rules=(doubtful,)))
-    assert helps(replace(BEFORE, rules=(doubtful,)), replace(after, rules=(doubtful,)))
+    assert is_worthwhile(BEFORE, after)
+    assert not is_worthwhile(BEFORE, replace(after, rules=(doubtful,)))
+    assert is_worthwhile(replace(BEFORE, rules=(doubtful,)), replace(after, rules=(doubtful,)))
 
 
 @pytest.mark.parametrize("change", [
@@ -56,14 +56,14 @@ def test_a_tie_does_not_help():
     {"unknown": ("kernel splash",)},
 ], ids=str)  # fmt: skip
 def test_a_lower_bound_after_an_exact_figure_does_not_help(change):
-    assert helps(BEFORE, FASTER)
-    assert not helps(BEFORE, replace(FASTER, **change))
+    assert is_worthwhile(BEFORE, FASTER)
+    assert not is_worthwhile(BEFORE, replace(FASTER, **change))
 
 
 def test_an_upper_bound_before_may_have_hidden_a_faster_step():
-    assert not helps(replace(BEFORE, step_bound=Bound.AT_MOST), FASTER)
-    assert helps(replace(BEFORE, step_bound=Bound.AT_LEAST), FASTER)
-    assert helps(BEFORE, replace(FASTER, step_bound=Bound.AT_MOST))
+    assert not is_worthwhile(replace(BEFORE, step_bound=Bound.AT_MOST), FASTER)
+    assert is_worthwhile(replace(BEFORE, step_bound=Bound.AT_LEAST), FASTER)
+    assert is_worthwhile(BEFORE, replace(FASTER, step_bound=Bound.AT_MOST))
 
 
 CERTAIN = {
@@ -79,7 +79,7 @@ ALIKE = {(bound, bound) for bound in Bound}
 
 def judged(step, wire, unknown=()):
     before = replace(BEFORE, step_bound=step[0], wire_bound=wire[0], unknown=("kernel splash", *unknown))
-    return helps(before, replace(FASTER, step_bound=step[1], wire_bound=wire[1], unknown=("kernel splash",)))
+    return is_worthwhile(before, replace(FASTER, step_bound=step[1], wire_bound=wire[1], unknown=("kernel splash",)))
 
 
 def test_steps_and_bytes_are_each_certain_or_bounded_alike():
@@ -97,30 +97,30 @@ def test_of_programs_with_other_unknowns_only_what_is_certain_is_compared():
 def test_a_program_that_sends_nothing_any_more_is_better_where_a_branch_sent_before():
     before = replace(BEFORE, step_bound=Bound.AT_MOST, wire_bound=Bound.AT_MOST)
     after = replace(FASTER, step_bound=Bound.AT_MOST)
-    assert helps(before, after)
-    assert not helps(before, replace(after, step_bound=Bound.AT_LEAST))
-    assert not helps(before, replace(after, wire_bound=Bound.AT_LEAST))
+    assert is_worthwhile(before, after)
+    assert not is_worthwhile(before, replace(after, step_bound=Bound.AT_LEAST))
+    assert not is_worthwhile(before, replace(after, wire_bound=Bound.AT_LEAST))
 
 
 def test_two_programs_with_the_same_unknowns_are_compared():
     unknown = {"step_bound": Bound.AT_LEAST, "unknown": ("kernel splash",)}
-    assert helps(replace(BEFORE, **unknown), replace(FASTER, **unknown))
-    assert not helps(replace(BEFORE, **unknown), replace(FASTER, step_bound=Bound.AT_LEAST))
+    assert is_worthwhile(replace(BEFORE, **unknown), replace(FASTER, **unknown))
+    assert not is_worthwhile(replace(BEFORE, **unknown), replace(FASTER, step_bound=Bound.AT_LEAST))
 
 
 def test_bytes_that_are_at_most_so_many_do_not_blur_a_step_that_is_exact():
-    assert helps(replace(BEFORE, wire_bound=Bound.AT_MOST), FASTER)
-    assert not helps(replace(BEFORE, wire_bound=Bound.UNKNOWN), FASTER)
+    assert is_worthwhile(replace(BEFORE, wire_bound=Bound.AT_MOST), FASTER)
+    assert not is_worthwhile(replace(BEFORE, wire_bound=Bound.UNKNOWN), FASTER)
 
 
 def test_what_was_too_small_to_matter_before_is_no_news():
     found = replace(FASTER, unknown=("1 custom-call X64Combine",))
-    assert helps(replace(BEFORE, slight=found.unknown), found)
-    assert not helps(replace(BEFORE, slight=("2 custom-call X64Combine",)), found)
-    assert not helps(BEFORE, replace(found, slight=found.unknown))
+    assert is_worthwhile(replace(BEFORE, slight=found.unknown), found)
+    assert not is_worthwhile(replace(BEFORE, slight=("2 custom-call X64Combine",)), found)
+    assert not is_worthwhile(BEFORE, replace(found, slight=found.unknown))
 
 
 def test_gain_is_a_share_of_the_step():
-    assert gain(BEFORE, FASTER) == 0.5
-    assert gain(BEFORE, replace(BEFORE, step_us=150.0)) == -0.5
-    assert gain(BEFORE, replace(BEFORE, step_us=None)) is None
+    assert compute_gain(BEFORE, FASTER) == 0.5
+    assert compute_gain(BEFORE, replace(BEFORE, step_us=150.0)) == -0.5
+    assert compute_gain(BEFORE, replace(BEFORE, step_us=None)) is None

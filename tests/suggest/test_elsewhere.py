@@ -15,7 +15,7 @@ from shardable import small_ffn
 
 import hloscope
 from hloscope.compiler import elsewhere
-from hloscope.compiler.elsewhere import compiling_on
+from hloscope.compiler.elsewhere import compile_on
 
 LITTLE = {"candidates": 4, "fix_mesh": True, "keep": ("x", "W2")}
 
@@ -60,7 +60,7 @@ def test_prices_and_checks_of_functions_compile_there_too():
 
 @pytest.mark.parametrize("wrong", ["dusk://here:1", 17])
 def test_what_is_no_executor_is_refused(says, wrong):
-    with pytest.raises(hloscope.NotationError) as caught, compiling_on(wrong):
+    with pytest.raises(hloscope.NotationError) as caught, compile_on(wrong):
         pass
     says(str(caught.value))
 
@@ -71,10 +71,10 @@ def test_names_of_the_targets_file_are_checked_elsewhere_by_an_address_alone():
 
 
 def test_a_machine_with_other_versions_or_flags_is_refused_by_name(monkeypatch):
-    wanted = {**elsewhere.traits(), "jax": "0.0.1", "LIBTPU_INIT_ARGS": "--xla_tpu_a=true"}
+    wanted = {**elsewhere.find_compile_traits(), "jax": "0.0.1", "LIBTPU_INIT_ARGS": "--xla_tpu_a=true"}
     monkeypatch.setattr(elsewhere.platform, "node", lambda: "tpu-builder-7")
     with pytest.raises(hloscope.ExecutorError) as caught:
-        elsewhere.run_here(wanted, 1, None, b"")
+        elsewhere.run_for_executor(wanted, 1, None, b"")
     assert "tpu-builder-7 has jax" in caught.value.why
     assert "tpu-builder-7 has LIBTPU_INIT_ARGS none" in caught.value.why
 
@@ -88,7 +88,7 @@ def test_of_the_environment_nothing_is_sent(monkeypatch):
             sent.append(args)
             return Future()
 
-    elsewhere._Elsewhere(Kept()).submit_in({"A_SECRET_OF_MINE": "hush"}, None, len, "request")
+    elsewhere._ExecutorPool(Kept()).submit_in({"A_SECRET_OF_MINE": "hush"}, None, len, "request")
     assert "hush" not in repr(sent)
 
 

@@ -11,27 +11,27 @@ import shardable
 
 import hloscope
 from hloscope.compiler import client
-from hloscope.program.devices import on_enough_devices
+from hloscope.program.devices import run_on_enough_devices
 from hloscope.program.lowering import lower
-from hloscope.program.surroundings import one_call
-from hloscope.program.target import attached_facts
-from hloscope.search.orders import device_orders, follows_axes
+from hloscope.program.surroundings import isolate_call
+from hloscope.program.target import find_attached_facts
+from hloscope.search.orders import find_device_orders, follows_axes
 from hloscope.search.recipes import Recipes
 from hloscope.search.space import DROPPED, FOLLOWING, KEPT, Point, Space
-from hloscope.search.surrogate import Differences, Surrogate, calibrated, expected_gains
+from hloscope.search.surrogate import Differences, Surrogate, calibrate_parts, compute_expected_gains
 from hloscope.tpu.slices import parse_slice
 
 
 def space_of(function, keep=(), free=()):
-    facts = attached_facts(function)
+    facts = find_attached_facts(function)
 
     def work():
         lowered = lower(function, facts, name="it")
-        module, _ = client.propagate(lowered.bytecode, "jax", [], timeout_s=100)
+        module, _ = client.ask_propagation(lowered.bytecode, "jax", [], timeout_s=100)
         return Space(lowered, module, keep, free)
 
-    with one_call():
-        return on_enough_devices((function,), facts, work)
+    with isolate_call():
+        return run_on_enough_devices((function,), facts, work)
 
 
 def names(space):
@@ -146,18 +146,18 @@ def test_what_neighbors_took_corrects_the_estimate():
 def test_what_was_compiled_says_which_part_of_an_estimate_counts():
     one = np.array([[10.0, 80.0, 20.0], [30.0, 60.0, 20.0], [5.0, 90.0, 60.0], [40.0, 70.0, 5.0], [20.0, 40.0, 40.0]])
     parts, truth = np.tile(one, (8, 1)), np.array([3.0, 0.7, 0.1])
-    assert calibrated(parts, parts @ truth) == pytest.approx(truth, abs=0.25)
-    assert calibrated(parts, parts.sum(axis=1)) == pytest.approx([1, 1, 1])
-    few = calibrated(one, one @ truth)
+    assert calibrate_parts(parts, parts @ truth) == pytest.approx(truth, abs=0.25)
+    assert calibrate_parts(parts, parts.sum(axis=1)) == pytest.approx([1, 1, 1])
+    few = calibrate_parts(one, one @ truth)
     assert all(abs(few - truth) < abs(1 - truth))  # what little was compiled says counts too
     slow = np.vstack([parts, parts[:5]]), np.append(parts @ truth, np.full(5, 5000.0))
-    assert calibrated(*slow) == pytest.approx(truth, abs=0.25)
-    assert one[0] @ calibrated(one[:1], np.array([220.0])) == pytest.approx(220, rel=0.15)
-    assert all(calibrated(parts, np.full(40, 1e-3)) > 0)
+    assert calibrate_parts(*slow) == pytest.approx(truth, abs=0.25)
+    assert one[0] @ calibrate_parts(one[:1], np.array([220.0])) == pytest.approx(220, rel=0.15)
+    assert all(calibrate_parts(parts, np.full(40, 1e-3)) > 0)
 
 
 def test_a_gain_is_expected_where_much_is_unknown_or_promised():
-    gains = expected_gains(np.array([1.0, 1.0, 0.5]), np.array([0.1, 0.5, 0.1]), 1.0)
+    gains = compute_expected_gains(np.array([1.0, 1.0, 0.5]), np.array([0.1, 0.5, 0.1]), 1.0)
     assert gains[0] == pytest.approx(0.1 * 0.39894, rel=1e-3)
     assert gains[1] > gains[0]
     assert gains[2] > gains[1]
@@ -169,7 +169,7 @@ def test_an_order_goes_from_neighbor_to_neighbor(name):
 
     chosen = parse_slice(name)
     known = list_devices(chosen)
-    orders = list(device_orders(chosen, (len(known),)))
+    orders = list(find_device_orders(chosen, (len(known),)))
     assert all(sorted(order) == list(range(len(known))) for order in orders)
     winding = [known[place].coords for place in orders[0]]
     apart = [sum(abs(a - b) for a, b in zip(here, there, strict=True)) for here, there in pairwise(winding)]

@@ -17,7 +17,7 @@ import shardable
 
 import hloscope
 from hloscope.program.lowering import lower_changed
-from hloscope.program.target import attached_facts
+from hloscope.program.target import find_attached_facts
 from hloscope.search import suggesting
 
 ROOT = Path(__file__).parent.parent.parent
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.tpu_compiler
 
 def by_hand(function, suggestion):
     """The facts of a program with a suggestion written into it, as somebody would who reads the report."""
-    facts = attached_facts(function)
+    facts = find_attached_facts(function)
     notations = {spec.name: spec.notation for spec in suggestion.specs if not spec.is_result}
     results = {spec.name: spec.after for spec in suggestion.specs if spec.is_result}
     out = results.get("result", facts.out)
@@ -152,7 +152,7 @@ def test_the_best_is_no_slower_than_any_recipe_computes_the_same_and_holds(name)
     assert again.memory.peak_bytes == pytest.approx(best.figures.hbm_bytes, rel=0.01)
     sharded, written = (
         hloscope.target(**options(smaller(each)), slice="v5e:2x4")(copy_of(function))
-        for each in (facts, attached_facts(function))
+        for each in (facts, find_attached_facts(function))
     )
     verified = hloscope.verify(sharded, written, ignore=("more-than-reference",))
     assert verified.passed, verified

@@ -18,7 +18,7 @@ from hloscope.api.analyzing import analyze_hlo
 from hloscope.cli import group
 from hloscope.cost.guess import guess_slice
 from hloscope.hlo import parse_module
-from hloscope.program.environment import most_devices
+from hloscope.program.environment import find_largest_device_count
 from hloscope.program.files import read_hlo
 from hloscope.tpu import CHIPS, find_chip, find_smallest_slice, parse_slice
 from hloscope.tpu.chips import find_chip_of_kind
@@ -112,7 +112,7 @@ def test_it_is_found_by_all_its_names(made_up):
     for name in ("v9z:2x2x2", "9z:2x2x2", "v9z-8", "tpu-v9z-8"):
         assert parse_slice(name).name == "v9z:2x2x2"
     assert find_smallest_slice(512, "v9z").name == "v9z:8x8x8"
-    assert most_devices() == max(chip.max_slice_chips * chip.devices_per_chip for chip in CHIPS)
+    assert find_largest_device_count() == max(chip.max_slice_chips * chip.devices_per_chip for chip in CHIPS)
 
 
 def test_its_slices_are_laid_out_as_its_file_says(made_up):

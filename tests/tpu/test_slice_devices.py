@@ -18,14 +18,14 @@ SLICES = (
 
 def described(names):
     """What libtpu says, in a process that may load it."""
-    from hloscope.compiler.placing import topology_devices
+    from hloscope.compiler.placing import find_topology_devices
 
     def facts(name):
         several = parse_slice(name).slice_count > 1  # whose numbers libtpu makes of slices that it joins by itself
         return [
             (0 if several else one.id, tuple(one.coords), one.core_on_chip, one.slice_index if several else 0)
-            for one in topology_devices(parse_slice(name))
-        ], [one.process_index for one in topology_devices(parse_slice(name))]
+            for one in find_topology_devices(parse_slice(name))
+        ], [one.process_index for one in find_topology_devices(parse_slice(name))]
 
     return {name: facts(name) for name in names}
 
@@ -35,7 +35,7 @@ def test_they_are_the_ones_that_libtpu_lists(monkeypatch):
     from hloscope.compiler import client
 
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    found = client.pool().submit(described, SLICES).result()
+    found = client.get_pool().submit(described, SLICES).result()
     for name in SLICES:
         chosen = parse_slice(name)
         several = chosen.slice_count > 1

@@ -13,21 +13,21 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from hloscope.verification.differences import (
-    Shard,
-    allowed_by,
+    OutputShard,
+    assemble_shards,
     compare_shards,
-    error_map_of,
-    error_ratios,
-    relative_tolerance,
-    root_mean_square,
-    rounding_of,
-    telling,
-    tolerance_at,
-    whole,
+    compute_allowed,
+    compute_error_ratios,
+    compute_relative_tolerance,
+    compute_root_mean_square,
+    find_telling_elements,
+    make_error_map,
+    make_tolerance,
+    read_rounding,
 )
 from hloscope.verification.model import Tolerance
-from hloscope.verification.spreads import spread_of
-from hloscope.verification.values import Draw, described, random_values
+from hloscope.verification.spreads import measure_spread
+from hloscope.verification.values import Draw, describe_draw, draw_values
 
 EXACT = Tolerance()
 LOOSE = Tolerance(relative=0.01, absolute=0.001)
@@ -35,14 +35,14 @@ LOOSE = Tolerance(relative=0.01, absolute=0.001)
 
 def compared(shards, expected, tolerance=LOOSE):
     return compare_shards(
-        shards, expected, allowed_by(tolerance, expected), name="out", subject="target", against="reference"
+        shards, expected, compute_allowed(tolerance, expected), name="out", subject="target", against="reference"
     )
 
 
 def split(array, parts):
     pieces = np.split(array, parts)
     return [
-        Shard(place=f"X={i}", start=(i * len(piece), *[0] * (array.ndim - 1)), values=piece)
+        OutputShard(place=f"X={i}", start=(i * len(piece), *[0] * (array.ndim - 1)), values=piece)
         for i, piece in enumerate(pieces)
     ]
 
@@ -50,7 +50,7 @@ def split(array, parts):
 @given(arrays.arrays(np.float32, (8, 3), elements=st.floats(width=32, allow_subnormal=False)))
 def test_an_array_agrees_with_itself_whatever_it_holds(array):
     assert compared(split(array, 4), array, EXACT).wrong == 0
-    assert np.array_equal(whole(split(array, 4), array.shape, array.dtype), array, equal_nan=True)
+    assert np.array_equal(assemble_shards(split(array, 4), array.shape, array.dtype), array, equal_nan=True)
 
 
 @given(st.integers(0, 7), st.integers(0, 2), st.sampled_from([np.float32, np.int32, np.bool_, ml_dtypes.bfloat16]))
@@ -71,7 +71,7 @@ def test_one_wrong_element_is_found_where_it_is(row, column, dtype):
 
 def test_the_worst_element_is_the_one_furthest_beyond_what_is_allowed():
     expected = np.array([1000.0, 1.0])
-    one = compared([Shard(place="X=0", start=(0,), values=np.array([1011.0, 1.5]))], expected)
+    one = compared([OutputShard(place="X=0", start=(0,), values=np.array([1011.0, 1.5]))], expected)
     assert one.wrong == 2
     assert one.worst.index == (1,)
     assert one.worst.allowed == pytest.approx(0.011)
@@ -94,18 +94,22 @@ def test_the_worst_element_is_the_one_furthest_beyond_what_is_allowed():
 )
 def test_numbers_that_are_not_finite(found, expected, ratio):
     expected = np.array([expected])
-    assert error_ratios(np.array([found]), expected, allowed_by(LOOSE, expected))[0] == ratio
+    assert compute_error_ratios(np.array([found]), expected, compute_allowed(LOOSE, expected))[0] == ratio
 
 
 def test_integers_are_exact_whatever_the_tolerance():
-    assert error_ratios(np.array([1000000]), np.array([1000001]), allowed_by(LOOSE, np.array([1])))[0] == inf
+    assert (
+        compute_error_ratios(np.array([1000000]), np.array([1000001]), compute_allowed(LOOSE, np.array([1])))[0] == inf
+    )
 
 
 def test_an_element_is_wrong_once_when_any_copy_of_it_is():
     good, bad = np.ones(4, np.float32), np.array([1, 1, 2, 1], np.float32)
-    one = compared([Shard(place="X=0", start=(0,), values=good), Shard(place="X=1", start=(0,), values=bad)], good)
+    one = compared(
+        [OutputShard(place="X=0", start=(0,), values=good), OutputShard(place="X=1", start=(0,), values=bad)], good
+    )
     assert (one.elements, one.copies, one.wrong, one.wrong_shards) == (4, 2, 1, ("X=1",))
-    both = compared([Shard(place=place, start=(0,), values=bad) for place in ("X=0", "X=1")], good)
+    both = compared([OutputShard(place=place, start=(0,), values=bad) for place in ("X=0", "X=1")], good)
     assert (both.elements, both.wrong, both.wrong_shards) == (4, 1, ("X=0", "X=1"))
 
 
@@ -115,29 +119,29 @@ def test_an_element_is_wrong_once_when_any_copy_of_it_is():
      (np.array([np.inf, 2.0]), True), (np.zeros(3, bool), False)],
 )  # fmt: skip
 def test_arrays_that_tell_nothing(array, tells):
-    assert np.any(telling(array, allowed_by(LOOSE, array))) == tells
+    assert np.any(find_telling_elements(array, compute_allowed(LOOSE, array))) == tells
 
 
 def test_the_size_of_an_array_leaves_out_what_is_not_finite():
-    assert root_mean_square(np.array([3.0, -4.0, np.inf, np.nan])) == pytest.approx(np.sqrt(12.5))
-    assert root_mean_square(np.array([3, 4])) == 0
-    assert root_mean_square(np.array([3e300, -4e300])) == pytest.approx(np.sqrt(12.5) * 1e300)
-    assert root_mean_square(np.zeros(3)) == 0
+    assert compute_root_mean_square(np.array([3.0, -4.0, np.inf, np.nan])) == pytest.approx(np.sqrt(12.5))
+    assert compute_root_mean_square(np.array([3, 4])) == 0
+    assert compute_root_mean_square(np.array([3e300, -4e300])) == pytest.approx(np.sqrt(12.5) * 1e300)
+    assert compute_root_mean_square(np.zeros(3)) == 0
 
 
 @given(st.integers(0, 2**32), st.integers(0, 9), st.sampled_from(["float32", "bfloat16", "int8", "uint8", "bool"]))
 def test_inputs_depend_on_seed_and_position_alone(seed, position, name):
     dtype = np.dtype(getattr(ml_dtypes, name, name))
-    one, again = (random_values(dtype, (4, 5), Draw(), seed=seed, position=position) for _ in range(2))
+    one, again = (draw_values(dtype, (4, 5), Draw(), seed=seed, position=position) for _ in range(2))
     assert one.dtype == dtype
     assert np.array_equal(one, again)
-    other = random_values(dtype, (64, 5), Draw(), seed=seed, position=position + 1)
-    assert not np.array_equal(random_values(dtype, (64, 5), Draw(), seed=seed, position=position), other)
+    other = draw_values(dtype, (64, 5), Draw(), seed=seed, position=position + 1)
+    assert not np.array_equal(draw_values(dtype, (64, 5), Draw(), seed=seed, position=position), other)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128])
 def test_wide_numbers_have_digits_that_narrow_ones_lose(dtype):
-    values = random_values(dtype, (64,), Draw(), seed=0, position=0)
+    values = draw_values(dtype, (64,), Draw(), seed=0, position=0)
     narrow = np.complex64 if dtype is np.complex128 else np.float32
     assert values.dtype == dtype
     assert np.count_nonzero(values.astype(narrow).astype(dtype) != values) > 60
@@ -145,7 +149,7 @@ def test_wide_numbers_have_digits_that_narrow_ones_lose(dtype):
 
 @given(st.sampled_from([np.int8, np.uint8, np.int32, ml_dtypes.int4]), st.integers(0, 5), st.integers(1, 7))
 def test_indices_stay_in_their_range(dtype, low, width):
-    values = random_values(dtype, (100,), Draw(bounds=(low, low + width)), seed=0, position=0).astype(int)
+    values = draw_values(dtype, (100,), Draw(bounds=(low, low + width)), seed=0, position=0).astype(int)
     limit = 7 if dtype == ml_dtypes.int4 else 255
     assert set(values) <= set(range(low, min(low + width, limit + 1)))
 
@@ -157,19 +161,19 @@ def test_indices_stay_in_their_range(dtype, low, width):
      ("bool", None, "true or false")],
 )  # fmt: skip
 def test_ranges_in_words(dtype, bounds, words):
-    assert described(dtype, Draw(bounds=bounds)) == words
+    assert describe_draw(dtype, Draw(bounds=bounds)) == words
 
 
 @pytest.mark.parametrize(("bounds", "shown"), [((0, 32), ["0", "31", "all"]), ((1, 31), ["1", "30", "without"])])
 def test_an_index_in_words(says, bounds, shown):
-    words = says(described("int32", Draw(bounds=bounds, is_index=True)))
+    words = says(describe_draw("int32", Draw(bounds=bounds, is_index=True)))
     assert re.findall(r"\d+|all|without", words) == shown
 
 
 def test_what_cancels_does_not_widen_what_larger_elements_are_allowed():
     expected = np.append(np.linspace(1, 2, 31, endpoint=False), 2.0**-7)
     runs = [expected + 0.01 * np.where(np.arange(32) % run, 1, -1) for run in range(2, 8)]
-    spread = spread_of(expected, runs, [], unit=2.0**-9)
+    spread = measure_spread(expected, runs, [], unit=2.0**-9)
     assert spread.allowed[:31].max() < 0.03
     assert spread.allowed[31] > 0.01
 
@@ -181,16 +185,18 @@ DOT = (
 
 
 def test_rounding_is_read_from_the_lowered_program():
-    rounding = rounding_of(DOT.format("bf16"), devices=8)
+    rounding = read_rounding(DOT.format("bf16"), devices=8)
     assert (rounding.narrowest, rounding.sum_length, rounding.products) == (2.0**-8, 2048, 1)
-    inside = rounding_of("sdy.manual_computation(%arg0) {" + DOT.format("f32"), devices=8)
+    inside = read_rounding("sdy.manual_computation(%arg0) {" + DOT.format("f32"), devices=8)
     assert (inside.narrowest, inside.sum_length) == (2.0**-24, 8 * 2048)
-    assert rounding_of("stablehlo.add %0, %1 : tensor<8xi32>", devices=8).narrowest == 0
+    assert read_rounding("stablehlo.add %0, %1 : tensor<8xi32>", devices=8).narrowest == 0
 
 
 def test_tolerances_grow_with_the_sum_and_with_narrow_types():
     def relative(dtype, platform="cpu", devices=8):
-        return relative_tolerance((rounding_of(DOT.format(dtype), devices),), devices=devices, platform=platform)
+        return compute_relative_tolerance(
+            (read_rounding(DOT.format(dtype), devices),), devices=devices, platform=platform
+        )
 
     assert relative("f32") == pytest.approx(4 * 2**-24 * (3 + 2048**0.5))
     assert relative("bf16") == pytest.approx(4 * (2**-8 * 3 + 2**-24 * 2048**0.5))
@@ -199,20 +205,30 @@ def test_tolerances_grow_with_the_sum_and_with_narrow_types():
 
 
 def test_a_program_of_integers_has_no_tolerance():
-    rounding = rounding_of("stablehlo.add %0, %1 : tensor<8xi32>", devices=8)
-    assert relative_tolerance((rounding,), devices=8, platform="cpu") == 0
+    rounding = read_rounding("stablehlo.add %0, %1 : tensor<8xi32>", devices=8)
+    assert compute_relative_tolerance((rounding,), devices=8, platform="cpu") == 0
 
 
 def test_the_users_own_tolerances_replace_those():
-    assert tolerance_at(0.1, 2.0, rtol=None, atol=None) == Tolerance(relative=0.1, absolute=0.2)
-    assert tolerance_at(0.1, 2.0, rtol=0.5, atol=None) == Tolerance(relative=0.5, absolute=1.0, source="user")
-    assert tolerance_at(0.1, 2.0, rtol=None, atol=0.0) == Tolerance(relative=0.1, absolute=0.0, source="user")
+    assert make_tolerance(0.1, 2.0, rtol=None, atol=None) == Tolerance(relative=0.1, absolute=0.2)
+    assert make_tolerance(0.1, 2.0, rtol=0.5, atol=None) == Tolerance(relative=0.5, absolute=1.0, source="user")
+    assert make_tolerance(0.1, 2.0, rtol=None, atol=0.0) == Tolerance(relative=0.1, absolute=0.0, source="user")
 
 
 def test_what_a_tolerance_allows_for_zero_tells_nothing():
     array = np.array([1.0, 0.05, 0.0, np.nan])
-    assert telling(array, allowed_by(Tolerance(absolute=0.1), array)).tolist() == [True, False, False, False]
-    assert telling(array, allowed_by(Tolerance(relative=1.0), array)).tolist() == [False, False, False, False]
+    assert find_telling_elements(array, compute_allowed(Tolerance(absolute=0.1), array)).tolist() == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert find_telling_elements(array, compute_allowed(Tolerance(relative=1.0), array)).tolist() == [
+        False,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_a_device_that_holds_small_numbers_only_is_told():
@@ -224,7 +240,7 @@ def test_a_device_that_holds_small_numbers_only_is_told():
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (200,), (5, 3), (3, 130), (70, 2, 65), (2, 3, 2, 4)])
 def test_a_map_has_the_largest_error_of_each_block(shape):
     errors = np.random.default_rng(0).choice([0.0, 0.3, 1.0, 1.004, 7.0, inf], shape)
-    found = error_map_of(errors)
+    found = make_error_map(errors)
     rows = np.asarray(errors).reshape(-1, shape[-1] if shape else 1)
     seen = np.zeros(rows.shape, int)
     for row, line in enumerate(found.errors):

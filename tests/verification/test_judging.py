@@ -12,13 +12,13 @@ import jsonschema
 import pytest
 
 import hloscope
-from hloscope.analysis.model import Unmodelled, shapes_of
+from hloscope.analysis.model import Unmodelled, make_shapes
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.errors import NotationError
 from hloscope.findings import Severity
 from hloscope.verification.job import Settings, parse_range
-from hloscope.verification.judging import compare_structure, judged
-from hloscope.verification.machine import attached_platform, jax_platform
+from hloscope.verification.judging import compare_structure, judge_verification
+from hloscope.verification.machine import find_attached_platform, find_jax_platform
 from hloscope.verification.model import (
     Bias,
     Numerics,
@@ -63,7 +63,7 @@ def collective():
 
 def test_an_all_gather_and_its_permutes_are_the_same_traffic(naive, collective):
     for target, reference in ((naive, collective), (collective, naive)):
-        found = judged(target, reference, AGREED)
+        found = judge_verification(target, reference, AGREED)
         assert found.communication.same
         assert found.findings == ()
         assert found.passed
@@ -72,7 +72,7 @@ def test_an_all_gather_and_its_permutes_are_the_same_traffic(naive, collective):
 
 def test_what_moves_beyond_the_reference_is_an_error_with_its_line(says, naive):
     nothing = replace(naive, collectives=())
-    found = judged(naive, nothing, AGREED)
+    found = judge_verification(naive, nothing, AGREED)
     (finding,) = found.findings
     assert (finding.rule, finding.severity) == ("more-than-reference", Severity.ERROR)
     assert re.findall(r"\d all-gather over \w|[\d.]+ MB|added", finding.message) == [
@@ -86,16 +86,16 @@ def test_what_moves_beyond_the_reference_is_an_error_with_its_line(says, naive):
     assert finding.line == naive.collectives[0].line
     assert not found.passed
     assert found.bytes_ratio is None
-    assert judged(nothing, naive, AGREED).passed
-    assert judged(naive, nothing, AGREED, ignore=["more-than-reference"]).passed
+    assert judge_verification(nothing, naive, AGREED).passed
+    assert judge_verification(naive, nothing, AGREED, ignore=["more-than-reference"]).passed
 
 
 def test_another_collective_that_moves_no_more_is_a_note(naive):
     (gather,) = naive.collectives
     reduce = replace(
-        gather, kind=Kind.ALL_REDUCE, payload_bytes=1000, wire_bytes=1500, operand_shapes=shapes_of("s32[250]")
+        gather, kind=Kind.ALL_REDUCE, payload_bytes=1000, wire_bytes=1500, operand_shapes=make_shapes("s32[250]")
     )
-    found = judged(replace(naive, collectives=(reduce,)), naive, AGREED)
+    found = judge_verification(replace(naive, collectives=(reduce,)), naive, AGREED)
     assert [(one.rule, one.severity) for one in found.findings] == [("more-than-reference", Severity.NOTE)]
     assert found.passed
 
@@ -103,7 +103,7 @@ def test_another_collective_that_moves_no_more_is_a_note(naive):
 def test_what_is_not_known_is_never_the_same(naive):
     (gather,) = naive.collectives
     unsure = replace(naive, collectives=(replace(gather, executions_bound=Bound.AT_LEAST),))
-    found = judged(unsure, unsure, AGREED)
+    found = judge_verification(unsure, unsure, AGREED)
     assert not found.communication.same
     assert {one.rule for one in found.findings} == {"communication-unsure"}
     assert found.bytes_ratio is None
@@ -112,7 +112,7 @@ def test_what_is_not_known_is_never_the_same(naive):
 def test_unknown_bytes_beyond_the_reference_are_an_error(says, naive):
     (gather,) = naive.collectives
     opaque = replace(gather, kind=Kind.OPAQUE, payload_bytes=None, wire_bytes=None)
-    found = judged(replace(naive, collectives=(gather, opaque)), naive, AGREED)
+    found = judge_verification(replace(naive, collectives=(gather, opaque)), naive, AGREED)
     assert not found.passed
     message = says(found.findings[0].message)
     assert re.findall("1 opaque over Y|unknown|added", message) == ["1 opaque over Y", "unknown", "added"]
@@ -159,14 +159,14 @@ def test_outputs_of_other_names_are_told_to_be_paired_by_position(says, naive):
 
 @pytest.mark.parametrize("status", [status for status in NumericsStatus if status != "ran"])
 def test_no_end_of_a_run_but_a_good_one_passes(naive, status):
-    found = judged(naive, naive, Numerics(status=status))
+    found = judge_verification(naive, naive, Numerics(status=status))
     assert not found.passed
     assert found.findings[0].rule == f"numerics-{status.replace(' ', '-')}"
 
 
 def test_the_document_is_plain_data(naive, collective):
     infinite = replace(COMPARED, largest_error=float("inf"), wrong=1, wrong_shards=("X=0",))
-    found = judged(naive, collective, replace(AGREED, comparisons=(infinite,)))
+    found = judge_verification(naive, collective, replace(AGREED, comparisons=(infinite,)))
     document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert document["schema"] == 2
     assert document["passed"] is False
@@ -184,7 +184,7 @@ def test_the_published_schema_has_every_field(naive, collective, schema_of):
     untested = (Untested(argument="x", shards=("X=0",), parts=8),)
     numerics = replace(AGREED, comparisons=(compared,), dims={"B": 8}, not_compared={"gradients": "no floats"})
     numerics = replace(numerics, untested=untested)
-    document = json.loads(json.dumps(judged(naive, collective, numerics).to_dict()))
+    document = json.loads(json.dumps(judge_verification(naive, collective, numerics).to_dict()))
     jsonschema.validate(document, schema_of("verify"))
 
 
@@ -220,11 +220,11 @@ def test_settings_are_checked(says):
 
 
 def test_what_is_attached_is_told_by_device_files(tmp_path):
-    assert attached_platform(tmp_path) is None
+    assert find_attached_platform(tmp_path) is None
     (tmp_path / "nvidia0").touch()
-    assert attached_platform(tmp_path) is None  # JAX cannot use it here
+    assert find_attached_platform(tmp_path) is None  # JAX cannot use it here
     (tmp_path / "accel0").touch()
-    assert attached_platform(tmp_path) == ("tpu" if "libtpu" in sys.modules or _has_libtpu() else None)
+    assert find_attached_platform(tmp_path) == ("tpu" if "libtpu" in sys.modules or _has_libtpu() else None)
 
 
 def _has_libtpu():
@@ -238,10 +238,10 @@ def test_what_was_not_understood_in_the_program_alone_is_told(says, naive):
         what="the kernel %k does not say whether it communicates", effect="more may move", instruction="k"
     )
     opaque = replace(naive, unmodelled=(item,))
-    (finding,) = judged(opaque, naive, AGREED).findings
+    (finding,) = judge_verification(opaque, naive, AGREED).findings
     assert (finding.rule, finding.severity, finding.why) == ("communication-unsure", Severity.WARNING, "more may move")
     assert item.what in says(finding.message)
-    assert judged(opaque, opaque, AGREED).findings == ()
+    assert judge_verification(opaque, opaque, AGREED).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -249,13 +249,13 @@ def test_what_was_not_understood_in_the_program_alone_is_told(says, naive):
 )
 def test_jax_is_told_of_the_one_kind_of_gpu_that_it_can_use(monkeypatch, plugins, platform):
     monkeypatch.setattr("hloscope.verification.machine.find_spec", lambda name: name if name in plugins else None)
-    assert [jax_platform(one) for one in ("cpu", "tpu", "gpu")] == ["cpu", "tpu", platform]
+    assert [find_jax_platform(one) for one in ("cpu", "tpu", "gpu")] == ["cpu", "tpu", platform]
 
 
 def test_a_bias_is_named_by_its_ratio_or_by_its_sign(naive):
     def message(**of):
         bias = Bias(constant=False, shards=(), **of)
-        found = judged(naive, naive, replace(AGREED, comparisons=(replace(COMPARED, bias=bias),)))
+        found = judge_verification(naive, naive, replace(AGREED, comparisons=(replace(COMPARED, bias=bias),)))
         return next(finding for finding in found.findings if finding.rule == "biased-result")
 
     drifted = message(ratio=1.0124, one_way=0.5016, explained=0.0043)

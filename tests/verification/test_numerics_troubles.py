@@ -19,7 +19,7 @@ from verify_helpers import findings, job
 import hloscope
 from hloscope.verification.judging import judge_numerics
 from hloscope.verification.model import NumericsStatus
-from hloscope.verification.running import run_job
+from hloscope.verification.running import run_verification
 from hloscope.verification.where import run_in_child
 
 GIB = 2**30
@@ -82,13 +82,13 @@ def test_an_operation_that_the_backend_lacks(ended):
 
 
 def test_a_program_that_is_too_large_is_not_started(says):
-    found = run_job(job("troubles", "huge", "huge", memory_bytes=16 * GIB))
+    found = run_verification(job("troubles", "huge", "huge", memory_bytes=16 * GIB))
     assert found.status is NumericsStatus.TOO_LARGE
     assert found.estimated_bytes > 32 * GIB
     (finding,) = judge_numerics(found)
     assert finding.rule == "numerics-too-large"
     assert "--scale B=64,F=256" in says(finding.fix)
-    assert run_job(job("troubles", "huge", "huge", memory_bytes=16 * GIB, scale={"B": 64, "D": 16})).agree
+    assert run_verification(job("troubles", "huge", "huge", memory_bytes=16 * GIB, scale={"B": 64, "D": 16})).agree
 
 
 def test_a_program_that_cannot_be_imported_there(says, ended):
@@ -98,21 +98,21 @@ def test_a_program_that_cannot_be_imported_there(says, ended):
 
 
 def test_arguments_of_other_types(says):
-    found = run_job(replace(job("troubles", "integers", "plain")))
+    found = run_verification(replace(job("troubles", "integers", "plain")))
     assert found.status is NumericsStatus.REFUSED
     assert re.findall(r"\w+\[\d+\]", says(found.message)) == ["int32[64]", "float32[64]"]
 
 
 @pytest.mark.parametrize("target", ["nothing", "not_a_number"])
 def test_an_output_that_tells_nothing_is_no_pass(target):
-    found = run_job(job("troubles", target, target))
+    found = run_verification(job("troubles", target, target))
     assert found.status is NumericsStatus.RAN
     assert not found.agree
     assert [one.rule for one in judge_numerics(found)] == ["nothing-compared"]
 
 
 def test_outputs_of_other_shapes_are_no_pass(says):
-    found = run_job(job("troubles", "longer", "plain"))
+    found = run_verification(job("troubles", "longer", "plain"))
     assert (found.comparisons, found.agree) == ((), False)
     (finding,) = judge_numerics(found)
     assert finding.rule == "nothing-compared"
@@ -120,7 +120,7 @@ def test_outputs_of_other_shapes_are_no_pass(says):
 
 
 def test_gradients_that_do_not_exist_are_no_pass(says):
-    found = run_job(job("troubles", "integers", "integers", grad=True))
+    found = run_verification(job("troubles", "integers", "integers", grad=True))
     (finding,) = judge_numerics(found)
     assert finding.rule == "not-compared"
     assert found.not_compared == {"gradients": finding.why}
@@ -140,24 +140,26 @@ def test_a_loop_that_cannot_be_differentiated_is_told_in_jaxs_words():
 
 
 def test_too_few_devices_are_told_before_anything_runs(says):
-    found = run_job(replace(job("troubles", "plain", "plain"), devices=4096))
+    found = run_verification(replace(job("troubles", "plain", "plain"), devices=4096))
     assert found.status is NumericsStatus.NOT_RUN
     assert re.findall(r"[\d,]*\d|\(\w+\)", says(found.message)) == ["4,096", "16", "(cpu)"]
 
 
 def test_ranges_by_letters_of_the_target(says):
-    found = run_job(job("troubles", "huge", "huge", scale={"B": 64, "D": 16}, ranges={"x": (0, "D")}))
+    found = run_verification(job("troubles", "huge", "huge", scale={"B": 64, "D": 16}, ranges={"x": (0, "D")}))
     assert found.inputs == ("x: 0 to 16",)
-    unknown = run_job(job("troubles", "huge", "huge", scale={"B": 64, "D": 16}, ranges={"x": (0, "Q")}))
+    unknown = run_verification(job("troubles", "huge", "huge", scale={"B": 64, "D": 16}, ranges={"x": (0, "Q")}))
     assert unknown.status is NumericsStatus.FAILED
     assert re.findall(r"\b[A-Z]\b", says(unknown.message)) == ["Q", "B", "D"]
 
 
 def test_memory_that_the_compiler_does_not_tell_is_not_taken_for_none(monkeypatch):
-    monkeypatch.setattr("hloscope.verification.executing._memory_of_one_device", lambda compiled: None)
-    found = run_job(job("troubles", "plain", "plain", memory_bytes=16 * GIB))
+    monkeypatch.setattr("hloscope.verification.executing._find_memory_of_one_device", lambda compiled: None)
+    found = run_verification(job("troubles", "plain", "plain", memory_bytes=16 * GIB))
     assert (found.status, found.estimated_bytes) == (NumericsStatus.RAN, None)
-    found = run_job(job("troubles", "huge", "huge", memory_bytes=16 * GIB))  # too large even for its inputs alone
+    found = run_verification(
+        job("troubles", "huge", "huge", memory_bytes=16 * GIB)
+    )  # too large even for its inputs alone
     assert found.status is NumericsStatus.TOO_LARGE
     assert found.estimated_bytes > 16 * GIB
 

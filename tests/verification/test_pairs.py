@@ -16,10 +16,10 @@ from verify_helpers import USER_CODE, clauses_with, findings, job, unmeasured
 from hloscope.errors import NotationError
 from hloscope.verification import executing, noise
 from hloscope.verification.judging import judge_numerics
-from hloscope.verification.measuring import measure, over_other_splits, run_of
+from hloscope.verification.measuring import measure_other_splits, measure_rounding, time_run
 from hloscope.verification.model import Untested
-from hloscope.verification.running import both_prepared, compare_prepared, run_job
-from hloscope.verification.values import Draw, check_range, random_values
+from hloscope.verification.running import compare_prepared, prepare_both, run_verification
+from hloscope.verification.values import Draw, check_range, draw_values
 from hloscope.verification.where import run_in_child
 
 sys.path.insert(0, str(USER_CODE))
@@ -37,7 +37,7 @@ def test_there_are_enough_of_each():
 def findings_of_seeds(file, name, seeds, **options):
     """The findings with each seed; both programs are compiled once."""
     first = job(file, f"{name}_twin", name, devices=DEVICES.get(name, 8), **options)
-    programs = both_prepared(first)
+    programs = prepare_both(first)
     jobs = (replace(first, settings=replace(first.settings, seed=seed)) for seed in seeds)
     return [list(judge_numerics(compare_prepared(programs, job))) for job in jobs]
 
@@ -71,7 +71,7 @@ def test_a_wrong_twin_is_named(says, name):
 
 
 def parts(file, target, reference, **options):
-    found = run_job(job(file, target, reference, **options))
+    found = run_verification(job(file, target, reference, **options))
     assert found.agree
     return [(one.argument, one.shards) for one in found.untested]
 
@@ -82,13 +82,13 @@ def test_a_sum_that_is_left_out_is_wrong_and_no_rounding():
 
 @pytest.mark.parametrize("reference", ["embedding", "by_one_hot", "of_each_device"])
 def test_integers_that_index_something_reach_all_of_it(says, reference):
-    found = run_job(job("covered", "of_each_device", reference))
+    found = run_verification(job("covered", "of_each_device", reference))
     assert re.findall(r"\w+:|\d+|all", says(found.inputs[1])) == ["index:", "0", "4095", "all"]
     assert (found.agree, found.untested) == (True, ())
 
 
 def test_a_range_that_reaches_a_part_leaves_shards_untested():
-    (untested,) = run_job(job("covered", "of_each_device", "embedding", ranges={"index": (0, 1024)})).untested
+    (untested,) = run_verification(job("covered", "of_each_device", "embedding", ranges={"index": (0, 1024)})).untested
     assert untested == Untested(argument="table", shards=tuple(f"X={x}" for x in range(2, 8)), parts=8)
 
 
@@ -118,7 +118,7 @@ def test_a_reference_is_split_in_other_ways_before_a_difference_is_told(says, mo
         return [found]
 
     monkeypatch.setattr("hloscope.verification.executing.run_split", split)
-    found = list(judge_numerics(run_job(job("covered", "product_too_large", "product"))))
+    found = list(judge_numerics(run_verification(job("covered", "product_too_large", "product"))))
     assert [one.rule for one in found] == ["wrong-result"]
     clauses = clauses_with(found, "wrong-result", "1.050")
     assert clauses
@@ -132,15 +132,15 @@ def test_a_reference_is_split_in_other_ways_before_a_difference_is_told(says, mo
     ids=["the same", "rounding", "more than rounding"],
 )
 def test_what_another_split_changes_is_allowed_as_far_as_it_is_rounding(says, monkeypatch, factor, grown, told):
-    prepared = both_prepared(job("covered", "product_too_large", "product"))
+    prepared = prepare_both(job("covered", "product_too_large", "product"))
     values = [np.linspace(0.5, 1, 256 * 256, dtype=np.float32).reshape(256, 256)] * 2
-    target, reference = (run_of(one, values) for one in prepared.values())
-    before = measure(target, reference, job("covered", "product_too_large", "product"), lambda _: None)
+    target, reference = (time_run(one, values) for one in prepared.values())
+    before = measure_rounding(target, reference, job("covered", "product_too_large", "product"), lambda _: None)
     monkeypatch.setattr(
         "hloscope.verification.executing.run_split",
         lambda program, values, _: [np.asarray(program.compiled(*values)) * np.float32(factor)],
     )
-    after = over_other_splits(before, target, reference, lambda _: None)
+    after = measure_other_splits(before, target, reference, lambda _: None)
     assert bool(np.any(after.spreads[0].allowed > before.spreads[0].allowed)) is grown
     assert bool(after.notes) is told
     if told:
@@ -148,7 +148,7 @@ def test_what_another_split_changes_is_allowed_as_far_as_it_is_rounding(says, mo
 
 
 def test_counts_that_rounding_hides_are_said(says):
-    found = run_job(job("covered", "mean_over_one_less", "mean"))
+    found = run_verification(job("covered", "mean_over_one_less", "mean"))
     assert found.agree
     (note,) = found.notes
     assert re.findall(r"\d,\d+|result|\d\.(?=\d+%)|bfloat16|--scale", note) == [
@@ -156,41 +156,41 @@ def test_counts_that_rounding_hides_are_said(says):
         *("0.", "bfloat16", "--scale"),
     ]
     says(unmeasured(note))
-    found = run_job(job("covered", "mean_over_one_less", "mean", scale={"S": 64}))
+    found = run_verification(job("covered", "mean_over_one_less", "mean", scale={"S": 64}))
     assert (found.agree, found.notes) == (False, ())
 
 
 def test_what_rounding_drowns_tells_nothing(says):
     bounds = {f"weights[{layer}]": (-2, 2) for layer in range(6)}
-    (finding,) = judge_numerics(run_job(job("covered", "chaotic_of_other_weights", "chaotic", ranges=bounds)))
+    (finding,) = judge_numerics(run_verification(job("covered", "chaotic_of_other_weights", "chaotic", ranges=bounds)))
     assert finding.rule == "nothing-compared"
     assert "rounding" in says(finding.message)
-    (finding,) = judge_numerics(run_job(job("covered", "chaotic_of_other_weights", "chaotic")))
+    (finding,) = judge_numerics(run_verification(job("covered", "chaotic_of_other_weights", "chaotic")))
     assert finding.rule == "wrong-result"  # of weights that are drawn as large as their products need
 
 
 def test_an_output_that_is_judged_nowhere_says_nothing(says):
-    found = run_job(job("covered", "ranked_backwards", "ranked"))
+    found = run_verification(job("covered", "ranked_backwards", "ranked"))
     assert [one.informative for one in found.comparisons] == [False, True]
     assert (found.comparisons[0].unstable, found.comparisons[0].elements) == (4096, 4096)
     (finding,) = judge_numerics(found)
     assert finding.rule == "uninformative-output"
     message = says(finding.message, "ranked")
     assert re.findall(r"result\[\d\]|\d,\d+|rounding", message) == ["result[0]", "4,096", "4,096", "rounding"]
-    (finding,) = judge_numerics(run_job(job("covered", "ranks", "ranks")))
+    (finding,) = judge_numerics(run_verification(job("covered", "ranks", "ranks")))
     assert finding.rule == "nothing-compared"
     assert "rounding" in says(finding.message, "ranks")
 
 
 def test_a_tolerance_that_lets_zeros_pass_is_blamed_on_whoever_gave_it(says):
-    (finding,) = judge_numerics(run_job(job("covered", "product_too_large", "product", rtol=2.0)))
+    (finding,) = judge_numerics(run_verification(job("covered", "product_too_large", "product", rtol=2.0)))
     assert finding.rule == "nothing-compared"
     assert "requested tolerance" in says(finding.message)
 
 
 def test_parts_that_would_take_too_long_are_told_as_not_tried(says, monkeypatch):
     monkeypatch.setattr("hloscope.verification.pairs._MOST_CHANGES", 3)
-    found = run_job(job("covered", "of_each_device", "embedding"))
+    found = run_verification(job("covered", "of_each_device", "embedding"))
     assert found.untested == (Untested(argument="table", shards=(), parts=8, tried=False),)
     (finding,) = judge_numerics(found)
     assert finding.rule == "untested"
@@ -200,10 +200,12 @@ def test_parts_that_would_take_too_long_are_told_as_not_tried(says, monkeypatch)
 def test_arguments_that_there_is_no_time_for_are_told_as_not_tried_in_one(says, monkeypatch):
     monkeypatch.setattr("hloscope.verification.pairs._PATIENCE_S", 0.0)
     monkeypatch.setattr("hloscope.verification.pairs._MOST_CHANGES", 1)
-    monkeypatch.setattr("hloscope.verification.pairs._without_gradient", lambda *_: None)
-    found = run_job(job("covered", "product", "product"))
+    monkeypatch.setattr("hloscope.verification.pairs._make_gradient_test", lambda *_: None)
+    found = run_verification(job("covered", "product", "product"))
     assert found.untested[1:] == (Untested(argument="b", shards=(), parts=8, tried=False),)
-    found = run_job(job("covered", "chaotic", "chaotic", ranges={f"weights[{at}]": (-0.1, 0.1) for at in range(6)}))
+    found = run_verification(
+        job("covered", "chaotic", "chaotic", ranges={f"weights[{at}]": (-0.1, 0.1) for at in range(6)})
+    )
     (rest,) = found.untested[1:]
     assert re.findall(r"weights\[\d\]|\d other", says(rest.argument, "argument")) == ["weights[0]", "5 other"]
     assert rest == Untested(argument=rest.argument, shards=(), parts=6, tried=False)
@@ -232,13 +234,13 @@ def test_a_range_without_values_is_refused(says, dtype, bounds, shown):
 
 def test_ranges_reach_to_the_ends_of_their_types():
     check_range("b", np.dtype("uint64"), (0, 2e19))
-    assert random_values(np.uint64, (64,), Draw(bounds=(0, 2e19)), seed=0, position=0).max() > 2**63
-    assert set(random_values(np.int32, (64,), Draw(bounds=(0.5, 2.5)), seed=0, position=0)) == {1, 2}
+    assert draw_values(np.uint64, (64,), Draw(bounds=(0, 2e19)), seed=0, position=0).max() > 2**63
+    assert set(draw_values(np.int32, (64,), Draw(bounds=(0.5, 2.5)), seed=0, position=0)) == {1, 2}
 
 
 def test_programs_that_round_nothing_are_not_run_again(monkeypatch):
-    monkeypatch.setattr("hloscope.verification.executing.run_moved", None)
-    found = run_job(job("covered", "of_each_device", "embedding"))
+    monkeypatch.setattr("hloscope.verification.executing.run_noisy", None)
+    found = run_verification(job("covered", "of_each_device", "embedding"))
     assert found.agree
     assert found.comparisons[0].tolerance.source == "rounding"
 
@@ -252,9 +254,9 @@ def test_a_deep_program_is_moved_alike_when_each_kind_of_operation_is_compiled_o
     given = np.linspace(0.1, 0.9, 512, dtype=np.float32), np.float32(0.7)
     closed = jax.make_jaxpr(deep)(*given)
     monkeypatch.setattr(noise, "_MANY", 20)
-    by_kind = noise.noisy(closed, parts=8, platform="cpu", alone=True)
+    by_kind = noise.make_noisy(closed, parts=8, platform="cpu", alone=True)
     monkeypatch.setattr(noise, "_MANY", 1000)
-    together = noise.noisy(closed, parts=8, platform="cpu", alone=True)
+    together = noise.make_noisy(closed, parts=8, platform="cpu", alone=True)
     assert (hasattr(by_kind, "lower"), hasattr(together, "lower")) == (False, True)
     exact = np.asarray(jax.jit(deep)(*given))
     sizes = [

@@ -12,10 +12,10 @@ from sampled import first
 from verify_helpers import USER_CODE, findings, job
 
 from hloscope.findings import Severity
-from hloscope.verification.fan_in import fan_in
+from hloscope.verification.fan_in import find_fan_in
 from hloscope.verification.judging import judge_numerics
-from hloscope.verification.running import run_job
-from hloscope.verification.values import Draw, most_fan_in, random_values
+from hloscope.verification.running import run_verification
+from hloscope.verification.values import Draw, draw_values, find_largest_fan_in
 
 sys.path.insert(0, str(USER_CODE))
 import norms
@@ -57,7 +57,7 @@ def test_a_wrong_gradient_is_seen_in_what_it_changes(name):
 
 @pytest.mark.parametrize("name", updates.UNTOLD)
 def test_a_change_that_cannot_be_told_is_untested(says, name):
-    found = list(judge_numerics(run_job(job("updates", *updates.UNTOLD[name]))))
+    found = list(judge_numerics(run_verification(job("updates", *updates.UNTOLD[name]))))
     assert {(one.rule, one.severity) for one in found} == {("untested", Severity.WARNING)}
     hidden = [one for one in found if "['bias']" in one.message]
     assert re.findall(r"result\S+|params\S+", hidden[0].message) == ["result[0]['bias']", "params['bias']"]
@@ -65,14 +65,14 @@ def test_a_change_that_cannot_be_told_is_untested(says, name):
 
 
 def test_parameters_that_stay_as_they_are_have_no_change():
-    found = run_job(job("updates", "steps_without_bias_gradient", "steps_with_frozen_bias")).untested
+    found = run_verification(job("updates", "steps_without_bias_gradient", "steps_with_frozen_bias")).untested
     assert [part.argument for part in found] == ["params['down']", "params['up']"]
 
 
 def divisors(function, *shapes):
     """For each argument what its variance is divided by."""
     traced = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(shape, "float32") for shape in shapes))
-    found = fan_in(traced)
+    found = find_fan_in(traced)
     return [round(found.get(place, 1)) for place in range(len(traced.jaxpr.invars))]
 
 
@@ -124,7 +124,7 @@ def test_a_factor_of_the_programs_own_counts():
 
 def test_narrow_types_keep_numbers_that_are_not_zero():
     for dtype in ("float4_e2m1fn", "float8_e4m3fn", "float8_e5m2", "bfloat16"):
-        drawn = Draw(fan_in=min(2.0**16, most_fan_in(dtype)))
-        values = random_values(jnp.dtype(dtype), (1000,), drawn, seed=0, position=0).astype(float)
+        drawn = Draw(fan_in=min(2.0**16, find_largest_fan_in(dtype)))
+        values = draw_values(jnp.dtype(dtype), (1000,), drawn, seed=0, position=0).astype(float)
         assert (values != 0).mean() > 0.6
-    assert most_fan_in("float4_e2m1fn") == 1
+    assert find_largest_fan_in("float4_e2m1fn") == 1

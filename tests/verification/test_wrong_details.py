@@ -12,7 +12,7 @@ import hloscope
 from hloscope.errors import NotationError, TargetError
 from hloscope.verification.job import Settings
 from hloscope.verification.judging import judge_numerics
-from hloscope.verification.running import run_job
+from hloscope.verification.running import run_verification
 
 ALL = tuple(f"X={x}, Y={y}" for x in range(2) for y in range(4))
 
@@ -30,14 +30,14 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_detail_is_caught_in_its_output_and_at_its_shards(name):
     output, shards = WRONG[name]
-    numerics = run_job(job("wrong_details", name, "block"))
+    numerics = run_verification(job("wrong_details", name, "block"))
     wrong = [one for one in numerics.comparisons if one.wrong]
     assert [(one.name, one.wrong_shards) for one in wrong] == [(output, shards)]
     assert not numerics.agree
 
 
 def test_one_wrong_element_is_named(says):
-    numerics = run_job(job("wrong_details", "wrong_at_one_index", "block"))
+    numerics = run_verification(job("wrong_details", "wrong_at_one_index", "block"))
     worst = numerics.comparisons[0].worst
     assert (worst.index, worst.local_index, worst.shard) == ((3, 6), (3, 2), "X=0, Y=1")
     errors = numerics.comparisons[0].error_map.errors
@@ -64,7 +64,7 @@ def test_swapped_outputs_are_two_wrong_ones():
 
 
 def test_a_wrong_gradient_is_caught_although_the_outputs_agree(says):
-    numerics = run_job(job("wrong_details", "wrong_gradient", "block", grad=True))
+    numerics = run_verification(job("wrong_details", "wrong_gradient", "block", grad=True))
     assert [(one.name, one.wrong, one.wrong_shards) for one in numerics.comparisons if one.wrong] == [
         ("gradient of x", 256, ALL)
     ]
@@ -99,7 +99,7 @@ SEVEN_SHOWN = ["7 of 8", "X=1", "X=2", "X=3", "X=4", "3 more"]
 
 
 def test_shards_of_small_numbers_are_judged_by_their_own_size(says):
-    numerics = run_job(job("wrong_details", "of_two_sizes_and_zero_elsewhere", "of_two_sizes"))
+    numerics = run_verification(job("wrong_details", "of_two_sizes_and_zero_elsewhere", "of_two_sizes"))
     assert numerics.comparisons[0].wrong_shards == SEVEN
     (finding,) = judge_numerics(numerics)
     assert finding.rule == "wrong-result"
@@ -107,7 +107,7 @@ def test_shards_of_small_numbers_are_judged_by_their_own_size(says):
 
 
 def test_shards_that_a_users_tolerance_hides_are_told(says):
-    numerics = run_job(job("wrong_details", "of_two_sizes_and_zero_elsewhere", "of_two_sizes", rtol=1e-6))
+    numerics = run_verification(job("wrong_details", "of_two_sizes_and_zero_elsewhere", "of_two_sizes", rtol=1e-6))
     assert numerics.comparisons[0].blind_shards == SEVEN
     (finding,) = judge_numerics(numerics)
     assert finding.rule == "uninformative-output"
@@ -151,7 +151,7 @@ def test_a_program_is_not_its_own_reference(says):
 
 
 def test_keys_of_two_arguments_are_not_the_same(says):
-    numerics = run_job(job("adversaries", "first_key", "second_key"))
+    numerics = run_verification(job("adversaries", "first_key", "second_key"))
     (compared,) = numerics.comparisons
     assert (compared.name, compared.wrong, compared.elements, len(compared.wrong_shards)) == ("result", 16, 16, 8)
     (finding,) = judge_numerics(numerics)

@@ -8,9 +8,9 @@ import pytest
 from verify_helpers import findings, job
 
 from hloscope.findings import Severity
-from hloscope.verification.job import Job, Settings
+from hloscope.verification.job import Settings, VerificationJob
 from hloscope.verification.judging import judge_numerics
-from hloscope.verification.running import run_job
+from hloscope.verification.running import run_verification
 
 ALL = tuple(f"X={x}, Y={y}" for x in range(2) for y in range(4))
 
@@ -41,7 +41,7 @@ def test_the_right_ring_agrees():
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_twin_is_caught_at_its_shards(name):
     reference, shards = WRONG[name]
-    numerics = run_job(job("wrong_twins", name, reference))
+    numerics = run_verification(job("wrong_twins", name, reference))
     compared = numerics.comparisons[0]
     assert compared.wrong_shards == shards
     assert compared.worst.shard in shards
@@ -82,8 +82,8 @@ def test_a_wrong_gradient_is_caught(says, tmp_path):
         "stopped = hloscope.target(**facts)(lambda x, y: x * jax.lax.stop_gradient(y))\n"
     )
     names = {role: f"{tmp_path}/gradients.py:{name}" for role, name in (("target", "stopped"), ("reference", "right"))}
-    assert list(judge_numerics(run_job(Job(**names, devices=8)))) == []
-    (finding,) = judge_numerics(run_job(Job(**names, devices=8, settings=Settings(grad=True))))
+    assert list(judge_numerics(run_verification(VerificationJob(**names, devices=8)))) == []
+    (finding,) = judge_numerics(run_verification(VerificationJob(**names, devices=8, settings=Settings(grad=True))))
     assert finding.rule == "wrong-result"
     assert re.findall(r"gradient of \w|\d+|every device", says(finding.message)) == [
         *("gradient of y", "64", "64"),

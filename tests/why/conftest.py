@@ -16,15 +16,17 @@ def explained(kept_compiles):
     """The analysis, with reasons, of `file.py:function` in this room's programs or among the seeds."""
     from hloscope.api.analyzing import analysis_of
     from hloscope.program.compiling import start_compile
-    from hloscope.program.loading import load
+    from hloscope.program.loading import import_target
     from hloscope.program.lowering import lower
-    from hloscope.program.target import attached_facts
+    from hloscope.program.target import find_attached_facts
 
     @cache
     def analysis_of_target(target: str):
         folder = PROGRAMS if (PROGRAMS / target.partition(":")[0]).exists() else SEEDS
-        function = load(f"{folder / target}")
-        captured = start_compile(lower(function, attached_facts(function), name=target), store=kept_compiles).capture()
+        function = import_target(f"{folder / target}")
+        captured = start_compile(
+            lower(function, find_attached_facts(function), name=target), store=kept_compiles
+        ).capture()
         return analysis_of(captured, target)
 
     return analysis_of_target

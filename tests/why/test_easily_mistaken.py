@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.model import ReasonKind, shapes_of
+from hloscope.analysis.model import ReasonKind, make_shapes
 from hloscope.analysis.vocabulary import Origin
-from hloscope.why.phrases import equations
-from hloscope.why.sentences import advice
+from hloscope.why.phrases import render_equations
+from hloscope.why.sentences import suggest_changes
 
 pytestmark = pytest.mark.tpu_compiler
 
@@ -17,7 +17,7 @@ def reasons(found):
 
 
 def notation(one):
-    return equations(one.reason, one.kind)
+    return render_equations(one.reason, one.kind)
 
 
 def but_for_who_needs_it(one):
@@ -36,7 +36,7 @@ def test_a_reduction_of_several_arrays_leaves_parts_of_all_of_them(says, explain
 def test_a_reversed_dimension_has_no_edges_to_speak_of(says, explained):
     (one,) = explained("easily_mistaken.py:turned_around").collectives
     assert "dimension 1 (512) of `rows[64, 512_Y]`" in says(one.why)
-    assert not any("edges" in change for change in advice(one.reason))
+    assert not any("edges" in change for change in suggest_changes(one.reason))
 
 
 def test_an_array_that_is_needed_along_another_dimension_is_not_needed_whole(says, explained):
@@ -115,7 +115,7 @@ def test_what_the_user_wrote_has_the_users_name_and_its_gradient_is_no_users(say
         assert ": `all_gather` (easily_mistaken.py:" in says(by[kind].why, kind)
     added = by["all-reduce"].reason  # nobody wrote that sum: differentiation did
     assert (added.kind, added.producer.name) == (ReasonKind.PARTIAL_SUM, "dot_general")
-    assert advice(added) == ()
+    assert suggest_changes(added) == ()
     says(by["all-reduce"].why, "all-reduce")
 
 
@@ -195,9 +195,9 @@ def test_who_asks_for_another_sharding_is_not_told_as_who_made_the_array_so(says
 
 def test_nobody_is_told_to_scatter_a_vector(explained):
     (one,) = explained("easily_mistaken.py:every_row").collectives
-    assert (one.kind.value, one.operand_shapes) == ("all-reduce", shapes_of("u32[1,1,128]"))
+    assert (one.kind.value, one.operand_shapes) == ("all-reduce", make_shapes("u32[1,1,128]"))
     assert "dimension 1 (4096)" in one.why
-    assert advice(one.reason) == ()
+    assert suggest_changes(one.reason) == ()
 
 
 def test_a_search_goes_by_the_users_name_and_without_the_positions_that_jax_carries_along(says, explained):

@@ -6,7 +6,7 @@ import pytest
 
 from hloscope.analysis.model import IntermediateFact
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
-from hloscope.shardy.shardings import with_shardings
+from hloscope.shardy.shardings import attach_shardings
 
 
 def test_a_large_array_has_its_whole_shape_and_sharding(explained):
@@ -63,5 +63,5 @@ def array_of(local_shape, *, dtype="f32", op_name="jit(f)/sin"):
     ],
 )
 def test_only_what_is_one_value_for_certain_is_told(shardings, array, whole):
-    [found] = with_shardings([array], module_of(*shardings))
+    [found] = attach_shardings([array], module_of(*shardings))
     assert (found.global_shape, found.sharding) == whole

@@ -11,7 +11,7 @@ import pytest
 
 from hloscope.analysis.model import ReasonKind
 from hloscope.analysis.vocabulary import Kind, Origin
-from hloscope.why.sentences import advice
+from hloscope.why.sentences import suggest_changes
 
 pytestmark = pytest.mark.tpu_compiler
 SOURCE = (Path(__file__).parent / "programs" / "known_cases.py").read_text().splitlines()
@@ -49,7 +49,7 @@ def test_a_cumulative_sum_is_likely_the_reason_where_the_compiler_keeps_no_lines
     for one in found:
         assert one.source == ()
         assert one.why.startswith("likely: `cumsum` (known_cases.py:")
-        assert not any("edges" in change for change in advice(one.reason))
+        assert not any("edges" in change for change in suggest_changes(one.reason))
         assert (one.reason.moved.name, one.reason.dimensions, one.reason.axes) == ("values", (0,), ("X",))
         assert one.reason.consumer.source[0].line == line_of("jnp.cumsum(values")
     says(sorted({one.why for one in found}))

@@ -14,10 +14,10 @@ from true_reasons import each
 
 import hloscope
 from hloscope.analysis.model import Operation, Reason, ReasonKind, Tensor
-from hloscope.analysis.vocabulary import SUMS, Kind
-from hloscope.why.agreement import agreed
-from hloscope.why.phrases import equations
-from hloscope.why.sentences import sentence
+from hloscope.analysis.vocabulary import REDUCING, Kind
+from hloscope.why.agreement import reconcile_reason
+from hloscope.why.phrases import render_equations
+from hloscope.why.sentences import render_sentence
 
 HERE = Path(__file__).parent
 SEEDS = json.loads((HERE / "goldens" / "seed_explanations.json").read_text())
@@ -48,14 +48,14 @@ def check_sentence(kind, why):
         assert kind is Kind.COLLECTIVE_PERMUTE
         return
     if "holds a partial" in why:
-        does = kind in SUMS
+        does = kind in REDUCING
         made_of_one = kind is Kind.COLLECTIVE_PERMUTE and "rewritten from the partitioner's reduce-scatter" in why
         of_parts = kind is Kind.ALL_GATHER and "which every device then combines itself" in why
         assert does or made_of_one or of_parts, why
     if re.search(r"needs it replicated|passes it all", why) and "one of several steps" not in why:
-        assert kind in (Kind.ALL_GATHER, *SUMS) or "rewritten from the partitioner's all-gather" in why, why
+        assert kind in (Kind.ALL_GATHER, *REDUCING) or "rewritten from the partitioner's all-gather" in why, why
     is_sum = re.search("(holds|is) a partial", why) is not None
-    if kind in SUMS and not is_sum and not why.startswith(("likely", "not known")):
+    if kind in REDUCING and not is_sum and not why.startswith(("likely", "not known")):
         others = ("with zeros from the devices that lack them", "the user", "is summed there")
         assert any(words in why for words in others), why
 
@@ -97,7 +97,7 @@ def test_the_programs_of_this_room_tell_one_story(explained, target):
     assert bool(collectives) is (target not in MOVES_NOTHING)
     for one in collectives:
         check_sentence(one.kind, one.why)
-        check_equations(one.kind, equations(one.reason, one.kind), one.reason.rewritten_from in WINDOWED)
+        check_equations(one.kind, render_equations(one.reason, one.kind), one.reason.rewritten_from in WINDOWED)
 
 
 HLO = """HloModule m, num_partitions=8
@@ -148,10 +148,10 @@ SUM = Reason(
 
 
 def test_parts_that_are_gathered_are_told_as_parts(says):
-    found = agreed(SUM, [collective("all-gather", "f32[1,16,32]", "f32[4,16,32]")], MESH)
+    found = reconcile_reason(SUM, [collective("all-gather", "f32[1,16,32]", "f32[4,16,32]")], MESH)
     assert found == SUM
-    says(sentence(found, Kind.ALL_GATHER))
-    assert equations(found, Kind.ALL_GATHER)[1] == "y[B, F] = dot_general(AllGather_Y(y[B, F] {U_Y}))"
+    says(render_sentence(found, Kind.ALL_GATHER))
+    assert render_equations(found, Kind.ALL_GATHER)[1] == "y[B, F] = dot_general(AllGather_Y(y[B, F] {U_Y}))"
 
 
 @pytest.mark.parametrize(("kind", "operand", "result"), [
@@ -160,11 +160,11 @@ def test_parts_that_are_gathered_are_told_as_parts(says):
     ("all-to-all", "f32[16,32]", "f32[16,32]"),
 ])  # fmt: skip
 def test_what_is_neither_is_told_without_an_array(says, kind, operand, result):
-    found = agreed(SUM, [collective(kind, operand, result)], MESH)
+    found = reconcile_reason(SUM, [collective(kind, operand, result)], MESH)
     assert (found.kind, found.certain, found.moved) == (ReasonKind.PARTITIONERS_CHOICE, False, None)
-    text = says(sentence(found, Kind(kind)))
+    text = says(render_sentence(found, Kind(kind)))
     assert (text.startswith("likely: "), text.endswith(f": {kind} over Y")) == (True, True)
-    assert equations(found, Kind(kind)) == ()
+    assert render_equations(found, Kind(kind)) == ()
 
 
 SCATTER = Operation(name="scatter-add", op_name="jit(f)/scatter-add", source=())
@@ -183,7 +183,7 @@ CONFLICT = Reason(
 
 
 def test_an_all_to_all_that_shardy_asks_for_nowhere_names_no_array():
-    found = agreed(CONFLICT, [collective("all-to-all", "f32[4,4,16]", "f32[4,4,16]", "scatter-add")], MESH)
+    found = reconcile_reason(CONFLICT, [collective("all-to-all", "f32[4,4,16]", "f32[4,4,16]", "scatter-add")], MESH)
     assert (found.kind, found.certain, found.moved) == (ReasonKind.PARTITIONERS_CHOICE, False, None)
 
 
@@ -192,9 +192,9 @@ def test_an_array_of_another_type_or_shape_is_not_what_a_choice_of_the_partition
     moved = replace(CONFLICT.moved, element_type=element_type)
     choice = replace(CONFLICT, kind=ReasonKind.PARTITIONERS_CHOICE, moved=moved)
     result = operand.replace("[", "[4,")
-    assert agreed(choice, [collective("all-gather", operand, result)], MESH).moved is None
+    assert reconcile_reason(choice, [collective("all-gather", operand, result)], MESH).moved is None
     kept = replace(choice, moved=CONFLICT.moved)
-    assert agreed(kept, [collective("all-gather", "f32[4,64]", "f32[16,64]")], MESH) is kept
+    assert reconcile_reason(kept, [collective("all-gather", "f32[4,64]", "f32[16,64]")], MESH) is kept
 
 
 def test_one_of_several_steps_is_told_as_one_and_claims_no_result(says):
@@ -206,8 +206,8 @@ def test_one_of_several_steps_is_told_as_one_and_claims_no_result(says):
         dimensions=(0, 1),
     )
     for kind in (Kind.ALL_TO_ALL, Kind.COLLECTIVE_PERMUTE):
-        assert f": {kind} over Y" in says(sentence(asked, kind), kind.value)
-        assert equations(asked, kind) == ()
+        assert f": {kind} over Y" in says(render_sentence(asked, kind), kind.value)
+        assert render_equations(asked, kind) == ()
     whole = replace(asked, wanted=(("X", "Y"), ()))
-    assert says(sentence(whole, Kind.ALL_TO_ALL), "whole").endswith(": all-to-all over Y")
-    assert equations(whole, Kind.ALL_TO_ALL) == ("x[A_(X,Y), B] = AllToAll_Y(x[A_X, B_Y])",)
+    assert says(render_sentence(whole, Kind.ALL_TO_ALL), "whole").endswith(": all-to-all over Y")
+    assert render_equations(whole, Kind.ALL_TO_ALL) == ("x[A_(X,Y), B] = AllToAll_Y(x[A_X, B_Y])",)

@@ -9,7 +9,7 @@ import pytest
 
 from hloscope.analysis.model import ReasonKind
 from hloscope.analysis.vocabulary import Link, Origin
-from hloscope.why.partitioned import Partitioned, counted_by_size, link_by_size
+from hloscope.why.partitioned import SpmdModule, count_by_size, link_by_size
 
 pytestmark = pytest.mark.tpu_compiler
 LINES = (Path(__file__).parent / "programs" / "two_slices.py").read_text().splitlines()
@@ -53,8 +53,8 @@ def test_of_two_alike_who_wrote_them_is_known_and_where_is_not(says, explained):
 def test_sizes_that_do_not_come_out_even_link_nothing(explained):
     (one,) = explained("two_slices.py:psum").collectives
     nameless = replace(one, op_name=None, source=())
-    earlier = Partitioned(module=None, collectives=((one, None),), identities={})
-    alone, twice = counted_by_size([nameless]), counted_by_size([nameless, nameless])
+    earlier = SpmdModule(module=None, collectives=((one, None),), identities={})
+    alone, twice = count_by_size([nameless]), count_by_size([nameless, nameless])
     assert link_by_size(nameless, alone, earlier) is one
     assert link_by_size(nameless, twice, earlier) is None
     assert link_by_size(replace(nameless, axes=None), alone, earlier) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import pytest
 
-from hloscope.analysis.model import ReasonKind, shapes_of
+from hloscope.analysis.model import ReasonKind, make_shapes
 
 pytestmark = pytest.mark.tpu_compiler
 
@@ -53,7 +53,7 @@ def test_two_collectives_on_one_line_have_two_reasons(explained):
 def test_the_array_that_the_partitioner_chose_is_named_not_the_one_that_shardy_would_move(explained):
     (one,) = explained("operations.py:operands_disagree").collectives
     assert (one.reason.moved.name, one.reason.dimensions) == ("x", (1,))
-    assert (one.operand_shapes, one.result_shapes) == (shapes_of("bf16[512,128]"), shapes_of("bf16[512,512]"))
+    assert (one.operand_shapes, one.result_shapes) == (make_shapes("bf16[512,128]"), make_shapes("bf16[512,512]"))
 
 
 def test_a_sort_names_its_operand_and_its_output(explained):

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from sampled import every_other
 
-from hloscope.why.phrases import equations
-from hloscope.why.sentences import advice
+from hloscope.why.phrases import render_equations
+from hloscope.why.sentences import suggest_changes
 
 pytestmark = pytest.mark.tpu_compiler
 SEEDS = Path(__file__).parents[2] / "fixtures" / "programs"
@@ -41,8 +41,8 @@ def told(analysis) -> list[dict[str, object]]:
             "kind": one.kind.value,
             "origin": one.origin.value,
             "why": one.why,
-            "notation": equations(one.reason, one.kind),
-            "advice": advice(one.reason),
+            "notation": render_equations(one.reason, one.kind),
+            "advice": suggest_changes(one.reason),
         }
         for one in analysis.collectives
     ]

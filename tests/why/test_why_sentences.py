@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hloscope.analysis.model import AskedBy, Operation, Reason, ReasonKind, SourceFrame, Tensor
 from hloscope.analysis.vocabulary import Kind
-from hloscope.why.phrases import equations, notated
-from hloscope.why.sentences import advice, sentence
+from hloscope.why.phrases import render_array, render_equations
+from hloscope.why.sentences import render_sentence, suggest_changes
 
 FRAME = (SourceFrame(file="model.py", line=7, function="layer", column=4),)
 DOT = Operation(name="dot_general", op_name="jit(f)/dot_general", source=FRAME)
@@ -49,17 +49,17 @@ CONFLICT = Reason(
 
 
 def test_a_partial_sum_reads_as_in_the_book(says):
-    assert equations(SUM, Kind.ALL_REDUCE) == (
+    assert render_equations(SUM, Kind.ALL_REDUCE) == (
         "Out[B_X, F] {U_Y} = In[B_X, D_Y] *_D W[D_Y, F]",
         "Out[B_X, F] = AllReduce_Y(Out[B_X, F] {U_Y})",
     )
-    says(sentence(SUM, Kind.ALL_REDUCE))
+    says(render_sentence(SUM, Kind.ALL_REDUCE))
 
 
 def test_a_conflict_names_both_sides(says):
-    text = says(sentence(CONFLICT, Kind.ALL_GATHER))
+    text = says(render_sentence(CONFLICT, Kind.ALL_GATHER))
     assert ("`w[D_fsdp, F_tensor]`" in text, "`x[B_fsdp, D]`" in text, "model.py:7" in text) == (True, True, True)
-    assert equations(CONFLICT, Kind.ALL_GATHER) == (
+    assert render_equations(CONFLICT, Kind.ALL_GATHER) == (
         "w[D, F_tensor] = AllGather_fsdp(w[D_fsdp, F_tensor])",
         "y[B_fsdp, F_tensor] = x[B_fsdp, D] *_D w[D, F_tensor]",
     )
@@ -74,24 +74,24 @@ def test_a_conflict_names_both_sides(says):
     {"candidates": 2},
 ], ids=", ".join)  # fmt: skip
 def test_doubts_loops_and_later_passes_are_told(says, change):
-    plain = sentence(CONFLICT, Kind.ALL_GATHER)
-    text = says(sentence(replace(CONFLICT, **change), Kind.ALL_GATHER))
+    plain = render_sentence(CONFLICT, Kind.ALL_GATHER)
+    text = says(render_sentence(replace(CONFLICT, **change), Kind.ALL_GATHER))
     assert text == f"likely: {plain}" if change == {"certain": False} else text.startswith(plain)
     assert text != plain
 
 
 def test_what_is_not_known_says_what_is_missing(says):
     unknown = Reason(kind=ReasonKind.UNKNOWN, missing="HLO text keeps no shardings")
-    assert unknown.missing in says(sentence(unknown, Kind.ALL_TO_ALL))
-    assert (advice(unknown), equations(unknown, Kind.ALL_TO_ALL)) == ((), ())
+    assert unknown.missing in says(render_sentence(unknown, Kind.ALL_TO_ALL))
+    assert (suggest_changes(unknown), render_equations(unknown, Kind.ALL_TO_ALL)) == ((), ())
 
 
 def test_every_kind_of_reason_has_a_sentence_and_what_only_code_can_change_has_advice(says):
     advised = {}
     for kind in ReasonKind:
         reason = replace(CONFLICT, kind=kind, missing="the program", loop_invariant=True)
-        assert sentence(reason, Kind.ALL_GATHER)
-        if found := advice(reason):
+        assert render_sentence(reason, Kind.ALL_GATHER)
+        if found := suggest_changes(reason):
             advised[kind] = found
     assert set(advised) == {
         ReasonKind.OPERAND_CONFLICT,
@@ -107,17 +107,17 @@ def test_a_reshard_of_the_program_itself_is_for_code_to_drop(says):
     asked = AskedBy(axis="fsdp", by="constraint", name=None, sharding="P('fsdp', None)")
     written = Operation(name="reshard", op_name="jit(f)/reshard", source=())
     reason = replace(CONFLICT, kind=ReasonKind.CONSTRAINT, consumer=written, asked_by=(asked,))
-    (change,) = advice(reason)
+    (change,) = suggest_changes(reason)
     assert "P('fsdp', None)" in says(change)
     constraint = replace(written, name="sharding_constraint")
-    assert advice(replace(reason, consumer=constraint)) == ()
+    assert suggest_changes(replace(reason, consumer=constraint)) == ()
 
 
 def test_several_axes_and_sizes_without_letters():
     several = tensor("x", ("1024", "D"), (("data", "fsdp"), ()))
-    assert notated(several) == "x[1024_(data,fsdp), D]"
+    assert render_array(several) == "x[1024_(data,fsdp), D]"
     assert (
-        notated(
+        render_array(
             tensor(
                 "result of add",
                 ("D",),
@@ -135,7 +135,7 @@ def test_the_notation_holds_every_letter_and_every_axis_once(letters, data):
     cut = [[] for _ in letters]
     for axis in axes if letters else []:
         cut[data.draw(st.integers(0, len(letters) - 1))].append(axis)
-    text = notated(tensor("T", tuple(letters), tuple(tuple(one) for one in cut)))
+    text = render_array(tensor("T", tuple(letters), tuple(tuple(one) for one in cut)))
     entries = [entry for entry in text.removeprefix("T[").removesuffix("]").split(", ") if entry]
     assert [entry.partition("_")[0] for entry in entries] == letters
     assert sorted("".join(entry.partition("_")[2].strip("()").replace(",", "") for entry in entries)) == sorted(

@@ -7,7 +7,7 @@ import pytest
 import hloscope
 from hloscope.analysis.model import ReasonKind
 from hloscope.errors import TargetError
-from hloscope.why import explain
+from hloscope.why import explain_collectives
 
 TEXT = """HloModule m, num_partitions=8
 
@@ -41,15 +41,15 @@ def test_each_collective_says_what_is_missing_or_that_the_user_wrote_it(says):
 def test_one_is_found_by_name_with_or_without_percent_and_by_number():
     found = hloscope.analyze_text(TEXT, mesh={"X": 2, "Y": 4})
     for named in ("summed", "%summed", str([one.name for one in found.collectives].index("summed") + 1)):
-        (one,) = explain(found, named)
+        (one,) = explain_collectives(found, named)
         assert (one.collective.name, one.copies, one.place, one.steps) == ("summed", 1, None, ())
-    assert len(explain(found)) == 2
+    assert len(explain_collectives(found)) == 2
 
 
 @pytest.mark.parametrize("named", ["nope", "0", "3"])
 def test_a_name_that_is_none_is_refused(says, named):
     with pytest.raises(TargetError) as refused:
-        explain(hloscope.analyze_text(TEXT), named)
+        explain_collectives(hloscope.analyze_text(TEXT), named)
     assert f"'{named}'" in refused.value.what
     assert refused.value.why.endswith("%summed, %mine")
     says(refused)
@@ -57,7 +57,7 @@ def test_a_name_that_is_none_is_refused(says, named):
 
 def test_a_name_that_is_nearly_one_is_answered_with_that_one(says):
     with pytest.raises(TargetError) as refused:
-        explain(hloscope.analyze_text(TEXT), "sumed")
+        explain_collectives(hloscope.analyze_text(TEXT), "sumed")
     assert " summed?" in refused.value.fix
     says(refused)
 
@@ -65,6 +65,6 @@ def test_a_name_that_is_nearly_one_is_answered_with_that_one(says):
 def test_a_program_without_collectives_says_so(says):
     text = "HloModule m\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
     with pytest.raises(TargetError) as refused:
-        explain(hloscope.analyze_text(text), "x")
+        explain_collectives(hloscope.analyze_text(text), "x")
     says(refused)
-    assert explain(hloscope.analyze_text(text)) == ()
+    assert explain_collectives(hloscope.analyze_text(text)) == ()

@@ -31,7 +31,7 @@ import pytest
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind
-from hloscope.shardy.names import RESULT, name_in_jax
+from hloscope.shardy.names import RESULT_NAME, find_jax_name
 
 PROGRAMS = Path(__file__).parent / "programs"
 MADE_BY_PRODUCERS = ("partial-sum", "replicated-weight", "requested-output", "realigned")
@@ -192,7 +192,7 @@ def _wrong(move: Move, collective: Collective, file: str) -> Iterator[str]:
     if not _names(reason, truth["value"]):
         yield f"value {reason.moved.name if reason.moved else 'not known'}"
     operation = told_operation(reason)
-    wanted = [name_in_jax(name) for name in texts_of(truth.get("operation", []))]
+    wanted = [find_jax_name(name) for name in texts_of(truth.get("operation", []))]
     if wanted and (operation is None or operation.name not in wanted):
         yield f"operation {operation.name if operation else 'not known'}"
     line = _told_line(operation, file)
@@ -225,7 +225,7 @@ def _told_line(operation: Operation | None, file: str) -> int | None:
 def _names(reason: Reason, names: list[str]) -> bool:
     moved = reason.moved
     if not names:
-        return moved is None or not moved.named or moved.name == RESULT
+        return moved is None or not moved.named or moved.name == RESULT_NAME
     return moved is not None and (moved.name in names or (moved.argument is not None and moved.argument in names))
 
 

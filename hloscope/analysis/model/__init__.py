@@ -25,7 +25,7 @@ from hloscope.analysis.model.collective import (
     PermutePattern,
     Relation,
     bytes_bound,
-    shapes_of,
+    make_shapes,
 )
 from hloscope.analysis.model.collectives import Collectives
 from hloscope.analysis.model.matmuls import Matmuls
@@ -85,5 +85,5 @@ __all__ = [
     "UnknownOperation",
     "Unmodelled",
     "bytes_bound",
-    "shapes_of",
+    "make_shapes",
 ]

@@ -16,13 +16,13 @@ from hloscope.analysis.model.reason import Rematerialization, Stack
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.vocabulary import Bound
 from hloscope.calls import front_door
-from hloscope.documents import SCHEMA, Schema, read
+from hloscope.documents import SCHEMA, Schema, read_document
 from hloscope.errors import Helpful
 from hloscope.findings import Finding, severe
 from hloscope.presenter import presenter
 from hloscope.program.capture import Mesh
 from hloscope.shown import Brief, Shown, fix_tables, one_line
-from hloscope.units import format_bytes, plural
+from hloscope.units import format_bytes, pluralize
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -109,7 +109,9 @@ class Analysis(Shown, Evident):
     def __repr__(self) -> str:
         place = f" on {self.slice.name}" if self.slice is not None else ""
         moves = f"{self.totals.bound.marked(format_bytes(self.totals.wire_bytes))} on the wire per step"
-        return one_line(f"<Analysis of {self.target}{place}: {plural(self.totals.collectives, 'collective')}, {moves}>")
+        return one_line(
+            f"<Analysis of {self.target}{place}: {pluralize(self.totals.collectives, 'collective')}, {moves}>"
+        )
 
     def _subject(self) -> str:
         return "analysis"
@@ -127,11 +129,11 @@ class Analysis(Shown, Evident):
         Raises:
             HloscopeError: The data is not such a document, or has another schema version.
         """
-        return read(cls, document, name="the document", key="collectives")
+        return read_document(cls, document, name="the document", key="collectives")
 
     @front_door
     def fails(self, fail_on: str = "warning") -> bool:
-        """Whether any unaccepted finding is at least as severe as `fail_on`.
+        """Returns whether any unaccepted finding is at least as severe as `fail_on`.
 
         Example:
             >>> assert not found.fails("warning"), found
@@ -439,8 +441,10 @@ class Total(Helpful):
 
     def __repr__(self) -> str:
         wire, payload = (self.bound.marked(format_bytes(sum_)) for sum_ in (self.wire_bytes, self.payload_bytes))
-        times = plural(self.executions, "transfer")
-        return f"<{plural(self.collectives, 'collective')}, {times}: {wire} on the wire, {payload} of payload per step>"
+        times = pluralize(self.executions, "transfer")
+        return (
+            f"<{pluralize(self.collectives, 'collective')}, {times}: {wire} on the wire, {payload} of payload per step>"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

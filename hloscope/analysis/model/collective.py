@@ -12,14 +12,14 @@ from typing import Annotated
 from hloscope.analysis.model.part import SharedPart
 from hloscope.analysis.model.reason import SharedReason, Stack
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
-from hloscope.cells import cell_of
-from hloscope.documents import Table, Text
+from hloscope.cells import find_cell
+from hloscope.documents import Table, TextValue
 from hloscope.errors import Helpful
 from hloscope.shown import Brief
 from hloscope.units import format_bytes, format_time
 
 
-class ArrayShape(Text):
+class ArrayShape(TextValue):
     """The per-device shape of an array, created from its HLO text, such as `bf16[2,1024]`."""
 
     PATTERN = r"^(\w+\[(((<=)?\d+|\?)(,((<=)?\d+|\?))*)?\]|b\(.*\))$"
@@ -33,23 +33,23 @@ class ArrayShape(Text):
     @property
     def dimensions(self) -> tuple[int, ...] | None:
         """Dimensions; None if one of them is dynamic."""
-        return _dimensions_of(self.text)
+        return _parse_dimensions(self.text)
 
 
-def shapes_of(*shapes: object) -> tuple[ArrayShape, ...]:
+def make_shapes(*shapes: object) -> tuple[ArrayShape, ...]:
     """Creates shapes from objects that print as HLO shapes."""
-    return tuple(_shape_of(str(shape)) for shape in shapes)
+    return tuple(_make_shape(str(shape)) for shape in shapes)
 
 
 @lru_cache(maxsize=1024)
-def _dimensions_of(text: str) -> tuple[int, ...] | None:
+def _parse_dimensions(text: str) -> tuple[int, ...] | None:
     sizes = text.rpartition("]")[0].partition("[")[2]
     if "<" in sizes or "?" in sizes:
         return None
     return tuple(int(size) for size in sizes.split(",") if size)
 
 
-_shape_of = lru_cache(maxsize=1024)(ArrayShape)
+_make_shape = lru_cache(maxsize=1024)(ArrayShape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,12 +268,12 @@ class Collective(Helpful):
         shape = " ".join(map(str, self.operand_shapes[:1])) + (" and more" if len(self.operand_shapes) > 1 else "")
         parts = [f"{self.kind} {self.name} {over} of {shape}", f"{format_bytes(self.wire_bytes)} x {self.executions}"]
         parts += [] if self.exposed_us is None else [f"{format_time(self.exposed_us)} exposed"]
-        parts += [f"{cell_of(frame.file) or PurePath(frame.file).name}:{frame.line}" for frame in self.source[:1]]
+        parts += [f"{find_cell(frame.file) or PurePath(frame.file).name}:{frame.line}" for frame in self.source[:1]]
         return f"<{', '.join(parts)}>"
 
 
 class Relation(StrEnum):
-    """How a matrix multiplication relates to a nearby collective."""
+    """The relation of a matrix multiplication to a nearby collective."""
 
     INDEPENDENT = "independent"
     """Neither depends on the other, so a schedule could run both at once."""
@@ -300,7 +300,7 @@ class Overlap(Brief):
     source: Stack = ()
 
 
-def transfers_in(collectives: Iterable[Collective]) -> dict[str, tuple[Collective, Collective | CollectivePart]]:
+def index_transfers(collectives: Iterable[Collective]) -> dict[str, tuple[Collective, Collective | CollectivePart]]:
     """The network transfers of these collectives: each collective itself and, across slices, its parts.
 
     Keys are `computation/name`, as in the intervals of a timeline.
@@ -314,7 +314,7 @@ def transfers_in(collectives: Iterable[Collective]) -> dict[str, tuple[Collectiv
 
 
 def bytes_bound(collective: Collective) -> Bound:
-    """How a collective's bytes per step relate to the truth; unknown bytes make a lower bound."""
+    """The bound of a collective's bytes per step; unknown bytes make a lower bound."""
     if collective.wire_bytes is None or collective.payload_bytes is None:
         return collective.executions_bound + Bound.AT_LEAST
     return collective.executions_bound + collective.bytes_bound

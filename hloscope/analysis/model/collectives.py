@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 from hloscope.analysis.model.collective import Collective, bytes_bound
 from hloscope.analysis.vocabulary import Bound
 from hloscope.calls import front_door
-from hloscope.cells import shown_place
+from hloscope.cells import format_place
 from hloscope.errors import Helpful
 from hloscope.given import text, texts
 from hloscope.presenter import presenter
-from hloscope.units import format_bytes, format_time, known_sum, plural
+from hloscope.units import format_bytes, format_time, pluralize, sum_known
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -43,7 +43,7 @@ _COLUMNS = (
     "line",
     "why",
 )
-"""Of a table: what a collective has under these names, several parts as one text."""
+"""The columns of a table, by attribute of a collective; several values are joined into one text."""
 
 
 class Collectives(tuple[Collective, ...], Helpful):
@@ -96,7 +96,7 @@ class Collectives(tuple[Collective, ...], Helpful):
         if module is not None:
             text("module", module, example='module="layers.*.mlp"')
         found = self._only(presenter().filter(self, kind, axes, source, link))
-        return found if module is None else found._only(member for member in found if _is_in(module, member))
+        return found if module is None else found._only(member for member in found if _is_in_module(module, member))
 
     @front_door
     def selected(self, selector: str) -> Collectives:
@@ -128,28 +128,28 @@ class Collectives(tuple[Collective, ...], Helpful):
 
     @property
     def bound(self) -> Bound:
-        """Whether the bytes per step are exact or bounds: `at least` if a loop has an unknown trip count."""
+        """The bound of the bytes per step: exact, or `at least` if a loop has an unknown trip count."""
         return reduce(add, map(bytes_bound, self), Bound.EXACT)
 
     @property
     def payload_bytes_per_step(self) -> int | None:
         """Total payload bytes on one device, subject to `bound`; None if those of any collective are unknown."""
-        return known_sum(member.payload_bytes_per_step for member in self)
+        return sum_known(member.payload_bytes_per_step for member in self)
 
     @property
     def wire_bytes_per_step(self) -> int | None:
         """Total bytes that one device sends, subject to `bound`; None if those of any collective are unknown."""
-        return known_sum(member.wire_bytes_per_step for member in self)
+        return sum_known(member.wire_bytes_per_step for member in self)
 
     @property
     def time_us_per_step(self) -> float | None:
         """Total predicted time in microseconds; None if any collective is not priced."""
-        return _per_step(self, "time_us")
+        return _sum_per_step(self, "time_us")
 
     @property
     def exposed_us_per_step(self) -> float | None:
         """Total predicted exposed time in microseconds; None if any collective is not priced."""
-        return _per_step(self, "exposed_us")
+        return _sum_per_step(self, "exposed_us")
 
     def to_dataframe(self) -> DataFrame:
         """Returns a pandas DataFrame with one row per collective: bytes per device and execution, time per execution.
@@ -163,7 +163,7 @@ class Collectives(tuple[Collective, ...], Helpful):
 
         named = {name: "hlo_line" if name == "line" else name for name in _COLUMNS}
         rows = [
-            {named[name]: _scalar(getattr(member, name)) for name in _COLUMNS} | _place_of(member) for member in self
+            {named[name]: _scalar(getattr(member, name)) for name in _COLUMNS} | _place_row(member) for member in self
         ]
         return pandas.DataFrame(rows, columns=[*named.values(), "module", "phase", "source"])
 
@@ -176,28 +176,28 @@ class Collectives(tuple[Collective, ...], Helpful):
         return self._only(found) if isinstance(index, slice) else found  # type: ignore[arg-type, return-value]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (tuple(self), self.mesh_axes)
+        return _make_collectives, (tuple(self), self.mesh_axes)
 
     def __repr__(self) -> str:
         waits = "" if self.exposed_us_per_step is None else f", {format_time(self.exposed_us_per_step)} exposed"
         sends = self.bound.marked(format_bytes(self.wire_bytes_per_step))
-        return f"<{plural(len(self), 'collective')}, {sends} on the wire per step{waits if self else ''}>"
+        return f"<{pluralize(len(self), 'collective')}, {sends} on the wire per step{waits if self else ''}>"
 
     def __str__(self) -> str:
         return "\n".join(map(repr, self)) or repr(self)
 
 
-def _made(members: tuple[Collective, ...], mesh_axes: tuple[str, ...] | None) -> Collectives:
+def _make_collectives(members: tuple[Collective, ...], mesh_axes: tuple[str, ...] | None) -> Collectives:
     return Collectives(members, mesh_axes=mesh_axes)
 
 
-def _is_in(pattern: str, collective: Collective) -> bool:
-    """Whether it is in a part of the model; one of which that is not known may be."""
+def _is_in_module(pattern: str, collective: Collective) -> bool:
+    """Returns whether it is in a part of the model; an unknown part may be."""
     module = None if collective.part is None else collective.part.module
     return module is None or any(fnmatchcase(module, known) for known in (pattern, f"{pattern}.*"))
 
 
-def _per_step(members: Iterable[Collective], name: str) -> float | None:
+def _sum_per_step(members: Iterable[Collective], name: str) -> float | None:
     total = 0.0
     for member in members:
         each: float | None = getattr(member, name)
@@ -211,11 +211,11 @@ def _scalar(value: object) -> object:
     return ",".join(map(str, value)) if isinstance(value, tuple) else value
 
 
-def _place_of(member: Collective) -> dict[str, object]:
-    """Where it is in the user's model and code."""
+def _place_row(member: Collective) -> dict[str, object]:
+    """The place of a collective in the user's model and code."""
     frame, part = (member.source or (None,))[0], member.part
     return {
         "module": None if part is None else part.module,
         "phase": None if part is None or part.phase is None else str(part.phase),
-        "source": None if frame is None else shown_place(f"{frame.file}:{frame.line}"),
+        "source": None if frame is None else format_place(f"{frame.file}:{frame.line}"),
     }

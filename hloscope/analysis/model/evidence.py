@@ -35,7 +35,7 @@ class Evidence:
 
     def module(self) -> HloModule:
         """The parsed text; parsed on each call, because it takes many times the memory of the text."""
-        from hloscope.hlo import parse_module  # what reads an analysis alone does without a parser
+        from hloscope.hlo import parse_module  # reading an analysis needs no parser
 
         return parse_module(self.program.compiled.text, name=f"{self.name} (compiled)")
 
@@ -65,16 +65,16 @@ class Evident:
         return found
 
     def _remembered_by(self, other: _Result) -> _Result:
-        """Another result of the same program, which remembers what this one does."""
-        return with_evidence(other, self._evidence) if hasattr(self, "_evidence") else other
+        """Copies the evidence of this result to another result of the same program."""
+        return attach_evidence(other, self._evidence) if hasattr(self, "_evidence") else other
 
 
-def evidence_if_known(found: Evident) -> Evidence | None:
+def find_evidence(found: Evident) -> Evidence | None:
     """Returns the evidence for a result; None if it is not available in this process."""
     return getattr(found, "_evidence", None)
 
 
-def with_evidence(result: _Result, evidence: Evidence) -> _Result:
+def attach_evidence(result: _Result, evidence: Evidence) -> _Result:
     """Returns the result with its evidence attached."""
     object.__setattr__(result, "_evidence", evidence)
     return result

@@ -39,7 +39,7 @@ class Picture(Fixed, Helpful):
         return self.text
 
     def _repr_svg_(self) -> str:
-        """The picture with a ground of its own, for those who show it as an image."""
+        """The picture with its own background, for viewers that show it as an image."""
         return presenter().image(self.svg)
 
     def _repr_html_(self) -> str:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.vocabulary import Bound
 from hloscope.calls import front_door
-from hloscope.documents import SCHEMA, Schema, read
+from hloscope.documents import SCHEMA, Schema, read_document
 from hloscope.shown import Brief, Shown, one_line
-from hloscope.units import plural
+from hloscope.units import pluralize
 
 if TYPE_CHECKING:
     from networkx import MultiDiGraph
@@ -130,7 +130,7 @@ class ProgramGraph(Shown):
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        size = f"{plural(len(self.nodes), 'instruction')}, {plural(len(self.edges), 'edge')}"
+        size = f"{pluralize(len(self.nodes), 'instruction')}, {pluralize(len(self.edges), 'edge')}"
         return one_line(f"<Graph of {self.target}, {self.part}: {size}>")
 
     def _subject(self) -> str:
@@ -165,7 +165,7 @@ class ProgramGraph(Shown):
         Raises:
             HloscopeError: The data is not such a document, or has another schema version.
         """
-        return read(cls, document, name="the document", key="edges")
+        return read_document(cls, document, name="the document", key="edges")
 
 
 def _attributes(row: GraphNode | GraphEdge, *, without: tuple[str, ...]) -> dict[str, Any]:

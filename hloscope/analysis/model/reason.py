@@ -101,7 +101,7 @@ class Operation(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedBy:
-    """What shards an array over an axis.
+    """The request that shards an array over an axis.
 
     Attributes:
         axis: The mesh axis.

@@ -12,7 +12,7 @@ from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, severe
 from hloscope.messages import Option, say
 from hloscope.shown import Brief, Shown, fix_tables, one_line
-from hloscope.units import plural
+from hloscope.units import pluralize
 
 if TYPE_CHECKING:
     from hloscope.plain_types import RecordingDict
@@ -185,7 +185,7 @@ class Recording(Shown):
 
     @front_door
     def fails(self, fail_on: str = "warning") -> bool:
-        """Whether any unaccepted finding in a program is at least as severe as `fail_on`.
+        """Returns whether any unaccepted finding in a program is at least as severe as `fail_on`.
 
         Args:
             fail_on: Minimum severity: `note`, `warning` or `error`.
@@ -202,7 +202,7 @@ class Recording(Shown):
 
     def __repr__(self) -> str:
         words = " ".join(self.command) or "a block"
-        return one_line(f"<Recording of {words} on {self.slice_name}: {plural(len(self.programs), 'program')}>")
+        return one_line(f"<Recording of {words} on {self.slice_name}: {pluralize(len(self.programs), 'program')}>")
 
     def _subject(self) -> str:
         return "recording"

@@ -10,7 +10,7 @@ from hloscope.analysis.vocabulary import Bound
 from hloscope.shown import Brief
 
 _UNKNOWN_SHARE = 0.01
-"""Of the step: what takes less does not make its time doubtful."""
+"""Share of the step: unknown operations that take less do not make its time doubtful."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,13 +125,13 @@ class StepTime(Brief):
 
     @property
     def rests_on_unknown(self) -> bool:
-        """Whether 1% of the step or more was priced without knowing what the operations do."""
+        """True if 1% of the step or more was priced without knowing what the operations do."""
         unknown_us = sum(operation.time_us for operation in self.unknown_operations)
         return bool(self.unknown_operations) and unknown_us >= _UNKNOWN_SHARE * self.step_us
 
     @property
     def has_range(self) -> bool:
-        """Whether the step likely takes between `least_us` and `most_us`; False if a part of it is unknown."""
+        """True if the step likely takes between `least_us` and `most_us`; False if a part of it is unknown."""
         is_whole = not self.unpriced_kernels and self.bound in (Bound.EXACT, Bound.AT_MOST)
         return is_whole and self.least_us < self.most_us
 
@@ -142,7 +142,7 @@ class StepTime(Brief):
         object.__setattr__(self, "uncalibrated", tuple(use.rule for use in self.rules if not use.calibrated))
 
 
-class Step(Protocol):
+class PricedStep(Protocol):
     """A predicted step time and the rules behind it."""
 
     @property
@@ -154,7 +154,7 @@ class Step(Protocol):
         """The rules that priced it."""
 
 
-def ratio_range(after: Step, before: Step, *, same_generation: bool = True) -> tuple[float, float] | None:
+def ratio_range(after: PricedStep, before: PricedStep, *, same_generation: bool = True) -> tuple[float, float] | None:
     """Returns the range of the ratio of two step times, in which the errors of shared rules cancel.
 
     Args:
@@ -177,7 +177,7 @@ def ratio_range(after: Step, before: Step, *, same_generation: bool = True) -> t
     return exp(ratio - half), exp(ratio + half)
 
 
-def is_tie(after: Step, before: Step, *, same_generation: bool = True) -> bool:
-    """Whether it is undecided which of two steps is faster: the range of their ratio contains 1."""
+def is_tie(after: PricedStep, before: PricedStep, *, same_generation: bool = True) -> bool:
+    """Returns whether it is undecided which of two steps is faster: the range of their ratio contains 1."""
     found = ratio_range(after, before, same_generation=same_generation)
     return found is not None and after.step_us != before.step_us and found[0] <= 1 <= found[1]

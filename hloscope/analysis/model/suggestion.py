@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from hloscope.analysis.model.trial import Figures
 from hloscope.documents import SCHEMA, Schema
 from hloscope.shown import Brief, Shown, one_line
-from hloscope.units import plural
+from hloscope.units import pluralize
 
 if TYPE_CHECKING:
     from hloscope.plain_types import SuggestionsDict
 
 
 _NEAR = 1.05
-"""Times the fastest step: what differs by less is not worth more memory."""
+"""Factor of the fastest step time: a smaller difference is not worth more memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -41,7 +41,7 @@ class SuggestedSpec(Brief):
 
     @property
     def is_changed(self) -> bool:
-        """Whether it differs from the program as written."""
+        """True if it differs from the program as written."""
         return self.before != self.after
 
 
@@ -138,7 +138,9 @@ class Suggestions(Shown):
     def __repr__(self) -> str:
         own, best = self.own.figures.step_words, self.best
         found = "nothing better" if best is None else f"{own} -> {best.figures.step_words}"
-        return one_line(f"<Suggestions for {self.target} on {self.slice}: {found}, {plural(self.compiled, 'compile')}>")
+        return one_line(
+            f"<Suggestions for {self.target} on {self.slice}: {found}, {pluralize(self.compiled, 'compile')}>"
+        )
 
     def _subject(self) -> str:
         return "suggestions"

@@ -11,9 +11,9 @@ from hloscope.analysis.model.collectives import Collectives
 from hloscope.analysis.model.evidence import Evident
 from hloscope.analysis.vocabulary import Bound
 from hloscope.calls import front_door
-from hloscope.documents import SCHEMA, Schema, read
+from hloscope.documents import SCHEMA, Schema, read_document
 from hloscope.shown import Brief, Shown, one_line
-from hloscope.units import format_time, plural
+from hloscope.units import format_time, pluralize
 
 if TYPE_CHECKING:
     from hloscope.plain_types import TimelineDict
@@ -38,7 +38,7 @@ class Unit(StrEnum):
 
 
 class WaitCause(StrEnum):
-    """What the core waits for."""
+    """The cause of a wait of the core."""
 
     COLLECTIVE = "collective"
     HBM = "hbm"
@@ -213,7 +213,7 @@ class Timeline(Shown, Evident):
         count = sum(len(computation.intervals) for computation in self.computations)
         waits = f"{format_time(self.waits.total_us)} of waits"
         return one_line(
-            f"<Timeline of {self.target} on {self.slice}: {plural(count, 'interval')}, "
+            f"<Timeline of {self.target} on {self.slice}: {pluralize(count, 'interval')}, "
             f"{format_time(self.step_us)} a step, {waits}>"
         )
 
@@ -244,4 +244,4 @@ class Timeline(Shown, Evident):
         Raises:
             HloscopeError: The data is not such a document, or has another schema version.
         """
-        return read(cls, document, name="the document", key="computations")
+        return read_document(cls, document, name="the document", key="computations")

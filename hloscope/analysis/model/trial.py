@@ -61,7 +61,7 @@ class Figures(Brief):
         return self.step_bound.of_part.marked(format_time(part_us))
 
     def sent_words(self, axes: str) -> str:
-        """What one device sends over some axes with its bound, such as `≤25.2 MB`."""
+        """The bytes that one device sends over some axes with their bound, such as `≤25.2 MB`."""
         return self.wire_bound.marked(format_bytes(self.wire_bytes_by_axis.get(axes, 0)))
 
     def ratio_bound(self, before: Figures) -> Bound:
@@ -100,7 +100,7 @@ class Trial(Brief):
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """What has to hold for the figures, one clause each."""
+        """The conditions of the figures, one clause each."""
         becomes = f": {', '.join(self.opened)}" if self.opened else ""
         conditions = (
             (self.moves, self._moving),

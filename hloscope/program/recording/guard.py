@@ -17,9 +17,9 @@ from functools import cache, partial
 from types import FrameType, ModuleType
 from typing import Any, Literal, TypeVar
 
-from hloscope.program.importing import is_library, shown_path
+from hloscope.program.importing import format_path, is_library
 from hloscope.program.recording.overlay import Overlay, Path, lies_in, make_os_error
-from hloscope.store import default_store
+from hloscope.store import open_default_store
 
 T = TypeVar("T")
 Outcome = Literal["redirected", "refused", "skipped", "stood in for", "ran unseen"]
@@ -122,7 +122,7 @@ class Guard:
         self._inside = _Inside()
         # hloscope's frames among these run the script; they do not write for hloscope.
         self._frames = frozenset(walk_frames(sys._getframe(1)))
-        store = default_store()
+        store = open_default_store()
         kept = [scratch, *([] if store is None else [str(store.folder)])]
         self._real = {os.path.realpath(folder) for folder in kept}
         self._temporary = os.path.realpath(tempfile.gettempdir())
@@ -399,7 +399,7 @@ def _classify(file: str) -> str:
 
 @cache
 def _shorten(file: str) -> str:
-    return shown_path(file)
+    return format_path(file)
 
 
 def _find_caches_of_jax() -> list[str]:

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from hloscope.errors import TargetError
 from hloscope.messages import Either, say
-from hloscope.program.importing import is_library, shown_path
+from hloscope.program.importing import format_path, is_library
 
 RUN_BELOW_BYTES = 64_000_000
 _PYTHON = re.compile(r"^python[\d.]*$")
@@ -249,7 +249,7 @@ def _print_users_part(error: BaseException) -> None:
 
 def _shorten(error: BaseException) -> str:
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not is_library(each.filename)]
-    where = f" at {shown_path(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    where = f" at {format_path(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     words = str(error).strip().splitlines()
     return f"{type(error).__name__}{f': {words[0]}' if words else ''}{where}"
 

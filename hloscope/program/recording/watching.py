@@ -29,18 +29,18 @@ import jax
 import numpy as np
 
 from hloscope.compiler import jax_internals, jax_watching
-from hloscope.compiler.model import Layout
+from hloscope.compiler.model import DeviceLayout
 from hloscope.errors import HloscopeError
 from hloscope.program.arguments import KEY_IMPLEMENTATIONS
 from hloscope.program.capture import Capture
-from hloscope.program.compiling import Pending, start_compile
-from hloscope.program.importing import is_library, shown_path
-from hloscope.program.jaxprs import differs_by_platform, matmul_flops, mesh_in, opened
-from hloscope.program.lowering import Lowered, lowering_for_a_slice
-from hloscope.program.nnx_names import nnx_paths_as_names
-from hloscope.program.notation import short_dtype
-from hloscope.program.own_meshes import users_mesh
-from hloscope.program.plan import Plan
+from hloscope.program.compiling import PendingCompile, start_compile
+from hloscope.program.importing import format_path, is_library
+from hloscope.program.jaxprs import count_matmul_flops, differs_by_platform, find_jaxpr_mesh, open_jaxpr
+from hloscope.program.lowering import Lowered, use_slice_backend
+from hloscope.program.nnx_names import name_arguments_by_nnx_path
+from hloscope.program.notation import find_short_dtype
+from hloscope.program.own_meshes import find_reported_mesh
+from hloscope.program.plan import MeshPlan
 from hloscope.program.recording.scripts import RUN_BELOW_BYTES, Limits, SeenEnoughError
 from hloscope.program.recording.writes import WriteLog, writes_guarded
 from hloscope.program.target import TargetFacts
@@ -101,7 +101,7 @@ class Program:
     faked: str | None = None
     took_cpu_branch: bool = False
     is_compiled: bool = False
-    pending: Pending | None = None
+    pending: PendingCompile | None = None
     captured: Capture | None = None
     error: Exception | None = None
     notes: list[str] = field(default_factory=list)
@@ -113,7 +113,7 @@ class Program:
 
     def add_options(self, options: Mapping[str, Any]) -> None:
         """Adds the compiler options with which the script compiles the program itself; only those of the first time."""
-        given, facts = jax_internals.option_texts(options), self.lowered.facts
+        given, facts = jax_internals.format_options(options), self.lowered.facts
         if self.is_compiled and any(facts.compiler_options.get(name) != text for name, text in given.items()):
             note = (
                 f"{self.name} was compiled again with different compiler options: its figures are those of the first "
@@ -194,7 +194,7 @@ class Fakes:
         if known is not None and known() is value:
             return True
         is_large = self.is_any and isinstance(value, jax.Array) and value.nbytes >= _COUNTED_BYTES
-        return is_large and self._is_ours(jax_watching.first_address(value))
+        return is_large and self._is_ours(jax_watching.find_first_address(value))
 
     def _is_ours(self, address: int | None) -> bool:
         """Whether an address lies in the unwritten memory of a faked array, or of a view of it."""
@@ -263,7 +263,7 @@ class Fakes:
             shards = [jax.device_put(part, home, may_alias=True) for part, home in zip(parts, homes, strict=True)]
             made = jax.make_array_from_single_device_arrays(aval.shape, sharding, shards)
             if len(parts) > 1:
-                jax_watching.give_host_value(made, self._map_zeros(aval.shape, aval.dtype, 1)[0])
+                jax_watching.set_host_value(made, self._map_zeros(aval.shape, aval.dtype, 1)[0])
         return made
 
     def _make_keys(self, aval: Any, sharding: jax.sharding.Sharding, *, committed: bool) -> Any:
@@ -350,11 +350,11 @@ class Watch:
                 allow_writes=self.limits.allow_writes,
             )
             self.writes = stack.enter_context(guard)
-            stack.enter_context(jax_internals.no_persistent_cache())
-            stack.enter_context(jax_internals.kept_apart(None))
-            stack.enter_context(nnx_paths_as_names(in_all=True))
-            stack.enter_context(jax_watching.resolving_as(self._resolve))
-            stack.enter_context(jax_watching.putting_as(self._put))
+            stack.enter_context(jax_internals.disable_persistent_cache())
+            stack.enter_context(jax_internals.separate_caches(None))
+            stack.enter_context(name_arguments_by_nnx_path(in_all=True))
+            stack.enter_context(jax_watching.replace_lowered_programs(self._resolve))
+            stack.enter_context(jax_watching.replace_device_puts(self._put))
             yield
 
     # ---- calls from JAX
@@ -363,7 +363,7 @@ class Watch:
         """Returns hloscope's computation instead of the one that JAX lowers for the simulated devices."""
         for_tpu = {**params, "lowering_platforms": ("tpu",)}
         try:
-            with lowering_for_a_slice(self.whole, self.store):
+            with use_slice_backend(self.whole, self.store):
                 computation = original(args, **for_tpu)
         except Exception as error:
             elsewhere = self._lower_for_host(original, args, params)
@@ -405,7 +405,7 @@ class Watch:
         return None if self._is_ours(computation) else computation
 
     def _is_ours(self, computation: Any) -> bool:
-        devices = jax_watching.devices_of(computation)
+        devices = jax_watching.find_computation_devices(computation)
         return bool(devices) and all(device in self.devices for device in devices)
 
     def _put(self, arrays: Sequence[Any], aval: Any, home: Any, really: Callable[[], Any]) -> Any:
@@ -430,9 +430,9 @@ class Watch:
     # ---- recording a program
 
     def _record(self, computation: Any, args: Sequence[Any], params: dict[str, Any]) -> Program:
-        jaxpr = opened(params["jaxpr"])
+        jaxpr = open_jaxpr(params["jaxpr"])
         in_avals, out_avals = params["jaxpr"].in_avals, params["jaxpr"].out_avals
-        module = jax_watching.lowered_of(computation, in_avals, params["donated_invars"], len(out_avals))
+        module = jax_watching.make_lowered(computation, in_avals, params["donated_invars"], len(out_avals))
         place, is_jaxs = find_place(jaxpr.debug_info.func_src_info)
         program = Program(
             name=params["name"],
@@ -440,7 +440,7 @@ class Watch:
             is_jaxs=is_jaxs,
             lowered=self._make_lowered(module, jaxpr, params["name"], [arg.sharding for arg in args]),
             arguments=_render_arguments(module, args, in_avals),
-            flops=matmul_flops(jaxpr),
+            flops=count_matmul_flops(jaxpr),
             boundary_bytes=count_bytes((*in_avals, *out_avals)),
             digest=hashlib.sha256(module.as_text().encode()).hexdigest(),
         )
@@ -452,22 +452,22 @@ class Watch:
         return program
 
     def _make_lowered(self, module: jax.stages.Lowered, jaxpr: Any, name: str, shardings: list[Any]) -> Lowered:
-        seen = jax_internals.lowered_facts(module)
+        seen = jax_internals.read_lowered_facts(module)
         chosen, layout = find_sub_slice(seen.devices, self.devices, self.whole)
-        plan = Plan(slice=chosen, mesh=None, axis_types=None)
+        plan = MeshPlan(slice=chosen, mesh=None, axis_types=None)
         return Lowered(
             name=name,
             facts=replace(
                 self.facts,
                 slice=chosen.name,
-                compiler_options={**jax_internals.own_options(module), **self.facts.compiler_options},
+                compiler_options={**jax_internals.read_own_options(module), **self.facts.compiler_options},
             ),
             plan=plan,
             module=module,
             traced=None,
             argument_shardings=shardings,
             seen=seen,
-            mesh=users_mesh(plan, seen) or mesh_in(jaxpr, seen.devices),
+            mesh=find_reported_mesh(plan, seen) or find_jaxpr_mesh(jaxpr, seen.devices),
             slice=chosen,
             slice_chosen_by="user",
             layout=layout,
@@ -510,13 +510,13 @@ class Watch:
                 self.fakes.mark(result) if is_fake else self.held.add(result)
             return results
 
-        return jax_watching.watched_executable(real, called, self._describe(program))
+        return jax_watching.make_watched_executable(real, called, self._describe(program))
 
     def _make_faked_executable(self, program: Program, computation: Any) -> Any:
         """The executable that JAX calls instead of a program that is not executed."""
         shardings = self._choose_shardings(program, computation)
         call, said = self._make_faked_call(program, computation), self._describe(program)
-        return jax_watching.faked_executable(computation, shardings, call, said)
+        return jax_watching.make_faked_executable(computation, shardings, call, said)
 
     def _make_faked_call(self, program: Program, computation: Any) -> Callable[..., list[Any]]:
         committed = bool(computation.compile_args.get("committed", True))
@@ -528,7 +528,7 @@ class Watch:
                 self.fakes.make_array(aval, sharding, committed=committed or len(sharding.device_set) > 1)
                 for aval, sharding in zip(avals, shardings, strict=True)
             ]
-            for array in jax_watching.donated_to_results(computation, args, shardings):
+            for array in jax_watching.find_donated_arguments(computation, args, shardings):
                 array.delete()
             return results
 
@@ -580,12 +580,12 @@ class Watch:
         """The compiler's sharding of a result in axes of the program's mesh; replicated if it is unknown."""
         mesh, spec = program.lowered.mesh, None
         if serialized is not None and mesh is not None:
-            spec = jax_internals.partition_spec(jax_internals.op_sharding(serialized), mesh)
+            spec = jax_internals.convert_op_sharding(jax_internals.parse_op_sharding(serialized), mesh)
         if spec is None:
             note = f"results of {program.name} are replicated here: the sharding that the compiler chose is unknown"
             program.notes.extend({note} - set(program.notes))
         if mesh is None:
-            return jax_watching.replicated_over(program.lowered.seen.devices)
+            return jax_watching.make_replicated_sharding(program.lowered.seen.devices)
         return jax.sharding.NamedSharding(mesh, spec or jax.sharding.PartitionSpec())
 
     def _find_first_of_many(self, program: Program) -> Program | None:
@@ -610,7 +610,7 @@ class Watch:
         found = program.lowered.module.cost_analysis() or {}
         return {name: value / count for name, value in found.items()}
 
-    def _describe(self, program: Program) -> jax_watching.Said:
+    def _describe(self, program: Program) -> jax_watching.ExecutableFacts:
         """The answers of a compiled program to a script that asks about it: those that it would give on the slice."""
 
         def compiled() -> Any:
@@ -619,7 +619,7 @@ class Watch:
                 raise NotImplementedError
             return program.capture().compiled
 
-        return jax_watching.Said(
+        return jax_watching.ExecutableFacts(
             text=lambda: compiled().text,
             memory=lambda: SimpleNamespace(**compiled().memory_bytes),
             cost=lambda: self._cost(program),
@@ -627,7 +627,7 @@ class Watch:
 
 
 def _render_arguments(module: jax.stages.Lowered, args: Sequence[Any], avals: Sequence[Any]) -> dict[str, str]:
-    names = jax_internals.lowered_facts(module).argument_names[-len(avals) :] if avals else ()
+    names = jax_internals.read_lowered_facts(module).argument_names[-len(avals) :] if avals else ()
     rows = zip(names, args, avals, strict=False)
     return {name: render_type(aval, arg.sharding) for name, arg, aval in rows if hasattr(aval, "shape")}
 
@@ -637,7 +637,7 @@ def find_place(source: str | None) -> tuple[str | None, bool]:
     found = _SOURCE.match(source or "")
     if found is None or found["file"].startswith(_JAX):
         return _find_calling_line(), True
-    return f"{shown_path(found['file'])}:{found['line']}", False
+    return f"{format_path(found['file'])}:{found['line']}", False
 
 
 def _find_calling_line() -> str | None:
@@ -645,7 +645,7 @@ def _find_calling_line() -> str | None:
     frame = inspect.currentframe()
     while frame is not None and is_library(frame.f_code.co_filename):
         frame = frame.f_back
-    return None if frame is None else f"{shown_path(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return None if frame is None else f"{format_path(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def count_bytes(avals: Iterable[Any]) -> int:
@@ -660,7 +660,7 @@ def render_type(aval: Any, sharding: Any) -> str:
     axes = ["+".join(map(str, entry if isinstance(entry, tuple) else (entry,))) if entry else "" for entry in spec]
     parts = (f"{size}@{axis}" if axis else str(size) for size, axis in zip(aval.shape, axes, strict=True))
     weak = "weakly typed " if getattr(aval, "weak_type", False) else ""
-    return f"{weak}{short_dtype(str(aval.dtype)) or aval.dtype}[{','.join(parts)}]"
+    return f"{weak}{find_short_dtype(str(aval.dtype)) or aval.dtype}[{','.join(parts)}]"
 
 
 def explain_recompile(before: Program, after: Program) -> str:
@@ -690,7 +690,9 @@ def _devices(program: Program) -> tuple[int, ...]:
     return tuple(device.id for device in program.lowered.seen.devices)
 
 
-def find_sub_slice(devices: Iterable[Any], known: Mapping[Any, SliceDevice], whole: Slice) -> tuple[Slice, Layout]:
+def find_sub_slice(
+    devices: Iterable[Any], known: Mapping[Any, SliceDevice], whole: Slice
+) -> tuple[Slice, DeviceLayout]:
     """Finds the slice that some devices of a slice form, and the place of each partition on it.
 
     Args:
@@ -705,7 +707,7 @@ def find_sub_slice(devices: Iterable[Any], known: Mapping[Any, SliceDevice], who
     chosen = [known[device] for device in devices]
     position = {device.id: at for at, device in enumerate(known.values())}
     if len(chosen) == whole.device_count:
-        return whole, Layout(device_count=len(chosen), simulated_ids=tuple(position[each.id] for each in chosen))
+        return whole, DeviceLayout(device_count=len(chosen), simulated_ids=tuple(position[each.id] for each in chosen))
     assert whole.chip is not None
     low = [min(each.coords[axis] for each in chosen) for axis in range(3)]
     edges = tuple(max(each.coords[axis] for each in chosen) - low[axis] + 1 for axis in range(3))
@@ -715,8 +717,10 @@ def find_sub_slice(devices: Iterable[Any], known: Mapping[Any, SliceDevice], who
         there = {(each.coords, each.core_on_chip): at for at, each in enumerate(list_devices(block))}
         ids = [there.get((_subtract(each.coords, low), each.core_on_chip)) for each in chosen]
         if None not in ids:
-            return block, Layout(device_count=len(chosen), simulated_ids=tuple(at for at in ids if at is not None))
-    return find_smallest_slice(len(chosen), whole.chip.name), Layout(device_count=len(chosen))
+            return block, DeviceLayout(
+                device_count=len(chosen), simulated_ids=tuple(at for at in ids if at is not None)
+            )
+    return find_smallest_slice(len(chosen), whole.chip.name), DeviceLayout(device_count=len(chosen))
 
 
 def _subtract(place: Place, corner: Sequence[int]) -> Place:

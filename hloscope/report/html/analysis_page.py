@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hloscope.analysis.model import Analysis, ArrayFact, BufferRole, IntermediateFact, SourceFrame
-from hloscope.analysis.model.evidence import Evidence, evidence_if_known
+from hloscope.analysis.model.evidence import Evidence, find_evidence
 from hloscope.analysis.model.timeline import Timeline
-from hloscope.analysis.paths import bodies_of, common_path, folded, scopes_of
-from hloscope.analysis.places import NOTHING, Sources, short_source, split_place, users_frame
-from hloscope.documents import plain
+from hloscope.analysis.paths import find_common_path, find_model_paths, fold_paths, parse_scopes
+from hloscope.analysis.places import NO_SOURCES, SourceFiles, find_users_frame, short_source, split_place
+from hloscope.documents import to_plain
 from hloscope.errors import HloscopeError
 from hloscope.hlo import HloComputation, HloInstruction, HloModule
 from hloscope.messages import Option, say
@@ -24,7 +24,7 @@ from hloscope.report.pictures.arrays import shards_in, shards_svg
 from hloscope.report.pictures.meshes import mesh_svg, placed_in
 from hloscope.report.price import unknown_accuracy
 from hloscope.report.words import describe_trials
-from hloscope.why.explanation import Explanation, alike, explain
+from hloscope.why.explanation import Explanation, explain_collectives, group_alike
 
 _SCRIPTS = (
     "shell.js",
@@ -70,13 +70,13 @@ def render_difference_page(found: DiffDocument, with_source: bool = True) -> str
         with_source: Whether it holds lines of the user's code.
     """
     known = [(name, side) for name, side in zip(("before", "after"), found.sides, strict=True) if side is not None]
-    document = plain(found)
+    document = to_plain(found)
     privacy = Privacy.of(files_of(document))
     said = {
         "is_tie": is_step_tie(found),
         "places": list(cause_places(found)),
         "details": [list(map(list, details_of(cause))) for cause in found.judged.causes],
-        "changes": plain([*change_lines(found)]),
+        "changes": to_plain([*change_lines(found)]),
     }
     data = {
         "sides": [side_of(side, with_source=with_source) for _, side in known],
@@ -100,15 +100,15 @@ def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
         analysis: What is known of it.
         with_source: Whether lines of the user's code are among it.
     """
-    evidence = evidence_if_known(analysis)
+    evidence = find_evidence(analysis)
     module = None if evidence is None else evidence.module()
     timeline, missing = _timeline(analysis)
-    sources = _sources(evidence) if with_source else NOTHING
+    sources = _sources(evidence) if with_source else NO_SOURCES
     hlo = None if module is None else excerpt_of(module, analysis, timeline)
-    document = plain(analysis)
+    document = to_plain(analysis)
     found = {
         "analysis": document,
-        "timeline": None if timeline is None else _but_for(document, plain(timeline)),
+        "timeline": None if timeline is None else _but_for(document, to_plain(timeline)),
         "no_timeline": missing,
         "inaccurate": None if analysis.time is None else unknown_accuracy(analysis.time),
         "first": [_costly(one) for one in dearest_of(analysis)],
@@ -139,21 +139,21 @@ def _but_for(known: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in known}
 
 
-def _sources(evidence: Evidence | None) -> Sources:
+def _sources(evidence: Evidence | None) -> SourceFiles:
     if evidence is None:
-        return NOTHING
-    return Sources(captured=not evidence.program.is_text, root=evidence.source_root)
+        return NO_SOURCES
+    return SourceFiles(captured=not evidence.program.is_text, root=evidence.source_root)
 
 
 def _costly(one: Any) -> dict[str, object]:
     return {"headline": one.headline.plain, "about": [list(each) for each in one.about], "numbers": list(one.numbers)}
 
 
-def _explained(analysis: Analysis, sources: Sources) -> Iterator[dict[str, object]]:
+def _explained(analysis: Analysis, sources: SourceFiles) -> Iterator[dict[str, object]]:
     """Why collectives are there, for those that are alike once."""
-    evidence = evidence_if_known(analysis)
+    evidence = find_evidence(analysis)
     known = {} if evidence is None else evidence.trials
-    told = zip(alike(analysis.collectives), explain(analysis, sources=sources), strict=True)
+    told = zip(group_alike(analysis.collectives), explain_collectives(analysis, sources=sources), strict=True)
     for numbers, explanation in told:
         places = ((of.computation, of.name) for of in (analysis.collectives[number - 1] for number in numbers))
         trials = next((known[place] for place in places if place in known), None)
@@ -189,14 +189,14 @@ def _parts_at_peak(analysis: Analysis) -> Iterator[str | None]:
         return
     dimensions = {buffer.name: (buffer.shape.dimensions if buffer.shape else None) or () for buffer in peak.buffers}
     owned = [buffer.name for buffer in peak.buffers if buffer.role is BufferRole.ARGUMENT]
-    bodies = bodies_of([(name, dimensions[name]) for name in owned])
-    scopes = {buffer.op_name or "": scopes_of(buffer.op_name) for buffer in peak.buffers}
-    shared = len(common_path(filter(None, scopes.values())))
+    bodies = find_model_paths([(name, dimensions[name]) for name in owned])
+    scopes = {buffer.op_name or "": parse_scopes(buffer.op_name) for buffer in peak.buffers}
+    shared = len(find_common_path(filter(None, scopes.values())))
     paths = [
         bodies.get(buffer.name, ()) if buffer.role is BufferRole.ARGUMENT else scopes[buffer.op_name or ""][shared:]
         for buffer in peak.buffers
     ]
-    names = folded(filter(None, paths))
+    names = fold_paths(filter(None, paths))
     yield from (names[path].module if path else None for path in paths)
 
 
@@ -208,7 +208,7 @@ class _Line:
     line: int
 
 
-def _lines(analysis: Analysis, sources: Sources) -> Iterator[tuple[str, list[list[object]]]]:
+def _lines(analysis: Analysis, sources: SourceFiles) -> Iterator[tuple[str, list[list[object]]]]:
     """The lines around each place that the page names, by place."""
     for one in dict.fromkeys(_named_lines(analysis)):
         told = sources.line(one.file, one.line)
@@ -223,7 +223,7 @@ def _named_lines(analysis: Analysis) -> Iterator[_Line]:
     stacks += [fact.source for fact in analysis.intermediates]
     if analysis.memory_peak is not None:
         stacks += [buffer.source for buffer in analysis.memory_peak.buffers]
-    frames: list[SourceFrame | None] = [users_frame(stack) for stack in stacks]
+    frames: list[SourceFrame | None] = [find_users_frame(stack) for stack in stacks]
     frames += [collective.part.line for collective in analysis.collectives if collective.part is not None]
     yield from (_Line(frame.file, frame.line) for frame in frames if frame is not None and frame.line)
     for finding in analysis.findings:

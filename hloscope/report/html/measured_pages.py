@@ -24,7 +24,7 @@ from hloscope.report.html.pieces import (
 )
 from hloscope.report.pictures.plots import draw_errors, draw_measured, draw_parts, regions_of
 from hloscope.report.verification import traffic_verdict, verdict_of
-from hloscope.units import format_digits, plural
+from hloscope.units import format_digits, pluralize
 from hloscope.verification.model import (
     Bias,
     ErrorMap,
@@ -32,8 +32,8 @@ from hloscope.verification.model import (
     OutputComparison,
     Roughness,
     Verification,
-    document_of,
-    traffic_rows,
+    make_traffic_rows,
+    make_verification_document,
 )
 
 _Row = list[Content]
@@ -130,7 +130,7 @@ def _lost(page: Page, program: MeasuredProgram) -> Content:
     lost = [one.name for one in program.operations if one.activity is None]
     if not lost and program.matched_operations == program.measured_operations:
         return "nothing" if program.measured_operations else None
-    more = f" and {plural(len(lost) - 12, 'more operation')}" if len(lost) > 12 else ""
+    more = f" and {pluralize(len(lost) - 12, 'more operation')}" if len(lost) > 12 else ""
     return page.name(", ".join(lost[:12]) + more, 400)
 
 
@@ -216,7 +216,9 @@ def _operations(page: Page, section: Element, path: Path, program: MeasuredProgr
             ]
         )
     if rows:
-        folded = add_details(section, f"{plural(len(program.operations), 'operation')}, the largest disagreement first")
+        folded = add_details(
+            section, f"{pluralize(len(program.operations), 'operation')}, the largest disagreement first"
+        )
         page.table(folded, "Operations per step", ["operation", "opcode", ">times", *_TIMES, "rule"], rows)
         _more(folded, len(program.operations))
 
@@ -284,7 +286,7 @@ _MOST_DRAWN, _MOST_BLOCKS, _MOST_SHARDS = 24, 12, 24
 
 def render_verification_page(found: Verification) -> str:
     """The page of a verification."""
-    page = Page.of(document_of(found))
+    page = Page.of(make_verification_document(found))
     place = f" on {found.target.slice.name}" if found.target.slice is not None else ""
     page.heading(found.target.target, "compared with ", page.name(found.reference.target), place)
     numbers = page.section("numbers", "Numbers")
@@ -374,7 +376,9 @@ def _maps(page: Page, found: Verification) -> None:
         if output.error_map is not None:
             _blocks(page, side, number, output.error_map, output.name)
     if len(differing) > _MOST_DRAWN:
-        add_note(section, f"{plural(len(differing) - _MOST_DRAWN, 'more output')} differ, and are in the table above.")
+        add_note(
+            section, f"{pluralize(len(differing) - _MOST_DRAWN, 'more output')} differ, and are in the table above."
+        )
 
 
 def _worst_words(page: Page, number: int, output: OutputComparison) -> Element:
@@ -391,7 +395,7 @@ def _about(page: Page, output: OutputComparison) -> Iterator[tuple[str, Content]
         yield "furthest off", page.prose(words)
     if output.wrong_shards:
         shown, rest = output.wrong_shards[:_MOST_SHARDS], len(output.wrong_shards) - _MOST_SHARDS
-        more = f" and {plural(rest, 'more device')}" if rest > 0 else ""
+        more = f" and {pluralize(rest, 'more device')}" if rest > 0 else ""
         yield "wrong on", page.name("; ".join(shown) + more, 800)
     yield "exchanged", page.prose("; ".join(output.exchanged))
     yield "leaning", page.prose(_bias(output.bias))
@@ -427,7 +431,7 @@ def _blocks(page: Page, parent: Element, number: int, found: ErrorMap, name: str
     label = f"Where {name} is furthest off"
     page.table(parent, label, ["elements", ">times what is allowed"], rows)
     if len(regions) > _MOST_BLOCKS:
-        add_note(parent, f"{plural(len(regions) - _MOST_BLOCKS, 'smaller region')} are on the map and in the JSON.")
+        add_note(parent, f"{pluralize(len(regions) - _MOST_BLOCKS, 'smaller region')} are on the map and in the JSON.")
 
 
 def _elements(first: tuple[int, ...], last: tuple[int, ...]) -> str:
@@ -441,7 +445,7 @@ def _traffic(page: Page, found: Verification) -> None:
     moved = page.section("moved", "Moved", "Bytes one device sends per step")
     path: Path = ("communication", "rows")
     rows: list[list[Content]] = []
-    for number, row in enumerate(traffic_rows(found.communication, found.target, found.reference)):
+    for number, row in enumerate(make_traffic_rows(found.communication, found.target, found.reference)):
         cells: list[Content] = [row.kind, page.name(row.axes or "no axis", 40)]
         for side, total in (("target", row.target), ("reference", row.reference)):
             of: Path = (*path, number, side)

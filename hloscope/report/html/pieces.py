@@ -20,13 +20,14 @@ from typing import Any, TypeAlias
 from xml.etree import ElementTree
 
 from hloscope.analysis.vocabulary import Bound
-from hloscope.documents import plain
+from hloscope.documents import to_plain
 from hloscope.errors import NotationError
 from hloscope.findings import Finding, Severity, by_cause
 from hloscope.report.escaping import plain_line, without_commands
 from hloscope.report.html.privacy import Privacy, files_of, without_people
 from hloscope.report.pages import page_named
 from hloscope.units import (
+    add_sign,
     format_bytes,
     format_capacity,
     format_count,
@@ -34,8 +35,7 @@ from hloscope.units import (
     format_flops,
     format_share,
     format_time,
-    plural,
-    signed,
+    pluralize,
 )
 from hloscope.version import __version__
 
@@ -131,7 +131,7 @@ def _change(factor: float) -> str:
     """`+1.2%`, `−34.0%`, `under +0.1%`, `×33`."""
     if factor >= _MUCH:
         return f"×{factor:,.0f}" if factor < 1e15 else f"×{factor:.1e}"
-    return signed(format_share(abs(factor - 1)), is_more=factor > 1)
+    return add_sign(format_share(abs(factor - 1)), is_more=factor > 1)
 
 
 _UNITS: Mapping[str, Callable[[float], str]] = {
@@ -244,7 +244,7 @@ class Page:
     @classmethod
     def of(cls, document: object) -> Page:
         """An empty page of a document."""
-        known = plain(document)
+        known = to_plain(document)
         privacy = Privacy.of(files_of(known))
         return cls(privacy.data(known), privacy)
 
@@ -473,7 +473,7 @@ def _places(page: Page, card: Element, places: Sequence[Finding]) -> None:
         for words in list(said)[:_MOST_PLACES]:
             add(of, "li", page.name(words, 160, class_="name mono"))
         if len(said) > _MOST_PLACES:
-            add(of, "li", f"and {plural(len(said) - _MOST_PLACES, 'more place')}")
+            add(of, "li", f"and {pluralize(len(said) - _MOST_PLACES, 'more place')}")
 
 
 def _place(finding: Finding) -> str:

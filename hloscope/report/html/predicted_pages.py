@@ -39,7 +39,7 @@ from hloscope.report.suggestions import (
     state_of,
     unchanged_words,
 )
-from hloscope.units import plural
+from hloscope.units import pluralize
 
 _UNITS = {"us": "time", "bytes": "bytes", "flops": "flops"}
 _VERDICTS = {"error": ("could not run", "bad"), "failed": ("failed", "bad"), "passed": ("passed", "good")}
@@ -49,7 +49,7 @@ _VERDICTS = {"error": ("could not run", "bad"), "failed": ("failed", "bad"), "pa
 def render_check_page(found: CheckReport) -> str:
     """The page of a check."""
     page = Page.of(make_check_document(found))
-    title = f"Check of {plural(len(found.checks), 'target')}"
+    title = f"Check of {pluralize(len(found.checks), 'target')}"
     of = [f"commit {found.commit[:12]}"] if found.commit is not None else []
     of += [f"shard {found.shard}"] if found.shard is not None else []
     page.heading(title, " · ".join(of))
@@ -210,7 +210,7 @@ def render_price_page(found: Sequence[Analysis | Unpriced]) -> str:
     """The page of a program on several slices."""
     page = Page.of(make_price_document(found))
     target = page.document["target"]
-    page.heading(target, f"a step on {plural(len(found), 'slice')}")
+    page.heading(target, f"a step on {pluralize(len(found), 'slice')}")
     known = [one for one in found if isinstance(one, Analysis)]
     slices = page.section("slices", "Slices", "The predicted step, slice by slice")
     _verdict(page, slices, known)
@@ -233,7 +233,7 @@ def render_price_page(found: Sequence[Analysis | Unpriced]) -> str:
     _unpriced(page)
     page.notes(words for one in known for words in (*one.notes, *notes_of(one)))
     versions = known[0].versions if known else {}
-    return page.finished(f"on {plural(len(found), 'slice')}", versions=versions, basis="Predicted, not measured.")
+    return page.finished(f"on {pluralize(len(found), 'slice')}", versions=versions, basis="Predicted, not measured.")
 
 
 def _verdict(page: Page, parent: Element, found: Sequence[Analysis]) -> None:

@@ -16,9 +16,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from hloscope.analysis.paths import common_path
+from hloscope.analysis.paths import find_common_path
 from hloscope.analysis.places import split_place
-from hloscope.cells import cell_of
+from hloscope.cells import find_cell
 from hloscope.report.escaping import plain_lines
 
 _LIBRARY = re.compile(r".*[/\\](?=(?:site|dist)-packages[/\\])", re.DOTALL)
@@ -168,7 +168,7 @@ def _own_name() -> str | None:
 
 
 def _short(file: str) -> str:
-    cell = cell_of(file)
+    cell = find_cell(file)
     if cell is not None:
         return cell
     inside = _LIBRARY.sub("", file)
@@ -186,5 +186,5 @@ def _is_absolute(file: str) -> bool:
 
 def _common_folder(files: list[str]) -> int:
     """The length of the folder that all files have in common."""
-    shared = common_path(tuple(_SEPARATOR.split(file)[:-1]) for file in files)
+    shared = find_common_path(tuple(_SEPARATOR.split(file)[:-1]) for file in files)
     return sum(len(folder) + 1 for folder in shared)

@@ -12,15 +12,15 @@ from rich.text import Text
 
 from hloscope import given
 from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact, Mesh
-from hloscope.analysis.model.evidence import evidence_if_known
+from hloscope.analysis.model.evidence import find_evidence
 from hloscope.analysis.model.picture import Picture
-from hloscope.analysis.shards import Grid, Shards, shards_of
+from hloscope.analysis.shards import ShardGrid, Shards, find_shards
 from hloscope.errors import HloscopeError, did_you_mean
 from hloscope.report.escaping import plain_line
 from hloscope.report.layout import drawn, fold, hanging
 from hloscope.report.pictures import svg
 from hloscope.shardy.shardings import ShardedArray
-from hloscope.units import array_bytes, format_bytes, plural
+from hloscope.units import count_array_bytes, format_bytes, pluralize
 
 MOST_SHOWN = 16
 """Pieces along a dimension that are drawn one by one."""
@@ -63,7 +63,7 @@ class Holders:
         if detail <= 1:
             return ranges(self.devices)
         if detail == 2 or len(self.devices) == 1:
-            return plural(len(self.devices), "device") if len(self.devices) > 1 else whole
+            return pluralize(len(self.devices), "device") if len(self.devices) > 1 else whole
         return f"×{len(self.devices)}"
 
 
@@ -83,11 +83,11 @@ def head_words(shards: Shards) -> str:
     return f"{shards.dtype}[{whole}]  {shards.sharding or 'unknown sharding'}"
 
 
-def describe(shards: Shards, grid: Grid | None, *, with_mesh: bool = True) -> Iterator[str]:
+def describe(shards: Shards, grid: ShardGrid | None, *, with_mesh: bool = True) -> Iterator[str]:
     """The lines above a drawing: the mesh, the shard of each device, and the drawn dimensions."""
     sizes = " ".join(f"{name}={size}" for name, size in shards.axis_sizes.items())
     mesh = plain_line(f"on mesh {sizes}: ") if sizes and with_mesh else ""
-    size = format_bytes(array_bytes(shards.dtype, prod(shards.local_shape)))
+    size = format_bytes(count_array_bytes(shards.dtype, prod(shards.local_shape)))
     yield f"{mesh}each device holds {shards.dtype}[{','.join(map(str, shards.local_shape))}], {size}"
     for arrow, dimension in (("↓", grid.rows), ("→", grid.columns)) if grid is not None else ():
         if dimension is not None:
@@ -102,7 +102,7 @@ def cut_words(shards: Shards, dimension: int) -> str:
         return f"{said}, whole"
     over = ", ".join(shards.axis_words(axis) for axis in cut.axes)
     minor = ", the last fastest" if len(cut.axes) > 1 else ""
-    return f"{said} in {plural(cut.pieces, 'piece')} of {cut.piece_size:,} over {over}{minor}"
+    return f"{said} in {pluralize(cut.pieces, 'piece')} of {cut.piece_size:,} over {over}{minor}"
 
 
 def bounds_words(shards: Shards, dimension: int, piece: int) -> str:
@@ -110,11 +110,11 @@ def bounds_words(shards: Shards, dimension: int, piece: int) -> str:
     return "{}:{}".format(*shards.cuts[dimension].bounds(piece))
 
 
-def describe_drawing(shards: Shards, grid: Grid, detail: int, *, with_mesh: bool = True) -> Iterator[str]:
+def describe_drawing(shards: Shards, grid: ShardGrid, detail: int, *, with_mesh: bool = True) -> Iterator[str]:
     """Sentences on what a picture does not show, and on the meaning of its labels."""
     if shards.copied_over:
         over = ", ".join(map(shards.axis_words, shards.copied_over))
-        yield f"{plural(shards.copies, 'copy').replace('copys', 'copies')} of everything: replicated over {over}."
+        yield f"{pluralize(shards.copies, 'copy').replace('copys', 'copies')} of everything: replicated over {over}."
     if shards.unreduced:
         over = ", ".join(map(shards.axis_words, shards.unreduced))
         yield f"Not yet summed over {over}: its devices hold {shards.addends} different addends of each element (+)."
@@ -127,7 +127,8 @@ def describe_drawing(shards: Shards, grid: Grid, detail: int, *, with_mesh: bool
     for number, cut in enumerate(shards.cuts):
         if cut.is_padded:
             padding = cut.pieces * cut.piece_size - cut.size
-            yield f"Dimension {number} does not divide: {plural(padding, 'element')} of padding at its end (hatched)."
+            elements = pluralize(padding, "element")
+            yield f"Dimension {number} does not divide: {elements} of padding at its end (hatched)."
     if with_mesh:
         yield ids_words(shards)
     if detail >= Holders.COUNTED:
@@ -232,7 +233,7 @@ def _draw_head(root: svg.Element, shards: Shards, head: Sequence[str], width: fl
         svg.label(root, _MARGIN, _MARGIN + 6 + _LINE_HEIGHT * index, svg.cut_to(line, room), opacity="0.8")
 
 
-def _fitting(shards: Shards, grid: Grid) -> tuple[int, _Line]:
+def _fitting(shards: Shards, grid: ShardGrid) -> tuple[int, _Line]:
     """The detail of labels that fits every cell, and the columns that are drawn."""
     for detail, most in WAYS_TO_FIT:
         columns = _line(shown_places(len(grid.holders[0]), most), _LEFT, _WIDTH, _LEAST_CELL)
@@ -247,7 +248,7 @@ def _fitting(shards: Shards, grid: Grid) -> tuple[int, _Line]:
     return detail, columns
 
 
-def _holders(shards: Shards, grid: Grid, row: int, column: int) -> Holders:
+def _holders(shards: Shards, grid: ShardGrid, row: int, column: int) -> Holders:
     return Holders(devices=grid.holders[row][column], are_addends=shards.holders_are_addends)
 
 
@@ -262,7 +263,7 @@ def _line(numbers: Sequence[int | None], begin: float, room: float, least: float
     return _Line(numbers=tuple(numbers), starts=tuple(starts), size=size)
 
 
-def _height(shards: Shards, grid: Grid) -> float:
+def _height(shards: Shards, grid: ShardGrid) -> float:
     """The height of the drawing: that of a taller array is greater, but not by as much."""
     if grid.rows is None or grid.columns is None:
         return 2 * _LEAST_ROW
@@ -271,7 +272,7 @@ def _height(shards: Shards, grid: Grid) -> float:
     return _HEIGHT * min(max(1 + slant / 6, 0.5), 1.5)
 
 
-def _draw_layers(root: svg.Element, shards: Shards, grid: Grid, rows: _Line, columns: _Line) -> None:
+def _draw_layers(root: svg.Element, shards: Shards, grid: ShardGrid, rows: _Line, columns: _Line) -> None:
     """Sheets behind the array, for its copies and for what lies behind each other."""
     behind = max(shards.copies, shards.addends, grid.shards_per_place) - 1
     for layer in range(min(behind, _LAYERS), 0, -1):
@@ -282,7 +283,7 @@ def _draw_layers(root: svg.Element, shards: Shards, grid: Grid, rows: _Line, col
 
 
 def _draw_cells(
-    root: svg.Element, shards: Shards, grid: Grid, lines: tuple[_Line, _Line], detail: int, wrong: Collection[int]
+    root: svg.Element, shards: Shards, grid: ShardGrid, lines: tuple[_Line, _Line], detail: int, wrong: Collection[int]
 ) -> None:
     rows, columns = lines
     for (row, y), (column, x) in product(rows.drawn(), columns.drawn()):
@@ -305,7 +306,7 @@ def _draw_cells(
         svg.label(root, x + _GAP / 2, (rows.starts[0] + rows.end) / 2 + 4, "⋯", anchor="middle")
 
 
-def _spoken(shards: Shards, grid: Grid, row: int, column: int, holders: Holders) -> str:
+def _spoken(shards: Shards, grid: ShardGrid, row: int, column: int, holders: Holders) -> str:
     """A cell in words."""
     part = ["all"] * len(shards.cuts)
     for dimension, piece in ((grid.rows, row), (grid.columns, column)):
@@ -315,7 +316,7 @@ def _spoken(shards: Shards, grid: Grid, row: int, column: int, holders: Holders)
 
 
 def _padding(
-    shards: Shards, grid: Grid, row: tuple[int, float, float], column: tuple[int, float, float]
+    shards: Shards, grid: ShardGrid, row: tuple[int, float, float], column: tuple[int, float, float]
 ) -> Iterator[tuple[float, float, float, float]]:
     """The parts of a cell that are padding, as rectangles."""
     (row_number, y, height), (column_number, x, width) = row, column
@@ -330,7 +331,7 @@ def _padding(
             yield x + width - right, y, right, height - below
 
 
-def _draw_bounds(root: svg.Element, shards: Shards, grid: Grid, rows: _Line, columns: _Line) -> None:
+def _draw_bounds(root: svg.Element, shards: Shards, grid: ShardGrid, rows: _Line, columns: _Line) -> None:
     """Labels each row and column with the range of its elements."""
     if grid.columns is not None:
         named = {column: bounds_words(shards, grid.columns, column) for column, _ in columns.drawn()}
@@ -399,7 +400,7 @@ class _Box:
     """
 
     shards: Shards
-    grid: Grid
+    grid: ShardGrid
     rows: tuple[int | None, ...]
     columns: tuple[int | None, ...]
     detail: int
@@ -473,7 +474,7 @@ def _blank_around(label: str, room: int) -> str:
     return f" {label} " if len(label) + 2 <= room else label
 
 
-def _fitting_boxes(shards: Shards, grid: Grid, width: int) -> _Box:
+def _fitting_boxes(shards: Shards, grid: ShardGrid, width: int) -> _Box:
     """The layout that shows most in a width: labels as long as they can be, then as many pieces."""
     shown = tuple(shown_places(len(grid.holders)))
     margin = 0
@@ -518,10 +519,10 @@ def make_picture(shards: Shards) -> Picture:
 
 def shards_in(found: Analysis, array: ArrayFact | IntermediateFact) -> Shards:
     """The shards of an array of an analyzed program, with JAX's device ids if they are known."""
-    evidence = evidence_if_known(found)
+    evidence = find_evidence(found)
     device_ids = None if evidence is None else evidence.program.compiled.device_ids or None
     mesh = _ONE_DEVICE if found.mesh is None and found.num_partitions == 1 else found.mesh
-    return shards_of(array, mesh, device_ids=device_ids)
+    return find_shards(array, mesh, device_ids=device_ids)
 
 
 def find_array(arrays: Sequence[_Array], name: str, target: str) -> _Array:

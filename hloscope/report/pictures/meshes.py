@@ -9,11 +9,11 @@ from itertools import pairwise
 from rich.text import Text
 
 from hloscope.analysis.model import Analysis
-from hloscope.analysis.model.evidence import evidence_if_known
+from hloscope.analysis.model.evidence import find_evidence
 from hloscope.analysis.model.picture import Picture
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.link_traffic import LinkTraffic, link_traffic
-from hloscope.cost.placed import PlacedAxis, PlacedMesh, placed_mesh
+from hloscope.cost.link_traffic import LinkTraffic, sum_link_traffic
+from hloscope.cost.placed import PlacedAxis, PlacedMesh, place_mesh
 from hloscope.hlo import HloModule
 from hloscope.report.escaping import plain_line
 from hloscope.report.layout import drawn, hanging
@@ -22,7 +22,7 @@ from hloscope.report.pictures.arrays import shown_places
 from hloscope.report.words import BOUNDS_WORDS
 from hloscope.tpu.devices import SliceDevice
 from hloscope.tpu.torus import Torus
-from hloscope.units import plural
+from hloscope.units import pluralize
 
 TORUS_AXES = "xyz"
 
@@ -40,7 +40,7 @@ def mesh_words(placed: PlacedMesh) -> Iterator[str]:
     chips = len(placed.devices) // placed.torus.devices_per_chip
     several = f"{placed.slice.slice_count} slices over DCN, each of " if placed.slice.slice_count > 1 else ""
     ids = "the devices of a slice" if several else "device ids"
-    yield f"{several}{plural(chips, 'chip')} on {plural(hosts, 'host')}; numbers are {ids}"
+    yield f"{several}{pluralize(chips, 'chip')} on {pluralize(hosts, 'host')}; numbers are {ids}"
     for axis in placed.axes:
         yield _axis_words(placed, axis)
     if placed.traffic is not None:
@@ -59,7 +59,7 @@ def _axis_words(placed: PlacedMesh, axis: PlacedAxis) -> str:
         ring = "in rings" if axis.links.is_closed else "in lines"
         if max(map(len, axis.links.rings)) == 2:
             ring = "in pairs"
-        apart = f"{'up to ' * (axis.links.hops > 1)}{plural(axis.links.hops, 'link')} apart"
+        apart = f"{'up to ' * (axis.links.hops > 1)}{pluralize(axis.links.hops, 'link')} apart"
         said.append(f"along {along} {ring} whose neighbors are {apart}")
     return f"{axis.name}={axis.size}: {'; '.join(said)}"
 
@@ -616,13 +616,13 @@ def placed_in(found: Analysis, module: HloModule | None = None) -> PlacedMesh:
     Raises:
         HloscopeError: It has no TPU slice.
     """
-    evidence = evidence_if_known(found)
+    evidence = find_evidence(found)
     if evidence is None:
-        return placed_mesh(found)
+        return place_mesh(found)
     program = evidence.program
-    return placed_mesh(
+    return place_mesh(
         found,
         chosen=program.slice,
         device_ids=program.compiled.device_ids or None,
-        traffic=link_traffic(program, module or evidence.module(), found),
+        traffic=sum_link_traffic(program, module or evidence.module(), found),
     )

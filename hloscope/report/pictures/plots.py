@@ -15,7 +15,7 @@ from hloscope.report.pictures import svg
 from hloscope.report.price import Priced, Unpriced
 from hloscope.report.suggestions import name_of
 from hloscope.report.words import difference_words
-from hloscope.units import format_bytes, format_time, format_time_range, plural
+from hloscope.units import format_bytes, format_time, format_time_range, pluralize
 from hloscope.verification.model import ErrorMap
 
 _WIDTH, _MARGIN, _LINE_HEIGHT = 720.0, 14.0, 17.0
@@ -456,7 +456,9 @@ def draw_errors(found: ErrorMap, name: str) -> svg.Element:
     rows, columns = len(found.errors), len(found.errors[0])
     levels = [[level_of(error) for error in row] for row in found.errors]
     counts = [sum(row.count(number) for row in levels) for number in range(len(_LEVELS))]
-    said = [f"{words}: {plural(count, 'block')}" for (_, words, _), count in zip(_LEVELS, counts, strict=True) if count]
+    said = [
+        f"{words}: {pluralize(count, 'block')}" for (_, words, _), count in zip(_LEVELS, counts, strict=True) if count
+    ]
     down, across = prod(found.shape[:-1]), found.shape[-1] if found.shape else 1
     height = max(_LEAST, min(_MAP, _MAP * down / across)) if down > 1 else _LEAST
     size = (_MAP / columns, height / rows)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from published.rows import ROWS, Row
 
-from hloscope.store import Store, default_store
+from hloscope.store import Store, open_default_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Compiled:
 
 def compiled(row: Row, store: Store | None = None) -> Compiled:
     """The row's compiled program, from the cache when nothing that it depends on has changed."""
-    store = store if store is not None else default_store()
+    store = store if store is not None else open_default_store()
     key = _key(row)
     kept = store.get("published", key) if store is not None else None
     found = json.loads(kept) if kept is not None else _compile(row)

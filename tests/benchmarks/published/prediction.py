@@ -13,7 +13,7 @@ from published.rows import COLLECTIVE, Row
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis, Mesh
-from hloscope.cost.operations import Basis
+from hloscope.cost.operations import TimeBasis
 from hloscope.cost.price import price_module
 from hloscope.hlo import HloModule, parse_module
 from hloscope.tpu import parse_slice
@@ -182,7 +182,7 @@ def _rule_of(name: str) -> str:
     row = row_named(name)
     found = priced(row, shipped_table())
     assert found.time is not None
-    kinds = {basis.value for basis in Basis}
+    kinds = {basis.value for basis in TimeBasis}
     asked = [use for use in found.time.rules if row.timed != COLLECTIVE or use.rule not in kinds]
     return max(asked, key=lambda use: use.time_us).rule
 

@@ -440,13 +440,13 @@ def test_what_tempfile_makes_in_the_temporary_folder_is_real(faking):
 
 
 def test_hloscopes_own_cache_is_written(home, faking, monkeypatch, tmp_path):
-    from hloscope.store import default_store
+    from hloscope.store import open_default_store
 
     monkeypatch.delenv("HLOSCOPE_CACHE", raising=False)
     monkeypatch.setenv("HLOSCOPE_CACHE_DIR", str(tmp_path / "cache"))
     with faking.guarded() as log:
         faking.begun = True
-        store = default_store()
+        store = open_default_store()
         assert store.put("kind", "key", b"body")
         pathlib.Path("/dev/null").write_text("a")
     assert store.get("kind", "key") == b"body"

@@ -11,7 +11,7 @@ import report_examples
 from hloscope.analysis.model import Analysis, ArrayFact, Collective, Memory, Mesh, SliceFact, SourceFrame, StepTime
 from hloscope.analysis.model.step_time import RuleUse
 from hloscope.analysis.model.suggestion import Figures, SuggestedSpec, Suggestion, Suggestions
-from hloscope.analysis.totals import totals_of
+from hloscope.analysis.totals import compute_totals
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts import all_reduce, only
 from hloscope.contracts.baseline_files import write_baselines
@@ -33,8 +33,8 @@ from hloscope.measured.model import (
 from hloscope.report.checks import CheckReport
 from hloscope.report.price import Prices, Unpriced
 from hloscope.shown import Shown
-from hloscope.verification.differences import Shard, compare_shards
-from hloscope.verification.judging import judged
+from hloscope.verification.differences import OutputShard, compare_shards
+from hloscope.verification.judging import judge_verification
 from hloscope.verification.model import Bias, Numerics, NumericsStatus, Tolerance, Verification
 
 ROOT = Path("/home/me/project")
@@ -75,7 +75,7 @@ def program(*collectives: Collective, name: str = "v5e:2x4", chips: int = 8, ste
         mesh=Mesh(axis_names=("X", "Y"), axis_sizes=(4, 2)),
         num_partitions=8,
         collectives=collectives,
-        totals=totals_of(collectives),
+        totals=compute_totals(collectives),
         arguments=(ARRAY,),
         outputs=(replace(ARRAY, name="result"),),
         memory=FITS,
@@ -183,7 +183,8 @@ def verification() -> Verification:
     """Outputs that agree, that are wrong on one device's shard, and that lean."""
     expected = np.linspace(1, 2, 48 * 96).reshape(48, 96)
     shards = [
-        Shard(place=f"X={row}", start=(12 * row, 0), values=expected[12 * row : 12 * row + 12]) for row in range(4)
+        OutputShard(place=f"X={row}", start=(12 * row, 0), values=expected[12 * row : 12 * row + 12])
+        for row in range(4)
     ]
     off = shards[1].values + np.where(np.arange(96) % 24 < 8, 0.02, 0.0)
     wrong = [shards[0], replace(shards[1], values=off), *shards[2:]]
@@ -196,7 +197,7 @@ def verification() -> Verification:
         tolerance=Tolerance(relative=0.001, source="rounding"),
     )
     exact = compare_shards(
-        [Shard(place="X=0", start=(0,), values=np.arange(200) + (np.arange(200) > 150))],
+        [OutputShard(place="X=0", start=(0,), values=np.arange(200) + (np.arange(200) > 150))],
         np.arange(200),
         np.zeros(200),
         name="indices",
@@ -214,7 +215,9 @@ def verification() -> Verification:
         not_compared={"output aux": "its shape is [3], but [4] in the reference"},
         notes=("sizes were made smaller",),
     )
-    return judged(replace(program(REDUCE, GATHER), time=replace(STEP, step_us=300.0)), program(REDUCE), numerics)
+    return judge_verification(
+        replace(program(REDUCE, GATHER), time=replace(STEP, step_us=300.0)), program(REDUCE), numerics
+    )
 
 
 def comparison() -> CompareDocument:

@@ -17,7 +17,7 @@ from pages import data_of
 from report_examples import AT_MOST, DEEP, DOUBTFUL, FULL, LONG, NOTHING, TWO_SLICES
 
 import hloscope
-from hloscope.analysis.model.evidence import with_evidence
+from hloscope.analysis.model.evidence import attach_evidence
 from hloscope.analysis.model.trial import Figures, Trial, Trials
 from hloscope.analysis.vocabulary import Bound
 from hloscope.api.analyzing import analyze_hlo
@@ -228,7 +228,7 @@ def test_changes_that_were_tried_stand_on_it(found):
     )
     collective = found.collectives[0]
     known = replace(found.evidence, trials={(collective.computation, collective.name): trials})
-    (side,) = data_of(with_evidence(replace(found), known).report("html"))["sides"]
+    (side,) = data_of(attach_evidence(replace(found), known).report("html"))["sides"]
     (told,) = side["explained"]
     assert told["trials"][0] == ["tried", "argument W: P('X') -> P(None, 'X')"]
     assert "-> 1 ms" in told["trials"][1][1]

@@ -241,11 +241,11 @@ def test_where_values_differ_stands_in_words_too(found, pages):
 
 
 def test_numbers_that_were_not_compared_are_no_pass():
-    from hloscope.verification.judging import judged
+    from hloscope.verification.judging import judge_verification
     from hloscope.verification.model import Numerics, NumericsStatus
 
     hung = Numerics(status=NumericsStatus.HUNG, message="no end after 10 s")
-    text = Reader(judged(result_examples.program(), result_examples.program(), hung).report("html")).text
+    text = Reader(judge_verification(result_examples.program(), result_examples.program(), hung).report("html")).text
     assert "The numbers were not compared: hung." in text
     assert "no end after 10 s" in text
     assert "✓" not in text

@@ -17,7 +17,7 @@ from jax.sharding import AxisType, NamedSharding
 from reading import boxes_in, cells_in, devices_in, texts_in
 
 from hloscope.analysis.model import ArrayFact, Mesh
-from hloscope.analysis.shards import shards_of
+from hloscope.analysis.shards import find_shards
 from hloscope.report.layout import LEAST_WIDTH
 from hloscope.report.layout import drawn as drawn_lines
 from hloscope.report.pictures.arrays import draw_shards_lines, shards_svg
@@ -44,11 +44,11 @@ def array(shape, spec, local, **facts):
 
 
 def array_svg(fact, mesh, device_ids=None):
-    return shards_svg(shards_of(fact, mesh, device_ids=device_ids))
+    return shards_svg(find_shards(fact, mesh, device_ids=device_ids))
 
 
 def array_text(fact, mesh, device_ids=None, width=100, colour=False):
-    lines = draw_shards_lines(shards_of(fact, mesh, device_ids=device_ids), max(width, LEAST_WIDTH))
+    lines = draw_shards_lines(find_shards(fact, mesh, device_ids=device_ids), max(width, LEAST_WIDTH))
     return drawn_lines(lines, width, colour)
 
 
@@ -108,7 +108,7 @@ def test_every_device_holds_what_jax_gives_it(way):
     sharding = NamedSharding(jax.sharding.Mesh(devices, names), P(*spec))
     mesh = Mesh(axis_names=names, axis_sizes=sizes)
     fact = array(shape, repr(P(*spec)), sharding.shard_shape(shape))
-    found = shards_of(fact, mesh, device_ids=order)
+    found = find_shards(fact, mesh, device_ids=order)
     assert found.why_unknown is None
     held = {device: place for place, devices in found.holders.items() for device in devices}
     for device, part in sharding.devices_indices_map(shape).items():
@@ -142,7 +142,7 @@ def test_the_mesh_may_count_its_partitions_in_another_order():
     ],
 )
 def test_what_is_not_known_is_said_and_not_drawn_as_replicated(fact, why):
-    assert shards_of(fact, MESH).holders == {}
+    assert find_shards(fact, MESH).holders == {}
     assert f"not known: {why}" in array_text(fact, MESH)
     picture = array_svg(fact, MESH)
     assert cells_in(picture) == {}
@@ -161,7 +161,7 @@ def test_on_one_device_that_holds_all():
 
 def test_padding_is_shown():
     fact = array((10, 6), "P('X', 'Y')", (3, 3))
-    said = shards_of(fact, MESH)
+    said = find_shards(fact, MESH)
     assert [said.cuts[0].bounds(piece) for piece in range(4)] == [(0, 3), (3, 6), (6, 9), (9, 10)]
     assert "2 elements of padding" in array_text(fact, MESH)
     assert "│    6 ░░░│" in array_text(fact, MESH)
@@ -182,7 +182,7 @@ def test_a_piece_that_is_partly_padding_shows_its_elements():
 
 def test_a_piece_may_be_nothing_but_padding():
     fact = array((5,), "P(('X', 'Y'))", (1,))
-    assert shards_of(fact, MESH).cuts[0].bounds(7) == (5, 5)
+    assert find_shards(fact, MESH).cuts[0].bounds(7) == (5, 5)
     assert boxes_in(array_text(fact, MESH))[0] == [(device,) for device in range(8)]
 
 
@@ -192,13 +192,13 @@ def test_parts_of_axes_cut_like_axes_of_their_size():
     minor = array((8, 4), "P('X:(2)2', None)", (4, 4))
     assert boxes_in(array_text(major, MESH)) == [[(0, 1, 2, 3)], [(4, 5, 6, 7)]]
     assert boxes_in(array_text(minor, MESH)) == [[(0, 1, 4, 5)], [(2, 3, 6, 7)]]
-    assert shards_of(major, MESH).copied_over == ("X:(2)2", "Y")
-    assert shards_of(minor, MESH).copied_over == ("X:(1)2", "Y")
+    assert find_shards(major, MESH).copied_over == ("X:(2)2", "Y")
+    assert find_shards(minor, MESH).copied_over == ("X:(1)2", "Y")
 
 
 def test_addends_are_no_copies():
     fact = array((16, 8), "P('X', None, unreduced={'Y'})", (4, 8))
-    said = shards_of(fact, MESH)
+    said = find_shards(fact, MESH)
     assert (said.copies, said.addends) == (1, 2)
     drawn = array_text(fact, MESH)
     assert "0+1" in drawn
@@ -227,7 +227,7 @@ def test_4096_devices_stay_readable(spec):
     drawn = array_text(fact, mesh, width=80)
     assert max(map(len, drawn.splitlines())) <= 80
     assert len(drawn.splitlines()) < 50
-    whole = shards_of(fact, mesh)
+    whole = find_shards(fact, mesh)
     for cell, devices in cells_in(array_svg(fact, mesh)).items():
         begins = [int(bounds.partition(":")[0]) for bounds in cell.strip("[]").split(", ")]
         place = tuple(begin // cut.piece_size for begin, cut in zip(begins, whole.cuts, strict=True))

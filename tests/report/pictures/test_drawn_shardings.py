@@ -10,10 +10,10 @@ from reading import boxes_in
 from hloscope.errors import HloscopeError
 from hloscope.report.formats import Canvas, render
 from hloscope.report.shardings import ShardingTable
-from hloscope.shardy.shardings import Role, ShardedArray
+from hloscope.shardy.shardings import ArrayRole, ShardedArray
 
 W = ShardedArray(
-    role=Role.ARGUMENT,
+    role=ArrayRole.ARGUMENT,
     name="layers[0]['w']",
     element_type="bf16",
     global_shape=(16, 8),
@@ -29,7 +29,7 @@ TABLE = ShardingTable(
         W,
         replace(W, name="layers[1]['w']"),
         replace(W, name="b", global_shape=(16,), local_shape=(16,), sharding="P(None)"),
-        replace(W, role=Role.OUTPUT, name="result", local_shape=(4, 4), sharding="P('X', 'Y')"),
+        replace(W, role=ArrayRole.OUTPUT, name="result", local_shape=(4, 4), sharding="P('X', 'Y')"),
     ),
     unused=(),
     notes=("a note",),

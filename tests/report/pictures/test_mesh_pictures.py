@@ -16,7 +16,7 @@ import hloscope
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.link_traffic import LinkTraffic
-from hloscope.cost.placed import placed_mesh
+from hloscope.cost.placed import place_mesh
 from hloscope.errors import HloscopeError, SliceError
 from hloscope.report.graphs import graph_svg
 from hloscope.report.pictures.meshes import mesh_svg, mesh_words, placed_in
@@ -99,7 +99,7 @@ def test_planes_that_are_left_out_are_said():
 
 def test_several_slices_are_joined_over_dcn():
     found = without_program("2*v5e:2x4", (("replica", 2), ("model", 8)))
-    words = list(mesh_words(placed_mesh(found)))
+    words = list(mesh_words(place_mesh(found)))
     assert "replica=2: over DCN between 2 slices" in words
     assert "DCN" in " ".join(texts_in(found.mesh_picture().svg))
 
@@ -111,13 +111,13 @@ def test_devices_of_one_chip_share_it():
 
 def test_chips_that_are_not_used_say_so():
     found = without_program("v5e:2x4", (("data", 4),))
-    titles = titles_in(mesh_svg(placed_mesh(found, device_ids=(0, 1, 2, 3))))
+    titles = titles_in(mesh_svg(place_mesh(found, device_ids=(0, 1, 2, 3))))
     assert sum(title.endswith("not used") for title in titles) == 4
 
 
 def test_a_mesh_that_does_not_fit_is_not_drawn_as_if_it_did():
     found = replace(without_program("v5e:2x4", (("data", 8),)), mesh=Mesh(axis_names=("data",), axis_sizes=(64,)))
-    placed = placed_mesh(found)
+    placed = place_mesh(found)
     assert placed.coordinates == {}
     assert placed.notes[0] == "the mesh has 64 devices, and v5e:2x4 has 8"
 
@@ -192,6 +192,6 @@ def test_names_of_what_is_not_counted_are_cut():
         bound=Bound.AT_LEAST,
         unpriced=("n" * 10_000, *(f"send.{number}" for number in range(20))),
     )
-    (note,) = [note for note in placed_mesh(found, traffic=traffic).notes if note.startswith("not counted")]
+    (note,) = [note for note in place_mesh(found, traffic=traffic).notes if note.startswith("not counted")]
     assert len(note) < 250
     assert note.endswith("send.6 and 13 others")
