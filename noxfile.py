@@ -15,14 +15,12 @@ HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 OTHERS = [version for version in SUPPORTED if version in ("3.11", "3.13") and version != HERE]
 ROOMS = (
     "analysis",
-    "config",
-    "contracts",
+    "app",
     "cost",
     "hlo",
-    "measured",
-    "profiles",
+    "judge",
+    "measure",
     "report",
-    "rules",
     "tpu",
 )
 QUICK = [

@@ -18,10 +18,10 @@ import click
 import schema_pages
 from markup import attributes_of, code, escaped, fenced, table
 
-from hloscope import config
+from hloscope.app import config
 from hloscope.cli import group
-from hloscope.findings import RuleDoc
-from hloscope.program.target import OPTIONS, OPTIONS_BY_NAME
+from hloscope.compile.target import OPTIONS, OPTIONS_BY_NAME
+from hloscope.model.finding import RuleDoc
 from hloscope.pytest_plugin import pytest_addoption
 from hloscope.report.pages import pages_by_command
 

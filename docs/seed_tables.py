@@ -18,7 +18,7 @@ from jax import P
 from markup import table
 
 import hloscope
-from hloscope.units import format_bytes, format_time, format_time_range
+from hloscope.base.units import format_bytes, format_time, format_time_range
 
 PROGRAMS = Path(__file__).parent.parent / "fixtures" / "programs"
 sys.path.insert(0, str(PROGRAMS))

@@ -37,33 +37,24 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from hloscope.presenter import Presenter, register_presenter
+from hloscope.base.presenter import Presenter, register_presenter
 from hloscope.version import __version__
 
 if TYPE_CHECKING:
     from hloscope import aio, contracts, rules
-    from hloscope.analysis.model import Analysis, ArrayFact, Collective, Collectives, Total, Totals
-    from hloscope.analysis.model.picture import Picture
-    from hloscope.analysis.model.program_graph import ProgramGraph
-    from hloscope.analysis.model.recording import RecordedProgram, Recording
-    from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Suggestions
-    from hloscope.analysis.model.timeline import Timeline
-    from hloscope.api.accepting import Accepted, accept
-    from hloscope.api.analyses import analyze, analyze_all, analyze_text, graph, shardings, timeline
-    from hloscope.api.checking import check, merge_reports
-    from hloscope.api.comparing import compare, measure
-    from hloscope.api.diffing import diff
-    from hloscope.api.doctor import doctor
-    from hloscope.api.explaining import explain
-    from hloscope.api.pricing import price
-    from hloscope.api.recorder import Recorder, record, recording
-    from hloscope.api.suggesting import suggest
-    from hloscope.api.verifying import verify
-    from hloscope.compiler.elsewhere import ExecutorError
-    from hloscope.compiler.jax_support import UnsupportedJaxError
-    from hloscope.config import ConfigError, ConfigMistakesError
-    from hloscope.contracts.baseline_files import BaselineError
-    from hloscope.errors import (
+    from hloscope.app.accepting import Accepted, accept
+    from hloscope.app.analyses import analyze, analyze_all, analyze_text, graph, shardings, timeline
+    from hloscope.app.checking import check, merge_reports
+    from hloscope.app.comparing import compare, measure
+    from hloscope.app.config import ConfigError, ConfigMistakesError
+    from hloscope.app.diffing import diff
+    from hloscope.app.doctor import doctor
+    from hloscope.app.explaining import explain
+    from hloscope.app.pricing import price
+    from hloscope.app.recorder import Recorder, record, recording
+    from hloscope.app.suggesting import suggest
+    from hloscope.app.verifying import verify
+    from hloscope.base.errors import (
         CompileError,
         CompilerDiedError,
         DeviceCountError,
@@ -81,53 +72,62 @@ if TYPE_CHECKING:
         UnknownKeywordError,
         WrongCallError,
     )
-    from hloscope.findings import Finding
-    from hloscope.program.target import target
+    from hloscope.compile.executors import ExecutorError
+    from hloscope.compile.jax_support import UnsupportedJaxError
+    from hloscope.compile.target import target
+    from hloscope.judge.baseline_files import BaselineError
+    from hloscope.judge.plugins import PluginError
+    from hloscope.model import Analysis, ArrayFact, Collective, Collectives, Total, Totals
+    from hloscope.model.finding import Finding
+    from hloscope.model.picture import Picture
+    from hloscope.model.program_graph import ProgramGraph
+    from hloscope.model.recording import RecordedProgram, Recording
+    from hloscope.model.timeline import Timeline
+    from hloscope.model.trial import SuggestedSpec, Suggestion, Suggestions
     from hloscope.report.checks import CheckReport
     from hloscope.report.checkups import Checkups
     from hloscope.report.diffs import DiffDocument
     from hloscope.report.dumps import DumpedModules, DumpedResult
     from hloscope.report.price import Prices, Unpriced
     from hloscope.report.shardings import ShardingTable
-    from hloscope.rules.plugins import PluginError
-    from hloscope.verification.model import Verification
+    from hloscope.verify.model import Verification
     from hloscope.why.explanation import Explanation, Explanations
 
 _HOMES = {
-    "hloscope.analysis.model": "Analysis ArrayFact Collective Collectives Total Totals",
-    "hloscope.analysis.model.picture": "Picture",
-    "hloscope.analysis.model.program_graph": "ProgramGraph",
-    "hloscope.analysis.model.recording": "RecordedProgram Recording",
-    "hloscope.analysis.model.suggestion": "SuggestedSpec Suggestion Suggestions",
-    "hloscope.analysis.model.timeline": "Timeline",
-    "hloscope.api.accepting": "Accepted accept",
-    "hloscope.api.comparing": "compare measure",
-    "hloscope.api.checking": "check merge_reports",
-    "hloscope.api.analyses": "analyze analyze_all analyze_text graph shardings timeline",
-    "hloscope.api.diffing": "diff",
-    "hloscope.api.doctor": "doctor",
-    "hloscope.api.explaining": "explain",
-    "hloscope.api.pricing": "price",
-    "hloscope.api.recorder": "Recorder record recording",
-    "hloscope.api.suggesting": "suggest",
-    "hloscope.api.verifying": "verify",
-    "hloscope.compiler.elsewhere": "ExecutorError",
-    "hloscope.compiler.jax_support": "UnsupportedJaxError",
-    "hloscope.config": "ConfigError ConfigMistakesError",
-    "hloscope.contracts.baseline_files": "BaselineError",
-    "hloscope.errors": "CompileError CompilerDiedError DeviceCountError HbmError HloParseError HloscopeError "
+    "hloscope.model": "Analysis ArrayFact Collective Collectives Total Totals",
+    "hloscope.model.picture": "Picture",
+    "hloscope.model.program_graph": "ProgramGraph",
+    "hloscope.model.recording": "RecordedProgram Recording",
+    "hloscope.model.trial": "SuggestedSpec Suggestion Suggestions",
+    "hloscope.model.timeline": "Timeline",
+    "hloscope.app.accepting": "Accepted accept",
+    "hloscope.app.comparing": "compare measure",
+    "hloscope.app.checking": "check merge_reports",
+    "hloscope.app.analyses": "analyze analyze_all analyze_text graph shardings timeline",
+    "hloscope.app.diffing": "diff",
+    "hloscope.app.doctor": "doctor",
+    "hloscope.app.explaining": "explain",
+    "hloscope.app.pricing": "price",
+    "hloscope.app.recorder": "Recorder record recording",
+    "hloscope.app.suggesting": "suggest",
+    "hloscope.app.verifying": "verify",
+    "hloscope.compile.executors": "ExecutorError",
+    "hloscope.compile.jax_support": "UnsupportedJaxError",
+    "hloscope.app.config": "ConfigError ConfigMistakesError",
+    "hloscope.judge.baseline_files": "BaselineError",
+    "hloscope.base.errors": "CompileError CompilerDiedError DeviceCountError HbmError HloParseError HloscopeError "
     "ImportedTwiceError MeshError NotationError ProfileError SliceError TargetError TimeLimitError TraceError "
     "UnknownKeywordError WrongCallError",
-    "hloscope.findings": "Finding",
-    "hloscope.program.target": "target",
+    "hloscope.model.finding": "Finding",
+    "hloscope.compile.target": "target",
     "hloscope.report.checks": "CheckReport",
     "hloscope.report.checkups": "Checkups",
     "hloscope.report.diffs": "DiffDocument",
     "hloscope.report.dumps": "DumpedModules DumpedResult",
     "hloscope.report.price": "Prices Unpriced",
     "hloscope.report.shardings": "ShardingTable",
-    "hloscope.rules.plugins": "PluginError",
-    "hloscope.verification.model": "Verification",
+    "hloscope.judge.plugins": "PluginError",
+    "hloscope.verify.model": "Verification",
     "hloscope.why.explanation": "Explanation Explanations",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
@@ -215,7 +215,7 @@ def __getattr__(name: str) -> object:
     if name in _MODULES:
         return _imported(f"hloscope.{name}")
     if name not in _HOME_OF:
-        from hloscope.errors import no_attribute
+        from hloscope.base.errors import no_attribute
 
         raise no_attribute("module 'hloscope'", name, __all__)
     return getattr(_imported(_HOME_OF[name]), name)
@@ -240,6 +240,6 @@ def __dir__() -> list[str]:
 @register_presenter
 def _load_presenter() -> Presenter:
     """The presenter of all results; the import is lazy, since importing one result must not import every report."""
-    from hloscope.api import presenting
+    from hloscope.app import presenting
 
     return presenting

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from hloscope.api import analyses, checking, comparing, diffing, explaining, pricing, verifying
-from hloscope.calls import front_door
+from hloscope.app import analyses, checking, comparing, diffing, explaining, pricing, verifying
+from hloscope.base.calls import front_door
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hloscope.analysis.model import Analysis
-from hloscope.analysis.model.timeline import Timeline
+from hloscope.model import Analysis
+from hloscope.model.timeline import Timeline
 
 CAUSES = ("collective", "hbm", "host", "kernel", "limit")
 NETWORK = ("ici", "dcn")

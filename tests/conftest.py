@@ -13,7 +13,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from hloscope.store import Store
+from hloscope.base.store import Store
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "16")

@@ -18,8 +18,8 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hloscope
-from hloscope.analysis.model import Analysis
-from hloscope.api.pricing import price
+from hloscope.app.pricing import price
+from hloscope.model import Analysis
 
 AUTO = (AxisType.Auto, AxisType.Auto)
 

@@ -9,21 +9,21 @@ import pytest
 
 import hloscope
 from hloscope import rules
-from hloscope.analysis.model import Analysis
-from hloscope.analysis.model.program_graph import ProgramGraph
-from hloscope.analysis.model.recording import Recording
-from hloscope.analysis.model.suggestion import Suggestions
-from hloscope.analysis.model.timeline import Timeline
 from hloscope.cli import group
-from hloscope.measured.model import CompareDocument
-from hloscope.program.target import OPTIONS
+from hloscope.compile.target import OPTIONS
+from hloscope.measure.model import CompareDocument
+from hloscope.model import Analysis
+from hloscope.model.program_graph import ProgramGraph
+from hloscope.model.recording import Recording
+from hloscope.model.timeline import Timeline
+from hloscope.model.trial import Suggestions
 from hloscope.report.checks import CheckReport
 from hloscope.report.checkups import Checkups
 from hloscope.report.diffs import DiffDocument
 from hloscope.report.dumps import DumpedModules
 from hloscope.report.price import Prices
 from hloscope.report.shardings import ShardingTable
-from hloscope.verification.model import Verification
+from hloscope.verify.model import Verification
 from hloscope.why.explanation import Explanations
 
 NOTHING = "has no meaning in Python: "

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hloscope
-from hloscope.errors import HloscopeError, TargetError, caret_excerpt
+from hloscope.base.errors import HloscopeError, TargetError, caret_excerpt
 
 
 def test_every_part_has_its_place():

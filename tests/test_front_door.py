@@ -13,18 +13,19 @@ from jax.sharding import AxisType
 
 import hloscope
 from hloscope import rules
-from hloscope.calls import front_door
-from hloscope.errors import (
+from hloscope.base.calls import front_door
+from hloscope.base.errors import (
     HloscopeError,
     MeshError,
     NotationError,
+    Option,
     TargetError,
     UnknownKeywordError,
     WrongCallError,
+    say,
 )
-from hloscope.messages import Option, say
-from hloscope.program import lowering
-from hloscope.program.target import make_facts
+from hloscope.compile import lowering
+from hloscope.compile.target import make_facts
 
 ROOT = Path(__file__).parent.parent
 SOURCES = [path for path in (ROOT / "hloscope").rglob("*.py") if path.parts[len(ROOT.parts) + 1] != "cli"]

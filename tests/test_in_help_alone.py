@@ -20,8 +20,8 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 import hloscope
-from hloscope.analysis.namesakes import label_programs
-from hloscope.errors import HloscopeError, NotationError, TargetError
+from hloscope.analysis.program_labels import label_programs
+from hloscope.base.errors import HloscopeError, NotationError, TargetError
 
 ROOT = Path(__file__).parent.parent
 CAPTURED = ROOT / "fixtures" / "captured"
@@ -51,7 +51,7 @@ def test_contracts_are_there_in_a_fresh_process_and_load_late():
     said = in_a_fresh_process(
         "import sys, hloscope\n"
         "print('contracts' in dir(hloscope), 'hloscope.contracts' in sys.modules)\n"
-        "print(hloscope.contracts.building.none(), hloscope.contracts.no('all-gather', 'X'))\n"
+        "print(hloscope.judge.building.none(), hloscope.contracts.no('all-gather', 'X'))\n"
     )
     assert said == "True False\nnone no all-gather@X\n"
 

@@ -20,18 +20,18 @@ import msgspec
 import pytest
 
 import hloscope
-from hloscope.calls import front_door, in_python
-from hloscope.cli import group
-from hloscope.documents import text_of, to_plain
-from hloscope.errors import HloscopeError, TimeLimitError
-from hloscope.messages import (
+from hloscope.base.calls import front_door, in_python
+from hloscope.base.documents import text_of, to_plain
+from hloscope.base.errors import (
     OPTIONS,
     TARGET,
     Command,
     Either,
+    HloscopeError,
     Message,
     Notation,
     Option,
+    TimeLimitError,
     indented,
     join,
     mark,
@@ -41,7 +41,8 @@ from hloscope.messages import (
     speaking,
     word_of,
 )
-from hloscope.program.target import OPTIONS_BY_NAME
+from hloscope.cli import group
+from hloscope.compile.target import OPTIONS_BY_NAME
 
 ROOT = Path(__file__).parent.parent
 SOURCES = [path for path in (ROOT / "hloscope").rglob("*.py") if path.parts[len(ROOT.parts) + 1] != "cli"]
@@ -134,8 +135,8 @@ def test_a_copy_still_speaks_both(again, notation):
 LITERAL = {"Either", "Option", "Command", "option", "addoption", "getoption", "git", "add_argument"}
 """Calls whose arguments are words of one notation."""
 NOT_OURS = {
-    "contracts/baseline_files.py": "files that are committed",
-    "measured/fitting.py": "files that are kept",
+    "judge/baseline_files.py": "files that are committed",
+    "measure/fitting.py": "files that are kept",
     "pytest_plugin/__init__.py": "options of pytest",
     "report/html/pieces.py": "the foot of a page, which anyone may read",
     "report/pages.py": "headings of `hloscope rules`",
@@ -197,12 +198,12 @@ def words_used() -> tuple[set[str], set[str]]:
     options, commands = {"collective"}, set()
     for path in SOURCES:
         text = path.read_text()
-        for node in ast.walk(ast.parse(text)) if "hloscope.messages" in text or "messages.Option" in text else ():
+        for node in ast.walk(ast.parse(text)) if "hloscope.base.errors" in text or "messages.Option" in text else ():
             named = getattr(node, "func", None)
             name = getattr(named, "attr", getattr(named, "id", ""))
             if name in ("Option", "with_option", "Command") and node.args and isinstance(node.args[0], ast.Constant):
                 (commands if name == "Command" else options).add(node.args[0].value)
-    text = (ROOT / "hloscope/verification/pages.py").read_text()
+    text = (ROOT / "hloscope/verify/judging.py").read_text()
     return options | set(re.findall(r'"([\w-]+)"', text.partition("map(Option, (")[2].partition("))")[0])), commands
 
 

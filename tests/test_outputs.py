@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 import hloscope
-from hloscope.contracts.baseline_files import TITLE
-from hloscope.errors import HloscopeError, NotationError, TargetError
-from hloscope.outputs import (
+from hloscope.base.errors import HloscopeError, NotationError, TargetError
+from hloscope.base.outputs import (
     OutputFiles,
     check_hlo_file,
     check_is_not_an_input,
@@ -20,6 +19,7 @@ from hloscope.outputs import (
     check_report_file,
     write_files,
 )
+from hloscope.judge.baseline_files import TITLE
 
 SOURCE = "def step(x):\n    return x * 2\n"
 ARGS, SLICE = ("f32[8]",), "cpu:1"

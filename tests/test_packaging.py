@@ -24,7 +24,7 @@ def grammars(root):
 
 
 def test_the_checkout_finds_its_grammars(root):
-    from hloscope.grammars_loader import grammar_text
+    from hloscope.base.grammars import grammar_text
 
     assert grammars(root) >= {"hlo.lark", "argument.lark"}
     for name in grammars(root):
@@ -32,7 +32,7 @@ def test_the_checkout_finds_its_grammars(root):
 
 
 def test_a_missing_grammar_says_where_it_was_looked_for(says, root):
-    from hloscope.grammars_loader import grammar_text
+    from hloscope.base.grammars import grammar_text
 
     with pytest.raises(FileNotFoundError) as caught:
         grammar_text("nothing")
@@ -57,7 +57,7 @@ def test_the_wheel_reads_hlo_without_the_checkout(built, root, tmp_path):
         f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); import hloscope\n"
         f"assert hloscope.__file__.startswith({str(tmp_path)!r}), hloscope.__file__\n"
         f"print(hloscope.analyze_text({text!r}).module)\n"
-        "from hloscope.program.notation import parse_mesh; print(parse_mesh('X=4'))"
+        "from hloscope.compile.notation import parse_mesh; print(parse_mesh('X=4'))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

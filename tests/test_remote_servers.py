@@ -17,9 +17,8 @@ import pytest
 import remote_servers
 from remote_servers import Proxy, answering, read_only_web, sftp, sshd, webdav
 
-from hloscope import remote_store
-from hloscope.remote_store import RemoteStore
-from hloscope.store import Store, compile_sources
+from hloscope.base import store
+from hloscope.base.store import RemoteStore, Store, compile_sources
 
 pytestmark = pytest.mark.long
 KEY, OTHER = b"k" * 32, b"o" * 32
@@ -39,8 +38,8 @@ SERVERS = {
 
 @pytest.fixture(autouse=True)
 def no_memories(monkeypatch):
-    monkeypatch.setattr(remote_store, "_states", {})
-    monkeypatch.delenv(remote_store.NOTES, raising=False)
+    monkeypatch.setattr(store, "_states", {})
+    monkeypatch.delenv(store.NOTES, raising=False)
     compile_sources.clear()
     if find_spec("fsspec") is not None:
         import fsspec
@@ -148,7 +147,7 @@ def test_entries_that_were_exchanged_are_not_there(server):
         remote = shared(server, key)
         for name in ("one", "two"):
             remote.put("compile", name, name.encode())
-        names = [remote_store._make_entry_name("compile", name) for name in ("one", "two")]
+        names = [store._make_entry_name("compile", name) for name in ("one", "two")]
         found = entries(server)
         for name, other in (names, names[::-1]):
             server.write(name, found[other])
@@ -162,8 +161,8 @@ def test_what_others_make_is_believed_without_a_key_alone(server, caplog):
     assert shared(server).get("compile", "of another key") is None
     assert shared(server, None).get("compile", "of another key") is None
     assert shared(server, None).get("compile", "of no key") == b"forged"
-    remote_store.warn_without_key(shared(server, None))
-    remote_store.warn_without_key(shared(server))
+    store.warn_without_key(shared(server, None))
+    store.warn_without_key(shared(server))
     (line,) = said(caplog)
     assert "is believed; with a key" in line
     assert "secret" not in line
@@ -190,7 +189,7 @@ def test_a_server_that_stops_answering_costs_little(server, proxy, monkeypatch, 
         remote.put("compile", "key", b"body")
         assert remote.get("compile", "key") == b"body"
     proxy.mode = mode
-    monkeypatch.setattr(remote_store, "_LONGEST_S", 2.0)
+    monkeypatch.setattr(store, "_LONGEST_S", 2.0)
     begun = time.monotonic()
     for key in ("key", "other", "third"):
         assert remote.get("compile", key) is None
@@ -206,7 +205,7 @@ def test_a_server_that_stops_answering_costs_little(server, proxy, monkeypatch, 
 def test_a_server_that_refuses_is_mentioned_once(monkeypatch, caplog, kind, status):
     for module in NEEDED[kind]:
         pytest.importorskip(module)
-    monkeypatch.setattr(remote_store, "_LONGEST_S", 3.0)
+    monkeypatch.setattr(store, "_LONGEST_S", 3.0)
     with answering(status) as address:
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -232,7 +231,7 @@ def test_a_page_in_place_of_every_entry_is_none(caplog):
 
 def test_a_slow_server_is_left_alone_after_a_while(monkeypatch, caplog):
     pytest.importorskip("aiohttp")
-    monkeypatch.setattr(remote_store, "_MOST_LOST_S", 1.0)
+    monkeypatch.setattr(store, "_MOST_LOST_S", 1.0)
     with answering(404, after_s=0.4) as address:
         remote = RemoteStore(f"{address}/hloscope", KEY, writes=False)
         begun = time.monotonic()

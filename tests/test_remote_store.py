@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope import remote_store
-from hloscope.errors import HloscopeError
-from hloscope.remote_store import RemoteStore
-from hloscope.store import Store, compile_sources, open_default_store
+from hloscope.base import store as store_module
+from hloscope.base.errors import HloscopeError
+from hloscope.base.store import RemoteStore, Store, compile_sources, open_default_store
 
 KEY = b"k" * 32
 
 
 @pytest.fixture(autouse=True)
 def no_memories():
-    remote_store._states.clear()
+    store_module._states.clear()
     compile_sources.clear()
 
 
@@ -109,7 +108,7 @@ def test_entries_that_were_exchanged_are_not_there(tmp_path, shared):
 
 def test_an_entry_of_another_kind_is_not_there(tmp_path, shared):
     shared.put("tried", "key", b"body")
-    only_file(tmp_path).rename(tmp_path / "shared" / remote_store._make_entry_name("compile", "key"))
+    only_file(tmp_path).rename(tmp_path / "shared" / store_module._make_entry_name("compile", "key"))
     assert shared.get("compile", "key") is None
 
 
@@ -125,8 +124,8 @@ def test_a_cache_that_is_away_is_mentioned_once_and_left_alone(tmp_path, caplog)
 
 
 def test_a_cache_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(remote_store, "_LONGEST_S", 0.1)
-    monkeypatch.setattr(remote_store, "_open_address", lambda _: __import__("time").sleep(3600))
+    monkeypatch.setattr(store_module, "_LONGEST_S", 0.1)
+    monkeypatch.setattr(store_module, "_open_address", lambda _: __import__("time").sleep(3600))
     store = machine(tmp_path, "first", RemoteStore("s3://bucket/cache"))
     assert store.get("compile", "key") is None
     assert store.get("compile", "key") is None
@@ -135,11 +134,11 @@ def test_a_cache_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch, c
 
 def test_what_one_process_of_a_check_finds_the_others_need_not(tmp_path, monkeypatch, caplog):
     (tmp_path / "notes").mkdir()
-    monkeypatch.setenv(remote_store.NOTES, str(tmp_path / "notes"))
+    monkeypatch.setenv(store_module.NOTES, str(tmp_path / "notes"))
     asked = []
-    monkeypatch.setattr(remote_store, "_open_address", lambda url: asked.append(url) or 1 / 0)
+    monkeypatch.setattr(store_module, "_open_address", lambda url: asked.append(url) or 1 / 0)
     for _ in range(3):
-        remote_store._states.clear()  # as in another process
+        store_module._states.clear()  # as in another process
         assert RemoteStore("s3://bucket/cache").get("compile", "key") is None
     assert (len(asked), len(caplog.messages)) == (1, 1)
     assert RemoteStore("s3://other/cache").get("compile", "key") is None
@@ -147,16 +146,16 @@ def test_what_one_process_of_a_check_finds_the_others_need_not(tmp_path, monkeyp
 
 
 def test_notes_that_cannot_be_left_are_no_error(tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv(remote_store.NOTES, str(tmp_path / "gone"))
-    monkeypatch.setattr(remote_store, "_open_address", lambda _: 1 / 0)
+    monkeypatch.setenv(store_module.NOTES, str(tmp_path / "gone"))
+    monkeypatch.setattr(store_module, "_open_address", lambda _: 1 / 0)
     assert RemoteStore("s3://bucket/cache").get("compile", "key") is None
     assert len(caplog.messages) == 1
 
 
 def test_time_that_brings_nothing_is_counted(shared, monkeypatch, caplog):
-    monkeypatch.setattr(remote_store, "_MOST_LOST_S", 100.0)
+    monkeypatch.setattr(store_module, "_MOST_LOST_S", 100.0)
     clock = iter(range(0, 10_000, 30))  # each answer takes half a minute
-    monkeypatch.setattr(remote_store.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(store_module.time, "monotonic", lambda: next(clock))
     shared.put("compile", "key", b"body")
     for _ in range(5):
         assert shared.get("compile", "key") == b"body"
@@ -172,7 +171,7 @@ def test_a_password_is_not_repeated(tmp_path, monkeypatch, caplog):
     def refuse(_):
         raise OSError("no route to https://me:secret@host:443/cache/compile-1.json")
 
-    monkeypatch.setattr(remote_store, "_open_address", refuse)
+    monkeypatch.setattr(store_module, "_open_address", refuse)
     assert RemoteStore("https://me:secret@host/cache").get("compile", "key") is None
     (said,) = caplog.messages
     assert said.endswith("no route to https://host:443/cache/compile-1.json")
@@ -181,14 +180,14 @@ def test_a_password_is_not_repeated(tmp_path, monkeypatch, caplog):
 
 def test_what_cannot_be_written_can_still_be_read(tmp_path, shared, monkeypatch, caplog):
     shared.put("compile", "key", b"body")
-    files, folder = remote_store._open_address(shared.url)
+    files, folder = store_module._open_address(shared.url)
 
     def refuse(*_args, **_kwargs):
         raise PermissionError("read only")
 
-    remote_store._states.clear()
+    store_module._states.clear()
     monkeypatch.setattr(files, "pipe_file", refuse)
-    monkeypatch.setattr(remote_store, "_open_address", lambda _: (files, folder))
+    monkeypatch.setattr(store_module, "_open_address", lambda _: (files, folder))
     shared.put("compile", "other", b"body")
     shared.put("compile", "third", b"body")
     assert shared.get("compile", "key") == b"body"

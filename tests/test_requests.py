@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hloscope.api.analyses import find_analysis
-from hloscope.api.requests import PYTHON, Request
-from hloscope.errors import TargetError
-from hloscope.progress import StageDisplay
+from hloscope.app.analyses import find_analysis
+from hloscope.app.requests import PYTHON, Request
+from hloscope.base.errors import TargetError
+from hloscope.base.progress import StageDisplay
 
 CAPTURED = Path(__file__).parent.parent / "fixtures/captured"
 GATHER, EXPERTS = (

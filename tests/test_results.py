@@ -20,11 +20,11 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hloscope
-from hloscope.api.jobs import Job
-from hloscope.config import TargetConfig
-from hloscope.errors import HloscopeError
-from hloscope.program.loading import find_target_name
-from hloscope.shown import Fixed, FixedTable
+from hloscope.app.config import TargetConfig
+from hloscope.app.jobs import Job
+from hloscope.base.errors import HloscopeError
+from hloscope.base.results import Fixed, FixedTable
+from hloscope.compile.loading import find_target_name
 
 ROOT = Path(__file__).parent.parent
 GATHER, SHARD_MAP = (ROOT / f"fixtures/captured/matmul.{name}.jax-0.10.hlo" for name in ("matmul", "matmul_shard_map"))

@@ -11,15 +11,15 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from hloscope.analysis.model import SourceFrame
+from hloscope.base.documents import SCHEMA, to_plain
+from hloscope.base.errors import HloscopeError
 from hloscope.cli import group
-from hloscope.documents import SCHEMA, to_plain
-from hloscope.errors import HloscopeError
+from hloscope.model import SourceFrame
 from hloscope.report.checkups import Checkup
 from hloscope.report.formats import Canvas, render
 from hloscope.report.price import Unpriced
 from hloscope.report.shardings import ShardingTable
-from hloscope.shardy.shardings import ArrayRole, ShardedArray
+from hloscope.why.shardings import ArrayRole, ShardedArray
 
 ROOT = Path(__file__).parent.parent
 PUBLISHED = sorted((ROOT / "hloscope" / "schemas").glob("*.json"))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.store import Store, open_default_store
+from hloscope.base.store import Store, open_default_store
 
 
 @pytest.fixture

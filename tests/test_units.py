@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.units import (
+from hloscope.base.units import (
     add_sign,
     count_array_bytes,
     count_element_bits,

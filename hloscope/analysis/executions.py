@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from hloscope.analysis.model import Unmodelled
 from hloscope.analysis.opcodes import make_unmodelled
 from hloscope.analysis.trip_counts import TripCount, find_trip_count
-from hloscope.analysis.vocabulary import Bound
 from hloscope.hlo import HloInstruction
 from hloscope.hlo.call_graph import CallSite, HloGraph, reach_all
+from hloscope.model import Unmodelled
+from hloscope.model.vocabulary import Bound
 
 _MOST_EXECUTIONS = 2**63 - 1
 """Largest count; nested loops may claim more."""

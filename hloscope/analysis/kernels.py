@@ -9,14 +9,14 @@ from functools import reduce
 from operator import add
 
 from hloscope.analysis.executions import Context, count_executions
-from hloscope.analysis.model.collective import make_shapes
-from hloscope.analysis.model.kernel import Kernel
 from hloscope.analysis.provenance import find_provenance
 from hloscope.analysis.spellings import CUSTOM_CALLS, PALLAS, has_communication
-from hloscope.analysis.vocabulary import Bound
-from hloscope.analysis.volume import flatten_arrays
+from hloscope.analysis.transfers import flatten_arrays
 from hloscope.hlo import HloInstruction
 from hloscope.hlo.call_graph import HloGraph
+from hloscope.model.analysis import Kernel
+from hloscope.model.collectives import make_shapes
+from hloscope.model.vocabulary import Bound
 
 _COST_ESTIMATE = re.compile(r'"(flops|bytes_accessed)"\s*:\s*"?(\d+)')
 _WRITTEN_BY_XLA = re.compile(r'"body"\s*:\s*"bW9kdWxl')
@@ -78,7 +78,7 @@ def _compute_fingerprint(call: HloInstruction) -> str | None:
     body = _BODY.search(call.attributes.get("backend_config", "")) if has_communication(call) else None
     if body is None:
         return None
-    from hloscope.compiler.kernel_text import fingerprint_kernel  # needs jaxlib
+    from hloscope.compile.jax_support import fingerprint_kernel  # needs jaxlib
 
     return fingerprint_kernel(body[1])
 

@@ -10,13 +10,12 @@ from operator import add
 from typing import NamedTuple
 
 from hloscope.analysis.executions import Context, count_executions
-from hloscope.analysis.model import Matmuls, SourceFrame
-from hloscope.analysis.places import find_users_frame
-from hloscope.analysis.provenance import find_source_frames
-from hloscope.analysis.vocabulary import Bound
+from hloscope.analysis.provenance import find_source_frames, find_users_frame
+from hloscope.base.units import count_array_bytes, sum_known
 from hloscope.hlo import HloInstruction
 from hloscope.hlo.call_graph import HloGraph
-from hloscope.units import count_array_bytes, sum_known
+from hloscope.model import Matmuls, SourceFrame
+from hloscope.model.vocabulary import Bound
 
 MATMUL_OPCODES = frozenset({"dot", "convolution"})
 

@@ -7,17 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from hloscope.analysis.defs import find_maker
-from hloscope.analysis.model import BufferRole, Collective, Memory, MemoryPeak, PeakBuffer, make_shapes
+from hloscope.analysis.dataflow import find_consumers, find_maker
 from hloscope.analysis.provenance import find_provenance
 from hloscope.analysis.totals import collate
-from hloscope.analysis.uses import find_consumers
-from hloscope.analysis.vocabulary import Kind
-from hloscope.compiler.model import HbmPeak, LiveBuffer
+from hloscope.base.units import sum_known
 from hloscope.hlo import HloInstruction, HloModule, Shape
 from hloscope.hlo.call_graph import HloGraph, Value
-from hloscope.program.capture import Capture
-from hloscope.units import sum_known
+from hloscope.model import BufferRole, Collective, Memory, MemoryPeak, PeakBuffer, make_shapes
+from hloscope.model.capture import Capture, HbmPeak, LiveBuffer
+from hloscope.model.vocabulary import Kind
 
 _LEAST_SHARE = 1 / 4096
 """Buffers with a smaller share of the total are not listed individually."""

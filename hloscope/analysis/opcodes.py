@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from hloscope.analysis.model import Unmodelled
-from hloscope.analysis.vocabulary import Kind
 from hloscope.hlo import HloInstruction
+from hloscope.model import Unmodelled
+from hloscope.model.vocabulary import Kind
 
 KIND_OF_OPCODE = {kind.value: kind for kind in Kind if kind is not Kind.OPAQUE}
 """XLA's collective opcodes; each also has a `-start` form, native or as sugar for `async-start`."""

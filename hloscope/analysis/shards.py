@@ -10,9 +10,9 @@ from math import prod
 import numpy as np
 
 from hloscope.analysis.groups import SubAxis
-from hloscope.analysis.model import ArrayFact, IntermediateFact, Mesh
-from hloscope.hlo.shape import UNBOUNDED
-from hloscope.program.capture import parse_spec
+from hloscope.hlo.records import UNBOUNDED
+from hloscope.model import ArrayFact, IntermediateFact, Mesh
+from hloscope.model.capture import parse_spec
 
 _SUB_AXIS = re.compile(r"(?P<axis>.+):\((?P<before>\d+)\)(?P<size>\d+)", re.DOTALL)
 

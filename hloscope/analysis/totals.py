@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import NamedTuple, TypeVar
 
-from hloscope.analysis.groups import Groups
-from hloscope.analysis.model import Collective, CollectivePart, Total, Totals
-from hloscope.analysis.model import bytes_bound as bytes_bound  # noqa: PLC0414 (handed on)
-from hloscope.analysis.placement import DEVICES_PER_SLICE_ID, Numbering
+from hloscope.analysis.groups import DEVICES_PER_SLICE_ID, Groups, Numbering
 from hloscope.analysis.transfers import Transfer
-from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.documents import make_document
+from hloscope.base.documents import make_document
+from hloscope.model import Analysis, Collective, CollectivePart, Collectives, Total, Totals, bytes_bound
+from hloscope.model.vocabulary import Bound, Kind, Link
 
 UNKNOWN_AXES = "?"
 _Item = TypeVar("_Item")
@@ -181,3 +179,35 @@ def _find_slices_of_group(transfer: Transfer, layout: Numbering, group: tuple[in
     if layout.placement is None or (layout.one_slice and not transfer.global_ids):
         return [None]
     return [layout.placement.slice_of(device) for device in group]
+
+
+# ---- an analysis without hloscope's guesses: nothing that a user writes down is compared with a guess
+
+GUESS = "guess"
+"""`SliceFact.chosen_by` of a slice that was guessed from a text."""
+
+
+def remove_guesses(analysis: Analysis) -> Analysis:
+    """The analysis as of text that names neither axes nor a slice: for contracts, baselines and comparisons."""
+    return _remove_made_up_names(remove_guessed_times(analysis))
+
+
+def remove_guessed_times(analysis: Analysis) -> Analysis:
+    """The analysis without any value computed from the figures of a guessed chip."""
+    if analysis.slice is None or analysis.slice.chosen_by != GUESS:
+        return analysis
+    collectives = tuple(
+        replace(collective, time_us=None, exposed_us=None, time_error=None, overlap=None)
+        for collective in analysis.collectives
+    )
+    memory = replace(analysis.memory, hbm_bytes=None, fits=None)
+    known = replace(analysis, slice=None, time=None, collectives=Collectives(collectives), memory=memory)
+    return analysis._remembered_by(known)
+
+
+def _remove_made_up_names(analysis: Analysis) -> Analysis:
+    if analysis.mesh is None or not analysis.mesh.made_up:
+        return analysis
+    collectives = tuple(replace(collective, axes=None) for collective in analysis.collectives)
+    totals = compute_totals(collectives, hidden=bool(analysis.unmodelled))
+    return analysis._remembered_by(replace(analysis, mesh=None, collectives=Collectives(collectives), totals=totals))

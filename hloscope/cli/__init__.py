@@ -76,7 +76,7 @@ def main() -> None:
     try:
         sys.exit(group(prog_name="hloscope"))
     except OSError as error:  # of what click itself writes
-        from hloscope.errors import EXIT_COULD_NOT_RUN
+        from hloscope.base.errors import EXIT_COULD_NOT_RUN
 
         click.echo(f"error: standard output cannot be written to\n   = why: {error.strerror}", err=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hloscope.base.errors import EXIT_COULD_NOT_RUN, EXIT_OK
 from hloscope.cli import running, targets
 from hloscope.cli.options import debug_option, jobs_option, limit_option, project_options
-from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK
 
 if TYPE_CHECKING:
-    from hloscope.api.accepting import Accepted, Answer, Proposed
-    from hloscope.contracts.judging import RowChange
+    from hloscope.app.accepting import Accepted, Answer, Proposed
+    from hloscope.judge.judging import RowChange
 
 
 @click.command()
@@ -45,9 +45,9 @@ def _accepted(
     names: tuple[str, ...], in_ci: bool, *, only: tuple[str, ...], all_of_them: bool, beside: bool, **options: Any
 ) -> tuple[str, int]:
     """What became of each baseline, in words; the exit code, 2 where a target could not be analyzed."""
-    from hloscope.api.accepting import accept_project, refuse_to_accept
-    from hloscope.api.jobs import over_targets
-    from hloscope.config import find_project
+    from hloscope.app.accepting import accept_project, refuse_to_accept
+    from hloscope.app.config import find_project
+    from hloscope.app.jobs import over_targets
 
     refuse_to_accept(in_ci=in_ci, fix="accept on your own machine, or pass --accept-in-ci")
     asks = None if all_of_them or only or not _somebody_is_there() else _Asking()
@@ -72,7 +72,7 @@ class _Asking:
     def __call__(self, proposed: Proposed) -> Answer:
         """The changes that are accepted; those of one name are one question."""
         from hloscope.analysis.totals import collate
-        from hloscope.api.accepting import Answer
+        from hloscope.app.accepting import Answer
         from hloscope.report.checks import judgement_words
 
         compared = proposed.compared
@@ -114,7 +114,7 @@ class _Asking:
 
 def _details(change: RowChange) -> list[str]:
     """Where a change is, why it moves, and the lines of the baseline that it takes away and adds."""
-    from hloscope.contracts.baseline_files import row_text
+    from hloscope.judge.baseline_files import row_text
 
     lines = [f"--> {change.source}"] if change.source else []
     lines += [f"why: {change.why}"] if change.why else []

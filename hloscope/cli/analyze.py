@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from hloscope.base.calls import capacity
+from hloscope.base.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, HloscopeError, TargetError
+from hloscope.base.progress import StageDisplay, show_progress
+from hloscope.base.units import pluralize
 from hloscope.cli import running, targets
 from hloscope.cli.options import (
     fail_on_option,
@@ -22,16 +26,12 @@ from hloscope.cli.options import (
     target_options,
     together,
 )
-from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, HloscopeError, TargetError
-from hloscope.given import capacity
-from hloscope.progress import StageDisplay, show_progress
-from hloscope.units import pluralize
 
 if TYPE_CHECKING:
-    from hloscope.analysis.model import Analysis
-    from hloscope.api.dumps import HowToAnalyze
-    from hloscope.api.requests import Request, Result
-    from hloscope.program.dumps import Dump
+    from hloscope.app.dumps import HowToAnalyze
+    from hloscope.app.requests import Request, Result
+    from hloscope.compile.dumps import Dump
+    from hloscope.model import Analysis
     from hloscope.report.dumps import DumpedResult
 
 _EPILOG = """\b
@@ -118,7 +118,7 @@ def command(target: str, **options: Any) -> Result[Analysis]:
     if request.is_folder:
         return _find_in_folder(request, options)
     _refuse_options_of_folders(target, options)
-    from hloscope.api.analyses import find_analysis
+    from hloscope.app.analyses import find_analysis
 
     return find_analysis(request)
 
@@ -146,9 +146,9 @@ def _find_in_folder(request: Request, options: dict[str, Any]) -> Result[Analysi
     Raises:
         HloscopeError: There is no such module, it cannot be read, or options do not go together.
     """
-    from hloscope.api.analyses import find_analysis
-    from hloscope.api.dumps import HowToAnalyze
-    from hloscope.program.dumps import read_dump
+    from hloscope.app.analyses import find_analysis
+    from hloscope.app.dumps import HowToAnalyze
+    from hloscope.compile.dumps import read_dump
 
     if options["everything"]:
         dump = read_dump(request.target)
@@ -173,7 +173,7 @@ def _find_in_folder(request: Request, options: dict[str, Any]) -> Result[Analysi
 
 def _all(dump: Dump, how: HowToAnalyze, options: dict[str, Any]) -> NoReturn:
     """Reports every module as it is done, and ends the command."""
-    from hloscope.api.dumps import analyze_all
+    from hloscope.app.dumps import analyze_all
 
     params = click.get_current_context().params
     form, output = params["format_name"], params["output"]
@@ -204,7 +204,7 @@ class _Documents:
 
     def add(self, result: DumpedResult) -> None:
         """Writes the document of one module."""
-        from hloscope.documents import encode_document
+        from hloscope.base.documents import encode_document
         from hloscope.report.dumps import make_module_document
 
         self._write(encode_document(make_module_document(result)))

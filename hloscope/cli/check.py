@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hloscope.cli import running, targets
-from hloscope.cli.options import Decorator, config_option, executor_option, jobs_option, limit_option, project_options
-from hloscope.errors import (
+from hloscope.base.errors import (
     EXIT_BROKEN,
     EXIT_COULD_NOT_RUN,
     EXIT_INTERRUPTED,
@@ -20,12 +18,14 @@ from hloscope.errors import (
     NotationError,
     did_you_mean,
 )
-from hloscope.outputs import check_report_file
+from hloscope.base.outputs import check_report_file
+from hloscope.base.units import pluralize
+from hloscope.cli import running, targets
+from hloscope.cli.options import Decorator, config_option, executor_option, jobs_option, limit_option, project_options
 from hloscope.report.formats import formats_of
-from hloscope.units import pluralize
 
 if TYPE_CHECKING:
-    from hloscope.contracts.checks import Checked
+    from hloscope.judge.checks import Checked
     from hloscope.report.checks import CheckReport
 
 _EPILOG = """\b
@@ -129,8 +129,8 @@ def command(names: tuple[str, ...], also: tuple[str, ...], strict: bool | None, 
 
 def _checked(names: tuple[str, ...], strict: bool | None, options: dict[str, Any]) -> CheckReport:
     """The report; where the check is interrupted, with what was known by then."""
-    from hloscope.api.checking import check_project, opened_project, report_of_project, with_unfinished
-    from hloscope.api.jobs import Shard, over_targets
+    from hloscope.app.checking import check_project, opened_project, report_of_project, with_unfinished
+    from hloscope.app.jobs import Shard, over_targets
 
     config, shard = options.pop("config"), options.pop("shard")
     shard = None if shard is None else Shard.read(shard)
@@ -187,7 +187,7 @@ def report_of_error(error: HloscopeError, also: tuple[str, ...]) -> CheckReport:
     Raises:
         HloscopeError: The error, where the report is text.
     """
-    from hloscope.contracts.checks import could_not_run
+    from hloscope.judge.checks import could_not_run
     from hloscope.report.checks import CheckReport
 
     report = CheckReport(checks=(could_not_run("hloscope check", error),), root=Path.cwd())
@@ -219,7 +219,7 @@ one that could not be analyzed.
 def merge_reports(files: tuple[str, ...], also: tuple[str, ...], config: str | None, **options: Any) -> CheckReport:
     """Merge the JSON reports of a sharded check, and judge them like a single run."""
     check_files(also)
-    from hloscope.api.checking import merged, opened_project
+    from hloscope.app.checking import merged, opened_project
 
     try:
         with running.stdout_kept_for_the_report():

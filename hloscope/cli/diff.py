@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hloscope.base.errors import EXIT_BROKEN, EXIT_OK, TargetError
+from hloscope.base.units import pluralize
 from hloscope.cli import running, targets
 from hloscope.cli.options import project_options, source_option, target_options
-from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
-from hloscope.program.target import OPTIONS
-from hloscope.units import pluralize
+from hloscope.compile.target import OPTIONS
 
 if TYPE_CHECKING:
-    from hloscope.api.requests import Result
-    from hloscope.config import TargetConfig
+    from hloscope.app.config import TargetConfig
+    from hloscope.app.requests import Result
     from hloscope.report.diffs import DiffDocument
 
 _EPILOG = """\b
@@ -73,7 +73,7 @@ FAIL_ON_HELP = (
 @running.reports("difference", _exit_code)
 def command(programs: tuple[str, ...], **options: Any) -> Result[DiffDocument]:
     """Compare two programs: what they move, multiply and take. Collectives are matched by kind and source."""
-    from hloscope.api.diffing import find_difference
+    from hloscope.app.diffing import find_difference
 
     wanted = 1 if options["base"] else 2
     if len(programs) != wanted:
@@ -97,7 +97,7 @@ def command(programs: tuple[str, ...], **options: Any) -> Result[DiffDocument]:
 
 def _target_config(options: dict[str, Any]) -> TargetConfig:
     """The options of the command line as a target of the targets file."""
-    from hloscope.config import TargetConfig
+    from hloscope.app.config import TargetConfig
 
     facts = targets.facts_of(options)
     said = {option.name: getattr(facts, option.name) for option in OPTIONS if option.flags or option.name == "kwargs"}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hloscope.base.errors import EXIT_COULD_NOT_RUN, EXIT_OK
 from hloscope.cli import running
-from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK
 
 if TYPE_CHECKING:
     from hloscope.report.checkups import Checkup
@@ -21,7 +21,7 @@ def _exit_code(found: tuple[Checkup, ...], _options: object) -> int:
 @running.reports("checkups", _exit_code)
 def command() -> tuple[Checkup, ...]:
     """Report versions, the TPU compiler, JAX's private parts, the cache and the workers, and which of these work."""
-    from hloscope.api.doctor import doctor
+    from hloscope.app.doctor import doctor
 
     with running.stdout_kept_for_the_report():
         return doctor()

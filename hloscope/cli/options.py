@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from hloscope.given import span
-from hloscope.program.target import OPTIONS, OPTIONS_BY_NAME
+from hloscope.base.calls import span
+from hloscope.compile.target import OPTIONS, OPTIONS_BY_NAME
 from hloscope.report.formats import formats_of
 from hloscope.report.renderer import GROUPINGS
 
@@ -46,7 +46,7 @@ def target_option(name: str, help_text: str = "") -> Decorator:
     """One of the options that say what to compile.
 
     Args:
-        name: Its name in `hloscope.program.target`.
+        name: Its name in `hloscope.compile.target`.
         help_text: What it means in this command, where that is something else.
     """
     option = OPTIONS_BY_NAME[name]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hloscope.base.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK
+from hloscope.base.outputs import check_report_file
 from hloscope.cli import running, targets
 from hloscope.cli.options import (
     Span,
@@ -17,18 +19,16 @@ from hloscope.cli.options import (
     target_options,
     together,
 )
-from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK
-from hloscope.outputs import check_report_file
 
 if TYPE_CHECKING:
-    from hloscope.analysis.model.suggestion import Suggestions
-    from hloscope.analysis.model.timeline import Timeline
-    from hloscope.api.requests import Result
-    from hloscope.measured.model import CompareDocument
+    from hloscope.app.requests import Result
+    from hloscope.measure.model import CompareDocument
+    from hloscope.model.timeline import Timeline
+    from hloscope.model.trial import Suggestions
     from hloscope.report.price import Priced, Prices
     from hloscope.report.shardings import ShardingTable
-    from hloscope.verification.job import Settings
-    from hloscope.verification.model import Verification
+    from hloscope.verify.job import Settings
+    from hloscope.verify.model import Verification
     from hloscope.why.explanation import Explanations
 
 _TIMELINE_EPILOG = """\b
@@ -51,7 +51,7 @@ https://ui.perfetto.dev opens the trace, XProf and TensorBoard the folder.
 def timeline(target: str, **options: Any) -> Result[Timeline]:
     """Predict the timeline of one step of TARGET: compute, transfers and waits. A loop is one body with a count."""
     request = targets.request_of(target, options)
-    from hloscope.api.analyses import find_timeline
+    from hloscope.app.analyses import find_timeline
 
     return find_timeline(request)
 
@@ -80,7 +80,7 @@ Examples
 def graph(target: str, computation: str | None, around: str | None, hops: int | None, **options: Any) -> Any:
     """Write TARGET's instructions as a graph, with times, bytes and axes, and the critical path marked."""
     request = targets.request_of(target, options, helpers=targets.helpers())
-    from hloscope.api.analyses import find_graph
+    from hloscope.app.analyses import find_graph
 
     return find_graph(request, computation=computation, around=around, hops=hops)
 
@@ -96,7 +96,7 @@ Examples
 
 def _price_exit_code(priced: Priced, _options: object) -> int:
     """2 when the program could not be compiled for one of the slices."""
-    from hloscope.analysis.model import Analysis
+    from hloscope.model import Analysis
 
     return EXIT_OK if all(isinstance(priced_for, Analysis) for priced_for in priced) else EXIT_COULD_NOT_RUN
 
@@ -117,7 +117,7 @@ def _price_exit_code(priced: Priced, _options: object) -> int:
 def price(target: str, slices: tuple[str, ...], executor: str | None, **options: Any) -> Result[Prices]:
     """Predict how long one step of TARGET takes on each slice: compute, and exposed communication."""
     request = targets.request_of(target, {**options, "slice": slices[0]})
-    from hloscope.api.pricing import find_prices
+    from hloscope.app.pricing import find_prices
 
     return find_prices(request, slices, executor)
 
@@ -139,7 +139,7 @@ explains why.
 def shardings(target: str, draw: bool, **options: Any) -> Result[ShardingTable]:
     """Show the shardings of TARGET's arguments, constraints, outputs and large arrays, as Shardy propagates them."""
     request = targets.request_of(target, options)
-    from hloscope.api.analyses import find_shardings
+    from hloscope.app.analyses import find_shardings
 
     return find_shardings(request, subject="drawn_shardings" if draw else "shardings")
 
@@ -192,7 +192,7 @@ def explain(
     if no_try and try_s is not None:
         raise click.UsageError("--try and --no-try contradict each other: pass only one of them.")
     request = targets.request_of(target, options, helpers=targets.helpers())
-    from hloscope.api.explaining import Trying, find_explanations
+    from hloscope.app.explaining import Trying, find_explanations
 
     named, trying = None if collective == _ALL else collective, Trying(wanted=not no_try, seconds=try_s)
     return find_explanations(request, named, everything=collective is not None, trying=trying)
@@ -258,7 +258,7 @@ def suggest(
     Every suggestion is compiled and priced.
     """
     request = targets.request_of(target, options)
-    from hloscope.api.suggesting import Searching, find_suggestions
+    from hloscope.app.suggesting import Searching, find_suggestions
 
     as_given = ("keep", "free", "fix_mesh", "candidates", "seed")
     searching = Searching(seconds=budget_s, **{name: options[name] for name in as_given})
@@ -279,7 +279,7 @@ def _write_calibration(found: CompareDocument, options: dict[str, Any]) -> None:
     """What the profile says of the chip, where that is asked for."""
     if options["save"] is None:
         return
-    from hloscope.measured.fitting import render_calibration_file
+    from hloscope.measure.fitting import render_calibration_file
     from hloscope.tpu.overrides import is_figure
 
     running.write_report(render_calibration_file(found, is_figure), options["save"])
@@ -308,7 +308,7 @@ def compare(
     """
     check_report_file(save)
     request = targets.request_of(target, options)
-    from hloscope.api.comparing import find_comparison
+    from hloscope.app.comparing import find_comparison
 
     return find_comparison(request, profile, only=only)
 
@@ -344,7 +344,7 @@ Examples
 @running.reports("comparison")
 def measure(target: str, on: str, runs: int, save: Path | None, **options: Any) -> Result[CompareDocument]:
     """Run TARGET on random arguments under JAX's profiler, and compare the measured times with the prediction."""
-    from hloscope.api.comparing import find_measurement
+    from hloscope.app.comparing import find_measurement
 
     return find_measurement(targets.request_of(target, options, ahead=False), on=on, runs=runs, folder=save)
 
@@ -418,14 +418,14 @@ def _verify_exit_code(found: Verification, options: dict[str, Any]) -> int:
 def verify(target: str, reference: str, **options: Any) -> Result[Verification]:
     """Check TARGET against REF: numbers on random inputs, structure of the outputs, and communication."""
     request, reference = targets.request_of(target, options), targets.named(reference, {"slice": None})
-    from hloscope.api.verifying import find_verification
+    from hloscope.app.verifying import find_verification
 
     return find_verification(request, reference, _settings(options), ignore=options["ignore"])
 
 
 def _settings(options: dict[str, Any]) -> Settings:
-    from hloscope.program.notation import parse_dims
-    from hloscope.verification.job import Settings, parse_range
+    from hloscope.compile.notation import parse_dims
+    from hloscope.verify.job import Settings, parse_range
 
     as_given = ("seed", "rtol", "atol", "grad", "against_single_device", "on")
     return Settings(

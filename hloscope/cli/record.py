@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hloscope.base.calls import capacity
+from hloscope.base.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK
+from hloscope.base.progress import show_progress
+from hloscope.base.units import pluralize
 from hloscope.cli import running, targets
 from hloscope.cli.options import fail_on_option, rule_options, target_options
-from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK
-from hloscope.given import capacity
-from hloscope.progress import show_progress
-from hloscope.units import pluralize
 
 if TYPE_CHECKING:
-    from hloscope.analysis.model.recording import Recording
+    from hloscope.model.recording import Recording
 
 _EPILOG = """\b
 Examples
@@ -46,7 +46,7 @@ def _exit_code(found: Recording, options: dict[str, Any]) -> int:
 
 def _leave(found: Recording, options: dict[str, Any]) -> None:
     """Ends the process now if the script left threads behind, for which Python would wait."""
-    from hloscope.program.recording.scripts import are_threads_left
+    from hloscope.compile.recording.scripts import are_threads_left
 
     if are_threads_left():
         sys.stdout.flush()
@@ -106,8 +106,8 @@ def command(command: tuple[str, ...], **options: Any) -> Recording:
     The script sees the slice's devices. Programs with large arguments or results are not executed; their results are
     zeros. The script's own output goes to stderr, marked.
     """
-    from hloscope.api.recording import DEFAULT_SLICE, Chosen, RecordingRequest, parse_recorded_slice, record_script
-    from hloscope.program.recording.scripts import Limits, marked_output
+    from hloscope.app.recording import DEFAULT_SLICE, Chosen, RecordingRequest, parse_recorded_slice, record_script
+    from hloscope.compile.recording.scripts import Limits, marked_output
 
     judging = targets.judging_of({**options, "source_root": None})
     options["slice"] = options["slice"] or DEFAULT_SLICE

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
+from hloscope.base.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK
 from hloscope.cli import running
 from hloscope.cli.options import debug_option
-from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK
-from hloscope.findings import RuleDoc
+from hloscope.model.finding import RuleDoc
 
 
 @click.command()
@@ -24,7 +24,7 @@ def command(name: str | None, test: bool, debug: bool) -> None:
 
 def _answer(name: str | None, test: bool) -> tuple[str, int]:
     """The text, and the exit code."""
-    from hloscope.api.own_rules import load_project_plugins
+    from hloscope.app.own_rules import load_project_plugins
 
     if test:
         return _tested(name)
@@ -34,7 +34,7 @@ def _answer(name: str | None, test: bool) -> tuple[str, int]:
 
 def _tested(name: str | None) -> tuple[str, int]:
     """What the cases of the plug-ins' rules show."""
-    from hloscope.api.own_rules import tested
+    from hloscope.app.own_rules import tested
 
     found = tested(name)
     lines, code = [], _say_broken()
@@ -46,7 +46,7 @@ def _tested(name: str | None) -> tuple[str, int]:
 
 def _say_broken() -> int:
     """Says which installed plug-ins cannot be used; returns the exit code that follows."""
-    from hloscope.rules.plugins import list_plugins
+    from hloscope.judge.plugins import list_plugins
 
     errors = [plugin.error for plugin in list_plugins() if plugin.error is not None]
     for error in errors:
@@ -70,8 +70,8 @@ def _lines(docs: Iterable[RuleDoc], width: int) -> list[str]:
 
 
 def _page(name: str) -> str:
+    from hloscope.judge.plugins import find_plugin, list_known_rules
     from hloscope.report.pages import page_named
-    from hloscope.rules.plugins import find_plugin, list_known_rules
 
     doc, plugin = page_named(name), find_plugin(name)
     source = [] if plugin is None else ["", f"From the plug-in {plugin.name}, named in {plugin.where}."]

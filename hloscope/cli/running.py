@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import click
 
+from hloscope.base.errors import EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED, EXIT_OK, HloscopeError
+from hloscope.base.outputs import OutputFiles, check_is_not_an_input, check_output, write_files, write_text
+from hloscope.base.progress import StageDisplay
 from hloscope.cli.options import LISTING, Decorator, report_options
-from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED, EXIT_OK, HloscopeError
-from hloscope.outputs import OutputFiles, check_is_not_an_input, check_output, write_files, write_text
-from hloscope.progress import StageDisplay
 
 if TYPE_CHECKING:
-    from hloscope.api.requests import Result
-    from hloscope.findings import Finding
+    from hloscope.app.requests import Result
+    from hloscope.model.finding import Finding
     from hloscope.report.renderer import Canvas
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ def reports(
 
 
 def _shown(subject: str, found: Any) -> tuple[str, Any]:
-    from hloscope.api.requests import Result
+    from hloscope.app.requests import Result
 
     return (found.subject, found.found) if isinstance(found, Result) else (subject, found)
 
@@ -174,14 +174,14 @@ def saying(stage: StageDisplay) -> Callable[[str], None]:
 
 def failing(findings: Iterable[Finding], fail_on: str | None) -> tuple[Finding, ...]:
     """The findings that `--fail-on` makes fail; none without it."""
-    from hloscope.findings import Severity, unaccepted
+    from hloscope.model.finding import Severity, unaccepted
 
     return () if fail_on is None else unaccepted(findings, Severity(fail_on))
 
 
 def rules_failed(findings: Iterable[Finding]) -> bool:
     """Whether a rule of a plug-in could not run, so that nobody knows what it would have found; then it says so."""
-    from hloscope.rules.plugins import FAILED
+    from hloscope.judge.plugins import FAILED
 
     failed = next((finding for finding in findings if finding.rule == FAILED), None)
     if failed is not None:

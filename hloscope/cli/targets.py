@@ -10,14 +10,14 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hloscope.base.errors import NotationError
+from hloscope.base.progress import show_progress
 from hloscope.cli import running
-from hloscope.errors import NotationError
-from hloscope.program.target import OPTIONS, OPTIONS_BY_NAME, TargetFacts
-from hloscope.progress import show_progress
+from hloscope.compile.target import OPTIONS, OPTIONS_BY_NAME, TargetFacts
 
 if TYPE_CHECKING:
-    from hloscope.api.requests import FrontDoor, Request
-    from hloscope.rules.selection import RuleSelection
+    from hloscope.app.requests import FrontDoor, Request
+    from hloscope.judge.selection import RuleSelection
 
 Options = dict[str, Any]
 
@@ -37,7 +37,7 @@ def request_of(target: str | None, options: Options, *, ahead: bool = True, **mo
     target = None if target is None else named(target, options)
     if ahead and target is not None:
         _start_compiler(target, options["slice"])
-    from hloscope.api.requests import Request
+    from hloscope.app.requests import Request
 
     if "select" in options:
         more["judging"] = judging_of(options)
@@ -54,7 +54,7 @@ def request_of(target: str | None, options: Options, *, ahead: bool = True, **mo
 
 def front_door() -> FrontDoor:
     """The command line as a front door."""
-    from hloscope.api.requests import FrontDoor
+    from hloscope.app.requests import FrontDoor
 
     return FrontDoor(
         read=facts_of,
@@ -78,7 +78,7 @@ def how_to_run(options: Options) -> dict[str, Any]:
 
 def helpers() -> tuple[str, ...]:
     """The files and functions that the project of the current folder calls helpers."""
-    from hloscope.config import find_helpers
+    from hloscope.app.config import find_helpers
 
     return find_helpers(Path.cwd())
 
@@ -89,7 +89,7 @@ def _flag_of(name: str) -> str:
 
 
 def _read_standard_input() -> tuple[str, str]:
-    from hloscope.program.files import decode_hlo
+    from hloscope.compile.hlo_files import decode_hlo
 
     return "<stdin>", decode_hlo(sys.stdin.buffer.read(), name="<stdin>")
 
@@ -108,9 +108,9 @@ _CONFIGURED = "of the targets file"
 
 
 def _of_project(name: str, options: Options) -> str:
-    from hloscope.api.jobs import jobs_of
-    from hloscope.config import ConfigError, find_project
-    from hloscope.program.target import make_facts
+    from hloscope.app.config import ConfigError, find_project
+    from hloscope.app.jobs import jobs_of
+    from hloscope.compile.target import make_facts
 
     try:
         project = find_project(Path.cwd())
@@ -132,11 +132,11 @@ def _of_project(name: str, options: Options) -> str:
 def _start_compiler(target: str, slice_name: str | None) -> None:
     from importlib.util import find_spec
 
-    from hloscope.program.files import is_hlo_target
+    from hloscope.compile.hlo_files import is_hlo_target
 
     if target != "-" and not is_hlo_target(target) and not Path(target).is_dir() and find_spec("jax") is not None:
-        from hloscope.compiler.client import start_worker_ahead
-        from hloscope.store import open_default_store
+        from hloscope.base.store import open_default_store
+        from hloscope.compile.client import start_worker_ahead
 
         start_worker_ahead(target, slice_name, open_default_store())
 
@@ -147,8 +147,8 @@ def judging_of(options: Options) -> RuleSelection:
     Raises:
         NotationError: There is no such rule or option, or an allow cannot be read.
     """
-    from hloscope.api.own_rules import load_project_plugins
-    from hloscope.rules.selection import make_selection
+    from hloscope.app.own_rules import load_project_plugins
+    from hloscope.judge.selection import make_selection
 
     with running.stdout_kept_for_the_report():
         load_project_plugins(Path.cwd())
@@ -179,8 +179,8 @@ def prepare(facts: TargetFacts) -> None:
     Raises:
         HloscopeError: Bad input, or there is no JAX.
     """
-    from hloscope.api.own_rules import load_project_plugins
-    from hloscope.program.environment import DEFAULT_DEVICES, check_mesh_size, prepare_environment, require_jax
+    from hloscope.app.own_rules import load_project_plugins
+    from hloscope.compile.devices import DEFAULT_DEVICES, check_mesh_size, prepare_environment, require_jax
     from hloscope.tpu.overrides import override_chip
     from hloscope.tpu.slices import find_smallest_slice, parse_slice
 

@@ -9,15 +9,22 @@ from operator import itemgetter
 
 import numpy as np
 
-from hloscope.analysis.model import Analysis, Collective, CollectivePart, Mesh
-from hloscope.analysis.placement import DEVICES_PER_SLICE_ID
+from hloscope.analysis.groups import DEVICES_PER_SLICE_ID
 from hloscope.analysis.totals import collate
-from hloscope.analysis.vocabulary import Kind, Link
-from hloscope.cost.network import Network
-from hloscope.cost.paths import UNPRINTED_ALGORITHM, Algorithm, Groups, NetworkTime, NetworkTransfer, read_algorithm
+from hloscope.cost.network import (
+    UNPRINTED_ALGORITHM,
+    Algorithm,
+    Groups,
+    Network,
+    NetworkTime,
+    NetworkTransfer,
+    read_algorithm,
+)
 from hloscope.cost.records import CollectiveKey, PricedCollectives
 from hloscope.hlo import HloModule
 from hloscope.hlo.call_graph import HloGraph
+from hloscope.model import Analysis, Collective, CollectivePart, Mesh
+from hloscope.model.vocabulary import Kind, Link
 from hloscope.tpu.devices import find_device_order
 from hloscope.tpu.overrides import find_constants
 from hloscope.tpu.slices import Slice, format_shape

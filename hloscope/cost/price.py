@@ -2,34 +2,122 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isfinite
+from operator import attrgetter
 from typing import NamedTuple
 
 from hloscope.analysis.kernels import find_kernel_names
-from hloscope.analysis.model import Analysis, Collective, Collectives
-from hloscope.analysis.model.step_time import RuleUse, Spread, StepTime, UnknownOperation
-from hloscope.analysis.model.timeline import WaitCause
-from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.analysis.matmuls import MATMUL_OPCODES
+from hloscope.analysis.provenance import find_provenance
+from hloscope.base.errors import Option, SliceError, say
+from hloscope.base.units import count_array_bytes, format_bytes, format_share
 from hloscope.cost.collectives import Pricing, count_partitions, map_partitions_to_devices, price_collectives
 from hloscope.cost.network import Network
-from hloscope.cost.operations import Operations, TimeBasis
-from hloscope.cost.overlaps import attach_overlaps
+from hloscope.cost.operations import Operations, TimeBasis, Work, count_fused_work, count_work, read_cycles
 from hloscope.cost.records import PricedCollectives, Sums
 from hloscope.cost.walk import Walk
-from hloscope.errors import SliceError
-from hloscope.hlo import HloModule, pause_collector
-from hloscope.hlo.call_graph import HloGraph
-from hloscope.messages import Option, say
-from hloscope.program.capture import Capture
-from hloscope.tpu.chips import find_chip
-from hloscope.tpu.generation import Chip, Constants, Measured
+from hloscope.hlo import HloInstruction, HloModule, pause_collector
+from hloscope.hlo.call_graph import HloGraph, reach_all
+from hloscope.model import Analysis, Collective, Collectives
+from hloscope.model.capture import Capture
+from hloscope.model.collectives import Overlap, Relation
+from hloscope.model.timeline import WaitCause
+from hloscope.model.trial import RuleUse, Spread, StepTime, UnknownOperation
+from hloscope.model.vocabulary import Bound, Kind
+from hloscope.tpu.chips import CHIPS, find_chip
+from hloscope.tpu.generation import MEGACORE, Chip, Constants, Mark, Measured
 from hloscope.tpu.overrides import find_constants
-from hloscope.tpu.slices import Slice
+from hloscope.tpu.slices import Slice, find_smallest_slice
 from hloscope.tpu.torus import Torus
-from hloscope.units import format_bytes
+
+# ---- the matrix multiplication that each exposed collective could overlap with
+
+SHARE_OF_STEP = 0.05
+"""Share of the step: a less exposed collective is not worth the search, which reads its whole computation."""
+
+_RUNS_ITS_OWN_SCHEDULE = frozenset({"while", "conditional", "call"})
+_ASYNCHRONOUS = ("-start", "-update", "-done")
+
+_Neighbors = Callable[[HloInstruction], Sequence[HloInstruction]]
+
+
+def attach_overlaps(
+    collectives: Sequence[Collective], graph: HloGraph, operations: Operations, step_us: float
+) -> tuple[Collective, ...]:
+    """Adds to the collectives that the step waits for long the matmul that could hide them.
+
+    Asynchronous collectives overlap with work that neither makes their operands nor uses their results; a collective
+    matmul overlaps with its own matrix multiplication by moving one part while another is multiplied.
+
+    Args:
+        collectives: The collectives with their times.
+        graph: The module.
+        operations: Prices computing instructions.
+        step_us: Time of the step in microseconds.
+
+    Source: Wang et al., "Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning
+        Models" (ASPLOS 2023), for the second.
+    """
+    return tuple(
+        replace(collective, overlap=_find_overlap(collective, graph, operations))
+        if (collective.exposed_us or 0.0) * collective.executions > SHARE_OF_STEP * step_us
+        else collective
+        for collective in collectives
+    )
+
+
+def _find_overlap(collective: Collective, graph: HloGraph, operations: Operations) -> Overlap | None:
+    start = _find_scheduled(graph.module.computation(collective.computation).instruction(collective.name), graph)
+    before, after = attrgetter("operands"), attrgetter("users")
+    related = {*reach_all([start], before), *reach_all([start], after)}
+    candidates: tuple[tuple[Relation, Iterable[HloInstruction]], ...] = (
+        (Relation.INDEPENDENT, (other for other in start.computation.instructions if other not in related)),
+        (Relation.CONSUMER, _find_nearest_matmuls(start, after, operations)),
+        (Relation.PRODUCER, _find_nearest_matmuls(start, before, operations)),
+    )
+    for relation, instructions in candidates:
+        timed = [(time_us, other) for other in instructions if (time_us := _matmul_us(other, operations)) is not None]
+        if timed:
+            time_us, found = max(timed, key=lambda pair: pair[0])
+            source = find_provenance(graph, [found]).source
+            return Overlap(name=found.name, relation=relation, time_us=time_us, source=source)
+    return None
+
+
+def _find_scheduled(instruction: HloInstruction, graph: HloGraph) -> HloInstruction:
+    """The scheduled instruction that contains a collective: itself, or the fusion or wrapper around it."""
+    caller = graph.only_caller(instruction.computation.name)
+    while caller is not None and caller.opcode not in _RUNS_ITS_OWN_SCHEDULE:
+        instruction = caller
+        caller = graph.only_caller(instruction.computation.name)
+    return instruction
+
+
+def _find_nearest_matmuls(start: HloInstruction, neighbors: _Neighbors, operations: Operations) -> list[HloInstruction]:
+    """The first matrix multiplications on each path from an instruction."""
+    found: list[HloInstruction] = []
+    seen, pending = {start.name}, [start]
+    while pending:
+        for other in neighbors(pending.pop()):
+            if other.name in seen:
+                continue
+            seen.add(other.name)
+            (pending if _matmul_us(other, operations) is None else found).append(other)
+    return found
+
+
+def _matmul_us(instruction: HloInstruction, operations: Operations) -> float | None:
+    """The time of an instruction that multiplies matrices; None for all others."""
+    opcode = instruction.opcode
+    if opcode in _RUNS_ITS_OWN_SCHEDULE or opcode.endswith(_ASYNCHRONOUS):
+        return None
+    cost = operations.time_of(instruction)
+    return cost.time_us if cost.flops > 0 else None
+
 
 _MICROSECONDS = 1e6
 _ENDLESS_STEP_NOTE = "the step is not priced: according to their trip counts, its loops do not finish"
@@ -371,3 +459,134 @@ def _note_transfers(collectives: Sequence[Collective], slice_name: str) -> Itera
         yield (f"how long {named}{more} would take on {slice_name} is unknown, so the step time is a lower bound")
     if any(collective.kind is Kind.RAGGED_ALL_TO_ALL for collective in collectives):
         yield "a ragged all-to-all is priced as if its whole buffer moved; if fewer rows are used, it takes less"
+
+
+# ---- A guess of the TPU generation that HLO text was compiled for, from features that only some generations print
+#
+# A guess is made only if everything in the text leaves one generation; it states its evidence. Each mark was seen
+# in programs compiled for v2 to 7x by the libtpu of JAX 0.10 and 0.12, and the guesses were then counted on others.
+
+_SCALAR_TILE = re.compile(r"\b(?:f32|s32|u32)\[\]\{:T\((\d+)\)|\bbf16\[\]\{:T\((\d+)\)")
+_WIDENED = "float_type_correction_info"
+"""Arithmetic in bf16 that is done in f32 instead."""
+
+_LEAST_FLOPS = 1e9
+_LEAST_INTENSITY = 600.0
+"""FLOPs per byte above which no generation's memory slows a matmul down."""
+_SHARES = (0.56, 1.1)
+"""The share of its own generation's peak that such a matmul reaches, in the compiler's cycles: 0.57 to 0.98 in samples.
+
+Peaks per cycle differ by factors of two from v2 to v5e, v5p and v6e, so that no share of two of them lies here; v4 and
+v5p are alike, and so are v6e and 7x.
+"""
+_NARROW = dict.fromkeys(("s8", "u8", "s4", "u4", "s2", "u2", "f8e5m2", "f8e4m3fn", "f8e4m3b11fnuz", "f8e4m3"), 0.0)
+"""Types whose pace relative to bf16's differs between generations: their work is not counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceGuess:
+    """A slice that the user has not named.
+
+    Attributes:
+        slice: The guessed generation, in the usual block of as many devices.
+        because: The evidence for the guess, in words.
+    """
+
+    slice: Slice
+    because: str
+
+
+@pause_collector()
+def guess_slice(module: HloModule) -> SliceGuess | None:
+    """The slice that a text was likely compiled for.
+
+    Returns:
+        A guess; None if the text is not for a TPU, if it fits several generations or none, or if no single slice of the
+        generation has as many devices, as for text that is one slice's part of several.
+    """
+    if not is_from_tpu(module) or module.truncated or module.mentions("_xla_megascale"):
+        return None
+    left, because = _match_marks(module)
+    density = _find_density(module)
+    if density > 0:
+        left = [chip for chip in left if _may_reach_density(chip, density, module)]
+    if len(left) != 1:
+        return None
+    (chip,) = left
+    if density > 0:
+        share = format_share(density / _compute_peak_per_cycle(chip))
+        because.append(f"a matmul reaches {share} of its peak in the compiler's cycles")
+    try:
+        found = find_smallest_slice(module.device_count, chip.name)
+    except SliceError:
+        return None
+    return SliceGuess(slice=found, because=" and ".join(because)) if found.device_count == module.device_count else None
+
+
+def _match_marks(module: HloModule) -> tuple[list[Chip], list[str]]:
+    """The generations that print the text's marks, and the evidence in words."""
+    left, because = list(CHIPS), []
+    for mark in _marks():
+        if module.mentions(mark.text) and not all(mark in chip.hlo_marks for chip in left):
+            left = [chip for chip in left if mark in chip.hlo_marks]
+            because.append(mark.meaning)
+    wide = _has_wide_scalar_tiles(module)
+    if wide is not None:
+        left = [chip for chip in left if chip.has_wide_scalar_tiles is wide]
+    if module.mentions(_WIDENED):
+        left = [chip for chip in left if not chip.has_bf16_arithmetic]
+    if any(module.mentions(word) for word in SPARSE_CORE_MARKS):
+        left = [chip for chip in left if chip.has_sparse_cores]
+    return left, because
+
+
+def _marks() -> list[Mark]:
+    """The marks of all generations, newest first; those of one generation alone come before all others."""
+    printed = Counter(mark for chip in reversed(CHIPS) for mark in chip.hlo_marks)
+    return sorted(printed, key=lambda mark: printed[mark] > 1)
+
+
+def _has_wide_scalar_tiles(module: HloModule) -> bool | None:
+    """True if scalars have the tiles of the oldest generations, twice as wide; None if the text has no scalars."""
+    match = module.first_match(_SCALAR_TILE)
+    if match is None:
+        return None
+    return int(match[1]) > 128 if match[1] else int(match[2]) > 256
+
+
+def _may_reach_density(chip: Chip, density: float, module: HloModule) -> bool:
+    """True if a generation may reach the density of a matmul; where two cores are one device, it must be split."""
+    low, high = _SHARES
+    return low <= density / _compute_peak_per_cycle(chip) <= high and (
+        not chip.is_megacore or module.mentions(MEGACORE.text)
+    )
+
+
+def _compute_peak_per_cycle(chip: Chip) -> float:
+    """A device's bf16 peak in FLOPs per cycle of the clock that the compiler counts in."""
+    return chip.bf16_flops_per_s / chip.devices_per_chip / chip.clock_hz
+
+
+def _find_density(module: HloModule) -> float:
+    """FLOPs per cycle of the densest matmul that memory does not slow down; 0 without one."""
+    graph = HloGraph(module)
+    inside = count_fused_work(graph, _NARROW)
+    return max(_iterate_densities(module, inside), default=0.0)
+
+
+def _iterate_densities(module: HloModule, inside: dict[str, Work]) -> Iterator[float]:
+    for instruction in module.with_opcodes({"fusion", *MATMUL_OPCODES}):
+        cycles = read_cycles(instruction)
+        if cycles:
+            is_fusion = instruction.opcode == "fusion"
+            work = inside.get(instruction.called[0][1]) if is_fusion else count_work(instruction, _NARROW)
+            if work is not None and work.is_whole and _is_dense(instruction, work.bf16_flops):
+                yield work.bf16_flops / cycles
+
+
+def _is_dense(instruction: HloInstruction, flops: float) -> bool:
+    shapes = (instruction.shape, *(operand.shape for operand in instruction.operands))
+    sizes = [
+        count_array_bytes(leaf.element_type, leaf.element_count) or 0 for shape in shapes for leaf in shape.leaves()
+    ]
+    return flops >= max(_LEAST_FLOPS, _LEAST_INTENSITY * sum(sizes))

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloscope.analysis.model.timeline import TimedRun, Unit, WaitCause
-from hloscope.analysis.vocabulary import Bound
+from hloscope.cost.network import NetworkTime
 from hloscope.cost.operations import OperationTime, TimeBasis
-from hloscope.cost.paths import NetworkTime
 from hloscope.hlo import HloInstruction
+from hloscope.model.timeline import TimedRun, Unit, WaitCause
+from hloscope.model.vocabulary import Bound
 
 CollectiveKey = tuple[str, str]
 """The computation and the name of the instruction that starts a collective."""

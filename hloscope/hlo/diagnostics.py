@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hloscope.errors import HloParseError, caret_excerpt, place_in
+from hloscope.base.errors import HloParseError, caret_excerpt, place_in
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.records import ReadError
 

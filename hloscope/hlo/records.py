@@ -2,11 +2,169 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import cache, cached_property
+from math import prod
+from typing import Generic, NamedTuple, TypeVar
 
-from hloscope.hlo.lalr_runtime import Token
-from hloscope.hlo.shape import Shape
+from hloscope.base.errors import HloscopeError
+from hloscope.base.units import count_array_bytes, sum_known
+from hloscope.hlo.lalr import Token
+
+# ---- shapes and layouts of HLO values, and their sizes in bytes
+
+UNBOUNDED = -1
+"""The dimension that XLA prints as `?`."""
+
+COMBINED = -1
+"""The tile dimension that XLA prints as `*`: it is merged with the next more minor one before tiling."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The position of an array's elements in memory.
+
+    Attributes:
+        minor_to_major: Dimension numbers from the fastest-varying to the slowest.
+        tiles: Tile dimensions, outermost tile first; `COMBINED` for `*`.
+        memory_space: The memory space; 0 is the default memory (HBM on a TPU).
+        element_size_in_bits: Bits of one stored element; 0 means the element type's own.
+        other_items: The remaining items, such as `L(16)`, as printed.
+    """
+
+    minor_to_major: tuple[int, ...] = ()
+    tiles: tuple[tuple[int, ...], ...] = ()
+    memory_space: int = 0
+    element_size_in_bits: int = 0
+    other_items: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The type of an HLO value: an array, a tuple, a token, an opaque value or a buffer.
+
+    Attributes:
+        element_type: XLA's name, such as `bf16`; `tuple`, `token`, `opaque` or `buffer`; `unknown` if the text omits
+        the shape and it does not follow from the operands.
+        dimensions: The sizes; the upper bound of a bounded dynamic dimension, `UNBOUNDED` for `?`.
+        dynamic: Whether each dimension is dynamic.
+        layout: The layout; None if the text states none.
+        elements: The elements of a tuple; the content of a buffer.
+    """
+
+    element_type: str
+    dimensions: tuple[int, ...] = ()
+    dynamic: tuple[bool, ...] = ()
+    layout: Layout | None = None
+    elements: tuple[Shape, ...] = ()
+
+    @property
+    def is_tuple(self) -> bool:
+        """True for a tuple, also an empty one."""
+        return self.element_type == "tuple"
+
+    @property
+    def element_count(self) -> int:
+        """Number of elements in the array, over all leaves of a tuple; a bounded dimension counts as its bound.
+
+        Raises:
+            HloscopeError: A dimension has no bound.
+        """
+        if self.elements:
+            return sum(element.element_count for element in self.elements)
+        if UNBOUNDED in self.dimensions:
+            raise HloscopeError(f"the elements of {self} cannot be counted", why="a dimension has no bound")
+        return 0 if self.is_tuple else prod(self.dimensions)
+
+    @cached_property  # very many instructions share few shapes
+    def byte_size(self) -> int | None:
+        """Logical bytes without padding; None if the element type is unknown or a dimension has no bound."""
+        if self.elements or self.is_tuple:
+            return sum_known(element.byte_size for element in self.elements)
+        if UNBOUNDED in self.dimensions:
+            return None
+        return count_array_bytes(self.element_type, prod(self.dimensions))
+
+    @cached_property
+    def padded_byte_size(self) -> int | None:
+        """Bytes of the array in memory with its tiles; None if the logical size is unknown.
+
+        Source: xla/layout.h and xla/shape_util.cc: each tile applies to the most minor physical dimensions that
+        the one before leaves, rounding each up to a multiple of the tile.
+        """
+        if self.elements or self.is_tuple:
+            return sum_known(element.padded_byte_size for element in self.elements)
+        if self.byte_size is None or self.layout is None:
+            return self.byte_size
+        if any(0 in tile for tile in self.layout.tiles):
+            return None  # XLA accepts such a tile without defining its meaning
+        alignment = _find_tail_alignment(self.layout)
+        count = -(-prod(_tile_dimensions(self.dimensions, self.layout)) // alignment) * alignment
+        bits = self.layout.element_size_in_bits
+        return -(-bits * count // 8) if bits else count_array_bytes(self.element_type, count)
+
+    def leaves(self) -> Iterator[Shape]:
+        """The arrays, tokens and buffers of a tuple in order; the shape itself if it is not a tuple."""
+        if not self.is_tuple:
+            yield self
+        else:
+            for element in self.elements:
+                yield from element.leaves()
+
+    def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        if self.is_tuple:
+            return f"({', '.join(map(str, self.elements))})"
+        if self.element_type == "buffer":
+            return f"b({self.elements[0]})"
+        dimensions = zip(self.dimensions, self.dynamic, strict=True)
+        return f"{self.element_type}[{','.join(_render_dimension_size(size, dynamic) for size, dynamic in dimensions)}]"
+
+
+UNKNOWN_SHAPE = Shape(element_type="unknown")
+"""The shape of an instruction whose text omits it, if it does not follow from the operands."""
+
+
+def _render_dimension_size(size: int, dynamic: bool) -> str:
+    if size == UNBOUNDED:
+        return "?"
+    return f"<={size}" if dynamic else str(size)
+
+
+def _find_tail_alignment(layout: Layout) -> int:
+    for item in layout.other_items:
+        if item.startswith("L") and item[2:-1].strip().isdigit():
+            return max(1, int(item[2:-1]))
+    return 1
+
+
+def _tile_dimensions(dimensions: tuple[int, ...], layout: Layout) -> list[int]:
+    """Physical dimensions, major first, after every tile has been applied."""
+    order = layout.minor_to_major if len(layout.minor_to_major) == len(dimensions) else range(len(dimensions))[::-1]
+    physical = [dimensions[index] for index in reversed(order)]
+    for tile in layout.tiles:
+        physical = _apply_tile(physical, tile)
+    return physical
+
+
+def _apply_tile(physical: list[int], tile: tuple[int, ...]) -> list[int]:
+    """Splits the most minor dimensions into whole tiles: `[16, 200]` by `(8, 128)` is `[2, 2, 8, 128]`."""
+    padded = [1] * (len(tile) - len(physical)) + physical
+    kept, tiled = padded[: len(padded) - len(tile)], padded[len(padded) - len(tile) :]
+    outer: list[int] = []
+    carried = 1
+    for size, tile_size in zip(tiled, tile, strict=True):
+        if tile_size == COMBINED:
+            carried *= size
+            continue
+        outer.append(-(-carried * size // tile_size))
+        carried = 1
+    return [*kept, *outer, *(size for size in tile if size != COMBINED)]
 
 
 class TextSpan(NamedTuple):
@@ -143,3 +301,144 @@ class ReadError(Exception):
 
 class ContradictionError(ReadError):
     """Text that follows the grammar, but whose values contradict each other."""
+
+
+# ---- rows of text: one regular expression cuts a line of the form that XLA prints into its pieces
+#
+# A piece is one of two things. A name, a list of names, a parameter's number, a simple literal or the body of metadata
+# is
+# a hole: its text cannot change how the rest of the line is parsed. Everything else - the shape with the opcode, a run
+# of
+# attributes - is a word; the grammar has read each of these words, or its form, once, see `line_cache`. The grammar's
+# rule for an instruction is exactly these pieces in sequence, and each of them is self-contained, so a line whose
+# pieces
+# all follow their rules follows the rule for the whole.
+#
+# Quantifiers are possessive and groups atomic: no line takes more than linear time. A line that the expression does not
+# match is not an error; it is parsed separately.
+
+NAME = r"[A-Za-z_][A-Za-z0-9_.-]*+"
+STRING = r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
+LEAF_OPCODES = ("parameter", "constant")
+"""The opcodes whose parentheses hold no operands; to the grammar all others are alike."""
+
+_OPENING = rf"(?>(?:[^ \n]++ )*?{NAME}\(%s)"
+_PARAMETER = r"(?<=[ ]parameter\()[0-9]{1,18}+"
+_LITERAL = r"""(?<=[ ]constant\()[^()"'/\s][^()"'/\n\r]*+"""
+_NO_ARGUMENT = r"(?<![ ]parameter\()(?<![ ]constant\()"
+_BODY = rf"""[^{{}}"'/\n\r]*+(?:{STRING}[^{{}}"'/\n\r]*+)*+"""
+_METADATA = rf"\{{{_BODY}(?:\{{{_BODY}\}}{_BODY})*+\}}"
+
+
+_ATTRIBUTES = r"[^,\n\r]*+(?:,(?! (?:metadata|backend_config)=)[^,\n\r]*+)*+"
+
+
+Piece = TypeVar("Piece", str, tuple[str, ...])
+
+
+class Row(NamedTuple, Generic[Piece]):
+    """The pieces of a line, or a column of each.
+
+    Attributes:
+        root: `ROOT ` or nothing.
+        name: The name without `%`; empty if the line is not an instruction of the usual form.
+        opening: Shape, opcode and parenthesis: `f32[2]{0} add(`; with the `%` that begins a list of names.
+        operands: The list of operands, without its first `%`.
+        attributes: The attributes before the metadata.
+        metadata: The value of `metadata`, with its braces.
+        config: The attribute `backend_config`, which comes last.
+        other: The whole line if it is not an instruction of the usual form.
+    """
+
+    root: Piece
+    name: Piece
+    opening: Piece
+    operands: Piece
+    attributes: Piece
+    metadata: Piece
+    config: Piece
+    other: Piece
+
+
+class Dialect(NamedTuple):
+    """One of XLA's ways of printing instructions.
+
+    Attributes:
+        pattern: A pattern that finds one row per line; its groups are the fields of `Row`.
+        between: The text between the names of a list.
+        split: A pattern that splits a list of operands with shapes into names and the text between them; None if
+        operands have no shapes.
+    """
+
+    pattern: re.Pattern[str]
+    between: str
+    split: re.Pattern[str] | None
+
+
+@cache
+def make_dialect(*, percent: bool, shapes: bool) -> Dialect:
+    """The dialect with or without `%` before names, and with or without operand shapes."""
+    name = f"%({NAME})" if percent else f"(?!ROOT )({NAME})"
+    opening = _OPENING % ("" if shapes else "%?+" if percent else "")
+    if shapes:  # up to the parenthesis that an attribute or nothing follows; no list of operands holds a `=`
+        operands = rf"""{_NO_ARGUMENT}((?:[^"'=\n)]++|(?<=/\*index)=|\)(?!, {NAME}=|\r?$))*+)"""
+    else:
+        operands = r"(?<=%)([^()#\n]*+)" if percent else rf"{_NO_ARGUMENT}([^()#\n]*+)"
+    argument = rf"(?:{_PARAMETER}|{_LITERAL}|{operands}{'|' + _NO_ARGUMENT if percent and not shapes else ''})"
+    instruction = (
+        rf"^ *+(ROOT )?{name} = ({opening}){argument}\)"
+        rf"({_ATTRIBUTES})(?:, metadata=({_METADATA}))?(, backend_config=[^\n\r]*+)?\r?$"
+    )
+    pattern = re.compile(rf"{instruction}|^(.*+)$", re.MULTILINE)
+    return Dialect(pattern, ", %" if percent and not shapes else ", ", _compile_splitter(percent) if shapes else None)
+
+
+def _compile_splitter(percent: bool) -> re.Pattern[str]:
+    if percent:
+        return re.compile(rf"%({NAME})")
+    return re.compile(rf"(?:(?<=[\]}}\)] )|(?<=, )|(?<=\*/)|^)({NAME})(?=, |$)")
+
+
+_FIRST_NAME = re.compile(rf"^[ \t]*+(?:ROOT )?(%?){NAME} = ", re.MULTILINE)
+_OPERAND_SHAPE = re.compile(rf"^[^\n=]*+= [^\n\"=]*? {NAME}\([a-z][a-z0-9]*+\[", re.MULTILINE)
+_LOOKED_AT = 1 << 16
+
+
+def detect_dialect(text: str, start: int) -> Dialect:
+    """The dialect of a text, judged by its first instructions from an offset on. A wrong guess is only slower."""
+    first = _FIRST_NAME.search(text, start)
+    start = first.start() if first else start
+    shapes = _OPERAND_SHAPE.search(text, start, start + _LOOKED_AT) is not None
+    return make_dialect(percent=first is not None and first.group(1) == "%", shapes=shapes)
+
+
+_nested = rf"""(?:[^{{}}"\n]++|{STRING})*+"""
+for _ in range(8):  # deeper ones are parsed with their line, only more slowly
+    _nested = rf"""(?:[^{{}}"\n]++|{STRING}|\{{{_nested}\}})*+"""
+_PLAIN = r"""[^,"{\[]*+"""
+_VALUE = rf"""{_PLAIN}(?:(?:\[[^\[\]"{{}}]*+\]|\{{{_nested}\}}|,(?! {NAME}=)|{STRING}){_PLAIN})*+"""
+
+cut_attributes = re.compile(rf", ({NAME})=({_VALUE})").findall
+"""Cuts a run of attributes into (key, value). It is only trusted for forms on which the grammar agrees."""
+
+
+def is_comment(line: str) -> bool:
+    """Returns whether a line consists only of comments, which a carriage return also ends."""
+    return all(part.lstrip(" \t")[:2] in ("", "//") for part in line.split("\r"))
+
+
+_ONES = bytes.maketrans(b"0123456789", b"1" * 10)
+_LONG = b"1" * 19
+
+
+def replace_numbers(text: str) -> str:
+    """The text with every number replaced by 1: to the grammar, which only knows digits, all numbers are alike.
+
+    A text with a number that may exceed 64 bits is its own form. Bytes take a third of the time that `re` does.
+    """
+    digits = text.encode("utf-8", "surrogatepass").translate(_ONES)
+    if _LONG in digits:
+        return text
+    for run in (b"1111", b"11", b"11", b"11"):  # 18 digits become 6, 3, 2 and 1
+        digits = digits.replace(run, b"1")
+    return digits.decode("utf-8", "surrogatepass")

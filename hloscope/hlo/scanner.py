@@ -10,24 +10,408 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+from functools import cache, cached_property, lru_cache, partial
 from itertools import compress, count, repeat
 from operator import add
+from typing import Any, NamedTuple
 
 import numpy
 from numpy.typing import ArrayLike
 
-from hloscope.hlo.builder import Builder, Scope
-from hloscope.hlo.chunks import MOST_LINES, Chunk, ChunkEvent, EventKind
-from hloscope.hlo.columns import Columns
-from hloscope.hlo.language import load_language
-from hloscope.hlo.line_cache import LineCache
-from hloscope.hlo.line_patterns import detect_dialect, is_comment, replace_numbers
-from hloscope.hlo.records import ReadError, StackTableRow
+from hloscope.hlo.columns import Builder, Columns, Form, Scope
+from hloscope.hlo.grammar import load_language
+from hloscope.hlo.lalr import RESERVED, is_known_opcode
+from hloscope.hlo.records import (
+    LEAF_OPCODES,
+    NAME,
+    ComputationHead,
+    Dialect,
+    Instruction,
+    ReadError,
+    Row,
+    Shape,
+    StackTableRow,
+    cut_attributes,
+    detect_dialect,
+    is_comment,
+    replace_numbers,
+)
+
+# ---- the words of a text's lines that the grammar has read, and the results
+#
+# A word is a shape with its opcode, a run of attributes, a backend's configuration, or the text around the names of an
+# operand list. Each is learnt once per text; from then on it is looked up in a dictionary. Numbers only matter to the
+# grammar in shapes, so all other words are read with every number replaced by 1, and one parse serves all words that
+# differ only in their numbers; parses are cached for later texts.
+
+_LINE = "x = f32[] add()"
+_COMMENT = re.compile(r"//|/\*(?!index=)")
+"""A comment, except XLA's `/*index=5*/`: it could hide the text after the word."""
+
+_names_in = re.compile(rf"(?<![A-Za-z0-9_.-]){NAME}").findall
+
+Called = tuple[tuple[str, str], ...]
+"""(attribute key, computation name) for each computation that an instruction calls."""
+
+
+class LineCache:
+    """The words of one text.
+
+    Attributes:
+        dialect: The dialect that cuts its lines.
+        forms: Opcode and shape, by the opening of a row.
+        called: The callees, by the attributes of a row.
+        configs: The configurations.
+        odd: The words in an unusual form; lines with one are parsed separately.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.forms: dict[str, Form] = {}
+        self.called: dict[str, Called] = {}
+        self.configs: set[str] = set()
+        self.odd: set[str] = set()
+        self._around_names: set[str] = set()
+
+    def learn_forms(self, openings: Iterable[str]) -> None:
+        """Learns words such as `f32[2]{0} add(`."""
+        for opening in openings:
+            shape, _, opcode = opening.rpartition(" ")
+            try:
+                self.forms[opening] = Form(_parse_opcode(opcode, bool(shape)), _parse_shape(shape) if shape else None)
+            except ReadError:
+                self.forms[opening] = Form("", None)
+                self.odd.add(opening)
+
+    def learn_attributes(self, texts: Iterable[str]) -> None:
+        """Learns runs of attributes such as `, channel_id=1, to_apply=%add`."""
+        for text in texts:
+            calling = _find_calling_keys(replace_numbers(text))
+            self.called[text] = _find_called(text, calling) if calling else ()
+            if calling is None:
+                self.odd.add(text)
+
+    def learn_configs(self, texts: Iterable[str]) -> None:
+        """Learns the texts after the metadata."""
+        for text in texts:
+            self.configs.add(text)
+            if text and (_find_calling_keys(replace_numbers(text)) is None or len(cut_attributes(text)) != 1):
+                self.odd.add(text)
+
+    def can_read(self, operands: str) -> bool:
+        """Returns whether `operands` reads a list."""
+        try:
+            self.operands(operands)
+        except ReadError:
+            return False
+        return True
+
+    def operands(self, text: str) -> list[str]:
+        """The names of an operand list whose operands may have shapes.
+
+        Raises:
+            ReadError: There is something other than shapes between the names, or one does not follow the grammar.
+        """
+        if not text:
+            return []
+        first, *parts = self.dialect.split.split(text) if self.dialect.split else (text,)
+        if not parts or parts[-1]:
+            raise ReadError(0, "an operand has no name")
+        for piece in (f", {first}", *parts[1:-1:2]):
+            if piece not in self._around_names:
+                self._learn_around_names(piece)
+        return parts[::2]
+
+    def _learn_around_names(self, piece: str) -> None:
+        """Learns `, f32[2]{0} `."""
+        shape = _INDEX_COMMENT.sub("", piece[2:])
+        if piece[:2] != ", " or (shape and (not shape.rstrip(" ") or shape[-1] != " ")):
+            raise ReadError(0, "no shape")
+        if shape:
+            _parse_shape(shape.rstrip(" "))
+        self._around_names.add(piece)
+
+
+_INDEX_COMMENT = re.compile(r"/\*index=[0-9]+\*/")
+
+
+def _parse_shape(text: str) -> Shape:
+    """The shape in a text of nothing else."""
+    if _COMMENT.search(text):
+        raise ReadError(0, "a comment")
+    shape: Shape = load_language().read("shape", text).shape
+    return shape
+
+
+def _parse_opcode(text: str, has_shape: bool) -> str:
+    """The opcode of `add(` or `add(%`. To the grammar, all of XLA's opcodes are alike except two."""
+    opcode, names = text.rstrip("(%"), ["x"] if text[-1] == "%" else []
+    read_as = "add" if is_known_opcode(opcode) and opcode not in LEAF_OPCODES else opcode
+    argument = "0" if opcode in LEAF_OPCODES else "".join(names)
+    line = f"x = {'f32[] ' * has_shape}{read_as}{text[len(opcode) :]}{argument})"
+    parsed: Instruction = load_language().read("instruction", line)
+    operation = parsed.operation
+    if (operation.opcode, [operand.name for operand in operation.operands]) != (read_as, names) or operation.attributes:
+        raise ReadError(0, "no opcode")
+    return opcode
+
+
+@lru_cache(maxsize=1 << 14)
+def _find_calling_keys(form: str) -> frozenset[str] | None:
+    """The keys in a run of attributes that name computations; None if the grammar disagrees with the cut."""
+    line = _LINE + form
+    try:
+        parsed: Instruction = load_language().parse("instruction", line)
+    except ReadError:
+        return None
+    attributes = parsed.operation.attributes
+    calling = frozenset(item.key for item in attributes if item.callees)
+    called = tuple((item.key, callee.name) for item in attributes for callee in item.callees)
+    read = [(item.key, line[item.span.start : item.span.end]) for item in attributes]
+    is_cut = read == cut_attributes(form) and called == (_find_called(form, calling) if calling else ())
+    return calling if is_cut and "".join(f", {key}={value}" for key, value in read) == form else None
+
+
+def _find_called(text: str, calling: frozenset[str]) -> Called:
+    return _list_callees(tuple(_make_callee_finder(calling)(text)))
+
+
+@lru_cache(maxsize=1 << 14)
+def _list_callees(values: tuple[tuple[str, str], ...]) -> Called:
+    """Each callee separately; one tuple is shared by all instructions that call the same."""
+    return tuple((key, name) for key, value in values for name in _names_in(value))
+
+
+@cache
+def _make_callee_finder(keys: frozenset[str]) -> Callable[[str], list[tuple[str, str]]]:
+    return re.compile(rf", ({'|'.join(map(re.escape, keys))})=(\{{[^{{}}]*+\}}|[^,]++)").findall
+
+
+_HEAD_NAME = re.compile(rf"(?:ENTRY )?%?({NAME})")
+
+
+def read_head(line: str) -> tuple[str, bool]:
+    """The name of the computation that a line opens, and whether it is the entry.
+
+    Raises:
+        ReadError: The line opens none; `at_end` if it is only the beginning of one that does.
+    """
+    found = _HEAD_NAME.match(line)
+    head: ComputationHead = load_language().read("computation_head", replace_numbers(line))
+    if found is None or replace_numbers(found.group(1)) != head.name.lstrip("%"):
+        head = load_language().parse("computation_head", line)
+        return head.name.lstrip("%"), head.is_entry
+    return found.group(1), head.is_entry
+
+
+# ---- A stretch of whole lines, cut into rows, and the events between its instructions
+
+MOST_LINES = 64
+"""Maximum number of lines of one instruction, head or header here."""
+
+
+Rows = Row[tuple[str, ...]]
+_NAME = Row._fields.index("name")
+_NO_ROWS: Rows = Row._make([()] * len(Row._fields))
+
+
+class EventKind(Enum):
+    """The effect of an event on the computation that is being read."""
+
+    OPENS = auto()
+    CLOSES = auto()
+    ADDS = auto()
+    FAILS = auto()
+
+
+class ChunkEvent(NamedTuple):
+    """Anything other than a plain row.
+
+    Attributes:
+        does: Its effect.
+        place: Number of plain rows of the chunk before it.
+        line: Its 1-based line.
+        lines: Number of its lines.
+        name: The name of the computation that it opens.
+        is_entry: Whether that is the entry.
+        thread: The execution thread of the computation that it closes.
+        instruction: The instruction that it adds.
+        source: The text that the instruction was parsed from.
+    """
+
+    does: EventKind
+    place: int
+    line: int
+    lines: int = 1
+    name: str = ""
+    is_entry: bool = False
+    thread: str | None = None
+    instruction: Instruction | None = None
+    source: str = ""
+
+
+class _Incomplete(Exception):  # noqa: N818 - no error: the next chunk begins here
+    """An instruction or a head continues after the end of the chunk."""
+
+
+class Chunk:
+    """The lines from one offset of a text up to another.
+
+    Args:
+        cache: The words of the text's dialect; new ones are added.
+        text: The whole text.
+        start: Offset of the first line.
+        end: Offset after the last line, without its line end.
+        line: 1-based number of the first line.
+        in_computation: Whether it begins inside a computation.
+
+    Attributes:
+        row: The columns of the plain rows: those of usual instructions.
+        forms: Opcode and shape of each of them.
+        called: The callees of each of them.
+        lines: The line of each of them.
+        events: The events between them.
+        length: Number of lines read: all before one that continues after the end.
+        in_computation: Whether the text after them is inside a computation.
+    """
+
+    def __init__(self, cache: LineCache, text: str, start: int, end: int, line: int, *, in_computation: bool) -> None:
+        self._cache = cache
+        self._text = text
+        self._start, self._end, self._line = start, end, line
+        self._rows: list[tuple[str, ...]] = cache.dialect.pattern.findall(text, start, end)
+        self._names = [row[_NAME] for row in self._rows]
+        self.in_computation = in_computation
+        self.length = len(self._names)
+        row = self._plain_rows()
+        self._learn(row)
+        self.events = self._find_events()
+        del self._names[self.length :]
+        if len(row.name) > sum(map(bool, self._names)):  # some belong to another line or have an unusual form
+            row = self._plain_rows()
+        self.row = row
+        self.forms: list[Form] = list(map(cache.forms.__getitem__, row.opening))
+        self.called: list[Called] = list(map(cache.called.__getitem__, row.attributes))
+        if cache.dialect.split is not None:
+            self.row = row._replace(operands=tuple(", ".join(cache.operands(operands)) for operands in row.operands))
+        self.lines = list(compress(range(line, line + self.length), self._names))
+
+    def _plain_rows(self) -> Rows:
+        """The columns of the rows that still have a name."""
+        found = list(compress(self._rows, self._names))
+        return Row._make(zip(*found, strict=True)) if found else _NO_ROWS
+
+    @cached_property
+    def _raw(self) -> list[str]:
+        """The unchanged lines."""
+        return self._text[self._start : self._end].split("\n")
+
+    def next_start(self) -> int:
+        """Offset of the first unread line."""
+        if self.length == len(self._rows):
+            return self._end + 1
+        return self._start + sum(len(line) + 1 for line in self._raw[: self.length])
+
+    def _learn(self, row: Rows) -> None:
+        """Learns the new words. Rows with a word in an unusual form lose their name."""
+        cache, odd = self._cache, set[int]()
+        cache.learn_forms(set(row.opening).difference(cache.forms))
+        cache.learn_attributes(set(row.attributes).difference(cache.called))
+        cache.learn_configs(set(row.config).difference(cache.configs))
+        if cache.odd:
+            words = zip(row.opening, row.attributes, row.config, strict=True)
+            odd.update(number for number, found in enumerate(words) if not cache.odd.isdisjoint(found))
+        if not RESERVED.isdisjoint(row.name):
+            odd.update(number for number, name in enumerate(row.name) if name in RESERVED)
+        if cache.dialect.split is not None:
+            odd.update(number for number, operands in enumerate(row.operands) if not cache.can_read(operands))
+        numbers = list(compress(range(self.length), self._names)) if odd else []
+        for number in odd:
+            self._names[numbers[number]] = ""
+
+    def _other(self, number: int) -> str:
+        """The line of a row that is not plain."""
+        row = self._rows[number]
+        return self._raw[number] if row[_NAME] else row[-1]
+
+    # ---- everything else
+
+    def _find_events(self) -> list[ChunkEvent]:
+        events: list[ChunkEvent] = []
+        odd = [number for number, name in enumerate(self._names) if not name]
+        next_row, removed = 0, 0
+        for number in odd:
+            source = self._other(number)
+            if source == "}" and self.in_computation and number >= next_row:
+                self.in_computation = False
+                events.append(ChunkEvent(EventKind.CLOSES, number - removed, self._line + number))
+            elif source and number >= next_row and (stripped := source.strip(" \t\r")) and not is_comment(stripped):
+                try:
+                    event = self._event(stripped, number, number - removed)
+                except _Incomplete:
+                    self.length = number
+                    break
+                events.append(event)
+                next_row = number + event.lines
+                removed += self._swallow(number + 1, next_row) if event.lines > 1 else 0
+                if event.does is EventKind.FAILS:
+                    break
+            removed += 1
+        return events
+
+    def _swallow(self, start: int, end: int) -> int:
+        """Removes rows from the plain ones; returns their number."""
+        taken = [number for number in range(start, end) if self._names[number]]
+        for number in taken:
+            self._names[number] = ""
+        return len(taken)
+
+    def _event(self, source: str, number: int, place: int) -> ChunkEvent:
+        """The event for a row that is not plain."""
+        line = self._line + number
+        try:
+            if self.in_computation and source[0] == "}":
+                thread = load_language().parse("computation_end", source)
+                self.in_computation = False
+                return ChunkEvent(EventKind.CLOSES, place, line, thread=thread)
+            if self.in_computation:
+                instruction, source, count = self._joined(
+                    number, self._other(number), partial(load_language().parse, "instruction")
+                )
+                return ChunkEvent(EventKind.ADDS, place, line, count, instruction=instruction, source=source)
+            (name, is_entry), source, count = self._joined(number, source, read_head)
+        except ReadError:
+            return ChunkEvent(EventKind.FAILS, place, line)
+        self.in_computation = True
+        return ChunkEvent(EventKind.OPENS, place, line, count, name=name, is_entry=is_entry)
+
+    def _joined(self, number: int, source: str, read: Callable[[str], Any]) -> tuple[Any, str, int]:
+        """The result of reading a line together with the following ones until they are complete, and their number.
+
+        Raises:
+            ReadError: The line does not begin as it should.
+            _Incomplete: It continues after the end of the chunk.
+        """
+        for taken in range(1, MOST_LINES + 1):
+            try:
+                return read(source), source, taken
+            except ReadError as error:
+                if not error.at_end:
+                    raise
+            if number + taken >= len(self._rows):
+                break
+            source = f"{source}\n{self._raw[number + taken]}"
+        if taken == MOST_LINES or self._end >= len(self._text):
+            raise ReadError(0, "too many lines")
+        raise _Incomplete
+
 
 CHUNK_LENGTH = 1 << 17
 """Number of characters that are cut into rows at once."""
 
-_INDEX_COMMENT = re.compile(r", /\*index=[0-9]++\*/")
+_INDEX_COMMENT_BEHIND_COMMA = re.compile(r", /\*index=[0-9]++\*/")
 
 
 class FallbackToGrammar(Exception):  # noqa: N818 - no error: the text is read another way
@@ -134,7 +518,7 @@ class Scanner:
         names = self._between.join(filter(None, chunk.row.operands[start:end]))
         if not names:
             return
-        names = _INDEX_COMMENT.sub(", ", names) if "/" in names else names
+        names = _INDEX_COMMENT_BEHIND_COMMA.sub(", ", names) if "/" in names else names
         try:
             self._columns.operands.extend(map(indexes.__getitem__, names.split(self._between)))
         except KeyError:

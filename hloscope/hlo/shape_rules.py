@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from hloscope.hlo.grammar_actions import MAX_DEPTH
-from hloscope.hlo.shape import UNBOUNDED, UNKNOWN_SHAPE, Shape
-from hloscope.units import count_element_bits
+from hloscope.base.units import count_element_bits
+from hloscope.hlo.grammar import MAX_DEPTH
+from hloscope.hlo.records import UNBOUNDED, UNKNOWN_SHAPE, Shape
 
 _INTEGER = re.compile(r"-?\d+")
 _WINDOW_ITEM = re.compile(r"(\w+)=([\dx_-]+)")

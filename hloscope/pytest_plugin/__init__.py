@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from hloscope.ci import is_ci, is_strict
+from hloscope.base.environment import is_ci, is_strict
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator

@@ -10,13 +10,13 @@ from shlex import quote
 
 import pytest
 
-from hloscope.analysis.model import Analysis
-from hloscope.contracts.baseline_files import BaselineError, format_baselines, read_baselines, write_baselines
-from hloscope.contracts.baselines import Baseline, baseline_of, section_for
-from hloscope.contracts.changes import Judged
-from hloscope.contracts.checks import LOOSER, findings_of
-from hloscope.contracts.judging import judge, with_section
-from hloscope.findings import Finding, Severity
+from hloscope.judge.baseline_files import BaselineError, format_baselines, read_baselines, write_baselines
+from hloscope.judge.baselines import Baseline, baseline_of, section_for
+from hloscope.judge.changes import Judged
+from hloscope.judge.checks import LOOSER, findings_of
+from hloscope.judge.judging import judge, with_section
+from hloscope.model import Analysis
+from hloscope.model.finding import Finding, Severity
 
 FOLDER = "hloscope_baselines"
 PROPERTY = "hloscope_baseline"

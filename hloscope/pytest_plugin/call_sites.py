@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from hloscope.errors import HloscopeError
+from hloscope.base.errors import HloscopeError
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _UNSEEN = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)

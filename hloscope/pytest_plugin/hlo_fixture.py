@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import pytest
 
-from hloscope.analysis.model import Analysis
-from hloscope.calls import front_door
-from hloscope.ci import is_strict
-from hloscope.errors import NotationError, did_you_mean
-from hloscope.program.target import OPTIONS, OPTIONS_BY_NAME
+from hloscope.base.calls import front_door
+from hloscope.base.environment import is_strict
+from hloscope.base.errors import NotationError, did_you_mean
+from hloscope.compile.target import OPTIONS, OPTIONS_BY_NAME
+from hloscope.model import Analysis
 from hloscope.pytest_plugin.baselines import against_test, name_of_test
 from hloscope.pytest_plugin.inline import Update, against_source, calling_frame
 from hloscope.pytest_plugin.reports import Report, contract_of
 
 if TYPE_CHECKING:
-    from hloscope.verification.model import Verification
+    from hloscope.verify.model import Verification
 
 _OF_TEXT = (*(option.name for option in OPTIONS if option.of_text), "source_root")
 """What HLO text can be told beside itself."""
@@ -40,7 +40,7 @@ class Hlo:
     """
 
     def __init__(self, request: pytest.FixtureRequest, update: Update | None = None) -> None:
-        from hloscope.api.own_rules import load_project_plugins
+        from hloscope.app.own_rules import load_project_plugins
 
         load_project_plugins(request.config.rootpath)
         self._request = request
@@ -107,14 +107,14 @@ class Hlo:
         return self.reports[-1]
 
     def _analyzed(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
-        from hloscope.api.analyses import analyze
-        from hloscope.api.analyzing import analyze_function
-        from hloscope.compiler.client import choose_time_limit
-        from hloscope.program.files import is_hlo_target
-        from hloscope.program.functions import Function
-        from hloscope.program.loading import find_target_name, limit_time
-        from hloscope.program.target import make_facts
-        from hloscope.store import open_default_store
+        from hloscope.app.analyses import analyze
+        from hloscope.app.analyzing import analyze_function
+        from hloscope.base.store import open_default_store
+        from hloscope.compile.client import choose_time_limit
+        from hloscope.compile.functions import Function
+        from hloscope.compile.hlo_files import is_hlo_target
+        from hloscope.compile.loading import find_target_name, limit_time
+        from hloscope.compile.target import make_facts
 
         settings = self._settings(options)
         if isinstance(target, str | Path) and is_hlo_target(target):
@@ -148,7 +148,7 @@ class Hlo:
         Raises:
             HloscopeError: The input is invalid, or JAX or the compiler rejects one of the programs.
         """
-        from hloscope.api.verifying import verify
+        from hloscope.app.verifying import verify
 
         settings = self._settings(options)
         if "timeout_s" not in options:

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hloscope.analysis.model import Analysis
 from hloscope.analysis.totals import collate
-from hloscope.contracts.evaluate import evaluate, exact_contract
-from hloscope.contracts.model import AT_LEAST_OK, Contract, clauses_of
-from hloscope.contracts.notation import parse_contract
-from hloscope.contracts.verdict import Verdict
-from hloscope.errors import HloscopeError, NotationError, is_own_file
+from hloscope.base.errors import HloscopeError, NotationError, is_own_file
+from hloscope.judge.evaluate import evaluate, exact_contract
+from hloscope.judge.model import AT_LEAST_OK, Contract, clauses_of
+from hloscope.judge.notation import parse_contract
+from hloscope.judge.verdict import Verdict
+from hloscope.model import Analysis
 from hloscope.pytest_plugin.call_sites import (
     SourceFile,
     argument,

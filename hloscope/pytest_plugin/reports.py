@@ -10,14 +10,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeGuard, overload
 
-from hloscope.analysis.model import Analysis, Collective
-from hloscope.calls import front_door
-from hloscope.contracts.building import only
-from hloscope.contracts.evaluate import evaluate
-from hloscope.contracts.model import Contract, Expectation, chosen
-from hloscope.contracts.notation import read_contract
-from hloscope.contracts.verdict import BreachKind, Verdict, found_words
-from hloscope.errors import NotationError
+from hloscope.base.calls import front_door
+from hloscope.base.errors import NotationError
+from hloscope.judge.building import only
+from hloscope.judge.evaluate import evaluate
+from hloscope.judge.model import Contract, Expectation, chosen
+from hloscope.judge.notation import read_contract
+from hloscope.judge.verdict import BreachKind, Verdict, found_words
+from hloscope.model import Analysis, Collective
 
 _BREACHES_SHOWN = 4
 

@@ -9,7 +9,7 @@ from math import prod
 
 import pytest
 
-from hloscope.errors import HloscopeError
+from hloscope.base.errors import HloscopeError
 
 _LEAST_DEVICES = 8
 
@@ -19,7 +19,7 @@ def arrange_devices(items: Iterable[pytest.Item], config: pytest.Config) -> None
 
     JAX that was started already, by a conftest.py for example, keeps what it has.
     """
-    from hloscope.program.environment import prepare_environment
+    from hloscope.compile.devices import prepare_environment
 
     prepare_environment(0, attached=True)
     count = _asked(config) or max([_LEAST_DEVICES, *map(_marked, items)])
@@ -28,7 +28,7 @@ def arrange_devices(items: Iterable[pytest.Item], config: pytest.Config) -> None
         return
     import jax
 
-    from hloscope.compiler.jax_internals import backends_are_initialised
+    from hloscope.compile.jax_private import backends_are_initialised
 
     if not backends_are_initialised():
         jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
@@ -43,7 +43,7 @@ def _asked(config: pytest.Config) -> int:
 
 def _marked(item: pytest.Item) -> int:
     """Devices in the mesh of a test's marker; 0 where it names none, or one that the test itself will refuse."""
-    from hloscope.program.environment import find_largest_device_count
+    from hloscope.compile.devices import find_largest_device_count
 
     count = _in_mesh_of(item)
     return count if count <= find_largest_device_count() else 0
@@ -54,7 +54,7 @@ def _in_mesh_of(item: pytest.Item) -> int:
         mesh = marker.kwargs.get("mesh")
         try:
             if isinstance(mesh, str):
-                from hloscope.program.notation import parse_mesh
+                from hloscope.compile.notation import parse_mesh
 
                 mesh = parse_mesh(mesh)
             if isinstance(mesh, Mapping):

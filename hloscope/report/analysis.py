@@ -8,21 +8,14 @@ from math import inf
 
 from rich.text import Text
 
-from hloscope.analysis.guesses import GUESS
-from hloscope.analysis.model import (
-    Analysis,
-    ArrayFact,
-    BufferRole,
-    IntermediateFact,
-    Memory,
-    MemoryPeak,
-    Mesh,
-    PeakBuffer,
-)
-from hloscope.analysis.model.kernel import Kernel
-from hloscope.analysis.places import short_source
-from hloscope.analysis.vocabulary import Bound
-from hloscope.messages import Option, say
+from hloscope.analysis.provenance import short_source
+from hloscope.analysis.totals import GUESS
+from hloscope.base.errors import Option, say
+from hloscope.base.units import format_bytes, format_capacity, format_flops, format_share, pluralize
+from hloscope.judge.rules.hbm_near_limit import HbmNearLimit
+from hloscope.model import Analysis, ArrayFact, BufferRole, IntermediateFact, Memory, MemoryPeak, Mesh, PeakBuffer
+from hloscope.model.analysis import Kernel
+from hloscope.model.vocabulary import Bound
 from hloscope.report.collectives import (
     ONE_BY_ONE,
     Listing,
@@ -45,8 +38,6 @@ from hloscope.report.words import (
     part_of_axis,
     versions_line,
 )
-from hloscope.rules.hbm_near_limit import HbmNearLimit
-from hloscope.units import format_bytes, format_capacity, format_flops, format_share, pluralize
 
 _ARRAYS_SHOWN = 12
 _INTERMEDIATES_SHOWN = 5

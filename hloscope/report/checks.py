@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis
-from hloscope.analysis.places import split_place
-from hloscope.analysis.vocabulary import Bound
-from hloscope.cells import format_place
-from hloscope.contracts.changes import Figure, Judged, Judgement
-from hloscope.contracts.checks import COULD_NOT_RUN, Checked
-from hloscope.documents import SCHEMA, Schema, make_document, to_plain
-from hloscope.findings import Finding, Severity, cause_of, with_others
+from hloscope.analysis.provenance import split_place
+from hloscope.base.documents import SCHEMA, Schema, make_document, to_plain
+from hloscope.base.environment import format_place
+from hloscope.base.results import Shown
+from hloscope.base.units import format_bytes, format_flops, format_time, format_time_range, pluralize
+from hloscope.judge.changes import Figure, Judged, Judgement
+from hloscope.judge.checks import COULD_NOT_RUN, Checked
+from hloscope.model import Analysis
+from hloscope.model.finding import Finding, Severity, cause_of, with_others
+from hloscope.model.vocabulary import Bound
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import column, hanging, message_line, table_lines
 from hloscope.report.renderer import Canvas, Renderer
-from hloscope.shown import Shown
-from hloscope.units import format_bytes, format_flops, format_time, format_time_range, pluralize
 
 if TYPE_CHECKING:
     from hloscope.plain_types import CheckDict

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from hloscope.documents import SCHEMA, Schema
-from hloscope.shown import Shown
+from hloscope.base.documents import SCHEMA, Schema
+from hloscope.base.results import Shown
 
 if TYPE_CHECKING:
     from hloscope.plain_types import DoctorDict

@@ -5,8 +5,8 @@ Source: GitLab's documentation, "Code Quality report format".
 
 from __future__ import annotations
 
-from hloscope.contracts.checks import Checked
-from hloscope.findings import Finding, Severity
+from hloscope.judge.checks import Checked
+from hloscope.model.finding import Finding, Severity
 from hloscope.report.checks import CheckReport, FindingsRenderer, fingerprints, once_each, said
 from hloscope.report.escaping import dumped, plain_line
 from hloscope.report.renderer import Canvas

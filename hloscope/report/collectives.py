@@ -11,20 +11,19 @@ from statistics import median
 
 from rich.text import Text
 
-from hloscope import given
-from hloscope.analysis.model import Analysis, Collective, Collectives, ModelPart, Phase, Role, Total
-from hloscope.analysis.paths import render_layers
-from hloscope.analysis.places import short_source
-from hloscope.analysis.totals import UNKNOWN_AXES, axes_key, bytes_bound
-from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
-from hloscope.errors import NotationError
-from hloscope.findings import Finding
-from hloscope.messages import TARGET, Command, Option, say
+from hloscope.analysis.model_parts import render_layers
+from hloscope.analysis.provenance import short_source
+from hloscope.analysis.totals import UNKNOWN_AXES, axes_key
+from hloscope.base import calls
+from hloscope.base.errors import TARGET, Command, NotationError, Option, say
+from hloscope.base.units import format_bytes, format_count, format_share, format_time, pluralize, sum_known
+from hloscope.judge.rules.exposed_collective import suggest_overlap
+from hloscope.model import Analysis, Collective, Collectives, ModelPart, Phase, Role, Total, bytes_bound
+from hloscope.model.finding import Finding
+from hloscope.model.vocabulary import Bound, Kind, Link, Origin
 from hloscope.report.layout import Breaks, Column, column, fold, folded, hanging, table_lines
 from hloscope.report.renderer import GROUPINGS
 from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, axes_words, leaves_ici, one_line, part_of_axis
-from hloscope.rules.exposed_collective import suggest_overlap
-from hloscope.units import format_bytes, format_count, format_share, format_time, pluralize, sum_known
 from hloscope.why.sentences import suggest_changes
 
 _FEW = 40
@@ -665,7 +664,7 @@ def groups_by(collectives: Sequence[Collective], by: str) -> list[Group]:
     if not isinstance(by, str) or by not in names:
         choices = ", ".join(GROUPINGS)
         raise NotationError(
-            f"collectives cannot be grouped by {given.shown(by)}", fix=f"group them by one of {choices}"
+            f"collectives cannot be grouped by {calls.shown(by)}", fix=f"group them by one of {choices}"
         )
     return named_groups(collectives, names[by])
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from rich.text import Text
 
-from hloscope.analysis.vocabulary import Bound
-from hloscope.cells import format_place
-from hloscope.measured.model import (
+from hloscope.base.environment import format_place
+from hloscope.base.errors import Command, say
+from hloscope.base.units import format_bytes, format_share, format_time, pluralize
+from hloscope.measure.model import (
     CompareDocument,
     MeasuredAxis,
     MeasuredOperation,
@@ -19,11 +20,10 @@ from hloscope.measured.model import (
     MeasuredTransfer,
     StepPart,
 )
-from hloscope.messages import Command, say
+from hloscope.model.vocabulary import Bound
 from hloscope.report.escaping import code, prose, without_commands
 from hloscope.report.layout import INDENT, Column, column, fold, folded, section, table_lines
 from hloscope.report.words import ELSEWHERE, legend, notes_section
-from hloscope.units import format_bytes, format_share, format_time, pluralize
 
 _MOST_LISTED = 10
 _LEAST_US = 0.005

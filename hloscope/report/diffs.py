@@ -11,24 +11,23 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis, Collective, SourceFrame, Total, Totals
-from hloscope.analysis.model.step_time import is_tie
-from hloscope.analysis.places import render_users_line, short_source, split_place
-from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.calls import front_door
-from hloscope.contracts.changes import UNKNOWN, Cause, Change, ChangeKind, Figure, Judged, Judgement, Tally
-from hloscope.contracts.figures import MEMORY, MULTIPLIED, STEP, named
-from hloscope.contracts.judging import judge_all
-from hloscope.contracts.verdict import NO_REASON
-from hloscope.documents import SCHEMA, Schema, make_document
-from hloscope.given import choice
-from hloscope.messages import Command, say
+from hloscope.analysis.provenance import render_users_line, short_source, split_place
+from hloscope.base.calls import choice, front_door
+from hloscope.base.documents import SCHEMA, Schema, make_document
+from hloscope.base.errors import Command, say
+from hloscope.base.results import Brief, Shown, one_line
+from hloscope.base.units import add_sign, format_bytes, pluralize
+from hloscope.judge.changes import UNKNOWN, Cause, Change, ChangeKind, Figure, Judged, Judgement, Tally
+from hloscope.judge.figures import MEMORY, MULTIPLIED, STEP, named
+from hloscope.judge.judging import judge_all
+from hloscope.judge.verdict import NO_REASON
+from hloscope.model import Analysis, Collective, SourceFrame, Total, Totals
+from hloscope.model.trial import is_tie
+from hloscope.model.vocabulary import Bound, Kind
 from hloscope.report.checks import AMOUNT_WORDS, UNBROKEN, figure_words
 from hloscope.report.escaping import code, fenced, plain_line, prose, without_commands
 from hloscope.report.layout import Column, column, folded, hanging, table_lines
 from hloscope.report.words import GUESSED, legend
-from hloscope.shown import Brief, Shown, one_line
-from hloscope.units import add_sign, format_bytes, pluralize
 
 if TYPE_CHECKING:
     from hloscope.plain_types import DiffDict

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from hloscope.analysis.guesses import GUESS
-from hloscope.analysis.model import Analysis, SliceFact
-from hloscope.documents import SCHEMA, Schema
-from hloscope.messages import Either, Option, say
-from hloscope.program.dump_facts import find_dumped_slice
-from hloscope.program.dumps import Dump, DumpedModule
+from hloscope.analysis.totals import GUESS
+from hloscope.base.documents import SCHEMA, Schema
+from hloscope.base.errors import Either, Option, say
+from hloscope.base.results import Shown, one_line
+from hloscope.base.units import format_bytes, format_time, pluralize
+from hloscope.compile.dumps import Dump, DumpedModule, find_dumped_slice
+from hloscope.model import Analysis, SliceFact
 from hloscope.report.analysis import render_analysis
 from hloscope.report.layout import INDENT, column, fold, folded, table_lines
 from hloscope.report.words import GUESSED
-from hloscope.shown import Shown, one_line
 from hloscope.tpu.slices import Slice
-from hloscope.units import format_bytes, format_time, pluralize
 
 if TYPE_CHECKING:
     from hloscope.plain_types import DumpedModuleDict, DumpedModulesDict

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from hloscope.documents import to_plain
+from hloscope.base.documents import to_plain
 
 _UNSEEN = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"

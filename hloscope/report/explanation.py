@@ -7,18 +7,16 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from hloscope.analysis.model import Collective, Frame, ReasonKind, SharedReason
-from hloscope.analysis.model.trial import Trials
-from hloscope.analysis.places import ONLY_UNDER_ROOT, short_source
-from hloscope.analysis.totals import bytes_bound
-from hloscope.analysis.vocabulary import Bound, Kind, Origin
-from hloscope.documents import SCHEMA, Schema, make_document
-from hloscope.errors import caret_excerpt
-from hloscope.messages import TARGET, Command, Option, say
+from hloscope.analysis.provenance import ONLY_UNDER_ROOT, short_source
+from hloscope.base.documents import SCHEMA, Schema, make_document
+from hloscope.base.errors import TARGET, Command, Option, caret_excerpt, say
+from hloscope.base.units import format_bytes, format_time, pluralize
+from hloscope.model import Collective, Frame, ReasonKind, SharedReason, bytes_bound
+from hloscope.model.trial import Trials
+from hloscope.model.vocabulary import Bound, Kind, Origin
 from hloscope.report.escaping import code, fenced, prose, without_commands
 from hloscope.report.layout import hanging
 from hloscope.report.words import describe_trials
-from hloscope.units import format_bytes, format_time, pluralize
 from hloscope.why.explanation import Explanation, Step
 
 _LISTED = 12

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from rich.text import Text
 
-from hloscope.analysis.model import Collective, Collectives
-from hloscope.cells import format_place
-from hloscope.findings import Finding, Severity, by_cause
+from hloscope.base.environment import format_place
+from hloscope.base.units import format_bytes, format_time, pluralize
+from hloscope.model import Collective, Collectives
+from hloscope.model.finding import Finding, Severity, by_cause
 from hloscope.report.collectives import Group, groups_of, module_key
 from hloscope.report.layout import hanging
 from hloscope.report.words import one_line
-from hloscope.units import format_bytes, format_time, pluralize
 
 _PARTS_SHOWN = 2
 _LINES_SHOWN = 3

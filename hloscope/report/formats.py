@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from hloscope.calls import in_python
-from hloscope.errors import NotationError, did_you_mean
-from hloscope.given import shown
-from hloscope.messages import Notation, speaking
-from hloscope.outputs import OutputFiles, check_output, write_files, write_text
+from hloscope.base.calls import in_python, shown
+from hloscope.base.errors import Notation, NotationError, did_you_mean, speaking
+from hloscope.base.outputs import OutputFiles, check_output, write_files, write_text
 from hloscope.report.renderer import GROUPINGS, Canvas, Renderer, load
 
 if TYPE_CHECKING:
-    from hloscope.shown import Shown
+    from hloscope.base.results import Shown
 
 FORMATS: Mapping[str, tuple[str, str]] = {
     "text": (
@@ -126,7 +124,7 @@ def save(found: Shown, path: str, format_name: str | None) -> tuple[str, ...]:
 
 def document_of(found: Shown) -> dict[str, object]:
     """A result as plain data, as its JSON has it."""
-    from hloscope.documents import to_plain
+    from hloscope.base.documents import to_plain
 
     return to_plain(find_renderer("json").call(found._subject(), found._rendered(), Canvas()))
 

@@ -14,15 +14,16 @@ from xml.etree import ElementTree
 from rich.console import Console
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis
-from hloscope.analysis.model.program_graph import ProgramGraph
-from hloscope.analysis.model.step_time import StepTime
-from hloscope.analysis.model.suggestion import Suggestions
-from hloscope.analysis.model.timeline import Timeline
 from hloscope.analysis.shards import find_shards, index_partitions
-from hloscope.calls import in_python
-from hloscope.findings import Severity, unaccepted
-from hloscope.messages import Notation, speaking
+from hloscope.base.calls import in_python
+from hloscope.base.errors import Notation, speaking
+from hloscope.base.results import Shown
+from hloscope.base.units import format_share, format_time, pluralize
+from hloscope.model import Analysis
+from hloscope.model.finding import Severity, unaccepted
+from hloscope.model.program_graph import ProgramGraph
+from hloscope.model.timeline import Timeline
+from hloscope.model.trial import StepTime, Suggestions
 from hloscope.report.analysis import array_columns, peak_of, place_of, verdict_of
 from hloscope.report.collectives import collective_columns
 from hloscope.report.diffs import DiffDocument, cause_lines, doubts_of, figure_columns
@@ -37,9 +38,7 @@ from hloscope.report.suggestions import changes_of, effort_of, front_columns, he
 from hloscope.report.timeline import draw_timeline
 from hloscope.report.verification import number_columns, traffic_columns, traffic_verdict
 from hloscope.report.verification import verdict_of as verification_verdict
-from hloscope.shown import Shown
-from hloscope.units import format_share, format_time, pluralize
-from hloscope.verification.model import Verification, make_traffic_rows
+from hloscope.verify.model import Verification, make_traffic_rows
 
 _Element = ElementTree.Element
 

@@ -6,8 +6,8 @@ properties.
 
 from __future__ import annotations
 
-from hloscope.contracts.checks import Checked
-from hloscope.findings import Finding, Severity
+from hloscope.judge.checks import Checked
+from hloscope.model.finding import Finding, Severity
 from hloscope.report.checks import CheckReport, FindingsRenderer, once_each, said
 from hloscope.report.escaping import plain_line, without_commands
 from hloscope.report.renderer import Canvas

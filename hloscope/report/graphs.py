@@ -10,16 +10,15 @@ from typing import Any
 
 from rich.text import Text
 
-from hloscope.analysis.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
-from hloscope.analysis.vocabulary import Bound
-from hloscope.errors import NotationError
-from hloscope.messages import Option, say
+from hloscope.base.errors import NotationError, Option, say
+from hloscope.base.units import format_bytes, format_time, pluralize
+from hloscope.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
+from hloscope.model.vocabulary import Bound
 from hloscope.report.escaping import plain_line
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
 from hloscope.report.pictures import svg
 from hloscope.report.renderer import Canvas, Renderer
 from hloscope.report.words import BOUNDS_WORDS, legend, notes_section
-from hloscope.units import format_bytes, format_time, pluralize
 
 _WAY = 10.0
 """The width that an edge takes where it passes a layer."""

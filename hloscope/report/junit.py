@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from hloscope.contracts.checks import Checked
-from hloscope.findings import Severity
+from hloscope.judge.checks import Checked
+from hloscope.model.finding import Severity
 from hloscope.report.checks import CheckReport, details
 from hloscope.report.escaping import for_terminal
 from hloscope.report.renderer import Canvas, Renderer

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from itertools import accumulate, takewhile
 
-from hloscope.analysis.vocabulary import Bound
-from hloscope.contracts.changes import Judgement
-from hloscope.contracts.checks import Checked
-from hloscope.contracts.figures import MEMORY, SENT, STEP, named
+from hloscope.base.units import format_bytes, format_time, pluralize
+from hloscope.judge.changes import Judgement
+from hloscope.judge.checks import Checked
+from hloscope.judge.figures import MEMORY, SENT, STEP, named
+from hloscope.model.vocabulary import Bound
 from hloscope.report.checks import CheckReport, asides, details, is_other, judgement_words
 from hloscope.report.escaping import code, fenced, plain_line, without_commands
 from hloscope.report.renderer import Canvas, Lazy, Renderer
-from hloscope.units import format_bytes, format_time, pluralize
 
 _MOST_CHARACTERS = 65_000
 """Source: GitHub refuses comments of more than 65,536 characters."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from hloscope.contracts import checks as of_contracts
-from hloscope.errors import NotationError, did_you_mean
-from hloscope.findings import RuleDoc
-from hloscope.messages import Command, say
-from hloscope.rules.allow import UNUSED_PAGE
-from hloscope.rules.builtin import RULES
-from hloscope.rules.plugins import FAILED_PAGE, list_plugins
-from hloscope.rules.rule import read_rule_doc
-from hloscope.verification import pages as of_verification
+from hloscope.base.errors import Command, NotationError, did_you_mean, say
+from hloscope.judge import checks as of_contracts
+from hloscope.judge.plugins import FAILED_PAGE, list_plugins
+from hloscope.judge.rule import read_rule_doc
+from hloscope.judge.rules import RULES
+from hloscope.judge.selection import UNUSED_PAGE
+from hloscope.model.finding import RuleDoc
+from hloscope.verify import judging as of_verification
 
 
 @cache

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis, Collective, Memory, SliceFact, StepTime
-from hloscope.analysis.model.step_time import is_tie
-from hloscope.analysis.vocabulary import Bound
-from hloscope.documents import SCHEMA, Schema, make_document
-from hloscope.errors import HloscopeError
-from hloscope.messages import say
+from hloscope.base.documents import SCHEMA, Schema, make_document
+from hloscope.base.errors import HloscopeError, say
+from hloscope.base.results import Brief, Shown, one_line
+from hloscope.base.units import format_bytes, format_share, format_time, format_time_range, pluralize
+from hloscope.model import Analysis, Collective, Memory, SliceFact, StepTime
+from hloscope.model.trial import is_tie
+from hloscope.model.vocabulary import Bound
 from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, message_line, section, table_lines
 from hloscope.report.words import cost_option, legend, notes_section, short_note
-from hloscope.shown import Brief, Shown, one_line
-from hloscope.units import format_bytes, format_share, format_time, format_time_range, pluralize
 
 if TYPE_CHECKING:
     from hloscope.plain_types import PriceDict

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis
-from hloscope.analysis.model.recording import RecordedProgram, Recording
-from hloscope.messages import Either, say
+from hloscope.base.errors import Either, say
+from hloscope.base.units import format_bytes, format_share, format_time, pluralize
+from hloscope.model import Analysis
+from hloscope.model.recording import RecordedProgram, Recording
 from hloscope.report import analysis
 from hloscope.report.collectives import dearest_lines
 from hloscope.report.layout import INDENT, Column, column, fold, hanging, section, table_lines
 from hloscope.report.words import notes_section, versions_line
-from hloscope.units import format_bytes, format_share, format_time, pluralize
 
 _FAKED = {
     "large": "its arguments and results are large",
@@ -63,7 +63,8 @@ def _programs(found: Recording, width: int) -> Iterator[Text]:
         yield from hanging(
             Text(
                 f"and {pluralize(small.programs, 'small program')} of JAX's own ({names}): "
-                f"{pluralize(small.calls, 'call')}, about {format_time(small.rough_us)} in total, a rough estimate, not compiled for the slice",
+                f"{pluralize(small.calls, 'call')}, about {format_time(small.rough_us)} in total, a rough estimate, "
+                "not compiled for the slice",
                 style="dim",
             ),
             width,

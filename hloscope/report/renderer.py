@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from hloscope.outputs import OutputFiles
+    from hloscope.base.outputs import OutputFiles
 
 GROUPINGS = ("module", "axis", "line", "kind")
 """What the collectives of an analysis can be grouped by."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from hloscope.contracts.checks import Checked
-from hloscope.findings import Finding, RuleDoc, Severity
+from hloscope.judge.checks import Checked
+from hloscope.model.finding import Finding, RuleDoc, Severity
 from hloscope.report.checks import CheckReport, FindingsRenderer, fingerprints, once_each, said
 from hloscope.report.escaping import dumped, plain_line
 from hloscope.report.pages import pages

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from hloscope.analysis.model import ArrayFact, Mesh
-from hloscope.analysis.model.picture import Picture
-from hloscope.analysis.places import short_source
+from hloscope.analysis.provenance import short_source
 from hloscope.analysis.shards import Shards, find_shards
-from hloscope.calls import front_door
-from hloscope.documents import SCHEMA, Schema
-from hloscope.given import whole
+from hloscope.base.calls import front_door, whole
+from hloscope.base.documents import SCHEMA, Schema
+from hloscope.base.results import Shown, fix_tables, one_line
+from hloscope.base.units import format_bytes, pluralize
+from hloscope.model import ArrayFact, Mesh
+from hloscope.model.picture import Picture
 from hloscope.report.layout import (
     INDENT,
     LEAST_WIDTH,
@@ -31,9 +32,7 @@ from hloscope.report.layout import (
 )
 from hloscope.report.pictures.arrays import draw_shards_lines, find_array, ids_words, make_picture
 from hloscope.report.words import part_of_axis, short_note
-from hloscope.shardy.shardings import ArrayRole, ShardedArray
-from hloscope.shown import Shown, fix_tables, one_line
-from hloscope.units import format_bytes, pluralize
+from hloscope.why.shardings import ArrayRole, ShardedArray
 
 if TYPE_CHECKING:
     from hloscope.plain_types import ShardingTableDict

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Suggestions
-from hloscope.messages import Option, say
+from hloscope.base.errors import Option, say
+from hloscope.base.units import format_bytes, format_share, format_time, format_time_range, pluralize
+from hloscope.model.trial import SuggestedSpec, Suggestion, Suggestions
 from hloscope.report.escaping import fenced, prose
 from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, section, table_lines
 from hloscope.report.words import difference_words, legend, notes_section
-from hloscope.units import format_bytes, format_share, format_time, format_time_range, pluralize
 
 _LARGE_GAIN = 0.05
 _FAILURES = 3

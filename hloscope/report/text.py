@@ -12,7 +12,7 @@ from hloscope.report.renderer import Canvas, Lazy, Renderer
 if TYPE_CHECKING:
     from rich.text import Text as Line
 
-    from hloscope.analysis.model import Analysis
+    from hloscope.model import Analysis
 
 
 class Text(Renderer):

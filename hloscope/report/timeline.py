@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from hloscope.analysis.model.timeline import Interval, TimedComputation, Timeline, Unit, WaitCause
-from hloscope.analysis.vocabulary import Bound
+from hloscope.base.units import format_share, format_time
 from hloscope.cost.unrolled import count_iterations, find_iterations_bound
+from hloscope.model.timeline import Interval, TimedComputation, Timeline, Unit, WaitCause
+from hloscope.model.vocabulary import Bound
 from hloscope.report.escaping import plain_line
 from hloscope.report.layout import INDENT, column, fold, folded, section, table_lines
 from hloscope.report.pictures import svg
 from hloscope.report.words import legend, notes_section
-from hloscope.units import format_share, format_time
 
 _WIDTH, _LEFT, _MARGIN = 820.0, 118.0, 14.0
 _LANE, _LINE_HEIGHT = 18.0, 17.0

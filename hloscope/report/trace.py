@@ -13,20 +13,27 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from hloscope.analysis.model import Collective, CollectivePart, SourceFrame
-from hloscope.analysis.model.collective import index_transfers
-from hloscope.analysis.model.evidence import find_evidence
-from hloscope.analysis.model.timeline import Interval, Timeline, Unit, WaitCause
 from hloscope.analysis.provenance import find_source_frames
-from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.counters import count_hbm_in_use, count_in_flight
-from hloscope.cost.unrolled import PlacedInterval, PlacedRole, UnrolledTimeline, count_iterations, find_iterations_bound
-from hloscope.measured.as_profile import find_interval_instruction, format_hlo_line
-from hloscope.outputs import OutputFiles
+from hloscope.base.outputs import OutputFiles
+from hloscope.base.units import pluralize
+from hloscope.cost.unrolled import (
+    PlacedInterval,
+    PlacedRole,
+    UnrolledTimeline,
+    count_hbm_in_use,
+    count_in_flight,
+    count_iterations,
+    find_iterations_bound,
+)
+from hloscope.measure.predicted_profile import find_interval_instruction, format_hlo_line
+from hloscope.model import Collective, CollectivePart, SourceFrame
+from hloscope.model.collectives import index_transfers
+from hloscope.model.evidence import find_evidence
+from hloscope.model.timeline import Interval, Timeline, Unit, WaitCause
+from hloscope.model.vocabulary import Bound
 from hloscope.report.escaping import json_line
 from hloscope.report.renderer import Canvas, Renderer
 from hloscope.report.words import axes_words
-from hloscope.units import pluralize
 from hloscope.version import __version__
 
 Event = dict[str, Any]

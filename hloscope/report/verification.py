@@ -8,14 +8,14 @@ from math import isfinite
 
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis, Total
-from hloscope.analysis.vocabulary import Bound
-from hloscope.messages import Option, say
+from hloscope.base.errors import Option, say
+from hloscope.base.units import format_bytes, format_capacity, format_digits, format_time, pluralize
+from hloscope.model import Analysis, Total
+from hloscope.model.vocabulary import Bound
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
 from hloscope.report.words import legend, notes_section, versions_line
-from hloscope.units import format_bytes, format_capacity, format_digits, format_time, pluralize
-from hloscope.verification.model import (
+from hloscope.verify.model import (
     NumericsStatus,
     OutputComparison,
     ToleranceSource,

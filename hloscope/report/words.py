@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rich.text import Text
 
-from hloscope.analysis.model import Collective
-from hloscope.analysis.model.step_time import is_tie
-from hloscope.analysis.model.trial import Figures, Trial, Trials
-from hloscope.analysis.vocabulary import Bound, Link
-from hloscope.messages import Either, Option, placeholder, say
+from hloscope.base.errors import Either, Option, placeholder, say
+from hloscope.base.units import format_bytes, format_share, format_time_range, pluralize
+from hloscope.model import Collective
+from hloscope.model.trial import Figures, Trial, Trials, is_tie
+from hloscope.model.vocabulary import Bound, Link
 from hloscope.report.layout import fold, hanging, section
-from hloscope.units import format_bytes, format_share, format_time_range, pluralize
 
 LINKS = {Link.ICI: "ICI", Link.DCN: "DCN", Link.BOTH: "ICI+DCN", Link.UNKNOWN: "unknown"}
 ELSEWHERE = Either("(all of them with --format json)", "(all of them in to_dict())")

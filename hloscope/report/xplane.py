@@ -6,18 +6,17 @@ import hashlib
 import importlib.util
 import re
 
-from hloscope.analysis.model.evidence import find_evidence
-from hloscope.analysis.model.timeline import Timeline
-from hloscope.compiler import client
-from hloscope.compiler.buffers import encode_peak
-from hloscope.compiler.hlo_protos import make_hlo_proto
-from hloscope.documents import encode_document
-from hloscope.errors import TargetError
-from hloscope.measured.as_profile import make_predicted_profile
-from hloscope.outputs import OutputFiles
-from hloscope.profiles.model import PREDICTED
-from hloscope.profiles.writing import write_xspace
-from hloscope.program.capture import Capture
+from hloscope.base.documents import encode_document
+from hloscope.base.errors import TargetError
+from hloscope.base.outputs import OutputFiles
+from hloscope.compile import client
+from hloscope.compile.buffers import encode_peak
+from hloscope.compile.hlo_files import make_hlo_proto
+from hloscope.measure.predicted_profile import make_predicted_profile
+from hloscope.measure.profiles import PREDICTED, write_xspace
+from hloscope.model.capture import Capture
+from hloscope.model.evidence import find_evidence
+from hloscope.model.timeline import Timeline
 from hloscope.report.renderer import Canvas, Renderer
 
 _HOST = f"{PREDICTED}_by_hloscope"

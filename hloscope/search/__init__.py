@@ -4,7 +4,7 @@
 `trials` compiles the best few and compares `figures`; `trial_cache` caches the results.
 """
 
-from hloscope.search.subject import SearchSubject, TrialLimits
+from hloscope.search.trial_cache import SearchSubject, TrialLimits
 from hloscope.search.trials import try_changes
 
 __all__ = ["SearchSubject", "TrialLimits", "try_changes"]

@@ -13,7 +13,7 @@ from itertools import product
 from math import prod
 
 from hloscope.search.space import FOLLOWING, KEPT, ArrayGroup, Point, Space
-from hloscope.shardy.dimensions import DimensionClass
+from hloscope.why.shardy_graph import DimensionClass
 
 _MOST_OF_DATA = 3
 _MOST_OF_WEIGHTS = 5

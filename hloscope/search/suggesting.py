@@ -7,31 +7,226 @@ further in the same order.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import log, prod
+from math import erf, log, pi, prod, sqrt
 from random import Random
 from threading import Timer
 from time import monotonic
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hloscope.analysis.model.trial import Figures
-from hloscope.compiler.estimates import Estimate, Rates
-from hloscope.compiler.model import DeviceLayout
-from hloscope.errors import HloscopeError, TimeLimitError
-from hloscope.program.change import Resharding
-from hloscope.program.compiling import PendingCompile, prepare_compile
-from hloscope.program.lowering import lower_changed
-from hloscope.search.figures import DOES_NOT_FIT, price_figures, read_figures
-from hloscope.search.kept import FigureCache
-from hloscope.search.orders import find_device_orders
+from hloscope.base.errors import HloscopeError, TimeLimitError
+from hloscope.base.units import pluralize
+from hloscope.compile.compiling import PendingCompile, prepare_compile
+from hloscope.compile.estimates import Estimate, Rates
+from hloscope.compile.lowering import lower_changed
+from hloscope.compile.sharding_change import Resharding
+from hloscope.model.capture import DeviceLayout
+from hloscope.model.trial import Figures
 from hloscope.search.ranking import estimate_changes, find_rates, is_explicit
 from hloscope.search.recipes import Recipe, Recipes
 from hloscope.search.space import Point, Space
-from hloscope.search.subject import SearchSubject
-from hloscope.search.surrogate import Array, Differences, Surrogate, calibrate_parts, compute_expected_gains
-from hloscope.units import pluralize
+from hloscope.search.trial_cache import FigureCache, SearchSubject
+from hloscope.search.trials import DOES_NOT_FIT, price_figures, read_figures
+from hloscope.tpu.devices import SliceDevice, list_devices
+from hloscope.tpu.slices import Slice
+
+# ---- the expected step time of a point before it is compiled, from Shardy's estimate and its compiled neighbors
+
+_REACH = 2.5
+"""The number of differences at which two points still carry information about each other."""
+_LEAST_SPREAD = 0.15
+_NOISE = 0.02
+"""Both are of the logarithm of the time."""
+_OF_NORMAL = 1.4826
+"""The standard deviation of a normal variable, in distances from its lower quartile to its median."""
+_FAR = 2.0
+"""In standard deviations."""
+_UNEXPLAINED = 0.2
+"""The share of the fastest step that the parts of its estimate cannot explain, whatever their factors."""
+_LEAST_FACTOR = 0.05
+_LIKELY_OFF = 1.0
+"""The likely relative error of a part of an estimate."""
+
+Array = NDArray[np.float64]
+
+_erf = np.vectorize(erf, otypes=[np.float64])
+
+
+class Surrogate:
+    """A Gaussian process over the time of a compiled step, relative to Shardy's estimate.
+
+    The logarithm of a step is modelled as that of its estimate plus a term that neighbors share: an estimate is
+    off in the same way for points that differ little. The kernel is exponential in the number of differences.
+
+    Some points take many times their estimate, because of something the compiler does with them alone. They say little
+    about others: the spread is that of the points below the median, and no error counts for more than twice the spread.
+
+    Args:
+        differences: The differences between each two compiled points.
+        estimates_us: Shardy's estimates of them.
+        steps_us: Their step times.
+
+    Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), algorithm 2.1.
+    """
+
+    def __init__(self, differences: Array, estimates_us: Array, steps_us: Array) -> None:
+        errors = np.log(steps_us) - np.log(estimates_us)
+        self._offset = float(np.median(errors))
+        spread = max(_OF_NORMAL * (self._offset - float(np.quantile(errors, 0.25))), _LEAST_SPREAD)
+        self._variance = spread**2
+        errors = np.clip(errors, self._offset - _FAR * spread, self._offset + _FAR * spread)
+        covariance = self._variance * np.exp(-differences / _REACH) + _NOISE**2 * np.eye(len(errors))
+        self._inverse = np.linalg.inv(covariance)
+        self._weights = self._inverse @ (errors - self._offset)
+
+    def expected(self, differences: Array, estimates_us: Array) -> tuple[Array, Array]:
+        """The expected logarithms of the times of points, and their standard deviations.
+
+        Args:
+            differences: The differences of each point to each compiled point.
+            estimates_us: Shardy's estimate of each.
+        """
+        near = self._variance * np.exp(-differences / _REACH)
+        means = np.log(estimates_us) + self._offset + near @ self._weights
+        variances = self._variance - np.einsum("ij,jk,ik->i", near, self._inverse, near, optimize=True)
+        return means, np.sqrt(np.maximum(variances, _NOISE**2))
+
+
+def calibrate_parts(parts_us: Array, steps_us: Array) -> Array:
+    """The factor of each part of an estimate, from the compiled points: 1 without contrary evidence.
+
+    The error of each part of an estimate depends on the program: whether transfers are hidden, how much
+    is fused, how much of a matmul's input lies in vector memory. The factors are normal variables around 1. The
+    slower a step, the more of it they leave unexplained: a step that is slow for its own reason says little about them.
+
+    Args:
+        parts_us: The estimates of the compiled points, with a column for each part.
+        steps_us: The time of each.
+
+    Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), eq. 2.8.
+    """
+    weights = steps_us.min() / (_UNEXPLAINED * steps_us**2)
+    seen = parts_us * weights[:, None]
+    missing = (steps_us - parts_us.sum(axis=1)) * weights
+    precision = seen.T @ seen + np.diag(np.full(parts_us.shape[1], _LIKELY_OFF**-2.0))
+    factors: Array = np.maximum(1.0 + np.linalg.solve(precision, seen.T @ missing), _LEAST_FACTOR)
+    return factors
+
+
+def compute_expected_gains(means: Array, deviations: Array, best: float) -> Array:
+    """The expected amount by which normal variables fall below the best value so far.
+
+    Source: Jones, Schonlau and Welch, "Efficient Global Optimization of Expensive Black-Box Functions" (1998), eq. 15.
+    """
+    z = (best - means) / deviations
+    gains: Array = deviations * (z * 0.5 * (1 + _erf(z / sqrt(2))) + np.exp(-z * z / 2) / sqrt(2 * pi))
+    return gains
+
+
+class Differences:
+    """The number of traits in which two points differ."""
+
+    def __init__(self, traits: Iterable[Iterable[Hashable]]) -> None:
+        self._columns: dict[Hashable, int] = {}
+        for each in traits:
+            for trait in each:
+                self._columns.setdefault(trait, len(self._columns))
+
+    def rows(self, traits: Sequence[Iterable[Hashable]]) -> Array:
+        """A row for each point, with a one for each trait that it has."""
+        found = np.zeros((len(traits), len(self._columns)))
+        for number, each in enumerate(traits):
+            found[number, [self._columns[trait] for trait in each]] = 1.0
+        return found
+
+    @staticmethod
+    def between(some: Array, others: Array) -> Array:
+        """The number of traits that exactly one of two points has."""
+        found: Array = some @ (1 - others).T + (1 - some) @ others.T
+        return found
+
+
+# ---- orders of a slice's devices in a mesh: that of `jax.make_mesh`, and others that may be better
+
+
+@dataclass(frozen=True, slots=True)
+class _MeshUtilsDevice:
+    """A device with the attributes that `jax.experimental.mesh_utils` reads."""
+
+    id: int
+    coords: tuple[int, int, int]
+    core_on_chip: int
+    device_kind: str
+    platform: str = "tpu"
+    process_index: int = 0
+    slice_index: int = 0
+
+
+def follows_axes(chosen: Slice, mesh_shape: Sequence[int]) -> bool:
+    """Returns whether `jax.make_mesh` lays a mesh over a slice without splitting an axis of the slice."""
+    return _find_default_order(chosen, mesh_shape) is not None
+
+
+def find_device_orders(chosen: Slice, mesh_shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Other orders of a slice's devices than that of `jax.make_mesh`, by their positions in `jax.devices()`.
+
+    They are that of `jax.devices()` itself and, if one axis takes all devices, a path from neighbor to neighbor.
+    """
+    known = list_devices(chosen)
+    if prod(mesh_shape) != len(known) or chosen.slice_count > 1:
+        return
+    usual = _find_default_order(chosen, mesh_shape)
+    orders = [tuple(range(len(known)))]
+    if max(mesh_shape) == len(known):
+        orders.insert(0, _make_winding_order(known))
+    yield from (order for order in dict.fromkeys(orders) if order != usual)
+
+
+def _find_default_order(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] | None:
+    """The order of `jax.make_mesh`; None if it refuses the mesh."""
+    from jax.experimental import mesh_utils
+
+    assert chosen.chip is not None
+    kind = chosen.chip.device_kind
+    devices: list[Any] = [
+        _MeshUtilsDevice(place, known.coords, known.core_on_chip, kind)
+        for place, known in enumerate(list_devices(chosen))
+    ]
+    if prod(mesh_shape) != len(devices):
+        return None
+    try:
+        made = mesh_utils.create_device_mesh(list(mesh_shape), devices=devices)
+    except (NotImplementedError, ValueError, AssertionError):
+        return None
+    return tuple(device.id for device in made.flat)
+
+
+def _make_winding_order(known: Sequence[SliceDevice]) -> tuple[int, ...]:
+    """Row after row in alternating directions, and layer after layer in the same way.
+
+    In two dimensions it winds through the other columns and returns through the first one, so that its last
+    device is a neighbor of its first.
+    """
+    depth, height, width = (max(device.coords[axis] for device in known) + 1 for axis in (2, 1, 0))
+    if depth == 1 and height % 2 == 0 and width > 1 and height > 1:
+        path = [(x, y, 0) for y in range(height) for x in _turn_row(range(1, width), y)]
+        path += [(0, y, 0) for y in reversed(range(height))]
+    else:
+        rows = [(y, z) for z in range(depth) for y in _turn_row(range(height), z)]
+        path = [(x, y, z) for number, (y, z) in enumerate(rows) for x in _turn_row(range(width), number)]
+    place = {(*device.coords, device.core_on_chip): at for at, device in enumerate(known)}
+    cores = sorted({device.core_on_chip for device in known})
+    return tuple(place[*coords, core] for coords in path for core in cores)
+
+
+def _turn_row(row: range, number: int) -> Sequence[int]:
+    """A row, reversed if its number is odd."""
+    return row if number % 2 == 0 else row[::-1]
+
 
 _ROUND = 8
 """The number of points that are compiled before the next ones are chosen."""

@@ -6,21 +6,141 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from time import monotonic
 
-from hloscope.analysis.model import Collective
-from hloscope.analysis.model.reason import ReasonKind
-from hloscope.analysis.model.trial import Figures, Trial, Trials
-from hloscope.analysis.totals import bytes_bound
-from hloscope.errors import HloscopeError, TimeLimitError
-from hloscope.program.change import Resharding
-from hloscope.program.compiling import start_compile
-from hloscope.program.lowering import lower_changed
-from hloscope.search.candidates import find_candidates
-from hloscope.search.figures import LEAST_TIME_GAIN, compute_gain, is_worthwhile, price_figures, read_figures
-from hloscope.search.kept import TrialCache
-from hloscope.search.moving import price_resharding
-from hloscope.search.ranking import RankedChange, rank_changes
-from hloscope.search.subject import SearchSubject, TrialLimits
-from hloscope.units import format_share, pluralize
+from hloscope.analysis.memory import summarize_memory
+from hloscope.base.errors import HloscopeError, TimeLimitError
+from hloscope.base.units import format_share, pluralize
+from hloscope.compile.compiling import start_compile
+from hloscope.compile.lowering import lower_changed, lower_resharding
+from hloscope.compile.sharding_change import LeafChange, Resharding
+from hloscope.cost.timeline import price_capture
+from hloscope.hlo import parse_module
+from hloscope.model import Analysis, Collective, bytes_bound
+from hloscope.model.capture import Capture
+from hloscope.model.reason import ReasonKind
+from hloscope.model.trial import Figures, Trial, Trials, is_tie
+from hloscope.model.vocabulary import Bound
+from hloscope.search.ranking import RankedChange, find_candidates, rank_changes
+from hloscope.search.trial_cache import SearchSubject, TrialCache, TrialLimits
+
+# ---- the cost of a step, and whether one program is certainly better than another
+
+LEAST_TIME_GAIN = 0.05
+"""The least gain as a share of the step: the model cannot resolve less."""
+LEAST_MEMORY_GAIN = 0.1
+"""The least gain as a share of the memory: less is not a reason to change a program.
+
+The live memory differs by a few percent with the compiler's schedule and fusions alone, so that a saving of that
+size disappears with the next edit; and memory is useful only if a larger batch, or a layer's activations, then fit.
+"""
+DOES_NOT_FIT = "it does not fit in memory"
+"""An unknown of a program: its step time if it does not run."""
+_MOST_TIME_LOSS = 0.005
+_UPPER_BOUNDS = (Bound.EXACT, Bound.AT_MOST)
+"""Bounds of a figure that the true value does not exceed."""
+
+
+def price_figures(program: Capture, name: str) -> Figures:
+    """The costs of a compiled program, without its reasons and findings."""
+    module = parse_module(program.compiled.text, name=f"{name} (compiled)")
+    return read_figures(price_capture(program, module, target=name), program)
+
+
+def read_figures(found: Analysis, program: Capture) -> Figures:
+    """The costs of an analyzed program."""
+    time, totals = found.time, found.totals
+    ranged = (time.least_us, time.most_us) if time is not None and time.has_range else None
+    unknown = [item.what.partition("%")[0] for item in found.unmodelled]
+    unknown += [f"bytes of a {move.kind}" for move in found.collectives if move.wire_bytes is None]
+    slight: list[str] = []
+    if time is not None:
+        unknown += [f"kernel {name}" for name in time.unpriced_kernels]
+        operations = [f"{item.count} {item.what}" for item in time.unknown_operations]
+        (unknown if time.rests_on_unknown else slight).extend(operations)
+    if program.compiled.too_large is not None:
+        unknown.append(DOES_NOT_FIT)
+    return Figures(
+        step_us=None if time is None else time.step_us,
+        step_us_range=ranged,
+        step_bound=Bound.UNKNOWN if time is None else time.bound,
+        wire_bytes=totals.wire_bytes,
+        wire_bytes_by_axis={axes: total.wire_bytes for axes, total in totals.by_axis.items()},
+        wire_bound=totals.bound,
+        hbm_bytes=summarize_memory(program).peak_bytes,
+        collectives=totals.collectives,
+        unknown=tuple(sorted(unknown)),
+        slight=tuple(sorted(slight)),
+        rules=() if time is None else time.rules,
+        compute_us=None if time is None else time.compute_us,
+        exposed_us=None if time is None else time.exposed_us,
+    )
+
+
+def compute_gain(before: Figures, after: Figures) -> float | None:
+    """Returns the saved fraction of the step time; negative if it gets slower, None if unknown."""
+    if before.step_us is None or after.step_us is None or before.step_us <= 0:
+        return None
+    return 1 - after.step_us / before.step_us
+
+
+def is_worthwhile(before: Figures, after: Figures) -> bool:
+    """Returns whether a change is worthwhile: clearly faster, or not slower and with less memory.
+
+    Unknowns never count in its favor: if the step after it is a lower bound, or the one before an upper bound, it is
+    compared only with a step that has the same bound and the same unknowns.
+    """
+    gained = compute_gain(before, after)
+    known = {*before.unknown, *before.slight}
+    if gained is None or not known.issuperset(after.unknown) or not _is_comparable(before, after):
+        return False
+    if gained > LEAST_TIME_GAIN and not is_tie(after, before):
+        return True
+    if before.hbm_bytes is None or after.hbm_bytes is None:
+        return False
+    return after.hbm_bytes <= (1 - LEAST_MEMORY_GAIN) * before.hbm_bytes and gained >= -_MOST_TIME_LOSS
+
+
+def _is_comparable(before: Figures, after: Figures) -> bool:
+    """Returns whether the costs certainly differ as their figures do, or both are bounded alike.
+
+    Two steps with upper bounds take the same branch in the worst case. An upper bound of the bytes before does
+    not affect a step.
+    """
+    is_timed = after.ratio_bound(before) in _UPPER_BOUNDS
+    is_counted = before.wire_bound is not Bound.UNKNOWN and after.wire_bound in _UPPER_BOUNDS
+    if is_timed and is_counted:
+        return True
+    is_like_timed = is_timed or before.step_bound == after.step_bound
+    is_like_counted = is_counted or before.wire_bound == after.wire_bound
+    return is_like_timed and is_like_counted and before.unknown == after.unknown
+
+
+# ---- the one-time cost of a change to the caller: resharding arguments
+
+
+def price_resharding(subject: SearchSubject, moved: Sequence[LeafChange], seconds: float) -> float | None:
+    """Prices the one-time resharding of arguments from their present shardings to those of a change.
+
+    It is the step time of a program that does nothing else, compiled and priced as any other.
+
+    Args:
+        subject: The program.
+        moved: The arguments, with their new shardings.
+        seconds: Time limit of the compile.
+
+    Returns:
+        Microseconds; 0 if each device already has its part, None if unknown or out of time.
+    """
+    if not moved:
+        return 0.0
+    try:
+        program = lower_resharding(subject.lowered, moved, store=subject.store)
+        limited = replace(program, facts=replace(program.facts, timeout_s=seconds))
+        found = start_compile(limited, store=subject.store).capture()
+    except HloscopeError:
+        return None
+    figures = price_figures(found, program.name)
+    return figures.step_us if figures.collectives else 0.0
+
 
 _LITTLE = 0.01
 """The exposed share of the step below which no change of a collective gains anything."""

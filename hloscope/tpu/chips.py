@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 
-from hloscope.errors import SliceError
+from hloscope.base.errors import SliceError
 from hloscope.tpu.generation import Chip
 from hloscope.tpu.v2 import V2
 from hloscope.tpu.v3 import V3

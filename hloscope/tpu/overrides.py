@@ -8,8 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TypeVar
 
-from hloscope.errors import SliceError, did_you_mean
-from hloscope.messages import Option, say
+from hloscope.base.errors import Option, SliceError, did_you_mean, say
 from hloscope.tpu.chips import find_chip
 from hloscope.tpu.generation import Calibration, Chip, Constants
 from hloscope.tpu.slices import Slice

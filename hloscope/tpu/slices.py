@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from math import prod
 
-from hloscope.errors import SliceError
+from hloscope.base.errors import SliceError
 from hloscope.tpu.chips import ALTERNATIVES, CHIPS, DEFAULT_CHIP, find_chip, find_nearest_chips
 from hloscope.tpu.generation import Chip, Shape
 

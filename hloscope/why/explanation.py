@@ -7,24 +7,23 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from hloscope.analysis.model import Analysis, Collective, Collectives, Frame, SourceFrame
-from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
-from hloscope.analysis.model.trial import Trials
-from hloscope.analysis.places import NO_SOURCES, SourceFiles, find_users_frame
-from hloscope.analysis.vocabulary import Kind
-from hloscope.errors import TargetError, did_you_mean
-from hloscope.messages import Either, say
-from hloscope.shown import Shown, one_line
-from hloscope.units import pluralize
-from hloscope.why.phrases import (
+from hloscope.analysis.provenance import NO_SOURCES, SourceFiles, find_users_frame
+from hloscope.base.errors import Either, TargetError, did_you_mean, say
+from hloscope.base.results import Shown, one_line
+from hloscope.base.units import pluralize
+from hloscope.model import Analysis, Collective, Collectives, Frame, SourceFrame
+from hloscope.model.reason import Operation, Reason, ReasonKind, Tensor
+from hloscope.model.trial import Trials
+from hloscope.model.vocabulary import Kind
+from hloscope.why.sentences import (
     find_sharding_left,
     render_array,
     render_equations,
     render_partial_value,
     render_request,
     render_summed_dimensions,
+    suggest_changes,
 )
-from hloscope.why.sentences import suggest_changes
 
 if TYPE_CHECKING:
     from hloscope.plain_types import ExplainDict

@@ -22,13 +22,13 @@ from heapq import merge
 from itertools import islice
 from math import prod
 
-from hloscope.analysis.model import ArrayShape, Collective
 from hloscope.analysis.provenance import KIND_OF_PRIMITIVE, find_source_frames
-from hloscope.analysis.vocabulary import REDUCING, Kind, Link, Origin
-from hloscope.compiler.shardy_model import Identities
+from hloscope.base.units import count_array_bytes
 from hloscope.hlo import HloInstruction, HloModule
-from hloscope.shardy.reshards import is_float
-from hloscope.units import count_array_bytes
+from hloscope.model import ArrayShape, Collective
+from hloscope.model.capture import Identities
+from hloscope.model.vocabulary import REDUCING, Kind, Link, Origin
+from hloscope.why.reshards import is_float
 
 _CHANNEL_DEPTH = 3
 _MOVES_ELEMENTS = frozenset({"bitcast", "copy", "reshape", "transpose", "slice", "dynamic-slice"})

@@ -7,12 +7,19 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
-from hloscope.compiler.shardy_model import ShardyOp, ShardyValue, ValueSharding
-from hloscope.shardy.graph import COLLECTIVE_KINDS, axes_in, find_whole_axes, is_users_constraint, whole_axis
-from hloscope.shardy.names import find_jax_name, find_search_name, is_gradient
-from hloscope.shardy.reshards import Reshard, find_dimensions_over, find_final_value, known_sharding, remove_axes
-from hloscope.shardy.tensors import (
+from hloscope.model.capture import ShardyOp, ShardyValue, ValueSharding
+from hloscope.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
+from hloscope.why.reshards import (
+    Reshard,
+    find_dimensions_over,
+    find_final_value,
+    find_jax_name,
+    find_search_name,
+    is_gradient,
+    known_sharding,
+    remove_axes,
+)
+from hloscope.why.shardings import (
     UserProgram,
     find_askers,
     find_differentiated,
@@ -26,6 +33,7 @@ from hloscope.shardy.tensors import (
     render_spec,
     to_frames,
 )
+from hloscope.why.shardy_graph import COLLECTIVE_KINDS, axes_in, find_whole_axes, is_users_constraint, whole_axis
 
 _REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation"})
 _CUTS = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice"})

@@ -2,34 +2,251 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
 from hloscope.analysis.analyze import list_collectives
-from hloscope.analysis.model import Analysis, Collective, Collectives, ModelPart, Role
-from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, Tensor
-from hloscope.analysis.paths import attach_modules
-from hloscope.analysis.vocabulary import REDUCING, Kind, Origin
-from hloscope.compiler.shardy_model import ShardyModule
-from hloscope.errors import HloParseError
-from hloscope.hlo import HloModule, parse_module, pause_collector
-from hloscope.program.capture import Capture
-from hloscope.shardy.graph import COLLECTIVE_KINDS, ShardyGraph, axes_in, find_cut_dimensions
-from hloscope.shardy.names import find_jax_name
-from hloscope.shardy.shardings import attach_shardings
-from hloscope.shardy.tensors import read_user_program
+from hloscope.analysis.arrays import render_partition_spec
+from hloscope.analysis.model_parts import attach_modules
+from hloscope.analysis.provenance import find_source_frames
+from hloscope.base.errors import HloParseError, HloscopeError
+from hloscope.hlo import HloModule, Sharding, parse_module, pause_collector
+from hloscope.model import Analysis, ArrayShape, Collective, Collectives, Mesh, ModelPart, Role, SourceFrame
+from hloscope.model.capture import Capture, Identities, Identity, ShardyModule, ShardyOp
+from hloscope.model.reason import Axes, Operation, Reason, ReasonKind, Rematerialization, Tensor
+from hloscope.model.vocabulary import REDUCING, Kind, Origin
 from hloscope.why import partitioned
-from hloscope.why.agreement import reconcile_reason
-from hloscope.why.candidates import Candidates, OperandReason
-from hloscope.why.matching import AT_OWN, SUITS_KIND, Clues, Match, MatchKey, collect_clues, combines_otherwise
-from hloscope.why.partitioned import Neighbors, SpmdModule, WindowedEinsum, find_neighbors
+from hloscope.why.matching import (
+    AT_OWN,
+    SUITS_KIND,
+    Candidates,
+    Clues,
+    Match,
+    MatchKey,
+    OperandReason,
+    collect_clues,
+    combines_otherwise,
+)
+from hloscope.why.partitioned import Neighbors, SpmdModule, WindowedEinsum, drop_ones, find_neighbors, list_dimensions
 from hloscope.why.reasons import explain_written
+from hloscope.why.reshards import find_jax_name, have_matching_ends, hlo_type, is_float, local_shape, remove_axes
 from hloscope.why.sentences import render_sentence
-from hloscope.why.unnumbered import add_numbers, identify_by_name
-from hloscope.why.warnings import parse_rematerializations
+from hloscope.why.shardings import attach_shardings, read_user_program, render_spec, to_frames
+from hloscope.why.shardy_graph import (
+    COLLECTIVE_KINDS,
+    ShardyGraph,
+    axes_in,
+    find_cut_dimensions,
+    find_source_line,
+    is_written,
+)
+
+# ---- A comparison of a reason with its collective, and a correction if they disagree
+#
+# Shardy determines what must move, and the partitioner how. Usually it takes the obvious way; if the kind and the
+# shapes
+# of the collective show another, the reason is given as the partitioner's choice.
+
+
+def reconcile_reason(reason: Reason, seen: Sequence[Collective], mesh: Mapping[str, int]) -> Reason:
+    """The reason, adjusted to what the collective shows.
+
+    Args:
+        reason: The reason for the move according to Shardy's shardings.
+        seen: The collective as the partitioner inserted it, if known, and the final collective.
+        mesh: Number of devices along each axis.
+    """
+    kind = seen[0].kind if reason.rewritten_from is None else Kind(reason.rewritten_from)
+    if reason.kind is ReasonKind.PARTIAL_SUM and kind not in REDUCING:
+        return (
+            reason
+            if _is_of_parts(reason, kind, seen, mesh)
+            else replace(_reduce_to_choice(reason), consumer=reason.producer)
+        )
+    if kind is Kind.ALL_TO_ALL and reason.kind is ReasonKind.OPERAND_CONFLICT and reason.wanted is None:
+        return _reduce_to_choice(reason)  # it makes nothing whole, and Shardy requests nothing else
+    if reason.kind is not ReasonKind.PARTITIONERS_CHOICE or reason.moved is None:
+        return reason
+    shapes = [shape for collective in seen for shape in collective.operand_shapes]
+    is_moved = is_float(reason.moved.element_type) in {is_float(shape.dtype) for shape in shapes}
+    return reason if is_moved and _is_one_of(reason.moved, shapes, mesh) else replace(reason, moved=None)
+
+
+def _is_of_parts(reason: Reason, kind: Kind, seen: Sequence[Collective], mesh: Mapping[str, int]) -> bool:
+    """Returns whether a collective gathers the parts of a sum, and no operand of which each device sums its own."""
+    if kind is not Kind.ALL_GATHER or reason.moved is None:
+        return False
+    whole = [replace(operand, sharding=remove_axes(operand.sharding or (), reason.axes)) for operand in reason.operands]
+    results = [shape for collective in seen for shape in collective.result_shapes]
+    parts = [shape for collective in seen for shape in collective.operand_shapes]
+    return _is_one_of(reason.moved, parts, mesh) and not any(_is_one_of(operand, results, mesh) for operand in whole)
+
+
+def _reduce_to_choice(reason: Reason) -> Reason:
+    """The reason reduced to its operation, which is all that is known of a choice of the partitioner."""
+    return replace(
+        reason,
+        kind=ReasonKind.PARTITIONERS_CHOICE,
+        certain=False,
+        moved=None,
+        wanted=None,
+        dimensions=(),
+        producer=None,
+        operand=None,
+        asked_by=(),
+        conflicting=None,
+    )
+
+
+def _is_one_of(tensor: Tensor, shapes: Iterable[ArrayShape], mesh: Mapping[str, int]) -> bool:
+    """Returns whether an array's part on one device has one of these shapes."""
+    part = local_shape(tensor.shape, tensor.sharding or ((),) * len(tensor.shape), dict(mesh))
+    return drop_ones(part) in map(drop_ones, list_dimensions(shapes))
+
+
+# ---- programs without numbered operations: an instruction is linked to all operations that share its name and line
+#
+# These are dumps that the compiler wrote for the user, programs in which a name of the user's looks like a number, and
+# programs that call back into this process while they run. Several operations may share both, so nothing found this way
+# is certain.
+
+
+def add_numbers(module: ShardyModule) -> ShardyModule:
+    """The same module with a number for each operation; unchanged if they already have some."""
+    if any(op.identity for op in module.ops):
+        return module
+    return replace(module, ops=tuple(replace(op, identity=(op.index,)) for op in module.ops))
+
+
+def identify_by_name(shardy: ShardyModule, module: HloModule) -> Identities:
+    """The possible operations of each instruction in a compiled module, by name, and by line if known."""
+    named: dict[str, list[ShardyOp]] = defaultdict(list)
+    for op in shardy.ops:
+        if op.op_name and op.identity:
+            named[_find_last_part(op.op_name)].append(op)
+    found: dict[str, tuple[Identity, ...]] = {}
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            name = instruction.op_name or ""
+            alike = [op for op in named.get(_find_last_part(name), ()) if have_matching_ends(op.op_name or "", name)]
+            place = find_source_line(find_source_frames(instruction)) if alike else None
+            here = [op for op in alike if find_source_line(op.source) == place] or alike
+            if here:
+                found[instruction.name] = tuple(op.identity for op in here)
+    return found
+
+
+def _find_last_part(name: str) -> str:
+    """The operation at the end of a name."""
+    return name.rpartition("/")[2].rstrip(":")
+
+
+# ---- the partitioner's warnings as typed records
+
+_WARNING = re.compile(
+    r"^\[SPMD\] Involuntary full rematerialization\. The compiler cannot go from sharding (?P<before>\{.*?\}) to "
+    r"(?P<after>\{.*?\}) efficiently for HLO operation %\S+ = (?P<shape>\w+\[[\d,<=]*\])\S* (?P<opcode>[\w-]+)\("
+)
+_HANDED_ON = ("parameter", "get-tuple-element", "copy")
+"""Instructions that produce nothing new: an argument as it came, or through a barrier."""
+_OP_NAME = re.compile(r'metadata=\{[^}]*?op_name="([^"]*)"')
+_RANK = re.compile(r"\[([\d,<=]*)\]")
+
+
+def parse_rematerializations(
+    diagnostics: Iterable[str], shardy: ShardyModule | None, mesh: Mesh | None
+) -> tuple[Rematerialization, ...]:
+    """The warnings about arrays that are replicated only to be cut again.
+
+    Args:
+        diagnostics: The messages of the compiler.
+        shardy: The module in which the operation's line is found by its name, which is all that the warning has.
+        mesh: The user's mesh, in whose axes shardings are written.
+    """
+    found = ((text, _WARNING.match(text)) for text in diagnostics)
+    return tuple(_read_warning(text, match, shardy, mesh) for text, match in found if match)
+
+
+def _read_warning(text: str, match: re.Match[str], shardy: ShardyModule | None, mesh: Mesh | None) -> Rematerialization:
+    named = _OP_NAME.search(text)
+    op_name = named.group(1) if named else None
+    rank = len([size for size in (_RANK.search(match["shape"]) or match).group(1).split(",") if size])
+    before = _render_in_axes(match["before"], rank, mesh)
+    if op_name is None and match["opcode"] in _HANDED_ON:
+        op_name = _find_warned_argument(match["shape"], before, shardy)
+    return Rematerialization(
+        op_name=op_name,
+        opcode=match["opcode"],
+        shape=match["shape"],
+        before=before,
+        after=_render_in_axes(match["after"], rank, mesh),
+        source=_find_warned_source(op_name, shardy) or _find_constraint_source(op_name, shardy),
+        text=text,
+    )
+
+
+def _find_warned_argument(shape: str, before: str, shardy: ShardyModule | None) -> str | None:
+    """The only argument that all arrays of this shape and sharding are, by XLA's name; None for several.
+
+    The warning has a parameter's number, but not its computation.
+    """
+    if shardy is None:
+        return None
+    graph, mesh = ShardyGraph(shardy), dict(shardy.mesh)
+    names = set()
+    for value in shardy.values:
+        if value.sharding is None or render_spec(value.sharding) != before:
+            continue
+        local = ",".join(map(str, local_shape(value.shape, value.sharding, mesh)))
+        if f"{hlo_type(value.element_type)}[{local}]" == shape:
+            root, rearranged = graph.root(value)
+            names.add(root.name if graph.is_program_argument(root) and not rearranged else None)
+    return names.pop() if len(names) == 1 else None
+
+
+def _render_in_axes(text: str, rank: int, mesh: Mesh | None) -> str:
+    sharding = None if mesh is None else _parse_sharding(text, rank, mesh.device_count)
+    spec = None if sharding is None or mesh is None else render_partition_spec(sharding, rank, mesh)
+    return text if spec is None else spec
+
+
+def _parse_sharding(text: str, rank: int, devices: int) -> Sharding | None:
+    """A sharding, read as that of a module's only parameter; None if it is not understood."""
+    shape = f"f32[{','.join('1' * rank)}]"
+    module = (
+        f"HloModule m, num_partitions={devices}\nENTRY e {{\n  ROOT p = {shape} parameter(0), sharding={text}\n}}\n"
+    )
+    try:
+        return parse_module(module, name="sharding").entry.root.sharding
+    except HloscopeError:
+        return None
+
+
+def _find_warned_source(op_name: str | None, shardy: ShardyModule | None) -> tuple[SourceFrame, ...]:
+    if op_name is None or shardy is None:
+        return ()
+    ops = (op for op in shardy.ops if op.op_name and op.source and op_name.endswith(op.op_name))
+    return next((to_frames(op.source) for op in ops), ())
+
+
+def _find_constraint_source(name: str | None, shardy: ShardyModule | None) -> tuple[SourceFrame, ...]:
+    """The line of the only constraint that an argument of this name goes into unchanged; empty for none or several."""
+    if name is None or shardy is None:
+        return ()
+    graph = ShardyGraph(shardy)
+    found = [
+        user
+        for value in shardy.values
+        if graph.is_program_argument(value) and value.name == name
+        for user, _ in graph.users(value)
+        if is_written(user)
+    ]
+    return to_frames(found[0].source) if len(found) == 1 else ()
+
 
 _NOT_CAPTURED = (
     "HLO text keeps no shardings of the program it was compiled from; name the function itself (module:fn) to have it "

@@ -8,9 +8,9 @@ from textwrap import dedent
 import pytest
 
 from hloscope.analysis.analyze import analyze_module
-from hloscope.analysis.model import Analysis, Mesh
-from hloscope.analysis.placement import Placement
+from hloscope.analysis.groups import Placement
 from hloscope.hlo import parse_module
+from hloscope.model import Analysis, Mesh
 
 ADD = """
 %sum (x: f32[], y: f32[]) -> f32[] {

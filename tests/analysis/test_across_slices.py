@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.model import Mesh, make_shapes
-from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
+from hloscope.model import Mesh, make_shapes
+from hloscope.model.vocabulary import Bound, Kind, Link, Origin
 
 MESH = Mesh(axis_names=("dcn", "data", "model"), axis_sizes=(2, 2, 4))
 WITHIN = "channel_id=1, replica_groups={{0,4},{1,5},{2,6},{3,7}}, use_global_device_ids=true"

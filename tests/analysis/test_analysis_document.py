@@ -8,7 +8,7 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from hloscope.analysis.model import (
+from hloscope.model import (
     AxisShift,
     CollectivePart,
     IntermediateFact,
@@ -23,8 +23,8 @@ from hloscope.analysis.model import (
     UnknownOperation,
     make_shapes,
 )
-from hloscope.analysis.vocabulary import Kind, Link
-from hloscope.findings import Finding, Severity
+from hloscope.model.finding import Finding, Severity
+from hloscope.model.vocabulary import Kind, Link
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.model import Mesh
-from hloscope.analysis.partition_specs import render_partition_spec
+from hloscope.analysis.arrays import render_partition_spec
 from hloscope.hlo import parse_module
+from hloscope.model import Mesh
 
 MESH = Mesh(axis_names=("X", "Y"), axis_sizes=(2, 4))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.model.vocabulary import Bound, Kind
 
 ROWS = "channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}"
 

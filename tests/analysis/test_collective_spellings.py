@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from hloscope.analysis.model import MovedValue, make_shapes
-from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.model import MovedValue, make_shapes
+from hloscope.model.vocabulary import Bound, Kind, Link
 
 ROWS = "replica_groups={{0,1,2,3},{4,5,6,7}}, channel_id=1"
 GLOBAL = f"{ROWS}, use_global_device_ids=true"

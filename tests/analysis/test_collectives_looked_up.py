@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 import hloscope
-from hloscope.analysis.guesses import remove_guessed_times
-from hloscope.analysis.model import Collectives
-from hloscope.analysis.vocabulary import Bound
-from hloscope.errors import NotationError, TargetError
+from hloscope.analysis.totals import remove_guessed_times
+from hloscope.base.errors import NotationError, TargetError
+from hloscope.model import Collectives
+from hloscope.model.vocabulary import Bound
 
 TEXT = """HloModule step, num_partitions=8
 

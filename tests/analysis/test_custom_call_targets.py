@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hloscope.analysis.spellings import TargetMeaning, classify_target
-from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.model.vocabulary import Bound, Kind, Link
 
 CORPUS = os.environ.get("HLOSCOPE_CORPUS")
 SILENT = """

@@ -7,12 +7,12 @@ import re
 import pytest
 
 from hloscope.analysis.analyze import analyze_module
-from hloscope.analysis.model import Mesh
-from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.hlo import parse_module
 from hloscope.hlo.call_graph import HloGraph, find_entry
-from hloscope.rules.facts import Facts
-from hloscope.rules.unmodelled_text import UnmodelledText
+from hloscope.judge.facts import Facts
+from hloscope.judge.rules.unmodelled_text import UnmodelledText
+from hloscope.model import Mesh
+from hloscope.model.vocabulary import Bound, Kind
 
 ROWS = "channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}"
 TEXT = f"""HloModule cut, num_partitions=8

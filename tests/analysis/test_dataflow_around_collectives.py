@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.model import MovedValue
+from hloscope.model import MovedValue
 
 ROWS = "channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}"
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from hloscope.analysis.model import Mesh
-from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.model import Mesh
+from hloscope.model.vocabulary import Bound, Kind, Link
 
 
 def only(analysis):

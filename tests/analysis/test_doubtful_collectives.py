@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.model.vocabulary import Bound, Kind
 
 GLOBAL = "channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}"
 ABOUT = ("shapes", "pairs", "replica groups", "size", "participants")

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from hloscope.analysis.vocabulary import Bound
+from hloscope.model.vocabulary import Bound
 
 PARAMETERS = "%x = bf16[128,64] parameter(0)\n%w = bf16[64,32] parameter(1)"
 CONFIG = '"body":"TUzvUgFNTElS"'

@@ -114,7 +114,7 @@ def reduced(*, frame, launcher, folder="/venv/lib/python3.12/site-packages/"):
         "_pytest/python.py",
         "ipykernel/kernelbase.py",
         "pluggy/_callers.py",
-        "hloscope/program/lowering.py",
+        "hloscope/compile/lowering.py",
     ],
 )
 def test_a_stack_ends_at_the_innermost_launcher(launcher):

@@ -9,9 +9,9 @@ import pytest
 
 import hloscope
 from hloscope.analysis.memory import find_memory_peak, summarize_memory
-from hloscope.analysis.model import BufferRole, Memory
-from hloscope.compiler.model import HbmPeak, LiveBuffer
 from hloscope.hlo import parse_module
+from hloscope.model import BufferRole, Memory
+from hloscope.model.capture import HbmPeak, LiveBuffer
 from hloscope.report.analysis import memory_peak_section
 
 TEXT = """HloModule m, num_partitions=4, is_scheduled=true

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.analysis.groups import find_axes_of_groups, find_axes_of_pairs
-from hloscope.analysis.model import Mesh
+from hloscope.model import Mesh
 
 SIZES = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, max_size=4).filter(lambda sizes: prod(sizes) <= 96)
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from hloscope.analysis.model import Mesh
+from hloscope.model import Mesh
 
 ROWS, COLUMNS = "{{0,1,2,3},{4,5,6,7}}", "{{0,4},{1,5},{2,6},{3,7}}"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.mesh_text import read_mesh
-from hloscope.analysis.model import Mesh
+from hloscope.analysis.meshes import read_mesh
 from hloscope.hlo import parse_module
+from hloscope.model import Mesh
 
 SDY = 'frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["data"=4, "model"=2]>}}'
 PERMUTED = 'frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["x"=2, "y"=2], device_ids=[3,1,2,0]>}}'

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hloscope.analysis.model import Phase, Role, SourceFrame
-from hloscope.analysis.paths import skip_helpers
+from hloscope.analysis.model_parts import skip_helpers
+from hloscope.model import Phase, Role, SourceFrame
 
 HEADER = "num_partitions=8, input_output_alias={ {0}: (0, {}, may-alias) }"
 WEIGHT = """

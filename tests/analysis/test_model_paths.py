@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.model import Phase, SourceFrame
-from hloscope.analysis.paths import (
+from hloscope.analysis.model_parts import (
     find_model_paths,
     find_phase,
     fold_paths,
@@ -14,7 +13,8 @@ from hloscope.analysis.paths import (
     render_layers,
     render_number_ranges,
 )
-from hloscope.analysis.places import find_own_frame, find_shared_helpers
+from hloscope.analysis.provenance import find_own_frame, find_shared_helpers
+from hloscope.model import Phase, SourceFrame
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from hloscope.analysis.model import Mesh
-from hloscope.analysis.placement import Placement
-from hloscope.analysis.vocabulary import Bound
+from hloscope.analysis.groups import Placement
+from hloscope.model import Mesh
+from hloscope.model.vocabulary import Bound
 
 PARAMETER = 'f32[8,6] parameter(0), sharding={devices=[4,2]<=[8]}, metadata={op_name="a"}'
 SDY = 'frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["X"=4, "Y"=2]>}}'

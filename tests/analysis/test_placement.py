@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.model import Mesh
-from hloscope.analysis.placement import Numbering, Placement, find_numbering
-from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.contracts.evaluate import evaluate
-from hloscope.contracts.matching import match
-from hloscope.contracts.notation import parse_contract
+from hloscope.analysis.groups import Numbering, Placement, find_numbering
+from hloscope.judge.evaluate import evaluate
+from hloscope.judge.facts import Facts
+from hloscope.judge.matching import match
+from hloscope.judge.notation import parse_contract
+from hloscope.judge.selection import apply_rules, make_selection
+from hloscope.model import Mesh
+from hloscope.model.vocabulary import Bound, Kind, Link
 from hloscope.report.formats import Canvas, render
-from hloscope.rules.facts import Facts
-from hloscope.rules.selection import apply_rules, make_selection
 
 MINOR = Placement(
     (0, 1) * 8,

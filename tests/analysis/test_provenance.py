@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hloscope.analysis.analyze import analyze_module
-from hloscope.analysis.model import SourceFrame
 from hloscope.analysis.provenance import find_authored_kind
-from hloscope.analysis.vocabulary import Kind, Origin
 from hloscope.hlo import parse_module
+from hloscope.model import SourceFrame
+from hloscope.model.vocabulary import Kind, Origin
 
 GROUPS = "channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}"
 REDUCE = f"{GROUPS}, to_apply=%sum"

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from hloscope.analysis.model import Mesh, make_shapes
-from hloscope.analysis.placement import Placement
-from hloscope.analysis.send_recv import TargetGroups, parse_target
-from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.contracts.evaluate import evaluate
-from hloscope.contracts.notation import parse_contract
+from hloscope.analysis.groups import Placement
+from hloscope.analysis.spellings import TargetGroups, parse_target
+from hloscope.judge.evaluate import evaluate
+from hloscope.judge.notation import parse_contract
+from hloscope.model import Mesh, make_shapes
+from hloscope.model.vocabulary import Bound, Kind, Link
 
 MEGASCALE = '_xla_host_transfer_handler_name="xla_megascale_runtime",_xla_host_transfer_rendezvous="r"'
 

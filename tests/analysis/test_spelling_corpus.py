@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 from hloscope.analysis.analyze import analyze_module
-from hloscope.analysis.model import Mesh
-from hloscope.analysis.vocabulary import Bound
 from hloscope.hlo import parse_module
+from hloscope.model import Mesh
+from hloscope.model.vocabulary import Bound
 
 CORPUS = os.environ.get("HLOSCOPE_CORPUS")
 SPELLINGS = Path(CORPUS) / "spellings" if CORPUS else None

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from hloscope.analysis.model import Collective, make_shapes
 from hloscope.analysis.totals import Reach, compute_totals, sort_largest_first
-from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.model import Collective, make_shapes
+from hloscope.model.vocabulary import Bound, Kind, Link
 
 BASE = Collective(
     kind=Kind.ALL_REDUCE,

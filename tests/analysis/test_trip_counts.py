@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.loop_integers import CompareDirection, Progression, count_trips
-from hloscope.analysis.vocabulary import Bound
+from hloscope.analysis.trip_counts import CompareDirection, Progression, count_trips
+from hloscope.model.vocabulary import Bound
 
 REDUCE = "all-reduce(%v), channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%sum"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.guesses import remove_guesses
-from hloscope.analysis.unnamed_axes import infer_mesh
-from hloscope.api.analyzing import analyze_hlo
-from hloscope.contracts.evaluate import evaluate
-from hloscope.contracts.notation import parse_contract
+from hloscope.analysis.meshes import infer_mesh
+from hloscope.analysis.totals import remove_guesses
+from hloscope.app.analyzing import analyze_hlo
 from hloscope.hlo import parse_module
+from hloscope.judge.evaluate import evaluate
+from hloscope.judge.notation import parse_contract
 
 TEXT = """HloModule m, num_partitions={devices}{header}
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.vocabulary import Kind
-from hloscope.analysis.volume import count_wire_bytes
+from hloscope.analysis.transfers import count_wire_bytes
+from hloscope.model.vocabulary import Kind
 
 SIZES = st.integers(0, 10**12)
 GROUPS = st.integers(2, 10**4)

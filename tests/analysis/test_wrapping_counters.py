@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.analysis.analyze import analyze_module
-from hloscope.analysis.loop_integers import CompareDirection, integer_bits, is_in_range, wrap_integer, wrap_signed
-from hloscope.analysis.vocabulary import Bound
+from hloscope.analysis.trip_counts import CompareDirection, integer_bits, is_in_range, wrap_integer, wrap_signed
 from hloscope.hlo import parse_module
+from hloscope.model.vocabulary import Bound
 
 LIMIT = 10_000
 TYPES = ("s8", "u8", "s32", "u32")

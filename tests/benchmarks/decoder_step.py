@@ -50,13 +50,13 @@ class Span:
 def main() -> None:
     """Prints the report and the figures; fails when the bar is missed."""
     os.environ["HLOSCOPE_CACHE"] = "0"
-    from hloscope.program.environment import prepare_environment
+    from hloscope.compile.devices import prepare_environment
 
     prepare_environment(DEVICES, attached=False)
-    from hloscope.api import analyzing
-    from hloscope.compiler import client
-    from hloscope.program.functions import Function
-    from hloscope.program.target import TargetFacts
+    from hloscope.app import analyzing
+    from hloscope.compile import client
+    from hloscope.compile.functions import Function
+    from hloscope.compile.target import TargetFacts
     from hloscope.report.formats import render
     from hloscope.report.renderer import Canvas
 

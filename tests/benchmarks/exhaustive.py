@@ -38,9 +38,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from code_generation import Module, plainly_started, without_numbers
 
 if TYPE_CHECKING:
-    from hloscope.program.capture import Capture
-    from hloscope.program.compiling import PendingCompile
-    from hloscope.program.lowering import Lowered
+    from hloscope.compile.compiling import PendingCompile
+    from hloscope.compile.lowering import Lowered
+    from hloscope.model.capture import Capture
     from hloscope.search.space import Space
     from hloscope.search.suggesting import CompiledPoint
 
@@ -118,7 +118,7 @@ class Layer:
 
     def changed(self, code: int) -> Lowered:
         """The program that is sharded in one of all ways."""
-        from hloscope.program.lowering import lower_changed
+        from hloscope.compile.lowering import lower_changed
 
         point = replace(self.space.own, specs=tuple(map(spec_of, digits(code))))
         change = self.space.change(point)
@@ -129,8 +129,8 @@ class Layer:
 
     def compiled(self, codes: Iterable[int]) -> Iterator[tuple[int, Capture | None]]:
         """What the compiler makes of programs, one after another; None of one that it refuses."""
-        from hloscope.errors import HloscopeError
-        from hloscope.program.compiling import prepare_compile
+        from hloscope.base.errors import HloscopeError
+        from hloscope.compile.compiling import prepare_compile
 
         def captured(pending: PendingCompile) -> Capture | None:
             try:
@@ -150,11 +150,11 @@ class Layer:
 
 def with_layer(batch: int, use: Callable[[Layer], T]) -> T:
     """Does something with the layer with one size of the batch, while one compiler works."""
-    from hloscope.compiler import client
-    from hloscope.compiler.elsewhere import compile_on
-    from hloscope.program.functions import Function, with_function
-    from hloscope.program.lowering import lower
-    from hloscope.program.target import TargetFacts, make_facts
+    from hloscope.compile import client
+    from hloscope.compile.executors import compile_on
+    from hloscope.compile.functions import Function, with_function
+    from hloscope.compile.lowering import lower
+    from hloscope.compile.target import TargetFacts, make_facts
     from hloscope.search.space import Space
 
     def used(function: Callable[..., Any], facts: TargetFacts) -> T:
@@ -174,7 +174,7 @@ def optimize(layer: Layer, batch: int, folder: Path) -> None:
     """Has all ways optimized, and keeps what comes of it."""
     from optimized import optimized, without_symbols
 
-    from hloscope.program.compiling import prepare_compile
+    from hloscope.compile.compiling import prepare_compile
 
     for first in range(0, COUNT, _AT_ONCE):
         path = _kept_in(folder, batch, first)
@@ -228,7 +228,7 @@ class Prices:
 
     def add(self, code: int, capture: Capture | None) -> None:
         """Keeps what a whole compile says."""
-        from hloscope.search.figures import price_figures
+        from hloscope.search.trials import price_figures
 
         entry: dict[str, Any] = {"code": code, "figures": None, "configs": {}}
         if capture is not None:
@@ -272,7 +272,7 @@ class Pricing:
 
     def step_us(self, text: str) -> float:
         """What a step takes."""
-        from hloscope.search.figures import price_figures
+        from hloscope.search.trials import price_figures
 
         compiled = replace(self._capture.compiled, text=text)
         found = price_figures(replace(self._capture, compiled=compiled), "ffn").step_us
@@ -449,7 +449,7 @@ def _numbered(code: int) -> str:
 
 
 def _shown(way: int) -> str:
-    from hloscope.program.capture import format_spec
+    from hloscope.model.capture import format_spec
 
     return f'"{format_spec(spec_of(way))}"'
 
@@ -498,11 +498,11 @@ class Outcome:
 
 def searched(layer: Layer, seed: int, best_us: float) -> Outcome:
     """Has the layer searched as `hloscope.suggest(…, free="result", fix_mesh=True)` does."""
-    from hloscope.api.analyzing import analysis_of
-    from hloscope.program.compiling import start_compile
-    from hloscope.search.subject import SearchSubject
+    from hloscope.app.analyzing import analysis_of
+    from hloscope.base.store import open_default_store
+    from hloscope.compile.compiling import start_compile
     from hloscope.search.suggesting import Effort, Search
-    from hloscope.store import open_default_store
+    from hloscope.search.trial_cache import SearchSubject
 
     store = open_default_store()
     pending = start_compile(layer.lowered, store=store)
@@ -536,14 +536,14 @@ def _step(found: CompiledPoint) -> float:
 
 
 def _of_spec(spec: Sequence[Sequence[str]] | None) -> str:
-    from hloscope.program.capture import format_spec
+    from hloscope.model.capture import format_spec
 
     return "open" if spec is None else format_spec(spec)
 
 
 def best_today(layer: Layer, rows: Sequence[dict[str, Any]]) -> float:
     """The fastest of the table's best, with the prices of today."""
-    from hloscope.search.figures import price_figures
+    from hloscope.search.trials import price_figures
 
     codes = [int(str(row["way"]), WAYS) for row in rows]
     captures = [capture for _, capture in layer.compiled(codes) if capture is not None]

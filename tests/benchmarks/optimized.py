@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hloscope.compiler.model import CompileRequest
+from hloscope.model.capture import CompileRequest
 
 _DUMPS = {"xla_dump_hlo_as_text": True, "xla_dump_hlo_as_long_text": True}
 _TEXT, _BUFFERS = ".after_optimizations.txt", ".after_optimizations-buffer-assignment.txt"
@@ -46,9 +46,9 @@ class Optimized:
 
 def without_symbols(folder: Path) -> Path | None:
     """A copy of libtpu without its symbols, made once in a folder; None where that cannot be made."""
-    from hloscope.compiler import libtpu
+    from hloscope.compile import jax_support
 
-    installed, copy = libtpu.find_libtpu_file(), folder / "libtpu.so"
+    installed, copy = jax_support.find_libtpu_file(), folder / "libtpu.so"
     if copy.exists():
         return copy
     if installed is None or shutil.which("strip") is None:
@@ -67,7 +67,7 @@ def optimized(programs: Sequence[CompileRequest], library: Path | None = None) -
     Raises:
         CalledProcessError: The process that was to find out failed.
     """
-    from hloscope.compiler import client
+    from hloscope.compile import client
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         asked, answer = Path(folder) / "asked", Path(folder) / "answer"
@@ -86,16 +86,16 @@ def optimized(programs: Sequence[CompileRequest], library: Path | None = None) -
 
 def main() -> None:
     """Answers one question."""
-    from hloscope.compiler import identity, jax_internals
-    from hloscope.compiler.placing import find_physical_devices
+    from hloscope.compile import jax_private, operation_numbers
+    from hloscope.compile.step import find_physical_devices
 
     asked, answer = map(Path, sys.argv[1:])
     programs: list[CompileRequest] = pickle.loads(asked.read_bytes())
     found = []
     for number, program in enumerate(programs):
         devices = find_physical_devices(program.slice, program.layout, [])
-        module = jax_internals.read_module_bytecode(program.module)
-        identity.number_operations(module)
+        module = jax_private.read_module_bytecode(program.module)
+        operation_numbers.number_operations(module)
         gc.freeze()
         for attempt in range(_TRIES):
             folder = asked.parent / f"{number}_{attempt}"
@@ -109,14 +109,14 @@ def main() -> None:
 
 
 def _ran(program: CompileRequest, module: Any, devices: list[Any], folder: Path) -> bool:
-    """Begins a compile as `hloscope.compiler.step` does; whether it came to an end, or to where it is ended."""
-    from hloscope.compiler import jax_internals
+    """Begins a compile as `hloscope.compile.step` does; whether it came to an end, or to where it is ended."""
+    from hloscope.compile import jax_private
 
     child = os.fork()
     if child == 0:
         options = {**program.options, **_DUMPS, "xla_dump_to": str(folder)}
         try:
-            jax_internals.compile_for(module, devices, program.settings, options, on_tpu=True)
+            jax_private.compile_for(module, devices, program.settings, options, on_tpu=True)
         finally:
             os._exit(0)
     until = time.monotonic() + _LONGEST_S
@@ -138,11 +138,11 @@ def _end(child: int) -> None:
 
 def _written(folder: Path) -> tuple[str, dict[str, int]]:
     """What a compile wrote down."""
-    from hloscope.compiler import identity
-    from hloscope.compiler.step import sum_assignment_memory
+    from hloscope.compile import operation_numbers
+    from hloscope.compile.step import sum_assignment_memory
 
     text, buffers = (_largest(folder, ending) for ending in (_TEXT, _BUFFERS))
-    return identity.strip_text_numbers(text), sum_assignment_memory(buffers)
+    return operation_numbers.strip_text_numbers(text), sum_assignment_memory(buffers)
 
 
 def _largest(folder: Path, ending: str) -> str:

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from hloscope.analysis.analyze import analyze_module
-from hloscope.cost.intervals import build_timeline
+from hloscope.compile.hlo_files import read_hlo
 from hloscope.cost.price import PricedWalk, make_walk, price_walk
 from hloscope.cost.records import Stretch, Sums
+from hloscope.cost.timeline import build_timeline
 from hloscope.hlo import parse_module
-from hloscope.program.files import read_hlo
 from hloscope.tpu.slices import Slice, parse_slice
 
 RUNS = 5

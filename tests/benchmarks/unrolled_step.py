@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hloscope.analysis.model import Analysis
-    from hloscope.program.capture import Capture
+    from hloscope.model import Analysis
+    from hloscope.model.capture import Capture
 
 DEVICES = 16
 LAYERS = (6, 12, 47)
@@ -101,10 +101,10 @@ def captured(layers: int, keep: Path | None) -> Capture:
     if kept is not None and kept.exists():
         found: Capture = pickle.loads(kept.read_bytes())
         return found
-    from hloscope.program.compiling import start_compile
-    from hloscope.program.functions import Function, with_function
-    from hloscope.program.lowering import lower
-    from hloscope.program.target import make_facts
+    from hloscope.compile.compiling import start_compile
+    from hloscope.compile.functions import Function, with_function
+    from hloscope.compile.lowering import lower
+    from hloscope.compile.target import make_facts
 
     step, arguments = step_of(layers)
     facts = make_facts(args=arguments, mesh=MESH, slice="v5e:4x4", dims=SIZES, donate=(0, 1), timeout_s=3600)
@@ -120,7 +120,7 @@ def captured(layers: int, keep: Path | None) -> Capture:
 
 def explaining(capture: Capture) -> tuple[float, Analysis]:
     """Median seconds of a processor of explaining a compiled program, and what was explained."""
-    from hloscope.cost.captures import price_capture
+    from hloscope.cost.timeline import price_capture
     from hloscope.hlo.parser import parse_module
     from hloscope.why.stage import explain_analysis
 
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
     os.environ["HLOSCOPE_CACHE"] = "0"
-    from hloscope.program.environment import prepare_environment
+    from hloscope.compile.devices import prepare_environment
 
     prepare_environment(DEVICES, attached=False)
     from hloscope.report.formats import render

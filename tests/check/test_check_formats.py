@@ -16,23 +16,23 @@ import jsonschema
 import pytest
 from check_examples import sarif_run
 
-from hloscope.analysis.model import Analysis, ArrayFact, Collective, Memory, Mesh, SliceFact, SourceFrame, StepTime
 from hloscope.analysis.totals import compute_totals
-from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.base.errors import HloscopeError
+from hloscope.base.units import format_time
 from hloscope.cli.options import report_options
 from hloscope.contracts import all_reduce, only
-from hloscope.contracts.baseline_files import write_baselines
-from hloscope.contracts.baselines import baseline_of
-from hloscope.contracts.checks import PAGES, Checked, check_analysis, could_not_run
-from hloscope.contracts.verdict import BreachKind
-from hloscope.errors import HloscopeError
-from hloscope.findings import Finding, Severity
+from hloscope.judge.baseline_files import write_baselines
+from hloscope.judge.baselines import baseline_of
+from hloscope.judge.checks import PAGES, Checked, check_analysis, could_not_run
+from hloscope.judge.verdict import BreachKind
+from hloscope.model import Analysis, ArrayFact, Collective, Memory, Mesh, SliceFact, SourceFrame, StepTime
+from hloscope.model.finding import Finding, Severity
+from hloscope.model.vocabulary import Bound, Kind, Link
 from hloscope.report import formats
 from hloscope.report.checks import CheckReport, FindingsRenderer
 from hloscope.report.formats import FORMATS, find_renderer, render
 from hloscope.report.pages import pages
 from hloscope.report.renderer import Canvas, Lazy, load
-from hloscope.units import format_time
 
 ROOT = Path("/home/me/project")
 ARRAY = ArrayFact(

@@ -10,12 +10,12 @@ from check_examples import Repository
 from click.testing import CliRunner
 
 import hloscope
-from hloscope.api.diffing import Side, difference, side_of_file
+from hloscope.app.config import TargetConfig
+from hloscope.app.diffing import Side, difference, side_of_file
+from hloscope.base.errors import HloscopeError
 from hloscope.cli import group
-from hloscope.config import TargetConfig
-from hloscope.contracts.baseline_files import format_baseline
-from hloscope.contracts.baselines import baseline_of
-from hloscope.errors import HloscopeError
+from hloscope.judge.baseline_files import format_baseline
+from hloscope.judge.baselines import baseline_of
 from hloscope.report.formats import Canvas, render
 
 SUM = "sum {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT add = f32[] add(x, y)\n}\n"

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from check_examples import Repository
 
-from hloscope import remote_store
-from hloscope.api import jobs as jobs_apart
-from hloscope.api.jobs import Outcome, jobs_of, run_jobs
-from hloscope.compiler.pool import WorkerPool
-from hloscope.config import ConfigError, read_project
+from hloscope.app import jobs as jobs_apart
+from hloscope.app.config import ConfigError, read_project
+from hloscope.app.jobs import Outcome, jobs_of, run_jobs
+from hloscope.base import store
+from hloscope.compile.pool import WorkerPool
 
 DEFAULTS = '[defaults]\nmesh = { X = 8 }\nslice = "v5e:2x4"\nargs = ["f32[8@X,128]"]\nout = ["P(None, None)"]\n'
 
@@ -167,13 +167,13 @@ def test_processes_of_a_check_share_what_they_find_of_a_shared_cache(tmp_path, m
     monkeypatch.setenv("HLOSCOPE_CACHE_DIR", str(tmp_path / "own"))
     monkeypatch.setenv("HLOSCOPE_REMOTE_CACHE", f"file://{tmp_path}/shared")
     with jobs_apart._environment(cached=True) as environment:
-        notes = Path(environment[remote_store.NOTES])
+        notes = Path(environment[store.NOTES])
         assert notes.is_dir()
     assert not notes.exists()
     with jobs_apart._environment(cached=False) as environment:
-        assert remote_store.NOTES not in environment
-    monkeypatch.setattr(remote_store, "_states", {})
-    monkeypatch.setattr(remote_store, "_open_address", lambda _: 1 / 0)
+        assert store.NOTES not in environment
+    monkeypatch.setattr(store, "_states", {})
+    monkeypatch.setattr(store, "_open_address", lambda _: 1 / 0)
     with jobs_apart._environment(cached=True) as environment:
         assert "HLOSCOPE_REMOTE_CACHE" not in environment
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import hloscope
-from hloscope.analysis.model import Analysis, AskedBy, Operation, Reason, ReasonKind, SourceFrame, Tensor
-from hloscope.api.diffing import side_of_file
-from hloscope.config import TargetConfig
-from hloscope.documents import read_document
-from hloscope.errors import HloscopeError
+from hloscope.app.config import TargetConfig
+from hloscope.app.diffing import side_of_file
+from hloscope.base.documents import read_document
+from hloscope.base.errors import HloscopeError
+from hloscope.model import Analysis, AskedBy, Operation, Reason, ReasonKind, SourceFrame, Tensor
 
 CAPTURED = sorted((Path(__file__).parent.parent.parent / "fixtures" / "captured").glob("*.hlo"))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.api.checking import check_project as check
-from hloscope.config import ConfigError, read_project
-from hloscope.contracts.checks import judged_strictly
-from hloscope.errors import NotationError
+from hloscope.app.checking import check_project as check
+from hloscope.app.config import ConfigError, read_project
+from hloscope.base.errors import NotationError
+from hloscope.judge.checks import judged_strictly
 from hloscope.report.checks import CheckReport
 from hloscope.report.formats import Canvas, render
 

@@ -10,9 +10,9 @@ from check_examples import Repository
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.api.jobs import Job, Shard
-from hloscope.config import TargetConfig
-from hloscope.errors import NotationError
+from hloscope.app.config import TargetConfig
+from hloscope.app.jobs import Job, Shard
+from hloscope.base.errors import NotationError
 
 MODULE = """\
 import jax

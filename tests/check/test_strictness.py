@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import hloscope
-from hloscope.ci import is_ci
+from hloscope.base.environment import is_ci
 from hloscope.cli import group
 
 HLO = """\

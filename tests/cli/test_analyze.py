@@ -158,7 +158,7 @@ def test_streams_that_the_users_module_closes_are_open_for_the_report(says, tmp_
 
 @pytest.mark.tpu_compiler
 def test_a_program_that_makes_a_larger_mesh_than_it_was_started_with():
-    found = document("tests/program/user_code/modern.py:big_mesh")
+    found = document("tests/compile/user_code/modern.py:big_mesh")
     assert (found["slice"]["name"], found["mesh"]["axis_sizes"]) == ("v5e:4x8", [8, 4])
 
 

@@ -9,9 +9,9 @@ import pytest
 from command_line import hloscope as run
 
 import hloscope
-from hloscope.api.pricing import price
-from hloscope.errors import NotationError
-from hloscope.program.target import find_attached_facts, make_facts
+from hloscope.app.pricing import price
+from hloscope.base.errors import NotationError
+from hloscope.compile.target import find_attached_facts, make_facts
 
 ROOT = Path(__file__).parent.parent.parent
 BLOCK = "f32[1024,1024]{1,0:T(8,128)}"

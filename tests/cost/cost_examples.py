@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 
 from hloscope.analysis.analyze import analyze_module
-from hloscope.analysis.model import Analysis, Mesh
 from hloscope.cost.price import price_module
 from hloscope.hlo import parse_module
+from hloscope.model import Analysis, Mesh
 from hloscope.tpu import parse_slice
 from hloscope.tpu.generation import CONSTANTS
 

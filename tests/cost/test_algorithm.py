@@ -2,7 +2,7 @@
 
 import pytest
 
-from hloscope.cost.paths import Algorithm, RouteKind, read_algorithm
+from hloscope.cost.network import Algorithm, RouteKind, read_algorithm
 
 
 def config(emitter, strategy=None, debug=""):

@@ -9,10 +9,10 @@ import networkx as nx
 import pytest
 
 import hloscope
-from hloscope.api.texts import hlo_text
+from hloscope.app.requests import hlo_text
 from hloscope.hlo import parse_module
+from hloscope.judge.rules.collective_on_critical_path import CollectiveOnCriticalPath
 from hloscope.rules import Facts
-from hloscope.rules.collective_on_critical_path import CollectiveOnCriticalPath
 from hloscope.tpu.slices import parse_slice
 
 ADD = "add {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT sum = f32[] add(x, y)\n}\n"

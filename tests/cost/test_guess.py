@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from hloscope.api.analyzing import analyze_hlo
-from hloscope.cost.guess import guess_slice
+from hloscope.app.analyzing import analyze_hlo
+from hloscope.compile.hlo_files import read_hlo
+from hloscope.cost.price import guess_slice
 from hloscope.hlo import parse_module
-from hloscope.program.files import read_hlo
 
 NAIVE = "captured/collective_matmul.naive.jax-0.12.hlo"
 

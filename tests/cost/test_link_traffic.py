@@ -6,9 +6,9 @@ from cost_examples import HEADER
 from test_network import GRID, IDEAL, ONE_WAY, RING_OF_8, TWO_WAY, network
 
 import hloscope
-from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.cost.link_traffic import sum_link_traffic
-from hloscope.cost.paths import UNPRINTED_ALGORITHM, NetworkTransfer
+from hloscope.cost.network import UNPRINTED_ALGORITHM, NetworkTransfer
+from hloscope.model.vocabulary import Bound, Kind
 
 PAYLOAD = 1_000_000
 ROWS = tuple(tuple(x + 16 * y for x in range(16)) for y in range(16))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.cost.copies import MemoryCopies
+from hloscope.cost.walk import MemoryCopies
 
 
 def test_a_copy_alone_takes_its_time():

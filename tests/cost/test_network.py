@@ -6,9 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hloscope.analysis.vocabulary import Kind
-from hloscope.cost.network import Network
-from hloscope.cost.paths import UNPRINTED_ALGORITHM, Algorithm, NetworkTransfer, RouteKind
+from hloscope.cost.network import UNPRINTED_ALGORITHM, Algorithm, Network, NetworkTransfer, RouteKind
+from hloscope.model.vocabulary import Kind
 from hloscope.tpu import find_chip, parse_slice
 from hloscope.tpu.generation import CONSTANTS
 from hloscope.tpu.torus import Torus

@@ -5,7 +5,7 @@ from cost_examples import BLOCK, fusion, module_text, priced
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.model import Mesh
+from hloscope.model import Mesh
 
 ARGUMENT = f"%a = {BLOCK} parameter(0)"
 PAIRS = ("{{0,1}}", "{{1,0}}", "{{0,1},{1,0}}", "{{6,7}}", "{{0,7},{1,6}}")

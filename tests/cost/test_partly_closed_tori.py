@@ -6,9 +6,8 @@ from math import isfinite, prod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hloscope.analysis.vocabulary import Kind
-from hloscope.cost.network import Network
-from hloscope.cost.paths import UNPRINTED_ALGORITHM, Algorithm, NetworkTransfer, RouteKind
+from hloscope.cost.network import UNPRINTED_ALGORITHM, Algorithm, Network, NetworkTransfer, RouteKind
+from hloscope.model.vocabulary import Kind
 from hloscope.tpu import CHIPS
 from hloscope.tpu.torus import Torus
 

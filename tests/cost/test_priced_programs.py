@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.analysis.analyze import analyze_module
-from hloscope.analysis.model import Mesh
-from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.price import price_module
 from hloscope.hlo import parse_module
+from hloscope.model import Mesh
+from hloscope.model.vocabulary import Bound
 from hloscope.tpu import parse_slice
 from hloscope.tpu.generation import CONSTANTS
 from hloscope.tpu.overrides import override_chip

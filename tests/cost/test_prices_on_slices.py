@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import pytest
 
 import hloscope
-from hloscope.api import pricing
-from hloscope.errors import CompileError, MeshError
-from hloscope.program import compiling, functions
-from hloscope.program.functions import Function
-from hloscope.program.target import make_facts
+from hloscope.app import pricing
+from hloscope.base.errors import CompileError, MeshError
+from hloscope.compile import compiling, functions
+from hloscope.compile.functions import Function
+from hloscope.compile.target import make_facts
 from hloscope.report.price import Unpriced
 
 

@@ -10,8 +10,8 @@ import pytest
 from test_critical_path import INDEPENDENT, LOOP, NEEDED
 
 import hloscope
-from hloscope.analysis.model.program_graph import EdgeKind, ProgramGraph
-from hloscope.errors import HloscopeError, NotationError
+from hloscope.base.errors import HloscopeError, NotationError
+from hloscope.model.program_graph import EdgeKind, ProgramGraph
 from hloscope.report.formats import Canvas, render
 
 FOLDER = Path(__file__).parent.parent.parent / "fixtures" / "captured"

@@ -4,9 +4,9 @@ import pytest
 from cost_examples import BLOCK, fusion, module_text, moved_us, priced
 
 from hloscope.analysis.analyze import analyze_module
-from hloscope.analysis.vocabulary import Bound, Link
 from hloscope.cost.price import price_module
 from hloscope.hlo import parse_module
+from hloscope.model.vocabulary import Bound, Link
 from hloscope.tpu import parse_slice
 from hloscope.tpu.generation import CONSTANTS
 

@@ -4,7 +4,7 @@ import re
 
 from cost_examples import BLOCK, HEADER, cycles, module_text, priced
 
-from hloscope.analysis.vocabulary import Bound
+from hloscope.model.vocabulary import Bound
 
 ARGUMENT = f"%a = {BLOCK} parameter(0)"
 

@@ -17,12 +17,12 @@ from test_walk import ARGUMENT, GROUPS, LOOP, overlapped, permute_done, permute_
 
 import hloscope
 from hloscope.analysis.analyze import analyze_module
-from hloscope.analysis.model.timeline import Timeline
+from hloscope.base.errors import HloscopeError
 from hloscope.cli import group
-from hloscope.cost.intervals import build_timeline
 from hloscope.cost.price import price_walk
-from hloscope.errors import HloscopeError
+from hloscope.cost.timeline import build_timeline
 from hloscope.hlo import parse_module
+from hloscope.model.timeline import Timeline
 from hloscope.tpu.slices import find_smallest_slice, parse_slice
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"

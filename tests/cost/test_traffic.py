@@ -2,7 +2,7 @@
 
 import pytest
 
-from hloscope.cost.work import Moved, Traffic
+from hloscope.cost.operations import Moved, Traffic
 from hloscope.hlo import parse_module
 from hloscope.hlo.call_graph import HloGraph
 

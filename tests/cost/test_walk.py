@@ -5,8 +5,8 @@ from cost_examples import BLOCK, cycles, fusion, module_text, moved_us, priced
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.vocabulary import Bound
 from hloscope.hlo import parse_module
+from hloscope.model.vocabulary import Bound
 from hloscope.rules import Facts
 from hloscope.tpu.slices import parse_slice
 

@@ -14,7 +14,8 @@ import reference_pages
 import schema_pages
 
 import hloscope
-from hloscope import aio, config, contracts, rules
+from hloscope import aio, contracts, rules
+from hloscope.app import config
 from hloscope.cli import group
 from hloscope.report.pages import pages as known_findings
 

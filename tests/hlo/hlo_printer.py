@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from hloscope.hlo.columns import FrameTables
 from hloscope.hlo.ir import HloComputation, HloInstruction, HloModule
-from hloscope.hlo.shape import COMBINED, Layout, Shape
+from hloscope.hlo.records import COMBINED, Layout, Shape
 
 IMPLIED = "#"
 """What only the names of implied instructions and computations hold: those are printed where they are used."""

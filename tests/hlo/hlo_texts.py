@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from hloscope.errors import HloParseError
+from hloscope.base.errors import HloParseError
 from hloscope.hlo import HloModule, parse_module
 
 MODULE = """\

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from hloscope.analysis.defs import find_producers
-from hloscope.analysis.uses import find_consumers
+from hloscope.analysis.dataflow import find_consumers, find_producers
 from hloscope.hlo import parse_module
 from hloscope.hlo.call_graph import HloGraph
 
@@ -157,6 +156,6 @@ def test_analysing_imports_neither_networkx_nor_jax():
 
 
 def test_the_model_alone_imports_no_parser():
-    code = "import sys; import hloscope.analysis.model; print('lark' in sys.modules, 'hloscope.hlo' in sys.modules)"
+    code = "import sys; import hloscope.model; print('lark' in sys.modules, 'hloscope.hlo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False False"

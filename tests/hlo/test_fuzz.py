@@ -16,7 +16,7 @@ import pytest
 from hlo_printer import print_module
 from hlo_texts import BARE, MODULE, corpus_files
 
-from hloscope.errors import HloParseError
+from hloscope.base.errors import HloParseError
 from hloscope.hlo import HloModule, parse_module
 from hloscope.hlo.parser import parse_whole
 

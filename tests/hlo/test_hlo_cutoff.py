@@ -9,7 +9,7 @@ from hlo_texts import BARE, MODULE, mentions, message_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.errors import HloParseError
+from hloscope.base.errors import HloParseError
 from hloscope.hlo import parse_module, parse_modules, select_module_text
 from hloscope.hlo.parser import parse_whole
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hlo_texts import corpus_files, needs_corpus
 
-from hloscope.errors import HloParseError
+from hloscope.base.errors import HloParseError
 from hloscope.hlo import parse_module
 
 pytestmark = needs_corpus

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hlo_texts import mentions, message_of, module_of
 
-from hloscope.errors import HloParseError, HloscopeError
+from hloscope.base.errors import HloParseError, HloscopeError
 from hloscope.hlo import parse_module
 
 HEAD = "HloModule m\n\nENTRY %e (p: f32[2]) -> f32[2] {\n  %p = f32[2]{0} parameter(0)\n"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hloscope.hlo import parse_module
 from hloscope.hlo.columns import FrameTables
-from hloscope.hlo.value_actions import unquote
+from hloscope.hlo.grammar import unquote
 
 LOCATIONS = ((1, 1, 10, 0, 10, 9), (1, 2, 20, 4, 21, 5), (9, 1, 30, 0, 30, 1))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hloscope.hlo.language import load_language
+from hloscope.hlo.grammar import load_language
 
 SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 

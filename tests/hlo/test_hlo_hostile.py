@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hlo_texts import mentions
 
-from hloscope.errors import HloParseError
+from hloscope.base.errors import HloParseError
 from hloscope.hlo import parse_module
 
 HEAD = "HloModule m\n\nENTRY %e (p: f32[2]) -> f32[2] {\n  %p = f32[2]{0} parameter(0)\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.errors import HloParseError
+from hloscope.base.errors import HloParseError
 from hloscope.hlo import parse_module
 
 HEAD = "HloModule m\nENTRY e {\n  p = f32[2]{0} parameter(0)\n"

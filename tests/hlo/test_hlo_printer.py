@@ -11,9 +11,9 @@ from test_hlo_differential import INDEX, has_broken_sharding
 from test_hlo_shortcut import TEXTS
 from test_hlo_shortcut import facts as facts_with_lines
 
-from hloscope.errors import HloParseError
+from hloscope.base.errors import HloParseError
 from hloscope.hlo import HloModule, parse_module
-from hloscope.hlo.value_actions import unquote
+from hloscope.hlo.grammar import unquote
 
 
 def facts(module: HloModule) -> dict:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hloscope.base.units import count_element_bits
 from hloscope.hlo import Layout, Shape
-from hloscope.hlo.language import load_language
-from hloscope.units import count_element_bits
+from hloscope.hlo.grammar import load_language
 
 
 def shape_of(text):

@@ -7,13 +7,11 @@ from hlo_texts import BARE, MODULE, corpus_files, needs_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.errors import HloParseError
-from hloscope.hlo.builder import Builder
-from hloscope.hlo.columns import Columns
-from hloscope.hlo.line_cache import LineCache
-from hloscope.hlo.line_patterns import Row, cut_attributes, detect_dialect, make_dialect, replace_numbers
+from hloscope.base.errors import HloParseError
+from hloscope.hlo.columns import Builder, Columns
 from hloscope.hlo.parser import parse_module, parse_whole
-from hloscope.hlo.scanner import FallbackToGrammar, Scanner
+from hloscope.hlo.records import Row, cut_attributes, detect_dialect, make_dialect, replace_numbers
+from hloscope.hlo.scanner import FallbackToGrammar, LineCache, Scanner
 
 HEAD = "HloModule m\n\n"
 ENTRY = HEAD + "ENTRY %e (p: f32[2]) -> f32[2] {\n  %p = f32[2]{0} parameter(0)\n"

@@ -10,11 +10,10 @@ import pytest
 from hlo_texts import module_of
 from lark import logger
 
-from hloscope.grammars_loader import grammar_text
+from hloscope.base.grammars import grammar_text
 from hloscope.hlo import parse_module
-from hloscope.hlo.language import Language
-from hloscope.hlo.opcodes import OPCODES, is_known_opcode
-from hloscope.hlo.tables import load_tables, make_tables, parse_tables_json, render_tables_json
+from hloscope.hlo.grammar import Language
+from hloscope.hlo.lalr import OPCODES, is_known_opcode, load_tables, make_tables, parse_tables_json, render_tables_json
 
 
 def root_of(line):
@@ -35,7 +34,7 @@ def test_the_grammar_has_no_conflicts(caplog):
 def test_the_kept_tables_are_those_of_the_grammar():
     kept = load_tables()
     made = make_tables(grammar_text("hlo"))
-    assert kept == made, "write them anew: see hloscope/hlo/tables.py"
+    assert kept == made, "write them anew: see hloscope/hlo/lalr.py"
     assert parse_tables_json(render_tables_json(made)) == made
 
 
@@ -49,7 +48,7 @@ def test_text_is_read_without_lark():
 def test_the_grammar_is_the_definition(monkeypatch):
     """An edit of the grammar changes what is read: nothing about `ROOT` is known elsewhere."""
     edited = grammar_text("hlo").replace("/ROOT(?!", "/LAST(?!")
-    monkeypatch.setattr("hloscope.hlo.tables.grammar_text", lambda name: edited)
+    monkeypatch.setattr("hloscope.hlo.lalr.grammar_text", lambda name: edited)
     instruction = Language().parse("instruction", "LAST %r = f32[] add(%a, %b)")
     assert instruction.is_root
 

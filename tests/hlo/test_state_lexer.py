@@ -7,8 +7,7 @@ import re
 import pytest
 from hlo_texts import BARE, MODULE
 
-from hloscope.hlo.lalr_runtime import USES_BEFORE_COMPILED, StateLexer
-from hloscope.hlo.tables import load_tables
+from hloscope.hlo.lalr import USES_BEFORE_COMPILED, StateLexer, load_tables
 
 STATES = {frozenset(row): row for row in load_tables().actions}
 TEXT = MODULE + BARE

@@ -210,7 +210,7 @@ def test_an_interrupt_ends_a_compile_at_once_and_what_was_compiled_is_kept(step,
         changed["PYTHONPATH"] = os.environ["PYTHONPATH"] + os.pathsep + {str(stand_ins)!r}
         before = dict(os.environ)
         os.environ.update(changed)
-        from hloscope.store import default_store
+        from hloscope.base.store import default_store
         print(default_store().contents()[0])
     """)
     heard, seconds = step.interrupted(

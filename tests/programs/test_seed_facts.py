@@ -10,8 +10,8 @@ import pytest
 from seed_index import FOLDER, files, programs
 
 import hloscope
-from hloscope.program.loading import import_target
-from hloscope.program.target import find_attached_facts
+from hloscope.compile.loading import import_target
+from hloscope.compile.target import find_attached_facts
 
 NEW_LIBTPU = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 12)
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from hloscope.errors import HloscopeError
+from hloscope.base.errors import HloscopeError
 from hloscope.pytest_plugin.call_sites import argument, edit_of, edited, read_source, write_source
 
 ONE = ("all-reduce@Y <= 8KiB x1", "nothing else")

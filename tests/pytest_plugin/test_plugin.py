@@ -123,7 +123,7 @@ def test_failure_text(says, hlo_suite):
             "*assert the collectives *",
             "   = expected: nothing moves",
             "step.hlo * 1 way: no all-reduce@Y",
-            "*hloscope.errors.NotationError: *'all-redcue'",
+            "*hloscope.base.errors.NotationError: *'all-redcue'",
             "*   = fix: * all-reduce?",
             "E*assert 1 == 2",
         ]
@@ -418,8 +418,8 @@ def test_loading_imports_nothing_heavy():
     assert set(done.stdout.split()) <= {
         "importlib.metadata",
         "hloscope",
-        "hloscope.ci",
-        "hloscope.presenter",
+        "hloscope.base.environment",
+        "hloscope.base.presenter",
         "hloscope.version",
         "hloscope.pytest_plugin",
     }

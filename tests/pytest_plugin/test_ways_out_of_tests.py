@@ -25,7 +25,7 @@ import threading
 
 import pytest
 from hloscope.contracts import all_gather, all_reduce, none, only
-from hloscope.contracts.model import Contract
+from hloscope.judge.model import Contract
 
 pytestmark = pytest.mark.hloscope(mesh={"X": 2, "Y": 4})
 """

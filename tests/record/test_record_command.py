@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 from command_line import environment
 from command_line import hloscope as run
 
-from hloscope.program.recording.scripts import run_to_its_end
+from hloscope.compile.recording.scripts import run_to_its_end
 
 pytestmark = [pytest.mark.tpu_compiler, pytest.mark.usefixtures("cached")]
 STEP = """\

@@ -14,7 +14,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hloscope
-from hloscope.program.jaxprs import count_matmul_flops
+from hloscope.compile.jaxprs import count_matmul_flops
 
 pytestmark = [pytest.mark.tpu_compiler, pytest.mark.usefixtures("cached")]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import hloscope
-from hloscope.analysis.model import Analysis
-from hloscope.analysis.model.suggestion import Suggestion, Suggestions
-from hloscope.analysis.model.trial import Figures
-from hloscope.analysis.vocabulary import Bound
+from hloscope.model import Analysis
+from hloscope.model.trial import Figures, Suggestion, Suggestions
+from hloscope.model.vocabulary import Bound
 
 _SUM = "sum {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT add = f32[] add(x, y)\n}\n"
 _REDUCE = (

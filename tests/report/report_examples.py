@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from hloscope.analysis.model import (
+from hloscope.model import (
     Analysis,
     ArrayFact,
     Collective,
@@ -16,8 +16,8 @@ from hloscope.analysis.model import (
     Totals,
     make_shapes,
 )
-from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.findings import Finding, Severity
+from hloscope.model.finding import Finding, Severity
+from hloscope.model.vocabulary import Bound, Kind, Link
 
 
 def total(wire_bytes, collectives=1, executions=1, bound=Bound.EXACT):

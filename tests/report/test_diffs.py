@@ -8,8 +8,8 @@ import pytest
 from bounded_examples import BRANCH, ONCE, analysis_of
 
 import hloscope
-from hloscope.analysis.model import SourceFrame
-from hloscope.contracts.changes import Cause, ChangeKind, Judgement
+from hloscope.judge.changes import Cause, ChangeKind, Judgement
+from hloscope.model import SourceFrame
 from hloscope.report.diffs import (
     ListedChange,
     cause_places,

@@ -14,10 +14,10 @@ from test_hostile_strings import EVIL, UNSEEN, hostile_text
 from test_verification_report import BAD, RAN
 
 import hloscope
-from hloscope.analysis.model import ArrayFact, Mesh
-from hloscope.analysis.model.suggestion import Figures, Suggestion, Suggestions
-from hloscope.analysis.vocabulary import Bound
-from hloscope.verification.judging import judge_verification
+from hloscope.model import ArrayFact, Mesh
+from hloscope.model.trial import Figures, Suggestion, Suggestions
+from hloscope.model.vocabulary import Bound
+from hloscope.verify.judging import judge_verification
 
 CAPTURED = Path(__file__).parent.parent.parent / "fixtures/captured"
 EXPERTS, BY_HAND = (

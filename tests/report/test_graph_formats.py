@@ -17,8 +17,8 @@ from test_fragments import Reader
 from test_hostile_strings import EVIL, UNSEEN
 
 import hloscope
-from hloscope.analysis.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
-from hloscope.errors import NotationError
+from hloscope.base.errors import NotationError
+from hloscope.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
 from hloscope.report.escaping import plain_line
 from hloscope.report.graphs import lay_out
 

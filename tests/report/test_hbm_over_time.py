@@ -10,12 +10,11 @@ import pytest
 from timeline_examples import CHOSEN, text_at, with_buffers
 
 import hloscope
-from hloscope.analysis.model.timeline import Unit
-from hloscope.cost.counters import count_hbm_in_use
-from hloscope.cost.unrolled import UnrolledTimeline
-from hloscope.measured.as_profile import make_predicted_profile
-from hloscope.profiles import xplane as wire
-from hloscope.profiles.writing import write_xspace
+from hloscope.cost.unrolled import UnrolledTimeline, count_hbm_in_use
+from hloscope.measure import profiles as wire
+from hloscope.measure.predicted_profile import make_predicted_profile
+from hloscope.measure.profiles import write_xspace
+from hloscope.model.timeline import Unit
 from hloscope.report.formats import files_of
 
 

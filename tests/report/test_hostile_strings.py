@@ -12,14 +12,14 @@ from dataclasses import replace
 
 import pytest
 
-from hloscope.api.analyzing import analyze_hlo
-from hloscope.api.diffing import Side, difference
-from hloscope.contracts.checks import check_analysis
-from hloscope.contracts.notation import parse_contract
+from hloscope.app.analyzing import analyze_hlo
+from hloscope.app.diffing import Side, difference
+from hloscope.judge.checks import check_analysis
+from hloscope.judge.notation import parse_contract
+from hloscope.judge.selection import make_selection
 from hloscope.report.checks import CheckReport
 from hloscope.report.formats import formats_of, render
 from hloscope.report.renderer import Canvas
-from hloscope.rules.selection import make_selection
 from hloscope.why import explain_collectives
 
 CONTROL = "\x1b[31mred\x1b]0;title\x07\r\x9b2J"

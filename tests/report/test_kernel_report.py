@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from report_examples import NOTHING
 
-from hloscope.analysis.model import SourceFrame, StepTime, make_shapes
-from hloscope.analysis.model.kernel import Kernel
-from hloscope.analysis.vocabulary import Bound
+from hloscope.model import SourceFrame, StepTime, make_shapes
+from hloscope.model.analysis import Kernel
+from hloscope.model.vocabulary import Bound
 from hloscope.report.formats import Canvas, render
 
 SPLASH = Kernel(

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from report_examples import FULL, GATHER
 
-from hloscope.analysis.model import ModelPart, Phase, Role, SourceFrame, StepTime
-from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.findings import Finding, Severity, by_cause
+from hloscope.model import ModelPart, Phase, Role, SourceFrame, StepTime
+from hloscope.model.finding import Finding, Severity, by_cause
+from hloscope.model.vocabulary import Bound, Kind
 from hloscope.report.checks import once_each, report_of
 from hloscope.report.collectives import Listing, dearest, groups_of, module_key, named_groups, unlike_layers
 from hloscope.report.formats import Canvas, render

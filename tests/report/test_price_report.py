@@ -7,8 +7,8 @@ import pytest
 from bounded_examples import MULTIPLIES, analysis_of
 from report_examples import FULL
 
-from hloscope.analysis.model import Spread, StepTime
-from hloscope.errors import HloscopeError
+from hloscope.base.errors import HloscopeError
+from hloscope.model import Spread, StepTime
 from hloscope.report.formats import Canvas, render
 from hloscope.report.price import Prices, Unpriced
 

@@ -14,9 +14,9 @@ from step_by_step import Told, per_step, told
 from timeline_examples import CHOSEN, EVIL, LONG, check_every, deep_text, hostile_text, timeline_of
 
 import hloscope
-from hloscope.analysis.model.timeline import Timeline
+from hloscope.base.errors import HloscopeError, NotationError
 from hloscope.cost.unrolled import UnrolledTimeline
-from hloscope.errors import HloscopeError, NotationError
+from hloscope.model.timeline import Timeline
 from hloscope.report import trace
 
 NS = 1e-3

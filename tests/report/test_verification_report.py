@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from report_examples import GATHER, NOTHING
 
-from hloscope.analysis.model import StepTime
-from hloscope.analysis.vocabulary import Bound
+from hloscope.model import StepTime
+from hloscope.model.vocabulary import Bound
 from hloscope.report.formats import Canvas, render
-from hloscope.verification.judging import judge_verification
-from hloscope.verification.model import Numerics, NumericsStatus, OutputComparison, Tolerance, Untested, Worst
+from hloscope.verify.judging import judge_verification
+from hloscope.verify.model import Numerics, NumericsStatus, OutputComparison, Tolerance, Untested, Worst
 
 WORST = Worst(index=(3, 17), shard="X=1, Y=0", local_index=(1, 17), found="3.25", expected="1.5", allowed=0.012)
 GOOD = OutputComparison(

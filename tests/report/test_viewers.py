@@ -17,11 +17,10 @@ from step_by_step import told
 from timeline_examples import CHOSEN, EVIL, LONG, hostile_text, timeline_of, with_buffers
 
 import hloscope
-from hloscope.analysis.model.timeline import Timeline
-from hloscope.analysis.vocabulary import Kind
-from hloscope.cost.counters import count_hbm_in_use
-from hloscope.cost.unrolled import UnrolledTimeline
-from hloscope.profiles.reading import read_profile
+from hloscope.cost.unrolled import UnrolledTimeline, count_hbm_in_use
+from hloscope.measure.profiles import read_profile
+from hloscope.model.timeline import Timeline
+from hloscope.model.vocabulary import Kind
 
 HERE = Path(__file__).parent
 CHROMIUM = Path("/usr/bin/chromium")

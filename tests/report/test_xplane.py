@@ -12,12 +12,11 @@ from step_by_step import Told, per_step, told
 from timeline_examples import CHOSEN, EVERY, EVIL, LONG, check_every, hostile_text, timeline_of
 
 import hloscope
-from hloscope.analysis.model.timeline import Timeline
-from hloscope.errors import HloscopeError
-from hloscope.measured.as_profile import make_predicted_profile
-from hloscope.profiles import xplane as wire
-from hloscope.profiles.model import DeviceRun
-from hloscope.profiles.reading import find_profile_files, read_profile
+from hloscope.base.errors import HloscopeError
+from hloscope.measure import profiles as wire
+from hloscope.measure.predicted_profile import make_predicted_profile
+from hloscope.measure.profiles import DeviceRun, find_profile_files, read_profile
+from hloscope.model.timeline import Timeline
 from hloscope.report import xplane
 
 DEVICE = "/device:TPU:0"

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import hloscope
-from hloscope.analysis.model import Analysis
-from hloscope.analysis.model.evidence import Evidence, attach_evidence
-from hloscope.analysis.model.timeline import Timeline
-from hloscope.compiler.model import HbmPeak
-from hloscope.errors import HloscopeError
+from hloscope.base.errors import HloscopeError
 from hloscope.hlo import parse_module
+from hloscope.model import Analysis
+from hloscope.model.capture import HbmPeak
+from hloscope.model.evidence import Evidence, attach_evidence
+from hloscope.model.timeline import Timeline
 from hloscope.tpu.slices import find_smallest_slice
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"

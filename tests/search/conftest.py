@@ -13,10 +13,10 @@ PROGRAMS = Path(__file__).parent / "programs"
 @pytest.fixture(scope="session")
 def subject_of(kept_compiles):
     """Everything that is known of `function` of this room's programs; trials go to the session's store."""
-    from hloscope.api import analyzing
-    from hloscope.program.functions import Function
-    from hloscope.program.loading import import_target
-    from hloscope.program.target import find_attached_facts
+    from hloscope.app import analyzing
+    from hloscope.compile.functions import Function
+    from hloscope.compile.loading import import_target
+    from hloscope.compile.target import find_attached_facts
 
     @cache
     def subject(name: str, file: str = "fixable.py"):
@@ -30,7 +30,7 @@ def subject_of(kept_compiles):
 @pytest.fixture(scope="session")
 def figures_of_program(subject_of):
     """What a program of this room costs, as it is written."""
-    from hloscope.search.figures import read_figures
+    from hloscope.search.trials import read_figures
 
     def figures(name: str):
         found = subject_of(name)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from test_trials_judged import BEFORE as JUDGED
 
-from hloscope.analysis.model.trial import Trial, Trials
-from hloscope.analysis.vocabulary import Bound
-from hloscope.search.front import _describe_gain
-from hloscope.search.kept import _describe_best_trial
+from hloscope.model.trial import Trial, Trials
+from hloscope.model.vocabulary import Bound
+from hloscope.search.pareto_front import _describe_gain
+from hloscope.search.trial_cache import _describe_best_trial
 from hloscope.search.trials import _describe_best
 
 BEFORE = replace(JUDGED, compute_us=40.0, exposed_us=60.0)

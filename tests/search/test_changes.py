@@ -8,15 +8,14 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from hloscope.compiler.edits import ConstraintEdit, edit_constraints
-from hloscope.compiler.identity import find_numbered_operations
-from hloscope.compiler.jax_internals import read_module_bytecode, write_bytecode
-from hloscope.errors import HloscopeError
-from hloscope.program.change import ConstraintChange, LeafChange, Resharding, SizeChange
-from hloscope.program.functions import Function, with_function
-from hloscope.program.lowering import lower, lower_changed
-from hloscope.program.retracing import replace_sizes
-from hloscope.program.target import TargetFacts
+from hloscope.base.errors import HloscopeError
+from hloscope.compile.edits import ConstraintEdit, edit_constraints
+from hloscope.compile.functions import Function, with_function
+from hloscope.compile.jax_private import read_module_bytecode, write_bytecode
+from hloscope.compile.lowering import lower, lower_changed, replace_sizes
+from hloscope.compile.operation_numbers import find_numbered_operations
+from hloscope.compile.sharding_change import ConstraintChange, LeafChange, Resharding, SizeChange
+from hloscope.compile.target import TargetFacts
 
 ROWS, COLUMNS = (("X",), ()), ((), ("X",))
 FACTS = TargetFacts(
@@ -164,8 +163,8 @@ module {
 def test_tokens_of_ordered_effects_are_not_counted():
     from jaxlib.mlir import ir
 
-    from hloscope.compiler.edits import ModuleEdit, apply_edit
-    from hloscope.compiler.jax_internals import open_mlir_context
+    from hloscope.compile.edits import ModuleEdit, apply_edit
+    from hloscope.compile.jax_private import open_mlir_context
 
     with open_mlir_context() as context:
         module = ir.Module.parse(TOKENS, context)
@@ -205,7 +204,7 @@ def test_what_is_compiled_kept_and_asked_is_the_edited_module():
     (("f32[2,6,16]", "f32[66]"), {}, ("6", 6, 8), [(2, 8, 16), (66,)]),
 ], ids=str)  # fmt: skip
 def test_a_size_changes_wherever_the_notation_has_it(args, dims, change, expected):
-    from hloscope.program.notation import parse_array
+    from hloscope.compile.notation import parse_array
 
     name, before, after = change
     facts = replace_sizes(TargetFacts(args=args, dims=dims), (SizeChange(name=name, before=before, after=after),))

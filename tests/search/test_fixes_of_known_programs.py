@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hloscope.analysis.places import SourceFiles
+from hloscope.analysis.provenance import SourceFiles
 from hloscope.search import TrialLimits, try_changes
-from hloscope.search.candidates import find_candidates
+from hloscope.search.ranking import find_candidates
 from hloscope.why import explain_collectives
 
 pytestmark = pytest.mark.tpu_compiler

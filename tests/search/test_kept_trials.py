@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from hloscope.errors import TimeLimitError
+from hloscope.base.errors import TimeLimitError
+from hloscope.base.store import Store
 from hloscope.search import TrialLimits, trials, try_changes
-from hloscope.search.kept import TrialCache
-from hloscope.store import Store
+from hloscope.search.trial_cache import TrialCache
 
 pytestmark = pytest.mark.tpu_compiler
 LIMITS = TrialLimits(changes=1, seconds=120)
@@ -79,7 +79,7 @@ def test_a_damaged_entry_is_none(subject):
 
 
 def test_analyze_tells_what_was_tried_and_tries_nothing(subject, monkeypatch):
-    from hloscope.search.kept import add_known_fixes
+    from hloscope.search.trial_cache import add_known_fixes
 
     analysis, collective = subject.analysis, subject.analysis.collectives[0]
     assert add_known_fixes(analysis, subject.store, subject.kept) == analysis
@@ -95,7 +95,7 @@ def test_analyze_tells_what_was_tried_and_tries_nothing(subject, monkeypatch):
 
 
 def test_what_a_change_depends_on_is_told_with_it(subject):
-    from hloscope.search.kept import add_known_fixes
+    from hloscope.search.trial_cache import add_known_fixes
 
     found = try_changes(subject, subject.analysis.collectives[0], LIMITS)
     trial = replace(found.helping[0], moves=("mask",), moving_us=412.0, frees_output=True)

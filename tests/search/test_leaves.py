@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from hloscope.program.capture import CapturedArray
-from hloscope.search.candidates import combine_pairs
-from hloscope.search.leaves import ProgramLeaf, ProgramLeaves
-from hloscope.shardy.graph import ShardyGraph
+from hloscope.model.capture import CapturedArray
+from hloscope.search.ranking import combine_pairs
+from hloscope.search.space import ProgramLeaf, ProgramLeaves
+from hloscope.why.shardy_graph import ShardyGraph
 
 pytestmark = pytest.mark.tpu_compiler
 ROWS, COLUMNS, WHOLE = (("X",), ()), ((), ("X",)), ((), ())

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from hloscope.analysis.model.trial import Trial, Trials
-from hloscope.program.change import LeafChange
+from hloscope.compile.sharding_change import LeafChange
+from hloscope.model.trial import Trial, Trials
 from hloscope.report.words import describe_trials
 from hloscope.search import TrialLimits, try_changes
-from hloscope.search.moving import price_resharding
+from hloscope.search.trials import price_resharding
 
 ROWS, COLUMNS, WHOLE = (("X",), ()), ((), ("X",)), ((), ())
 
@@ -78,8 +78,8 @@ def test_what_it_takes_is_one_line(figures, moves, us, expected):
 @pytest.fixture
 def figures():
     """Of any program."""
-    from hloscope.analysis.model.trial import Figures
-    from hloscope.analysis.vocabulary import Bound
+    from hloscope.model.trial import Figures
+    from hloscope.model.vocabulary import Bound
 
     return Figures(
         step_us=1.0,

@@ -6,14 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from hloscope.compiler import step
-from hloscope.compiler.edits import ConstraintEdit, ModuleEdit
-from hloscope.compiler.estimates import Rates
-from hloscope.errors import CompilerDiedError
-from hloscope.program.change import ConstraintChange, LeafChange, Resharding
+from hloscope.base.errors import CompilerDiedError
+from hloscope.compile import step
+from hloscope.compile.edits import ConstraintEdit, ModuleEdit
+from hloscope.compile.estimates import Rates
+from hloscope.compile.sharding_change import ConstraintChange, LeafChange, Resharding
 from hloscope.search import ranking
-from hloscope.search.candidates import combine_pairs, combine_triples, find_candidates
-from hloscope.search.ranking import rank_changes
+from hloscope.search.ranking import combine_pairs, combine_triples, find_candidates, rank_changes
 
 pytestmark = pytest.mark.tpu_compiler
 ROWS, COLUMNS = (("X",), ()), ((), ("X",))
@@ -130,7 +129,7 @@ def test_what_asks_for_what_is_so_already_comes_last(subject_of):
 
 
 def test_rates_make_a_time():
-    from hloscope.compiler.estimates import Estimate
+    from hloscope.compile.estimates import Estimate
 
     rates = Rates(link_bytes=1e9, memory_bytes=1e9, flops=1e9)
     assert Estimate(moved_bytes=1e6, memory_bytes=0, flops=2e6).time_us(rates) == pytest.approx(3000)

@@ -7,10 +7,10 @@ from itertools import product
 
 import pytest
 
-from hloscope.analysis.model import RuleUse
-from hloscope.analysis.model.trial import Figures
-from hloscope.analysis.vocabulary import Bound
-from hloscope.search.figures import compute_gain, is_worthwhile
+from hloscope.model import RuleUse
+from hloscope.model.trial import Figures
+from hloscope.model.vocabulary import Bound
+from hloscope.search.trials import compute_gain, is_worthwhile
 
 BEFORE = Figures(
     step_us=100.0,

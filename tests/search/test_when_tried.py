@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from hloscope.analysis.model.trial import Trial, Trials
-from hloscope.api import explaining
-from hloscope.api.explaining import Trying
+from hloscope.app import explaining
+from hloscope.app.explaining import Trying
+from hloscope.model.trial import Trial, Trials
 from hloscope.tpu.slices import parse_slice
 from hloscope.why.explanation import Explanation
 

@@ -14,8 +14,8 @@ import pytest
 from shardable import small_ffn
 
 import hloscope
-from hloscope.compiler import elsewhere
-from hloscope.compiler.elsewhere import compile_on
+from hloscope.compile import executors
+from hloscope.compile.executors import compile_on
 
 LITTLE = {"candidates": 4, "fix_mesh": True, "keep": ("x", "W2")}
 
@@ -71,10 +71,10 @@ def test_names_of_the_targets_file_are_checked_elsewhere_by_an_address_alone():
 
 
 def test_a_machine_with_other_versions_or_flags_is_refused_by_name(monkeypatch):
-    wanted = {**elsewhere.find_compile_traits(), "jax": "0.0.1", "LIBTPU_INIT_ARGS": "--xla_tpu_a=true"}
-    monkeypatch.setattr(elsewhere.platform, "node", lambda: "tpu-builder-7")
+    wanted = {**executors.find_compile_traits(), "jax": "0.0.1", "LIBTPU_INIT_ARGS": "--xla_tpu_a=true"}
+    monkeypatch.setattr(executors.platform, "node", lambda: "tpu-builder-7")
     with pytest.raises(hloscope.ExecutorError) as caught:
-        elsewhere.run_for_executor(wanted, 1, None, b"")
+        executors.run_for_executor(wanted, 1, None, b"")
     assert "tpu-builder-7 has jax" in caught.value.why
     assert "tpu-builder-7 has LIBTPU_INIT_ARGS none" in caught.value.why
 
@@ -88,7 +88,7 @@ def test_of_the_environment_nothing_is_sent(monkeypatch):
             sent.append(args)
             return Future()
 
-    elsewhere._ExecutorPool(Kept()).submit_in({"A_SECRET_OF_MINE": "hush"}, None, len, "request")
+    executors._ExecutorPool(Kept()).submit_in({"A_SECRET_OF_MINE": "hush"}, None, len, "request")
     assert "hush" not in repr(sent)
 
 

@@ -10,15 +10,21 @@ import pytest
 import shardable
 
 import hloscope
-from hloscope.compiler import client
-from hloscope.program.devices import run_on_enough_devices
-from hloscope.program.lowering import lower
-from hloscope.program.surroundings import isolate_call
-from hloscope.program.target import find_attached_facts
-from hloscope.search.orders import find_device_orders, follows_axes
+from hloscope.compile import client
+from hloscope.compile.devices import run_on_enough_devices
+from hloscope.compile.importing import isolate_call
+from hloscope.compile.lowering import lower
+from hloscope.compile.target import find_attached_facts
 from hloscope.search.recipes import Recipes
 from hloscope.search.space import DROPPED, FOLLOWING, KEPT, Point, Space
-from hloscope.search.surrogate import Differences, Surrogate, calibrate_parts, compute_expected_gains
+from hloscope.search.suggesting import (
+    Differences,
+    Surrogate,
+    calibrate_parts,
+    compute_expected_gains,
+    find_device_orders,
+    follows_axes,
+)
 from hloscope.tpu.slices import parse_slice
 
 

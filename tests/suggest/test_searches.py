@@ -16,8 +16,8 @@ import pytest
 import shardable
 
 import hloscope
-from hloscope.program.lowering import lower_changed
-from hloscope.program.target import find_attached_facts
+from hloscope.compile.lowering import lower_changed
+from hloscope.compile.target import find_attached_facts
 from hloscope.search import suggesting
 
 ROOT = Path(__file__).parent.parent.parent

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from hloscope.errors import SliceError
+from hloscope.base.errors import SliceError
 from hloscope.tpu.chips import CHIPS, find_chip, find_nearest_chips
 from hloscope.tpu.generation import Chip
 

@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner
 from made_up_generation import V9Z
 
-from hloscope.analysis.model import Mesh
-from hloscope.api.analyzing import analyze_hlo
+from hloscope.app.analyzing import analyze_hlo
 from hloscope.cli import group
-from hloscope.cost.guess import guess_slice
+from hloscope.compile.devices import find_largest_device_count
+from hloscope.compile.hlo_files import read_hlo
+from hloscope.cost.price import guess_slice
 from hloscope.hlo import parse_module
-from hloscope.program.environment import find_largest_device_count
-from hloscope.program.files import read_hlo
+from hloscope.model import Mesh
 from hloscope.tpu import CHIPS, find_chip, find_smallest_slice, parse_slice
 from hloscope.tpu.chips import find_chip_of_kind
 from hloscope.tpu.devices import find_device_order, list_devices

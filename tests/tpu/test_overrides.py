@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from hloscope.errors import SliceError
+from hloscope.base.errors import SliceError
 from hloscope.tpu import parse_slice
 from hloscope.tpu.overrides import override_chip
 

@@ -18,7 +18,7 @@ SLICES = (
 
 def described(names):
     """What libtpu says, in a process that may load it."""
-    from hloscope.compiler.placing import find_topology_devices
+    from hloscope.compile.step import find_topology_devices
 
     def facts(name):
         several = parse_slice(name).slice_count > 1  # whose numbers libtpu makes of slices that it joins by itself
@@ -32,7 +32,7 @@ def described(names):
 
 @pytest.mark.tpu_compiler
 def test_they_are_the_ones_that_libtpu_lists(monkeypatch):
-    from hloscope.compiler import client
+    from hloscope.compile import client
 
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     found = client.get_pool().submit(described, SLICES).result()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.errors import SliceError
+from hloscope.base.errors import SliceError
 from hloscope.tpu.chips import CHIPS, find_chip
 from hloscope.tpu.slices import (
     Slice,

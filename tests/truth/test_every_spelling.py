@@ -16,9 +16,9 @@ import pytest
 
 import hloscope
 from hloscope.analysis.analyze import analyze_module
-from hloscope.analysis.model import Mesh
-from hloscope.analysis.placement import Placement
+from hloscope.analysis.groups import Placement
 from hloscope.hlo import parse_module
+from hloscope.model import Mesh
 
 SPELLINGS = Path(__file__).parent.parent.parent / "fixtures" / "spellings"
 FACTS = json.loads((SPELLINGS / "facts.json").read_text())

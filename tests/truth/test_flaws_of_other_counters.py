@@ -15,7 +15,7 @@ from jaxpr_count import count_jaxpr
 from test_every_spelling import FACTS, TEXTS, VERSIONS, read
 
 import hloscope
-from hloscope.program.devices import make_mesh
+from hloscope.compile.devices import make_mesh
 
 COMMUNICATING_STARTS = re.compile(r" (?:all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)-start\(")
 ANY_START = re.compile(r"[\w-]+-start\(")

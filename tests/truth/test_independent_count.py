@@ -11,8 +11,8 @@ from jaxpr_count import Count, Moved, add, count_jaxpr
 from random_programs import KINDS, Program, Step, programs, steps_of
 
 import hloscope
-from hloscope.analysis.model import Analysis
-from hloscope.program.devices import make_mesh
+from hloscope.compile.devices import make_mesh
+from hloscope.model import Analysis
 
 TPU_SLICES = {4: "v5e:2x2", 8: "v5e:2x4"}
 TPU_ROWS = (16, 32, 64)

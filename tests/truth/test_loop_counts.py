@@ -14,9 +14,9 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import hloscope
-from hloscope.program.compiling import start_compile
-from hloscope.program.lowering import lower
-from hloscope.program.target import TargetFacts
+from hloscope.compile.compiling import start_compile
+from hloscope.compile.lowering import lower
+from hloscope.compile.target import TargetFacts
 
 MOST_TRIPS = 60
 COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "!=": operator.ne}

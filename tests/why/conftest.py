@@ -14,11 +14,11 @@ SEEDS = Path(__file__).parent.parent.parent / "fixtures" / "programs"
 @pytest.fixture(scope="session")
 def explained(kept_compiles):
     """The analysis, with reasons, of `file.py:function` in this room's programs or among the seeds."""
-    from hloscope.api.analyzing import analysis_of
-    from hloscope.program.compiling import start_compile
-    from hloscope.program.loading import import_target
-    from hloscope.program.lowering import lower
-    from hloscope.program.target import find_attached_facts
+    from hloscope.app.analyzing import analysis_of
+    from hloscope.compile.compiling import start_compile
+    from hloscope.compile.loading import import_target
+    from hloscope.compile.lowering import lower
+    from hloscope.compile.target import find_attached_facts
 
     @cache
     def analysis_of_target(target: str):

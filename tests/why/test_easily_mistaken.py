@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.model import ReasonKind, make_shapes
-from hloscope.analysis.vocabulary import Origin
-from hloscope.why.phrases import render_equations
-from hloscope.why.sentences import suggest_changes
+from hloscope.model import ReasonKind, make_shapes
+from hloscope.model.vocabulary import Origin
+from hloscope.why.sentences import render_equations, suggest_changes
 
 pytestmark = pytest.mark.tpu_compiler
 

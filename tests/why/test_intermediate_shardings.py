@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.model import IntermediateFact
-from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
-from hloscope.shardy.shardings import attach_shardings
+from hloscope.model import IntermediateFact
+from hloscope.model.capture import ShardyModule, ShardyOp, ShardyValue
+from hloscope.why.shardings import attach_shardings
 
 
 def test_a_large_array_has_its_whole_shape_and_sharding(explained):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hloscope.analysis.model import ReasonKind
-from hloscope.analysis.vocabulary import Kind, Origin
+from hloscope.model import ReasonKind
+from hloscope.model.vocabulary import Kind, Origin
 from hloscope.why.sentences import suggest_changes
 
 pytestmark = pytest.mark.tpu_compiler

@@ -13,11 +13,10 @@ from sampled import every_other
 from true_reasons import each
 
 import hloscope
-from hloscope.analysis.model import Operation, Reason, ReasonKind, Tensor
-from hloscope.analysis.vocabulary import REDUCING, Kind
-from hloscope.why.agreement import reconcile_reason
-from hloscope.why.phrases import render_equations
-from hloscope.why.sentences import render_sentence
+from hloscope.model import Operation, Reason, ReasonKind, Tensor
+from hloscope.model.vocabulary import REDUCING, Kind
+from hloscope.why.sentences import render_equations, render_sentence
+from hloscope.why.stage import reconcile_reason
 
 HERE = Path(__file__).parent
 SEEDS = json.loads((HERE / "goldens" / "seed_explanations.json").read_text())

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hloscope.analysis.model import ReasonKind
-from hloscope.analysis.vocabulary import Link, Origin
+from hloscope.model import ReasonKind
+from hloscope.model.vocabulary import Link, Origin
 from hloscope.why.partitioned import SpmdModule, count_by_size, link_by_size
 
 pytestmark = pytest.mark.tpu_compiler

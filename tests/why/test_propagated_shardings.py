@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.api.analyses import shardings_of
-from hloscope.program.functions import Function
-from hloscope.program.target import TargetFacts
+from hloscope.app.analyses import shardings_of
+from hloscope.compile.functions import Function
+from hloscope.compile.target import TargetFacts
 from hloscope.report.formats import Canvas, render
-from hloscope.shardy.shardings import ArrayRole
 from hloscope.why import explain_collectives
-from hloscope.why.phrases import render_equations
+from hloscope.why.sentences import render_equations
+from hloscope.why.shardings import ArrayRole
 
 pytestmark = pytest.mark.tpu_compiler
 
@@ -39,7 +39,7 @@ def test_a_constraint_on_an_argument_is_shown_with_what_it_asks_for(table):
 
 def test_an_array_of_an_element_type_without_a_size_is_among_the_largest(monkeypatch, table):
     monkeypatch.setattr(
-        "hloscope.shardy.shardings.count_array_bytes", lambda dtype, elements: None if dtype == "pred" else elements * 4
+        "hloscope.why.shardings.count_array_bytes", lambda dtype, elements: None if dtype == "pred" else elements * 4
     )
     found = [
         one for one in table("tests/why/programs/wide_layer.py:masks").arrays if one.role is ArrayRole.INTERMEDIATE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import pytest
 
-from hloscope.analysis.model import ReasonKind, make_shapes
+from hloscope.model import ReasonKind, make_shapes
 
 pytestmark = pytest.mark.tpu_compiler
 

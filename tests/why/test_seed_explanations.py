@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from sampled import every_other
 
-from hloscope.why.phrases import render_equations
-from hloscope.why.sentences import suggest_changes
+from hloscope.why.sentences import render_equations, suggest_changes
 
 pytestmark = pytest.mark.tpu_compiler
 SEEDS = Path(__file__).parents[2] / "fixtures" / "programs"

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from hloscope.analysis.model import ReasonKind
-from hloscope.analysis.vocabulary import Kind, Origin
+from hloscope.model import ReasonKind
+from hloscope.model.vocabulary import Kind, Origin
 
 pytestmark = pytest.mark.tpu_compiler
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.model import AskedBy, Operation, Reason, ReasonKind, SourceFrame, Tensor
-from hloscope.analysis.vocabulary import Kind
-from hloscope.why.phrases import render_array, render_equations
-from hloscope.why.sentences import render_sentence, suggest_changes
+from hloscope.model import AskedBy, Operation, Reason, ReasonKind, SourceFrame, Tensor
+from hloscope.model.vocabulary import Kind
+from hloscope.why.sentences import render_array, render_equations, render_sentence, suggest_changes
 
 FRAME = (SourceFrame(file="model.py", line=7, function="layer", column=4),)
 DOT = Operation(name="dot_general", op_name="jit(f)/dot_general", source=FRAME)

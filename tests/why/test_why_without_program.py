@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import hloscope
-from hloscope.analysis.model import ReasonKind
-from hloscope.errors import TargetError
+from hloscope.base.errors import TargetError
+from hloscope.model import ReasonKind
 from hloscope.why import explain_collectives
 
 TEXT = """HloModule m, num_partitions=8

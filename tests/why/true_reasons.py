@@ -29,9 +29,9 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from hloscope.analysis.model import Collective
-from hloscope.analysis.model.reason import Operation, Reason, ReasonKind
-from hloscope.shardy.names import RESULT_NAME, find_jax_name
+from hloscope.model import Collective
+from hloscope.model.reason import Operation, Reason, ReasonKind
+from hloscope.why.reshards import RESULT_NAME, find_jax_name
 
 PROGRAMS = Path(__file__).parent / "programs"
 MADE_BY_PRODUCERS = ("partial-sum", "replicated-weight", "requested-output", "realigned")

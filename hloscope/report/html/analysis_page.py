@@ -7,15 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hloscope.analysis.model import Analysis, ArrayFact, BufferRole, IntermediateFact, SourceFrame
-from hloscope.analysis.model.evidence import Evidence, find_evidence
-from hloscope.analysis.model.timeline import Timeline
-from hloscope.analysis.paths import find_common_path, find_model_paths, fold_paths, parse_scopes
-from hloscope.analysis.places import NO_SOURCES, SourceFiles, find_users_frame, short_source, split_place
-from hloscope.documents import to_plain
-from hloscope.errors import HloscopeError
+from hloscope.analysis.model_parts import find_common_path, find_model_paths, fold_paths, parse_scopes
+from hloscope.analysis.provenance import NO_SOURCES, SourceFiles, find_users_frame, short_source, split_place
+from hloscope.base.documents import to_plain
+from hloscope.base.errors import HloscopeError, Option, say
 from hloscope.hlo import HloComputation, HloInstruction, HloModule
-from hloscope.messages import Option, say
+from hloscope.model import Analysis, ArrayFact, BufferRole, IntermediateFact, SourceFrame
+from hloscope.model.evidence import Evidence, find_evidence
+from hloscope.model.timeline import Timeline
 from hloscope.report.collectives import dearest_of
 from hloscope.report.diffs import DiffDocument, cause_places, change_lines, details_of, is_step_tie
 from hloscope.report.html.pieces import frame_page, rules_of

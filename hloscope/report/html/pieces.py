@@ -19,14 +19,9 @@ from math import isfinite
 from typing import Any, TypeAlias
 from xml.etree import ElementTree
 
-from hloscope.analysis.vocabulary import Bound
-from hloscope.documents import to_plain
-from hloscope.errors import NotationError
-from hloscope.findings import Finding, Severity, by_cause
-from hloscope.report.escaping import plain_line, without_commands
-from hloscope.report.html.privacy import Privacy, files_of, without_people
-from hloscope.report.pages import page_named
-from hloscope.units import (
+from hloscope.base.documents import to_plain
+from hloscope.base.errors import NotationError
+from hloscope.base.units import (
     add_sign,
     format_bytes,
     format_capacity,
@@ -37,6 +32,11 @@ from hloscope.units import (
     format_time,
     pluralize,
 )
+from hloscope.model.finding import Finding, Severity, by_cause
+from hloscope.model.vocabulary import Bound
+from hloscope.report.escaping import plain_line, without_commands
+from hloscope.report.html.privacy import Privacy, files_of, without_people
+from hloscope.report.pages import page_named
 from hloscope.version import __version__
 
 _LOADING = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from hloscope.analysis.model import Analysis
-from hloscope.analysis.model.step_time import is_tie
-from hloscope.analysis.model.suggestion import Suggestion, Suggestions
-from hloscope.analysis.vocabulary import Bound
-from hloscope.contracts.changes import Figure, Judgement
-from hloscope.contracts.checks import Checked
+from hloscope.base.units import pluralize
+from hloscope.judge.changes import Figure, Judgement
+from hloscope.judge.checks import Checked
+from hloscope.model import Analysis
+from hloscope.model.trial import Suggestion, Suggestions, is_tie
+from hloscope.model.vocabulary import Bound
 from hloscope.report.checks import CheckReport, asides, is_other, judgement_words, make_check_document
 from hloscope.report.html.pieces import (
     Content,
@@ -39,7 +39,6 @@ from hloscope.report.suggestions import (
     state_of,
     unchanged_words,
 )
-from hloscope.units import pluralize
 
 _UNITS = {"us": "time", "bytes": "bytes", "flops": "flops"}
 _VERDICTS = {"error": ("could not run", "bad"), "failed": ("failed", "bad"), "passed": ("passed", "good")}

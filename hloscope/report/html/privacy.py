@@ -16,9 +16,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from hloscope.analysis.paths import find_common_path
-from hloscope.analysis.places import split_place
-from hloscope.cells import find_cell
+from hloscope.analysis.model_parts import find_common_path
+from hloscope.analysis.provenance import split_place
+from hloscope.base.environment import find_cell
 from hloscope.report.escaping import plain_lines
 
 _LIBRARY = re.compile(r".*[/\\](?=(?:site|dist)-packages[/\\])", re.DOTALL)

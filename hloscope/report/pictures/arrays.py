@@ -10,17 +10,17 @@ from typing import ClassVar, TypeVar
 
 from rich.text import Text
 
-from hloscope import given
-from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact, Mesh
-from hloscope.analysis.model.evidence import find_evidence
-from hloscope.analysis.model.picture import Picture
 from hloscope.analysis.shards import ShardGrid, Shards, find_shards
-from hloscope.errors import HloscopeError, did_you_mean
+from hloscope.base import calls
+from hloscope.base.errors import HloscopeError, did_you_mean
+from hloscope.base.units import count_array_bytes, format_bytes, pluralize
+from hloscope.model import Analysis, ArrayFact, IntermediateFact, Mesh
+from hloscope.model.evidence import find_evidence
+from hloscope.model.picture import Picture
 from hloscope.report.escaping import plain_line
 from hloscope.report.layout import drawn, fold, hanging
 from hloscope.report.pictures import svg
-from hloscope.shardy.shardings import ShardedArray
-from hloscope.units import count_array_bytes, format_bytes, pluralize
+from hloscope.why.shardings import ShardedArray
 
 MOST_SHOWN = 16
 """Pieces along a dimension that are drawn one by one."""
@@ -542,6 +542,6 @@ def find_array(arrays: Sequence[_Array], name: str, target: str) -> _Array:
     names = list(dict.fromkeys(array.name for array in arrays))
     shown = ", ".join(names[:_NEAR]) + (f" and {len(names) - _NEAR} more" if len(names) > _NEAR else "")
     raise HloscopeError(
-        f"{target} has no array {given.shown(name)} among its arguments, outputs and large intermediates",
+        f"{target} has no array {calls.shown(name)} among its arguments, outputs and large intermediates",
         fix=did_you_mean(str(name), names, f"it has {shown}" if names else None, most=_NEAR),
     )

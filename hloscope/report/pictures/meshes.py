@@ -8,13 +8,13 @@ from itertools import pairwise
 
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis
-from hloscope.analysis.model.evidence import find_evidence
-from hloscope.analysis.model.picture import Picture
-from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.link_traffic import LinkTraffic, sum_link_traffic
-from hloscope.cost.placed import PlacedAxis, PlacedMesh, place_mesh
+from hloscope.base.units import pluralize
+from hloscope.cost.link_traffic import LinkTraffic, PlacedAxis, PlacedMesh, place_mesh, sum_link_traffic
 from hloscope.hlo import HloModule
+from hloscope.model import Analysis
+from hloscope.model.evidence import find_evidence
+from hloscope.model.picture import Picture
+from hloscope.model.vocabulary import Bound
 from hloscope.report.escaping import plain_line
 from hloscope.report.layout import drawn, hanging
 from hloscope.report.pictures import svg
@@ -22,7 +22,6 @@ from hloscope.report.pictures.arrays import shown_places
 from hloscope.report.words import BOUNDS_WORDS
 from hloscope.tpu.devices import SliceDevice
 from hloscope.tpu.torus import Torus
-from hloscope.units import pluralize
 
 TORUS_AXES = "xyz"
 

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, inf, log10, prod
 
-from hloscope.analysis.model import Analysis, SliceFact, StepTime
-from hloscope.analysis.model.suggestion import Suggestion, Suggestions
-from hloscope.analysis.vocabulary import Bound
-from hloscope.measured.model import MeasuredOperation, StepPart
+from hloscope.base.units import format_bytes, format_time, format_time_range, pluralize
+from hloscope.measure.model import MeasuredOperation, StepPart
+from hloscope.model import Analysis, SliceFact, StepTime
+from hloscope.model.trial import Suggestion, Suggestions
+from hloscope.model.vocabulary import Bound
 from hloscope.report.comparing import NOT_PREDICTED
 from hloscope.report.pictures import svg
 from hloscope.report.price import Priced, Unpriced
 from hloscope.report.suggestions import name_of
 from hloscope.report.words import difference_words
-from hloscope.units import format_bytes, format_time, format_time_range, pluralize
-from hloscope.verification.model import ErrorMap
+from hloscope.verify.model import ErrorMap
 
 _WIDTH, _MARGIN, _LINE_HEIGHT = 720.0, 14.0, 17.0
 _LEFT, _PLOT = 84.0, 260.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from published.rows import ROWS, Row
 
-from hloscope.store import Store, open_default_store
+from hloscope.base.store import Store, open_default_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +55,9 @@ def _key(row: Row) -> str:
 
 
 def _compile(row: Row) -> dict[str, object]:
-    from hloscope.program.compiling import start_compile
-    from hloscope.program.lowering import lower
-    from hloscope.program.target import make_facts
+    from hloscope.compile.compiling import start_compile
+    from hloscope.compile.lowering import lower
+    from hloscope.compile.target import make_facts
 
     print(f"compiling {row.name} for {row.slice}", file=sys.stderr, flush=True)
     facts = make_facts(

@@ -12,10 +12,10 @@ from published.compiled import compiled
 from published.rows import COLLECTIVE, Row
 
 from hloscope.analysis.analyze import analyze_module
-from hloscope.analysis.model import Analysis, Mesh
 from hloscope.cost.operations import TimeBasis
 from hloscope.cost.price import price_module
 from hloscope.hlo import HloModule, parse_module
+from hloscope.model import Analysis, Mesh
 from hloscope.tpu import parse_slice
 from hloscope.tpu.chips import CHIPS
 from hloscope.tpu.generation import CONSTANTS, Constants

@@ -13,10 +13,10 @@ from pathlib import Path
 from published.prediction import Table, constants_in
 
 from hloscope.analysis.analyze import analyze_module
-from hloscope.analysis.model import Analysis, Mesh
-from hloscope.analysis.vocabulary import Kind
 from hloscope.cost.price import price_module
 from hloscope.hlo import parse_module
+from hloscope.model import Analysis, Mesh
+from hloscope.model.vocabulary import Kind
 from hloscope.tpu import parse_slice
 
 MEASURED_MS = 512.6

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hloscope.analysis.model import Mesh
-from hloscope.api.analyzing import analyze_hlo
+from hloscope.app.analyzing import analyze_hlo
+from hloscope.model import Mesh
 
 sys.path.append(str(Path(__file__).parent.parent))
 

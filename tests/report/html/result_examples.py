@@ -8,17 +8,14 @@ from pathlib import Path
 import numpy as np
 import report_examples
 
-from hloscope.analysis.model import Analysis, ArrayFact, Collective, Memory, Mesh, SliceFact, SourceFrame, StepTime
-from hloscope.analysis.model.step_time import RuleUse
-from hloscope.analysis.model.suggestion import Figures, SuggestedSpec, Suggestion, Suggestions
 from hloscope.analysis.totals import compute_totals
-from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.base.errors import HloscopeError
+from hloscope.base.results import Shown
 from hloscope.contracts import all_reduce, only
-from hloscope.contracts.baseline_files import write_baselines
-from hloscope.contracts.baselines import baseline_of
-from hloscope.contracts.checks import check_analysis, could_not_run
-from hloscope.errors import HloscopeError
-from hloscope.measured.model import (
+from hloscope.judge.baseline_files import write_baselines
+from hloscope.judge.baselines import baseline_of
+from hloscope.judge.checks import check_analysis, could_not_run
+from hloscope.measure.model import (
     CalibratedFigure,
     CompareDocument,
     MeasuredAxis,
@@ -30,12 +27,14 @@ from hloscope.measured.model import (
     StepPart,
     UncomparedProgram,
 )
+from hloscope.model import Analysis, ArrayFact, Collective, Memory, Mesh, SliceFact, SourceFrame, StepTime
+from hloscope.model.trial import Figures, RuleUse, SuggestedSpec, Suggestion, Suggestions
+from hloscope.model.vocabulary import Bound, Kind, Link
 from hloscope.report.checks import CheckReport
 from hloscope.report.price import Prices, Unpriced
-from hloscope.shown import Shown
-from hloscope.verification.differences import OutputShard, compare_shards
-from hloscope.verification.judging import judge_verification
-from hloscope.verification.model import Bias, Numerics, NumericsStatus, Tolerance, Verification
+from hloscope.verify.differences import OutputShard, compare_shards
+from hloscope.verify.judging import judge_verification
+from hloscope.verify.model import Bias, Numerics, NumericsStatus, Tolerance, Verification
 
 ROOT = Path("/home/me/project")
 RULE = RuleUse(rule="cycles", time_us=90.0, error=0.1, less_us=9.0, more_us=12.0, calibrated=True)

@@ -11,7 +11,7 @@ from report_examples import DOUBTFUL, FULL
 from result_examples import all_of
 
 import hloscope
-from hloscope.api.analyzing import analyze_hlo
+from hloscope.app.analyzing import analyze_hlo
 from hloscope.report.formats import Canvas, render
 
 pytestmark = [

@@ -14,11 +14,11 @@ from report_examples import FULL
 from timeline_examples import with_buffers
 
 import hloscope
-from hloscope.analysis.model import Memory
-from hloscope.api.analyzing import analyze_hlo
+from hloscope.app.analyzing import analyze_hlo
+from hloscope.base.units import format_bytes, format_capacity, format_count, format_flops, format_share, format_time
+from hloscope.model import Memory
 from hloscope.report.diffs import with_sides
 from hloscope.report.formats import Canvas, render
-from hloscope.units import format_bytes, format_capacity, format_count, format_flops, format_share, format_time
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 pytest.importorskip("playwright", reason="playwright is not installed")

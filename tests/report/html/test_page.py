@@ -17,10 +17,10 @@ from pages import data_of
 from report_examples import AT_MOST, DEEP, DOUBTFUL, FULL, LONG, NOTHING, TWO_SLICES
 
 import hloscope
-from hloscope.analysis.model.evidence import attach_evidence
-from hloscope.analysis.model.trial import Figures, Trial, Trials
-from hloscope.analysis.vocabulary import Bound
-from hloscope.api.analyzing import analyze_hlo
+from hloscope.app.analyzing import analyze_hlo
+from hloscope.model.evidence import attach_evidence
+from hloscope.model.trial import Figures, Trial, Trials
+from hloscope.model.vocabulary import Bound
 from hloscope.report.formats import Canvas, render
 from hloscope.report.html import privacy
 from hloscope.report.html.privacy import Privacy, files_of

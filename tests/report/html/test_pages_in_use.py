@@ -11,7 +11,7 @@ from bounded_examples import LOOP, analysis_of
 from pages import CHROMIUM
 from report_examples import FULL, TWO_SLICES, total
 
-from hloscope.analysis.model.analysis import BufferRole, MemoryPeak, PeakBuffer
+from hloscope.model.analysis import BufferRole, MemoryPeak, PeakBuffer
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 pytest.importorskip("playwright", reason="playwright is not installed")

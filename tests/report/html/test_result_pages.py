@@ -13,15 +13,7 @@ from click.testing import CliRunner
 from pages import data_of
 from test_hostile_strings import EVIL, UNSEEN
 
-from hloscope.analysis.vocabulary import Bound
-from hloscope.cli import group
-from hloscope.report.checks import CheckReport
-from hloscope.report.formats import FORMATS, render
-from hloscope.report.html.privacy import Privacy, files_of
-from hloscope.report.price import Prices
-from hloscope.report.renderer import Canvas
-from hloscope.report.suggestions import headline
-from hloscope.units import (
+from hloscope.base.units import (
     format_bytes,
     format_capacity,
     format_count,
@@ -30,6 +22,14 @@ from hloscope.units import (
     format_share,
     format_time,
 )
+from hloscope.cli import group
+from hloscope.model.vocabulary import Bound
+from hloscope.report.checks import CheckReport
+from hloscope.report.formats import FORMATS, render
+from hloscope.report.html.privacy import Privacy, files_of
+from hloscope.report.price import Prices
+from hloscope.report.renderer import Canvas
+from hloscope.report.suggestions import headline
 
 SUBJECTS = ("check", "comparison", "prices", "suggestions", "verification")
 LEAST = dict(zip(SUBJECTS, (60, 50, 40, 35, 40), strict=True))
@@ -241,8 +241,8 @@ def test_where_values_differ_stands_in_words_too(found, pages):
 
 
 def test_numbers_that_were_not_compared_are_no_pass():
-    from hloscope.verification.judging import judge_verification
-    from hloscope.verification.model import Numerics, NumericsStatus
+    from hloscope.verify.judging import judge_verification
+    from hloscope.verify.model import Numerics, NumericsStatus
 
     hung = Numerics(status=NumericsStatus.HUNG, message="no end after 10 s")
     text = Reader(judge_verification(result_examples.program(), result_examples.program(), hung).report("html")).text

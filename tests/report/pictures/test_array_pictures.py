@@ -16,8 +16,8 @@ from jax import P
 from jax.sharding import AxisType, NamedSharding
 from reading import boxes_in, cells_in, devices_in, texts_in
 
-from hloscope.analysis.model import ArrayFact, Mesh
 from hloscope.analysis.shards import find_shards
+from hloscope.model import ArrayFact, Mesh
 from hloscope.report.layout import LEAST_WIDTH
 from hloscope.report.layout import drawn as drawn_lines
 from hloscope.report.pictures.arrays import draw_shards_lines, shards_svg

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from reading import boxes_in
 
-from hloscope.errors import HloscopeError
+from hloscope.base.errors import HloscopeError
 from hloscope.report.formats import Canvas, render
 from hloscope.report.shardings import ShardingTable
-from hloscope.shardy.shardings import ArrayRole, ShardedArray
+from hloscope.why.shardings import ArrayRole, ShardedArray
 
 W = ShardedArray(
     role=ArrayRole.ARGUMENT,

@@ -13,11 +13,10 @@ import pytest
 from reading import SVG, texts_in
 
 import hloscope
-from hloscope.analysis.model import Mesh
-from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.link_traffic import LinkTraffic
-from hloscope.cost.placed import place_mesh
-from hloscope.errors import HloscopeError, SliceError
+from hloscope.base.errors import HloscopeError, SliceError
+from hloscope.cost.link_traffic import LinkTraffic, place_mesh
+from hloscope.model import Mesh
+from hloscope.model.vocabulary import Bound
 from hloscope.report.graphs import graph_svg
 from hloscope.report.pictures.meshes import mesh_svg, mesh_words, placed_in
 from hloscope.report.timeline import timeline_svg

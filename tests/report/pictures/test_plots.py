@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading import SVG, texts_in
 
-from hloscope.analysis.model import Analysis, Memory, SliceFact, StepTime
-from hloscope.analysis.model.suggestion import Figures, Suggestion, Suggestions
-from hloscope.analysis.vocabulary import Bound
-from hloscope.errors import HloscopeError
-from hloscope.measured.model import MeasuredOperation, StepPart
+from hloscope.base.errors import HloscopeError
+from hloscope.measure.model import MeasuredOperation, StepPart
+from hloscope.model import Analysis, Memory, SliceFact, StepTime
+from hloscope.model.trial import Figures, Suggestion, Suggestions
+from hloscope.model.vocabulary import Bound
 from hloscope.report.pictures.plots import (
     _spread,
     draw_chips,
@@ -29,7 +29,7 @@ from hloscope.report.pictures.plots import (
 )
 from hloscope.report.pictures.svg import written
 from hloscope.report.price import Unpriced
-from hloscope.verification.model import ErrorMap
+from hloscope.verify.model import ErrorMap
 
 FIGURES = Figures(
     step_us=300.0,

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 from reading import SVG, texts_in
 
-from hloscope.analysis.model.timeline import Interval, TimedComputation, TimedRun, Timeline, Unit, WaitCause, Waits
-from hloscope.analysis.vocabulary import Bound
+from hloscope.model.timeline import Interval, TimedComputation, TimedRun, Timeline, Unit, WaitCause, Waits
+from hloscope.model.vocabulary import Bound
 from hloscope.report.timeline import timeline_svg
 
 CORE = Interval(name="dot", unit=Unit.CORE, begin_us=0.0, end_us=60.0)

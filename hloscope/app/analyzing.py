@@ -1,0 +1,271 @@
+"""The path of every analysis: target -> lowered -> compiled -> module -> analysis -> priced -> explained -> findings.
+
+`analyze_function` takes the whole path, `analyze_hlo` starts at the module; the public functions are in `analyses`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hloscope.analysis.memory import find_memory_peak, summarize_memory
+from hloscope.analysis.provenance import CAPTURED_SOURCES
+from hloscope.analysis.totals import remove_guessed_times
+from hloscope.app.requests import Text, capture_of_text, with_dump, with_guesses
+from hloscope.base.units import count_array_bytes
+from hloscope.compile.dumps import ModuleFacts
+from hloscope.compile.functions import Function, begin_compile, captured_function
+from hloscope.compile.jax_support import describe_untested
+from hloscope.compile.target import TargetFacts, make_facts
+from hloscope.cost.timeline import price_capture
+from hloscope.hlo import HloModule, parse_module
+from hloscope.judge.facts import Facts
+from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection, apply_rules
+from hloscope.model import Analysis, ArrayFact, SliceFact
+from hloscope.model.capture import Capture, CapturedArray
+from hloscope.model.evidence import Evidence, attach_evidence
+from hloscope.tpu.overrides import override_chip
+from hloscope.tpu.slices import parse_slice
+from hloscope.version import __version__
+from hloscope.why import explain_analysis, explain_from_text
+
+if TYPE_CHECKING:
+    from hloscope.compile.lowering import Lowered
+    from hloscope.search.trial_cache import SearchSubject
+
+T = TypeVar("T")
+Stage = Callable[[str], None]
+_NAMED = 3
+KernelCosts = Mapping[str, tuple[float, float]] | str | Sequence[str]
+"""FLOPs and bytes by the kernel's name, or texts such as `splash=7e11,2e8`."""
+
+
+def analysis_of_text(text: Text, judging: RuleSelection = DEFAULT_SELECTION) -> Analysis:
+    """Analyzes a compiled program from its HLO text; does not need JAX.
+
+    Raises:
+        HloParseError: The text is not HLO.
+        MeshError: The mesh does not have as many devices as the program.
+        SliceError: The slice has fewer devices than the program.
+    """
+    program, module = captured_text(text)
+    return analysis_of(program, text.name, judging, module)
+
+
+def analyze_function(function: Function, judging: RuleSelection = DEFAULT_SELECTION) -> Analysis:
+    """Analyzes a function.
+
+    Raises:
+        HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
+    """
+    program, pending = captured_function(function)
+    function.stage("reading the compiled program")
+    found = analysis_of(program, function.name, judging)
+    if function.store is None:
+        return found
+    from hloscope.search.trial_cache import add_known_fixes
+
+    return add_known_fixes(found, function.store, pending.kept)
+
+
+def subject_of(
+    function: Function,
+    itself: Callable[..., Any],
+    known: TargetFacts,
+    *,
+    when_lowered: Callable[[Lowered], None] = lambda _: None,
+) -> SearchSubject:
+    """Lowers, compiles and prices a program as written, as the baseline for changes; arguments as of `begin_compile`.
+
+    Raises:
+        HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
+    """
+    from hloscope.search.trial_cache import SearchSubject
+
+    lowered, pending = begin_compile(function, itself, known, when_lowered=when_lowered)
+    captured = pending.capture(function.stage)
+    function.when_compiled(captured)
+    function.stage("reading the compiled program")
+    return SearchSubject(
+        function=itself,
+        lowered=lowered,
+        captured=captured,
+        analysis=analysis_of(captured, function.name),
+        store=function.store,
+        kept=pending.kept,
+        stage=function.stage,
+    )
+
+
+def analysis_of(
+    program: Capture, name: str, judging: RuleSelection = DEFAULT_SELECTION, module: HloModule | None = None
+) -> Analysis:
+    """Analyzes a compiled program.
+
+    Args:
+        program: Its text, with what else is known of it.
+        name: The target as the user named it.
+        judging: Which rules run and what is accepted, beside what the target says of itself.
+        module: The parsed text, where it is parsed already.
+
+    Raises:
+        NotationError: An `allow` of the target cannot be parsed.
+    """
+    module = parse_module(program.compiled.text, name=f"{name} (compiled)") if module is None else module
+    found = price_capture(program, module, target=name)
+    found = with_reasons(found, module, program)
+    found = _with_compiler_facts(found, module, program)
+    judged_on = remove_guessed_times(found)
+    chosen = None if judged_on.slice is None else program.slice
+    facts = Facts(judged_on, module, chosen, kernel_costs=program.kernel_costs)
+    known = apply_rules(facts, _rules_for(program, judging))
+    found = replace(found, findings=known.findings, notes=known.notes)
+    return attach_evidence(found, Evidence(program=program, name=name, source_root=judging.sources.root))
+
+
+def with_reasons(found: Analysis, module: HloModule, program: Capture) -> Analysis:
+    """Returns the analysis of a compiled program with the reason for each collective, as far as known."""
+    is_alone = program.is_text and program.compiled.shardy is None
+    return explain_from_text(found) if is_alone else explain_analysis(found, module, program)
+
+
+def _rules_for(program: Capture, judging: RuleSelection) -> RuleSelection:
+    """Which rules run, with what the target says of itself; the files of a function that was compiled may be read."""
+    if program.is_text:
+        return judging
+    return replace(judging.of_target(program.allow, program.rule_options), sources=CAPTURED_SOURCES)
+
+
+def analyze_hlo(
+    text: str,
+    *,
+    name: str = "-",
+    mesh: Any = None,
+    slice: str | None = None,
+    dcn: Mapping[str, int] | str | None = None,
+    chip_overrides: str | Sequence[str] = (),
+    kernel_costs: KernelCosts = (),
+    judging: RuleSelection = DEFAULT_SELECTION,
+    guesses: bool = False,
+    beside: ModuleFacts | None = None,
+) -> Analysis:
+    """Analyzes a compiled program from its HLO text; does not need JAX.
+
+    Args:
+        text: The output of `compiled.as_text()`, or a dump of the final module. A truncated text is read as far as it
+            is complete, and its totals are marked "at least".
+        name: File name used in messages.
+        mesh: Mapping of axis names to sizes, major first. By default the axis names in the text; without any, raw
+            device groups are shown.
+        slice: The slice that the program is meant for.
+        dcn: For several slices, the mesh axes that cross DCN, mapped to the number of slices that each spans.
+        chip_overrides: Overrides of the chip's figures, as `name=value` or as TOML files.
+        kernel_costs: FLOPs and bytes of Pallas kernels, by name.
+        judging: Which rules run and what is accepted, as `hloscope.judge.selection.make_selection` makes it.
+        guesses: Whether to name unnamed axes and guess an unknown generation. A check against a contract must not rest
+            on either.
+        beside: The other files of the text's dump; None if it is not in a dump.
+
+    Raises:
+        HloParseError: The text is not HLO.
+        MeshError: The mesh does not have as many devices as the program.
+        SliceError: The slice has fewer devices than the program.
+    """
+    facts = make_facts(mesh=mesh, slice=slice, dcn=dcn, kernel_costs=kernel_costs, chip_overrides=chip_overrides)
+    return analysis_of_text(Text(name=name, text=text, facts=facts, dumped=beside, is_foreign=guesses), judging)
+
+
+def captured_text(text: Text) -> tuple[Capture, HloModule]:
+    """Returns what is known about HLO text, and the parsed text.
+
+    Raises:
+        HloscopeError: As for `analysis_of_text`.
+    """
+    facts, name, beside = text.facts, text.name, text.dumped
+    may_follow = facts.slice is None and (text.is_foreign or beside is not None)
+    chosen = override_chip(
+        parse_slice(facts.slice) if facts.slice else None, () if may_follow else facts.chip_overrides or ()
+    )
+    module = parse_module(text.text, name=name)
+    program = capture_of_text(text.text, module, facts, chosen, name=name)
+    if beside is not None:
+        program = with_dump(program, module, beside, facts, name=name)
+    if text.is_foreign:
+        program = with_guesses(program, module, facts, is_said=beside is not None and beside.slice is not None)
+    override_chip(program.slice, (facts.chip_overrides or ()) if program.slice is None else ())
+    return program, module
+
+
+# ---- what JAX and the compiler know of a program beside its text, joined to the facts in the text
+
+
+def _with_compiler_facts(found: Analysis, module: HloModule, program: Capture) -> Analysis:
+    """The analysis with its slice, memory, names, shardings, notes and versions; of HLO text what is known of them."""
+    refused = "the compiler rejects the program: {}. It was compiled again without that limit"
+    known = {warning.text for warning in found.rematerializations}
+    not_tested = describe_untested(program.versions["jax"]) if "jax" in program.versions else None
+    return replace(
+        found,
+        slice=slice_fact(program),
+        arguments=found.arguments if program.arguments is None else _arrays(program.arguments, found.arguments),
+        outputs=found.outputs if program.outputs is None else _arrays(program.outputs, found.outputs),
+        memory=summarize_memory(program),
+        memory_peak=find_memory_peak(program, module, found.collectives),
+        notes=(
+            *([] if not_tested is None else [not_tested]),
+            *program.notes,
+            *([] if program.compiled.too_large is None else [refused.format(program.compiled.too_large)]),
+            *(text for text in program.compiled.diagnostics if text not in known),
+            *found.notes,
+        ),
+        versions={"hloscope": __version__, **program.versions, **found.versions},
+    )
+
+
+def slice_fact(program: Capture) -> SliceFact | None:
+    """What the report says of the slice."""
+    chosen = program.slice
+    if chosen is None:
+        return None
+    return SliceFact(
+        name=chosen.name,
+        chip=chosen.chip.name if chosen.chip else chosen.name.partition(":")[0],
+        chips=chosen.chip_count if chosen.chip else program.used_devices,
+        devices=chosen.device_count if not chosen.is_attached else program.used_devices,
+        slices=chosen.slice_count,
+        used_devices=program.used_devices,
+        chosen_by=program.slice_chosen_by,
+    )
+
+
+def _arrays(captured: tuple[CapturedArray, ...], in_text: tuple[ArrayFact, ...]) -> tuple[ArrayFact, ...]:
+    """JAX's names, global shapes and shardings; local shapes and aliasing from the text, which is what runs."""
+    used = [array for array in captured if array.used]
+    beside = dict(zip((id(array) for array in used), in_text, strict=True)) if len(used) == len(in_text) else {}
+    return tuple(_array(array, beside.get(id(array))) for array in captured)
+
+
+def _array(array: CapturedArray, printed: ArrayFact | None) -> ArrayFact:
+    local = array.local_shape
+    if local is None:
+        local = printed.local_shape if printed is not None else array.global_shape
+    count = prod(local)
+    known = count_array_bytes(array.dtype, count)
+    donated = array.donated or (printed is not None and printed.donated)
+    reused = None if printed is None else printed.reused  # None of outputs themselves
+    if array.donated and printed is not None:
+        reused = printed.reused is True
+    return ArrayFact(
+        name=array.name,
+        dtype=array.dtype,
+        global_shape=array.global_shape,
+        local_shape=local,
+        sharding=array.sharding or (printed.sharding if printed is not None else None),
+        chosen_by=None if not array.used else "user" if array.asked else "compiler",
+        bytes_per_device=count * array.itemsize_bytes if known is None else known,
+        donated=donated,
+        used=array.used and (printed is None or printed.used),  # the compiler drops reads that JAX does not
+        reused=reused,
+    )

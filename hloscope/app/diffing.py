@@ -1,0 +1,407 @@
+"""`diff`: compares what two programs move, given in any form."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Unpack
+
+from hloscope.analysis.program_labels import label_programs
+from hloscope.analysis.totals import remove_guesses
+from hloscope.app.analyses import analyze
+from hloscope.app.analyzing import analyze_hlo
+from hloscope.app.checking import Target
+from hloscope.app.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
+from hloscope.app.jobs import Checkout, Job, git, jobs_of, run_jobs
+from hloscope.app.requests import PYTHON, FrontDoor, Result, hlo_text, meant, read_report, refuse_beside_analysis
+from hloscope.base import calls
+from hloscope.base.calls import front_door
+from hloscope.base.errors import HloscopeError, Option, TargetError, say
+from hloscope.compile.hlo_files import is_hlo_target, split_module
+from hloscope.compile.target import OPTIONS_BY_NAME, TargetOptions, accept_options, make_facts
+from hloscope.judge.baseline_files import is_baseline, read_baselines
+from hloscope.judge.baselines import Baseline, as_collectives, baseline_of
+from hloscope.judge.changes import Judgement
+from hloscope.judge.judging import judge_two
+from hloscope.judge.matching import match
+from hloscope.model import Analysis, Collective
+from hloscope.model.evidence import attach_evidence
+from hloscope.model.vocabulary import Bound
+from hloscope.report.diffs import DiffDocument, TwoTotals, listed, with_sides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two compared programs.
+
+    Attributes:
+        name: Name as given by the user.
+        baseline: Its communication, memory and time, as a baseline.
+        analysis: Its analysis; None if only its baseline is known.
+        root: The folder of its project; None for files.
+    """
+
+    name: str
+    baseline: Baseline
+    analysis: Analysis | None = None
+    root: Path | None = None
+
+    @classmethod
+    def of(cls, name: str, analysis: Analysis, *, root: Path | None = None) -> Side:
+        """A program that was analyzed, of the project in a folder; what was guessed of it compares with nothing."""
+        known = remove_guesses(analysis)
+        return cls(name=name, baseline=baseline_of(known, root=root), analysis=known, root=root)
+
+    @property
+    def step_us(self) -> float | None:
+        """Predicted step time in microseconds; None if unknown."""
+        if self.analysis is not None and self.analysis.time is not None:
+            return self.analysis.time.step_us
+        return None if self.baseline.step is None else self.baseline.step.step_us
+
+    @property
+    def step_bound(self) -> Bound | None:
+        """Whether that is exact or a bound; None if unknown."""
+        if self.analysis is not None and self.analysis.time is not None:
+            return self.analysis.time.bound
+        return None if self.baseline.step is None else self.baseline.step.bound
+
+
+@front_door
+@accept_options(TargetOptions)
+def diff(
+    old: Target,
+    new: Target | None = None,
+    *,
+    args: Any = None,
+    base: str | None = None,
+    equivalent: bool = False,
+    config: str | Path | None = None,
+    cached: bool = True,
+    **options: Unpack[TargetOptions],
+) -> DiffDocument:
+    """Compares two programs: what they move, multiply and take. Collectives are matched by kind and source.
+
+    Example:
+        >>> print(hloscope.diff(step, other_step, args=types, mesh={"X": 4, "Y": 2}))
+        >>> by_rows, by_columns = ("bf16[512@X,2048]", w), ("bf16[512,2048@X]", w)  # one function, two specs
+        >>> hloscope.diff(*(hloscope.analyze(step, types, mesh={"X": 8}) for types in (by_rows, by_columns)))
+        >>> hloscope.diff("model.py:step", base="main").same
+
+    Args:
+        old: The program before: as for `analyze`, or an analysis; the path of a JSON report or a baseline; or a name in
+            the targets file.
+        new: The program after; None with `base`.
+        args: For functions, one entry per positional argument of each, as for `analyze`.
+        base: A git revision: `old` in that revision is the program before, and `old` in the working tree the one after.
+        equivalent: Whether spellings that the compiler may exchange count as the same.
+        config: The targets file; by default the nearest one in the current folder or its parents.
+        cached: Whether to use the compile cache for names. False recompiles them and stores nothing.
+        {options}
+
+    Raises:
+        HloscopeError: The input is invalid, or JAX or the compiler rejects one of the programs.
+    """
+    old = old if isinstance(old, Analysis) else meant(old, "old")
+    new = new if new is None or isinstance(new, Analysis) else meant(new, "new")
+    base = None if base is None else calls.text("base", base, example='base="main"')
+    if (new is None) is (base is None):
+        fix = 'write diff(old, new), or diff("model.py:step", base="main")'
+        raise TargetError("two programs are needed" if new is None else "base requires a single program", fix=fix)
+    facts: dict[str, Any] = {"args": args, **options}
+    make_facts(**facts)  # which checks them
+    if isinstance(old, Analysis) and isinstance(new, Analysis):
+        refuse_beside_analysis(facts)
+    said = {name: value for name, value in facts.items() if value is not None}
+    written = TargetConfig(name="", slices=(said.pop("slice", None),), options=said)
+    file = calls.path("config", config, example='config="hloscope.toml"')
+    if base is not None and not isinstance(old, str):
+        raise TargetError("a revision contains no Python objects", fix='name the function, such as "model.py:step"')
+    programs = (old,) if new is None else (old, new)
+    return find_difference(
+        programs, written, facts=facts, base=base, config=file, cached=cached, equivalent=equivalent
+    ).found
+
+
+def find_difference(
+    programs: Sequence[Target],
+    written: TargetConfig,
+    *,
+    facts: Mapping[str, Any],
+    door: FrontDoor = PYTHON,
+    base: str | None = None,
+    config: Path | None = None,
+    cached: bool = True,
+    timeout_s: float | None = None,
+    equivalent: bool = False,
+) -> Result[DiffDocument]:
+    """Compares two programs, or with `base` one with itself in a git revision.
+
+    Args:
+        programs: The programs; names as `sides_of` takes them, or objects as `diff` does.
+        written: What is said of functions and of HLO text that are named.
+        facts: What is said of objects.
+        door: The front door.
+        base: The git revision.
+        config: The targets file that the user named; None to look for it.
+        cached: Whether compiles are kept and taken from the cache.
+        timeout_s: As for `run_jobs`.
+        equivalent: As for `diff`.
+
+    Raises:
+        HloscopeError: As for `diff`.
+    """
+    names = [program for program in programs if isinstance(program, str)]
+    with door.quiet(), door.progress() as stage:
+        stage("compiling")
+        if base is not None:
+            sides = _at_two_times(names[0], base, written, config, cached=cached, timeout_s=timeout_s)
+        else:
+            named = iter(sides_of(names, written, config=config, cached=cached, timeout_s=timeout_s))
+            sides = [
+                next(named) if isinstance(program, str) else _side_of_object(program, written, facts)
+                for program in programs
+            ]
+    return Result(found=difference(*sides, equivalent=equivalent), subject="difference")
+
+
+def _side_of_object(target: Any, written: TargetConfig, facts: Mapping[str, Any]) -> Side:
+    if isinstance(target, Path):
+        side = side_of_file(target, str(target), written)
+        if side is None:
+            raise TargetError(f"{target} is not a report, a baseline or an HLO file", fix=f"write '{target}:FUNCTION'")
+        return side
+    found = target if isinstance(target, Analysis) else analyze(target, **facts)
+    return Side.of(found.target, found)
+
+
+def _at_two_times(
+    name: str, base: str, written: TargetConfig, config: Path | None, *, cached: bool, timeout_s: float | None = None
+) -> list[Side]:
+    """A target as it was in a revision, and as it is."""
+    here = Path.cwd()
+    with revision(base, here) as older:
+        then = None if config is None else _config_then(config, older, base)
+        jobs = [
+            *jobs_for([name], written, start=older.here(here.resolve()) or here, config=then, checkout=older),
+            *jobs_for([name], written, start=here, config=config),
+        ]
+        old, new = sides_of_jobs(jobs, cached=cached, timeout_s=timeout_s)
+    return [replace(old, name=f"{name} in {base}"), new]
+
+
+def _config_then(config: Path, older: Checkout, revision: str) -> Path:
+    then = older.here(config.resolve())
+    if then is None:
+        raise TargetError(
+            f"{config} does not exist in {revision}", fix="name a targets file that exists in the revision"
+        )
+    return then
+
+
+def sides_of(
+    programs: Sequence[str],
+    written: TargetConfig,
+    *,
+    config: Path | None,
+    cached: bool,
+    timeout_s: float | None = None,
+) -> list[Side]:
+    """The programs that names stand for: files, functions, and targets of the targets file.
+
+    Args:
+        programs: The names.
+        written: What is said of functions and of HLO text.
+        config: The targets file that the user named; None to look for it.
+        cached: Whether compiles are kept and taken from the cache.
+        timeout_s: As for `run_jobs`.
+
+    Raises:
+        HloscopeError: The input is invalid, or one of them cannot be analyzed.
+    """
+    sides = {
+        name: side_of_file(Path(name), name, written) for name in programs if Path(split_module(name)[0]).is_file()
+    }
+    to_compile = [name for name in programs if sides.get(name) is None]
+    for name in to_compile:
+        if is_hlo_target(name) or name.endswith(".json"):
+            raise TargetError(f"there is no file {split_module(name)[0]}", fix="use the path from the current folder")
+    jobs = jobs_for(to_compile, written, start=Path.cwd(), config=config)
+    sides |= dict(zip(to_compile, sides_of_jobs(jobs, cached=cached, timeout_s=timeout_s), strict=True))
+    return [side for name in programs if (side := sides[name]) is not None]
+
+
+def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocument:
+    """Matches what two programs move, and judges all of it as a check does a program and its baseline.
+
+    Where one is a baseline, what the other one moves is taken as its own baseline has it.
+    """
+    before, after = _collectives_of(old, new)
+    compared = match(before, after, equivalent=equivalent)
+    names = label_programs((old.name, new.name), (old.analysis, new.analysis))
+    sides = zip(names, (old, new), strict=True)
+    not_understood = tuple(name for name, side in sides if side.baseline.not_understood)
+    judged = judge_two(old.baseline, new.baseline, new.analysis, root=new.root, called=names[0])
+    found = DiffDocument(
+        old=names[0],
+        new=names[1],
+        same=compared.same and not not_understood and judged.judgement is Judgement.SAME,
+        changes=tuple(map(listed, compared.changes)),
+        unsure=len(compared.unsure),
+        not_understood=not_understood,
+        unlike=tuple(_unlike(old.baseline, new.baseline)),
+        totals=TwoTotals(old=compared.old_total, new=compared.new_total),
+        tallies=compared.tallies,
+        peak_bytes=(old.baseline.memory.peak_bytes, new.baseline.memory.peak_bytes),
+        step_us=(old.step_us, new.step_us),
+        step_bounds=(old.step_bound, new.step_bound),
+        judged=judged,
+    )
+    return with_sides(found, (old.analysis, new.analysis))
+
+
+def _collectives_of(old: Side, new: Side) -> tuple[Sequence[Collective], Sequence[Collective]]:
+    if old.analysis is not None and new.analysis is not None:
+        return old.analysis.collectives, new.analysis.collectives
+    return as_collectives(old.baseline.rows, new.baseline.rows, dict(new.baseline.mesh or ()))
+
+
+def _unlike(old: Baseline, new: Baseline) -> Iterator[str]:
+    """In what two programs are not of one kind, so that their bytes on one device mean different things."""
+    meshes = [",".join(f"{name}={size}" for name, size in side.mesh or ()) for side in (old, new)]
+    for what, before, after in (("slices", old.slice, new.slice), ("meshes", *meshes)):
+        if before != after:
+            yield f"the {what} differ: {before or 'none'} and {after or 'none'}"
+
+
+def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
+    """A baseline, a JSON report or a file of HLO; None for a file that is Python.
+
+    Args:
+        path: The file.
+        name: Name as given by the user.
+        target: The mesh and the slice of HLO text.
+
+    Raises:
+        HloscopeError: It cannot be read as what it is.
+    """
+    if path.suffix == ".py":
+        return None
+    if path.suffix == ".json":
+        return Side.of(name, read_report(path, name))
+    if path.suffix == ".txt" and is_baseline(path):
+        return Side(name=name, baseline=read_baselines(path)[0])
+    if not is_hlo_target(path):
+        return None
+    beside = {key: value for key, value in target.options.items() if OPTIONS_BY_NAME[key].of_text}
+    return Side.of(name, analyze_hlo(hlo_text(path), name=name, slice=target.slices[0], **beside))
+
+
+def jobs_for(
+    names: Sequence[str],
+    options: TargetConfig,
+    *,
+    start: Path,
+    config: Path | None,
+    checkout: Checkout | None = None,
+) -> list[Job]:
+    """The jobs of targets, by their names in the targets file, or as `file.py:fn` with the options given.
+
+    Args:
+        names: The targets.
+        options: What the command line says of functions.
+        start: The folder to begin at.
+        config: The targets file that the user named; None to look for it.
+        checkout: The older state that `start` is in; None for the working tree.
+
+    Raises:
+        HloscopeError: There is no such target.
+    """
+    jobs = []
+    for name in names:
+        if ":" in name.partition("@")[0]:
+            made = replace(options, name=name, function=name)
+            jobs.append(Job(name=name, target=made, slice=options.slices[0], root=start, baseline=None))
+        else:
+            jobs.append(_configured(name, start, config, checkout))
+    return [replace(job, checkout=checkout) for job in jobs]
+
+
+def _configured(name: str, start: Path, config: Path | None, checkout: Checkout | None) -> Job:
+    """The job of a target of the targets file; a mistake in an older one is reported with its revision."""
+    try:
+        return _job_of(name, find_project(start, named=config))
+    except ConfigError as error:
+        if checkout is None or isinstance(error, ConfigMistakesError):
+            raise
+        where = (error.where or "").replace(str(checkout.folder), str(checkout.working_tree))
+        error.where = ", ".join(filter(None, (where, f"in {checkout.revision}")))
+        raise
+
+
+def _job_of(name: str, project: ProjectConfig) -> Job:
+    jobs = jobs_of(project, [name])
+    if len(jobs) == 1:
+        return jobs[0]
+    choices = ", ".join(job.name for job in jobs)
+    raise ConfigError(f"{name} does not name a slice", where=str(project.path), fix=f"use one of {choices}")
+
+
+def sides_of_jobs(jobs: Sequence[Job], *, cached: bool, timeout_s: float | None = None) -> list[Side]:
+    """Analyzes targets; see `run_jobs` for the arguments.
+
+    Raises:
+        TargetError: One of them cannot be analyzed.
+    """
+    sides = []
+    numbered = [replace(job, name=f"{index} {job.name}", keeps_program=True) for index, job in enumerate(jobs)]
+    for job, outcome in zip(jobs, run_jobs(numbered, cached=cached, timeout_s=timeout_s), strict=True):
+        if outcome.analysis is None:
+            first, _, rest = (outcome.error or "").removeprefix("error: ").partition("\n")
+            raise TargetError(f"{job.name}: {first}", why=rest.strip() or None)
+        found = outcome.analysis if outcome.evidence is None else attach_evidence(outcome.analysis, outcome.evidence)
+        sides.append(Side.of(job.name, found, root=job.root))
+    return sides
+
+
+@contextmanager
+def revision(name: str, start: Path) -> Iterator[Checkout]:
+    """The repository of the folder `start` as it is in a git revision, in a temporary folder.
+
+    Raises:
+        HloscopeError: `start` is in no repository, or there is no such revision.
+    """
+    top = Path(git("rev-parse", "--show-toplevel", cwd=start).decode().strip()).resolve()
+    commit = git(
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        "--end-of-options",
+        f"{name}^{{commit}}",
+        cwd=start,
+        what=f"there is no revision {name}",
+        fix=say(
+            f"a shallow clone has none but its own: git fetch --depth=1 origin {name}, then ",
+            Option("base", "FETCH_HEAD"),
+        )
+        if git("rev-parse", "--is-shallow-repository", cwd=start).strip() == b"true"
+        else None,
+    )
+    with tempfile.TemporaryDirectory(prefix="hloscope-base-", ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary).resolve() / "base"
+        _unpack(commit.decode().strip(), top, folder)
+        unpacked = Checkout(revision=name, folder=folder, working_tree=top)
+        if unpacked.here(start.resolve()) is None:
+            raise HloscopeError(f"{start} does not exist in {name}", fix="name a revision that has it")
+        yield unpacked
+
+
+def _unpack(commit: str, repository: Path, folder: Path) -> None:
+    """Writes the files of a commit as a checkout has them, by an index of its own: the repository stays as it is."""
+    folder.mkdir()
+    index = {"GIT_INDEX_FILE": str(folder.with_name("index"))}
+    git("read-tree", commit, cwd=repository, environment=index)
+    git("checkout-index", "--all", f"--prefix={folder}/", cwd=repository, environment=index)

@@ -1,0 +1,214 @@
+"""`explain`: why collectives are there, and which changes help against them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any, Unpack
+
+from hloscope.analysis.model_parts import skip_helpers
+from hloscope.analysis.provenance import CAPTURED_SOURCES, SourceFiles
+from hloscope.app.analyzing import analysis_of_text, subject_of
+from hloscope.app.requests import Request, Result, Text, follow, meant, refuse_beside_analysis
+from hloscope.base import calls
+from hloscope.base.calls import front_door
+from hloscope.base.errors import NotationError, Option, say
+from hloscope.base.progress import StageDisplay
+from hloscope.base.units import format_time
+from hloscope.compile.functions import Function, with_function
+from hloscope.compile.target import ProgramOptions, TargetFacts, accept_options
+from hloscope.model import Analysis, Collective
+from hloscope.model.trial import Trials
+from hloscope.why import explain_collectives as reasons_of
+from hloscope.why.explanation import Explanation, Explanations
+
+_QUICK_S = 2.0
+"""A program that compiles in less is tried without being asked."""
+_CHANGES, _SECONDS = 4, 10.0
+_ALL = "all"
+
+
+_PASS_TRY = ("pass ", Option("try", 300), " to try")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trying:
+    """Whether to try changes, and for how long.
+
+    Attributes:
+        wanted: False never tries any.
+        seconds: Time limit for all trials; None tries a few, and only programs that compile quickly.
+    """
+
+    wanted: bool = True
+    seconds: float | None = None
+
+
+@front_door
+@accept_options(ProgramOptions)
+def explain(
+    target: Callable[..., Any] | str | Path | Analysis,
+    args: Any = None,
+    *,
+    collective: str | int | Collective | None = None,
+    try_s: float | str | None = None,
+    trials: bool = True,
+    slice: str | None = None,
+    timeout_s: float | None = None,
+    source_root: str | Path | None = None,
+    **options: Unpack[ProgramOptions],
+) -> Explanations:
+    """Explains why collectives are there: which array, line and shardings cause them, and what would help.
+
+    Sharding changes are compiled and priced before they are recommended.
+
+    Example:
+        >>> print(hloscope.explain(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2}))
+        >>> hloscope.explain("model.py:step", collective="all-gather.8", try_s=300)[0].trials
+
+    Args:
+        target: As for `analyze`; or an analysis, in which case nothing is compiled and no change is tried.
+        args: One entry per positional argument, as for `analyze`.
+        collective: Which to explain: the name of one, such as `all-gather.8`; its number in the report, where
+            `found.collectives[0]` is 1; an element of `found.collectives`; a selector such as `all-gather@fsdp`, as in
+            `found[…]`, for all that it matches; or `all`. A name takes precedence over a selector. By default all are
+            explained, and changes are tried against the one that moves the most bytes.
+        try_s: Time limit for trying changes, in seconds or such as `5m`. By default only a few are tried, and only for
+            programs that compile quickly.
+        trials: Whether to try changes at all.
+        slice: The slice to compile for.
+        timeout_s: Time limit for each compile, in seconds.
+        source_root: For HLO text, the folder below which source files that it names may be read.
+        {options}
+
+    Returns:
+        The explanations, sorted by bytes per step, largest first.
+
+    Raises:
+        HloscopeError: The input is invalid, there is no such collective, or JAX or the compiler rejects the program.
+    """
+    span = None if try_s is None else calls.seconds("try_s", try_s, example='try_s=300, or try_s="5m"')
+    if span is not None and (not trials or not span):
+        raise NotationError(
+            "try_s=0 tries nothing" if trials else "try_s and trials=False contradict each other",
+            fix="pass seconds, such as try_s=300, or only trials=False",
+        )
+    named, trying = _named(collective), Trying(wanted=trials, seconds=span)
+    root = calls.path("source_root", source_root, example='source_root="src"')
+    described = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
+    everything = collective is not None
+    if isinstance(target, Analysis):
+        refuse_beside_analysis({**described, "try_s": span})
+        # the files of a program that JAX has not compiled are those that HLO text names
+        sources = SourceFiles(captured="jax" in target.versions, root=root)
+        return Explanations(reasons_of(target, named, sources=sources), everything=everything)
+    request = Request(target=meant(target), said=described, source_root=root)
+    return find_explanations(request, named, everything=everything, trying=trying).found
+
+
+def _named(collective: object) -> str | None:
+    """What a collective is called, or its number; None for all of them."""
+    if collective is None or (isinstance(collective, str) and collective == _ALL):
+        return None
+    if isinstance(collective, str | Collective):
+        return collective if isinstance(collective, str) else collective.name
+    number = calls.integer(collective)
+    if number is None:
+        kind = "the name of one, its number counted from 1, a selector, or one of found.collectives"
+        calls.refuse("collective", kind, collective, 'collective="all-gather.8", or collective=1')
+    return str(number)
+
+
+def find_explanations(request: Request, named: str | None, *, everything: bool, trying: Trying) -> Result[Explanations]:
+    """Explains the collectives of a program, and for a function tries changes against those that are shown in full.
+
+    Args:
+        request: The request; its front door is given the first explanation before changes are tried.
+        named: One collective, as for `explain`; None for all.
+        everything: Whether all are shown in full, or only the first one.
+        trying: Whether to try changes, and for how long.
+
+    Raises:
+        HloscopeError: The input is invalid, there is no such collective, or JAX or the compiler rejects the program.
+    """
+    root = None if request.source_root is None else Path(request.source_root)
+
+    def of_text(text: Text) -> tuple[Explanation, ...]:
+        found = skip_helpers(analysis_of_text(text), request.helpers)
+        return reasons_of(found, named, sources=SourceFiles(captured=False, root=root))
+
+    def of_function(function: Function, stage: StageDisplay) -> tuple[Explanation, ...]:
+        def begin(found: Explanation) -> None:
+            request.door.begin(Result(found=[found], subject="explanation", is_whole=False), stage)
+
+        return _explained(function, named, everything=everything, trying=trying, when_explained=begin)
+
+    found = Explanations(follow(request, of_function=of_function, of_text=of_text), everything=everything)
+    return Result(found=found, subject="explanation" if everything else "overview")
+
+
+def _explained(
+    function: Function,
+    named: str | None,
+    *,
+    everything: bool,
+    trying: Trying,
+    when_explained: Callable[[Explanation], None],
+) -> tuple[Explanation, ...]:
+    """The explanations of a function, with what became of changes that were tried."""
+
+    def explained(itself: Callable[..., Any], known: TargetFacts) -> tuple[Explanation, ...]:
+        subject = subject_of(function, itself, known)
+        found = reasons_of(subject.analysis, named, sources=CAPTURED_SOURCES)
+        if not trying.wanted:
+            return found
+        shown = len(found) if everything else min(1, len(found))
+        if found:
+            when_explained(replace(found[0], advice=()))
+        return (*_with_trials(found[:shown], subject, trying), *found[shown:])
+
+    return with_function(function, explained)
+
+
+def _with_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> list[Explanation]:
+    """With what became of changes, as long as there is time left for them."""
+    from hloscope.search import TrialLimits, try_changes
+    from hloscope.search.ranking import MOST_CANDIDATES
+    from hloscope.search.trial_cache import TrialCache
+
+    changes = _CHANGES if trying.seconds is None else MOST_CANDIDATES
+    until = monotonic() + (_SECONDS if trying.seconds is None else trying.seconds)
+    done = []
+    for explanation in found:
+        why_not = _why_not(explanation, subject, trying)
+        left = until - monotonic()
+        if why_not is None and (left <= 0 or changes <= 0):
+            why_not = say("the time limit was spent on earlier collectives: allow more with ", Option("try"))
+        if why_not is not None:
+            known = TrialCache(subject.store, subject.kept, explanation.collective).known
+            done.append(replace(explanation, trials=known or Trials(not_tried=why_not)))
+            continue
+        # of one collective the whole time counts, so that what was found once is found again
+        seconds = left if done else _SECONDS if trying.seconds is None else trying.seconds
+        trials = try_changes(subject, explanation.collective, TrialLimits(changes=changes, seconds=seconds))
+        changes -= len(trials.trials)
+        done.append(replace(explanation, trials=trials))
+    return done
+
+
+def _why_not(explanation: Explanation, subject: Any, trying: Trying) -> str | None:
+    """Why nothing is tried against a collective; None where something is."""
+    compile_s, time = subject.captured.compiled.seconds, subject.analysis.time
+    if time is None or subject.lowered.slice.chip is None:
+        return f"{subject.lowered.slice.name} has no times to compare"
+    if subject.lowered.strategy is None:
+        return "JAX has already traced it, and cannot trace it with a change: pass the function itself"
+    if trying.seconds is not None:
+        return None
+    if compile_s is None:
+        return say("it was compiled in this process, and each change would be too: ", *_PASS_TRY)
+    if compile_s >= _QUICK_S:
+        return say(f"the program takes {format_time(1e6 * compile_s)} to compile: ", *_PASS_TRY)
+    return None

@@ -1,0 +1,132 @@
+"""The presenter of all results (see `hloscope.base.presenter`); each function loads what it needs when called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hloscope.base.results import Shown
+    from hloscope.model import Analysis, Collective, Collectives
+    from hloscope.model.finding import RuleDoc
+    from hloscope.model.picture import Picture
+    from hloscope.model.program_graph import ProgramGraph
+    from hloscope.model.timeline import Timeline
+    from hloscope.report.collectives import Group
+
+
+def report(found: Shown, format_name: str, **how: Any) -> str:
+    """`Shown.report`."""
+    from hloscope.report.formats import report_of
+
+    return report_of(found, format_name, **how)
+
+
+def save(found: Shown, path: str, format_name: str | None) -> tuple[str, ...]:
+    """`Shown.save`."""
+    from hloscope.report import formats
+
+    return formats.save(found, path, format_name)
+
+
+def document(found: Shown) -> dict[str, Any]:
+    """`Shown.to_dict`."""
+    from hloscope.report.formats import document_of
+
+    return document_of(found)
+
+
+def fragment(found: Shown) -> str | None:
+    """What a notebook displays as HTML."""
+    from hloscope.report.fragments import fragment_of
+
+    return fragment_of(found)
+
+
+def markdown(found: Shown) -> str:
+    """What a notebook displays as Markdown."""
+    from hloscope.report.formats import in_notebook
+
+    return in_notebook(found)
+
+
+def image(svg: str) -> str:
+    """What a notebook displays of a picture where it cannot display HTML."""
+    from hloscope.report.pictures.svg import standalone
+
+    return standalone(svg)
+
+
+def timeline_of(found: Analysis) -> Timeline:
+    """`Analysis.timeline`."""
+    from hloscope.app.analyses import timeline_of_analysis
+
+    return timeline_of_analysis(found)
+
+
+def graph_of(found: Analysis, **part: Any) -> ProgramGraph:
+    """`Analysis.graph`."""
+    from hloscope.app.analyses import graph_of_analysis
+
+    return graph_of_analysis(found, **part)
+
+
+def mesh_picture(found: Analysis) -> Picture:
+    """`Analysis.mesh_picture`."""
+    from hloscope.report.pictures import meshes
+
+    return meshes.mesh_picture(found)
+
+
+def array_picture(found: Analysis, name: str) -> Picture:
+    """`Analysis.array`."""
+    from hloscope.report.pictures import arrays
+
+    return arrays.array_picture(found, name)
+
+
+def select(collectives: Collectives, selector: str) -> list[Collective]:
+    """`Collectives.selected`."""
+    from hloscope.judge.model import chosen
+    from hloscope.judge.notation import parse_selector
+
+    wanted = parse_selector(selector, where=f"the selector {selector!r}")
+    return chosen(collectives, wanted, collectives.mesh_axes)
+
+
+def filter(
+    collectives: Collectives, kind: str, axes: tuple[str, ...] | None, source: str | None, link: str | None
+) -> list[Collective]:
+    """`Collectives.where`, without the filter by module."""
+    from hloscope.judge.building import selector
+    from hloscope.judge.model import chosen
+
+    return chosen(collectives, selector(kind, axes, source, link), collectives.mesh_axes)
+
+
+def groups(collectives: Collectives, what: str) -> list[Group]:
+    """`Collectives.by`."""
+    from hloscope.report.collectives import groups_by
+
+    return groups_by(collectives, what)
+
+
+def rule_pages() -> Mapping[str, RuleDoc]:
+    """`hloscope.rules.pages`."""
+    from hloscope.report.pages import pages
+
+    return pages()
+
+
+def rule_page(name: str) -> RuleDoc:
+    """`hloscope.rules.page`."""
+    from hloscope.report.pages import page_named
+
+    return page_named(name)
+
+
+def failed_cases(rule: str | None) -> Mapping[str, tuple[str, ...]]:
+    """`hloscope.rules.failed_cases`."""
+    from hloscope.app.own_rules import tested
+
+    return tested(rule)

@@ -1,0 +1,553 @@
+"""The one path: a request from any front door is resolved here, once, and followed to its result.
+
+The command line, Python, the pytest plugin and the processes of a check differ in what they say of a target, in what
+they show meanwhile and in where the result goes (`FrontDoor`). What a target is, and what happens to it, is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from hloscope.analysis.meshes import infer_mesh
+from hloscope.analysis.totals import GUESS
+from hloscope.base import calls
+from hloscope.base.calls import has_value
+from hloscope.base.documents import read_document
+from hloscope.base.errors import Command, HloscopeError, MeshError, Option, SliceError, TargetError, say
+from hloscope.base.outputs import check_hlo_file, write_text
+from hloscope.base.progress import StageDisplay, show_waiting
+from hloscope.base.store import open_default_store
+from hloscope.base.units import pluralize
+from hloscope.compile.dumps import ModuleFacts, find_dumped_module, is_folder, read_module_facts
+from hloscope.compile.functions import Function
+from hloscope.compile.hlo_files import is_hlo_target, read_hlo, split_module
+from hloscope.compile.loading import find_target_name
+from hloscope.compile.target import OPTIONS_BY_NAME, TargetFacts, make_facts
+from hloscope.cost.price import guess_slice, is_from_tpu
+from hloscope.hlo import HloModule, select_module_text
+from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection
+from hloscope.model import Analysis
+from hloscope.model.capture import Capture, CompiledProgram, Mesh
+from hloscope.tpu.overrides import override_chip
+from hloscope.tpu.slices import Slice
+
+# ---- HLO text as a target: reading it, the options that apply to it, and the slice that it is assumed to run on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A target that is already compiled.
+
+    Attributes:
+        name: The target as the user named it.
+        text: Its HLO text.
+        facts: What is said of it: the mesh, the slice, the axes over DCN and what else applies to text.
+        dumped: What its dump, or JAX's compiled program, says beside it; None where there is nothing but the text.
+        is_foreign: Whether nothing but the text is known, so that names of axes and its generation may be guessed.
+    """
+
+    name: str
+    text: str
+    facts: TargetFacts = field(default_factory=TargetFacts)
+    dumped: ModuleFacts | None = None
+    is_foreign: bool = True
+
+
+_HANDED_OUT = ("Traced", "Lowered", "Compiled", "Exported")
+
+
+def meant(target: Any, name: str = "target") -> Any:
+    """A target of one of the kinds that there are; any path as a `Path`.
+
+    Raises:
+        TargetError: It is of none of them.
+    """
+    if isinstance(target, os.PathLike) and not callable(target):  # mocks are both
+        path = os.fspath(target)
+        if isinstance(path, str):
+            return Path(path)
+    elif isinstance(target, str) and target.lstrip().startswith("HloModule") and "\n" in target:
+        raise TargetError(
+            f"{name} must be a name or a file, and is HLO text itself",
+            fix="write hloscope.analyze_text(text), or save it",
+        )
+    elif callable(target) or isinstance(target, str) or _is_handed_out(target):
+        return target
+    raise TargetError(
+        f"{name} must be a function, its name or a file, not {calls.shown(target)}",
+        fix='write hloscope.analyze(step, …), "model.py:step" or "step.hlo"',
+    )
+
+
+def _is_handed_out(target: object) -> bool:
+    """Whether it is one of the objects that JAX makes of a function; imports no JAX to ask."""
+    return any(base.__module__.startswith("jax.") and base.__name__ in _HANDED_OUT for base in type(target).__mro__)
+
+
+def text_of(target: Any, facts: TargetFacts) -> Text:
+    """Reads a target that is already compiled: a file of HLO, or a `jax.stages.Compiled`.
+
+    Args:
+        target: The file, which may name one of its modules, or the object.
+        facts: What is said of it.
+
+    Raises:
+        TargetError: The file does not exist or cannot be read.
+    """
+    if isinstance(target, str | Path):
+        return Text(name=str(target), text=hlo_text(target), facts=facts, dumped=dump_beside(target))
+    from hloscope.compile.jax_targets import read_compiled_facts
+
+    known = read_compiled_facts(target)
+    beside = ModuleFacts(
+        slice=known.slice,
+        device_ids=known.device_ids,
+        memory_bytes=known.memory_bytes,
+        notes=(_OTHER_TEMPORARIES,) if known.slice is not None and known.slice.chip is not None else (),
+        said_by="compiled",
+    )
+    if facts.mesh is None and known.mesh:
+        facts = replace(facts, mesh=known.mesh)
+    if facts.slice is None and known.slice is not None and known.slice.slice_count > 1:
+        facts = replace(facts, slice=known.slice.name)  # the text is of one of them: the mesh tells how many
+    return Text(name=known.name, text=known.text, facts=facts, dumped=beside, is_foreign=False)
+
+
+_OTHER_TEMPORARIES = (
+    "temporaries are those of memory_analysis(); the buffer assignment, which decides whether a program fits, is known "
+    "for a function and for the result of lower()"
+)
+
+
+def is_compiled(target: object) -> bool:
+    """Whether it is a `jax.stages.Compiled`; imports no JAX to ask."""
+    return any(f"{base.__module__}.{base.__qualname__}" == "jax._src.stages.Compiled" for base in type(target).__mro__)
+
+
+def capture_of_text(text: str, module: HloModule, facts: TargetFacts, chosen: Slice | None, *, name: str) -> Capture:
+    """Returns what is known about a program from its text alone.
+
+    Args:
+        text: The text.
+        module: The parsed text.
+        facts: The mesh, the axes over DCN and what kernels cost.
+        chosen: The slice that the program is meant for.
+        name: File name used in messages.
+
+    Raises:
+        MeshError: The mesh does not have as many devices as the program.
+        SliceError: The slice has fewer devices than the program.
+    """
+    sizes = facts.mesh or {}
+    mesh = Mesh(axis_names=tuple(sizes), axis_sizes=tuple(sizes.values())) if sizes else None
+    per_slice = module.device_count
+    slices = _slice_count(text, per_slice, mesh, chosen)
+    _check_devices(name, slices, module, mesh, chosen)
+    return Capture(
+        compiled=CompiledProgram(text=text, memory_bytes={}, slice_of_partition=_slice_of_partition(facts, slices)),
+        slice=chosen,
+        slice_chosen_by="user",
+        used_devices=per_slice * slices,
+        mesh=mesh,
+        devices_per_slice=per_slice if slices > 1 else None,
+        kernel_costs=facts.kernel_costs,
+    )
+
+
+def dump_beside(target: str | Path) -> ModuleFacts | None:
+    """What lies beside a file of a dump that is named by itself, as far as it is read without JAX."""
+    module = find_dumped_module(target)
+    if module is None:
+        return None
+    beside = read_module_facts(module, on_the_way=False)
+    if module.as_jax_lowered_it is None and module.before_propagation is None:
+        return beside
+    note = say(
+        "for reasons, analyze the dump's folder: ",
+        Command("analyze", (str(module.path.parent), Option("only", module.prefix))),
+    )
+    return replace(beside, notes=(*beside.notes, note))
+
+
+def with_dump(program: Capture, module: HloModule, beside: ModuleFacts, facts: TargetFacts, *, name: str) -> Capture:
+    """What is known of a program by its text, with what is known beside it; what the user says goes first.
+
+    Args:
+        program: The program by its text.
+        module: The parsed text.
+        beside: What its dump, or JAX's compiled program, says of it.
+        facts: The mesh, the axes over DCN and the figures of the chip.
+        name: File name used in messages.
+
+    Raises:
+        SliceError: A figure given for the chip is not one.
+        MeshError: The mesh does not have as many devices as the program.
+    """
+    said, notes = beside.slice, list(beside.notes)
+    if program.slice is None and said is not None:
+        if said.devices_per_slice < module.device_count:
+            notes.append(
+                f"{_WHO[beside.said_by]} says {said.name}, which has {said.device_count} devices, but the program is "
+                f"for {module.device_count}: it is not priced"
+            )
+        else:
+            chosen = override_chip(said, facts.chip_overrides or ())
+            program = capture_of_text(program.compiled.text, module, facts, chosen, name=name)
+            program = replace(program, slice_chosen_by=beside.said_by)
+    is_own = program.slice is not None and program.slice_chosen_by == beside.said_by
+    is_one = is_own and said is not None and said.slice_count == 1
+    compiled = replace(
+        program.compiled,
+        memory_bytes=beside.memory_bytes,
+        partitioned=beside.partitioned,
+        shardy=beside.shardy,
+        shardy_as_written=beside.shardy_as_written,
+        device_ids=beside.device_ids if is_one and len(beside.device_ids) == module.device_count else (),
+    )
+    mesh = program.mesh or beside.mesh_of(program.used_devices)
+    return replace(program, compiled=compiled, mesh=mesh, notes=(*program.notes, *notes))
+
+
+_WHO = {"dump": "the dump", "compiled": "the compiled program"}
+_NO_TIMES = say(
+    "it is unknown what the text was compiled for, so there are no times: name it, for example ",
+    Option("slice", "v5e:2x4"),
+)
+
+
+def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_said: bool = False) -> Capture:
+    """With the names of axes, and the slice, that nobody has said, as far as the text lets them be guessed.
+
+    Args:
+        program: What is known.
+        module: The parsed text.
+        facts: The figures of the chip.
+        is_said: Whether the slice is said, and is only none that the program can be priced on.
+
+    Raises:
+        SliceError: A figure given for the chip is not one.
+    """
+    mesh = infer_mesh(module) if program.mesh is None else None
+    if mesh is not None:
+        program = replace(program, mesh=mesh, notes=(*program.notes, _about_names(mesh)))
+    if program.slice is not None or is_said:
+        return program
+    guess = guess_slice(module)
+    if guess is None:
+        return replace(program, notes=(*program.notes, _NO_TIMES)) if is_from_tpu(module) else program
+    chosen, (generation, _, block) = guess.slice, guess.slice.name.partition(":")
+    note = say(
+        f"{generation} is guessed from the text: {guess.because}; {block} is the usual block of {chosen.chip_count} "
+        "chips; set it with ",
+        Option("slice"),
+    )
+    chosen = override_chip(chosen, facts.chip_overrides or ())
+    return replace(program, slice=chosen, slice_chosen_by=GUESS, notes=(*program.notes, note))
+
+
+def _about_names(mesh: Mesh) -> str:
+    """That the names of the axes are hloscope's, and how they get the user's."""
+    one = len(mesh.axis_names) == 1
+    named = dict(zip("XYZUVW", mesh.axis_sizes, strict=False))
+    return say(
+        f"the text does not name its mesh axes: {'axis_0 is a name' if one else 'axis_0, axis_1 and so on are names'} "
+        f"that hloscope gave to its device groups; choose {'another' if one else 'others'} with ",
+        Option("mesh", named),
+    )
+
+
+def refuse_beside_text(
+    target: object, said: Mapping[str, Any], called: Callable[[str], str] = lambda name: name
+) -> dict[str, Any]:
+    """Refuses what only a function can obey; returns the options that apply to HLO text.
+
+    Args:
+        target: HLO text, as the user named it.
+        said: Values by option; those that are None or empty are not given.
+        called: The name that the user has for an option.
+
+    Raises:
+        TargetError: One of them is given.
+    """
+    of_text = {name: value for name, value in said.items() if name in OPTIONS_BY_NAME and OPTIONS_BY_NAME[name].of_text}
+    for name, value in said.items():
+        if name not in of_text and has_value(value):
+            shown = target if isinstance(target, str | Path) else find_target_name(target)
+            raise TargetError(
+                f"{called(name)} does not apply to HLO text", why=f"{shown} is already compiled", fix="leave it out"
+            )
+    return of_text
+
+
+def refuse_beside_analysis(given: Mapping[str, Any]) -> None:
+    """Refuses what was settled when a program was analyzed.
+
+    Args:
+        given: Values by the names that the user has for them; those that are None or empty are not given.
+
+    Raises:
+        TargetError: One of them is given.
+    """
+    name = next((name for name, value in given.items() if has_value(value)), None)
+    if name is not None:
+        raise TargetError(
+            f"{name} does not apply to an analysis",
+            why="its program is already analyzed",
+            fix="pass the program itself",
+        )
+
+
+def refuse_source_root(name: str, root: object) -> None:
+    """Refuses, beside a function, what only HLO text needs.
+
+    Args:
+        name: What the user calls the folder.
+        root: The folder; None where none was given.
+
+    Raises:
+        TargetError: One was given.
+    """
+    if root is not None:
+        raise TargetError(
+            f"{name} is for HLO text", why="the source files of a function are always read", fix="leave it out"
+        )
+
+
+def read_report(path: Path, name: str) -> Analysis:
+    """Reads an analysis that was written as JSON.
+
+    Args:
+        path: The file.
+        name: What the user called it.
+
+    Raises:
+        HloscopeError: The file cannot be read, or is not such a document.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise HloscopeError(f"{name} is not valid JSON", why=str(error)) from None
+    return read_document(Analysis, document, name=name, key="collectives")
+
+
+def hlo_text(target: str | Path) -> str:
+    """The HLO text of a file, or of the one of its modules that is named: `many.hlo#step`.
+
+    Raises:
+        TargetError: The file does not exist or cannot be read.
+        HloParseError: No module has that name, or several have.
+    """
+    path, module = split_module(target)
+    if not Path(path).exists():
+        raise TargetError(f"there is no file {path}")
+    text = read_hlo(path)
+    return text if module is None else select_module_text(text, module, name=path)
+
+
+_MAX_DEVICES = 1 << 20
+"""More than any program will be compiled for; a header that says more is damaged."""
+
+
+def _slice_of_partition(facts: TargetFacts, slices: int) -> tuple[int, ...]:
+    """The slice of each mesh position, as `dcn` says; None leaves it to the order of the mesh."""
+    if slices == 1 or not facts.dcn or not facts.mesh:
+        return ()
+    from hloscope.compile.devices import assign_slices, choose_slices_per_axis
+
+    across = choose_slices_per_axis(facts.mesh, slices, facts.dcn, [])
+    return tuple(int(number) for number in assign_slices(tuple(facts.mesh.values()), across).flat)
+
+
+def _slice_count(text: str, per_slice: int, mesh: Mesh | None, chosen: Slice | None) -> int:
+    """Slices that a program spans; its text holds the partitions of one slice only."""
+    if chosen is not None and chosen.slice_count > 1:
+        return chosen.slice_count
+    if mesh is not None and per_slice > 0 and "_xla_megascale" in text and mesh.device_count % per_slice == 0:
+        return mesh.device_count // per_slice
+    return 1
+
+
+def _check_devices(name: str, slices: int, module: HloModule, mesh: Mesh | None, chosen: Slice | None) -> None:
+    """Checks a mesh and a slice against what a text says of itself.
+
+    Raises:
+        HloscopeError: The text claims more devices than any program has, or none.
+        MeshError: The mesh does not have as many devices as the program.
+        SliceError: The slice has fewer devices than the program.
+    """
+    devices = module.device_count * slices
+    why = f"its header says num_partitions={module.num_partitions}, replica_count={module.replica_count}"
+    why += f", which are those of one of {slices} slices" if slices > 1 else ""
+    if not 0 < devices <= _MAX_DEVICES:
+        raise HloscopeError(
+            f"{name} claims to be a program for {pluralize(devices, 'device')}", why=why, fix="check its header"
+        )
+    says = devices > 1 or "num_partitions" in module.header
+    if mesh is not None and says and mesh.device_count != devices:
+        raise MeshError(
+            f"the mesh has {pluralize(mesh.device_count, 'device')}, but {name} is a program for {devices}",
+            why=why,
+            fix="pass the mesh that the program was compiled for",
+        )
+    if chosen is not None and not chosen.is_attached and chosen.device_count < devices:
+        raise SliceError(
+            f"{chosen.name} has {pluralize(chosen.device_count, 'device')}, but {name} is a program for {devices}",
+            why=why,
+            fix="name a slice that is large enough",
+        )
+
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(Generic[T_co]):
+    """The answer to a request: partial while more of it is still looked for, then whole.
+
+    Attributes:
+        found: The records.
+        subject: The kind of report that shows them: a key of `hloscope.report.formats.FORMATS`.
+        is_whole: Whether nothing is still looked for.
+    """
+
+    found: T_co
+    subject: str
+    is_whole: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontDoor:
+    """The differences between the ways to make a request; by default those of a call in Python.
+
+    Attributes:
+        read: From the options of a target, as they are written there, to facts.
+        prepare: Called with the facts of a function before JAX is imported.
+        quiet: A context in which the user's code runs without disturbing the report.
+        progress: A context that displays the stage of the work.
+        begin: Called with a partial result.
+        say: Says something while the progress is displayed.
+        write_hlo: Writes compiled HLO to a file.
+        called: The name of an option there.
+        standard_input: Reads the HLO text of the target `-`; None if there is no such target.
+    """
+
+    read: Callable[[Mapping[str, Any]], TargetFacts] = lambda said: make_facts(**said)
+    prepare: Callable[[TargetFacts], None] = lambda _: None
+    quiet: Callable[[], AbstractContextManager[None]] = nullcontext
+    progress: Callable[[], AbstractContextManager[StageDisplay]] = show_waiting
+    begin: Callable[[Result[Any], StageDisplay], None] = lambda _result, _stage: None
+    say: Callable[[StageDisplay, str], None] = lambda stage, text: stage(text)
+    write_hlo: Callable[[str, str], None] = lambda text, path: write_text(text, path, "the HLO")
+    called: Callable[[str], str] = lambda name: name
+    standard_input: Callable[[], tuple[str, str]] | None = None
+
+
+PYTHON = FrontDoor()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a user asks about.
+
+    Attributes:
+        target: What the user means: a function or its name, what JAX makes of one, HLO text or a folder of dumps.
+        said: The options of the target by name, as the front door takes them.
+        door: The front door.
+        judging: Which rules run and what is accepted.
+        source_root: For HLO text, the folder of its source files.
+        save_hlo: For functions, the file to write the compiled HLO to.
+        only: For folders, the module to analyze.
+        configured: What the targets file says of the target.
+        helpers: The files and functions that the project calls helpers.
+    """
+
+    target: Any
+    said: Mapping[str, Any] = field(default_factory=dict)
+    door: FrontDoor = PYTHON
+    judging: RuleSelection = DEFAULT_SELECTION
+    source_root: str | Path | None = None
+    save_hlo: str | None = None
+    only: str | None = None
+    configured: TargetFacts | None = None
+    helpers: tuple[str, ...] = ()
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the target is already compiled: HLO text, or a `jax.stages.Compiled`."""
+        is_input = self.target == "-" and self.door.standard_input is not None
+        return is_input or is_hlo_target(self.target) or is_compiled(self.target)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the target is a folder of dumps."""
+        return is_folder(self.target)
+
+    def facts(self) -> TargetFacts:
+        """What is said of a function, with everything made ready for it to be imported.
+
+        Raises:
+            HloscopeError: An option is invalid, or JAX is not installed.
+        """
+        facts = self.door.read(self.said)
+        facts = facts if self.configured is None else facts.over(self.configured)
+        self.door.prepare(facts)
+        return facts
+
+    def facts_of_text(self) -> TargetFacts:
+        """What is said of HLO text.
+
+        Raises:
+            HloscopeError: An option is invalid, or only a function can obey it.
+        """
+        named = {**self.said, "save_hlo": self.save_hlo}
+        return self.door.read(refuse_beside_text(self.target, named, self.door.called))
+
+
+def follow(
+    request: Request, *, of_function: Callable[[Function, StageDisplay], T], of_text: Callable[[Text], T] | None = None
+) -> T:
+    """Resolves the target of a request, and does with it whatever is asked.
+
+    Args:
+        request: The request.
+        of_function: Given a function, once everything is ready to import it.
+        of_text: Given HLO text, which needs no JAX; None if the caller has refused text.
+
+    Raises:
+        HloscopeError: The target cannot be read, or an option does not apply to it.
+    """
+    door = request.door
+    if of_text is not None and request.is_text:
+        with door.quiet():
+            return of_text(_read(request))
+    target = meant(request.target)
+    if isinstance(target, Path):
+        raise TargetError(f"{target} does not name a function", fix=f"write '{target}:FUNCTION'")
+    refuse_source_root(door.called("source_root"), request.source_root)
+    if request.save_hlo is not None:
+        check_hlo_file(request.save_hlo)
+    facts, captured = request.facts(), list["Capture"]()
+    try:
+        with door.quiet(), door.progress() as stage:
+            function = Function(
+                target=target, facts=facts, stage=stage, store=open_default_store(), when_compiled=captured.append
+            )
+            return of_function(function, stage)
+    finally:
+        if captured and request.save_hlo is not None:
+            door.write_hlo(captured[0].compiled.text, request.save_hlo)
+
+
+def _read(request: Request) -> Text:
+    facts = request.facts_of_text()
+    if request.target == "-" and request.door.standard_input is not None:
+        name, text = request.door.standard_input()
+        return Text(name=name, text=text, facts=facts)
+    return text_of(request.target, facts)

@@ -1,0 +1,71 @@
+"""Frames of a stack that only start a program: those of hloscope itself, its starter, notebooks and test runners."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from functools import lru_cache
+
+_PACKAGES = (
+    "_pytest asyncio click concurrent/futures debugpy execnet fire hydra ipykernel IPython multiprocessing nbclient "
+    "pluggy pydevd tornado traitlets typer xdist".split()
+)
+_FILES = (
+    "absl/app.py bdb.py cProfile.py hloscope/__main__.py ipykernel_launcher.py pdb.py runpy.py threading.py "
+    "unittest/case.py".split()
+)
+_SCRIPTS = ("hloscope", "ipython", "jupyter[\\w-]*", "pytest", "py.test")
+_OWN_ROOMS = "api|cli|compiler|program|pytest_plugin|verification"
+_LAUNCHER = re.compile(
+    r"^<frozen (?:runpy|importlib)"
+    rf"|(?:^|/)hloscope/(?:{_OWN_ROOMS})/[\w/]+\.py$"
+    rf"|(?:^|/)(?:{'|'.join(_PACKAGES)})/[\w/]+\.py$"
+    rf"|(?:^|/)(?:{'|'.join(map(re.escape, _FILES))})$"
+    rf"|/bin/(?:{'|'.join(_SCRIPTS)})$"
+)
+
+
+@lru_cache(maxsize=4096)
+def is_launcher(file: str) -> bool:
+    """Returns whether code in a file only starts the user's: no code of the user's is outside of it on a stack."""
+    return _LAUNCHER.search(file.replace("\\", "/")) is not None
+
+
+# ---- cells of a notebook by their numbers; the kernel runs each as a file with a meaningless name
+
+_FILE_OF_CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]\w+\.py$|^<ipython-input-(?P<number>\d+)-")
+
+
+def find_cell(file: str) -> str | None:
+    """The cell of a file, when it last ran: `In[44]`; None for any other file, and if unknown."""
+    found = _FILE_OF_CELL.search(file)
+    if found is None:
+        return None
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    known = getattr(getattr(shell, "compile", None), "_filename_map", {})
+    number = known.get(file, found["number"]) if isinstance(known, dict) else found["number"]
+    return None if number is None else f"In[{number}]"
+
+
+def format_place(place: str) -> str:
+    """A place in a cell, `In[44]:3`, instead of its file and line; any other place is unchanged."""
+    file, colon, line = place.rpartition(":")
+    cell = find_cell(file)
+    return place if cell is None else f"{cell}{colon}{line}"
+
+
+# ---- detection of continuous integration, where notes are not read and nothing should be accepted
+
+_SAYS_NO = frozenset({"", "0", "false", "no", "off"})
+
+
+def is_ci() -> bool:
+    """Returns whether `CI` is set, as in GitHub, GitLab and others; `CI=false` counts as not set."""
+    return os.environ.get("CI", "").strip().lower() not in _SAYS_NO
+
+
+def is_strict(asked: bool | None) -> bool:
+    """Returns whether loosened checks fail: as requested, or otherwise if `CI` is set."""
+    return is_ci() if asked is None else asked

@@ -1,0 +1,272 @@
+"""The cache of compiles: the compiler's output for a program, stored by the content of the program.
+
+Source places are not part of that content: they are read from a lowered program, and adjusted if the same program has
+moved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain
+from typing import TypeVar
+
+import msgspec
+
+from hloscope.base.documents import text_of
+from hloscope.base.environment import is_launcher
+from hloscope.base.store import COMPILE, Store
+from hloscope.compile import jax_support
+from hloscope.model.capture import CodePlace, CompiledProgram, CompileRequest, ShardyModule
+from hloscope.version import __version__
+
+T = TypeVar("T")
+
+_FORMAT = 5
+"""The format of an entry: numbers of operations since 2, the compile's duration since 3, HBM at its peak since 4, and
+over time since 5."""
+_HINT = "target"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CompileEntry:
+    """One stored compile, with the source places of its program: each distinct stack once."""
+
+    compiled: CompiledProgram
+    stacks: tuple[tuple[tuple[str, int, int], ...], ...]
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedCompile:
+    """A program's entry in the cache of compiles.
+
+    Attributes:
+        store: The cache.
+        target: The user's name for the program, by which `is_likely_cached` finds it the next time.
+        key: Equal for equal programs.
+        places: The source places of the program's operations.
+    """
+
+    store: Store
+    target: str
+    key: str
+    places: _Places
+
+    def get(self) -> CompiledProgram | None:
+        """The result of an earlier compile of the program, with its present source places; None without one."""
+        body = self.store.get(COMPILE, self.key)
+        found = None if body is None else _unpack(body, self.places)
+        if found is not None:
+            self._remember()
+        return found
+
+    def put(self, compiled: CompiledProgram) -> None:
+        """Stores the compiler's output for the program."""
+        self.store.put(COMPILE, self.key, _pack(compiled, self.places))
+        self._remember()
+
+    def _remember(self) -> None:
+        hint = _make_hint(self.target)
+        if self.store.get(_HINT, hint) != self.key.encode():
+            self.store.put(_HINT, hint, self.key.encode())
+
+
+def is_likely_cached(store: Store, target: str) -> bool:
+    """Returns whether a target's last compile is still in the cache, so that most likely no compiler is needed."""
+    hint = store.get(_HINT, _make_hint(target))
+    return hint is not None and store.has(COMPILE, hint.decode())
+
+
+def _make_hint(target: str) -> str:
+    """The name that identifies a target across runs."""
+    folder = ""
+    with suppress(OSError):  # it may have been deleted
+        folder = os.getcwd()
+    return f"{folder} {target}"
+
+
+def make_cached_compile(
+    store: Store, target: str, program: CompileRequest, text: str, located_text: str, versions: Mapping[str, str]
+) -> CachedCompile:
+    """Makes the cache entry of a program.
+
+    Args:
+        store: The cache.
+        target: The user's name for the program.
+        program: The program.
+        text: The StableHLO without source places.
+        located_text: The same with source places.
+        versions: The versions of all packages involved.
+    """
+    places, names = read_locations(located_text)
+    parts = (
+        text,
+        repr(names),
+        hashlib.sha256(program.settings).hexdigest(),
+        repr((program.slice.name, program.layout, sorted(program.options.items()))),
+        repr((sorted(versions.items()), __version__, _FORMAT, jax_support.find_libtpu_build())),
+        repr((read_compile_flags().split(), os.environ.get("LIBTPU_INIT_ARGS", "").split())),
+    )
+    key = " ".join(hashlib.sha256(part.encode()).hexdigest() for part in parts)
+    return CachedCompile(store=store, target=target, key=key, places=places)
+
+
+def read_compile_flags() -> str:
+    """The environment's XLA_FLAGS, without the number of simulated devices, which does not affect compiles."""
+    return re.sub(r"--xla_force_host_platform_device_count=\S*", "", os.environ.get("XLA_FLAGS", "")).strip()
+
+
+def _pack(compiled: CompiledProgram, places: _Places) -> bytes:
+    stacks: dict[tuple[tuple[str, int, int], ...], int] = {}
+    order = tuple(stacks.setdefault(frames, len(stacks)) for frames in places)
+    entry = _CompileEntry(compiled=compiled, stacks=tuple(stacks), order=order)
+    return zlib.compress(msgspec.msgpack.encode(entry, enc_hook=text_of), level=1)
+
+
+def _unpack(body: bytes, places: _Places) -> CompiledProgram | None:
+    """The stored compile with its present source places; None if these are unknown or the entry is unreadable."""
+    try:
+        entry = msgspec.msgpack.decode(zlib.decompress(body), type=_CompileEntry)
+        moves = find_moves(tuple(entry.stacks[index] for index in entry.order), places)
+    except (zlib.error, msgspec.DecodeError, IndexError):
+        return None
+    compiled = entry.compiled
+    if moves is None or all(old == new for old, new in moves.items()):
+        return compiled if moves is not None else None
+    text = move_hlo_places(compiled.text, moves)
+    partitioned = None if compiled.partitioned is None else move_hlo_places(compiled.partitioned, moves)
+    if text is None or (partitioned is None) != (compiled.partitioned is None):
+        return None
+    return replace(
+        compiled,
+        text=text,
+        partitioned=partitioned,
+        shardy=None if compiled.shardy is None else move_places(compiled.shardy, moves),
+        shardy_as_written=None
+        if compiled.shardy_as_written is None
+        else move_places(compiled.shardy_as_written, moves),
+    )
+
+
+_Place = tuple[str, int, int]
+"""A file, a line and a column, the latter two from 1."""
+
+_Places = tuple[tuple[_Place, ...], ...]
+"""The frames of every operation in order, innermost first, down to the first frame that only starts the program."""
+
+_DEFINITION = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
+_MODULE = re.compile(r"^module\b", re.MULTILINE)
+_USE = re.compile(r'loc\((?:(?P<name>"(?:[^"\\]|\\.)*")\()?(?P<alias>#loc\d*)\)')
+_NAMED_ARGUMENT = re.compile(r'loc\(("(?:[^"\\]|\\.)*")\)')
+_PARTS = re.compile(r'"(?P<file>(?:[^"\\]|\\.)*)":(?P<line>\d+):(?P<column>\d+)|(?P<alias>#loc\d*)|"(?:[^"\\]|\\.)*"')
+_NAMES = re.compile(r'(?:^|\n)FileNames\n(?P<names>(?:\d+ "(?:[^"\\]|\\.)*"\n)*)')
+_NAME = re.compile(r'(?P<id>\d+) "(?P<file>(?:[^"\\]|\\.)*)"')
+_LOCATION = re.compile(
+    r"(?P<head>^\d+ \{file_name_id=(?P<file>\d+) function_name_id=\d+) line=(?P<line>\d+) end_line=(?P<end_line>\d+) "
+    r"column=(?P<column>\d+) end_column=(?P<end_column>\d+)\}$",
+    re.MULTILINE,
+)
+
+
+def read_locations(text: str) -> tuple[_Places, tuple[tuple[str, ...], ...]]:
+    """Reads the source places and names of the operations of a module printed as MLIR with locations.
+
+    Returns:
+        Files, lines and columns, which may move without changing the program; and the names of the arguments, then for
+        every operation in order those of its functions and scopes.
+    """
+    definitions = {match[1]: match[2] for match in _DEFINITION.finditer(text)}
+
+    @cache
+    def expand(alias: str) -> tuple[_Place | str, ...]:
+        found: list[_Place | str] = []
+        for part in _PARTS.finditer(definitions.get(alias, "")):
+            if part["alias"]:
+                found += expand(part["alias"])
+            elif part["file"] is not None:
+                found.append((part["file"], int(part["line"]), int(part["column"])))
+            else:
+                found.append(part[0])
+        return tuple(found)
+
+    start = _MODULE.search(text)  # some definitions stand before it, and a function in them may be called `<module>`
+    begin = start.start() if start else 0
+    body = text[begin : first.start()] if (first := _DEFINITION.search(text, begin)) else text[begin:]
+    uses = ((*filter(None, [use["name"]]), *expand(use["alias"])) for use in _USE.finditer(body))
+    stacks = list(map(_cut_to_user_frames, uses))
+    names = (tuple(part for part in stack if isinstance(part, str)) for stack in stacks)
+    places = tuple(tuple(part for part in stack if not isinstance(part, str)) for stack in stacks)
+    return places, (tuple(_NAMED_ARGUMENT.findall(body)), *names)
+
+
+def _cut_to_user_frames(parts: Sequence[_Place | str]) -> tuple[_Place | str, ...]:
+    """The frames up to the first one that only starts the program, whose function name precedes its place."""
+    owns = (index for index, part in enumerate(parts) if not isinstance(part, str) and is_launcher(part[0]))
+    end = next(owns, None)
+    return tuple(parts if end is None else parts[: max(0, end - 1)])
+
+
+def find_moves(old: _Places, new: _Places) -> dict[_Place, _Place] | None:
+    """The present place of each earlier place of a program; None if unknown.
+
+    It is unknown if the operations have different frames, or if one place has become two.
+    """
+    if list(map(len, old)) != list(map(len, new)):
+        return None
+    return _make_mapping(zip(chain(*old), chain(*new), strict=True))
+
+
+def _make_mapping(pairs: Iterable[tuple[T, T]]) -> dict[T, T] | None:
+    """A mapping from each first item to its second; None if one item has two of them."""
+    found: dict[T, T] = {}
+    return found if all(found.setdefault(first, second) == second for first, second in pairs) else None
+
+
+def move_places(module: ShardyModule, moves: Mapping[_Place, _Place]) -> ShardyModule:
+    """A propagated module with its places moved; other places are not the user's, and stay."""
+
+    def there(place: CodePlace) -> CodePlace:
+        file, line, column = moves.get((place.file, place.line, place.column), (place.file, place.line, place.column))
+        return CodePlace(file=file, line=line, column=column, function=place.function)
+
+    @cache
+    def moved_stack(stack: tuple[CodePlace, ...]) -> tuple[CodePlace, ...]:
+        return tuple(map(there, stack))
+
+    return replace(module, ops=tuple(replace(op, source=moved_stack(op.source)) for op in module.ops))
+
+
+def move_hlo_places(text: str, moves: Mapping[_Place, _Place]) -> str | None:
+    """HLO text with the places in its tables moved; None if a file does not move as a whole."""
+    names = _NAMES.search(text)
+    if names is None:
+        return text
+    files = {match["id"]: match["file"] for match in _NAME.finditer(names["names"])}
+    known = set(files.values())
+    renamed = _make_mapping((old, new) for (old, _, _), (new, _, _) in moves.items() if old in known)
+    if renamed is None:
+        return None
+
+    def replace(match: re.Match[str]) -> str:
+        line, column = int(match["line"]), int(match["column"])
+        place = (files.get(match["file"], ""), line, column)
+        _, new_line, new_column = moves.get(place, place)
+        return (
+            f"{match['head']} line={new_line} end_line={int(match['end_line']) + new_line - line} "
+            f"column={new_column} end_column={int(match['end_column']) + new_column - column}}}"
+        )
+
+    start, end = names.span("names")
+    table = "".join(f'{number} "{renamed.get(file, file)}"\n' for number, file in files.items())
+    tables_end = text.find("\n\n\n", end)
+    head, tables, rest = text[:start], text[end : tables_end + 1], text[tables_end + 1 :]
+    if tables_end < 0:
+        tables, rest = text[end:], ""
+    return head + table + _LOCATION.sub(replace, tables) + rest

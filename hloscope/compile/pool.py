@@ -1,0 +1,660 @@
+"""Worker processes behind the interface of `concurrent.futures.Executor`.
+
+A `ProcessPoolExecutor` would import the user's `__main__` again, cannot end one task without breaking the pool, and
+fails every task when one process dies. Here each task has a process to itself, and a process is used again while it is
+well.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
+
+# ---- the limit on workers per machine, across all processes of a user: each worker takes a slot, a locked file
+#
+# A worker holds the lock of its slot itself, so that the slot is free when the worker is gone, however it ended. While
+# it
+# runs a step its owner holds a second lock; a process that finds every slot taken ends a worker that is idle.
+
+BYTES_PER_WORKER = 2 << 30
+"""The memory assumed for a process with JAX, libtpu and a compile of some size."""
+BYTES_PER_TRACER = 1 << 30
+"""The memory assumed for a process that imports a target and traces it."""
+_POLL_S = 0.05
+_COMMAND = b"hloscope.compile.worker"
+
+
+@dataclass(slots=True)
+class Slot:
+    """A place for one worker.
+
+    Attributes:
+        life: Descriptor of the file whose lock the worker inherits; None afterwards.
+        busy: Descriptor of the file that is locked during a step.
+        is_held: Whether it is locked now: from the taking of the slot to the end of the first step.
+    """
+
+    life: int | None
+    busy: int
+    is_held: bool = True
+
+    def given_to(self, process: int) -> None:
+        """Notes the process that holds the slot, and leaves it to that process."""
+        with suppress(OSError):  # a full disk: nobody will end the worker while it is idle
+            os.ftruncate(self.busy, 0)
+            os.pwrite(self.busy, str(process).encode(), 0)
+        self.close_life()
+
+    def close_life(self) -> None:
+        """Closes this process's descriptor of the lock."""
+        if self.life is not None:
+            os.close(self.life)
+            self.life = None
+
+    @contextmanager
+    def in_use(self, is_alive: Callable[[], bool]) -> Iterator[None]:
+        """Keeps other processes from ending the worker within the block.
+
+        Args:
+            is_alive: Whether the worker runs. Its slot is never held longer than it takes to end it, so there is
+                nothing to wait for once it is gone.
+        """
+        while not self.is_held and is_alive():
+            self.is_held = _try_lock(self.busy)
+            if not self.is_held:
+                time.sleep(_POLL_S)
+        try:
+            yield
+        finally:
+            self.rest()
+
+    def rest(self) -> None:
+        """Lets other processes end the worker, which is idle."""
+        import fcntl
+
+        self.is_held = False
+        with suppress(OSError):
+            fcntl.flock(self.busy, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Releases the slot."""
+        self.close_life()
+        with suppress(OSError):
+            os.close(self.busy)
+
+
+def count_slots() -> int:
+    """The number of workers that fit in this machine's memory, or that of `HLOSCOPE_MAX_WORKERS`."""
+    chosen = os.environ.get("HLOSCOPE_MAX_WORKERS", "")
+    if chosen.isdecimal() and int(chosen) > 0:
+        return int(chosen)
+    return max(1, _find_memory_bytes() // BYTES_PER_WORKER)
+
+
+def _find_memory_bytes() -> int:
+    """The memory of this machine, or of the control group of this process, such as a container's."""
+    machine = find_system_bytes("SC_PHYS_PAGES") or BYTES_PER_WORKER
+    return min((machine, *(group.limit for group in _find_memory_groups())))
+
+
+def find_free_bytes() -> int:
+    """The memory that processes may still take, here and in the control groups of this process."""
+    free = find_system_bytes("SC_AVPHYS_PAGES") or BYTES_PER_WORKER
+    with suppress(OSError, ValueError, IndexError):
+        free = max(free, 1024 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]))
+    return max(0, min((free, *(group.limit - group.used for group in _find_memory_groups()))))
+
+
+class _MemoryGroup(NamedTuple):
+    """A control group with a limit; bytes. Reclaimable memory, such as cached files, does not count as used."""
+
+    limit: int
+    used: int
+
+
+_GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
+
+def _find_group_folders(controller: str) -> Iterator[tuple[Path, bool]]:
+    """The control groups of this process that have limits, from its own up to the root; whether they are v2."""
+    with suppress(OSError):
+        for line in _OWN_GROUPS.read_text().splitlines():
+            _, kinds, own = line.split(":", 2)
+            if kinds and controller not in kinds.split(","):
+                continue
+            root = _GROUPS / controller if kinds else _GROUPS
+            folder = root / own.lstrip("/")
+            yield from ((place, not kinds) for place in (folder, *folder.parents) if place.is_relative_to(root))
+
+
+def _find_memory_groups() -> Iterator[_MemoryGroup]:
+    """The control groups of this process that limit its memory."""
+    for folder, is_v2 in _find_group_folders("memory"):
+        names = ("memory.max", "memory.current", "inactive_file")
+        older = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        found = _read_memory_group(folder, *(names if is_v2 else older))
+        if found is not None:
+            yield found
+
+
+def count_cores() -> int:
+    """The number of cores that this process may use, by its affinity and the quotas of its control groups."""
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quotas = (_read_quota(folder, is_v2) for folder, is_v2 in _find_group_folders("cpu"))
+    return max(1, min((own, *(ceil(quota) for quota in quotas if quota is not None))))
+
+
+def _read_quota(folder: Path, is_v2: bool) -> float | None:
+    """The cores that a control group may use; None if it is not visible in this container, or has no quota."""
+    names = ("cpu.max",) if is_v2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    try:
+        quota, period = (int(number) for name in names for number in (folder / name).read_text().split())
+    except (OSError, ValueError):  # `max` is no number
+        return None
+    return quota / period if quota > 0 and period > 0 else None
+
+
+def _read_memory_group(folder: Path, limit: str, used: str, given_back: str) -> _MemoryGroup | None:
+    """One control group; None if it is not visible in this container, or has no limit."""
+    try:
+        most = int((folder / limit).read_text())
+        statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return _MemoryGroup(most, int((folder / used).read_text()) - int(statistics.get(given_back, 0)))
+    except (OSError, ValueError):  # `max` is no number
+        return None
+
+
+def find_system_bytes(pages: str) -> int | None:
+    """The memory in `SC_PHYS_PAGES` or `SC_AVPHYS_PAGES`; None if the system does not report it."""
+    try:
+        return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def acquire_slot(wanted: Callable[[], bool], *, waits: bool = True) -> Slot | None:
+    """Acquires a free slot, waiting if there is none.
+
+    Args:
+        wanted: Returns whether the slot is still wanted.
+        waits: Whether to wait for a slot.
+
+    Returns:
+        The slot; None if the system has no file locks, or no place for the files: then nothing is counted.
+
+    Raises:
+        BlockingIOError: Every slot has a busy worker, and `waits` is False.
+    """
+    folder = _find_folder()
+    while folder is not None and wanted():
+        for number in range(count_slots()):
+            try:
+                slot = _take_slot(folder / f"slot-{number}")
+            except OSError:  # a full disk
+                return None
+            if slot is not None:
+                return slot
+        if any(_end_idle_worker(folder / f"slot-{number}") for number in range(count_slots())):
+            continue
+        if not waits:
+            raise BlockingIOError(errno.EAGAIN, "every slot has a worker that is busy")
+        time.sleep(_POLL_S)
+    return None
+
+
+def _find_folder() -> Path | None:
+    try:
+        import fcntl  # noqa: F401
+
+        folder = Path(tempfile.gettempdir()) / f"hloscope-workers-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except (ImportError, AttributeError, OSError):
+        return None
+    return folder if status.st_uid == os.getuid() and not folder.is_symlink() else None
+
+
+def _take_slot(path: Path) -> Slot | None:
+    """The slot of a file with both its locks; None if another worker has it, or another process is looking at it.
+
+    Raises:
+        OSError: There is no space for the file.
+    """
+    descriptors = []
+    with ExitStack() as unless_taken:
+        for file in (str(path), f"{path}.busy"):
+            descriptors.append(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            unless_taken.callback(os.close, descriptors[-1])
+            if not _try_lock(descriptors[-1]):
+                return None
+        unless_taken.pop_all()
+    life, busy = descriptors
+    return Slot(life=life, busy=busy)
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Locks a file unless it is already locked.
+
+    Raises:
+        OSError: The system cannot lock it.
+    """
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _end_idle_worker(path: Path) -> bool:
+    """Ends the worker of a slot if it is idle."""
+    try:
+        busy = os.open(f"{path}.busy", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        process = int(os.pread(busy, 20, 0)) if _try_lock(busy) else 0
+        if not process or _COMMAND not in Path(f"/proc/{process}/cmdline").read_bytes():
+            return False
+        os.kill(process, signal.SIGKILL)
+        time.sleep(_POLL_S)
+    except (OSError, ValueError):
+        return False
+    finally:
+        os.close(busy)
+    return True
+
+
+T = TypeVar("T")
+
+_GROWN_BYTES = 3 << 29
+"""A process with more memory than this after a step is not used again."""
+_LAST_WORDS_BYTES = 1 << 20
+"""A dying compiler gives its reason first: the registers, stacks and maps of its many threads follow."""
+_DECIDING_VARIABLE = re.compile(r"^(XLA|LIBTPU|TPU|JAX|MEGASCALE|LD|PYTHON|TMP|TEMP|HLOSCOPE)(_|$|DIR|HOME|PATH)")
+"""Environment variables that a process reads when it starts: if one changes, another process is needed."""
+_DEVICES = "JAX_NUM_CPU_DEVICES"
+_CHANGES_NOTHING = re.compile(r"^HLOSCOPE_((REMOTE_)?CACHE|TIMEOUT$)")
+
+
+class WorkerDied(Exception):  # noqa: N818  # an event, which its catcher makes an error of
+    """A worker ended during a step.
+
+    Attributes:
+        returncode: As `subprocess.Popen.returncode`: minus the number of a signal that ended it.
+        words: Its last output on standard error.
+    """
+
+    def __init__(self, returncode: int, words: str) -> None:
+        super().__init__(returncode, words)
+        self.returncode = returncode
+        self.words = words
+
+
+class _WorkerGoneError(Exception):  # an event likewise
+    """A worker was already gone when it should have begun."""
+
+
+class Worker:
+    """One worker process.
+
+    Args:
+        environment: Its `os.environ`.
+        prepare: The slice to prepare for before the first request; empty for none.
+        keeps_words: Whether its standard error is kept for messages; otherwise it joins this process's.
+        slot: Its place among the workers of this machine.
+    """
+
+    def __init__(
+        self, environment: Mapping[str, str], *, prepare: str = "", keeps_words: bool = True, slot: Slot | None = None
+    ) -> None:
+        self.environment = select_deciding_variables(environment)
+        self._slot = slot
+        self._has_served = False
+        self._words: IO[bytes] | None = _open_words_file() if keeps_words else None
+        package = Path(__file__).parent.parent
+        search = [*environment.get("PYTHONPATH", "").split(os.pathsep), str(package.parent)]
+        arguments = [str(os.getpid()), prepare, *(["kept"] if keeps_words else [])]
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "hloscope.compile.worker", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._words,
+            env={**environment, "PYTHONPATH": os.pathsep.join(entry for entry in search if entry)},
+            pass_fds=() if slot is None or slot.life is None else (slot.life,),
+        )
+        if slot is not None:
+            slot.given_to(self._process.pid)
+
+    @property
+    def pid(self) -> int:
+        """Its process number."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """True if it runs."""
+        return self._process.poll() is None
+
+    @property
+    def has_grown(self) -> bool:
+        """True if it uses so much memory that another should take its place."""
+        try:
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        except (OSError, ValueError, IndexError):
+            return False
+        return pages * os.sysconf("SC_PAGE_SIZE") > _GROWN_BYTES
+
+    def call(self, request: bytes) -> Any:
+        """Runs one request, a pickled function with its arguments.
+
+        Raises:
+            WorkerDied: The process ended during the request.
+            Exception: Whatever the function raised.
+        """
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        with nullcontext() if self._slot is None else self._slot.in_use(lambda: self.is_alive):
+            if not self.is_alive:
+                raise _WorkerGoneError if self._has_served else WorkerDied(self.kill(), self._last_words())
+            if self._words is not None and self._has_served:  # else what it says is why it cannot start
+                os.ftruncate(self._words.fileno(), 0)
+            self._has_served = True
+            try:
+                pickle.dump(request, stdin)
+                stdin.flush()
+                succeeded, found = pickle.loads(pickle.load(stdout))
+            except (EOFError, OSError, pickle.UnpicklingError):
+                raise WorkerDied(self.kill(), self._last_words()) from None
+        if succeeded:
+            return found
+        raise found
+
+    def _last_words(self) -> str:
+        if self._words is None:
+            return ""
+        size = os.fstat(self._words.fileno()).st_size
+        start = max(0, size - _LAST_WORDS_BYTES)
+        return os.pread(self._words.fileno(), _LAST_WORDS_BYTES, start).decode("utf-8", errors="replace")
+
+    def rest(self) -> None:
+        """Lets other processes end it while it is idle."""
+        self._has_served = True
+        if self._slot is not None:
+            self._slot.rest()
+
+    def kill(self) -> int:
+        """Ends it at once, and returns how it ended."""
+        with suppress(OSError):
+            self._process.kill()
+        return self._process.wait()
+
+    def close(self) -> int:
+        """Ends it, frees what it holds here, and returns how it ended."""
+        returncode = self.kill()
+        for stream in (self._process.stdin, self._process.stdout, self._words):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+        if self._slot is not None:
+            self._slot.close()
+        return returncode
+
+
+def _open_words_file() -> IO[bytes]:
+    """A file for a worker's standard error: in memory if the system has such files, because disks may be full."""
+    try:
+        descriptor = os.memfd_create("hloscope-worker", os.MFD_CLOEXEC)
+    except (AttributeError, OSError):
+        return tempfile.TemporaryFile(buffering=0)  # the worker's, until it is closed
+    import fcntl
+
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)  # it is emptied before each step
+    return os.fdopen(descriptor, "r+b", buffering=0)
+
+
+def select_deciding_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that processes read when they start."""
+    decides = (name for name in environment if _DECIDING_VARIABLE.match(name) and not _CHANGES_NOTHING.match(name))
+    return {name: environment[name] for name in decides}
+
+
+def can_serve(environment: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """Returns whether a process started in one environment can do the work of another; more devices do no harm.
+
+    Args:
+        environment: The deciding variables of the environment it was started in.
+        wanted: Those of the requested environment.
+    """
+    has, needs = environment.get(_DEVICES, "1"), wanted.get(_DEVICES, "1")
+    enough = has == needs or (has.isdecimal() and needs.isdecimal() and int(has) >= int(needs))
+    return enough and {**environment, _DEVICES: needs} == {**wanted, _DEVICES: needs}
+
+
+class _Task:
+    """One submitted call, which may be ended by another thread."""
+
+    def __init__(self, limit_s: float | None = None) -> None:
+        self._lock = threading.Lock()
+        self._worker: Worker | None = None
+        self.is_wanted = True
+        self.limit_s = limit_s
+        self.is_late = False
+        self._waited_s = 0.0
+        self._waits_since: float | None = None
+
+    @property
+    def waited_s(self) -> float:
+        """The time that it has waited for a process."""
+        since = self._waits_since
+        return self._waited_s + (0.0 if since is None else time.monotonic() - since)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        self._waits_since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waited_s, self._waits_since = self.waited_s, None
+
+    def given(self, worker: Worker | None) -> None:
+        """Notes the process that it runs in, None after it, and ends one that is no longer wanted."""
+        with self._lock:
+            self._worker = worker
+            if worker is not None and not self.is_wanted:
+                worker.kill()
+
+    def end(self) -> None:
+        with self._lock:
+            self.is_wanted = False
+            if self._worker is not None:
+                self._worker.kill()
+
+    def expire(self) -> None:
+        """Ends it because it took too long."""
+        self.is_late = True
+        self.end()
+
+
+class WorkerPool(Executor):
+    """Runs picklable calls in worker processes; each task has a process to itself.
+
+    Args:
+        most: The maximum number of processes.
+        environment: Returns the `os.environ` of new processes; called at each submission.
+        keeps_words: As for `Worker`.
+        counted: Whether its processes take slots of the machine.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        environment: Callable[[], Mapping[str, str]] = lambda: dict(os.environ),
+        *,
+        keeps_words: bool = True,
+        counted: bool = True,
+    ) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # which cannot be imported once the main thread has ended
+
+        self._environment = environment
+        self._keeps_words = keeps_words
+        self._counted = counted
+        self._threads = ThreadPoolExecutor(most, thread_name_prefix="hloscope-worker")
+        self._lock = threading.Lock()
+        self._idle: list[Worker] = []
+        self._is_warming = False
+        self._interrupted = 0
+        self._tasks: WeakKeyDictionary[Future[Any], _Task] = WeakKeyDictionary()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Schedules a call, as in any executor; the process sees the present environment."""
+        return self.submit_in(self._environment(), None, fn, *args, **kwargs)
+
+    def submit_in(
+        self, environment: Mapping[str, str], limit_s: float | None, fn: Callable[..., T], /, *args: Any, **kwargs: Any
+    ) -> Future[T]:
+        """`submit`, in a process with an environment of its own, and with a time limit from the start of its turn.
+
+        Past the limit the process is ended, and the future raises a TimeoutError with the limit.
+        """
+        request, task = pickle.dumps((fn, args, kwargs), pickle.HIGHEST_PROTOCOL), _Task(limit_s)
+        future: Future[T] = self._threads.submit(self._run, task, environment, request)
+        self._tasks[future] = task
+        return future
+
+    def warm(self, environment: Mapping[str, str], prepare: str) -> None:
+        """Starts a process ahead of its first task, unless one is there."""
+        with self._lock:
+            if self._is_warming or any(worker.is_alive for worker in self._idle):
+                return
+            self._is_warming = True
+        self._threads.submit(self._keep_one, environment, prepare)
+
+    def waited_s(self, future: Future[Any]) -> float:
+        """The time that a task has waited, since its turn came in this process, for a slot among other processes."""
+        task = self._tasks.get(future)
+        return 0.0 if task is None else task.waited_s
+
+    def kill(self, future: Future[Any]) -> None:
+        """Ends a task with the process that it runs in; no other task is touched."""
+        task = self._tasks.get(future)
+        if not future.cancel() and task is not None:
+            task.end()
+
+    def kill_all(self) -> None:
+        """Ends every task."""
+        for future in list(self._tasks):
+            self.kill(future)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends the processes, once their tasks are done."""
+        self._threads.shutdown(wait, cancel_futures=cancel_futures)
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.close()
+
+    def interruptions(self) -> int:
+        """The number of processes that Ctrl-C has ended so far, including idle ones."""
+        with self._lock:
+            ended = [worker for worker in self._idle if not worker.is_alive]
+            self._idle = [worker for worker in self._idle if worker not in ended]
+        for worker in ended:
+            self._close(worker)
+        return self._interrupted
+
+    def _keep_one(self, environment: Mapping[str, str], prepare: str) -> None:
+        """Starts a process without a task, which therefore does not wait either: only if there is room at once."""
+        try:
+            self._release(self._worker(environment, _Task(), prepare, waits=False))
+        except OSError:
+            pass  # the first task says what is wrong
+        finally:
+            self._is_warming = False
+
+    def _run(self, task: _Task, environment: Mapping[str, str], request: bytes) -> Any:
+        timer = threading.Timer(task.limit_s or 0.0, task.expire)
+        timer.daemon = True
+        if task.limit_s is not None:
+            timer.start()
+        try:
+            return self._answer(task, environment, request)
+        except WorkerDied as died:
+            if task.is_late:
+                raise TimeoutError(task.limit_s) from None
+            if died.returncode == -signal.SIGINT:  # which Python raises in the main thread alone
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            timer.cancel()
+
+    def _answer(self, task: _Task, environment: Mapping[str, str], request: bytes) -> Any:
+        while True:
+            with task.waiting():
+                worker = self._worker(environment, task)
+            task.given(worker)
+            try:
+                return worker.call(request)
+            except _WorkerGoneError:  # ended while it was idle, by another process that needed its slot
+                if not task.is_wanted:
+                    raise WorkerDied(-signal.SIGKILL, "") from None
+            finally:
+                task.given(None)
+                self._release(worker)
+
+    def _worker(self, environment: Mapping[str, str], task: _Task, prepare: str = "", *, waits: bool = True) -> Worker:
+        """An idle process whose environment serves this one, or a new one in place of the others.
+
+        Raises:
+            OSError: No process can be started, or none at once if the task does not wait.
+            WorkerDied: The task is no longer wanted.
+        """
+        wanted = select_deciding_variables(environment)
+        with self._lock:
+            fitting = [worker for worker in self._idle if worker.is_alive and can_serve(worker.environment, wanted)]
+            others = [worker for worker in self._idle if worker not in fitting]
+            self._idle = fitting[:-1]
+        for worker in others:
+            self._close(worker)
+        if fitting:
+            return fitting[-1]
+        slot = acquire_slot(lambda: task.is_wanted, waits=waits) if self._counted else None
+        try:
+            if not task.is_wanted:
+                raise WorkerDied(-signal.SIGKILL, "")
+            return Worker(environment, prepare=prepare, keeps_words=self._keeps_words, slot=slot)
+        except BaseException:  # a slot that nobody is in would stay taken as long as this process lives
+            if slot is not None:
+                slot.close()
+            raise
+
+    def _release(self, worker: Worker) -> None:
+        if worker.is_alive and not worker.has_grown:
+            worker.rest()
+            with self._lock:
+                self._idle.append(worker)
+        else:
+            self._close(worker)
+
+    def _close(self, worker: Worker) -> None:
+        if worker.close() == -signal.SIGINT:
+            with self._lock:
+                self._interrupted += 1

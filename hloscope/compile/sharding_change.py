@@ -1,0 +1,182 @@
+"""Changes of a program's shardings as values: other specs, constraints and sizes. Does not use JAX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hloscope.compile.edits import ConstraintEdit
+from hloscope.model.capture import format_spec
+
+if TYPE_CHECKING:
+    from hloscope.model.capture import ValueSharding
+
+_MOST_NAMED = 3
+"""The most arguments or results that are listed by name; more are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafChange:
+    """Another sharding for one argument or result leaf.
+
+    Attributes:
+        index: Index among the flat arguments or results.
+        name: The user's name for the leaf.
+        before: Sharding as written; None if left open.
+        after: New sharding; None leaves it open, which is possible only for a result.
+        replaces: For a result, the argument that it replaces in the next step; None if there is none.
+        moves: For an argument, whether the caller has to create it with the new sharding, because no result of the step
+            replaces it.
+    """
+
+    index: int
+    name: str
+    before: ValueSharding | None
+    after: ValueSharding | None
+    replaces: int | None = None
+    moves: bool = False
+
+    @property
+    def words(self) -> str:
+        """`W: P('X', None) -> P(None, 'X')`."""
+        return f"{self.name}: {_format_sharding(self.before)} -> {_format_sharding(self.after)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstraintChange:
+    """A change to the sharding constraints on one line.
+
+    Attributes:
+        edits: One edit per constraint: a line may occur in several places of the program.
+        place: Source location, such as `moe.py:31`.
+        before: Sharding that the constraint requests; None for an added one.
+        array: The user's name of the array of an added constraint; empty for existing ones.
+    """
+
+    edits: tuple[ConstraintEdit, ...]
+    place: str
+    before: ValueSharding | None = None
+    array: str = ""
+
+    @property
+    def words(self) -> str:
+        """`constraint at moe.py:31: dropped`."""
+        after = self.edits[0].sharding
+        if self.array:
+            return f"a constraint on {self.array} at {self.place}: {_format_sharding(after)}"
+        became = "dropped" if after is None else f"{_format_sharding(self.before)} -> {_format_sharding(after)}"
+        return f"constraint at {self.place}: {became}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeChange:
+    """Another size for a letter or a number in the notation of the arguments.
+
+    Attributes:
+        name: The letter; the number as text.
+        before: The size as written.
+        after: The new size.
+    """
+
+    name: str
+    before: int
+    after: int
+
+    @property
+    def words(self) -> str:
+        """`H: 6 padded to 8`."""
+        named = self.name if not self.name.isdigit() else f"dimensions of {self.name}"
+        size = f"{self.before} " if not self.name.isdigit() else ""
+        return f"{named}: {size}padded to {self.after}, with a wrapper that pads before and slices after"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resharding:
+    """A change to a program; hashable, so that equal changes are tried once.
+
+    Attributes:
+        arguments: Other specs for arguments.
+        results: Other specs for results.
+        constraints: Changes to sharding constraints.
+        sizes: Other sizes.
+        frees_output: Whether a result gets another sharding than requested and than the argument that it replaces,
+            which its users must accept.
+    """
+
+    arguments: tuple[LeafChange, ...] = ()
+    results: tuple[LeafChange, ...] = ()
+    constraints: tuple[ConstraintChange, ...] = ()
+    sizes: tuple[SizeChange, ...] = ()
+    frees_output: bool = False
+
+    @property
+    def parts(self) -> int:
+        """The number of changed parts."""
+        return len(self.arguments) + len(self.results) + len(self.constraints) + len(self.sizes)
+
+    @property
+    def moved(self) -> tuple[LeafChange, ...]:
+        """The arguments that the caller has to create with another sharding."""
+        return tuple(leaf for leaf in self.arguments if leaf.moves)
+
+    @property
+    def asks(self) -> int:
+        """The demands on the program's caller: other shardings of arguments to create and of results to read."""
+        return bool(self.moved) + self.frees_output
+
+    @property
+    def is_loose(self) -> bool:
+        """True if only constraints and open results change, which propagation may decide as before."""
+        return not self.arguments and not self.sizes and all(leaf.after is None for leaf in self.results)
+
+    @property
+    def widened(self) -> int:
+        """The number of axes that no longer shard arguments and results: each makes arrays larger on every device."""
+        leaves = (leaf for leaf in (*self.arguments, *self.results) if leaf.before and leaf.after is not None)
+        return sum(max(_count_axes(leaf.before) - _count_axes(leaf.after), 0) for leaf in leaves)
+
+    @property
+    def touched(self) -> frozenset[tuple[str, object]]:
+        """The things that the change affects, regardless of their new values."""
+        return frozenset(
+            [
+                *(("argument", leaf.index) for leaf in self.arguments),
+                *(("result", leaf.index) for leaf in self.results),
+                *(("constraint", edit.operation) for edit in self.edits),
+                *(("size", size.name) for size in self.sizes),
+            ]
+        )
+
+    @property
+    def edits(self) -> tuple[ConstraintEdit, ...]:
+        """The edits of constraints, by operation."""
+        return tuple(edit for change in self.constraints for edit in change.edits)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """One line per part, in the user's notation."""
+        return (
+            *_describe_leaves("argument", self.arguments),
+            *_describe_leaves("result", self.results),
+            *(change.words for change in self.constraints),
+            *(change.words for change in self.sizes),
+        )
+
+    def __str__(self) -> str:
+        return "; ".join(self.words)
+
+
+def _describe_leaves(noun: str, leaves: tuple[LeafChange, ...]) -> tuple[str, ...]:
+    """One line per changed leaf; many leaves that change alike are counted, because layers have dozens of them."""
+    named = [f"{'' if leaf.name.startswith(noun) else f'{noun} '}{leaf.words}" for leaf in leaves]
+    if len(named) <= _MOST_NAMED:
+        return tuple(named)
+    return (*named[:_MOST_NAMED], f"and {len(named) - _MOST_NAMED} more {noun}s in the same way")
+
+
+def _count_axes(sharding: ValueSharding | None) -> int:
+    return sum(map(len, sharding or ()))
+
+
+def _format_sharding(sharding: ValueSharding | None) -> str:
+    return "left open" if sharding is None else format_spec(sharding)

@@ -1,0 +1,514 @@
+"""The shift-reduce loop over Lark's tables, with its contextual lexer.
+
+It replaces Lark's own loop by one function for lexer and parser together, which takes half the time. The lexer tries
+only the terminals that the parser can use next. No regular expression can delimit nested brackets; the end of a
+bracketed raw value is found by counting.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hloscope.base.grammars import grammar_text
+
+# ---- XLA's words: opcodes, words that cannot be an instruction's name, and keys of attributes
+
+_TEXT = """
+    abs acos acosh add add-dependency after-all all-gather all-gather-done all-gather-start all-reduce
+    all-reduce-done all-reduce-start all-to-all and asin asinh async-done async-start async-update atan2 atanh
+    batch-norm-grad batch-norm-inference batch-norm-training bitcast bitcast-convert broadcast call cbrt ceil
+    cholesky clamp collective-broadcast collective-permute collective-permute-done collective-permute-start compare
+    complex concatenate conditional constant convert convolution copy copy-done copy-start cosine cosh
+    count-leading-zeros custom-call divide domain dot dynamic-reshape dynamic-slice dynamic-update-slice erf
+    exponential exponential-minus-one fft floor fusion gather get-dimension-size get-tuple-element imag infeed iota
+    is-finite log log-plus-one logistic map maximum minimum mulhi multiply negate not opt-barrier or outfeed pad
+    parameter partition-id popcnt power ragged-all-to-all ragged-dot real recv recv-done reduce reduce-precision
+    reduce-scatter reduce-window remainder replica-id reshape reverse rng rng-bit-generator rng-get-and-update-state
+    round-nearest-afz round-nearest-even rsqrt scaled-dot scan scatter select select-and-scatter send send-done
+    set-dimension-size shift-left shift-right-arithmetic shift-right-logical sign sine sinh slice sort sqrt
+    stochastic-convert subtract tan tanh topk transpose triangular-solve tuple while xor
+    """
+OPCODES = frozenset(_TEXT.split())
+"""Source: xla/hlo/ir/hlo_opcode.h."""
+
+_ONE_OPERAND = """
+    abs acos acosh all-gather all-reduce all-to-all asin asinh atanh bitcast bitcast-convert broadcast cbrt ceil
+    cholesky collective-broadcast collective-permute concatenate convert copy copy-done copy-start cosine cosh
+    count-leading-zeros domain erf exponential exponential-minus-one fft floor get-dimension-size get-tuple-element imag
+    is-finite log log-plus-one logistic negate not opt-barrier popcnt real reduce-precision reduce-scatter reshape
+    reverse round-nearest-afz round-nearest-even rsqrt sign sine sinh slice sort sqrt tan tanh topk transpose while
+    """
+_TWO_OPERANDS = """
+    add add-dependency and atan2 compare complex conditional convolution divide dot dynamic-slice gather maximum minimum
+    mulhi multiply or pad power ragged-dot reduce reduce-window remainder set-dimension-size shift-left
+    shift-right-arithmetic shift-right-logical stochastic-convert subtract triangular-solve xor
+    """
+_THREE_OPERANDS = "batch-norm-training clamp dynamic-update-slice scatter select select-and-scatter"
+_NEEDED = {
+    opcode: count
+    for count, text in enumerate((_ONE_OPERAND, _TWO_OPERANDS, _THREE_OPERANDS), start=1)
+    for opcode in text.split()
+}
+
+_ASYNC_ENDINGS = ("-start", "-update", "-done")
+
+
+@cache
+def is_known_opcode(opcode: str) -> bool:
+    """True if XLA has the opcode, plain or in the short form of an asynchronous one, such as `all-to-all-start`."""
+    if opcode in OPCODES:
+        return True
+    return any(opcode.endswith(ending) and opcode.removesuffix(ending) in OPCODES for ending in _ASYNC_ENDINGS)
+
+
+def count_needed_operands(opcode: str) -> int:
+    """The minimum number of operands of an opcode, if known."""
+    return _NEEDED.get(opcode, 0)
+
+
+RESERVED = frozenset(
+    """
+    true false inf nan HloModule ENTRY ROOT FileNames FunctionNames FileLocations StackFrames maximal replicated manual
+    unreduced unknown last_tile_dim_replicate shard_as shard_like
+    pred s1 s2 s4 s8 s16 s32 s64 u1 u2 u4 u8 u16 u32 u64 f16 bf16 f32 f64 c64 c128 f8e5m2 f8e4m3 f8e4m3fn f8e4m3b11fnuz
+    f8e3m4 f8e5m2fnuz f8e4m3fnuz f8e8m0fnu f4e2m1fn f6e3m2fn f6e2m3fn opaque token
+    """.split()
+)
+"""Keywords and types, which XLA's lexer recognizes as such. With `%` they are names: XLA asks to rename a few of those
+too, but texts of older versions have them.
+
+Source: xla/hlo/parser/hlo_lexer.cc.
+"""
+
+_NUMBERS = (
+    "index k iota_dimension index_vector_dim feature_group_count batch_group_count exponent_bits mantissa_bits "
+    "feature_index num_carries delta cross_program_prefetch_index inferred_dimension num_partitions replica_count"
+)
+_BOOLEANS = (
+    "is_stable largest use_global_device_ids constrain_layout is_host_transfer indices_are_sorted unique_indices "
+    "custom_call_has_side_effect is_reverse is_associative left_side lower unit_diagonal is_composite "
+    "has_dynamic_root is_scheduled alias_passthrough_params"
+)
+_LISTS = (
+    "dimensions dynamic_slice_sizes fft_length offset_dims collapsed_slice_dims start_index_map operand_batching_dims "
+    "start_indices_batching_dims update_window_dims inserted_window_dims scatter_dims_to_operand_dims "
+    "input_batching_dims scatter_indices_batching_dims lhs_contracting_dims rhs_contracting_dims lhs_batch_dims "
+    "rhs_batch_dims lhs_ragged_dims rhs_group_dims"
+)
+
+_STRINGS = "custom_call_target infeed_config outfeed_config async_execution_thread"
+
+RULE_OF_VALUE = {
+    **dict.fromkeys(_NUMBERS.split(), "number"),
+    **dict.fromkeys(_BOOLEANS.split(), "boolean"),
+    **dict.fromkeys(_LISTS.split(), "integers"),
+    **dict.fromkeys(_STRINGS.split(), "quoted"),
+    "source_target_pairs": "integer_lists",
+    "slice": "ranges",
+    "window": "window",
+    "padding": "padding",
+    "dim_labels": "dim_labels",
+    "result_accuracy": "result_accuracy",
+    "input_output_alias": "aliasing",
+    "output_to_operand_aliasing": "aliasing",
+    "buffer_donor": "donors",
+}
+"""The grammar's rule for the values of an attribute, by its key.
+
+Source: `hlo_parser.cc` of XLA, the attributes of each opcode and of the module.
+"""
+
+
+# ---- the parse tables that Lark makes from the grammar, as plain data
+#
+# Lark takes a tenth of a second to make them, longer than reading a module of a megabyte. So they are kept next to this
+# file, with a digest of their grammar; a grammar with another digest is given to Lark again. After a change of
+# `hlo.lark`, write them again with `write_tables`; a test fails until that is done.
+
+UPPER_STARTS = ("text", "header", "table_row", "computation_head", "computation_end", "instruction", "continuation")
+_LOWER_STARTS = (
+    *("shape", "array", "layout", "replica_groups", "sharding", "metadata", "frontend_attributes"),
+    *dict.fromkeys(RULE_OF_VALUE.values()),
+)
+END_TERMINAL = "$END"
+_KEPT = Path(__file__).with_name("tables.json")
+
+
+class GrammarRule(NamedTuple):
+    """One alternative of a rule.
+
+    Attributes:
+        origin: The rule's name; if it begins with `_`, its children become children of the containing rule.
+        callback: The name of the callback.
+        size: Symbols on the right-hand side.
+        kept: For each kept symbol: its place, and whether it is replaced by its children.
+    """
+
+    origin: str
+    callback: str
+    size: int
+    kept: tuple[tuple[int, bool], ...]
+
+
+class ParseTables(NamedTuple):
+    """An LALR(1) automaton with its terminals.
+
+    Attributes:
+        digest: The digest of the grammar's text.
+        actions: For each state, by terminal or rule name: the state to go to, or `~index` of the rule to reduce by.
+        rules: The rules.
+        starts: The first state for each start rule.
+        ends: The state that each start rule ends in.
+        terminals: (name, regular expression) of the terminals that a regular expression describes, best first.
+        ignored: Regular expressions of the text allowed between tokens.
+    """
+
+    digest: str
+    actions: list[dict[str, int]]
+    rules: list[GrammarRule]
+    starts: dict[str, int]
+    ends: dict[str, int]
+    terminals: list[tuple[str, str]]
+    ignored: list[str]
+
+
+def _digest_grammar(grammar: str) -> str:
+    """The digest that distinguishes one grammar from another."""
+    return hashlib.sha256(grammar.encode()).hexdigest()
+
+
+def make_tables(grammar: str, *, debug: bool = False) -> ParseTables:
+    """The tables made by Lark; with `debug` it logs the conflicts that it resolves itself."""
+    from lark import Lark
+    from lark.lexer import Lexer
+    from lark.parsers.lalr_analysis import Shift
+
+    class NoLexer(Lexer):
+        """A placeholder, because Lark is only used for its tables."""
+
+        def __init__(self, _conf: Any) -> None: ...
+
+        def lex(self, _state: Any, _parser: Any) -> Any: ...
+
+    starts = [*UPPER_STARTS, *_LOWER_STARTS]
+    lark = Lark(grammar, parser="lalr", lexer=NoLexer, start=starts, maybe_placeholders=False, debug=debug)
+    table = lark.parser.parser._parse_table
+    rules = sorted(lark.rules, key=lambda rule: (rule.origin.name, rule.order, [item.name for item in rule.expansion]))
+    index = {rule: number for number, rule in enumerate(rules)}
+    numbers = _number_states(table.states, [table.start_states[start] for start in starts], Shift)
+    actions = [
+        {
+            name: numbers[target] if action is Shift else ~index[target]
+            for name, (action, target) in sorted(table.states[state].items())
+        }
+        for state in numbers
+    ]
+    terminals = [terminal for terminal in lark.terminals if terminal.name not in lark.ignore_tokens]
+    terminals.sort(key=lambda terminal: (-terminal.priority, -len(terminal.pattern.value), terminal.name))
+    patterns = {terminal.name: terminal.pattern.to_regexp() for terminal in lark.terminals}
+    return ParseTables(
+        digest=_digest_grammar(grammar),
+        actions=actions,
+        rules=list(map(_convert_rule, rules)),
+        starts={start: numbers[table.start_states[start]] for start in starts},
+        ends={start: numbers[table.end_states[start]] for start in starts},
+        terminals=[(terminal.name, patterns[terminal.name]) for terminal in terminals],
+        ignored=[patterns[name] for name in sorted(lark.ignore_tokens)],
+    )
+
+
+def _number_states(states: Any, starts: list[Any], shift: Any) -> dict[Any, int]:
+    """A number for each state, in the order in which they are reached; Lark's own order changes between runs."""
+    numbers = {state: number for number, state in enumerate(starts)}
+    for state in (reached := list(starts)):
+        for _, (action, target) in sorted(states[state].items(), key=lambda item: str(item[0])):
+            if action is shift and target not in numbers:
+                numbers[target] = len(numbers)
+                reached.append(target)
+    return numbers
+
+
+def _convert_rule(rule: Any) -> GrammarRule:
+    kept = tuple(
+        (place, not symbol.is_term and symbol.name.startswith("_"))
+        for place, symbol in enumerate(rule.expansion)
+        if not (symbol.is_term and symbol.filter_out)
+    )
+    return GrammarRule(rule.origin.name, rule.alias or rule.origin.name, len(rule.expansion), kept)
+
+
+def render_tables_json(tables: ParseTables) -> str:
+    """The tables as JSON; equal rows of the automaton are written once."""
+    rows = {json.dumps(row): row for row in tables.actions}
+    numbers = {text: number for number, text in enumerate(rows)}
+    states = [numbers[json.dumps(row)] for row in tables.actions]
+    return json.dumps({**tables._asdict(), "actions": list(rows.values()), "states": states}, separators=(",", ":"))
+
+
+def parse_tables_json(text: str) -> ParseTables:
+    """The tables from the JSON that `render_tables_json` wrote."""
+    data = json.loads(text)
+    rows, states = data["actions"], data.pop("states")
+    data["actions"] = [rows[number] for number in states]
+    data["rules"] = [
+        GrammarRule(origin, callback, size, tuple((place, expanded) for place, expanded in kept))
+        for origin, callback, size, kept in data["rules"]
+    ]
+    data["terminals"] = [(name, pattern) for name, pattern in data["terminals"]]
+    return ParseTables(**data)
+
+
+def load_tables() -> ParseTables:
+    """The tables of the installed grammar."""
+    grammar = grammar_text("hlo")
+    if _KEPT.is_file():
+        kept = parse_tables_json(_KEPT.read_text(encoding="utf-8"))
+        if kept.digest == _digest_grammar(grammar):
+            return kept
+    return make_tables(grammar)
+
+
+def write_tables() -> None:
+    """Writes the tables of the current grammar."""
+    _KEPT.write_text(render_tables_json(make_tables(grammar_text("hlo"))) + "\n", encoding="utf-8")
+
+
+_NOTHING = -1 << 30
+"""An action that no table has: the token is not allowed here."""
+
+_BEGINS_SKIPPED = " \n\t\r/"
+
+_Callback = Callable[[list[Any]], Any]
+
+
+class _Reduction(NamedTuple):
+    """A rule, ready to be applied."""
+
+    size: int
+    origin: str
+    children: Callable[[list[Any]], list[Any]] | None
+    callback: _Callback | None
+
+
+class LalrRuntime:
+    """A parser for the rules of a grammar.
+
+    Args:
+        tables: The automaton.
+        callbacks: The callbacks, by the name of the rule or of its alternative; each needs one.
+    """
+
+    def __init__(self, tables: ParseTables, callbacks: Mapping[str, _Callback]) -> None:
+        self._tables = tables
+        self._reductions = [_make_reduction(rule, callbacks) for rule in tables.rules]
+        self._skip = re.compile(f"(?:{'|'.join(tables.ignored)})*+").match
+        self._lexers: list[StateLexer | None] = [None] * len(tables.actions)
+        self._by_accepted: dict[frozenset[str], StateLexer] = {}
+
+    def parse(self, start: str, text: str) -> Any:
+        """The result of the callbacks for a text.
+
+        Raises:
+            HloSyntaxError: The text does not follow the rule.
+        """
+        actions, reductions, lexers = self._tables.actions, self._reductions, self._lexers
+        skip, length, end = self._skip, len(text), 0
+        state, last = self._tables.starts[start], self._tables.ends[start]
+        states: list[int] = [state]
+        values: list[Any] = []
+        while True:
+            position = skip(text, end).end() if text[end : end + 1] in _BEGINS_SKIPPED else end  # type: ignore[union-attr]
+            if position < length:
+                lexer = lexers[state] or self._lexer(state)
+                match = lexer.match(text, position)
+                kind, end = (match.lastgroup or "", match.end()) if match else lexer.raw(text, position)
+            else:
+                kind = END_TERMINAL
+            while (action := actions[state].get(kind, _NOTHING)) < 0:
+                if action == _NOTHING:
+                    raise HloSyntaxError(position, opened_at=None, accepted=actions[state])
+                size, origin, children, callback = reductions[~action]
+                found = values[-size:] if size else []
+                if size:
+                    del states[-size:], values[-size:]
+                if children is not None:
+                    found = children(found)
+                values.append(found if callback is None else callback(found))
+                state = actions[states[-1]][origin]
+                states.append(state)
+                if state == last and kind is END_TERMINAL:
+                    return values[-1]
+            state = action
+            states.append(state)
+            made = str.__new__(Token, text[position:end])
+            made.type, made.start_pos, made.end_pos = kind, position, end
+            values.append(made)
+
+    def _lexer(self, state: int) -> StateLexer:
+        accepted = self._tables.actions[state]
+        names = frozenset(accepted)
+        found = self._by_accepted.get(names)
+        if found is None:
+            found = self._by_accepted[names] = StateLexer(self._tables.terminals, accepted)
+        self._lexers[state] = found
+        return found
+
+
+def _make_reduction(rule: GrammarRule, callbacks: Mapping[str, _Callback]) -> _Reduction:
+    is_whole = rule.kept == tuple((place, False) for place in range(rule.size))
+    callback = None if rule.origin.startswith("_") else callbacks[rule.callback]
+    return _Reduction(rule.size, rule.origin, None if is_whole else _make_selector(rule.kept), callback)
+
+
+def _make_selector(kept: tuple[tuple[int, bool], ...]) -> Callable[[list[Any]], list[Any]]:
+    """A function that picks the kept children. A list in first place is extended, so long lists take linear time."""
+    if not any(expanded for _, expanded in kept):
+        places = [place for place, _ in kept]
+        return lambda values: [values[place] for place in places]
+
+    def select(values: list[Any]) -> list[Any]:
+        (first, expanded), *rest = kept
+        selected: list[Any] = values[first] if expanded else [values[first]]
+        for place, is_list in rest:
+            if is_list:
+                selected += values[place]
+            else:
+                selected.append(values[place])
+        return selected
+
+    return select
+
+
+USES_BEFORE_COMPILED = 256
+"""Uses of a state after which its own pattern pays off: compiling one takes as long as some hundred tokens."""
+
+_CLOSER = {"{": "}", "[": "]", "(": ")"}
+_OPENER = {"BRACED": "{", "RAW_DICT": "{", "BRACKETED": "[", "PARENTHESIZED": "("}
+# An unclosed quote runs to the end of the text: it is found there once, not retried from every later quote.
+_STRING = r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)'
+_SKIPPED = _STRING + r"|'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|/\*(?:[^*]|\*(?!/))*+(?:\*/|\*?\Z)|//[^\r\n]*"
+
+
+def _make_bracket_finder(opener: str, skipped: str) -> re.Pattern[str]:
+    """A pattern that finds the next bracket of one kind, or a span whose brackets do not count."""
+    return re.compile(rf"[{re.escape(opener + _CLOSER[opener])}]|{skipped}", re.DOTALL)
+
+
+_FINDER = {
+    name: _make_bracket_finder(opener, _STRING if name == "RAW_DICT" else _SKIPPED) for name, opener in _OPENER.items()
+}
+_LITERAL_FINDER = _make_bracket_finder("(", _SKIPPED)
+
+
+AcceptedTerminals = Mapping[str, int]
+"""The terminals that the parser can use in one state: its row of the tables."""
+
+
+class HloSyntaxError(Exception):
+    """The parser cannot continue, or a bracket is never closed.
+
+    Attributes:
+        position: Offset in the text; its length if the text ends too early.
+        opened_at: Offset of the bracket that is never closed, if that is what failed.
+        accepted: The terminals that would have been accepted there.
+    """
+
+    def __init__(self, position: int, *, opened_at: int | None, accepted: AcceptedTerminals) -> None:
+        super().__init__(position)
+        self.position = position
+        self.opened_at = opened_at
+        self.accepted = accepted
+
+
+class StateLexer:
+    """The possible next tokens in one parser state: terminals, best first, and raw values by opening bracket.
+
+    Attributes:
+        match: Matches the next token; its `lastgroup` is the terminal.
+    """
+
+    __slots__ = ("_accepted", "_known", "_matchers", "_raw", "_uses", "match")
+
+    match: Callable[[str, int], re.Match[str] | None]
+
+    def __init__(self, terminals: list[tuple[str, str]], accepted: AcceptedTerminals) -> None:
+        self._known = [f"(?P<{name}>{pattern})" for name, pattern in terminals if name in accepted]
+        self._matchers = [_make_matcher(pattern) for pattern in self._known]
+        self._uses = 0
+        self._raw = {opener: name for name, opener in _OPENER.items() if name in accepted}
+        self._accepted = accepted
+        self.match = self._match_one_by_one
+
+    def _match_one_by_one(self, text: str, position: int) -> re.Match[str] | None:
+        """Tries the terminals' own patterns, which many states share, instead of the state's combined pattern."""
+        self._uses += 1
+        if self._uses > USES_BEFORE_COMPILED:
+            self.match = re.compile("|".join(self._known) or r"(?!)").match
+            return self.match(text, position)
+        for matcher in self._matchers:
+            found = matcher(text, position)
+            if found is not None:
+                return found
+        return None
+
+    def raw(self, text: str, position: int) -> tuple[str, int]:
+        """The bracketed value or literal at an offset: its terminal, and its end offset.
+
+        Raises:
+            HloSyntaxError: None is allowed there, or it is never closed.
+        """
+        name = self._raw.get(text[position])
+        if name is not None:
+            return name, _find_closing(text, position, _FINDER[name], text[position], self._accepted).end()
+        if "LITERAL" in self._accepted:  # which begins after the `(` of `constant(`
+            return "LITERAL", _find_closing(text, position, _LITERAL_FINDER, "(", self._accepted, depth=1).start()
+        raise HloSyntaxError(position, opened_at=None, accepted=self._accepted)
+
+
+@cache
+def _make_matcher(pattern: str) -> Callable[[str, int], re.Match[str] | None]:
+    return re.compile(pattern).match
+
+
+def _find_closing(
+    text: str, position: int, finder: re.Pattern[str], opener: str, accepted: AcceptedTerminals, depth: int = 0
+) -> re.Match[str]:
+    """The bracket that closes the one at `position` or, with `depth` 1, the one just before it."""
+    opened_at, closer = position - depth, _CLOSER[opener]
+    for match in finder.finditer(text, position):
+        found = match.group()
+        if found == opener:
+            depth += 1
+        elif found == closer:
+            depth -= 1
+            if depth == 0:
+                return match
+    raise HloSyntaxError(len(text), opened_at=opened_at, accepted=accepted)
+
+
+class Token(str):
+    """A piece of the text, with its terminal and offsets.
+
+    Attributes:
+        type: The terminal's name in the grammar.
+        start_pos: Offset of its first character.
+        end_pos: Offset after its last character.
+    """
+
+    __slots__ = ("end_pos", "start_pos", "type")
+
+    type: str
+    start_pos: int
+    end_pos: int
+
+    def until(self, end: int) -> Token:
+        """The same token without its last characters; `end` is negative."""
+        found = Token(self[:end])
+        found.type, found.start_pos, found.end_pos = self.type, self.start_pos, self.end_pos + end
+        return found

@@ -1,0 +1,1 @@
+"""Rules, contracts, and the comparison of two programs."""

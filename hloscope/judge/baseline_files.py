@@ -1,0 +1,493 @@
+"""Baseline files: their text, read to baselines or to an error at the damaged line, and written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from hloscope.base.errors import Command, HloscopeError, caret_excerpt, say
+from hloscope.base.units import sum_known
+from hloscope.judge.baselines import (
+    ARGUMENT,
+    MEMORY_PARTS,
+    MIXED,
+    NOWHERE,
+    OUTPUT,
+    ArrayRow,
+    Baseline,
+    BaselineRow,
+    BaselineStep,
+    MatmulRow,
+    SourceLine,
+)
+from hloscope.model import Memory
+from hloscope.model.vocabulary import REDUCING, REDUCTION_OPCODES, Bound, Kind, Link
+
+TITLE = "hloscope baseline 2"
+FIRST_TITLE = "hloscope baseline 1"
+END = "end"
+WRITTEN = "written"
+_PLAIN = re.compile(r"[^\s,=\"?]+")
+_PLAIN_NAME = re.compile(r"[^\s\"]*[^\s\":]")
+_REMARK = (
+    "# What one step moves on one device. `hloscope accept` rewrites this file; read the difference before you commit."
+)
+_CELL = 8
+"""Characters, by multiples of which cells are wide."""
+_BEGINNING = TITLE.rpartition(" ")[0].encode()
+_COUNT = r"(?:unknown|\d[\d,]*)"
+_AXIS = r'(?:"(?:[^"\\]|\\.)*"|[^\s,="]+)'
+_NAME = r'(?:"(?:[^"\\]|\\.)*"|[^\s"]*[^\s":])'
+_MESH_AXIS = re.compile(rf"(?P<name>{_AXIS})=(?P<size>\d+)(?:,|$)")
+_BOUND = r"(?:(?P<bound>at most|at least|unknown) )?"
+_AMOUNTS = (
+    rf"{_BOUND}(?P<executions>\d[\d,]*) times?",
+    rf"(?P<payload>{_COUNT}) B payload",
+    rf"(?P<wire>{_COUNT}) B wire",
+)
+_WHAT = rf"(?P<kind>[\w-]+)@(?P<axes>(?:{_AXIS},)*{_AXIS}|)(?: over (?P<link>[\w+]+))?"
+_PLACE = rf"(?: +(?P<file>{_NAME})(?: in (?P<function>{_NAME}))?(?:: (?P<text>\S.*))?)?"
+_ARRAYS = r"(?: of (?P<arrays>\d[\d,]*) arrays)?"
+_AMOUNTS_NOW = (_AMOUNTS[0] + _ARRAYS, *_AMOUNTS[1:])
+_REDUCTION = rf"(?: (?P<reduction>{'|'.join((*REDUCTION_OPCODES, MIXED))}))?"
+_ROW = re.compile(
+    rf"{_WHAT} +(?P<dtype>[\w+]+|\?){_REDUCTION}(?P<written> {WRITTEN})? +{' +'.join(_AMOUNTS_NOW)}{_PLACE}"
+)
+_MATMULS = re.compile(rf"matmuls +(?P<dtype>\w+|\?) +{_BOUND}(?P<flops>{_COUNT}) FLOP{_PLACE}")
+_ARRAYS_OF_TYPE = re.compile(rf"(?P<kind>{ARGUMENT}|{OUTPUT}) +(?P<type>\S.*?)  +(?P<count>[1-9][\d,]*) arrays?")
+_FIRST_ROW = re.compile(rf"{_WHAT} +{' +'.join(_AMOUNTS)}(?: +(?P<file>\S.*?):(?P<line>\d+)(?: in (?P<function>.+))?)?")
+_STEP = re.compile(rf"{_BOUND}([\d,.]+) us, ([\d,.]+) to ([\d,.]+) us, cost model (\d+)")
+_TOTAL = re.compile(
+    rf"total: (?P<executions>\d[\d,]*) times?, (?P<payload>{_COUNT}) B payload, (?P<wire>{_COUNT}) B wire"
+)
+_SHARED = ("target", "slice", "mesh")
+_NEEDED = ("versions", "memory", "not understood")
+_HEAD = re.compile(rf"(?P<name>{'|'.join((*_SHARED, *_NEEDED))}|kernels|step): (?P<value>.*)")
+_FIX = say("run ", Command("accept"), " to write it anew, after checking the program")
+_SIGNS = {"arguments": 1, "outputs": 1, "temporaries": 1, "code": 1, "aliased": -1}
+
+
+def is_baseline(path: Path) -> bool:
+    """True for a file that begins as baselines do, of this version or another."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_BEGINNING)) == _BEGINNING
+    except OSError:
+        return False
+
+
+def read_baselines(path: Path) -> tuple[Baseline, ...]:
+    """The baselines in a file, one for each version of the compiler; empty where there is no file.
+
+    Raises:
+        BaselineError: The file is damaged.
+        HloscopeError: It cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise HloscopeError(f"the baseline {path} cannot be read", why=str(error), fix=_FIX) from None
+    return parse_baselines(text, name=str(path))
+
+
+def write_baselines(path: Path, baselines: Sequence[Baseline]) -> None:
+    """Writes a baseline file, whole or not at all.
+
+    Raises:
+        HloscopeError: It cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(format_baselines(baselines), encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise HloscopeError(f"the baseline {path} cannot be written", why=error.strerror or str(error)) from None
+
+
+T = TypeVar("T")
+
+
+class BaselineError(HloscopeError):
+    """A baseline file is damaged, incomplete or of another version.
+
+    Attributes:
+        line: 1-based line in the file.
+    """
+
+    def __init__(self, what: str, *, name: str, line: int, column: int, excerpt: str, why: str | None = None) -> None:
+        self.line = line
+        super().__init__(what, where=f"{name}:{line}:{column}", excerpt=excerpt, why=why, fix=_FIX)
+
+
+def parse_baselines(text: str, *, name: str) -> tuple[Baseline, ...]:
+    """Reads a baseline file of this version or the first.
+
+    Args:
+        text: What `format_baselines` wrote.
+        name: The file's name, for messages.
+
+    Raises:
+        BaselineError: A line cannot be read, or the file is cut off.
+    """
+    return _BaselineReader(text, name).baselines()
+
+
+@dataclass(kw_only=True)
+class _Section:
+    """The lines of one section, from the versions of its compiler to its end."""
+
+    head: dict[str, tuple[int, str]] = field(default_factory=dict)
+    rows: list[BaselineRow] = field(default_factory=list)
+    matmuls: list[MatmulRow] = field(default_factory=list)
+    arrays: list[ArrayRow] = field(default_factory=list)
+
+
+class _BaselineReader:
+    """Reads the lines of one file, and knows which one it is at."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._lines = text.split("\n")
+        self._name = name
+        self._at = 0
+        self._shared: dict[str, tuple[int, str]] = {}
+
+    def baselines(self) -> tuple[Baseline, ...]:
+        if self._lines[0] == FIRST_TITLE:
+            return (self._first(),)
+        if self._lines[0] != TITLE:
+            what = "this is not a baseline that this version of hloscope reads"
+            self._refuse(what if any(self._lines) else "the baseline is empty", f"the first line should be: {TITLE}")
+        found: list[Baseline] = []
+        section = _Section()
+        for at, line in enumerate(self._lines[1:], 1):
+            self._at = at
+            if line == END:
+                found.append(self._made(section, matmuls=tuple(section.matmuls)))
+                if found[-1].compiler in [other.compiler for other in found[:-1]]:
+                    self._refuse("the baseline has two sections of the same versions", None)
+                section = _Section()
+            elif line.strip() and not line.startswith("#"):
+                self._read(line, section, _ROW)
+        if section != _Section() or not found or self._lines[-1]:
+            self._refuse("the baseline is cut off", f"it does not end with its last line: {END}")
+        return tuple(found)
+
+    def _first(self) -> Baseline:
+        """The baseline in a file of the first version, whose rows have line numbers, and add up to its last line."""
+        section = _Section()
+        for at, line in enumerate(self._lines[1:], 1):
+            self._at = at
+            if _TOTAL.fullmatch(line):
+                break
+            if line.strip() and not line.startswith("#"):
+                self._read(line, section, _FIRST_ROW)
+        else:
+            self._refuse("the baseline is cut off", "it does not end with its total")
+        made, total = self._made(section, matmuls=None), _total_line(section.rows)
+        after = self._lines[self._at + 1 :]
+        if not after or any(after) or total != line:
+            self._refuse("the baseline does not add up", f"its lines sum up to: {total}")
+        return made
+
+    def _read(self, line: str, section: _Section, row_words: re.Pattern[str]) -> None:
+        head = _HEAD.fullmatch(line)
+        if head is not None:
+            known = self._shared if head["name"] in _SHARED else section.head
+            if head["name"] not in known:
+                known[head["name"]] = (self._at, head["value"])
+                return
+        with suppress(ValueError):
+            if (row := row_words.fullmatch(line)) is not None:
+                section.rows.append(_row(row.groupdict()))
+                return
+            if row_words is _ROW and (found := _MATMULS.fullmatch(line)) is not None:
+                flops, place = _count(found["flops"]), _place(found.groupdict())
+                bound = Bound(found["bound"] or Bound.EXACT)
+                section.matmuls.append(MatmulRow(dtype=found["dtype"], flops=flops, bound=bound, place=place))
+                return
+            if row_words is _ROW and (array := _ARRAYS_OF_TYPE.fullmatch(line)) is not None:
+                count = _count(array["count"]) or 0
+                section.arrays.append(ArrayRow(kind=array["kind"], type=array["type"], count=count))
+                return
+        self._refuse("this line of the baseline cannot be read", None, column=_readable(line, row_words) + 1)
+
+    def _made(self, section: _Section, *, matmuls: tuple[MatmulRow, ...] | None) -> Baseline:
+        for known, names in ((self._shared, _SHARED), (section.head, _NEEDED)):
+            for name in names:
+                if name not in known:
+                    self._refuse(f"the baseline has no line that begins with {name}:", None)
+        head = self._shared | section.head
+
+        def value(name: str, read: Callable[[str], T]) -> T:
+            return self._value(head, name, read)
+
+        return Baseline(
+            target=head["target"][1],
+            slice=None if head["slice"][1] == "none" else head["slice"][1],
+            mesh=None if head["mesh"][1] == "none" else value("mesh", _mesh),
+            versions=value("versions", _versions),
+            rows=tuple(section.rows),
+            matmuls=matmuls,
+            arrays=tuple(section.arrays) or None,
+            memory=value("memory", _memory),
+            step=value("step", _step) if "step" in head else None,
+            not_understood=value("not understood", int),
+            kernels=value("kernels", _kernels) if "kernels" in head else None,
+        )
+
+    def _value(self, head: dict[str, tuple[int, str]], name: str, read: Callable[[str], T]) -> T:
+        at, text = head[name]
+        try:
+            return read(text)
+        except (ValueError, KeyError, TypeError):
+            self._at = at
+            self._refuse(f"the {name} of the baseline cannot be read", None, column=len(name) + 3)
+
+    def _refuse(self, what: str, why: str | None, *, column: int = 1) -> NoReturn:
+        line = self._lines[self._at]
+        raise BaselineError(
+            what, name=self._name, line=self._at + 1, column=column, excerpt=caret_excerpt(line, column), why=why
+        )
+
+
+def _readable(line: str, row_words: re.Pattern[str]) -> int:
+    """The number of characters of a row that can be read."""
+    parts = re.split(r"( {2,})", line)
+    kind = parts[0].partition("@")
+    if kind[0] not in set(Kind) or not kind[1]:
+        return 0
+    types = (rf"(?:[\w+]+|\?){_REDUCTION}(?: {WRITTEN})?",) if row_words is _ROW else ()
+    position = 0
+    for index, pattern in enumerate((r"\S+(?: over [\w+]+)?", *types, *_AMOUNTS_NOW)):
+        if 2 * index >= len(parts) or not re.fullmatch(pattern, parts[2 * index]):
+            return min(position, len(line))
+        position += sum(map(len, parts[2 * index : 2 * index + 2]))
+    return min(position, len(line))
+
+
+def _row(found: dict[str, str | None]) -> BaselineRow:
+    """The row; a ValueError for what names no kind, no link, or no quoted axis, or combines what only moves."""
+    axes, dtype = found["axes"] or "", found.get("dtype")
+    kind, reduction = Kind(found["kind"] or ""), found.get("reduction")
+    if reduction is not None and kind not in REDUCING:
+        raise ValueError(reduction)
+    return BaselineRow(
+        kind=kind,
+        axes=None if axes == "?" else tuple(map(_plain, re.findall(_AXIS, axes))),
+        link=Link(found["link"] or Link.ICI),
+        dtype=None if dtype == "?" else dtype,
+        reduction=reduction,
+        written=found.get("written") is not None,
+        executions=_count(found["executions"] or "") or 0,
+        arrays=_arrays(found),
+        payload_bytes=_count(found["payload"] or ""),
+        wire_bytes=_count(found["wire"] or ""),
+        bound=Bound(found["bound"] or Bound.EXACT),
+        place=_place(found),
+    )
+
+
+def _arrays(found: dict[str, str | None]) -> int | None:
+    if "arrays" not in found:
+        return None
+    return _count(found["arrays"] or found["executions"] or "")
+
+
+def _place(found: dict[str, str | None]) -> SourceLine:
+    file, function, line = (found.get(name) for name in ("file", "function", "line"))
+    if file is None:
+        return NOWHERE
+    if line is not None:  # of the first version, which quotes nothing
+        return SourceLine(file=file, function=function, line=int(line))
+    return SourceLine(
+        file=_plain(file), function=None if function is None else _plain(function), text=found.get("text")
+    )
+
+
+def _count(text: str) -> int | None:
+    return None if text == "unknown" else int(text.replace(",", ""))
+
+
+def _mesh(text: str) -> tuple[tuple[str, int], ...]:
+    found = list(_MESH_AXIS.finditer(text))
+    if "".join(axis[0] for axis in found) != text:
+        raise ValueError(text)
+    return tuple((_plain(axis["name"]), int(axis["size"])) for axis in found)
+
+
+def _plain(text: str) -> str:
+    return str(json.loads(text)) if text.startswith('"') else text
+
+
+def _versions(text: str) -> dict[str, str]:
+    pairs = (entry.split(" ") for entry in _entries(text))
+    return {name: version for name, version in pairs}  # noqa: C416  # so that anything but a pair is an error
+
+
+def _kernels(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, does) for name, does in (entry.rsplit(" ", 1) for entry in _entries(text)))
+
+
+def _step(text: str) -> BaselineStep:
+    found = _STEP.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    step_us, least_us, most_us = (float(found[number].replace(",", "")) for number in (2, 3, 4))
+    bound = Bound(found["bound"] or Bound.EXACT)
+    return BaselineStep(step_us=step_us, least_us=least_us, most_us=most_us, model=int(found[5]), bound=bound)
+
+
+def _entries(text: str) -> list[str]:
+    return [] if text == "none" else text.split(", ")
+
+
+def _memory(text: str) -> Memory:
+    """The memory; a ValueError where its parts do not make its peak."""
+    counts: dict[str, int] = {}
+    for entry in _entries(text):
+        count, unit, name = entry.split(" ")
+        counts[name] = int(count.replace(",", ""))
+        if unit != "B" or name not in MEMORY_PARTS:
+            raise ValueError(entry)
+    all_known = MEMORY_PARTS.keys() <= counts.keys()
+    if all_known and counts["peak"] != sum(sign * counts[name] for name, sign in _SIGNS.items()):
+        raise ValueError("the parts do not make the peak")
+    fields: dict[str, Any] = {field: counts.get(name) for name, field in MEMORY_PARTS.items()}
+    return Memory(**fields)
+
+
+def _total_line(rows: Sequence[BaselineRow]) -> str:
+    """The last line of a file of the first version: what the rows add up to."""
+    executions = sum(row.executions for row in rows)
+    payload, wire = sum_known(row.payload_bytes for row in rows), sum_known(row.wire_bytes for row in rows)
+    shown = ("unknown" if count is None else f"{count:,}" for count in (payload, wire))
+    return "total: {}, {} B payload, {} B wire".format(f"{executions:,} time{'s' * (executions != 1)}", *shown)
+
+
+# ---- the text of a file: what all sections share, and a line for each row
+
+
+def format_baselines(baselines: Sequence[Baseline]) -> str:
+    """The text of a baseline file: what all sections share, and each of them."""
+    first = baselines[0]
+    mesh = "none" if first.mesh is None else ",".join(f"{word(name)}={size}" for name, size in first.mesh)
+    lines = [TITLE, _REMARK, f"target: {first.target}", f"slice: {first.slice or 'none'}", f"mesh: {mesh}"]
+    for baseline in baselines:
+        lines += ["", *_section(baseline)]
+    return "\n".join(line.rstrip() for line in (*lines, ""))
+
+
+def format_baseline(baseline: Baseline) -> str:
+    """The text of a file with one section."""
+    return format_baselines((baseline,))
+
+
+def _section(baseline: Baseline) -> list[str]:
+    parts = ((name, getattr(baseline.memory, field)) for name, field in MEMORY_PARTS.items())
+    lines = [
+        f"versions: {_list(f'{name} {version}' for name, version in baseline.versions.items())}",
+        *_aligned(map(_cells, baseline.rows), left=(0, 1, 5)),
+        *_aligned(map(_matmul_cells, baseline.matmuls or ()), left=(0, 1, 3)),
+        *_aligned(map(_array_cells, baseline.arrays or ()), left=(0, 1)),
+        f"memory: {_list(f'{count:,} B {name}' for name, count in parts if count is not None)}",
+    ]
+    step = baseline.step
+    if step is not None:
+        span = f"{step.least_us:,.3f} to {step.most_us:,.3f} us"
+        lines.append(f"step: {_bound_words(step.bound)}{step.step_us:,.3f} us, {span}, cost model {step.model}")
+    if baseline.kernels:
+        lines.append(f"kernels: {_list(' '.join(kernel) for kernel in baseline.kernels)}")
+    return [*lines, f"not understood: {baseline.not_understood}", END]
+
+
+def word(name: str) -> str:
+    """A mesh axis as it is, or quoted as in JSON where a line of the file could not be read, or seen, with it."""
+    return name if _PLAIN.fullmatch(name) and name.isprintable() else _quoted(name)
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name).replace("\x7f", "\\u007f")
+
+
+def _list(entries: Iterable[str]) -> str:
+    return ", ".join(entries) or "none"
+
+
+def _cells(row: BaselineRow) -> tuple[str, ...]:
+    return (
+        f"{row.kind}@{'?' if row.axes is None else ','.join(map(word, row.axes))}"
+        + ("" if row.link is Link.ICI else f" over {row.link}"),
+        " ".join(filter(None, (row.dtype or "?", row.reduction, WRITTEN if row.written else None))),
+        _count_words(row),
+        f"{_number(row.payload_bytes)} B payload",
+        f"{_number(row.wire_bytes)} B wire",
+        _place_words(row.place),
+    )
+
+
+def _matmul_cells(row: MatmulRow) -> tuple[str, ...]:
+    return "matmuls", row.dtype, f"{_bound_words(row.bound)}{_number(row.flops)} FLOP", _place_words(row.place)
+
+
+def _array_cells(row: ArrayRow) -> tuple[str, ...]:
+    return row.kind, row.type, f"{row.count:,} {'array' if row.count == 1 else 'arrays'}"
+
+
+def _aligned(rows: Iterable[tuple[str, ...]], left: Sequence[int]) -> list[str]:
+    """Rows in columns, each of its own line so that a longer one among them moves no other: padded to fixed steps."""
+    found = []
+    for row in rows:
+        cells = (
+            cell.ljust(_wide(cell)) if index in left else cell.rjust(_wide(cell)) for index, cell in enumerate(row)
+        )
+        found.append("  ".join(cells).rstrip())
+    return found
+
+
+def _wide(cell: str) -> int:
+    """The width of a cell: a multiple of a few characters, whatever stands in other rows."""
+    return -(-len(cell) // _CELL) * _CELL
+
+
+def _place_words(place: SourceLine) -> str:
+    if place.file is None:
+        return ""
+    named = _name(place.file) if place.line is None else _name(f"{place.file}:{place.line}")
+    function = "" if place.function is None else f" in {_name(place.function)}"
+    return f"{named}{function}{'' if place.text is None else f': {place.text}'}"
+
+
+def _name(text: str) -> str:
+    return text if _PLAIN_NAME.fullmatch(text) and text != "in" else _quoted(text)
+
+
+def row_text(row: BaselineRow | MatmulRow) -> str:
+    """The line of a file that holds a row, without its padding."""
+    return "  ".join(filter(None, _cells(row) if isinstance(row, BaselineRow) else _matmul_cells(row)))
+
+
+def _number(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,}"
+
+
+def _count_words(row: BaselineRow) -> str:
+    arrays = "" if row.arrays in (None, row.executions) else f" of {row.arrays:,} arrays"
+    return f"{_bound_words(row.bound)}{_times(row.executions)}{arrays}"
+
+
+def _bound_words(bound: Bound) -> str:
+    return "" if bound is Bound.EXACT else f"{bound} "
+
+
+def _times(count: int) -> str:
+    return f"{count:,} time" if count == 1 else f"{count:,} times"

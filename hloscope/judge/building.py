@@ -1,0 +1,251 @@
+"""Contracts in Python: `only(all_reduce("Y", max_bytes="32 KiB"), all_gather("X")) & hbm(max="14 GiB")`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from functools import partial
+
+from hloscope.base.calls import shown
+from hloscope.base.errors import NotationError, did_you_mean
+from hloscope.judge.model import (
+    BYTE_UNITS,
+    MILLIONTHS,
+    NANOSECONDS,
+    WHOLE,
+    Ban,
+    Clause,
+    Contract,
+    Expectation,
+    Limit,
+    Quantity,
+    Selector,
+    Trips,
+    Units,
+    parse_amount,
+)
+from hloscope.model.vocabulary import Kind, Link
+
+_AXIS = re.compile(r"[^\s\"'(),]+(?::\(\d+\)\d+)?")
+_LISTED_AXIS = re.compile(r"[^\"'(),\n]+(?::\(\d+\)\d+)?")
+"""One of several, which may hold blanks: alone, `X Y` is rather a mistake for two axes."""
+
+Axes = str | tuple[str, ...] | None
+Amount = str | int
+
+
+def collective(
+    kind: str,
+    axes: Axes = None,
+    *,
+    max_bytes: Amount | None = None,
+    max_bytes_per_step: Amount | None = None,
+    count: int | None = None,
+    by: str | None = None,
+    source: str | None = None,
+    link: str | None = None,
+) -> Contract:
+    """Expects a collective: `all-reduce@Y <= 32KiB x2`.
+
+    Args:
+        kind: Kind of collective, or a pattern such as `all-*`.
+        axes: A mesh axis, or several as a tuple; None for any axes.
+        max_bytes: Maximum payload bytes of each collective on one device, per execution: a number
+            or `32 KiB`.
+        max_bytes_per_step: Maximum total payload bytes on one device, per step; instead of `max_bytes`.
+        count: Maximum total executions, per step.
+        by: The operation by which it reduces: `add`, `maximum`, …; None for any.
+        source: The end of a file's path, such as `model/attention.py` or `moe.py:40`.
+        link: `ici` or `dcn`.
+
+    Raises:
+        NotationError: An argument is invalid.
+    """
+    if max_bytes is not None and max_bytes_per_step is not None:
+        raise NotationError("max_bytes and max_bytes_per_step are both given", fix="keep one of them")
+    clause = Expectation(
+        selector=selector(kind, axes, source, link, by=by),
+        max_bytes=_amount("max_bytes", max_bytes, BYTE_UNITS),
+        max_bytes_per_step=_amount("max_bytes_per_step", max_bytes_per_step, BYTE_UNITS),
+        max_count=None if count is None else _count("count", count, least=0),
+    )
+    return _just(clause)
+
+
+def _of(kind: Kind) -> partial[Contract]:
+    made = partial(collective, kind)
+    made.__doc__ = f"An expected {kind}; the arguments are those of `collective` after `kind`."
+    return made
+
+
+all_gather = _of(Kind.ALL_GATHER)
+all_reduce = _of(Kind.ALL_REDUCE)
+reduce_scatter = _of(Kind.REDUCE_SCATTER)
+all_to_all = _of(Kind.ALL_TO_ALL)
+ragged_all_to_all = _of(Kind.RAGGED_ALL_TO_ALL)
+collective_permute = _of(Kind.COLLECTIVE_PERMUTE)
+collective_broadcast = _of(Kind.COLLECTIVE_BROADCAST)
+
+
+def only(*contracts: Contract, equivalent: bool = False, at_least_ok: bool = False) -> Contract:
+    """Combines contracts, and forbids all collectives that they do not expect.
+
+    Args:
+        contracts: The contracts to combine.
+        equivalent: Whether spellings that the compiler may exchange count as the same.
+        at_least_ok: Whether the program may contain parts that are not understood.
+
+    Raises:
+        NotationError: Two contracts expect the same collectives with different limits.
+    """
+    joined = Contract(closed=True, equivalent=equivalent, at_least_ok=at_least_ok)
+    for contract in contracts:
+        joined &= contract
+    return joined
+
+
+def none() -> Contract:
+    """Forbids all collectives."""
+    return Contract(closed=True)
+
+
+def no(
+    kind: str, axes: Axes = None, *, by: str | None = None, source: str | None = None, link: str | None = None
+) -> Contract:
+    """Forbids a collective: `no all-gather@fsdp in "model/attention.py"`.
+
+    Args:
+        kind: Kind of collective, or a pattern such as `all-*`.
+        axes: Mesh axes that it runs over, alone or with others; None for any axes.
+        by: The operation by which it reduces; None for any, and for collectives that do not reduce.
+        source: The end of a file's path.
+        link: `ici` or `dcn`.
+
+    Raises:
+        NotationError: The kind, the operation or the link does not exist, or a name is invalid.
+    """
+    return _just(Ban(selector=selector(kind, axes, source, link, by=by)))
+
+
+def at_most(
+    *,
+    wire_bytes: Amount | None = None,
+    payload_bytes: Amount | None = None,
+    axis: Axes = None,
+    link: str | None = None,
+) -> Contract:
+    """Limits the bytes per step on one device: `wire@fsdp <= 6MB/step`.
+
+    Args:
+        wire_bytes: Maximum bytes sent: a number, or text such as `6 MB`.
+        payload_bytes: Maximum payload bytes, likewise.
+        axis: Restricts the limit to collectives over this axis or these axes, alone or with others; None for all.
+        link: `ici` or `dcn`.
+
+    Raises:
+        NotationError: No limit is given, or an amount is invalid.
+    """
+    given = ((Quantity.WIRE, "wire_bytes", wire_bytes), (Quantity.PAYLOAD, "payload_bytes", payload_bytes))
+    clauses = [
+        Limit(quantity=quantity, most=most, selector=Selector(axes=_axes(axis), link=_link(link)))
+        for quantity, name, amount in given
+        if (most := _amount(name, amount, BYTE_UNITS)) is not None
+    ]
+    if not clauses:
+        raise NotationError("at_most limits nothing", fix='write at_most(wire_bytes="6 MB", axis="fsdp")')
+    return Contract(clauses=tuple(clauses))
+
+
+def hbm(*, max: Amount) -> Contract:
+    """Limits the peak memory of one device: `hbm <= 14GiB`."""
+    return _limit(Quantity.HBM, "hbm", max, BYTE_UNITS)
+
+
+def time(*, max: str) -> Contract:
+    """Limits the predicted step time: `time <= 1.2ms`."""
+    return _limit(Quantity.TIME, "time", max, NANOSECONDS)
+
+
+def exposed(*, max: str) -> Contract:
+    """Limits the exposed communication time of a step, or its share: `exposed <= 5%`."""
+    if isinstance(max, str) and max.rstrip().endswith("%"):
+        most = parse_amount(max, MILLIONTHS, where="exposed")
+        if most >= WHOLE:
+            raise NotationError(f"{max} of a step cannot be exceeded", fix="give less than 100%")
+        return _just(Limit(quantity=Quantity.EXPOSED, most=most, share=True))
+    return _limit(Quantity.EXPOSED, "exposed", max, NANOSECONDS)
+
+
+def trips(source: str, count: int) -> Contract:
+    """States the trip count of a loop: `trips "moe.py:40" = 16`."""
+    return _just(Trips(source=_place(source), count=_count("trips", count, least=1)))
+
+
+def _count(name: str, count: object, *, least: int) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or count < least:
+        raise NotationError(f"{name} is {shown(count)}", fix=f"give a whole number of executions, {least} or more")
+    return count
+
+
+def _just(clause: Clause) -> Contract:
+    return Contract(clauses=(clause,))
+
+
+def _limit(quantity: Quantity, name: str, amount: Amount, units: Units) -> Contract:
+    return _just(Limit(quantity=quantity, most=_amount(name, amount, units) or 0))
+
+
+def selector(kind: str, axes: Axes, source: str | None, link: str | None, *, by: str | None = None) -> Selector:
+    """Creates a selector of collectives.
+
+    Raises:
+        NotationError: The kind or its operation does not exist, or another argument is invalid.
+    """
+    if not isinstance(kind, str) or not any(fnmatchcase(known, kind) for known in Kind):
+        raise NotationError(
+            f"there is no kind of collective {shown(kind)}",
+            fix=did_you_mean(
+                str(kind).replace("_", "-"), Kind, f"use one of {', '.join(Kind)}, or a pattern such as all-*"
+            ),
+        )
+    place = None if source is None else _place(source)
+    return Selector(kind=str(kind), axes=_axes(axes), reduction=by, link=_link(link), source=place)
+
+
+def _axes(axes: Axes) -> tuple[str, ...] | None:
+    if axes is None:
+        return None
+    named = (axes,) if isinstance(axes, str) else tuple(axes) if isinstance(axes, Iterable) else ()
+    form = _AXIS if isinstance(axes, str) else _LISTED_AXIS
+    if not named or not all(isinstance(axis, str) and form.fullmatch(axis) for axis in named):
+        raise NotationError(f"axes cannot be {shown(axes)}", fix='write "X", or ("X", "Y") for their product')
+    return named
+
+
+def _place(source: object) -> str:
+    if not isinstance(source, str) or not source.strip() or "\n" in source or {'"', "'"} <= set(source):
+        raise NotationError(
+            f"{shown(source)} is not a place in the code", fix='write "model/attention.py" or "moe.py:40"'
+        )
+    return source
+
+
+def _link(link: str | None) -> Link | None:
+    if link is None:
+        return None
+    if link not in (Link.ICI, Link.DCN):
+        raise NotationError(f"there is no link {shown(link)}", fix="use ici or dcn")
+    return Link(link)
+
+
+def _amount(name: str, amount: Amount | None, units: Units) -> int | None:
+    if amount is None:
+        return None
+    if isinstance(amount, str):
+        return parse_amount(amount, units, where=name)
+    if units is not BYTE_UNITS:
+        raise NotationError(f"{name} is limited by {shown(amount)}, without a unit", fix=f'write {name}(max="1.2 ms")')
+    if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
+        raise NotationError(f"{name} is {shown(amount)}", fix=f'write {name}="32 KiB", or a whole number of bytes')
+    return amount

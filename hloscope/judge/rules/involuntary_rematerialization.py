@@ -1,0 +1,41 @@
+"""An array that the partitioner replicates because it has no other way between two shardings.
+
+What it does: turns the compiler's warning "Involuntary full rematerialization" into a finding with the operation, its
+line and both shardings.
+
+Why it matters: every device then holds and computes the full array, on top of the bytes that gather it.
+
+Example: an array is sharded over two axes in one order, and a later constraint requests the other order.
+
+Use instead: a `with_sharding_constraint` with an intermediate sharding, so that each step is one all-to-all or gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hloscope.analysis.provenance import render_users_line, short_source
+from hloscope.judge.facts import Facts
+from hloscope.judge.rule import BuiltinRule, finding_of
+from hloscope.model import Rematerialization
+from hloscope.model.finding import Finding, Severity
+
+
+class InvoluntaryRematerialization(BuiltinRule, name="involuntary-rematerialization", severity=Severity.WARNING):
+    """An array that the partitioner replicates because it has no other way between two shardings."""
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yields a warning for each warning of the compiler's."""
+        for replicated in facts.analysis.rematerializations:
+            yield finding_of(
+                self,
+                f"{replicated.shape} at {_format_place(replicated)} is replicated "
+                f"while it is resharded from {replicated.before} to {replicated.after}",
+                source=render_users_line(replicated.source),
+                why="the partitioner cannot go from one sharding to the other in one step",
+                fix="add a with_sharding_constraint in between that moves one axis at a time",
+            )
+
+
+def _format_place(replicated: Rematerialization) -> str:
+    return short_source(replicated.source) or replicated.op_name or replicated.opcode

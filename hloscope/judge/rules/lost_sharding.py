@@ -1,0 +1,52 @@
+"""A dimension that loses its sharding because an operation cannot work on shards of it.
+
+What it does: reports an all-gather (or an all-reduce that XLA uses as one) or an all-to-all of a dimension that was
+sharded before an operation and is replicated for it, although the program did not request that: the operation needs
+the full dimension, merges it with another, or has no sharding rule.
+
+Why it matters: the full array moves, and often everything after it runs replicated.
+
+Example: `jnp.sort` or an FFT along a sharded dimension; a reshape that merges a sharded dimension into another one.
+
+Use instead: shard a different dimension there; or `shard_map` with an algorithm that works on shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hloscope.judge.facts import Facts
+from hloscope.judge.rule import BuiltinRule, finding_at, over_axes
+from hloscope.model.finding import Finding, Severity
+from hloscope.model.reason import ReasonKind
+from hloscope.model.vocabulary import Kind
+
+_MOVES = (Kind.ALL_GATHER, Kind.ALL_TO_ALL, Kind.ALL_REDUCE)
+"""An all-reduce gathers too if devices add zeros for missing parts: XLA writes small gathers this way."""
+
+_LOSING = (ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.MERGED_DIMENSIONS, ReasonKind.NO_RULE)
+
+
+class LostSharding(BuiltinRule, name="lost-sharding", severity=Severity.WARNING):
+    """A dimension that loses its sharding because an operation cannot work on shards of it.
+
+    Attributes:
+        min_payload_bytes: Smaller transfers are not reported.
+    """
+
+    min_payload_bytes: int = 65_536
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yields a warning for each move that an operation's needs explain."""
+        for collective in facts.moving(self.min_payload_bytes):
+            reason = collective.reason
+            if reason is None or reason.kind not in _LOSING or collective.kind not in _MOVES:
+                continue
+            operation = reason.consumer or reason.producer
+            yield finding_at(
+                self,
+                collective,
+                f"{reason.moved.name if reason.moved else 'an array'} loses its sharding at "
+                f"{operation.name if operation else 'an operation'}: {over_axes(collective)}",
+                fix="shard a different dimension there, or work on the shards under shard_map",
+            )

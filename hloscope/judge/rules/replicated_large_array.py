@@ -1,0 +1,74 @@
+"""A large array that is replicated on every device.
+
+What it does: reports an argument, an output or an intermediate array above a given size that no mesh axis shards. An
+intermediate array is reported only if its sharding in the original program is known.
+
+Why it matters: the array takes its full size in the memory of every device, and each device reads or writes all of it.
+
+Example: an embedding table of 4 GB with the sharding `P()`, on 64 chips of 16 GB.
+
+Use instead: shard one of its dimensions over an axis, such as `P('X', None)`. For an output, request this with
+`out_shardings` or a `with_sharding_constraint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+from hloscope.analysis.provenance import render_users_line
+from hloscope.base.units import format_bytes
+from hloscope.judge.facts import Facts
+from hloscope.judge.rule import BuiltinRule, array_type, finding_of
+from hloscope.model import ArrayFact, IntermediateFact
+from hloscope.model.finding import Finding, Severity
+
+Array = ArrayFact | IntermediateFact
+
+
+class ReplicatedLargeArray(BuiltinRule, name="replicated-large-array", severity=Severity.WARNING):
+    """A large array that is replicated on every device.
+
+    Attributes:
+        min_bytes: Smaller arrays are not reported.
+    """
+
+    min_bytes: int = 100_000_000
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yields a warning for each large array that is whole on every device."""
+        if prod(facts.axis_sizes.values()) == 1:
+            return
+        for role, array in facts.used_arrays:
+            if self._is_whole(array):
+                yield self._finding(f"{role} {array.name}", array, facts)
+        whole = (made for made in facts.analysis.intermediates if made.sharding is not None and self._is_whole(made))
+        for made in {(made.local_shape, made.source): made for made in whole}.values():
+            found = self._finding("the array", made, facts)
+            place = render_users_line(made.source)
+            yield replace(found, source=place, computation=made.computation, instruction=made.name, line=made.line)
+
+    def _is_whole(self, array: Array) -> bool:
+        known = array.bytes_per_device
+        large = (prod(array.local_shape) if known is None else known) >= self.min_bytes  # a byte each, at the least
+        return large and array.global_shape is not None and array.global_shape == array.local_shape
+
+    def _finding(self, what: str, array: Array, facts: Facts) -> Finding:
+        known = array.bytes_per_device
+        return finding_of(
+            self,
+            f"{what} {array_type(array)} is replicated on all {prod(facts.axis_sizes.values())} devices",
+            cost=None if known is None else f"{format_bytes(known)} of memory on each device",
+            fix=_suggest_fix(array, facts.axis_sizes),
+        )
+
+
+def _suggest_fix(array: Array, axis_sizes: dict[str, int]) -> str | None:
+    """The first axis, largest first, that divides a dimension, major first."""
+    for size, name in sorted(((size, name) for name, size in axis_sizes.items()), reverse=True):
+        for position, length in enumerate(array.local_shape):
+            if size > 1 and length % size == 0:
+                spec = ", ".join(repr(name) if at == position else "None" for at in range(len(array.local_shape)))
+                return f"shard it, for example P({spec}{',' if len(array.local_shape) == 1 else ''})"
+    return None

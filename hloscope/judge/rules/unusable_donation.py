@@ -1,0 +1,46 @@
+"""A donated argument whose memory is not reused.
+
+What it does: reports a donated argument whose memory no output reuses.
+
+Why it matters: the caller has lost the array, but no memory was saved. The argument and the output that was meant to
+replace it are live at the same time. JAX warns about it once, among everything else that a job prints.
+
+Example: a training step that donates its state and returns it in another dtype or with another sharding, so that no
+output has the size of the donated buffer on a device.
+
+Use instead: return an array of the same shape, dtype and sharding as the argument (`out_shardings` equal to
+`in_shardings` for state that is updated), or do not donate it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hloscope.base.units import format_bytes
+from hloscope.judge.facts import Facts
+from hloscope.judge.rule import BuiltinRule, finding_of
+from hloscope.model.finding import Finding, Severity
+
+
+class UnusableDonation(BuiltinRule, name="unusable-donation", severity=Severity.WARNING):
+    """A donated argument whose memory is not reused.
+
+    Attributes:
+        min_bytes: Arguments that are smaller on a device are not reported.
+    """
+
+    min_bytes: int = 1_000_000
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yields a warning for each donated argument that no output is written over."""
+        for array in facts.analysis.arguments:
+            known = array.bytes_per_device
+            if array.donated and array.used and array.reused is False and (known is None or known >= self.min_bytes):
+                yield finding_of(
+                    self,
+                    f"{array.name} is donated, but no output reuses its memory",
+                    cost=None
+                    if known is None
+                    else f"{format_bytes(known)} on each device that donation should have saved",
+                    fix="return an array of the same shape, dtype and sharding, or do not donate it",
+                )

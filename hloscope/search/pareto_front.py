@@ -1,0 +1,211 @@
+"""The conversion of a search's compiles to suggestions: the front over time and memory, in the user's notation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hloscope.base.errors import Either, say
+from hloscope.base.units import format_bytes
+from hloscope.model.capture import ValueSharding, format_spec
+from hloscope.model.trial import Figures, SuggestedSpec, Suggestion, Suggestions, is_tie
+from hloscope.search.space import DROPPED, KEPT, ArrayGroup, Space
+from hloscope.search.suggesting import CompiledPoint, Search, SearchResult, follows_axes
+from hloscope.search.trials import compute_gain, is_worthwhile
+
+_MOST = 6
+_LESS_MEMORY = 0.02
+"""The least memory gain, as a share, of a point on the front over a faster one."""
+_CODE_SPECS = 12
+_NO_BOUND = "predicted times were not compared with the chips' peak: the program's matmuls could not be counted"
+
+
+def make_suggestions(search: Search, target: str) -> Suggestions:
+    """The suggestions of a search, complete or not."""
+    found = search.found
+    own = found.own
+    slice_name = search.slice_name
+    possible = [each for each in found.compiled if each is not own and not search.is_impossible(each)]
+    front = _find_front(own, possible)
+    held = _find_held_results(own.space)
+    return Suggestions(
+        target=target,
+        slice=slice_name,
+        goal="time" if own.fits else "memory",
+        own=_make_suggestion(search, own, own),
+        front=tuple(_make_suggestion(search, each, own) for each in front),
+        freed_gain=_compute_freed_gain(found, front),
+        freed=held,
+        space=found.space_size,
+        ranked=found.ranked,
+        compiled=len(found.compiled),
+        failed=found.failures.total(),
+        failures=dict(found.failures.most_common()),
+        refused=sum(map(search.is_impossible, found.compiled)),
+        recipes=_find_recipe_times(search, [own, *possible]),
+        notes=(*found.notes, *([] if search.has_bound else [_NO_BOUND])),
+        stopped=found.stopped,
+        seconds=found.seconds,
+    )
+
+
+def _find_front(own: CompiledPoint, found: Sequence[CompiledPoint]) -> list[CompiledPoint]:
+    """The points that no other beats in both time and memory, fastest first; or the closest to fitting if none fits."""
+    fitting = [each for each in found if each.fits and each.figures is not None and each.figures.step_us is not None]
+    if not fitting:
+        return sorted(found, key=lambda each: each.order)[:1] if not own.fits else []
+    front: list[CompiledPoint] = []
+    for each in sorted(fitting, key=lambda each: (each.order, _find_simplicity(each))):
+        least = min((_find_hbm(other) for other in front), default=float("inf"))
+        own_hbm = _find_hbm(own) if own.fits and not _is_faster(each, own) else float("inf")
+        if _find_hbm(each) < (1 - _LESS_MEMORY) * min(least, own_hbm):
+            front.append(each)
+    return front[:_MOST]
+
+
+def _find_simplicity(found: CompiledPoint) -> tuple[int, int]:
+    change = found.change
+    return (0, 0) if change is None else (change.asks, change.parts)
+
+
+def _find_hbm(found: CompiledPoint) -> float:
+    figures = found.figures
+    return float("inf") if figures is None or figures.hbm_bytes is None else float(figures.hbm_bytes)
+
+
+def _is_faster(found: CompiledPoint, own: CompiledPoint) -> bool:
+    if found.figures is None or own.figures is None:
+        return False
+    return (compute_gain(own.figures, found.figures) or 0.0) > 0
+
+
+def _compute_freed_gain(found: SearchResult, front: Sequence[CompiledPoint]) -> float | None:
+    freed = found.freed
+    best = min([found.own, *front], key=lambda each: each.order)
+    if freed is None or freed.figures is None or best.figures is None or not freed.fits:
+        return None
+    gained = compute_gain(best.figures, freed.figures)
+    return gained if gained is None or is_worthwhile(best.figures, freed.figures) else 0.0
+
+
+def _find_held_results(space: Space) -> tuple[str, ...]:
+    """The results that keep their requested sharding and do not follow an argument."""
+    freed = {leaf.index for part in space.parts if part.is_result for leaf in part.leaves}
+    asked = (leaf for leaf in space.leaves.results if leaf.asked is not None)
+    free = (leaf for leaf in asked if leaf.index not in freed and leaf.index not in space.leaves.replaces)
+    return tuple(leaf.array.name for leaf in free)
+
+
+def _find_recipe_times(search: Search, found: Sequence[CompiledPoint]) -> dict[str, float]:
+    best: dict[str, float] = {}
+    for each in sorted((each for each in found if each.fits), key=lambda each: each.order):
+        name = search.recipe_of(each.point)
+        if name is not None and each.figures is not None and each.figures.step_us is not None:
+            best.setdefault(name, each.figures.step_us)
+    return best
+
+
+def _make_suggestion(search: Search, found: CompiledPoint, own: CompiledPoint) -> Suggestion:
+    figures, before = found.figures, own.figures
+    assert figures is not None
+    assert before is not None
+    is_own = found is own
+    if is_own:
+        is_worth_it, gained = False, None
+    else:
+        gained = compute_gain(before, figures)
+        is_worth_it = is_worthwhile(before, figures) if own.fits else found.fits
+    specs = tuple(_make_specs(found, own))
+    return Suggestion(
+        recipe=search.recipe_of(found.point),
+        mesh=dict(found.space.mesh),
+        device_order=found.point.order,
+        is_own=is_own,
+        fits=found.fits,
+        figures=figures,
+        gain=gained,
+        is_tie=not is_own and is_tie(figures, before),
+        is_worth_it=is_worth_it,
+        specs=specs,
+        constraints=tuple(_describe_constraints(found)),
+        because=() if is_own else tuple(_describe_gain(before, figures)),
+        code=() if is_own else tuple(_render_code(found, own, specs)),
+    )
+
+
+def _make_specs(found: CompiledPoint, own: CompiledPoint) -> Iterator[SuggestedSpec]:
+    """The sharding of each part, with that of the program as written."""
+    written = {(part.name, part.is_result): spec for part, spec in zip(own.space.parts, own.point.specs, strict=True)}
+    for part, spec in zip(found.space.parts, found.point.specs, strict=True):
+        before = written.get((part.name, part.is_result))
+        yield SuggestedSpec(
+            name=part.name,
+            count=len(part.leaves),
+            is_result=part.is_result,
+            before=None if before is None else format_spec(before),
+            after=None if spec is None else format_spec(spec),
+            notation=None if spec is None else format_notation(part, spec),
+        )
+
+
+def format_notation(part: ArrayGroup, spec: ValueSharding) -> str:
+    """The notation of a sharded array: `bf16[8@X,2048@(Y,Z)]`."""
+    sizes = []
+    for size, axes in zip(part.shape, spec, strict=True):
+        cut = axes[0] if len(axes) == 1 else f"({','.join(axes)})"
+        sizes.append(f"{size}@{cut}" if axes else str(size))
+    return f"{part.leaves[0].array.dtype}[{','.join(sizes)}]"
+
+
+def _describe_constraints(found: CompiledPoint) -> Iterator[str]:
+    if found.point.constraints == KEPT or found.change is None:
+        return
+    if found.point.constraints == DROPPED and len(found.change.constraints) > 1:
+        yield f"all {len(found.change.constraints)} sharding constraints: dropped"
+        return
+    yield from dict.fromkeys(change.words for change in found.change.constraints)
+
+
+def _describe_gain(before: Figures, after: Figures) -> Iterator[str]:
+    """The differences of the work of a device: waiting, computing, sending, holding."""
+    for noun, old, new in (
+        ("exposed", before.exposed_us, after.exposed_us),
+        ("compute", before.compute_us, after.compute_us),
+    ):
+        if old is not None and new is not None and abs(old - new) > 0.01 * max(before.step_us or 0.0, 1e-9):
+            yield f"{noun} {before.part_words(old)} -> {after.part_words(new)}"
+    for axis in dict.fromkeys((*before.wire_bytes_by_axis, *after.wire_bytes_by_axis)):
+        sent = before.wire_bytes_by_axis.get(axis, 0), after.wire_bytes_by_axis.get(axis, 0)
+        if sent[0] != sent[1]:
+            yield f"one device sends {before.sent_words(axis)} -> {after.sent_words(axis)} over {axis or 'no axis'}"
+    if before.hbm_bytes is not None and after.hbm_bytes is not None and before.hbm_bytes != after.hbm_bytes:
+        yield f"HBM {format_bytes(before.hbm_bytes)} -> {format_bytes(after.hbm_bytes)} per device"
+
+
+def _render_mesh_code(found: CompiledPoint, own: CompiledPoint) -> Iterator[str]:
+    """The code that makes the mesh, if its sizes or the order of its devices differ."""
+    mesh, order = found.space.mesh, found.point.order
+    if dict(mesh) == dict(own.space.mesh) and order is None:
+        return
+    sizes, names = repr(tuple(mesh.values())), repr(tuple(mesh))
+    if order is not None:
+        every = "jax.devices()" if order == tuple(range(len(order))) else f"[jax.devices()[i] for i in {list(order)}]"
+        yield f"mesh = jax.sharding.Mesh(np.array({every}).reshape{sizes}, {names})"
+    elif follows_axes(found.space.lowered.slice, tuple(mesh.values())):
+        yield f"mesh = jax.make_mesh({sizes}, {names})"
+    else:
+        yield f"devices = mesh_utils.create_device_mesh({sizes}, allow_split_physical_axes=True)"
+        yield f"mesh = jax.sharding.Mesh(devices, {names})"
+
+
+def _render_code(found: CompiledPoint, own: CompiledPoint, specs: Sequence[SuggestedSpec]) -> Iterator[str]:
+    """Lines of Python for a suggestion: the mesh if it differs, and the specs."""
+    yield from _render_mesh_code(found, own)
+    changed = [spec for spec in specs if spec.is_changed]
+    width = max((len(spec.name) for spec in changed[:_CODE_SPECS]), default=0)
+    for spec in changed[:_CODE_SPECS]:
+        where = "  # result" if spec.is_result else f"  # {spec.notation}" if spec.notation else ""
+        yield f"{spec.name:<{width}} = {spec.after or 'None'}{where}"
+    if len(changed) > _CODE_SPECS:
+        yield say(
+            f"# and {len(changed) - _CODE_SPECS} more: ", Either("--format json", "to_dict()"), " has all of them"
+        )
