@@ -19,7 +19,7 @@ ROOMS = (
     "cost",
     "hlo",
     "judge",
-    "measure",
+    "measurement",
     "report",
     "tpu",
 )

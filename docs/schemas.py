@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from plain_types import module_of  # noqa: E402
 
 from hloscope.base.documents import Table, find_defaults, find_tables, is_many  # noqa: E402
-from hloscope.measure.model import CompareDocument  # noqa: E402
+from hloscope.measurement.model import CompareDocument  # noqa: E402
 from hloscope.model import Analysis, Collective  # noqa: E402
 from hloscope.model.program_graph import ProgramGraph  # noqa: E402
 from hloscope.model.recording import Recording  # noqa: E402
@@ -40,7 +40,7 @@ from hloscope.report.dumps import DumpedModuleDocument, DumpedModulesDocument  #
 from hloscope.report.explanation import ExplainDocument  # noqa: E402
 from hloscope.report.price import PriceDocument  # noqa: E402
 from hloscope.report.shardings import ShardingTable  # noqa: E402
-from hloscope.verify.model import VerificationDocument  # noqa: E402
+from hloscope.verification.model import VerificationDocument  # noqa: E402
 
 FOLDER = ROOT / "hloscope" / "schemas"
 TYPES = "plain_types.py"
@@ -62,7 +62,7 @@ DOCUMENTS = {
     "verify": VerificationDocument,
 }
 UNITS = "Numbers are per device, sizes in bytes and times in microseconds. Unknown values are null, never zero."
-MAY_BE_INFINITE = "hloscope.verify.model"
+MAY_BE_INFINITE = "hloscope.verification.model"
 NUMBER = {"type": "integer", "minimum": 0}
 """What stands for a value that is in a table: the number of its row."""
 

@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from hloscope.report.dumps import DumpedModules, DumpedResult
     from hloscope.report.price import Prices, Unpriced
     from hloscope.report.shardings import ShardingTable
-    from hloscope.verify.model import Verification
+    from hloscope.verification.model import Verification
     from hloscope.why.explanation import Explanation, Explanations
 
 _HOMES = {
@@ -127,7 +127,7 @@ _HOMES = {
     "hloscope.report.price": "Prices Unpriced",
     "hloscope.report.shardings": "ShardingTable",
     "hloscope.judge.plugins": "PluginError",
-    "hloscope.verify.model": "Verification",
+    "hloscope.verification.model": "Verification",
     "hloscope.why.explanation": "Explanation Explanations",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, NotRequired, TypedDict
 
 ActivityText = Literal["computing", "communication", "host copies", "memory copies"]
+ArrayRoleText = Literal["argument", "constraint", "output", "intermediate"]
 BoundText = Literal["exact", "at most", "at least", "unknown"]
 BufferRoleText = Literal["argument", "output", "saved", "gathered", "copy", "temporary", "constant"]
 ChangeKindText = Literal[
@@ -54,6 +55,7 @@ ReasonKindText = Literal[
     "unknown",
 ]
 RelationText = Literal["independent", "consumer", "producer"]
+RoleText = Literal["weights", "gradient", "activations"]
 SeverityText = Literal["error", "warning", "note"]
 UnitText = Literal[
     "core",
@@ -110,7 +112,7 @@ class ArrayFactDict(TypedDict):
 
 
 class AskedByDict(TypedDict):
-    """What shards an array over an axis."""
+    """The request that shards an array over an axis."""
 
     axis: str
     by: str
@@ -740,7 +742,7 @@ class ModelPartDict(TypedDict):
     module: NotRequired[str | None]
     layers: NotRequired[list[int]]
     phase: NotRequired[PhaseText | None]
-    role: NotRequired[Literal["weights", "gradient", "activations"] | None]
+    role: NotRequired[RoleText | None]
     arguments: NotRequired[list[str]]
     line: NotRequired[int | None]
 
@@ -994,7 +996,7 @@ class RuleUseDict(TypedDict):
 class ShardedArrayDict(TypedDict):
     """One array of the program, with its sharding."""
 
-    role: Literal["argument", "constraint", "output", "intermediate"]
+    role: ArrayRoleText
     name: str
     element_type: str
     global_shape: list[int]

@@ -11,7 +11,7 @@ import hloscope
 from hloscope import rules
 from hloscope.cli import group
 from hloscope.compile.target import OPTIONS
-from hloscope.measure.model import CompareDocument
+from hloscope.measurement.model import CompareDocument
 from hloscope.model import Analysis
 from hloscope.model.program_graph import ProgramGraph
 from hloscope.model.recording import Recording
@@ -23,7 +23,7 @@ from hloscope.report.diffs import DiffDocument
 from hloscope.report.dumps import DumpedModules
 from hloscope.report.price import Prices
 from hloscope.report.shardings import ShardingTable
-from hloscope.verify.model import Verification
+from hloscope.verification.model import Verification
 from hloscope.why.explanation import Explanations
 
 NOTHING = "has no meaning in Python: "

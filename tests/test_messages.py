@@ -136,7 +136,7 @@ LITERAL = {"Either", "Option", "Command", "option", "addoption", "getoption", "g
 """Calls whose arguments are words of one notation."""
 NOT_OURS = {
     "judge/baseline_files.py": "files that are committed",
-    "measure/fitting.py": "files that are kept",
+    "measurement/fitting.py": "files that are kept",
     "pytest_plugin/__init__.py": "options of pytest",
     "report/html/pieces.py": "the foot of a page, which anyone may read",
     "report/pages.py": "headings of `hloscope rules`",
@@ -203,7 +203,7 @@ def words_used() -> tuple[set[str], set[str]]:
             name = getattr(named, "attr", getattr(named, "id", ""))
             if name in ("Option", "with_option", "Command") and node.args and isinstance(node.args[0], ast.Constant):
                 (commands if name == "Command" else options).add(node.args[0].value)
-    text = (ROOT / "hloscope/verify/judging.py").read_text()
+    text = (ROOT / "hloscope/verification/judging.py").read_text()
     return options | set(re.findall(r'"([\w-]+)"', text.partition("map(Option, (")[2].partition("))")[0])), commands
 
 
@@ -241,8 +241,10 @@ def test_options_of_targets_are_called_what_targets_call_them():
 def names_of(node: ast.AST) -> Iterator[str]:
     """The names that are read or called in an expression."""
     for inside in ast.walk(node):
-        if isinstance(inside, ast.Name | ast.Attribute):
-            yield inside.id if isinstance(inside, ast.Name) else inside.attr
+        if isinstance(inside, ast.Name):
+            yield inside.id
+        elif isinstance(inside, ast.Attribute) and not isinstance(inside.value, ast.Constant):
+            yield inside.attr
 
 
 def is_a_message(node: ast.AST | None) -> bool:

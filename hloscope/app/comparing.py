@@ -32,18 +32,18 @@ from hloscope.compile.target import TargetFacts, TargetOptions, accept_options
 from hloscope.cost.predictions import predict_step
 from hloscope.cost.timeline import price_capture
 from hloscope.hlo import HloModule, parse_module
-from hloscope.measure.fitting import fit_figures, render_calibration_file
-from hloscope.measure.joining import JoinedProgram, ObservedProgram, compare_program, find_observed_programs
-from hloscope.measure.model import CompareDocument, UncomparedProgram
-from hloscope.measure.predicted_profile import restore_partition_places
-from hloscope.measure.profiles import PLACE, SLICE, Profile, find_profile_files, read_profile
+from hloscope.measurement.fitting import fit_figures, render_calibration_file
+from hloscope.measurement.joining import JoinedProgram, ObservedProgram, compare_program, find_observed_programs
+from hloscope.measurement.model import CompareDocument, UncomparedProgram
+from hloscope.measurement.predicted_profile import restore_partition_places
+from hloscope.measurement.profiles import PLACE, SLICE, Profile, find_profile_files, read_profile
 from hloscope.model.capture import Capture, Mesh
 from hloscope.tpu.chips import find_chip
 from hloscope.tpu.generation import Chip
 from hloscope.tpu.overrides import is_figure, override_chip
 from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
-from hloscope.verify.machine import find_attached_platform
-from hloscope.verify.run_location import ProfiledRun, name_if_importable, profile_in_child
+from hloscope.verification.machine import find_attached_platform
+from hloscope.verification.run_location import ProfiledRun, name_if_importable, profile_in_child
 
 _LEAST_MATCHED = 0.5
 """Of the time in operations: where less of it is in the compiled module, that is another program."""

@@ -16,7 +16,7 @@ from hloscope.compile import client, jax_support, pool, step
 from hloscope.report.checkups import Checkup, Checkups
 from hloscope.tpu.chips import DEFAULT_CHIP
 from hloscope.tpu.slices import find_smallest_slice
-from hloscope.verify.machine import find_attached_platform
+from hloscope.verification.machine import find_attached_platform
 from hloscope.version import __version__
 
 

@@ -17,9 +17,9 @@ from hloscope.base.store import open_default_store
 from hloscope.compile.loading import find_target_name, load_target
 from hloscope.compile.target import ProgramOptions, TargetFacts, accept_options, as_dims, find_attached_facts
 from hloscope.model import Analysis
-from hloscope.verify.job import Function, Range, Settings, Stage, VerificationJob, complete_reference_facts
-from hloscope.verify.judging import RULE_NAMES, judge_verification
-from hloscope.verify.model import Numerics, Verification
+from hloscope.verification.job import Function, Range, Settings, Stage, VerificationJob, complete_reference_facts
+from hloscope.verification.judging import RULE_NAMES, judge_verification
+from hloscope.verification.model import Numerics, Verification
 
 if TYPE_CHECKING:
     from hloscope.compile.lowering import Lowered
@@ -136,7 +136,7 @@ def _verified(
     from hloscope.compile.client import start_worker_ahead
     from hloscope.compile.devices import provide_devices, run_on_enough_devices
     from hloscope.compile.importing import isolate_call
-    from hloscope.verify.run_location import run_in_chosen_process
+    from hloscope.verification.run_location import run_in_chosen_process
 
     start_worker_ahead(find_target_name(target), facts.slice, open_default_store())
     with isolate_call():
@@ -156,8 +156,8 @@ def _analyses(
     from hloscope.compile.compiling import start_compile
     from hloscope.compile.lowering import lower
     from hloscope.compile.simulated_slice import count_posed_processes, find_posed_slice
-    from hloscope.verify.machine import find_available_bytes
-    from hloscope.verify.run_location import start_run_ahead
+    from hloscope.verification.machine import find_available_bytes
+    from hloscope.verification.run_location import start_run_ahead
 
     functions = _functions(target, reference, facts, settings, stage)
     posed = find_posed_slice()
@@ -255,7 +255,7 @@ def _check_scale(scale: Mapping[str, int], facts: TargetFacts) -> None:
 
 
 def _check_ranges(ranges: Mapping[str, Range], types: Mapping[str, Any]) -> None:
-    from hloscope.verify.job import check_range
+    from hloscope.verification.job import check_range
 
     for name, bounds in ranges.items():
         if name not in types:

@@ -22,13 +22,13 @@ from hloscope.cli.options import (
 
 if TYPE_CHECKING:
     from hloscope.app.requests import Result
-    from hloscope.measure.model import CompareDocument
+    from hloscope.measurement.model import CompareDocument
     from hloscope.model.timeline import Timeline
     from hloscope.model.trial import Suggestions
     from hloscope.report.price import Priced, Prices
     from hloscope.report.shardings import ShardingTable
-    from hloscope.verify.job import Settings
-    from hloscope.verify.model import Verification
+    from hloscope.verification.job import Settings
+    from hloscope.verification.model import Verification
     from hloscope.why.explanation import Explanations
 
 _TIMELINE_EPILOG = """\b
@@ -279,7 +279,7 @@ def _write_calibration(found: CompareDocument, options: dict[str, Any]) -> None:
     """What the profile says of the chip, where that is asked for."""
     if options["save"] is None:
         return
-    from hloscope.measure.fitting import render_calibration_file
+    from hloscope.measurement.fitting import render_calibration_file
     from hloscope.tpu.overrides import is_figure
 
     running.write_report(render_calibration_file(found, is_figure), options["save"])
@@ -425,7 +425,7 @@ def verify(target: str, reference: str, **options: Any) -> Result[Verification]:
 
 def _settings(options: dict[str, Any]) -> Settings:
     from hloscope.compile.notation import parse_dims
-    from hloscope.verify.job import Settings, parse_range
+    from hloscope.verification.job import Settings, parse_range
 
     as_given = ("seed", "rtol", "atol", "grad", "against_single_device", "on")
     return Settings(

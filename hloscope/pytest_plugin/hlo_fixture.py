@@ -18,7 +18,7 @@ from hloscope.pytest_plugin.inline import Update, against_source, calling_frame
 from hloscope.pytest_plugin.reports import Report, contract_of
 
 if TYPE_CHECKING:
-    from hloscope.verify.model import Verification
+    from hloscope.verification.model import Verification
 
 _OF_TEXT = (*(option.name for option in OPTIONS if option.of_text), "source_root")
 """What HLO text can be told beside itself."""

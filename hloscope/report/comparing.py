@@ -11,7 +11,7 @@ from rich.text import Text
 from hloscope.base.environment import format_place
 from hloscope.base.errors import Command, say
 from hloscope.base.units import format_bytes, format_share, format_time, pluralize
-from hloscope.measure.model import (
+from hloscope.measurement.model import (
     CompareDocument,
     MeasuredAxis,
     MeasuredOperation,

@@ -38,7 +38,7 @@ from hloscope.report.suggestions import changes_of, effort_of, front_columns, he
 from hloscope.report.timeline import draw_timeline
 from hloscope.report.verification import number_columns, traffic_columns, traffic_verdict
 from hloscope.report.verification import verdict_of as verification_verdict
-from hloscope.verify.model import Verification, make_traffic_rows
+from hloscope.verification.model import Verification, make_traffic_rows
 
 _Element = ElementTree.Element
 

@@ -19,7 +19,7 @@ class Json(Renderer):
     render_dumped_modules = Lazy("hloscope.report.dumps:make_dump_document")
     render_explanation = render_overview = Lazy("hloscope.report.explanation:make_explanation_document")
     render_prices = Lazy("hloscope.report.price:make_price_document")
-    render_verification = Lazy("hloscope.verify.model:make_verification_document")
+    render_verification = Lazy("hloscope.verification.model:make_verification_document")
 
     def render(self, document: str, found: object, canvas: Canvas) -> str:
         """Renders a document, indented."""

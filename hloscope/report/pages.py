@@ -12,7 +12,7 @@ from hloscope.judge.rule import read_rule_doc
 from hloscope.judge.rules import RULES
 from hloscope.judge.selection import UNUSED_PAGE
 from hloscope.model.finding import RuleDoc
-from hloscope.verify import judging as of_verification
+from hloscope.verification import judging as of_verification
 
 
 @cache

@@ -25,7 +25,7 @@ from hloscope.cost.unrolled import (
     count_iterations,
     find_iterations_bound,
 )
-from hloscope.measure.predicted_profile import find_interval_instruction, format_hlo_line
+from hloscope.measurement.predicted_profile import find_interval_instruction, format_hlo_line
 from hloscope.model import Collective, CollectivePart, SourceFrame
 from hloscope.model.collectives import index_transfers
 from hloscope.model.evidence import find_evidence

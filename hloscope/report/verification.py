@@ -15,7 +15,7 @@ from hloscope.model.vocabulary import Bound
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
 from hloscope.report.words import legend, notes_section, versions_line
-from hloscope.verify.model import (
+from hloscope.verification.model import (
     NumericsStatus,
     OutputComparison,
     ToleranceSource,

@@ -12,8 +12,8 @@ from hloscope.base.outputs import OutputFiles
 from hloscope.compile import client
 from hloscope.compile.buffers import encode_peak
 from hloscope.compile.hlo_files import make_hlo_proto
-from hloscope.measure.predicted_profile import make_predicted_profile
-from hloscope.measure.profiles import PREDICTED, write_xspace
+from hloscope.measurement.predicted_profile import make_predicted_profile
+from hloscope.measurement.profiles import PREDICTED, write_xspace
 from hloscope.model.capture import Capture
 from hloscope.model.evidence import find_evidence
 from hloscope.model.timeline import Timeline

@@ -11,7 +11,7 @@ from command_line import hloscope
 
 ROOT = Path(__file__).parent.parent.parent
 SEEDS = "fixtures/programs"
-CODE = "tests/verify/user_code"
+CODE = "tests/verification/user_code"
 
 pytestmark = [pytest.mark.tpu_compiler, pytest.mark.usefixtures("cached")]
 

@@ -8,7 +8,9 @@ import measures
 import pytest
 from imports import ROOT, Import, find_circles, find_graph, find_imports, find_longest_path, find_modules
 
-LONGEST_PATH = 34
+LONGEST_PATH = 25
+ENTRY_POINT_GROUP = ("hloscope.judge.plugins", "hloscope.rules")
+"""The name of a group of entry points, which happens to be that of a module."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,7 @@ def test_no_import_goes_upward(imports):
         and (high := find_height(each.imported, layers)) is not None
         and high > low
     }
-    assert upward == set()
+    assert upward == {ENTRY_POINT_GROUP}
 
 
 def test_modules_import_each_other_in_no_circle(imports):

@@ -23,7 +23,7 @@ from hloscope.judge.rules.exposed_collective import suggest_overlap
 from hloscope.judge.verdict import BreachKind
 from hloscope.model import ModelPart, Phase, Role, SourceFrame, StepTime
 from hloscope.model.vocabulary import Kind, Link, Origin
-from hloscope.verify.judging import RULE_NAMES
+from hloscope.verification.judging import RULE_NAMES
 
 NAMES = [rule.name for rule in RULES]
 

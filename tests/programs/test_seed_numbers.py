@@ -6,8 +6,8 @@ import pytest
 from sampled import every_other
 from seed_index import FOLDER, programs
 
-from hloscope.verify.job import Settings, VerificationJob
-from hloscope.verify.running import run_verification
+from hloscope.verification.job import Settings, VerificationJob
+from hloscope.verification.running import run_verification
 
 SLOW = (
     "data_tensor_and_pipeline_parallel",

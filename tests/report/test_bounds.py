@@ -11,7 +11,7 @@ import pytest
 from bounded_examples import BRANCH, KERNEL, LOOP, ONCE, analysis_of, ways_of
 
 import hloscope
-from hloscope.measure.predicted_profile import make_predicted_profile
+from hloscope.measurement.predicted_profile import make_predicted_profile
 from hloscope.model.vocabulary import Bound
 from hloscope.report.diffs import figure_rows
 from hloscope.report.formats import Canvas, files_of, render

@@ -17,7 +17,7 @@ import hloscope
 from hloscope.model import ArrayFact, Mesh
 from hloscope.model.trial import Figures, Suggestion, Suggestions
 from hloscope.model.vocabulary import Bound
-from hloscope.verify.judging import judge_verification
+from hloscope.verification.judging import judge_verification
 
 CAPTURED = Path(__file__).parent.parent.parent / "fixtures/captured"
 EXPERTS, BY_HAND = (

@@ -11,9 +11,9 @@ from timeline_examples import CHOSEN, text_at, with_buffers
 
 import hloscope
 from hloscope.cost.unrolled import UnrolledTimeline, count_hbm_in_use
-from hloscope.measure import profiles as wire
-from hloscope.measure.predicted_profile import make_predicted_profile
-from hloscope.measure.profiles import write_xspace
+from hloscope.measurement import profiles as wire
+from hloscope.measurement.predicted_profile import make_predicted_profile
+from hloscope.measurement.profiles import write_xspace
 from hloscope.model.timeline import Unit
 from hloscope.report.formats import files_of
 

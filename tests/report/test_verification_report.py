@@ -12,8 +12,8 @@ from report_examples import GATHER, NOTHING
 from hloscope.model import StepTime
 from hloscope.model.vocabulary import Bound
 from hloscope.report.formats import Canvas, render
-from hloscope.verify.judging import judge_verification
-from hloscope.verify.model import Numerics, NumericsStatus, OutputComparison, Tolerance, Untested, Worst
+from hloscope.verification.judging import judge_verification
+from hloscope.verification.model import Numerics, NumericsStatus, OutputComparison, Tolerance, Untested, Worst
 
 WORST = Worst(index=(3, 17), shard="X=1, Y=0", local_index=(1, 17), found="3.25", expected="1.5", allowed=0.012)
 GOOD = OutputComparison(

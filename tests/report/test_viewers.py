@@ -18,7 +18,7 @@ from timeline_examples import CHOSEN, EVIL, LONG, hostile_text, timeline_of, wit
 
 import hloscope
 from hloscope.cost.unrolled import UnrolledTimeline, count_hbm_in_use
-from hloscope.measure.profiles import read_profile
+from hloscope.measurement.profiles import read_profile
 from hloscope.model.timeline import Timeline
 from hloscope.model.vocabulary import Kind
 

@@ -13,9 +13,9 @@ from timeline_examples import CHOSEN, EVERY, EVIL, LONG, check_every, hostile_te
 
 import hloscope
 from hloscope.base.errors import HloscopeError
-from hloscope.measure import profiles as wire
-from hloscope.measure.predicted_profile import make_predicted_profile
-from hloscope.measure.profiles import DeviceRun, find_profile_files, read_profile
+from hloscope.measurement import profiles as wire
+from hloscope.measurement.predicted_profile import make_predicted_profile
+from hloscope.measurement.profiles import DeviceRun, find_profile_files, read_profile
 from hloscope.model.timeline import Timeline
 from hloscope.report import xplane
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hloscope.base.units import format_digits, pluralize
-from hloscope.measure.model import CompareDocument, MeasuredProgram, MeasuredTransfer
+from hloscope.measurement.model import CompareDocument, MeasuredProgram, MeasuredTransfer
 from hloscope.model.vocabulary import Bound
 from hloscope.report.comparing import NOT_PREDICTED, NOTHING_MEASURED, headline_of, notes_of, priced_on
 from hloscope.report.html.pieces import (
@@ -25,7 +25,7 @@ from hloscope.report.html.pieces import (
 )
 from hloscope.report.pictures.plots import draw_errors, draw_measured, draw_parts, regions_of
 from hloscope.report.verification import traffic_verdict, verdict_of
-from hloscope.verify.model import (
+from hloscope.verification.model import (
     Bias,
     ErrorMap,
     NumericsStatus,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, inf, log10, prod
 
 from hloscope.base.units import format_bytes, format_time, format_time_range, pluralize
-from hloscope.measure.model import MeasuredOperation, StepPart
+from hloscope.measurement.model import MeasuredOperation, StepPart
 from hloscope.model import Analysis, SliceFact, StepTime
 from hloscope.model.trial import Suggestion, Suggestions
 from hloscope.model.vocabulary import Bound
@@ -16,7 +16,7 @@ from hloscope.report.pictures import svg
 from hloscope.report.price import Priced, Unpriced
 from hloscope.report.suggestions import name_of
 from hloscope.report.words import difference_words
-from hloscope.verify.model import ErrorMap
+from hloscope.verification.model import ErrorMap
 
 _WIDTH, _MARGIN, _LINE_HEIGHT = 720.0, 14.0, 17.0
 _LEFT, _PLOT = 84.0, 260.0

@@ -15,7 +15,7 @@ from hloscope.contracts import all_reduce, only
 from hloscope.judge.baseline_files import write_baselines
 from hloscope.judge.baselines import baseline_of
 from hloscope.judge.checks import check_analysis, could_not_run
-from hloscope.measure.model import (
+from hloscope.measurement.model import (
     CalibratedFigure,
     CompareDocument,
     MeasuredAxis,
@@ -32,9 +32,9 @@ from hloscope.model.trial import Figures, RuleUse, SuggestedSpec, Suggestion, Su
 from hloscope.model.vocabulary import Bound, Kind, Link
 from hloscope.report.checks import CheckReport
 from hloscope.report.price import Prices, Unpriced
-from hloscope.verify.differences import OutputShard, compare_shards
-from hloscope.verify.judging import judge_verification
-from hloscope.verify.model import Bias, Numerics, NumericsStatus, Tolerance, Verification
+from hloscope.verification.differences import OutputShard, compare_shards
+from hloscope.verification.judging import judge_verification
+from hloscope.verification.model import Bias, Numerics, NumericsStatus, Tolerance, Verification
 
 ROOT = Path("/home/me/project")
 RULE = RuleUse(rule="cycles", time_us=90.0, error=0.1, less_us=9.0, more_us=12.0, calibrated=True)

@@ -241,8 +241,8 @@ def test_where_values_differ_stands_in_words_too(found, pages):
 
 
 def test_numbers_that_were_not_compared_are_no_pass():
-    from hloscope.verify.judging import judge_verification
-    from hloscope.verify.model import Numerics, NumericsStatus
+    from hloscope.verification.judging import judge_verification
+    from hloscope.verification.model import Numerics, NumericsStatus
 
     hung = Numerics(status=NumericsStatus.HUNG, message="no end after 10 s")
     text = Reader(judge_verification(result_examples.program(), result_examples.program(), hung).report("html")).text

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reading import SVG, texts_in
 
 from hloscope.base.errors import HloscopeError
-from hloscope.measure.model import MeasuredOperation, StepPart
+from hloscope.measurement.model import MeasuredOperation, StepPart
 from hloscope.model import Analysis, Memory, SliceFact, StepTime
 from hloscope.model.trial import Figures, Suggestion, Suggestions
 from hloscope.model.vocabulary import Bound
@@ -29,7 +29,7 @@ from hloscope.report.pictures.plots import (
 )
 from hloscope.report.pictures.svg import written
 from hloscope.report.price import Unpriced
-from hloscope.verify.model import ErrorMap
+from hloscope.verification.model import ErrorMap
 
 FIGURES = Figures(
     step_us=300.0,
