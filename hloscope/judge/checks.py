@@ -211,7 +211,7 @@ def _fix_of(cause: Cause, accept: Command, explain: Command | None, alike: int) 
     meant = say(f"to accept {what}: ", accept.with_option("only", [cause.key]))
     if cause.tried is not None:
         return say(cause.tried, "; ", meant)
-    if explain is None or not cause.wire_bytes:
+    if explain is None or (cause.wire_bytes or 0) <= 0:
         return meant
     return say(explain, " looks for a fix; ", meant)
 
