@@ -243,3 +243,25 @@ def _load_presenter() -> Presenter:
     from hloscope.app import presenting
 
     return presenting
+
+
+_ROOMS_OF_0_2 = (
+    *("analysis.model", "api", "compiler", "contracts.", "errors", "findings", "hardware", "matching", "measured"),
+    *("profiles", "program", "rules.", "shardy", "shown"),
+)
+
+
+class _ModulesOf02:
+    """The last finder of imports: of a missing module that a pickle of 0.2 names, the error says what to do."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name.startswith(tuple(f"hloscope.{room}" for room in _ROOMS_OF_0_2)):
+            raise ModuleNotFoundError(
+                f"{name} is a module of hloscope 0.2, so the pickle that names it was written by 0.2: load it there and "
+                "save it as JSON, json.dump(found.to_dict(), file), which hloscope.Analysis.from_dict reads",
+                name=name,
+            )
+
+
+sys.meta_path.append(_ModulesOf02)

@@ -397,3 +397,9 @@ def test_the_ending_of_a_file_says_the_format(tmp_path):
     assert (tmp_path / "a.json.gz").read_bytes().startswith(b"\x1f\x8b")
     with pytest.raises(HloscopeError, match="Analysis has no format 'svg'"):
         found.save(tmp_path / "a.svg")
+
+
+def test_a_pickle_of_0_2_says_what_to_do():
+    for module in ("hloscope.analysis.model.analysis", "hloscope.contracts.judged", "hloscope.errors"):
+        with pytest.raises(ModuleNotFoundError, match=r"is a module of hloscope 0\.2, .* save it as JSON"):
+            pickle.loads(f"c{module}\nAnalysis\n.".encode())
