@@ -258,8 +258,8 @@ class _ModulesOf02:
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         if name.startswith(tuple(f"hloscope.{room}" for room in _ROOMS_OF_0_2)):
             raise ModuleNotFoundError(
-                f"{name} is a module of hloscope 0.2, so the pickle that names it was written by 0.2: load it there and "
-                "save it as JSON, json.dump(found.to_dict(), file), which hloscope.Analysis.from_dict reads",
+                f"{name} is a module of hloscope 0.2, so the pickle that names it was written by 0.2: load it there "
+                "and save it as JSON, json.dump(found.to_dict(), file), which hloscope.Analysis.from_dict reads",
                 name=name,
             )
 
