@@ -13,7 +13,6 @@ from hloscope.base.errors import HloscopeError, NotationError
 from hloscope.judge.plugins import FAILED, list_plugins, load_plugins
 from hloscope.judge.rule import Case, Rule
 from hloscope.judge.selection import make_selection
-from hloscope.report.pages import page_named
 
 
 def load_project_plugins(start: Path, *, config: Path | None = None) -> None:
@@ -43,6 +42,8 @@ def tested(name: str | None) -> dict[str, tuple[str, ...]]:
     """
     load_project_plugins(Path.cwd())
     if name is not None:
+        from hloscope.report.pages import page_named  # only here: it loads the findings of every command
+
         page_named(name)
     rules = [rule for plugin in list_plugins() for rule in plugin.rules if name in (None, rule.name)]
     if not rules and name is not None:
