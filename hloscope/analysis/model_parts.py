@@ -25,8 +25,8 @@ from hloscope.model import Analysis, Collective, Collectives, ModelPart, MovedVa
 
 # ---- paths to places in a model: pytree paths of arguments, and the name stacks that JAX gives operations
 #
-# Source: JAX's `jax.tree_util.keystr`, which names arguments, and its name stacks, in which a transformation is written
-# around the first name that it found, as in `jit(step)/transpose(jvp(Model))/layers_0/mlp/dot_general`.
+# Source: JAX's `jax.tree_util.keystr`, which names arguments, and its name stacks, in which a transformation is
+# written around the first name that it found, as in `jit(step)/transpose(jvp(Model))/layers_0/mlp/dot_general`.
 
 ModelPath = tuple[str, ...]
 

@@ -171,8 +171,7 @@ def _is_float(element_type: str) -> bool:
 #
 # All other operations are split over both cores, and the compiler's cycles for them are those of such a half. In a
 # megacore fusion each core has its own operations, one after the other, and the fusion takes as long as the longer of
-# the
-# two: on v5p a matmul of 281 us alongside reduce-scatters and an all-reduce of 423 us took 424 us.
+# the two: on v5p a matmul of 281 us alongside reduce-scatters and an all-reduce of 423 us took 424 us.
 #
 # Source: a profile of a training step on v5p, and the text that libtpu prints for v4 and v5p with
 #     `xla_tpu_enable_megacore_fusion`.

@@ -24,11 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 #     say("add the mesh, for example ", Option("mesh", {"X": 4, "Y": 2}))
 #
 # reads `add the mesh, for example --mesh X=4,Y=2` on the command line and `… mesh={"X": 4, "Y": 2}` in Python. A
-# message
-# is a `str` in one of the two notations that keeps its parts, so that it can still be rendered in the other. An
-# f-string
-# or `str.join` makes plain text of it: compose messages with `say`, `join` or `+`. Plain text, such as a path or what a
-# user's exception or a plugin's rule says, is never changed.
+# message is a `str` in one of the two notations that keeps its parts, so that it can still be rendered in the other.
+# An f-string or `str.join` makes plain text of it: compose messages with `say`, `join` or `+`. Plain text, such as a
+# path or what a user's exception or a plugin's rule says, is never changed.
 
 _SPANS = (("h", 3600), ("m", 60), ("s", 1))
 

@@ -31,11 +31,11 @@ from hloscope.version import __version__
 # ---- the second level of the cache: entries that several machines share, at any address that fsspec can read
 #
 # `HLOSCOPE_REMOTE_CACHE` is the address, such as `s3://bucket/hloscope`, `sftp://host/cache`, `https://host/cache` or
-# `file:///mnt/cache`; `HLOSCOPE_REMOTE_CACHE_MODE=read` writes nothing there. Entries are JSON, and are trusted only if
-# their seal is valid: an HMAC under `HLOSCOPE_REMOTE_CACHE_KEY`, so that without the key one can neither make an entry
-# nor exchange two; or a checksum without a key, which trusts every writer. A cache that is away, slow or full
-# of other data costs time and nothing more, and at most a minute in each process: it is mentioned once,
-# and left alone from then on.
+# `file:///mnt/cache`; `HLOSCOPE_REMOTE_CACHE_MODE=read` writes nothing there. Entries are JSON, and are trusted only
+# if their seal is valid: an HMAC under `HLOSCOPE_REMOTE_CACHE_KEY`, so that without the key one can neither make an
+# entry nor exchange two; or a checksum without a key, which trusts every writer. A cache that is away, slow or full of
+# other data costs time and nothing more, and at most a minute in each process: it is mentioned once, and left alone
+# from then on.
 
 T = TypeVar("T")
 

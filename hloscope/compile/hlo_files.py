@@ -26,8 +26,8 @@ from hloscope.base.units import format_bytes, format_capacity
 # ---- serialized HLO modules: the parts that jaxlib drops and hloscope needs, which are groups of older XLA, and
 # devices
 #
-# Source: xla/service/hlo.proto. `HloProto` holds the module as its field 1; a module its computations as field 3, these
-# their instructions as field 2.
+# Source: xla/service/hlo.proto. `HloProto` holds the module as its field 1; a module its computations as field 3,
+# these their instructions as field 2.
 
 NAME_TAG = b"\x0a"
 """Field 1 of a message, with length and bytes: the name in HloModuleProto, the module in HloProto."""

@@ -219,8 +219,7 @@ def replace_sizes(facts: TargetFacts, sizes: Sequence[SizeChange]) -> TargetFact
 # ---- arrays of Flax NNX modules, named by their path in the module
 #
 # `flax.nnx.jit` hands JAX the arrays of a module as one flat list, so that JAX calls them `model.states[0][6]`. The
-# graph
-# that comes with the list gives their paths: `model.blocks[0].up.kernel`.
+# graph that comes with the list gives their paths: `model.blocks[0].up.kernel`.
 
 
 @contextmanager

@@ -29,8 +29,7 @@ from weakref import WeakKeyDictionary
 # ---- the limit on workers per machine, across all processes of a user: each worker takes a slot, a locked file
 #
 # A worker holds the lock of its slot itself, so that the slot is free when the worker is gone, however it ended. While
-# it
-# runs a step its owner holds a second lock; a process that finds every slot taken ends a worker that is idle.
+# it runs a step its owner holds a second lock; a process that finds every slot taken ends a worker that is idle.
 
 BYTES_PER_WORKER = 2 << 30
 """The memory assumed for a process with JAX, libtpu and a compile of some size."""

@@ -16,7 +16,8 @@ from hloscope.base.calls import check_keywords, front_door, shown
 from hloscope.base.errors import NotationError, TargetError
 from hloscope.compile.notation import parse_dims, parse_indices, parse_mesh, parse_static, split_keyword
 
-# ---- the definition of a target option, and how its values are read from Python, the command line and the targets file
+# ---- the definition of a target option, and how its values are read from Python, the command line and the targets
+# file
 #
 # The options themselves are the fields of `hloscope.compile.target.TargetFacts`. Does not import JAX.
 

@@ -463,8 +463,8 @@ def _note_transfers(collectives: Sequence[Collective], slice_name: str) -> Itera
 
 # ---- A guess of the TPU generation that HLO text was compiled for, from features that only some generations print
 #
-# A guess is made only if everything in the text leaves one generation; it states its evidence. Each mark was seen
-# in programs compiled for v2 to 7x by the libtpu of JAX 0.10 and 0.12, and the guesses were then counted on others.
+# A guess is made only if everything in the text leaves one generation; it states its evidence. Each mark was seen in
+# programs compiled for v2 to 7x by the libtpu of JAX 0.10 and 0.12, and the guesses were then counted on others.
 
 _SCALAR_TILE = re.compile(r"\b(?:f32|s32|u32)\[\]\{:T\((\d+)\)|\bbf16\[\]\{:T\((\d+)\)")
 _WIDENED = "float_type_correction_info"

@@ -30,10 +30,8 @@ from hloscope.model.vocabulary import Bound
 # ---- the step's critical path: the longest chain of operations in which each needs the previous one
 #
 # In whatever order the same instructions run, a predicted step is never faster than this. A collective on the path is
-# not
-# necessarily exposed: something else may be computed meanwhile. The algorithms are networkx's, which is loaded only
-# here
-# and where graphs are written.
+# not necessarily exposed: something else may be computed meanwhile. The algorithms are networkx's, which is loaded
+# only here and where graphs are written.
 
 _END = ""
 """The node after all others: no instruction has an empty name."""

@@ -24,8 +24,7 @@ from hloscope.model.vocabulary import Bound
 #
 # Between host and device they run one after the other in one direction, and concurrently in opposite directions, which
 # slows both. Within the device's memory they also run one after the other, with the bandwidth that computation leaves
-# to
-# them.
+# to them.
 
 _ROUNDED_US = 1e-9
 

@@ -54,8 +54,8 @@ from hloscope.hlo.sharding import (
 # ---- the callbacks of the grammar's lower level: shapes, layouts, groups, shardings, metadata, checked values
 #
 # Among the attributes that hloscope does not interpret, a few are checked when a text is read, because their values
-# look
-# the same in all versions of XLA. All other values are kept as printed: versions differ in the words that they know.
+# look the same in all versions of XLA. All other values are kept as printed: versions differ in the words that they
+# know.
 
 # ruff: noqa: D102 - a callback is documented by its rule in the grammar
 
@@ -393,8 +393,8 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 # ---- the callbacks that build records and values during parsing
 #
-# Each method handles the rule, or the alias of an alternative, of the same name in `hlo.lark`; its argument is the list
-# of children.
+# Each method handles the rule, or the alias of an alternative, of the same name in `hlo.lark`; its argument is the
+# list of children.
 
 # ruff: noqa: D102 - a callback is documented by its rule in the grammar
 

@@ -127,8 +127,8 @@ Source: `hlo_parser.cc` of XLA, the attributes of each opcode and of the module.
 
 # ---- the parse tables that Lark makes from the grammar, as plain data
 #
-# Lark takes a tenth of a second to make them, longer than reading a module of a megabyte. So they are kept next to this
-# file, with a digest of their grammar; a grammar with another digest is given to Lark again. After a change of
+# Lark takes a tenth of a second to make them, longer than reading a module of a megabyte. So they are kept next to
+# this file, with a digest of their grammar; a grammar with another digest is given to Lark again. After a change of
 # `hlo.lark`, write them again with `write_tables`; a test fails until that is done.
 
 UPPER_STARTS = ("text", "header", "table_row", "computation_head", "computation_end", "instruction", "continuation")

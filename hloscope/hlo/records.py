@@ -306,16 +306,13 @@ class ContradictionError(ReadError):
 # ---- rows of text: one regular expression cuts a line of the form that XLA prints into its pieces
 #
 # A piece is one of two things. A name, a list of names, a parameter's number, a simple literal or the body of metadata
-# is
-# a hole: its text cannot change how the rest of the line is parsed. Everything else - the shape with the opcode, a run
-# of
-# attributes - is a word; the grammar has read each of these words, or its form, once, see `line_cache`. The grammar's
-# rule for an instruction is exactly these pieces in sequence, and each of them is self-contained, so a line whose
-# pieces
-# all follow their rules follows the rule for the whole.
+# is a hole: its text cannot change how the rest of the line is parsed. Everything else - the shape with the opcode, a
+# run of attributes - is a word; the grammar has read each of these words, or its form, once, see `line_cache`. The
+# grammar's rule for an instruction is exactly these pieces in sequence, and each of them is self-contained, so a line
+# whose pieces all follow their rules follows the rule for the whole.
 #
-# Quantifiers are possessive and groups atomic: no line takes more than linear time. A line that the expression does not
-# match is not an error; it is parsed separately.
+# Quantifiers are possessive and groups atomic: no line takes more than linear time. A line that the expression does
+# not match is not an error; it is parsed separately.
 
 NAME = r"[A-Za-z_][A-Za-z0-9_.-]*+"
 STRING = r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'

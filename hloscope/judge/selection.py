@@ -26,8 +26,8 @@ from hloscope.model.vocabulary import Kind
 # ---- accepted findings, each with a reason: for a whole target, or in a comment on the line of code
 #
 # `small-collectives: metrics, once per step` accepts the findings of one rule, `all-gather@X: weights of FSDP` accepts
-# collectives of a kind over axes, for all rules. Both can be narrowed like a contract's clauses: a rule over
-# axes, `collective-in-loop@X`, and either by ` over dcn` and ` in FILE` or ` in FILE:LINE`. In code:
+# collectives of a kind over axes, for all rules. Both can be narrowed like a contract's clauses: a rule over axes,
+# `collective-in-loop@X`, and either by ` over dcn` and ` in FILE` or ` in FILE:LINE`. In code:
 #
 #     metrics = jax.lax.psum(loss, "X")  # hloscope: allow small-collectives: metrics, once per step
 

@@ -45,8 +45,8 @@ from hloscope.verification.rounding import (
 
 # ---- outputs that are an argument with a small update, such as new parameters: the update itself must be right
 #
-# The rounding of the parameters hides a wrong update, in bf16 all of it. So both programs
-# are run with the argument removed from the sum, which leaves the update.
+# The rounding of the parameters hides a wrong update, in bf16 all of it. So both programs are run with the argument
+# removed from the sum, which leaves the update.
 
 _SMALL = 0.25
 """The largest difference, as a share of an argument's size, at which an output counts as the changed argument."""

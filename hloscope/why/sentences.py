@@ -19,10 +19,8 @@ from hloscope.why.shardy_graph import axes_in, find_whole_axes, whole_axis
 # ---- phrases shared by sentences, chains and advice: dimensions, axes and requests in words, and arrays in notation
 #
 # The notation is that of the scaling literature: `Out[B_X, F] {U_Y} = In[B_X, D_Y] *_D W[D_Y, F]`. Source: "How to
-# Scale
-# Your Model", chapter "Sharded Matrices and How to Multiply Them": a subscript names the mesh axes that cut a
-# dimension,
-# `{U_Y}` marks an array whose partial sums the devices along Y hold.
+# Scale Your Model", chapter "Sharded Matrices and How to Multiply Them": a subscript names the mesh axes that cut a
+# dimension, `{U_Y}` marks an array whose partial sums the devices along Y hold.
 
 _FUNCTIONS = {
     Kind.ALL_GATHER: "AllGather",

@@ -48,8 +48,7 @@ from hloscope.why.shardy_graph import (
 # ---- A comparison of a reason with its collective, and a correction if they disagree
 #
 # Shardy determines what must move, and the partitioner how. Usually it takes the obvious way; if the kind and the
-# shapes
-# of the collective show another, the reason is given as the partitioner's choice.
+# shapes of the collective show another, the reason is given as the partitioner's choice.
 
 
 def reconcile_reason(reason: Reason, seen: Sequence[Collective], mesh: Mapping[str, int]) -> Reason:
@@ -111,8 +110,8 @@ def _is_one_of(tensor: Tensor, shapes: Iterable[ArrayShape], mesh: Mapping[str, 
 # ---- programs without numbered operations: an instruction is linked to all operations that share its name and line
 #
 # These are dumps that the compiler wrote for the user, programs in which a name of the user's looks like a number, and
-# programs that call back into this process while they run. Several operations may share both, so nothing found this way
-# is certain.
+# programs that call back into this process while they run. Several operations may share both, so nothing found this
+# way is certain.
 
 
 def add_numbers(module: ShardyModule) -> ShardyModule:
