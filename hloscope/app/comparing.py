@@ -24,7 +24,7 @@ from hloscope.base.errors import (
     say,
 )
 from hloscope.base.outputs import check_report_file, write_text
-from hloscope.compile.devices import DEFAULT_DEVICES
+from hloscope.compile.environment import DEFAULT_DEVICES
 from hloscope.compile.functions import Function, captured_function
 from hloscope.compile.hlo_files import decode_hlo, extract_module, read_device_ids, read_unpacked
 from hloscope.compile.loading import find_target_name

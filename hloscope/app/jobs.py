@@ -540,7 +540,7 @@ def _outcome(future: Future[Outcome], job: Job) -> Outcome:
 @cache
 def _prepare(root: Path, attached: bool, checkout: Checkout | None, search_path: tuple[str, ...]) -> None:
     """Prepares a process for jobs of a `_Kind` before JAX is imported."""
-    from hloscope.compile.devices import DEFAULT_DEVICES, prepare_environment
+    from hloscope.compile.environment import DEFAULT_DEVICES, prepare_environment
 
     os.chdir(root)
     sys.path[:] = search_path

@@ -15,7 +15,7 @@ from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import CompileError, HloscopeError, MeshError, SliceError, TimeLimitError
 from hloscope.base.units import pluralize
-from hloscope.compile.devices import check_device_count
+from hloscope.compile.environment import check_device_count
 from hloscope.compile.executors import compile_on
 from hloscope.compile.functions import Function, begin_compile, with_function
 from hloscope.compile.target import ProgramOptions, TargetFacts, accept_options

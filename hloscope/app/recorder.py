@@ -263,7 +263,7 @@ def _record_in_child(request: RecordingRequest) -> Recording:
 
 def _answer(request: RecordingRequest) -> Recording | HloscopeError:
     """Carries out a request in this process, before JAX starts; returns the recording or the error."""
-    from hloscope.compile.devices import prepare_environment, require_jax
+    from hloscope.compile.environment import prepare_environment, require_jax
 
     facts = request.facts
     try:

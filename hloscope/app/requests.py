@@ -358,7 +358,7 @@ def _slice_of_partition(facts: TargetFacts, slices: int) -> tuple[int, ...]:
     """The slice of each mesh position, as `dcn` says; None leaves it to the order of the mesh."""
     if slices == 1 or not facts.dcn or not facts.mesh:
         return ()
-    from hloscope.compile.devices import assign_slices, choose_slices_per_axis
+    from hloscope.compile.multislice import assign_slices, choose_slices_per_axis
 
     across = choose_slices_per_axis(facts.mesh, slices, facts.dcn, [])
     return tuple(int(number) for number in assign_slices(tuple(facts.mesh.values()), across).flat)

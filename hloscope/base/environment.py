@@ -16,7 +16,8 @@ _FILES = (
     "unittest/case.py".split()
 )
 _SCRIPTS = ("hloscope", "ipython", "jupyter[\\w-]*", "pytest", "py.test")
-_OWN_ROOMS = "api|cli|compiler|program|pytest_plugin|verification"
+_OWN_ROOMS = "api|app|cli|compile|compiler|program|pytest_plugin|verification"
+"""The rooms that call user code; `api`, `compiler` and `program` are those of 0.2, which texts of its time name."""
 _LAUNCHER = re.compile(
     r"^<frozen (?:runpy|importlib)"
     rf"|(?:^|/)hloscope/(?:{_OWN_ROOMS})/[\w/]+\.py$"

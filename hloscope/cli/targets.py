@@ -180,7 +180,7 @@ def prepare(facts: TargetFacts) -> None:
         HloscopeError: Bad input, or there is no JAX.
     """
     from hloscope.app.own_rules import load_project_plugins
-    from hloscope.compile.devices import DEFAULT_DEVICES, check_mesh_size, prepare_environment, require_jax
+    from hloscope.compile.environment import DEFAULT_DEVICES, check_mesh_size, prepare_environment, require_jax
     from hloscope.tpu.overrides import override_chip
     from hloscope.tpu.slices import find_smallest_slice, parse_slice
 

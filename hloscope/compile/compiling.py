@@ -18,11 +18,12 @@ from hloscope.base.store import Store
 from hloscope.compile import client, jax_private, jax_support
 from hloscope.compile.arguments import find_argument_letters
 from hloscope.compile.cache import CachedCompile, make_cached_compile
-from hloscope.compile.devices import choose_slices_per_axis, find_axis_sizes, find_slices_per_axis
+from hloscope.compile.devices import find_axis_sizes
 from hloscope.compile.importing import raise_if_interrupted
 from hloscope.compile.jax_private import convert_op_sharding, parse_op_sharding
 from hloscope.compile.lowering import Lowered
 from hloscope.compile.meshes import MeshPlan, find_axis_types
+from hloscope.compile.multislice import choose_slices_per_axis, find_slices_per_axis
 from hloscope.compile.notation import find_short_dtype
 from hloscope.compile.simulated_slice import orders_meshes_as
 from hloscope.compile.step import require_libtpu, run_compile, translate_compiler_errors

@@ -7,270 +7,28 @@ that is part of JAX's cache keys separates the traces and compiles of the two.
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import cache
-from itertools import product
 from math import prod
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
-from hloscope.base.errors import DeviceCountError, HloscopeError, MeshError, Option, SliceError, TargetError, say
+from hloscope.base.errors import DeviceCountError, HloscopeError, MeshError, SliceError
 from hloscope.base.units import pluralize
-from hloscope.compile.cache import read_compile_flags
-from hloscope.compile.client import QUIET_LIBTPU
+from hloscope.compile.environment import DEFAULT_DEVICES, check_can_be_simulated, check_mesh_size
 from hloscope.compile.jax_private import backends_are_initialised, is_tracing, replace_in_this_thread, separate_caches
 from hloscope.compile.jax_support import check_supported
+from hloscope.compile.multislice import simulate_hybrid_meshes
 from hloscope.compile.notation import parse_axis_types
 from hloscope.compile.simulated_slice import change_pose, count_posed_processes, find_posed_slice, pose_devices_as
 from hloscope.compile.target import TargetFacts, find_attached_facts
-from hloscope.tpu.chips import CHIPS
 from hloscope.tpu.devices import SliceDevice, list_devices
-from hloscope.tpu.slices import Slice, find_fitting_slice, find_smallest_slice, parse_slice
-
-# ---- the checks before JAX starts: that it is installed, its environment, and that the mesh fits the slice
-
-DEFAULT_DEVICES = 8
-"""The number of devices that a program sees if no option gives one."""
-
-
-def require_jax() -> None:
-    """Checks that JAX is installed; reading HLO text does not need it.
-
-    Raises:
-        TargetError: JAX is not installed.
-    """
-    if importlib.util.find_spec("jax") is None:
-        raise TargetError(
-            "compiling a function needs JAX, which is not installed here",
-            fix='pip install "jax[tpu]" on x86-64 Linux, pip install jax elsewhere; HLO files can be read without it',
-        )
-
-
-def prepare_environment(device_count: int, *, attached: bool) -> None:
-    """Sets the environment variables that JAX and libtpu read when they load; must run before JAX is imported.
-
-    Args:
-        device_count: Simulated CPU devices that user code will see.
-        attached: Leave JAX its real devices.
-
-    Raises:
-        HloscopeError: XLA rejects the environment's XLA_FLAGS, or no slice has this many devices.
-    """
-    for name, value in QUIET_LIBTPU.items():
-        os.environ.setdefault(name, value)
-    if attached:
-        return
-    check_can_be_simulated(device_count)
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["JAX_NUM_CPU_DEVICES"] = str(device_count)
-    os.environ["XLA_FLAGS"] = read_compile_flags()
-    _check_xla_flags()
-
-
-def find_largest_device_count() -> int:
-    """The number of devices of the largest known slice."""
-    return max(chip.max_slice_chips * chip.devices_per_chip for chip in CHIPS)
-
-
-def check_can_be_simulated(device_count: int) -> None:
-    """Checks the number of simulated devices before any is created: far too many use up all time and memory.
-
-    Raises:
-        MeshError: No known slice has as many.
-    """
-    most = find_largest_device_count()
-    if device_count > most:
-        raise MeshError(
-            f"{device_count:,} devices are too many",
-            why=f"the largest known slice has {most:,}, and no more can be simulated",
-            fix="use a smaller mesh or slice: the collectives over an axis are the same when it is shorter",
-        )
-
-
-def check_mesh_size(chosen: Slice | None, mesh: Mapping[str, int]) -> None:
-    """Checks, before any device is created, that a mesh is as large as its slice, or that some slice is as large.
-
-    Args:
-        chosen: The slice that the user named; None for the smallest that fits.
-        mesh: Size by axis name.
-
-    Raises:
-        MeshError: It has another number of devices than its slice.
-        SliceError: No single slice is that large.
-    """
-    if chosen is None:
-        find_smallest_slice(prod(mesh.values()))
-    else:
-        check_device_count(chosen, mesh)
-
-
-def check_device_count(chosen: Slice, mesh: Mapping[str, int]) -> None:
-    """Checks that a mesh has as many devices as the slice.
-
-    It may have fewer if no slice of the generation is that small and this is the smallest that holds the mesh.
-
-    Raises:
-        MeshError: The mesh does not fit.
-    """
-    count = prod(mesh.values())
-    if chosen.is_attached:
-        import jax
-
-        available = len(jax.devices())
-    else:
-        available = chosen.device_count
-    if available == count or chosen.can_be_used_in_part_by(count):
-        return
-    other = None if chosen.chip is None else find_fitting_slice(count, chosen.chip.name)
-    raise MeshError(
-        f"the mesh has {pluralize(count, 'device')}, but the slice {chosen.name} has {available}",
-        why=f"{' x '.join(f'{axis}={size}' for axis, size in mesh.items())} = {count}" if len(mesh) > 1 else None,
-        fix=say(
-            f"use a mesh of {pluralize(available, 'device')}",
-            *(() if other is None else (", or ", Option("slice", other.name))),
-        ),
-    )
-
-
-def _check_xla_flags() -> None:
-    """Tries the environment's XLA_FLAGS in a separate process: XLA ends the process over an unknown flag.
-
-    Raises:
-        HloscopeError: XLA rejects them.
-    """
-    flags = os.environ.get("XLA_FLAGS", "").strip()
-    if not flags:
-        return
-    command = [sys.executable, "-c", "import jax; jax.devices()"]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"}
-    tried = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if tried.returncode != 0:
-        said = [line for line in tried.stderr.splitlines() if "flag" in line.lower()] or tried.stderr.splitlines()[-3:]
-        raise HloscopeError(
-            "XLA rejects the environment's XLA_FLAGS",
-            where=f"XLA_FLAGS={flags}",
-            why="\n".join(said)[:600],
-            fix=say("fix or unset XLA_FLAGS; pass options of the TPU compiler with ", Option("compiler-option")),
-        )
-
-
-# ---- several slices joined by the data-center network: the mesh axis that crosses it, and the slice of each device
-
-
-def choose_slices_per_axis(
-    axis_sizes: Mapping[str, int], slice_count: int, dcn: Mapping[str, int] | None, notes: list[str]
-) -> tuple[int, ...]:
-    """The number of slices that each mesh axis spans.
-
-    Args:
-        axis_sizes: Size of the whole mesh by axis name.
-        slice_count: The number of slices, at least 2.
-        dcn: The user's choice; by default the first axis that the slice count divides crosses DCN.
-        notes: Receives a sentence when the default is used.
-
-    Raises:
-        MeshError: `dcn` names an axis that is not in the mesh, does not divide it or does not make the slice count.
-    """
-    if not dcn:
-        first = next((name for name, size in axis_sizes.items() if size % slice_count == 0), None)
-        if first is None:
-            raise MeshError(
-                f"no mesh axis of {format_axis_sizes(axis_sizes)} can be divided over {slice_count} slices",
-                fix=say(
-                    "name the axis that crosses DCN, for example ",
-                    Option("dcn", {"X": 2}),
-                    ", and make its size a multiple",
-                ),
-            )
-        notes.append(
-            say(
-                f"{first} crosses DCN: it is the first axis that can be divided over {slice_count} slices (choose "
-                "another with ",
-                Option("dcn"),
-                ")",
-            )
-        )
-        dcn = {first: slice_count}
-    unknown = [name for name in dcn if name not in axis_sizes]
-    if unknown:
-        raise MeshError(
-            say(
-                Option("dcn"),
-                f" names {unknown[0]!r}, which is not an axis of the mesh {format_axis_sizes(axis_sizes)}",
-            )
-        )
-    uneven = [name for name, slices in dcn.items() if axis_sizes[name] % slices]
-    if uneven or prod(dcn.values()) != slice_count:
-        raise MeshError(
-            say(Option("dcn", dcn), f" does not fit {slice_count} slices and the mesh {format_axis_sizes(axis_sizes)}"),
-            fix=f"the numbers must multiply to {slice_count}, and each must divide its axis",
-        )
-    return tuple(dcn.get(name, 1) for name in axis_sizes)
-
-
-def find_slices_per_axis(mesh: jax.sharding.Mesh, slice_count: int) -> tuple[int, ...] | None:
-    """The number of slices that each axis of a user's own mesh spans; None without a regular arrangement.
-
-    On a pod, `jax.devices()` lists slice after slice, and the simulated devices represent it in that order.
-    """
-    per_slice = mesh.size // slice_count
-    slice_of = np.array([device.id // per_slice for device in mesh.devices.flat]).reshape(mesh.devices.shape)
-    candidates = product(range(1, slice_count + 1), repeat=mesh.devices.ndim)
-    return next((slices for slices in candidates if prod(slices) == slice_count and _fits(slices, slice_of)), None)
-
-
-def assign_slices(mesh_shape: Sequence[int], slices: Sequence[int]) -> np.ndarray[Any, Any]:
-    """The slice of each mesh position, as an array of `mesh_shape`, if each axis spans `slices` slices."""
-    block = [size // count for size, count in zip(mesh_shape, slices, strict=True)]
-    return np.kron(np.arange(prod(slices)).reshape(slices), np.ones(block, dtype=int))
-
-
-def _fits(slices: Sequence[int], slice_of: np.ndarray[Any, Any]) -> bool:
-    if any(size % count for size, count in zip(slice_of.shape, slices, strict=True)):
-        return False
-    return bool((assign_slices(slice_of.shape, slices) == slice_of).all())
-
-
-@contextmanager
-def simulate_hybrid_meshes() -> Iterator[None]:
-    """Makes `mesh_utils.create_hybrid_device_mesh` work on simulated CPU devices, which have no slices.
-
-    The devices count as those of one slice after the other, as on a pod.
-    """
-    from jax.experimental import mesh_utils
-
-    from hloscope.compile.jax_private import replace_in_this_thread
-    from hloscope.compile.simulated_slice import find_posed_slice
-
-    original = mesh_utils.create_hybrid_device_mesh
-
-    def create(mesh_shape: Any, dcn_mesh_shape: Any, devices: Any = None, **options: Any) -> Any:
-        import jax
-
-        chosen = list(jax.devices() if devices is None else devices)
-        slices = prod(dcn_mesh_shape)
-        if find_posed_slice() is not None or chosen[0].platform != "cpu" or prod(mesh_shape) * slices != len(chosen):
-            return original(mesh_shape, dcn_mesh_shape, devices, **options)
-        dimensions, sizes = len(mesh_shape), np.multiply(dcn_mesh_shape, mesh_shape)
-        apart = np.array(chosen, dtype=object).reshape(*dcn_mesh_shape, *mesh_shape)
-        return np.moveaxis(apart, range(dimensions), range(0, 2 * dimensions, 2)).reshape(sizes)
-
-    with replace_in_this_thread(mesh_utils, "create_hybrid_device_mesh", create):
-        yield
-
-
-def format_axis_sizes(sizes: Mapping[str, int]) -> str:
-    """`X=4,Y=2`."""
-    return ",".join(f"{name}={size}" for name, size in sizes.items())
-
+from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from hloscope.base.errors import HloscopeError, Option, TargetError, TraceError,
 from hloscope.base.store import Store
 from hloscope.compile import client, jax_private
 from hloscope.compile.arguments import Call, build_call, build_out_shardings, explain_none_arguments
-from hloscope.compile.devices import bypass_trace_caches, make_mesh, simulate_hybrid_meshes
+from hloscope.compile.devices import bypass_trace_caches, make_mesh
 from hloscope.compile.edits import ModuleTexts, edit_constraints
 from hloscope.compile.importing import enter_modules_of, format_path, is_library
 from hloscope.compile.jax_private import LoweredFacts, rename_arguments, replace_in_this_thread
@@ -44,6 +44,7 @@ from hloscope.compile.meshes import (
     make_mesh_plan,
     place_call_on_mesh,
 )
+from hloscope.compile.multislice import simulate_hybrid_meshes
 from hloscope.compile.sharding_change import LeafChange, Resharding, SizeChange
 from hloscope.compile.simulated_slice import find_posed_slice, list_pose_notes
 from hloscope.compile.target import TargetFacts

@@ -12,15 +12,10 @@ from jax.sharding import AbstractMesh, NamedSharding
 from hloscope.base.errors import MeshError, NotationError, Option, say
 from hloscope.base.units import pluralize
 from hloscope.compile.arguments import Call
-from hloscope.compile.devices import (
-    check_device_count,
-    check_mesh_size,
-    find_axis_sizes,
-    format_axis_sizes,
-    make_mesh,
-    make_requested_mesh,
-)
+from hloscope.compile.devices import find_axis_sizes, make_mesh, make_requested_mesh
+from hloscope.compile.environment import check_device_count, check_mesh_size
 from hloscope.compile.jax_private import LoweredFacts
+from hloscope.compile.multislice import format_axis_sizes
 from hloscope.compile.target import TargetFacts
 from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
 

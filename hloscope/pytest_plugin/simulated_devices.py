@@ -19,7 +19,7 @@ def arrange_devices(items: Iterable[pytest.Item], config: pytest.Config) -> None
 
     JAX that was started already, by a conftest.py for example, keeps what it has.
     """
-    from hloscope.compile.devices import prepare_environment
+    from hloscope.compile.environment import prepare_environment
 
     prepare_environment(0, attached=True)
     count = _asked(config) or max([_LEAST_DEVICES, *map(_marked, items)])
@@ -43,7 +43,7 @@ def _asked(config: pytest.Config) -> int:
 
 def _marked(item: pytest.Item) -> int:
     """Devices in the mesh of a test's marker; 0 where it names none, or one that the test itself will refuse."""
-    from hloscope.compile.devices import find_largest_device_count
+    from hloscope.compile.environment import find_largest_device_count
 
     count = _in_mesh_of(item)
     return count if count <= find_largest_device_count() else 0

@@ -194,7 +194,7 @@ def _run(path: list[str], devices: int, platform: str, pickled: bytes) -> Numeri
     try:
         stage("starting")
         sys.path[:] = path
-        from hloscope.compile.devices import prepare_environment
+        from hloscope.compile.environment import prepare_environment
 
         prepare_environment(devices, attached=platform != "cpu")
         job = pickle.loads(pickled)
@@ -306,7 +306,7 @@ class _Worker:
 
 def _run_profiled(path: list[str], devices: int, platform: str, pickled: bytes) -> tuple[str, Mesh | None]:
     sys.path[:] = path
-    from hloscope.compile.devices import prepare_environment
+    from hloscope.compile.environment import prepare_environment
 
     prepare_environment(devices, attached=platform != "cpu")
     return _profile(pickle.loads(pickled))

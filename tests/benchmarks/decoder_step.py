@@ -50,7 +50,7 @@ class Span:
 def main() -> None:
     """Prints the report and the figures; fails when the bar is missed."""
     os.environ["HLOSCOPE_CACHE"] = "0"
-    from hloscope.compile.devices import prepare_environment
+    from hloscope.compile.environment import prepare_environment
 
     prepare_environment(DEVICES, attached=False)
     from hloscope.app import analyzing

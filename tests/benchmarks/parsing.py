@@ -36,7 +36,7 @@ from pathlib import Path
 way, path, runs = sys.argv[1], sys.argv[2], int(sys.argv[3])
 text = Path(path).read_bytes().decode()
 from hloscope.analysis.analyze import analyze_module
-from hloscope.hlo import collector_paused, parse_module
+from hloscope.hlo import pause_collector, parse_module
 try:
     from jaxlib import _hlo
 except ImportError:
@@ -54,7 +54,7 @@ def graph():
 
 def fields():
     module, count = graph()
-    with collector_paused():  # as analyze does
+    with pause_collector():  # as analyze does
         for computation in module.computations:
             for caller in computation.calling:
                 caller.called, caller.metadata

@@ -242,7 +242,7 @@ def main() -> None:
     parser.add_argument("--fit", action="store_true", help="fit the constants to all rows and write the residuals")
     parser.add_argument("--step-text", type=Path, help="the compiled text of the whole step, which is not kept here")
     arguments = parser.parse_args()
-    from hloscope.compile.devices import prepare_environment
+    from hloscope.compile.environment import prepare_environment
 
     prepare_environment(MOST_DEVICES, attached=False)
     from published.prediction import fit, predict, shipped_table

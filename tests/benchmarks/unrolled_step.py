@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
     os.environ["HLOSCOPE_CACHE"] = "0"
-    from hloscope.compile.devices import prepare_environment
+    from hloscope.compile.environment import prepare_environment
 
     prepare_environment(DEVICES, attached=False)
     from hloscope.report.formats import render

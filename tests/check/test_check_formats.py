@@ -477,7 +477,7 @@ def test_each_format_has_a_method_for_each_document_of_its_line(name):
     methods = {method.removeprefix("render_") for method in dir(renderer) if method.startswith("render_")}
     assert methods == set(documents) if name != "json" else methods < set(documents)
     kinds = {"text": r"Iterator\[\w+\]", "json": r"\w+Document"}
-    returns = kinds.get(name, "str" if renderer.writes == "text" else "Files")
+    returns = kinds.get(name, "str" if renderer.writes == "text" else "OutputFiles")
     for method in (getattr(renderer, f"render_{document}") for document in methods):
         takes = len(method.of_canvas) + 1 if isinstance(method, Lazy) else 2
         found = signature(load(method.path) if isinstance(method, Lazy) else method)

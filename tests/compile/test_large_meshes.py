@@ -12,8 +12,8 @@ from jax.sharding import PartitionSpec as P
 
 import hloscope
 from hloscope.base.errors import MeshError, SliceError
-from hloscope.compile import devices
-from hloscope.compile.devices import check_can_be_simulated, find_largest_device_count, prepare_environment
+from hloscope.compile import devices, environment
+from hloscope.compile.environment import check_can_be_simulated, find_largest_device_count, prepare_environment
 from hloscope.tpu.slices import parse_slice
 
 
@@ -62,7 +62,7 @@ def test_so_is_that_of_a_decorator_and_that_of_the_arguments(tmp_path, monkeypat
 
 def test_the_limit_is_the_largest_slice_that_is_known(says, monkeypatch):
     assert find_largest_device_count() >= parse_slice("v5p:16x16x24").device_count
-    monkeypatch.setattr(devices, "find_largest_device_count", lambda: 32)
+    monkeypatch.setattr(environment, "find_largest_device_count", lambda: 32)
     check_can_be_simulated(32)
     with pytest.raises(MeshError) as caught:
         check_can_be_simulated(33)

@@ -11,7 +11,7 @@ import pytest
 
 import hloscope
 from hloscope.base.errors import SliceError, TargetError
-from hloscope.compile import devices, step
+from hloscope.compile import environment, step
 from hloscope.compile.step import CapturedStderr, capture_stderr
 
 COMMAND = [sys.executable, "-m", "hloscope", "analyze", "fixtures/programs/matmul.py:matmul"]
@@ -83,7 +83,7 @@ def test_without_jax_the_error_says_what_still_works(says, monkeypatch):
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(TargetError) as caught:
-        devices.require_jax()
+        environment.require_jax()
     assert "JAX" in caught.value.what
     assert re.findall(r"pip install \S+|HLO", caught.value.fix) == ['pip install "jax[tpu]"', "pip install jax", "HLO"]
     says(caught)

@@ -81,7 +81,7 @@ def names_in(expression: ast.expr, module: str) -> list[str]:
         case ast.Subscript(value=ast.Name(id=table)) if table in known:
             return list(known[table].values())
     several = {"self.name": NAMES, "rule.name": NAMES, "breach.kind": [kind.value for kind in BreachKind]}
-    if module.startswith("hloscope.verify"):
+    if module.startswith("hloscope.verification"):
         return list(RULE_NAMES)
     return several[ast.unparse(expression)]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from contract_examples import GATHER, REDUCE, program
 
+from hloscope.base.errors import Command
 from hloscope.judge.baseline_files import format_baseline, parse_baselines
 from hloscope.judge.baselines import baseline_of
 from hloscope.judge.changes import Judgement
@@ -84,7 +85,9 @@ def test_a_missing_sum_is_named_by_the_line_that_it_was(written, says):
     elsewhere = replace(neighbor, source=written.at(1, function="other"))
     (cause,) = written.judged(before, program(matmuls=(elsewhere,), **TRACED), "h = 1", "out = y").judged.causes
     assert cause.source == "model.py"  # another function's line is not the place
-    (finding, *_) = findings_of(written.judged(before, program(**TRACED), "h = 1", "out = y").judged, accept="accept")
+    (finding, *_) = findings_of(
+        written.judged(before, program(**TRACED), "h = 1", "out = y").judged, accept=Command("accept")
+    )
     says([finding.message, finding.why])
 
 

@@ -79,7 +79,7 @@ def test_an_operation_that_the_module_does_not_have_is_told(tmp_path):
 def test_hlo_text_beside_a_profile_needs_no_jax(folder, tmp_path):
     (tmp_path / "step.hlo").write_text(TEXT)
     program = (
-        "import sys, hloscope; from hloscope.base.documents import plain\n"
+        "import sys, hloscope; from hloscope.base.documents import to_plain\n"
         f"found = hloscope.compare({str(tmp_path / 'step.hlo')!r}, profile={str(folder)!r})\n"
         "print(found.programs[0].matched_share, {'jax', 'jaxlib'} & set(sys.modules))"
     )

@@ -328,7 +328,7 @@ def test_the_error_that_remains_says_what_helps_in_a_kernel(says, step):
 
 
 def test_a_compiler_that_dies_leaves_the_kernel_and_its_arrays(says, kernel, root):
-    stand_ins = root / "tests" / "compiler" / "stand_ins"
+    stand_ins = root / "tests" / "compile" / "stand_ins"
     said = kernel.run(f"""
         kept = jnp.arange(8.0)
         def doomed(x, w):

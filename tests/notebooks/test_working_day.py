@@ -201,7 +201,7 @@ def test_a_whole_traceback_for_whoever_asks(step):
 
 
 def test_an_interrupt_ends_a_compile_at_once_and_what_was_compiled_is_kept(step, root, tmp_path):
-    stand_ins = root / "tests" / "compiler" / "stand_ins"
+    stand_ins = root / "tests" / "compile" / "stand_ins"
     step.run(f"""
         def doomed(x, w):
             return x @ w
@@ -210,8 +210,8 @@ def test_an_interrupt_ends_a_compile_at_once_and_what_was_compiled_is_kept(step,
         changed["PYTHONPATH"] = os.environ["PYTHONPATH"] + os.pathsep + {str(stand_ins)!r}
         before = dict(os.environ)
         os.environ.update(changed)
-        from hloscope.base.store import default_store
-        print(default_store().contents()[0])
+        from hloscope.base.store import open_default_store
+        print(open_default_store().contents()[0])
     """)
     heard, seconds = step.interrupted(
         """
@@ -228,10 +228,10 @@ def test_an_interrupt_ends_a_compile_at_once_and_what_was_compiled_is_kept(step,
     assert re.fullmatch(r"hloscope: compiling for v5e:2x4, \d+ s", heard.shown[-2])
     assert heard.shown[-1] == ""
     said = step.run("""
-        kept = default_store().contents()[0]
+        kept = open_default_store().contents()[0]
         del os.environ["STAND_IN"]
         report = hloscope.check(summed, doomed, args=ARGS, mesh=MESH, contract="all-reduce@X")
-        print(kept > 0, [one.passed for one in report.checks], default_store().contents()[0] > kept)
+        print(kept > 0, [one.passed for one in report.checks], open_default_store().contents()[0] > kept)
         os.environ.clear()
         os.environ.update(before)
     """)

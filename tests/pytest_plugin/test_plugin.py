@@ -419,6 +419,7 @@ def test_loading_imports_nothing_heavy():
         "importlib.metadata",
         "hloscope",
         "hloscope.base.environment",
+        "hloscope.base",
         "hloscope.base.presenter",
         "hloscope.version",
         "hloscope.pytest_plugin",

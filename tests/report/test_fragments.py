@@ -14,6 +14,7 @@ from test_hostile_strings import EVIL, UNSEEN, hostile_text
 from test_verification_report import BAD, RAN
 
 import hloscope
+from hloscope.base.errors import Option, say
 from hloscope.model import ArrayFact, Mesh
 from hloscope.model.trial import Figures, Suggestion, Suggestions
 from hloscope.model.vocabulary import Bound
@@ -169,7 +170,9 @@ def test_a_timeline_is_a_strip():
 
 
 def test_options_are_pythons():
-    text = Reader(replace(FULL, notes=("the mesh is a guess: give it as --mesh X=4,Y=2",))._repr_html_()).text
+    text = Reader(
+        replace(FULL, notes=(say("the mesh is a guess: give it as ", Option("mesh", {"X": 4, "Y": 2})),))._repr_html_()
+    ).text
     assert 'mesh={"X": 4, "Y": 2}' in text
     assert "--mesh" not in text
 

@@ -15,7 +15,7 @@ from made_up_generation import V9Z
 
 from hloscope.app.analyzing import analyze_hlo
 from hloscope.cli import group
-from hloscope.compile.devices import find_largest_device_count
+from hloscope.compile.environment import find_largest_device_count
 from hloscope.compile.hlo_files import read_hlo
 from hloscope.cost.price import guess_slice
 from hloscope.hlo import parse_module
@@ -34,6 +34,8 @@ SLICE = re.compile(rf"(?:\d+\*)?(?:{ANY_NAME})[:-][\dx]+", re.IGNORECASE)
 NAME = re.compile(rf"(?<![\w.])(?:{ANY_NAME})(?![\w.])(?![:-]\d)", re.IGNORECASE)
 """The name of a generation, but for the name of a slice in an example and for other versions, such as SARIF's."""
 HELP = {"help", "says", "default", "example"}
+PARTS_OF_MESSAGES = {"Option", "Command"}
+"""Options in messages hold examples."""
 
 
 def strings_of_code(tree: ast.AST) -> list[str]:
@@ -44,6 +46,8 @@ def strings_of_code(tree: ast.AST) -> list[str]:
             left_out.add(node.value)
         elif isinstance(node, ast.keyword) and node.arg in HELP:
             left_out |= set(ast.walk(node.value))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in PARTS_OF_MESSAGES:
+            left_out |= set(ast.walk(node))
     return [
         node.value
         for node in ast.walk(tree)
