@@ -18,7 +18,7 @@ QUICK = (
 CHILD = f"""
 import json, sys
 sys.path.insert(0, {str(BENCHMARKS)!r})
-from hloscope.compile.devices import prepare_environment
+from hloscope.compile.environment import prepare_environment
 prepare_environment(32, attached=False)
 from published.compiled import row_named
 from published.prediction import predict, shipped_table

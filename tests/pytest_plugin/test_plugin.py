@@ -68,7 +68,7 @@ def test_what_passes(hlo_suite):
 def errors_told(result):
     """The messages of what pytest prints as errors, without pytest's own words around them."""
     lines = (line.removeprefix("E").strip() for line in result.stdout.lines if line.startswith("E "))
-    return [re.sub(r"^hloscope\.errors\.\w+: ", "", line) for line in lines]
+    return [re.sub(r"^hloscope\.base\.errors\.\w+: ", "", line) for line in lines]
 
 
 def sections_told(result):
