@@ -94,6 +94,12 @@ def test_hlo_text_needs_neither_jax_nor_networkx():
     assert loaded_by(f"import hloscope; hloscope.analyze_text({text!r}).to_dict()").isdisjoint(HEAVY)
 
 
+def test_prices_of_hlo_text_need_no_jax():
+    path = "fixtures/captured/matmul.matmul.jax-0.10.hlo"
+    loaded = loaded_by(f"import hloscope; assert hloscope.price({path!r}, ['v5e:2x4']).to_dict()")
+    assert loaded.isdisjoint({"jax", "jaxlib", "libtpu"})
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_functions_stay_short(path):
     text = path.read_text()

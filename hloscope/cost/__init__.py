@@ -1,8 +1,8 @@
 """The predicted cost of a compiled program on a slice: the time of each collective and of the step.
 
-`network` prices `collectives` on the `paths` they take, `operations` prices the `work` of what computes, `walk` records
-both along the schedule, `records` adds that up and `intervals` shows it, `price` joins them, and `captures` does so for
-what a compile yielded. What was measured is in the generations' own files, in `tpu`.
+`network` prices `collectives` on the paths they take, `operations` prices what computes, `walk` records both along the
+schedule, `records` adds that up, `price` joins them, and `timeline` shows intervals and prices what a compile yielded.
+Measured constants are in the generations' own files, in `tpu`.
 """
 
 MODEL_VERSION = 1

@@ -1,6 +1,6 @@
-"""Rules, which report findings about an analysis. Every rule, built-in or not, imports what it needs from here.
+"""The names with which a project writes its own rules, and the pages of all rules.
 
-The built-in rules are in `builtin`, those of others are found by `plugins`; `docs/rules.md` shows how to write one.
+The built-in rules are in `hloscope.judge.rules`; `docs/rules.md` shows how to write one.
 """
 
 from collections.abc import Mapping
