@@ -160,7 +160,10 @@ def test_ctrl_c_between_two_compiles_ends_the_call_and_not_the_next():
 def ended_by_ctrl_c():
     """Whether Ctrl-C ends a call; an idle worker may just have given way to one of another process instead."""
     process = client.Question(os.getpid, doing="asking").answer()
-    while not client.get_pool()._idle:  # it is given back after it has answered
+    deadline = time.monotonic() + 5
+    while all(worker.pid != process for worker in client.get_pool()._idle):  # it is given back after it has answered
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.01)
     with isolate_call():
         with contextlib.suppress(ProcessLookupError):
