@@ -24,7 +24,7 @@ from hloscope.app.config import TargetConfig
 from hloscope.app.jobs import Job
 from hloscope.base.errors import HloscopeError
 from hloscope.base.results import Fixed, FixedTable
-from hloscope.compile.loading import find_target_name
+from hloscope.compile.target import find_target_name
 
 ROOT = Path(__file__).parent.parent
 GATHER, SHARD_MAP = (ROOT / f"fixtures/captured/matmul.{name}.jax-0.10.hlo" for name in ("matmul", "matmul_shard_map"))

@@ -21,23 +21,20 @@ from hloscope.app.analyzing import (
     captured_text,
     with_reasons,
 )
-from hloscope.app.requests import Request, Result, Text, follow, meant
+from hloscope.app.requests import Request, Result, Text, follow
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import Command, CompileError, NotationError, Option, SliceError, TargetError, placeholder, say
 from hloscope.base.progress import show_waiting
 from hloscope.base.units import pluralize
-from hloscope.compile.client import ask_propagation
 from hloscope.compile.dumps import is_folder, read_dump
 from hloscope.compile.functions import Function, captured_function, with_function
-from hloscope.compile.loading import find_target_name
-from hloscope.compile.target import ProgramOptions, TargetFacts, TargetOptions, accept_options
+from hloscope.compile.target import ProgramOptions, TargetFacts, TargetOptions, accept_options, find_target_name
 from hloscope.cost.timeline import predict_timeline
 from hloscope.hlo import HloModule, parse_module
 from hloscope.judge.selection import make_selection
 from hloscope.model import Analysis
 from hloscope.model.capture import Capture
-from hloscope.why.shardings import list_sharded_arrays
 
 if TYPE_CHECKING:
     from hloscope.cost.program_graph import GraphSelection
@@ -128,7 +125,7 @@ def program_request(
     of_rules = {name: options[name] for name in ("allow", "rule_options") if name in options}
     rules = make_selection(select=select, ignore=ignore, source_root=source_root, **of_rules)
     said = {"args": args, **{name: value for name, value in options.items() if name not in of_rules}}
-    return Request(target=meant(target), said=said, judging=rules, source_root=source_root, **more)
+    return Request(target=target, said=said, judging=rules, source_root=source_root, **more)
 
 
 def find_analysis(request: Request) -> Result[Analysis]:
@@ -313,7 +310,7 @@ def timeline(
     Raises:
         HloscopeError: The input is invalid, JAX or the compiler rejects the program, or it cannot be priced.
     """
-    return find_timeline(Request(target=meant(target), said={"args": args, **options})).found
+    return find_timeline(Request(target=target, said={"args": args, **options})).found
 
 
 def find_timeline(request: Request) -> Result[Timeline]:
@@ -481,7 +478,7 @@ def shardings(
     Raises:
         HloscopeError: The input is invalid, JAX rejects the program, or Shardy cannot propagate its shardings.
     """
-    request = Request(target=meant(target), said={"args": args, "slice": slice, "timeout_s": timeout_s, **options})
+    request = Request(target=target, said={"args": args, "slice": slice, "timeout_s": timeout_s, **options})
     return find_shardings(request).found
 
 
@@ -508,10 +505,12 @@ def shardings_of(function: Function, _: Stage = lambda _: None) -> ShardingTable
 
     def propagated(itself: Callable[..., Any], known: TargetFacts) -> ShardingTable:
         from hloscope.compile.arguments import find_argument_letters
+        from hloscope.compile.client import ask_propagation
         from hloscope.compile.devices import find_axis_sizes
         from hloscope.compile.jax_private import write_bytecode  # these import JAX, which takes its time
         from hloscope.compile.lowering import lower
         from hloscope.report.shardings import ShardingTable
+        from hloscope.why.shardings import list_sharded_arrays
 
         program = lower(itself, known, name=function.name, stage=function.stage)
         seen, notes = program.seen, list(program.plan.notes)

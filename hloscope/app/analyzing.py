@@ -17,7 +17,6 @@ from hloscope.app.requests import Text, capture_of_text, with_dump, with_guesses
 from hloscope.base.units import count_array_bytes
 from hloscope.compile.dumps import ModuleFacts
 from hloscope.compile.functions import Function, begin_compile, captured_function
-from hloscope.compile.jax_support import describe_untested
 from hloscope.compile.target import TargetFacts, make_facts
 from hloscope.cost.timeline import price_capture
 from hloscope.hlo import HloModule, parse_module
@@ -205,7 +204,6 @@ def _with_compiler_facts(found: Analysis, module: HloModule, program: Capture) -
     """The analysis with its slice, memory, names, shardings, notes and versions; of HLO text what is known of them."""
     refused = "the compiler rejects the program: {}. It was compiled again without that limit"
     known = {warning.text for warning in found.rematerializations}
-    not_tested = describe_untested(program.versions["jax"]) if "jax" in program.versions else None
     return replace(
         found,
         slice=slice_fact(program),
@@ -214,7 +212,7 @@ def _with_compiler_facts(found: Analysis, module: HloModule, program: Capture) -
         memory=summarize_memory(program),
         memory_peak=find_memory_peak(program, module, found.collectives),
         notes=(
-            *([] if not_tested is None else [not_tested]),
+            *_note_untested_jax(program),
             *program.notes,
             *([] if program.compiled.too_large is None else [refused.format(program.compiled.too_large)]),
             *(text for text in program.compiled.diagnostics if text not in known),
@@ -222,6 +220,15 @@ def _with_compiler_facts(found: Analysis, module: HloModule, program: Capture) -
         ),
         versions={"hloscope": __version__, **program.versions, **found.versions},
     )
+
+
+def _note_untested_jax(program: Capture) -> list[str]:
+    if "jax" not in program.versions:
+        return []
+    from hloscope.compile.jax_support import describe_untested
+
+    note = describe_untested(program.versions["jax"])
+    return [] if note is None else [note]
 
 
 def slice_fact(program: Capture) -> SliceFact | None:

@@ -27,8 +27,7 @@ from hloscope.base.outputs import check_report_file, write_text
 from hloscope.compile.environment import DEFAULT_DEVICES
 from hloscope.compile.functions import Function, captured_function
 from hloscope.compile.hlo_files import decode_hlo, extract_module, read_device_ids, read_unpacked
-from hloscope.compile.loading import find_target_name
-from hloscope.compile.target import TargetFacts, TargetOptions, accept_options
+from hloscope.compile.target import TargetFacts, TargetOptions, accept_options, find_target_name
 from hloscope.cost.predictions import predict_step
 from hloscope.cost.timeline import price_capture
 from hloscope.hlo import HloModule, parse_module
@@ -89,7 +88,7 @@ def compare(
     name = None if only is None else calls.text("only", only, example='only="jit_step"')
     file = calls.path("save", save, example='save="calibration.toml"')
     check_report_file(file)
-    request = Request(target=None if target is None else meant(target), said={"args": args, **options})
+    request = Request(target=target, said={"args": args, **options})
     found = find_comparison(request, folder, only=name).found
     if file is not None:
         write_text(render_calibration_file(found, is_figure), file, "the file of figures")

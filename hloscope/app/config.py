@@ -14,6 +14,7 @@ from typing import Any
 
 from hloscope.base.errors import HloscopeError, Option, caret_excerpt, did_you_mean, say
 from hloscope.compile.target import OPTIONS, OPTIONS_BY_NAME, is_list_of, is_share, is_table_of, is_text
+from hloscope.judge.plugins import load_plugins
 
 _BASELINES = "hloscope_baselines"
 """The folder of baseline files, unless the project names another."""
@@ -226,6 +227,21 @@ def find_plugins(start: Path, *, named: Path | None = None) -> PluginNames | Non
     found = reader.plugins(section)
     raise_mistakes(reader.mistakes)
     return found
+
+
+def load_project_plugins(start: Path, *, config: Path | None = None) -> None:
+    """Loads the plug-ins of the project that a folder belongs to.
+
+    Args:
+        start: The folder.
+        config: The project's targets file, where that is known.
+
+    Raises:
+        HloscopeError: The file cannot be read, or a plug-in cannot be loaded.
+    """
+    found = find_plugins(start, named=config)
+    if found is not None:
+        load_plugins(*found.names, root=found.root, where=found.place)
 
 
 def find_helpers(start: Path, *, named: Path | None = None) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def _of_jax() -> tuple[Checkup, ...]:
 
 
 def _compiler() -> Checkup:
-    from hloscope.compile.loading import describe_exception
+    from hloscope.base.errors import describe_exception
 
     name, build = "TPU compiler", jax_support.find_libtpu_build()
     if build is None:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from hloscope.app.analyzing import analysis_of_text
-from hloscope.app.own_rules import load_project_plugins
+from hloscope.app.config import load_project_plugins
 from hloscope.app.requests import Text
 from hloscope.base.errors import WITH_TRACEBACK, Either, HloscopeError, Option, TimeLimitError, say
 from hloscope.base.units import format_capacity

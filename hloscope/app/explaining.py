@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from hloscope.analysis.model_parts import skip_helpers
 from hloscope.analysis.provenance import CAPTURED_SOURCES, SourceFiles
 from hloscope.app.analyzing import analysis_of_text, subject_of
-from hloscope.app.requests import Request, Result, Text, follow, meant, refuse_beside_analysis
+from hloscope.app.requests import Request, Result, Text, follow, refuse_beside_analysis
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import NotationError, Option, say
@@ -104,7 +104,7 @@ def explain(
         # the files of a program that JAX has not compiled are those that HLO text names
         sources = SourceFiles(captured="jax" in target.versions, root=root)
         return Explanations(reasons_of(target, named, sources=sources), everything=everything)
-    request = Request(target=meant(target), said=described, source_root=root)
+    request = Request(target=target, said=described, source_root=root)
     return find_explanations(request, named, everything=everything, trying=trying).found
 
 

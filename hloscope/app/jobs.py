@@ -242,8 +242,7 @@ def run_job(job: Job, *, cached: bool) -> Outcome:
 def _analysis(job: Job, *, cached: bool) -> Analysis:
     from hloscope.analysis.model_parts import skip_helpers
     from hloscope.app.analyzing import analysis_of_text, analyze_function
-    from hloscope.app.config import find_helpers
-    from hloscope.app.own_rules import load_project_plugins
+    from hloscope.app.config import find_helpers, load_project_plugins
     from hloscope.compile.functions import Function
 
     load_project_plugins(job.root, config=job.config)

@@ -7,27 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hloscope.app.analyzing import analyze_hlo
-from hloscope.app.config import find_plugins
+from hloscope.app.config import load_project_plugins
 from hloscope.app.requests import hlo_text
 from hloscope.base.errors import HloscopeError, NotationError
-from hloscope.judge.plugins import FAILED, list_plugins, load_plugins
+from hloscope.judge.plugins import FAILED, list_plugins
 from hloscope.judge.rule import Case, Rule
 from hloscope.judge.selection import make_selection
-
-
-def load_project_plugins(start: Path, *, config: Path | None = None) -> None:
-    """Loads the plug-ins of the project that a folder belongs to.
-
-    Args:
-        start: The folder.
-        config: The project's targets file, where that is known.
-
-    Raises:
-        HloscopeError: The file cannot be read, or a plug-in cannot be loaded.
-    """
-    found = find_plugins(start, named=config)
-    if found is not None:
-        load_plugins(*found.names, root=found.root, where=found.place)
 
 
 def tested(name: str | None) -> dict[str, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.app.analyzing import Stage, analysis_of
-from hloscope.app.requests import Request, Result, Text, capture_of_text, follow, meant
+from hloscope.app.requests import Request, Result, Text, capture_of_text, follow
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import CompileError, HloscopeError, MeshError, SliceError, TimeLimitError
@@ -60,7 +60,7 @@ def price(
         HloscopeError: The input is invalid, or JAX rejects the program.
     """
     slices = calls.texts("slices", slices, example='slices=("v5e:2x4", "v6e:2x4")')
-    request = Request(target=meant(target), said={"args": args, "timeout_s": timeout_s, **options})
+    request = Request(target=target, said={"args": args, "timeout_s": timeout_s, **options})
     return find_prices(request, slices, executor).found
 
 

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 
-from hloscope.app.own_rules import load_project_plugins
+from hloscope.app.config import load_project_plugins
 from hloscope.app.recording import (
     DEFAULT_SLICE,
     DEFAULT_TOP,

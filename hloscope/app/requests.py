@@ -22,13 +22,11 @@ from hloscope.base.documents import read_document
 from hloscope.base.errors import Command, HloscopeError, MeshError, Option, SliceError, TargetError, say
 from hloscope.base.outputs import check_hlo_file, write_text
 from hloscope.base.progress import StageDisplay, show_waiting
-from hloscope.base.store import open_default_store
 from hloscope.base.units import pluralize
 from hloscope.compile.dumps import ModuleFacts, find_dumped_module, is_folder, read_module_facts
 from hloscope.compile.functions import Function
 from hloscope.compile.hlo_files import is_hlo_target, read_hlo, split_module
-from hloscope.compile.loading import find_target_name
-from hloscope.compile.target import OPTIONS_BY_NAME, TargetFacts, make_facts
+from hloscope.compile.target import OPTIONS_BY_NAME, TargetFacts, find_target_name, make_facts
 from hloscope.cost.price import guess_slice, is_from_tpu
 from hloscope.hlo import HloModule, select_module_text
 from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection
@@ -457,7 +455,7 @@ class Request:
     """What a user asks about.
 
     Attributes:
-        target: What the user means: a function or its name, what JAX makes of one, HLO text or a folder of dumps.
+        target: A function or its name, what JAX makes of one, HLO text or a folder of dumps; any path as a `Path`.
         said: The options of the target by name, as the front door takes them.
         door: The front door.
         judging: Which rules run and what is accepted.
@@ -477,6 +475,10 @@ class Request:
     only: str | None = None
     configured: TargetFacts | None = None
     helpers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.target is not None:
+            object.__setattr__(self, "target", meant(self.target))
 
     @property
     def is_text(self) -> bool:
@@ -527,12 +529,14 @@ def follow(
     if of_text is not None and request.is_text:
         with door.quiet():
             return of_text(_read(request))
-    target = meant(request.target)
+    target = request.target
     if isinstance(target, Path):
         raise TargetError(f"{target} does not name a function", fix=f"write '{target}:FUNCTION'")
     refuse_source_root(door.called("source_root"), request.source_root)
     if request.save_hlo is not None:
         check_hlo_file(request.save_hlo)
+    from hloscope.base.store import open_default_store
+
     facts, captured = request.facts(), list["Capture"]()
     try:
         with door.quiet(), door.progress() as stage:

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.app.analyzing import Stage, subject_of
-from hloscope.app.requests import Request, Result, follow, meant
+from hloscope.app.requests import Request, Result, follow
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import Command, HloscopeError, Option, TargetError, say
@@ -115,7 +115,7 @@ def suggest(
         seconds=span or None,
         seed=calls.whole("seed", seed, least=0, example="seed=0"),
     )
-    request = Request(target=meant(target), said={"args": args, "slice": slice, "timeout_s": timeout_s, **options})
+    request = Request(target=target, said={"args": args, "slice": slice, "timeout_s": timeout_s, **options})
     return find_suggestions(request, searching, executor=executor, jobs=jobs).found
 
 

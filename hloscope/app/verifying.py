@@ -14,8 +14,15 @@ from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import NotationError, Option, TargetError, did_you_mean, say
 from hloscope.base.store import open_default_store
-from hloscope.compile.loading import find_target_name, load_target
-from hloscope.compile.target import ProgramOptions, TargetFacts, accept_options, as_dims, find_attached_facts
+from hloscope.compile.loading import load_target
+from hloscope.compile.target import (
+    ProgramOptions,
+    TargetFacts,
+    accept_options,
+    as_dims,
+    find_attached_facts,
+    find_target_name,
+)
 from hloscope.model import Analysis
 from hloscope.verification.job import Function, Range, Settings, Stage, VerificationJob, complete_reference_facts
 from hloscope.verification.judging import RULE_NAMES, judge_verification
@@ -79,7 +86,7 @@ def verify(
     Raises:
         HloscopeError: The input is invalid, or JAX or the compiler rejects one of the programs.
     """
-    request = Request(target=meant(target), said={"args": args, "slice": slice, **options})
+    request = Request(target=target, said={"args": args, "slice": slice, **options})
     reference = meant(reference, "reference")
     settings = Settings(
         seed=calls.whole("seed", seed, example="seed=0"),

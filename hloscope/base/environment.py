@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
 from functools import lru_cache
+from pathlib import Path
 
 _PACKAGES = (
     "_pytest asyncio click concurrent/futures debugpy execnet fire hydra ipykernel IPython multiprocessing nbclient "
@@ -31,6 +33,17 @@ _LAUNCHER = re.compile(
 def is_launcher(file: str) -> bool:
     """Returns whether code in a file only starts the user's: no code of the user's is outside of it on a stack."""
     return _LAUNCHER.search(file.replace("\\", "/")) is not None
+
+
+_OWN = str(Path(__file__).parent.parent)
+_STANDARD = str(Path(contextlib.__file__).parent)
+
+
+def is_library(filename: str) -> bool:
+    """Returns whether a source file belongs to Python, a package or hloscope."""
+    return (
+        filename.startswith(("<frozen", _OWN, _STANDARD)) or "site-packages" in filename or "dist-packages" in filename
+    )
 
 
 # ---- cells of a notebook by their numbers; the kernel runs each as a file with a meaningless name

@@ -552,6 +552,24 @@ def _error_again(kind: type[HloscopeError], args: tuple[Any, ...], state: dict[s
     return error
 
 
+def find_exception_words(error: BaseException) -> str:
+    """The message of an exception; empty if its own class cannot produce one."""
+    try:
+        return str(error).strip()
+    except Exception:
+        return ""
+
+
+def describe_exception(error: BaseException) -> str:
+    """An exception's own words, after its type if the words alone would not be clear."""
+    text, name = find_exception_words(error), type(error).__name__
+    if isinstance(error, SystemExit):
+        return f"it called sys.exit({error.code!r})"
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{name}: {error.msg} ({error.filename}:{error.lineno})"
+    return f"{name}: {text}" if text else name
+
+
 def did_you_mean(
     word: str, known: Iterable[str], otherwise: str | None = None, *, most: int = 1, cutoff: float = 0.6
 ) -> str | None:

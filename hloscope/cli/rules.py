@@ -24,7 +24,7 @@ def command(name: str | None, test: bool, debug: bool) -> None:
 
 def _answer(name: str | None, test: bool) -> tuple[str, int]:
     """The text, and the exit code."""
-    from hloscope.app.own_rules import load_project_plugins
+    from hloscope.app.config import load_project_plugins
 
     if test:
         return _tested(name)

@@ -147,7 +147,7 @@ def judging_of(options: Options) -> RuleSelection:
     Raises:
         NotationError: There is no such rule or option, or an allow cannot be read.
     """
-    from hloscope.app.own_rules import load_project_plugins
+    from hloscope.app.config import load_project_plugins
     from hloscope.judge.selection import make_selection
 
     with running.stdout_kept_for_the_report():
@@ -179,7 +179,7 @@ def prepare(facts: TargetFacts) -> None:
     Raises:
         HloscopeError: Bad input, or there is no JAX.
     """
-    from hloscope.app.own_rules import load_project_plugins
+    from hloscope.app.config import load_project_plugins
     from hloscope.compile.environment import DEFAULT_DEVICES, check_mesh_size, prepare_environment, require_jax
     from hloscope.tpu.overrides import override_chip
     from hloscope.tpu.slices import find_smallest_slice, parse_slice

@@ -19,7 +19,6 @@ from pathlib import Path
 from hloscope.base.errors import Option, SliceError, TargetError, say
 from hloscope.base.results import Brief
 from hloscope.base.units import pluralize
-from hloscope.compile.step import PARTITIONED_DUMP, sum_assignment_memory
 from hloscope.model.capture import Mesh, ShardyModule
 from hloscope.tpu.chips import find_chip_in_dump
 from hloscope.tpu.slices import Slice
@@ -416,6 +415,8 @@ def read_module_facts(module: DumpedModule, *, on_the_way: bool = True) -> Modul
         module: The module.
         on_the_way: Whether to read the earlier stages of the module, which reasons need.
     """
+    from hloscope.compile.step import PARTITIONED_DUMP, sum_assignment_memory
+
     options = _read_text(module.beside("execution_options.txt"), _MOST_BYTES)
     devices = tuple(int(device) for device in _DEVICE.findall(options))
     header = _read_text(module.as_jax_lowered_it, _HEADER_BYTES)

@@ -6,14 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hloscope.base.store import Store
 from hloscope.base.units import pluralize
-from hloscope.compile.client import start_worker_ahead
-from hloscope.compile.loading import find_target_name, load_target
-from hloscope.compile.target import TargetFacts, find_attached_facts
+from hloscope.compile.target import TargetFacts, find_attached_facts, find_target_name
 from hloscope.model.capture import Capture
 
 if TYPE_CHECKING:
+    from hloscope.base.store import Store
     from hloscope.compile.compiling import PendingCompile
     from hloscope.compile.lowering import Lowered
 
@@ -102,9 +100,11 @@ def with_function(function: Function, use: Callable[[Callable[..., Any], TargetF
     Raises:
         HloscopeError: The input is invalid.
     """
+    from hloscope.compile.client import start_worker_ahead
     from hloscope.compile.devices import check_devices_seen, run_on_enough_devices
     from hloscope.compile.importing import enter_modules_of, isolate_call
     from hloscope.compile.jax_targets import convert_to_function
+    from hloscope.compile.loading import load_target
 
     target, facts = function.target, function.facts
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from hloscope.base.environment import find_cell
+from hloscope.base.environment import find_cell, is_library
 from hloscope.compile.client import count_interruptions
 
 # ---- the state of the process: one call at a time, and everything restored afterwards
@@ -470,17 +470,6 @@ def _read_stamp(file: str) -> _Stamp | None:
 
 def _is_below(file: str, folder: str) -> bool:
     return file.startswith(folder.rstrip(os.sep) + os.sep)
-
-
-_OWN = str(Path(__file__).parent.parent)
-_STANDARD = str(Path(contextlib.__file__).parent)
-
-
-def is_library(filename: str) -> bool:
-    """Returns whether a source file belongs to Python, a package or hloscope."""
-    return (
-        filename.startswith(("<frozen", _OWN, _STANDARD)) or "site-packages" in filename or "dist-packages" in filename
-    )
 
 
 def format_path(filename: str) -> str:

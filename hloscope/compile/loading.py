@@ -9,12 +9,12 @@ import threading
 import traceback
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from math import prod
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from hloscope.base.environment import is_library
 from hloscope.base.errors import (
     DeviceCountError,
     Either,
@@ -24,14 +24,15 @@ from hloscope.base.errors import (
     TargetError,
     TimeLimitError,
     TraceError,
+    describe_exception,
     did_you_mean,
+    find_exception_words,
     say,
 )
 from hloscope.compile.importing import (
     IsolatedModules,
     format_path,
     import_isolated,
-    is_library,
     keep_streams,
     was_imported_by_user,
     was_imported_here,
@@ -59,28 +60,6 @@ def load_target(
     with set_mesh_for_import(facts):
         places = frozenset(_find_module_part(named) for named in (target, beside) if isinstance(named, str))
         return import_target(target, find_import_conditions(facts), together=places)
-
-
-def find_target_name(target: Any) -> str:
-    """The name of a target in reports: as the user wrote it, or that of the underlying object; never an address.
-
-    A partial gets the name of its function, a jitted method that of its method, an object that of its type, and a JAX
-    object that of the function it was traced from.
-    """
-    if isinstance(target, str):
-        return target
-    if isinstance(target, partial):
-        return find_target_name(target.func)
-    lowering = getattr(target, "_lowering", None)
-    for said in (getattr(target, "__qualname__", None), getattr(target, "fun_name", None)):
-        if isinstance(said, str) and said:
-            return said
-    jitted = _JITTED.fullmatch(str(getattr(lowering, "_name", "")))
-    return jitted["name"] if jitted else type(target).__qualname__
-
-
-_JITTED = re.compile(r"\w+\((?P<name>.+)\)")
-"""JAX's name for a function that it lowered: `jit(step)`."""
 
 
 def _find_module_part(target: str) -> str:
@@ -218,7 +197,7 @@ _RESHAPE_DOES_NOT_FIT = re.compile(r"cannot reshape array of size (\d+) into sha
 
 def recognize_device_count_error(error: BaseException) -> DeviceCountError | None:
     """The device count that user code needs, if it failed to make a mesh with too few or too many simulated devices."""
-    words = _find_words(error)
+    words = find_exception_words(error)
     found = _MESH_DOES_NOT_FIT.search(words) or _RESHAPE_DOES_NOT_FIT.search(words)
     if found is None:
         return None
@@ -250,24 +229,6 @@ def translate_user_errors(what: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         raise make_user_code_error(error, what, TraceError) from error
-
-
-def _find_words(error: BaseException) -> str:
-    """The message of an exception; empty if its own class cannot produce one."""
-    try:
-        return str(error).strip()
-    except Exception:
-        return ""
-
-
-def describe_exception(error: BaseException) -> str:
-    """An exception's own words, after its type if the words alone would not be clear."""
-    text, name = _find_words(error), type(error).__name__
-    if isinstance(error, SystemExit):
-        return f"it called sys.exit({error.code!r})"
-    if isinstance(error, SyntaxError) and error.filename is not None:
-        return f"{name}: {error.msg} ({error.filename}:{error.lineno})"
-    return f"{name}: {text}" if text else name
 
 
 _REFUSED_TWICE = re.compile(r"duplicate|already|twice", re.IGNORECASE)

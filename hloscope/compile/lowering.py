@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
+from hloscope.base.environment import is_library
 from hloscope.base.errors import HloscopeError, Option, TargetError, TraceError, say
 from hloscope.base.store import Store
 from hloscope.compile import client, jax_private
 from hloscope.compile.arguments import Call, build_call, build_out_shardings, explain_none_arguments
 from hloscope.compile.devices import bypass_trace_caches, make_mesh
 from hloscope.compile.edits import ModuleTexts, edit_constraints
-from hloscope.compile.importing import enter_modules_of, format_path, is_library
+from hloscope.compile.importing import enter_modules_of, format_path
 from hloscope.compile.jax_private import LoweredFacts, rename_arguments, replace_in_this_thread
 from hloscope.compile.jax_targets import (
     find_device_chip,

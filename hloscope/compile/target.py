@@ -9,12 +9,38 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from functools import partial
 from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from hloscope.base import calls, errors
 from hloscope.base.calls import check_keywords, front_door, shown
 from hloscope.base.errors import NotationError, TargetError
 from hloscope.compile.notation import parse_dims, parse_indices, parse_mesh, parse_static, split_keyword
+
+# ---- the name of a target
+
+
+def find_target_name(target: Any) -> str:
+    """The name of a target in reports: as the user wrote it, or that of the underlying object; never an address.
+
+    A partial gets the name of its function, a jitted method that of its method, an object that of its type, and a JAX
+    object that of the function it was traced from.
+    """
+    if isinstance(target, str):
+        return target
+    if isinstance(target, partial):
+        return find_target_name(target.func)
+    lowering = getattr(target, "_lowering", None)
+    for said in (getattr(target, "__qualname__", None), getattr(target, "fun_name", None)):
+        if isinstance(said, str) and said:
+            return said
+    jitted = _JITTED.fullmatch(str(getattr(lowering, "_name", "")))
+    return jitted["name"] if jitted else type(target).__qualname__
+
+
+_JITTED = re.compile(r"\w+\((?P<name>.+)\)")
+"""JAX's name for a function that it lowered: `jit(step)`."""
+
 
 # ---- the definition of a target option, and how its values are read from Python, the command line and the targets
 # file

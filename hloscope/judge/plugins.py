@@ -18,9 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hloscope.base.errors import Command, Either, HloscopeError, Option, TimeLimitError, say
-from hloscope.compile.importing import is_library
-from hloscope.compile.loading import describe_exception
+from hloscope.base.environment import is_library
+from hloscope.base.errors import Command, Either, HloscopeError, Option, TimeLimitError, describe_exception, say
 from hloscope.judge.facts import Facts
 from hloscope.judge.rule import Case, Rule, read_rule_doc
 from hloscope.judge.rules import RULES

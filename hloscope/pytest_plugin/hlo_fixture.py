@@ -40,7 +40,7 @@ class Hlo:
     """
 
     def __init__(self, request: pytest.FixtureRequest, update: Update | None = None) -> None:
-        from hloscope.app.own_rules import load_project_plugins
+        from hloscope.app.config import load_project_plugins
 
         load_project_plugins(request.config.rootpath)
         self._request = request

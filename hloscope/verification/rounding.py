@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from hloscope.base.errors import Option, say
+from hloscope.base.errors import Option, describe_exception, say
 from hloscope.base.units import pluralize
 from hloscope.compile.jaxprs import walk_equations
-from hloscope.compile.loading import describe_exception
 from hloscope.verification import executing, machine
 from hloscope.verification.differences import (
     OutputShard,

@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hloscope.base.errors import HloscopeError, TargetError
+from hloscope.base.errors import HloscopeError, TargetError, describe_exception
 from hloscope.base.units import pluralize
 from hloscope.compile.jax_private import count_scan_values
 from hloscope.compile.jaxprs import open_jaxpr
-from hloscope.compile.loading import describe_exception
 from hloscope.verification import executing
 from hloscope.verification.differences import (
     OutputShard,

@@ -316,8 +316,8 @@ def _profile(run: ProfiledRun) -> tuple[str, Mesh | None]:
     import jax
 
     from hloscope.compile.compiling import make_plain_mesh
-    from hloscope.compile.loading import find_target_name, load_target
-    from hloscope.compile.target import find_attached_facts
+    from hloscope.compile.loading import load_target
+    from hloscope.compile.target import find_attached_facts, find_target_name
     from hloscope.verification.executing import prepare_program
 
     function = load_target(run.target, run.facts)

@@ -14,12 +14,12 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
-from hloscope.base.errors import HloscopeError, NotationError
+from hloscope.base.errors import HloscopeError, NotationError, describe_exception
 from hloscope.base.units import pluralize
 from hloscope.compile.jax_private import count_scan_values
-from hloscope.compile.loading import describe_exception, find_target_name, load_target
+from hloscope.compile.loading import load_target
 from hloscope.compile.simulated_slice import pose_devices_as
-from hloscope.compile.target import TargetFacts, find_attached_facts
+from hloscope.compile.target import TargetFacts, find_attached_facts, find_target_name
 from hloscope.tpu.slices import Slice, parse_slice
 from hloscope.verification import executing, machine
 from hloscope.verification.executing import Prepared

@@ -17,8 +17,9 @@ from functools import cache, partial
 from types import FrameType, ModuleType
 from typing import Any, Literal, TypeVar
 
+from hloscope.base.environment import is_library
 from hloscope.base.store import open_default_store
-from hloscope.compile.importing import format_path, is_library
+from hloscope.compile.importing import format_path
 from hloscope.compile.recording.overlay import Overlay, Path, lies_in, make_os_error
 
 T = TypeVar("T")

@@ -18,8 +18,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
+from hloscope.base.environment import is_library
 from hloscope.base.errors import Either, TargetError, say
-from hloscope.compile.importing import format_path, is_library
+from hloscope.compile.importing import format_path
 
 RUN_BELOW_BYTES = 64_000_000
 _PYTHON = re.compile(r"^python[\d.]*$")

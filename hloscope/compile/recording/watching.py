@@ -28,12 +28,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from hloscope.base.environment import is_library
 from hloscope.base.errors import HloscopeError
 from hloscope.base.store import Store
 from hloscope.compile import jax_private
 from hloscope.compile.arguments import KEY_IMPLEMENTATIONS
 from hloscope.compile.compiling import PendingCompile, start_compile
-from hloscope.compile.importing import format_path, is_library
+from hloscope.compile.importing import format_path
 from hloscope.compile.jaxprs import count_matmul_flops, differs_by_platform, find_jaxpr_mesh, open_jaxpr
 from hloscope.compile.lowering import Lowered, name_arguments_by_nnx_path, use_slice_backend
 from hloscope.compile.meshes import MeshPlan, find_reported_mesh
