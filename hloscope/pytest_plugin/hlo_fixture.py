@@ -113,7 +113,8 @@ class Hlo:
         from hloscope.compile.client import choose_time_limit
         from hloscope.compile.functions import Function
         from hloscope.compile.hlo_files import is_hlo_target
-        from hloscope.compile.loading import find_target_name, limit_time
+        from hloscope.compile.loading import limit_time
+        from hloscope.compile.target import find_target_name
         from hloscope.compile.target import make_facts
 
         settings = self._settings(options)
