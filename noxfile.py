@@ -48,9 +48,10 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(python=sys.executable)
 def quick(session: nox.Session) -> None:
-    """Runs the tests of the rooms that compile nothing."""
+    """Runs the tests that need no compiler and start no process."""
     session.install("-e", ".[test]")
-    session.run("pytest", *SIDE_BY_SIDE, "-m", "not tpu_compiler and not long", *QUICK, *session.posargs)
+    chosen = "not tpu_compiler and not process and not long"
+    session.run("pytest", *SIDE_BY_SIDE, "-m", chosen, "--no-processes", *QUICK, *session.posargs)
 
 
 @nox.session(python=[sys.executable, *OTHERS])

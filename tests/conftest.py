@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -86,3 +87,14 @@ def cached(kept_compiles: Store, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="rewrite goldens: reports, messages")
+    parser.addoption("--no-processes", action="store_true", help="let a test fail that starts a process")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Holds `nox -s quick` to what it promises; the controller of parallel tests, which starts them, collects none."""
+    if session.config.getoption("no_processes"):
+        subprocess.Popen._execute_child = _refuse_process  # type: ignore[attr-defined]
+
+
+def _refuse_process(_self: object, args: object, *_others: object) -> None:
+    raise AssertionError(f"a quick test starts no process, such as {args}: mark it with `process`")
