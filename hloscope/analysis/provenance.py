@@ -152,6 +152,16 @@ _PRIMITIVES = {
 KIND_OF_PRIMITIVE = {name: kind for kind, names in _PRIMITIVES.items() for name in names.split()}
 """JAX's collective primitives, as they end an `op_name`, with the kind of each."""
 
+_FUNCTION_OF_PRIMITIVE = {
+    "psum2": "psum",
+    "psum_invariant": "psum",
+    "unreduced_psum": "psum",
+    "all_gather_invariant": "all_gather",
+    "all_gather_reduced": "all_gather",
+    "reduce_scatter": "psum_scatter",
+    "unreduced_reduce_scatter": "psum_scatter",
+}
+
 _SHARD_MAP = re.compile(r"(^|[/(])shard_map([/)]|$)")
 _WINDOWED_EINSUM = "windowed_dot_general"
 _MADE_REDUCTION = "make_reduction_computation"
@@ -163,6 +173,19 @@ def find_authored_kind(op_name: str | None) -> Kind | None:
     if op_name is None or not _SHARD_MAP.search(op_name):
         return None
     return KIND_OF_PRIMITIVE.get(op_name.rsplit("/", 1)[-1])
+
+
+def find_jax_name(primitive: str) -> str:
+    """The function of `jax.lax` for a primitive, which is what the user wrote."""
+    return _FUNCTION_OF_PRIMITIVE.get(primitive, primitive)
+
+
+def is_gradient(op_name: str | None) -> bool:
+    """Returns whether an operation belongs to a backward pass, which has the lines of the forward one.
+
+    Operations that `jax.checkpoint` recomputes there belong to the forward pass.
+    """
+    return "transpose(" in (op_name or "") and "rematted_computation" not in (op_name or "")
 
 
 def find_origin(

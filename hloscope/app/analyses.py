@@ -37,7 +37,6 @@ from hloscope.hlo import HloModule, parse_module
 from hloscope.judge.selection import make_selection
 from hloscope.model import Analysis
 from hloscope.model.capture import Capture
-from hloscope.why.shardings import list_sharded_arrays
 
 if TYPE_CHECKING:
     from hloscope.cost.program_graph import GraphSelection
@@ -512,6 +511,7 @@ def shardings_of(function: Function, _: Stage = lambda _: None) -> ShardingTable
         from hloscope.compile.jax_private import write_bytecode  # these import JAX, which takes its time
         from hloscope.compile.lowering import lower
         from hloscope.report.shardings import ShardingTable
+        from hloscope.why.shardings import list_sharded_arrays
 
         program = lower(itself, known, name=function.name, stage=function.stage)
         seen, notes = program.seen, list(program.plan.notes)

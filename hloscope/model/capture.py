@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -97,6 +98,45 @@ def _parse_spec_entry(entry: ast.expr) -> tuple[str, ...]:
     if not all(isinstance(axis, str) for axis in axes):
         raise ValueError(ast.unparse(entry))
     return axes
+
+
+@lru_cache(maxsize=1024)
+def render_spec(sharding: ValueSharding | None, unreduced: Axes = ()) -> str | None:
+    """Renders a sharding as the user would write it; None if unknown."""
+    return None if sharding is None else format_spec(sharding, unreduced=unreduced)
+
+
+@lru_cache(maxsize=4096)
+def axes_in(sharding: ValueSharding | None) -> frozenset[str]:
+    """All axes of a sharding."""
+    return frozenset(axis for axes in sharding or () for axis in axes)
+
+
+def whole_axis(axis: str) -> str:
+    """The mesh axis of an axis or part: `X` of `X:(1)2`."""
+    return axis.partition(":")[0]
+
+
+def find_whole_axes(axes: Iterable[str]) -> set[str]:
+    """The mesh axes that these axes are, or are parts of."""
+    return set(map(whole_axis, axes))
+
+
+@lru_cache(maxsize=4096)
+def find_cut_dimensions(sharding: ValueSharding | None, axes: Axes) -> tuple[int, ...]:
+    """The dimensions that any of these axes shards, in part or as a whole."""
+    own = find_whole_axes(axes)
+    return tuple(number for number, here in enumerate(sharding or ()) if own & find_whole_axes(here))
+
+
+def remove_axes(sharding: ValueSharding, axes: Axes) -> ValueSharding:
+    """A sharding without some axes, as a gather over them leaves it."""
+    return tuple(tuple(axis for axis in here if axis not in axes) for here in sharding)
+
+
+def multiply_axis_sizes(axes: Axes, mesh: dict[str, int]) -> int:
+    """Number of devices along some axes together; `X:(1)2` counts with its own size."""
+    return prod(int(axis.rpartition(")")[2]) if ":" in axis else mesh.get(axis, 1) for axis in axes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

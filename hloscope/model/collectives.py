@@ -101,6 +101,11 @@ def make_shapes(*shapes: object) -> tuple[ArrayShape, ...]:
     return tuple(_make_shape(str(shape)) for shape in shapes)
 
 
+def list_dimensions(shapes: Iterable[ArrayShape]) -> tuple[tuple[int, ...], ...]:
+    """The dimensions of all shapes without dynamic dimensions."""
+    return tuple(shape.dimensions for shape in shapes if shape.dimensions is not None)
+
+
 @lru_cache(maxsize=1024)
 def _parse_dimensions(text: str) -> tuple[int, ...] | None:
     sizes = text.rpartition("]")[0].partition("[")[2]

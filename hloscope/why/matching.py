@@ -8,10 +8,19 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from hloscope.model import Collective
-from hloscope.model.capture import ShardyModule, ShardyOp, ShardyValue, ValueSharding
+from hloscope.model.capture import (
+    ShardyModule,
+    ShardyOp,
+    ShardyValue,
+    ValueSharding,
+    axes_in,
+    find_whole_axes,
+    remove_axes,
+)
+from hloscope.model.collectives import list_dimensions
 from hloscope.model.reason import Axes, Reason, ReasonKind
 from hloscope.model.vocabulary import REDUCING, Kind
-from hloscope.why.partitioned import Neighbors, WindowedEinsum, drop_ones, list_dimensions
+from hloscope.why.partitioned import Neighbors, WindowedEinsum, drop_ones
 from hloscope.why.reasons import (
     explain_differentiation,
     explain_operand,
@@ -29,11 +38,10 @@ from hloscope.why.reshards import (
     is_reshuffle,
     known_sharding,
     local_shape,
-    remove_axes,
 )
 from hloscope.why.sentences import render_needed_elsewhere
 from hloscope.why.shardings import UserProgram, has_anothers_name
-from hloscope.why.shardy_graph import BARRIER_KINDS, COLLECTIVE_KINDS, MOVE_KINDS, axes_in, find_whole_axes
+from hloscope.why.shardy_graph import BARRIER_KINDS, COLLECTIVE_KINDS, MOVE_KINDS
 
 AT_OWN = 4
 """The score of a match at the operation that a collective was compiled from."""

@@ -27,6 +27,7 @@ from hloscope.base.units import count_array_bytes
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.model import ArrayShape, Collective
 from hloscope.model.capture import Identities
+from hloscope.model.collectives import list_dimensions
 from hloscope.model.vocabulary import REDUCING, Kind, Link, Origin
 from hloscope.why.reshards import is_float
 
@@ -320,11 +321,6 @@ def find_final_argument(module: HloModule, collective: Collective) -> str | None
         return None
     instruction = module.entry.instruction(collective.moved_values[0].instruction)
     return instruction.op_name if instruction.opcode == "parameter" else None
-
-
-def list_dimensions(shapes: Iterable[ArrayShape]) -> tuple[ArrayDimensions, ...]:
-    """The dimensions of all shapes without dynamic dimensions."""
-    return tuple(shape.dimensions for shape in shapes if shape.dimensions is not None)
 
 
 @lru_cache(maxsize=4096)

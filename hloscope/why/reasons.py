@@ -7,18 +7,19 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from hloscope.model.capture import ShardyOp, ShardyValue, ValueSharding
-from hloscope.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
-from hloscope.why.reshards import (
-    Reshard,
-    find_dimensions_over,
-    find_final_value,
-    find_jax_name,
-    find_search_name,
-    is_gradient,
-    known_sharding,
+from hloscope.analysis.provenance import find_jax_name, is_gradient
+from hloscope.model.capture import (
+    ShardyOp,
+    ShardyValue,
+    ValueSharding,
+    axes_in,
+    find_whole_axes,
     remove_axes,
+    render_spec,
+    whole_axis,
 )
+from hloscope.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
+from hloscope.why.reshards import Reshard, find_dimensions_over, find_final_value, find_search_name, known_sharding
 from hloscope.why.shardings import (
     UserProgram,
     find_askers,
@@ -30,10 +31,9 @@ from hloscope.why.shardings import (
     make_operand_tensors,
     make_operation,
     make_tensor,
-    render_spec,
     to_frames,
 )
-from hloscope.why.shardy_graph import COLLECTIVE_KINDS, axes_in, find_whole_axes, is_users_constraint, whole_axis
+from hloscope.why.shardy_graph import COLLECTIVE_KINDS, is_users_constraint
 
 _REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation"})
 _CUTS = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice"})

@@ -6,20 +6,20 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from math import prod
 from pathlib import Path
 
-from hloscope.model.capture import Axes, ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.shardy_graph import (
-    MOVE_KINDS,
-    RESHARD_KINDS,
-    ShardyGraph,
+from hloscope.analysis.provenance import is_gradient
+from hloscope.model.capture import (
+    Axes,
+    ShardyOp,
+    ShardyValue,
+    ValueSharding,
     axes_in,
     find_cut_dimensions,
     find_whole_axes,
-    is_users_constraint,
-    is_written,
+    multiply_axis_sizes,
 )
+from hloscope.why.shardy_graph import MOVE_KINDS, RESHARD_KINDS, ShardyGraph, is_users_constraint, is_written
 
 _SIGNED = {f"i{bits}": f"s{bits}" for bits in (2, 4, 8, 16, 32, 64)}
 _UNSIGNED = {f"ui{bits}": f"u{bits}" for bits in (2, 4, 8, 16, 32, 64)}
@@ -140,11 +140,6 @@ def cache_local_shape(mesh: dict[str, int]) -> Callable[[tuple[int, ...], ValueS
     return cache(partial(local_shape, mesh=mesh))
 
 
-def multiply_axis_sizes(axes: Axes, mesh: dict[str, int]) -> int:
-    """Number of devices along some axes together; `X:(1)2` counts with its own size."""
-    return prod(int(axis.rpartition(")")[2]) if ":" in axis else mesh.get(axis, 1) for axis in axes)
-
-
 def _find_moved_axes(before: ValueSharding, after: ValueSharding) -> Axes:
     """The axes whose cut of a dimension is lost, in the order of the sharding before the move."""
     return tuple(dict.fromkeys(axis for had, gets in zip(before, after, strict=True) for axis in _lost_axes(had, gets)))
@@ -189,11 +184,6 @@ def find_final_value(graph: ShardyGraph, value: ShardyValue) -> ShardyValue:
     return value
 
 
-def remove_axes(sharding: ValueSharding, axes: Axes) -> ValueSharding:
-    """A sharding without some axes, as a gather over them leaves it."""
-    return tuple(tuple(axis for axis in here if axis not in axes) for here in sharding)
-
-
 def find_dimensions_over(value: ShardyValue, axes: Axes) -> tuple[int, ...]:
     """The dimensions of a value that any of these axes shards."""
     return find_cut_dimensions(known_sharding(value), axes)
@@ -225,16 +215,6 @@ _ANONYMOUS = ("<lambda>", "<genexpr>")
 _CONTAINERS = (ast.Dict, ast.DictComp, ast.List, ast.ListComp, ast.Set, ast.SetComp, ast.Tuple)
 _SEARCHES = {"gt": "argmax", "lt": "argmin"}
 _WITH_POSITIONS = 2
-_RECOMPUTED = "rematted_computation"
-_FUNCTIONS = {
-    "psum2": "psum",
-    "psum_invariant": "psum",
-    "unreduced_psum": "psum",
-    "all_gather_invariant": "all_gather",
-    "all_gather_reduced": "all_gather",
-    "reduce_scatter": "psum_scatter",
-    "unreduced_reduce_scatter": "psum_scatter",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,14 +251,6 @@ def find_assigned_name(graph: ShardyGraph, value: ShardyValue) -> str | None:
     return None if onward is None else find_assigned_name(graph, onward)
 
 
-def is_gradient(op_name: str | None) -> bool:
-    """Returns whether an operation belongs to a backward pass, which has the lines of the forward one.
-
-    Operations that `jax.checkpoint` recomputes there belong to the forward pass.
-    """
-    return "transpose(" in (op_name or "") and _RECOMPUTED not in (op_name or "")
-
-
 def find_search_name(graph: ShardyGraph, op: ShardyOp) -> str | None:
     """`argmax` or `argmin` for a reduction that also tracks each element's position; None for any other operation.
 
@@ -291,11 +263,6 @@ def find_search_name(graph: ShardyGraph, op: ShardyOp) -> str | None:
     if positions is None or positions.kind != "stablehlo.iota" or first.parent != op.index:
         return None
     return _SEARCHES.get((first.op_name or "").rpartition("/")[2].rstrip(":"))
-
-
-def find_jax_name(primitive: str) -> str:
-    """The function of `jax.lax` for a primitive, which is what the user wrote."""
-    return _FUNCTIONS.get(primitive, primitive)
 
 
 def _is_outside_statement(user: ShardyOp, file: str, statement: Statement) -> bool:

@@ -11,11 +11,21 @@ from functools import lru_cache
 from itertools import islice
 from math import inf, prod
 
-from hloscope.analysis.provenance import find_users_frame
+from hloscope.analysis.provenance import find_users_frame, is_gradient
 from hloscope.base.results import Brief
 from hloscope.base.units import count_array_bytes
 from hloscope.model import Frame, IntermediateFact, SourceFrame
-from hloscope.model.capture import CodePlace, ShardyModule, ShardyOp, ShardyValue, ValueSharding, format_spec
+from hloscope.model.capture import (
+    CodePlace,
+    ShardyModule,
+    ShardyOp,
+    ShardyValue,
+    ValueSharding,
+    axes_in,
+    find_whole_axes,
+    render_spec,
+    whole_axis,
+)
 from hloscope.model.reason import AskedBy, Axes, Operation, Tensor
 from hloscope.why.reshards import (
     cache_local_shape,
@@ -25,20 +35,10 @@ from hloscope.why.reshards import (
     have_matching_ends,
     hlo_type,
     is_float,
-    is_gradient,
     known_sharding,
     local_shape,
 )
-from hloscope.why.shardy_graph import (
-    COLLECTIVE_KINDS,
-    MOVE_KINDS,
-    ShardyGraph,
-    axes_in,
-    find_source_line,
-    find_whole_axes,
-    is_written,
-    whole_axis,
-)
+from hloscope.why.shardy_graph import COLLECTIVE_KINDS, MOVE_KINDS, ShardyGraph, find_source_line, is_written
 
 # ---- letters of dimensions, from einsums and the notation of arguments, passed from value to value
 
@@ -477,12 +477,6 @@ def to_frames(places: tuple[CodePlace, ...]) -> tuple[SourceFrame, ...]:
         SourceFrame(file=place.file, line=place.line, function=place.function or None, column=place.column)
         for place in places
     )
-
-
-@lru_cache(maxsize=1024)
-def render_spec(sharding: ValueSharding | None, unreduced: Axes = ()) -> str | None:
-    """Renders a sharding as the user would write it; None if unknown."""
-    return None if sharding is None else format_spec(sharding, unreduced=unreduced)
 
 
 def find_askers(program: UserProgram, value: ShardyValue, axes: Iterable[str]) -> tuple[AskedBy, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from hloscope.model import SourceFrame
-from hloscope.model.capture import Axes, CodePlace, ShardyModule, ShardyOp, ShardyValue, ValueSharding
+from hloscope.model.capture import CodePlace, ShardyModule, ShardyOp, ShardyValue
 
 _CONSTRAINT = "sdy.sharding_constraint"
 RESHARD_KINDS = frozenset({"sdy.reshard", _CONSTRAINT})
@@ -321,29 +321,6 @@ class ShardyGraph:
             if not is_held and loop not in self.around(maker):
                 return True
         return False
-
-
-@lru_cache(maxsize=4096)
-def axes_in(sharding: ValueSharding | None) -> frozenset[str]:
-    """All axes of a sharding."""
-    return frozenset(axis for axes in sharding or () for axis in axes)
-
-
-def whole_axis(axis: str) -> str:
-    """The mesh axis of an axis or part: `X` of `X:(1)2`."""
-    return axis.partition(":")[0]
-
-
-def find_whole_axes(axes: Iterable[str]) -> set[str]:
-    """The mesh axes that these axes are, or are parts of."""
-    return set(map(whole_axis, axes))
-
-
-@lru_cache(maxsize=4096)
-def find_cut_dimensions(sharding: ValueSharding | None, axes: Axes) -> tuple[int, ...]:
-    """The dimensions that any of these axes shards, in part or as a whole."""
-    own = find_whole_axes(axes)
-    return tuple(number for number, here in enumerate(sharding or ()) if own & find_whole_axes(here))
 
 
 def find_source_line(frames: Sequence[CodePlace | SourceFrame]) -> tuple[str, int] | None:

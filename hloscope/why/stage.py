@@ -16,8 +16,19 @@ from hloscope.analysis.provenance import find_source_frames
 from hloscope.base.errors import HloParseError, HloscopeError
 from hloscope.hlo import HloModule, Sharding, parse_module, pause_collector
 from hloscope.model import Analysis, ArrayShape, Collective, Collectives, Mesh, ModelPart, Role, SourceFrame
-from hloscope.model.capture import Capture, Identities, Identity, ShardyModule, ShardyOp
-from hloscope.model.reason import Axes, Operation, Reason, ReasonKind, Rematerialization, Tensor
+from hloscope.model.capture import (
+    Capture,
+    Identities,
+    Identity,
+    ShardyModule,
+    ShardyOp,
+    axes_in,
+    find_cut_dimensions,
+    remove_axes,
+    render_spec,
+)
+from hloscope.model.collectives import list_dimensions
+from hloscope.model.reason import Axes, Reason, ReasonKind, Rematerialization, Tensor
 from hloscope.model.vocabulary import REDUCING, Kind, Origin
 from hloscope.why import partitioned
 from hloscope.why.matching import (
@@ -31,19 +42,12 @@ from hloscope.why.matching import (
     collect_clues,
     combines_otherwise,
 )
-from hloscope.why.partitioned import Neighbors, SpmdModule, WindowedEinsum, drop_ones, find_neighbors, list_dimensions
+from hloscope.why.partitioned import Neighbors, SpmdModule, WindowedEinsum, drop_ones, find_neighbors
 from hloscope.why.reasons import explain_written
-from hloscope.why.reshards import find_jax_name, have_matching_ends, hlo_type, is_float, local_shape, remove_axes
-from hloscope.why.sentences import render_sentence
-from hloscope.why.shardings import attach_shardings, read_user_program, render_spec, to_frames
-from hloscope.why.shardy_graph import (
-    COLLECTIVE_KINDS,
-    ShardyGraph,
-    axes_in,
-    find_cut_dimensions,
-    find_source_line,
-    is_written,
-)
+from hloscope.why.reshards import have_matching_ends, hlo_type, is_float, local_shape
+from hloscope.why.sentences import attach_reason, make_authored_reason, make_unknown_reason
+from hloscope.why.shardings import attach_shardings, read_user_program, to_frames
+from hloscope.why.shardy_graph import COLLECTIVE_KINDS, ShardyGraph, find_source_line, is_written
 
 # ---- A comparison of a reason with its collective, and a correction if they disagree
 #
@@ -247,11 +251,6 @@ def _find_constraint_source(name: str | None, shardy: ShardyModule | None) -> tu
     return to_frames(found[0].source) if len(found) == 1 else ()
 
 
-_NOT_CAPTURED = (
-    "HLO text keeps no shardings of the program it was compiled from; name the function itself (module:fn) to have it "
-    "compiled and explained"
-)
-_NEEDED_BY_CONSUMER = (ReasonKind.OPERAND_CONFLICT, ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.INDEXED_IN_LOOP)
 _SENDS_ON = frozenset({"collective-permute", "collective-permute-start", "slice", "bitcast", "copy"})
 _NOT_ASKED = "Shardy did not propagate this program's shardings (see the notes)"
 _NO_AXES = "its device groups do not match any axes of the mesh"
@@ -313,22 +312,6 @@ def _find_model_part(collective: Collective) -> ModelPart:
     return part
 
 
-def explain_from_text(analysis: Analysis) -> Analysis:
-    """Adds to every collective of HLO text what is known without its program: its author, or what is missing."""
-    return replace(
-        analysis, collectives=Collectives(_explain_one(final, _NOT_CAPTURED) for final in analysis.collectives)
-    )
-
-
-def _explain_one(final: Collective, missing: str) -> Collective:
-    reason = _make_authored_reason(final) if final.origin is Origin.AUTHORED else None
-    return _attach_reason(final, reason or _make_unknown_reason(final, missing))
-
-
-def _make_unknown_reason(final: Collective, missing: str) -> Reason:
-    return Reason(kind=ReasonKind.UNKNOWN, axes=final.axes or (), missing=missing, certain=False)
-
-
 class _Explained(NamedTuple):
     """A collective, perhaps with another place, and its findings, not yet put into words."""
 
@@ -337,34 +320,12 @@ class _Explained(NamedTuple):
     origin: Origin
 
 
-def _attach_reason(
-    final: Collective, reason: Reason, others: Sequence[Tensor | None] = (), *, origin: Origin | None = None
-) -> Collective:
-    why = render_sentence(reason, final.kind, others)
-    reasoned = replace(final, reason=reason, why=why, origin=final.origin if origin is None else origin)
-    needed_by = reason.consumer.source if reason.consumer is not None and reason.kind in _NEEDED_BY_CONSUMER else ()
-    if final.source_of is None or not needed_by or not reason.certain or reason.candidates > 1:
-        return reasoned
-    return replace(reasoned, source=needed_by, source_of=None)  # better than the line of a neighbor
-
-
 def _mark_as_likely(final: Collective) -> Collective:
     """A collective of a dump, whose reason was matched by names and lines; facts from its own text stay certain."""
     reason = final.reason
     if reason is None or not reason.certain or reason.kind is ReasonKind.AUTHORED:
         return final
-    return _attach_reason(final, replace(reason, certain=False), origin=final.origin)
-
-
-def _make_authored_reason(final: Collective) -> Reason:
-    name = (final.op_name or "").rpartition("/")[2]
-    return Reason(
-        kind=ReasonKind.AUTHORED,
-        axes=final.axes or (),
-        producer=Operation(name=find_jax_name(name) or final.kind.value, op_name=final.op_name, source=final.source),
-        combined=max(len(final.operand_shapes), 1),
-        in_loop=bool(final.loops),
-    )
+    return attach_reason(final, replace(reason, certain=False), origin=final.origin)
 
 
 def _keep_users_names(final: Collective, earlier: Collective | None) -> _Explained:
@@ -375,9 +336,9 @@ def _keep_users_names(final: Collective, earlier: Collective | None) -> _Explain
     is_named = final.op_name is not None and final.source_of is None and final.origin is not Origin.UNKNOWN
     has_own = earlier is None or is_named
     if has_own or earlier is None:
-        return _Explained(final, _make_authored_reason(final), Origin.AUTHORED)
+        return _Explained(final, make_authored_reason(final), Origin.AUTHORED)
     named = replace(final, op_name=earlier.op_name, source=earlier.source, source_of=None)
-    return _Explained(named if earlier.source else final, _make_authored_reason(named), Origin.AUTHORED)
+    return _Explained(named if earlier.source else final, make_authored_reason(named), Origin.AUTHORED)
 
 
 def _describe_combined(final: Collective, parts: Sequence[_Explained]) -> Collective:
@@ -388,7 +349,7 @@ def _describe_combined(final: Collective, parts: Sequence[_Explained]) -> Collec
         reason = replace(reason, rewritten_from=reason.rewritten_from or final.kind.value)
     origin = Origin.AUTHORED if largest.origin is Origin.AUTHORED else Origin.REWRITTEN
     others = tuple(other.reason.moved for other in parts[1:])
-    return _attach_reason(final, reason, others, origin=origin)
+    return attach_reason(final, reason, others, origin=origin)
 
 
 def _find_cut_dimensions(reason: Reason, axes: Axes | None) -> tuple[int, ...]:
@@ -462,7 +423,7 @@ class _Explainer:
                 reasoned[final.name] = self.explain(final)
             else:
                 reason = replace(found.reason, realigns=found.name, certain=False, combined=1)
-                reasoned[final.name] = _attach_reason(final, reason, origin=Origin.REWRITTEN)
+                reasoned[final.name] = attach_reason(final, reason, origin=Origin.REWRITTEN)
         return tuple(reasoned[final.name] for final in collectives)
 
     def _realigned(self, final: Collective) -> str | None:
@@ -486,7 +447,7 @@ class _Explainer:
         if told and told[0].reason.kind is not ReasonKind.UNKNOWN:
             return _describe_combined(final, told)
         whole = self._told(final, partitioned.find_channel(self._module, final), self._earlier)
-        return _attach_reason(whole.final, whole.reason, origin=whole.origin)
+        return attach_reason(whole.final, whole.reason, origin=whole.origin)
 
     def _named(self, part: Collective, whole: Collective) -> Collective:
         """One part of a combined collective, named by its own operation, and the user's only if that operation is.
@@ -519,7 +480,7 @@ class _Explainer:
         if final.origin is Origin.AUTHORED or (earlier is not None and partitioned.is_authored(earlier)):
             return self._of_user(final, earlier)
         if ancestor is not None and partitioned.is_authored(ancestor):
-            reason = replace(_make_authored_reason(ancestor), rewritten_from=ancestor.kind.value, axes=final.axes or ())
+            reason = replace(make_authored_reason(ancestor), rewritten_from=ancestor.kind.value, axes=final.axes or ())
             return _Explained(final, reason, Origin.REWRITTEN)
         reason = self._reason(final, earlier or ancestor)
         is_placed = bool(self._numbers(final)) or earlier is None or partitioned.are_of_one_size(final, earlier)
@@ -567,9 +528,9 @@ class _Explainer:
 
     def _reason(self, final: Collective, earlier: Collective | None) -> Reason:
         if self._candidates is None:
-            return _make_unknown_reason(final, _NOT_ASKED)
+            return make_unknown_reason(final, _NOT_ASKED)
         if final.axes is None:
-            return _make_unknown_reason(final, _OPAQUE if final.kind is Kind.OPAQUE else _NO_AXES)
+            return make_unknown_reason(final, _OPAQUE if final.kind is Kind.OPAQUE else _NO_AXES)
         window = None
         if earlier is not None and self._earlier is not None:
             window = partitioned.find_windowed_einsum(self._earlier.module, earlier)
@@ -580,7 +541,7 @@ class _Explainer:
             expanded = self._written.expanded(clues, self._candidates.program.graph.module)
             if expanded is not None:
                 return expanded
-        return self._matched(clues, self._candidates) or _make_unknown_reason(final, _NO_MATCH)
+        return self._matched(clues, self._candidates) or make_unknown_reason(final, _NO_MATCH)
 
     def _clues(self, final: Collective, earlier: Collective | None, axes: Axes, window: WindowedEinsum | None) -> Clues:
         numbers, around, argument = self._numbers(final, earlier), Neighbors(), None
