@@ -21,6 +21,7 @@ from hloscope.model import Analysis, Collective, Collectives, Memory, Mesh, Unmo
 from hloscope.model.vocabulary import Kind
 
 
+@pause_collector()
 def analyze_module(
     module: HloModule,
     *,
@@ -42,23 +43,6 @@ def analyze_module(
     Returns:
         The facts that the text holds. Slice, memory and versions are left to the caller that compiled it.
     """
-    with pause_collector():
-        return _analyze(module, target, mesh, devices_per_slice, placement)
-
-
-def list_collectives(module: HloModule, mesh: Mesh | None) -> tuple[tuple[Collective, int | None], ...]:
-    """The collectives of a module with their channels, in text order, without bytes, data flow or executions."""
-    with pause_collector():
-        mesh = read_mesh(module) if mesh is None else mesh
-        layout = find_numbering(module.device_count, mesh)
-        found = find_collectives(HloGraph(module), mesh, layout, follows=False)
-    in_order = sorted(found.moves, key=lambda move: move.collective.line)
-    return tuple((move.collective, move.transfer.op.channel_id) for move in in_order)
-
-
-def _analyze(
-    module: HloModule, target: str, mesh: Mesh | None, devices_per_slice: int | None, placement: Placement | None
-) -> Analysis:
     mesh = read_mesh(module) if mesh is None else mesh
     layout = find_numbering(module.device_count, mesh, devices_per_slice=devices_per_slice, placement=placement)
     graph = HloGraph(module)
@@ -88,8 +72,18 @@ def _analyze(
         kernels=find_kernels(graph),
         memory=Memory(),
         unmodelled=tuple(dict.fromkeys((*found.unmodelled, *unread))),
-        notes=collect_notes(module, mesh, found, assumed=layout.guessed),
+        notes=tuple(_find_notes(module, mesh, found, assumed=layout.guessed)),
     )
+
+
+@pause_collector()
+def list_collectives(module: HloModule, mesh: Mesh | None) -> tuple[tuple[Collective, int | None], ...]:
+    """The collectives of a module with their channels, in text order."""
+    mesh = read_mesh(module) if mesh is None else mesh
+    layout = find_numbering(module.device_count, mesh)
+    found = find_collectives(HloGraph(module), mesh, layout)
+    in_order = sorted(found.moves, key=lambda move: move.collective.line)
+    return tuple((move.collective, move.transfer.op.channel_id) for move in in_order)
 
 
 def _report_truncation(module: HloModule) -> Iterator[Unmodelled]:
@@ -134,7 +128,7 @@ _NAMED = 3
 """Number of instructions that a note names before it counts the rest."""
 
 
-def collect_notes(module: HloModule, mesh: Mesh | None, found: FoundCollectives, *, assumed: bool) -> tuple[str, ...]:
+def _find_notes(module: HloModule, mesh: Mesh | None, found: FoundCollectives, *, assumed: bool) -> Iterator[str]:
     """The notes on a module, one sentence each.
 
     Args:
@@ -143,10 +137,8 @@ def collect_notes(module: HloModule, mesh: Mesh | None, found: FoundCollectives,
         found: Its collectives.
         assumed: Whether the part of the mesh that a slice holds is only assumed.
     """
-    return () if mesh is None else tuple(_find_notes(module, mesh, found, assumed=assumed))
-
-
-def _find_notes(module: HloModule, mesh: Mesh, found: FoundCollectives, *, assumed: bool) -> Iterator[str]:
+    if mesh is None:
+        return
     devices = module.device_count
     if devices > 1 and mesh.device_count % devices:
         yield (

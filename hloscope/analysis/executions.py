@@ -59,7 +59,7 @@ class Executions:
     unmodelled: tuple[Unmodelled, ...]
 
 
-def count_executions(graph: HloGraph, computations: Collection[str], *, reads_trips: bool = True) -> Executions:
+def count_executions(graph: HloGraph, computations: Collection[str]) -> Executions:
     """Counts the executions of `computations`, starting from ENTRY.
 
     A body runs once per trip and its condition once more; a branch runs at most once; a fusion, a call and an
@@ -69,7 +69,6 @@ def count_executions(graph: HloGraph, computations: Collection[str], *, reads_tr
     Args:
         graph: The module.
         computations: The computations to count; others are only visited on the way to them.
-        reads_trips: Whether to read the trip counts of loops; otherwise they are unknown, and nothing is reported.
 
     Returns:
         The contexts by name, for `computations` that ENTRY reaches and those on the way to them.
@@ -87,12 +86,10 @@ def count_executions(graph: HloGraph, computations: Collection[str], *, reads_tr
         for site in graph.calls(computation.name):
             if site.callee not in wanted:
                 continue
-            if site.caller.opcode == "while" and not reads_trips:
-                trips[site.caller.name] = TripCount(count=1, bound=Bound.UNKNOWN)
-            elif site.caller.opcode == "while" and site.caller.name not in trips:
+            if site.caller.opcode == "while" and site.caller.name not in trips:
                 trips[site.caller.name] = find_trip_count(graph, site.caller)
                 unmodelled.extend(_report_unread_trips(site.caller, trips[site.caller.name]))
-            if not _has_known_runs(site.caller.opcode):
+            if site.caller.opcode not in ("while", "conditional", "call") and not _is_wrapper(site.caller.opcode):
                 unmodelled.append(_report_unknown_runs(site))
             for context in list(found.get(computation.name, {}).values()):
                 _add_context(found.setdefault(site.callee, {}), _enter(context, site, trips.get(site.caller.name)))
@@ -150,11 +147,6 @@ def _enter(context: Context, site: CallSite, trips: TripCount | None) -> Context
 
 def _is_wrapper(opcode: str) -> bool:
     return opcode == "fusion" or opcode.endswith("-start")
-
-
-def _has_known_runs(opcode: str) -> bool:
-    """Returns whether the number of times that an instruction runs its callee is known."""
-    return opcode in ("while", "conditional", "call") or _is_wrapper(opcode)
 
 
 def _report_unknown_runs(site: CallSite) -> Unmodelled:

@@ -61,19 +61,15 @@ def _merge_matmuls(
     contexts: Mapping[str, tuple[Context, ...]],
 ) -> Matmuls:
     times = [sum(context.executions for context in contexts[each.computation.name]) for each, _ in alike]
-    flops = (_multiply_flops(count_flops(each), count) for (each, _), count in zip(alike, times, strict=True))
+    flops = zip((count_flops(each) for each, _ in alike), times, strict=True)
     bounds = (context.bound for each, _ in alike for context in contexts[each.computation.name])
     return Matmuls(
         dtype=dtype,
         executions=sum(times),
-        flops=sum_known(flops),
+        flops=sum_known(None if each is None else each * count for each, count in flops),
         bound=reduce(add, bounds, Bound.EXACT),
         source=alike[0][1],
     )
-
-
-def _multiply_flops(flops: int | None, count: int) -> int | None:
-    return None if flops is None else flops * count
 
 
 def _find_type(instruction: HloInstruction) -> str:
@@ -95,15 +91,13 @@ def count_flops(instruction: HloInstruction) -> int | None:
     result = instruction.shape.dimensions
     if instruction.opcode == "dot":
         contracted = parse_integers(instruction.attributes.get("lhs_contracting_dims", ""))
-        return 2 * prod(result) * prod(left[axis] for axis in contracted) if _has_all_axes(contracted, left) else None
+        if not all(axis < len(left) for axis in contracted):
+            return None
+        return 2 * prod(result) * prod(left[axis] for axis in contracted)
     labels = _LABELS.fullmatch(instruction.attributes.get("dim_labels", ""))
     if labels is None or [len(part) for part in labels.groups()] != [len(left), len(right), len(result)]:
         return None
     return _count_convolution_flops(labels.groups(), (left, right, result), instruction.attributes)
-
-
-def _has_all_axes(axes: Sequence[int], dimensions: Sequence[int]) -> bool:
-    return all(axis < len(dimensions) for axis in axes)
 
 
 def parse_integers(text: str) -> tuple[int, ...]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from hloscope.analysis.arrays import parse_aliases
@@ -355,12 +355,7 @@ class _ArgumentSearch:
         }
         self._behind: dict[tuple[str, str, tuple[int, ...], Frames], str | None] = {}
         self._brought: dict[tuple[str, str, tuple[int, ...]], str] = {}
-        self._of_loop: dict[object, _Arguments] = {}
-        self._matmuls: dict[str, tuple[HloInstruction, ...]] = {}
-
-    @cached_property
-    def _differentiates(self) -> bool:
-        return self.graph.module.mentions("transpose(jvp")
+        self._differentiates = graph.module.mentions("transpose(jvp")
 
     def phase(self, collective: Collective) -> Phase | None:
         """The pass of a collective; for a combined one, the pass in which its last operand is ready."""
@@ -385,23 +380,15 @@ class _ArgumentSearch:
 
     def around(self, collective: Collective, results: Sequence[Value]) -> _Arguments:
         """The arguments that adjacent multiplications use; otherwise those that are updated."""
-        loop = self._window_around(collective)
+        is_windowed = _WINDOWED in collective.computation  # a permute passes parts around in a loop that multiplies
+        loop = self.graph.only_caller(collective.computation) if is_windowed else None
         if loop is None:
             alone = collective.moved_values[:1] if len(collective.moved_values) == 1 else ()
             partners = (name for value in alone for name in self._partners(self._made(value)))
             return self._about(tuple(dict.fromkeys(partners)), results)
-        key = loop.computation.name, loop.name, collective.result_shapes
-        if key not in self._of_loop:
-            shapes = set(map(str, collective.result_shapes))
-            brought = (Value(user) for user in loop.users if str(user.shape) in shapes)
-            self._of_loop[key] = self._about(self._carried(loop), brought, all_of_them=False)
-        return self._of_loop[key]
-
-    def _window_around(self, collective: Collective) -> HloInstruction | None:
-        """The loop of a windowed multiplication whose parts a permute passes around."""
-        if _WINDOWED not in collective.computation:
-            return None
-        return self.graph.only_caller(collective.computation)
+        shapes = set(map(str, collective.result_shapes))
+        brought = (Value(user) for user in loop.users if str(user.shape) in shapes)
+        return self._about(self._carried(loop), brought, all_of_them=False)
 
     def _carried(self, loop: HloInstruction) -> tuple[str, ...]:
         """The arguments that such a loop multiplies."""
@@ -428,11 +415,9 @@ class _ArgumentSearch:
                 break
         if updated:
             return _Arguments(Role.GRADIENT, tuple(updated))
-        behind = dict.fromkeys(name for reading in readers for name in self._partners_of(reading))
+        multiplying = (reading for reading in readers if reading.reader.opcode in MATMUL_OPCODES)
+        behind = dict.fromkeys(name for at in multiplying for name in self._multiplied(at.reader, at.frames))
         return _Arguments(Role.ACTIVATIONS, tuple(behind)) if behind else _NO_ARGUMENTS
-
-    def _partners_of(self, reading: Reading) -> list[str]:
-        return self._multiplied(reading.reader, reading.frames) if reading.reader.opcode in MATMUL_OPCODES else []
 
     def _partners(self, instruction: HloInstruction) -> list[str]:
         """The arguments that an instruction or a fusion multiplies."""
@@ -440,15 +425,9 @@ class _ArgumentSearch:
             return self._multiplied(instruction, ())
         if instruction.opcode != "fusion" or not instruction.called:
             return []
-        name = instruction.called[0][1]
-        if name not in self._matmuls:
-            self._matmuls[name] = tuple(self._matmuls_in(name))
-        return [found for matmul in self._matmuls[name] for found in self._multiplied(matmul, (instruction,))]
-
-    def _matmuls_in(self, name: str) -> Iterator[HloInstruction]:
-        computation = self.graph.module.computation(name)
-        if not MATMUL_OPCODES.isdisjoint(computation.opcodes):
-            yield from (instruction for instruction in computation.instructions if instruction.opcode in MATMUL_OPCODES)
+        inside = self.graph.module.computation(instruction.called[0][1]).instructions
+        matmuls = (each for each in inside if each.opcode in MATMUL_OPCODES)
+        return [found for matmul in matmuls for found in self._multiplied(matmul, (instruction,))]
 
     def _multiplied(self, matmul: HloInstruction, frames: Frames) -> list[str]:
         found = (self._behind_value(Value(operand), frames) for operand in matmul.operands)

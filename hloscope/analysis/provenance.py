@@ -208,7 +208,8 @@ def find_origin(
     """
     if (primitive := find_authored_kind(own_op_name)) is not None:
         return _compare_with_authored(kind, primitive)
-    if kind is Kind.COLLECTIVE_PERMUTE and _is_windowed_einsum(own_op_name, op):
+    is_product = _WINDOWED_EINSUM in op.computation.name or (own_op_name or "").rsplit("/", 1)[-1] == "dot_general"
+    if kind is Kind.COLLECTIVE_PERMUTE and is_product:
         return Origin.REWRITTEN
     if any(name.startswith(_MADE_REDUCTION) for attribute, name in op.called if attribute == "to_apply"):
         return Origin.REWRITTEN
@@ -220,12 +221,6 @@ def find_origin(
 
 def _compare_with_authored(kind: Kind, primitive: Kind) -> Origin:
     return Origin.AUTHORED if primitive is kind else Origin.REWRITTEN
-
-
-def _is_windowed_einsum(op_name: str | None, op: HloInstruction) -> bool:
-    if _WINDOWED_EINSUM in op.computation.name:
-        return True
-    return op_name is not None and op_name.rsplit("/", 1)[-1] == "dot_general"
 
 
 # ---- places in the user's code, in the shortest form that still identifies them, and the source lines at them

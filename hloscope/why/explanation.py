@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hloscope.analysis.provenance import NO_SOURCES, SourceFiles, find_users_frame
 from hloscope.base.errors import Either, TargetError, did_you_mean, say
@@ -111,9 +111,6 @@ class Explanations(tuple[Explanation, ...], Shown):
         made.everything = everything
         return made
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _make_explanations, (tuple(self), self.everything)
-
     def __repr__(self) -> str:
         return f"<Explanations of {pluralize(len(self), 'collective')}>"
 
@@ -124,10 +121,6 @@ class Explanations(tuple[Explanation, ...], Shown):
 
         def to_dict(self) -> ExplainDict:
             """The result as plain data."""
-
-
-def _make_explanations(members: tuple[Explanation, ...], everything: bool) -> Explanations:
-    return Explanations(members, everything=everything)
 
 
 def explain_collectives(

@@ -412,12 +412,9 @@ class Candidates:
         }
         chosen = reasons[match.ties.index(match.reshard)]
         borrowed = not match.reshard.is_sum and any(has_anothers_name(op) for op, _ in match.reshard.consumers[:1])
-        is_shown = _says_why(chosen) or self._is_carried_by(match)
+        # of a loop or the like, whose sharding rule gives no reason, the conflict need not be known
+        is_shown = _says_why(chosen) or any(op.kind in _NO_TRANSFER for op, _ in match.reshard.consumers[:1])
         return chosen.with_(certain=match.is_certain and is_shown and not borrowed, candidates=len(different))
-
-    def _is_carried_by(self, match: Match) -> bool:
-        """Returns whether the consumer of an array is a loop or the like, whose sharding rule gives no reason."""
-        return any(consumer.kind in _NO_TRANSFER for consumer, _ in match.reshard.consumers[:1])
 
     def of_number(self, number: int) -> Sequence[ShardyOp]:
         """The operations with a number."""

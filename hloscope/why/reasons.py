@@ -51,7 +51,7 @@ def explain_reshard(program: UserProgram, reshard: Reshard) -> Reason:
         return _add_weight(
             program, reshard.producer, _explain_sum(program, reshard.producer, reshard.axes, partial, known)
         )
-    if reshard.is_constraint:
+    if reshard.constraint is not None:
         return _make_reshard_reason(program, reshard, ReasonKind.CONSTRAINT, _find_constraint_requests(reshard))
     if not reshard.consumers:
         outputs = _find_output_requests(program, graph.value(reshard.op.results[0]), reshard.axes)
@@ -172,13 +172,10 @@ def explain_differentiation(program: UserProgram, op: ShardyOp, axes: Axes) -> R
         made = graph.value(maker.operands[0])
     reason = _explain_sum(program, maker, axes, make_tensor(program, value, None, axes))
     reason = _add_weight(program, maker, replace(reason, wanted=None))
-    # an unchecked psum transposes to a psum, whose line is missing if nothing reads the forward one
-    return reason if reason.weight is not None or _is_checked(op) else replace(reason, certain=False)
-
-
-def _is_checked(op: ShardyOp) -> bool:
-    """Returns whether JAX tracks which devices of a `shard_map` share each value, and sums where that is lost."""
-    return "_invariant" in (op.op_name or "").rpartition("/")[2]
+    # JAX checks which devices share each value, and sums where that is lost; an unchecked psum transposes to a psum,
+    # whose line is missing if nothing reads the forward one
+    is_checked = "_invariant" in (op.op_name or "").rpartition("/")[2]
+    return reason if reason.weight is not None or is_checked else replace(reason, certain=False)
 
 
 def _describe_loop(program: UserProgram, moved: ShardyValue, loop: ShardyOp | None) -> dict[str, Any]:

@@ -63,11 +63,6 @@ class Reshard:
     loop: ShardyOp | None
 
     @property
-    def is_constraint(self) -> bool:
-        """True if the user's own constraint requests it."""
-        return self.constraint is not None
-
-    @property
     def dimensions(self) -> tuple[int, ...]:
         """The dimensions that lose axes."""
         return tuple(
@@ -88,7 +83,13 @@ def find_reshards(graph: ShardyGraph) -> Iterator[Reshard]:
         is_sum = op.kind not in RESHARD_KINDS
         axes = op.axes if is_sum else _find_moved_axes(before, after)
         users = _find_users(graph, result, before)
-        if not axes or not users or (not is_sum and _is_moved_back(graph, value, after)):
+        earlier = graph.op(value)
+        is_moved_back = (  # it was only just moved away from there, so the earlier value is still there
+            earlier is not None
+            and earlier.kind in RESHARD_KINDS
+            and known_sharding(graph.value(earlier.operands[0])) == after
+        )
+        if not axes or not users or (not is_sum and is_moved_back):
             continue
         yield Reshard(
             op=op,
@@ -105,12 +106,6 @@ def find_reshards(graph: ShardyGraph) -> Iterator[Reshard]:
             is_returned=any(user.kind == "func.return" and user.parent == graph.module.main for user, _ in users),
             loop=graph.loop(op),
         )
-
-
-def _is_moved_back(graph: ShardyGraph, value: ShardyValue, after: ValueSharding) -> bool:
-    """Returns whether a value was only just moved away from its destination: the earlier value is still there."""
-    op = graph.op(value)
-    return op is not None and op.kind in RESHARD_KINDS and known_sharding(graph.value(op.operands[0])) == after
 
 
 def _find_users(graph: ShardyGraph, result: ShardyValue, before: ValueSharding) -> tuple[tuple[ShardyOp, int], ...]:

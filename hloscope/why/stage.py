@@ -258,6 +258,7 @@ _OPAQUE = "the HLO text does not say what it sends, nor to which devices"
 _NO_MATCH = "Shardy moves nothing here, so the partitioner added it for reasons of its own"
 
 
+@pause_collector()
 def explain_analysis(analysis: Analysis, module: HloModule, captured: Capture) -> Analysis:
     """Adds to every collective its reason, its `why`, and the origin that the evidence shows.
 
@@ -266,11 +267,6 @@ def explain_analysis(analysis: Analysis, module: HloModule, captured: Capture) -
         module: The final module.
         captured: The results of one compile.
     """
-    with pause_collector():
-        return _explain_parsed(analysis, module, captured)
-
-
-def _explain_parsed(analysis: Analysis, module: HloModule, captured: Capture) -> Analysis:
     explainer = _Explainer(analysis, module, captured)
     unread = () if explainer.unread is None else (explainer.unread,)
     intermediates = analysis.intermediates
@@ -579,14 +575,10 @@ class _Explainer:
 
 def _fits_better(found: OperandReason, match: Match) -> bool:
     """Returns whether an operand explains a collective better than a reshard supported only by its place."""
-    if found.reason.kind is ReasonKind.PARTITIONERS_CHOICE and (match.shape >= SUITS_KIND or _sums_here(match)):
+    sums_here = match.reshard.is_sum and match.place == AT_OWN  # padding may hide the shape of its parts
+    if found.reason.kind is ReasonKind.PARTITIONERS_CHOICE and (match.shape >= SUITS_KIND or sums_here):
         return False
     return found.reason.certain or found.place > match.place or (found.place == match.place and not match.shape)
-
-
-def _sums_here(match: Match) -> bool:
-    """Returns whether a reshard sums parts at the collective's own operation and line: padding may hide its shape."""
-    return match.reshard.is_sum and match.place == AT_OWN
 
 
 def _read_candidates(module: ShardyModule | None, captured: Capture) -> Candidates | None:
