@@ -21,7 +21,7 @@ from hloscope.analysis.dataflow import (
     is_fixed_in,
     step_outside,
 )
-from hloscope.analysis.executions import Context, count_executions
+from hloscope.analysis.executions import Context, count_executions, make_unmodelled
 from hloscope.analysis.groups import (
     Groups,
     Numbering,
@@ -30,7 +30,6 @@ from hloscope.analysis.groups import (
     find_axes_of_pairs,
     find_permute_pattern,
 )
-from hloscope.analysis.opcodes import make_unmodelled
 from hloscope.analysis.provenance import (
     Provenance,
     find_authored_kind,

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from hloscope.analysis.opcodes import make_unmodelled
 from hloscope.analysis.trip_counts import TripCount, find_trip_count
 from hloscope.hlo import HloInstruction
 from hloscope.hlo.call_graph import CallSite, HloGraph, reach_all
@@ -169,6 +168,17 @@ _EFFECT_OF_UNREAD = {
     Bound.AT_LEAST: "everything inside it is counted for one trip, which is a lower bound",
     Bound.UNKNOWN: "its body is counted for one trip, which is neither a lower nor an upper bound",
 }
+
+
+def make_unmodelled(instruction: HloInstruction, what: str, effect: str) -> Unmodelled:
+    """An `Unmodelled` entry that refers to an instruction."""
+    return Unmodelled(
+        what=what,
+        effect=effect,
+        computation=instruction.computation.name,
+        instruction=instruction.name,
+        line=instruction.line,
+    )
 
 
 def _report_unread_trips(loop: HloInstruction, trips: TripCount) -> Iterator[Unmodelled]:

@@ -10,13 +10,12 @@ from math import prod
 import numpy as np
 
 from hloscope.analysis.groups import Groups, SubAxis, find_device_groups, find_digit_of_pairs, find_digits_of_groups
-from hloscope.analysis.opcodes import KIND_OF_OPCODE, strip_start
 from hloscope.compile.dumps import count_shardy_mesh_devices, find_shardy_meshes, make_named_mesh
 from hloscope.hlo import HloModule, Sharding
 from hloscope.hlo.call_graph import find_entry
 from hloscope.hlo.sharding import NamedMesh
 from hloscope.model import Mesh
-from hloscope.model.vocabulary import Kind
+from hloscope.model.vocabulary import KIND_OF_OPCODE, Kind
 
 _INVENTED = re.compile(r"axis_\d+|_axis_\d+|mesh_axis_\d+")
 
@@ -61,9 +60,7 @@ def _find_printed_meshes(module: HloModule) -> Iterator[NamedMesh]:
         for part in () if sharding is None else (sharding, *sharding.elements):
             if part.mesh is not None:
                 yield part.mesh
-    for instruction in module.with_opcodes(
-        [opcode for opcode in module.opcodes if strip_start(opcode) in KIND_OF_OPCODE]
-    ):
+    for instruction in module.with_opcodes(KIND_OF_OPCODE):
         groups = instruction.replica_groups
         if groups is not None and groups.mesh is not None:
             yield groups.mesh
@@ -129,8 +126,8 @@ def _find_permute_digits(module: HloModule, line: Mesh) -> Iterator[SubAxis]:
 
 
 def _find_groups_by_kind(module: HloModule) -> Iterator[tuple[Kind, Groups]]:
-    for op in module.with_opcodes([opcode for opcode in module.opcodes if strip_start(opcode) in KIND_OF_OPCODE]):
-        kind = KIND_OF_OPCODE[strip_start(op.opcode)]
+    for op in module.with_opcodes(KIND_OF_OPCODE):
+        kind = KIND_OF_OPCODE[op.opcode]
         groups = find_device_groups(op, kind, None)
         if groups:
             yield kind, groups

@@ -9,6 +9,7 @@ from functools import cache
 from math import prod
 
 from hloscope.analysis.dataflow import find_computed_value
+from hloscope.analysis.executions import make_unmodelled
 from hloscope.analysis.groups import (
     DEVICES_PER_SLICE_ID,
     Groups,
@@ -18,7 +19,6 @@ from hloscope.analysis.groups import (
     find_device_groups,
     parse_pairs,
 )
-from hloscope.analysis.opcodes import KIND_OF_OPCODE, make_unmodelled, starts_transfer, strip_start
 from hloscope.analysis.transfers import (
     LOWER_BOUND,
     Transfer,
@@ -33,7 +33,7 @@ from hloscope.hlo import HloInstruction, Shape
 from hloscope.hlo.call_graph import Value
 from hloscope.hlo.sharding import MAX_DEVICES
 from hloscope.model import Unmodelled
-from hloscope.model.vocabulary import Kind, Link
+from hloscope.model.vocabulary import KIND_OF_OPCODE, Kind, Link
 
 # ---- `send` and `recv`: between slices over the data-center network, between devices, or with the host
 
@@ -249,6 +249,22 @@ def _parse_id_ranges(text: str) -> list[int]:
 CUSTOM_CALLS = frozenset({"custom-call", "custom-call-start"})
 
 
+_COMMUNICATES = re.compile(
+    r"(^|-)(all-gather|all-reduce|all-to-all|reduce-scatter|collective|permute|multicast|send|recv)(-|$)"
+)
+
+
+@cache
+def starts_transfer(opcode: str) -> bool:
+    """Returns whether an instruction with this opcode starts, or seems to start, a transfer between devices.
+
+    Custom calls are not covered: they are classified by their target.
+    """
+    if opcode.endswith(("-done", "-update")):
+        return False
+    return opcode in KIND_OF_OPCODE or _COMMUNICATES.search(opcode) is not None
+
+
 def is_worth_reading(opcode: str) -> bool:
     """Returns whether an instruction with this opcode may start a transfer."""
     return opcode in CUSTOM_CALLS or starts_transfer(opcode)
@@ -262,11 +278,11 @@ def may_transfer(instruction: HloInstruction) -> bool:
 def read_transfer(place: TransferSite) -> Transfer | None:
     """Reads one instruction for which `may_transfer` holds."""
     opcode = place.op.opcode
-    if strip_start(opcode) in KIND_OF_OPCODE:
+    if opcode in KIND_OF_OPCODE:
         return _read_collective(place)
     if opcode in ("send", "recv"):
         return read_send_or_recv(place)
-    if strip_start(opcode) == "custom-call":
+    if opcode in CUSTOM_CALLS:
         return _read_custom_call(place)
     return make_opaque(place, f"opcode {opcode} of %{place.op.name} looks like communication")
 
@@ -286,7 +302,7 @@ def _read_collective(place: TransferSite) -> Transfer:
     asynchronous fusion holds them twice.
     """
     op = place.op
-    kind = KIND_OF_OPCODE[strip_start(op.opcode)]
+    kind = KIND_OF_OPCODE[op.opcode]
     operands, results = _find_operand_shapes(op, kind), _find_result_shapes(op)
     scattered = _find_scattered_shape(place, operands) if kind is Kind.ALL_REDUCE else None
     if scattered is not None:

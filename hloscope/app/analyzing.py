@@ -24,8 +24,7 @@ from hloscope.hlo import HloModule, parse_module
 from hloscope.judge.facts import Facts
 from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection, apply_rules
 from hloscope.model import Analysis, ArrayFact, SliceFact
-from hloscope.model.capture import Capture, CapturedArray
-from hloscope.model.evidence import Evidence, attach_evidence
+from hloscope.model.capture import Capture, CapturedArray, Evidence, attach_evidence
 from hloscope.tpu.overrides import override_chip
 from hloscope.tpu.slices import parse_slice
 from hloscope.version import __version__

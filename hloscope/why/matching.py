@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from hloscope.model import Collective
 from hloscope.model.capture import (
     ShardyModule,
     ShardyOp,
@@ -17,7 +16,6 @@ from hloscope.model.capture import (
     find_whole_axes,
     remove_axes,
 )
-from hloscope.model.collectives import list_dimensions
 from hloscope.model.reason import Axes, Reason, ReasonKind
 from hloscope.model.vocabulary import REDUCING, Kind
 from hloscope.why.partitioned import Neighbors, WindowedEinsum, drop_ones
@@ -105,40 +103,6 @@ class Clues:
     def are_of(self, ops: Iterable[ShardyOp]) -> bool:
         """Returns whether the collective was compiled from one of these operations."""
         return any(number in self.numbers for op in ops for number in op.numbers)
-
-
-def collect_clues(
-    final: Collective,
-    earlier: Collective | None,
-    axes: tuple[str, ...],
-    numbers: frozenset[int],
-    between: Neighbors,
-    argument: str | None = None,
-    window: WindowedEinsum | None = None,
-) -> Clues:
-    """The clues of a collective."""
-    texts = [final] if earlier is None else [earlier, final]
-    return Clues(
-        kind=texts[0].kind if window is None else window.stands_for,
-        axes=axes,
-        numbers=numbers,
-        between=between,
-        operands=list_dimensions(shape for text in texts for shape in text.operand_shapes),
-        results=list_dimensions(shape for text in texts for shape in text.result_shapes),
-        element_types=frozenset(shape.dtype for text in texts for shape in text.operand_shapes),
-        argument=argument,
-        window=window,
-        in_loop=bool(final.loops) and window is None,
-        reduction=final.reduction,
-        is_edge=window is None and _is_one_way(texts[0]),
-    )
-
-
-def _is_one_way(collective: Collective) -> bool:
-    if collective.kind is not Kind.COLLECTIVE_PERMUTE:
-        return False
-    senders, receivers = ({pair[end] for pair in collective.groups} for end in (0, 1))
-    return senders != receivers
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,17 +335,6 @@ class OperandReason:
     place: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """An operand that may explain a collective, and the evidence for it."""
-
-    strength: int
-    op: ShardyOp
-    number: int
-    place: int
-    fit: int
-
-
 class Candidates:
     """A program with its operations by number, so that each collective examines few of them.
 
@@ -445,7 +398,7 @@ class Candidates:
         added_up = self._added_up(clues, near) if clues.kind in REDUCING else None
         if added_up is not None:
             return added_up
-        best: _Candidate | None = None
+        best: tuple[int, OperandReason | None] = 0, None
         for op in near:
             for number in range(len(op.operands)):
                 value = self.program.graph.value(op.operands[number])
@@ -459,10 +412,10 @@ class Candidates:
                     continue
                 is_edge = kind is ReasonKind.HALO and clues.kind is Kind.COLLECTIVE_PERMUTE
                 own = _FITS * (is_edge and (clues.is_edge or clues.are_of([op])))
-                found = _Candidate(place + fit + own + 2 * (kind is not _CHOICE), op, number, place, fit)
-                if best is None or found.strength > best.strength:
-                    best = found
-        return None if best is None else self._reason_at(clues, best)
+                strength = place + fit + own + 2 * (kind is not _CHOICE)
+                if strength > best[0]:
+                    best = strength, self._reason_at(clues, op, number, place, fit)
+        return best[1]
 
     def _added_up(self, clues: Clues, near: Iterable[ShardyOp]) -> OperandReason | None:
         """The contraction whose parts a collective sums, although Shardy would have moved the operands instead."""
@@ -486,16 +439,16 @@ class Candidates:
         certain = best and {*clues.axes} <= cut
         return OperandReason(replace(reason, certain=certain, candidates=len(fitting)), AT_OWN)
 
-    def _reason_at(self, clues: Clues, chosen: _Candidate) -> OperandReason | None:
+    def _reason_at(self, clues: Clues, op: ShardyOp, number: int, place: int, fit: int) -> OperandReason | None:
         """The reason at an operand, and its certainty."""
-        reason = explain_operand(self.program, chosen.op, chosen.number, clues.axes)
+        reason = explain_operand(self.program, op, number, clues.axes)
         if reason is None:
             return None
-        certain = bool(chosen.place) and (reason.kind in _SURE or chosen.fit >= _FITS) and reason.kind is not _CHOICE
+        certain = bool(place) and (reason.kind in _SURE or fit >= _FITS) and reason.kind is not _CHOICE
         certain = certain and _says_why(reason)
-        moved = chosen.op.results[0] if reason.kind is ReasonKind.PARTIAL_SUM else chosen.op.operands[chosen.number]
+        moved = op.results[0] if reason.kind is ReasonKind.PARTIAL_SUM else op.operands[number]
         of_part = self._is_part(clues, self.program.graph.value(moved))
-        return OperandReason(replace(reason, certain=certain, of_part=of_part), chosen.place)
+        return OperandReason(replace(reason, certain=certain, of_part=of_part), place)
 
     def expanded(self, clues: Clues, compiled: ShardyModule) -> Reason | None:
         """A reason at an operation that the compiler expands into others before it partitions, such as an FFT.

@@ -25,6 +25,7 @@ from math import prod
 from hloscope.analysis.provenance import KIND_OF_PRIMITIVE, find_source_frames
 from hloscope.base.units import count_array_bytes
 from hloscope.hlo import HloInstruction, HloModule
+from hloscope.hlo.call_graph import HloGraph
 from hloscope.model import ArrayShape, Collective
 from hloscope.model.capture import Identities
 from hloscope.model.collectives import list_dimensions
@@ -87,14 +88,9 @@ class SpmdModule:
         return found
 
     @cached_property
-    def callers(self) -> dict[str, list[HloInstruction]]:
-        """The instructions that run each computation, such as the loop of a body."""
-        found: dict[str, list[HloInstruction]] = defaultdict(list)
-        for computation in self.module.computations:
-            for instruction in computation.calling:
-                for name in dict.fromkeys(called for _, called in instruction.called):
-                    found[name].append(instruction)
-        return found
+    def graph(self) -> HloGraph:
+        """The calls in the module."""
+        return HloGraph(self.module)
 
 
 def find_numbers(name: str, identities: Identities) -> frozenset[int]:
@@ -139,8 +135,8 @@ def find_neighbors(earlier: SpmdModule, collective: Collective) -> Neighbors:
     makers, first = _find_numbers_around(earlier, start, lambda instruction: instruction.operands)
     users, last = _find_numbers_around(earlier, start, lambda instruction: instruction.users)
     if not start.computation.is_entry and any(instruction.is_root for instruction in last):
-        callers = earlier.callers.get(start.computation.name, ())
-        users |= {identity[-1] for caller in callers for identity in earlier.identities.get(caller.name, ())}
+        callers = (site.caller.name for site in earlier.graph.callers(start.computation.name))
+        users |= {identity[-1] for caller in callers for identity in earlier.identities.get(caller, ())}
     arguments = (end.op_name for end in first if end.opcode == "parameter" and end.computation.is_entry)
     return Neighbors(makers, frozenset(filter(None, arguments)), users, frozenset(_find_output_numbers(earlier, last)))
 

@@ -39,7 +39,6 @@ from hloscope.why.matching import (
     Match,
     MatchKey,
     OperandReason,
-    collect_clues,
     combines_otherwise,
 )
 from hloscope.why.partitioned import Neighbors, SpmdModule, WindowedEinsum, drop_ones, find_neighbors
@@ -551,7 +550,23 @@ class _Explainer:
         argument = argument or partitioned.find_final_argument(self._module, final)
         if final.kind in REDUCING and self._candidates is not None:
             numbers |= self._candidates.matcher.within(numbers)
-        return collect_clues(final, earlier, axes, numbers, around, argument, window)
+        texts = [final] if earlier is None else [earlier, final]
+        pairs = texts[0].groups if texts[0].kind is Kind.COLLECTIVE_PERMUTE else ()
+        is_one_way = {pair[0] for pair in pairs} != {pair[1] for pair in pairs}
+        return Clues(
+            kind=texts[0].kind if window is None else window.stands_for,
+            axes=axes,
+            numbers=numbers,
+            between=around,
+            operands=list_dimensions(shape for text in texts for shape in text.operand_shapes),
+            results=list_dimensions(shape for text in texts for shape in text.result_shapes),
+            element_types=frozenset(shape.dtype for text in texts for shape in text.operand_shapes),
+            argument=argument,
+            window=window,
+            in_loop=bool(final.loops) and window is None,
+            reduction=final.reduction,
+            is_edge=window is None and is_one_way,
+        )
 
     def _matched(self, clues: Clues, candidates: Candidates) -> Reason | None:
         """The reason at the reshard that a collective carries out, or at the operand that it moves."""
