@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
-from heapq import heappop, heappush
 from itertools import product
 from math import prod
 from typing import Any
@@ -259,29 +258,26 @@ def find_largest_intermediates(graph: HloGraph) -> tuple[IntermediateFact, ...]:
     if graph.entry is None:
         return ()
     outputs = {_find_buffer(graph, Value(graph.entry.root, path)) for path, _ in _list_arrays(graph.entry.root.shape)}
-    largest: dict[int, int] = {}
     makers = [
         (-size, index, computation, loops)
         for computation, loops in _walk_computations(graph, graph.entry)
         for index, form in computation.forms()
         if form.opcode not in _NEVER_MAKE_ONE
-        and (size := _find_largest_array_bytes(form.shape or computation.instruction_at(index).shape, largest))
+        and (
+            size := max(map(_count_bytes, (form.shape or computation.instruction_at(index).shape).leaves()), default=0)
+        )
     ]
     makers.sort()
     found: list[tuple[int, HloInstruction, _Path, Shape, Sharding | None, _Loops]] = []
-    shown_sizes: list[int] = []
     for size, index, computation, loops in makers:
-        if len(shown_sizes) == SHOWN and -size <= shown_sizes[0]:
+        if len(found) >= SHOWN and -size <= found[SHOWN - 1][0]:
             break
         instruction = computation.instruction_at(index)
         for path, shape, sharding in _iterate_leaves(instruction.shape, instruction.sharding):
             value = Value(instruction, path)
             if shape.byte_size and value not in outputs and find_memory_owner(graph, value) is None:
                 found.append((_count_bytes(shape), instruction, path, shape, sharding, loops))
-                heappush(shown_sizes, _count_bytes(shape))
-                if len(shown_sizes) > SHOWN:
-                    heappop(shown_sizes)
-    found.sort(key=lambda entry: -entry[0])
+        found.sort(key=lambda entry: -entry[0])
     least = found[0][0] // _NEGLIGIBLE if found else 0
     return tuple(_make_intermediate(graph, *entry[1:]) for entry in found[:SHOWN] if (entry[3].byte_size or 0) >= least)
 
@@ -298,14 +294,6 @@ def _walk_computations(graph: HloGraph, entry: HloComputation) -> Iterator[tuple
                 seen.add(site.callee)
                 around = (*loops, site.caller.name) if site.attribute == "body" else loops
                 pending.append((graph.module.computation(site.callee), around))
-
-
-def _find_largest_array_bytes(shape: Shape, known: dict[int, int]) -> int:
-    """Bytes of the largest array in a shape; `known` caches the result for equal shapes."""
-    size = known.get(id(shape))
-    if size is None:
-        size = known[id(shape)] = max((_count_bytes(array) for _, array in _list_arrays(shape)), default=0)
-    return size
 
 
 def _count_bytes(shape: Shape) -> int:

@@ -14,7 +14,8 @@ from hloscope.base.errors import HloscopeError
 from hloscope.base.units import pluralize
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.hlo.sharding import MAX_DEVICES
-from hloscope.model import AxisShift, Mesh, PermutePattern
+from hloscope.model import Mesh
+from hloscope.model.collectives import AxisShift, PermutePattern
 from hloscope.model.vocabulary import Kind
 
 Groups = tuple[tuple[int, ...], ...]

@@ -13,7 +13,8 @@ from hloscope.analysis.totals import collate
 from hloscope.base.units import sum_known
 from hloscope.hlo import HloInstruction, HloModule, Shape
 from hloscope.hlo.call_graph import HloGraph, Value
-from hloscope.model import BufferRole, Collective, Memory, MemoryPeak, PeakBuffer, make_shapes
+from hloscope.model import Collective, Memory, make_shapes
+from hloscope.model.analysis import BufferRole, MemoryPeak, PeakBuffer
 from hloscope.model.capture import Capture, HbmPeak, LiveBuffer
 from hloscope.model.vocabulary import Kind
 

@@ -314,16 +314,6 @@ _CONCATENATES = "ConcatBitcast"
 """The custom call that reassembles an array from slices that were fetched one by one."""
 
 
-class _Arguments(NamedTuple):
-    """The arguments that a collective concerns, and the values that it moves of them."""
-
-    role: Role | None
-    arguments: tuple[str, ...]
-
-
-_NO_ARGUMENTS = _Arguments(None, ())
-
-
 def attach_parts(graph: HloGraph, moves: Sequence[tuple[Collective, Sequence[Value]]]) -> tuple[Collective, ...]:
     """Adds to each collective its place in the user's model.
 
@@ -335,9 +325,8 @@ def attach_parts(graph: HloGraph, moves: Sequence[tuple[Collective, Sequence[Val
     moved = [search.moved(*move) for move in moves]
     parts = []
     for (collective, results), direct in zip(moves, moved, strict=True):
-        role, arguments = direct or search.around(collective, results)
-        part = ModelPart(phase=search.phase(collective), role=role, arguments=arguments)
-        parts.append(part)
+        part = direct or search.around(collective, results)
+        parts.append(replace(part, phase=search.phase(collective)))
     return attach_modules([collective for collective, _ in moves], parts, search.shapes)
 
 
@@ -371,14 +360,14 @@ class _ArgumentSearch:
         before = find_producers(self.graph, start, _MOST_AROUND)
         return Phase.OPTIMIZER if any(find_phase(one.op_name) is Phase.BACKWARD for one in before) else None
 
-    def moved(self, collective: Collective, results: Sequence[Value]) -> _Arguments | None:
+    def moved(self, collective: Collective, results: Sequence[Value]) -> ModelPart | None:
         """The arguments that a collective moves, and its results as these; None if it moves none."""
         moved = [name for value in collective.moved_values if (name := self._argument(value)) is not None]
         if len(moved) == len(results) == 1:
             self._brought[results[0].key] = moved[0]
-        return _Arguments(Role.WEIGHTS, tuple(dict.fromkeys(moved))) if moved else None
+        return ModelPart(role=Role.WEIGHTS, arguments=tuple(dict.fromkeys(moved))) if moved else None
 
-    def around(self, collective: Collective, results: Sequence[Value]) -> _Arguments:
+    def around(self, collective: Collective, results: Sequence[Value]) -> ModelPart:
         """The arguments that adjacent multiplications use; otherwise those that are updated."""
         is_windowed = _WINDOWED in collective.computation  # a permute passes parts around in a loop that multiplies
         loop = self.graph.only_caller(collective.computation) if is_windowed else None
@@ -403,10 +392,10 @@ class _ArgumentSearch:
     def _argument(self, value: MovedValue) -> str | None:
         return self._behind_value(Value(self._made(value), value.element))
 
-    def _about(self, multiplied: tuple[str, ...], results: Iterable[Value], *, all_of_them: bool = True) -> _Arguments:
+    def _about(self, multiplied: tuple[str, ...], results: Iterable[Value], *, all_of_them: bool = True) -> ModelPart:
         """The values multiplied with an argument just before or after; otherwise those that update an argument."""
         if multiplied:
-            return _Arguments(Role.ACTIVATIONS, multiplied)
+            return ModelPart(role=Role.ACTIVATIONS, arguments=multiplied)
         updated: dict[str, None] = {}
         readers: list[Reading] = []
         for value in results:
@@ -414,10 +403,10 @@ class _ArgumentSearch:
             if updated and not all_of_them:
                 break
         if updated:
-            return _Arguments(Role.GRADIENT, tuple(updated))
+            return ModelPart(role=Role.GRADIENT, arguments=tuple(updated))
         multiplying = (reading for reading in readers if reading.reader.opcode in MATMUL_OPCODES)
         behind = dict.fromkeys(name for at in multiplying for name in self._multiplied(at.reader, at.frames))
-        return _Arguments(Role.ACTIVATIONS, tuple(behind)) if behind else _NO_ARGUMENTS
+        return ModelPart(role=Role.ACTIVATIONS, arguments=tuple(behind)) if behind else ModelPart()
 
     def _partners(self, instruction: HloInstruction) -> list[str]:
         """The arguments that an instruction or a fusion multiplies."""

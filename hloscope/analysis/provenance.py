@@ -285,15 +285,11 @@ def find_own_frame(frames: Sequence[SourceFrame], helpers: Collection[CodeOf]) -
     return next(own, find_users_frame(frames))
 
 
+@lru_cache(maxsize=1024)
 def frame_path(frame: SourceFrame) -> PurePath:
     """The file of a frame, with recognizable folders even if the path was written on Windows."""
-    return _parse_path(frame.file)
-
-
-@lru_cache(maxsize=256)
-def _parse_path(file: str) -> PurePath:
-    is_windows = "\\" in file and "/" not in file
-    return PureWindowsPath(file) if is_windows else PurePath(file)
+    is_windows = "\\" in frame.file and "/" not in frame.file
+    return PureWindowsPath(frame.file) if is_windows else PurePath(frame.file)
 
 
 def render_users_line(frames: Sequence[SourceFrame]) -> str | None:

@@ -140,9 +140,10 @@ def remove_axes(sharding: ValueSharding, axes: Axes) -> ValueSharding:
     return tuple(tuple(axis for axis in here if axis not in axes) for here in sharding)
 
 
-def multiply_axis_sizes(axes: Axes, mesh: dict[str, int]) -> int:
+def multiply_axis_sizes(axes: Axes, mesh: Mapping[str, int]) -> int:
     """Number of devices along some axes together; `X:(1)2` counts with its own size."""
-    return prod(int(axis.rpartition(")")[2]) if ":" in axis else mesh.get(axis, 1) for axis in axes)
+    own = ((mesh.get(axis), axis.rpartition(")")[2] if ":" in axis else 1) for axis in axes)
+    return prod(int(part) if size is None else size for size, part in own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from hloscope.analysis.provenance import NO_SOURCES, SourceFiles, find_users_fra
 from hloscope.base.errors import Either, TargetError, did_you_mean, say
 from hloscope.base.results import Shown, one_line
 from hloscope.base.units import pluralize
-from hloscope.model import Analysis, Collective, Collectives, Frame, SourceFrame
-from hloscope.model.reason import Operation, Reason, ReasonKind, Tensor
+from hloscope.model import Analysis, Collective, Collectives, SourceFrame
+from hloscope.model.reason import Frame, Operation, Reason, ReasonKind, Tensor
 from hloscope.model.trial import Trials
 from hloscope.model.vocabulary import Kind
 from hloscope.why.sentences import (

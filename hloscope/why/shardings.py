@@ -14,7 +14,7 @@ from math import inf, prod
 from hloscope.analysis.provenance import find_users_frame, is_gradient
 from hloscope.base.results import Brief
 from hloscope.base.units import count_array_bytes
-from hloscope.model import Frame, IntermediateFact, SourceFrame
+from hloscope.model import IntermediateFact, SourceFrame
 from hloscope.model.capture import (
     CodePlace,
     ShardyModule,
@@ -26,7 +26,7 @@ from hloscope.model.capture import (
     render_spec,
     whole_axis,
 )
-from hloscope.model.reason import AskedBy, Axes, Operation, Tensor
+from hloscope.model.reason import AskedBy, Axes, Frame, Operation, Tensor
 from hloscope.why.reshards import (
     cache_local_shape,
     find_assigned_name,
