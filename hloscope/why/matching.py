@@ -369,19 +369,17 @@ class Candidates:
         is_shown = _says_why(chosen) or any(op.kind in _NO_TRANSFER for op, _ in match.reshard.consumers[:1])
         return chosen.with_(certain=match.is_certain and is_shown and not borrowed, candidates=len(different))
 
-    def of_number(self, number: int) -> Sequence[ShardyOp]:
-        """The operations with a number."""
-        return self._by_number.get(number, ())
+    def at(self, numbers: Iterable[int]) -> Iterator[ShardyOp]:
+        """The operations with these numbers."""
+        return (op for number in numbers for op in self._by_number.get(number, ()))
 
     def written(self, numbers: Iterable[int]) -> ShardyOp | None:
         """The program's own collective with one of these numbers, as it was before partitioning."""
-        found = (op for number in numbers for op in self._by_number.get(number, ()))
-        return next((op for op in found if op.kind in COLLECTIVE_KINDS), None)
+        return next((op for op in self.at(numbers) if op.kind in COLLECTIVE_KINDS), None)
 
     def differentiation(self, numbers: Iterable[int], axes: Axes) -> Reason | None:
         """The reason for a sum that differentiation inserted; None for other operations."""
-        found = (op for number in numbers for op in self._by_number.get(number, ()))
-        reasons = (explain_differentiation(self.program, op, axes) for op in found)
+        reasons = (explain_differentiation(self.program, op, axes) for op in self.at(numbers))
         return next((reason for reason in reasons if reason is not None), None)
 
     def at_operand(self, clues: Clues, *, is_nothing_else: bool = False) -> OperandReason | None:
@@ -512,7 +510,7 @@ class Candidates:
         graph, around = self.program.graph, clues.between
         numbers = sorted(clues.numbers or around.makers | around.users)
         for number in numbers:
-            made = list(self.of_number(number))
+            made = list(self.at([number]))
             yield from (op for op in made if op.kind not in BARRIER_KINDS)
             made += self._moves.get(number, ()) if is_nothing_else else ()
             for result in (result for op in made for result in op.results):

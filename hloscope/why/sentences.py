@@ -21,15 +21,6 @@ from hloscope.model.vocabulary import REDUCING, Kind, Origin
 # Scale Your Model", chapter "Sharded Matrices and How to Multiply Them": a subscript names the mesh axes that cut a
 # dimension, `{U_Y}` marks an array whose partial sums the devices along Y hold.
 
-_FUNCTIONS = {
-    Kind.ALL_GATHER: "AllGather",
-    Kind.ALL_REDUCE: "AllReduce",
-    Kind.REDUCE_SCATTER: "ReduceScatter",
-    Kind.ALL_TO_ALL: "AllToAll",
-    Kind.RAGGED_ALL_TO_ALL: "RaggedAllToAll",
-    Kind.COLLECTIVE_PERMUTE: "Permute",
-    Kind.COLLECTIVE_BROADCAST: "Broadcast",
-}
 _PARTED = (Kind.ALL_GATHER, Kind.REDUCE_SCATTER)
 """The kinds that the partitioner may carry out step by step, with permutes during a product."""
 _WANT_WHOLE = (ReasonKind.OPERAND_CONFLICT, ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.INDEXED_IN_LOOP)
@@ -65,13 +56,14 @@ def render_subscript(axes: Axes) -> str:
 
 def render_equations(reason: Reason, kind: Kind) -> tuple[str, ...]:
     """Renders the move of the array, one equation per step; empty if the array is unknown."""
-    is_known = reason.moved is not None and kind in _FUNCTIONS and reason.kind is not ReasonKind.AUTHORED
+    is_known = reason.moved is not None and kind is not Kind.OPAQUE and reason.kind is not ReasonKind.AUTHORED
     if not is_known or reason.of_part or reason.realigns is not None or is_partial_step(reason, kind):
         return ()
     assert reason.moved is not None
     if kind is Kind.COLLECTIVE_PERMUTE and reason.rewritten_from in _PARTED:
         kind = Kind(reason.rewritten_from)  # permutes that do it step by step during the product
-    moved, function = reason.moved, f"{_FUNCTIONS[kind]}_{render_subscript(reason.axes)}"
+    moved, words = reason.moved, kind.removeprefix("collective-").split("-")
+    function = f"{''.join(map(str.capitalize, words))}_{render_subscript(reason.axes)}"  # `AllGather_X`, `Permute_X`
     if reason.kind is ReasonKind.PARTIAL_SUM and kind not in REDUCING:
         whole = f"{_render_producer(reason)}({function}({render_array(moved)}))"
         return (f"{render_array(moved)} = {_render_call(reason)}", f"{render_array(moved, moved.sharding)} = {whole}")

@@ -497,7 +497,7 @@ def _find_asker(program: UserProgram, value: ShardyValue, axis: str) -> AskedBy 
         return _find_asker_by_origin(program, numbered["holder"], axis)
     number = int(numbered["number"])
     if numbered["side"] == "input":
-        argument = program.graph.argument_of(number)
+        argument = program.graph.arguments.get(number)
         return None if argument is None else _make_argument_asker(argument, axis)
     return find_output_asker(program, number, axis)
 

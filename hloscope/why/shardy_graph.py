@@ -190,10 +190,6 @@ class ShardyGraph:
         moved = _SAME_ELEMENTS | _REARRANGED | BARRIER_KINDS | {"func.call"}
         return self.is_program_argument(root) and all(op.kind in moved for op in makers)
 
-    def argument_of(self, number: int) -> ShardyValue | None:
-        """The program's argument with a number."""
-        return self.arguments.get(number)
-
     def outside(self, value: ShardyValue) -> ShardyValue | None:
         """The value outside its block of a block argument; None for an argument of the program or without a caller."""
         if not value.is_argument or self.is_program_argument(value):

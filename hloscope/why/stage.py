@@ -452,10 +452,10 @@ class _Explainer:
         """
         if self._candidates is None:
             return part
-        ops = [op for number in self._numbers(part) for op in self._candidates.of_number(number)]
+        ops = list(self._candidates.at(self._numbers(part)))
         if ops and all(combines_otherwise(op, whole.reduction) for op in ops):
             part = replace(part, name=whole.name, op_name=whole.op_name, source=whole.source)
-            ops = [op for number in self._numbers(part) for op in self._candidates.of_number(number)]
+            ops = list(self._candidates.at(self._numbers(part)))
         is_users = not ops or any(op.kind in COLLECTIVE_KINDS for op in ops)
         return part if is_users or whole.origin is not Origin.AUTHORED else replace(part, origin=Origin.UNKNOWN)
 
