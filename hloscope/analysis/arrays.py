@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import product
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from hloscope.analysis.dataflow import follow_values
 from hloscope.analysis.groups import SubAxis
@@ -39,23 +40,17 @@ def render_partition_spec(sharding: Sharding, rank: int, mesh: Mesh) -> str | No
         return _render_dimensions([[] for _ in range(rank)], mesh)
     if sharding.kind != "tiled" or len(sharding.tile_dimensions) < rank:
         return None
-    if len(sharding.devices) != mesh.device_count or prod(sharding.tile_dimensions) != mesh.device_count:
+    if sorted(sharding.devices) != sorted(mesh.ids) or prod(sharding.tile_dimensions) != mesh.device_count:
         return None
-    tiles = _find_tiles_by_position(sharding, rank, mesh)
-    if tiles is None:
-        return None
+    tiling = sharding.tile_dimensions
+    tile_of = np.empty((max(mesh.ids) + 1, rank), dtype=int)
+    tile_of[list(sharding.devices)] = np.indices(tiling).reshape(len(tiling), -1)[:rank].T
+    tiles = tile_of[list(mesh.ids)]  # of each mesh position; tile dimensions beyond the array's own are replication
     for digits in _split_into_primes(mesh):
-        dimensions = _find_digits_by_dimension(tiles, sharding.tile_dimensions[:rank], digits, mesh)
+        dimensions = _find_digits_by_dimension(tiles, digits, mesh)
         if dimensions is not None:
             return _render_dimensions(dimensions, mesh)
     return None
-
-
-def _find_tiles_by_position(sharding: Sharding, rank: int, mesh: Mesh) -> list[tuple[int, ...]] | None:
-    """The tile held at each mesh position; tile dimensions beyond the array's own are replication."""
-    indices = product(*(range(size) for size in sharding.tile_dimensions))
-    tile_of = {device: index[:rank] for device, index in zip(sharding.devices, indices, strict=True)}
-    return [tile_of[device] for device in mesh.ids] if set(mesh.ids) == tile_of.keys() else None
 
 
 def _split_into_primes(mesh: Mesh) -> list[list[SubAxis]]:
@@ -82,38 +77,21 @@ def _factorize(number: int) -> list[int]:
     return primes
 
 
-def _find_digits_by_dimension(
-    tiles: list[tuple[int, ...]], tile_counts: tuple[int, ...], digits: list[SubAxis], mesh: Mesh
-) -> list[list[SubAxis]] | None:
+def _find_digits_by_dimension(tiles: np.ndarray, digits: list[SubAxis], mesh: Mesh) -> list[list[SubAxis]] | None:
     """The digits that cut each dimension, major first; None if the tiles are not a product of digits."""
-    strides: list[list[tuple[int, SubAxis]]] = [[] for _ in tile_counts]
+    strides: list[list[tuple[int, SubAxis]]] = [[] for _ in range(tiles.shape[1])]
+    explained, coordinates = np.zeros_like(tiles), np.indices(mesh.axis_sizes).reshape(-1, len(tiles))
     for digit in digits:
         step = digit.after * prod(mesh.axis_sizes[digit.axis + 1 :])
-        moved = [
-            (d, there - here)
-            for d, (here, there) in enumerate(zip(tiles[0], tiles[step], strict=True))
-            if there != here
-        ]
-        if len(moved) > 1:
+        stride = tiles[step] - tiles[0]
+        if np.count_nonzero(stride) > 1:
             return None
-        for dimension, stride in moved:
-            strides[dimension].append((stride, digit))
-    if not _is_explained_by(tiles, strides, mesh):
+        explained += np.outer(coordinates[digit.axis] // digit.after % digit.size, stride)
+        for dimension in np.flatnonzero(stride):
+            strides[dimension].append((stride[dimension], digit))
+    if not np.array_equal(explained, tiles):
         return None
     return [[digit for _, digit in sorted(part, key=lambda item: -item[0])] for part in strides]
-
-
-def _is_explained_by(tiles: list[tuple[int, ...]], strides: list[list[tuple[int, SubAxis]]], mesh: Mesh) -> bool:
-    """Returns whether each position holds the tile that its digits and their strides add up to."""
-    for dimension, part in enumerate(strides):
-        sums = [0]
-        for axis, size in enumerate(mesh.axis_sizes):
-            own = [(stride, digit) for stride, digit in part if digit.axis == axis]
-            steps = [sum(stride * (digit.value(value)) for stride, digit in own) for value in range(size)]
-            sums = [before + step for before in sums for step in steps]
-        if sums != [tile[dimension] for tile in tiles]:
-            return False
-    return True
 
 
 def _render_dimensions(dimensions: list[list[SubAxis]], mesh: Mesh) -> str:

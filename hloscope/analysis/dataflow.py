@@ -123,14 +123,20 @@ def follow_values(value: Value, source_of: Callable[[Value], Value | None], limi
     return value
 
 
-def find_element_type(value: Value) -> str:
-    """The element type of a scalar, also of one inside a tuple; `unknown` if the shape has no such element."""
+def find_shape(value: Value) -> Shape | None:
+    """The shape of a value; None if the instruction's shape has no such element."""
     shape: Shape = value.instruction.shape
     for index in value.path:
         if not 0 <= index < len(shape.elements):
-            return "unknown"
+            return None
         shape = shape.elements[index]
-    return shape.element_type
+    return shape
+
+
+def find_element_type(value: Value) -> str:
+    """The element type of a scalar, also of one inside a tuple; `unknown` if the shape has no such element."""
+    shape = find_shape(value)
+    return "unknown" if shape is None else shape.element_type
 
 
 def find_passed_value(value: Value) -> Value | None:

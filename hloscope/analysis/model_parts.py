@@ -15,7 +15,15 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from hloscope.analysis.arrays import parse_aliases
-from hloscope.analysis.dataflow import Frames, Reading, cross_loop_edge, find_maker, find_producers, find_readings
+from hloscope.analysis.dataflow import (
+    Frames,
+    Reading,
+    cross_loop_edge,
+    find_maker,
+    find_producers,
+    find_readings,
+    find_shape,
+)
 from hloscope.analysis.matmuls import MATMUL_OPCODES
 from hloscope.analysis.provenance import find_own_frame, find_shared_helpers
 from hloscope.hlo import HloInstruction
@@ -542,9 +550,7 @@ def _has_side_sum(graph: HloGraph, reader: HloInstruction) -> bool:
 
 def _count_elements(value: Value) -> int:
     """Number of elements of an array; -1 for a tuple, and if they cannot be counted."""
-    shape = value.instruction.shape
-    for index in value.path:
-        if not 0 <= index < len(shape.elements):
-            return -1
-        shape = shape.elements[index]
-    return -1 if shape.is_tuple or UNBOUNDED in shape.dimensions else shape.element_count
+    shape = find_shape(value)
+    if shape is None or shape.is_tuple or UNBOUNDED in shape.dimensions:
+        return -1
+    return shape.element_count

@@ -172,8 +172,7 @@ class Analysis(Shown, Evident):
             f"<Analysis of {self.target}{place}: {pluralize(self.totals.collectives, 'collective')}, {moves}>"
         )
 
-    def _subject(self) -> str:
-        return "analysis"
+    _subject = "analysis"
 
     if TYPE_CHECKING:
 

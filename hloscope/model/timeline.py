@@ -228,8 +228,7 @@ class Timeline(Shown, Evident):
                 return computation
         raise KeyError(name)
 
-    def _subject(self) -> str:
-        return "timeline"
+    _subject = "timeline"
 
     if TYPE_CHECKING:
 

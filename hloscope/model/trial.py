@@ -456,8 +456,7 @@ class Suggestions(Shown):
             f"<Suggestions for {self.target} on {self.slice}: {found}, {pluralize(self.compiled, 'compile')}>"
         )
 
-    def _subject(self) -> str:
-        return "suggestions"
+    _subject = "suggestions"
 
     if TYPE_CHECKING:
 

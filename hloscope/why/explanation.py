@@ -83,8 +83,7 @@ class Explanation(Shown):
     def __repr__(self) -> str:
         return one_line(f"<{self.number}. {self.collective.kind} {self.collective.name}: {self.collective.why or '?'}>")
 
-    def _subject(self) -> str:
-        return "explanation"
+    _subject = "explanation"
 
     if TYPE_CHECKING:
 
@@ -109,13 +108,11 @@ class Explanations(tuple[Explanation, ...], Shown):
         """Creates a tuple of these explanations."""
         made = super().__new__(cls, members)
         made.everything = everything
+        made._subject = "explanation" if everything else "overview"
         return made
 
     def __repr__(self) -> str:
         return f"<Explanations of {pluralize(len(self), 'collective')}>"
-
-    def _subject(self) -> str:
-        return "explanation" if self.everything else "overview"
 
     if TYPE_CHECKING:
 
