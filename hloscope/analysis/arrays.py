@@ -355,16 +355,14 @@ def find_memory_owner(graph: HloGraph, value: Value) -> Value | None:
             pass
         case opcode if opcode.endswith("-done"):
             path = (_RESULT_OF_START.get(opcode, 1), *path)
-        case opcode if _is_start(instruction) and path[:1] == (_START_SHARES.get(opcode, 0),):
+        case opcode if opcode == "send" or (opcode.endswith("-start") and instruction.shape.is_tuple):
+            if path[:1] != (_START_SHARES.get(opcode, 0),):
+                return None
             path = path[1:]
         case _:
             return None
     operand = instruction.operand(number)
     return None if operand is None else Value(operand, path)
-
-
-def _is_start(instruction: HloInstruction) -> bool:
-    return instruction.opcode == "send" or (instruction.opcode.endswith("-start") and instruction.shape.is_tuple)
 
 
 def _find_buffer(graph: HloGraph, value: Value) -> Value:

@@ -35,7 +35,10 @@ def read_mesh(module: HloModule) -> Mesh | None:
 
 def read_meshes(module: HloModule) -> Iterator[Mesh]:
     """All of the user's meshes that a module names, in the order of `read_mesh`; one may occur twice."""
-    for mesh in chain(find_shardy_meshes(module.header.get("frontend_attributes", "")), _read_named_meshes(module)):
+    printed = dict.fromkeys(_find_printed_meshes(module))
+    named = (mesh for mesh in printed if not any(_INVENTED.fullmatch(name) for name, _ in mesh.axes))
+    made = (mesh for each in named for mesh in make_named_mesh(each.axes, each.device_ids))
+    for mesh in chain(find_shardy_meshes(module.header.get("frontend_attributes", "")), made):
         if mesh.device_count > 1 and mesh.device_count % module.device_count == 0:
             yield mesh
 
@@ -45,12 +48,6 @@ def count_shardy_devices(module: HloModule) -> int | None:
     text = module.header.get("frontend_attributes", "")
     counts = count_shardy_mesh_devices(text)
     return max(counts) if counts and len(counts) == text.count("#sdy.mesh<") else None
-
-
-def _read_named_meshes(module: HloModule) -> Iterator[Mesh]:
-    for mesh in dict.fromkeys(_find_printed_meshes(module)):
-        if not any(_INVENTED.fullmatch(name) for name, _ in mesh.axes):
-            yield from make_named_mesh(mesh.axes, mesh.device_ids)
 
 
 def _find_printed_meshes(module: HloModule) -> Iterator[NamedMesh]:

@@ -56,7 +56,8 @@ def find_own_instructions(
     if not transfer.asynchronous:
         return tuple(own)
     if transfer.start.opcode != "fusion":
-        return (*own, *_find_completions(transfer.start))
+        later = [user for user in transfer.start.users if user.opcode.endswith(("-update", "-done"))]
+        return (*own, *later, *(done for each in later for done in each.users if done.opcode.endswith("-done")))
     end = chain_ends.get(transfer.op.frontend_attributes.get("chain_id", ""))
     return tuple(own) if end is None else (*own, end)
 
@@ -122,12 +123,6 @@ def _keep_users_frames(frames: tuple[StackFrame, ...]) -> tuple[SourceFrame, ...
                 del kept[-length:]
                 break
     return tuple(kept)
-
-
-def _find_completions(start: HloInstruction) -> list[HloInstruction]:
-    """The `-update` and `-done` instructions of an asynchronous start."""
-    following = [user for user in start.users if user.opcode.endswith(("-update", "-done"))]
-    return following + [done for update in following for done in update.users if done.opcode.endswith("-done")]
 
 
 def _find_nearest_source(graph: HloGraph, start: HloInstruction, end: HloInstruction) -> HloInstruction | None:

@@ -138,7 +138,8 @@ def find_neighbors(earlier: SpmdModule, collective: Collective) -> Neighbors:
         callers = (site.caller.name for site in earlier.graph.callers(start.computation.name))
         users |= {identity[-1] for caller in callers for identity in earlier.identities.get(caller, ())}
     arguments = (end.op_name for end in first if end.opcode == "parameter" and end.computation.is_entry)
-    return Neighbors(makers, frozenset(filter(None, arguments)), users, frozenset(_find_output_numbers(earlier, last)))
+    outputs = frozenset(number for instruction in last for number in earlier.outputs.get(instruction.name, ()))
+    return Neighbors(makers, frozenset(filter(None, arguments)), users, outputs)
 
 
 def _find_numbers_around(
@@ -159,11 +160,6 @@ def _find_numbers_around(
                 passed.append(following)
                 pending.append(following)
     return frozenset(numbers), passed
-
-
-def _find_output_numbers(earlier: SpmdModule, passed: Iterable[HloInstruction]) -> Iterator[int]:
-    """The program's outputs among these instructions."""
-    return (number for instruction in passed for number in earlier.outputs.get(instruction.name, ()))
 
 
 def link(final: Collective, numbers: frozenset[int], channel: int | None, earlier: SpmdModule) -> Collective | None:
@@ -280,11 +276,6 @@ def is_authored(earlier: Collective) -> bool:
     return earlier.origin is Origin.AUTHORED or (
         earlier.source_of is None and is_primitive and not name.startswith("jit(")
     )
-
-
-def find_channel(module: HloModule, collective: Collective) -> int | None:
-    """The channel of a collective, also inside its wrappers."""
-    return next((instruction.channel_id for instruction in find_sending_instructions(module, collective)), None)
 
 
 def find_sending_instructions(module: HloModule, collective: Collective) -> Iterator[HloInstruction]:

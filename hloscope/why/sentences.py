@@ -335,7 +335,7 @@ def _render_loop(reason: Reason) -> str:
 
 def suggest_changes(reason: Reason) -> tuple[str, ...]:
     """Possible code changes, none of which was tried; empty if only shardings can be changed."""
-    kind, array = reason.kind, _render_moved_array(reason)
+    kind, array = reason.kind, "the array" if reason.moved is None else reason.moved.name
     found: list[str] = []
     if kind in _BROUGHT_WHOLE and reason.loop_invariant:
         found.append(f"gather {array} once, with a constraint before the loop: every device then holds all of it")
@@ -439,10 +439,6 @@ def _render_operation(operation: Operation | None, otherwise: str) -> str:
         return otherwise
     place = short_source(operation.source)
     return f"`{operation.name}`" + ("" if place is None else f" ({place})")
-
-
-def _render_moved_array(reason: Reason) -> str:
-    return "the array" if reason.moved is None else reason.moved.name
 
 
 def _render_consumer(reason: Reason) -> str:

@@ -58,7 +58,8 @@ def find_letters(graph: ShardyGraph, of_arguments: Sequence[Letters | None]) -> 
         graph: The module.
         of_arguments: The letters in the notation of each argument of the program; None if it has none.
     """
-    known = _find_argument_letters(graph, of_arguments)
+    given = ((value, of_arguments[number]) for number, value in graph.arguments.items() if number < len(of_arguments))
+    known = {value.index: letters for value, letters in given if letters and len(letters) == len(value.shape)}
     spelled = {op.index: _read_einsum_letters(op) for op in graph.module.ops if op.op_name and "->" in op.op_name}
     for index, factors in spelled.items():
         op = graph.module.ops[index]
@@ -70,15 +71,6 @@ def find_letters(graph: ShardyGraph, of_arguments: Sequence[Letters | None]) -> 
             _copy_letters(value, graph.outside(value), known)
         else:
             _set_result_letters(value, graph, spelled, known)
-    return known
-
-
-def _find_argument_letters(graph: ShardyGraph, given: Sequence[Letters | None]) -> dict[int, Letters]:
-    known: dict[int, Letters] = {}
-    for value in graph.module.values:
-        letters = given[value.number] if graph.is_program_argument(value) and value.number < len(given) else None
-        if letters is not None and len(letters) == len(value.shape):
-            known[value.index] = letters
     return known
 
 
@@ -488,13 +480,13 @@ def _find_asker(program: UserProgram, value: ShardyValue, axis: str) -> AskedBy 
     origin = value.origins.get(axis) or value.origins.get(whole_axis(axis))
     if origin is None:
         return None
-    if origin == "self":
-        return _find_asker_at_value(program, value, axis)
     numbered = _NUMBERED.match(origin)
-    if numbered is None:
-        return _find_asker_by_origin(program, origin, axis)
-    if numbered["holder"]:
-        return _find_asker_by_origin(program, numbered["holder"], axis)
+    holder = origin if numbered is None else numbered["holder"]
+    if origin == "self" and program.graph.is_program_argument(value):
+        return _make_argument_asker(value, axis)
+    if numbered is None or holder:
+        op = program.graph.op(value) if origin == "self" else program.graph.named.get(holder)
+        return None if op is None else make_asker(program, op, axis)
     number = int(numbered["number"])
     if numbered["side"] == "input":
         argument = program.graph.arguments.get(number)
@@ -537,21 +529,9 @@ def find_output_asker(program: UserProgram, number: int, axis: str) -> AskedBy |
     return AskedBy(axis=axis, by="output", name=name, sharding=sharding)
 
 
-def _find_asker_at_value(program: UserProgram, value: ShardyValue, axis: str) -> AskedBy | None:
-    op = program.graph.op(value)
-    if op is not None:
-        return make_asker(program, op, axis)
-    return _make_argument_asker(value, axis) if program.graph.is_program_argument(value) else None
-
-
 def _make_argument_asker(value: ShardyValue, axis: str) -> AskedBy:
     name = value.name or f"argument {value.number}"
     return AskedBy(axis=axis, by="argument", name=name, sharding=render_spec(value.sharding))
-
-
-def _find_asker_by_origin(program: UserProgram, origin: str, axis: str) -> AskedBy | None:
-    op = program.graph.named.get(origin)
-    return None if op is None else make_asker(program, op, axis)
 
 
 def make_asker(program: UserProgram, op: ShardyOp, axis: str) -> AskedBy:

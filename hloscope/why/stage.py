@@ -271,7 +271,9 @@ def explain_analysis(analysis: Analysis, module: HloModule, captured: Capture) -
     intermediates = analysis.intermediates
     if captured.compiled.shardy is not None:
         intermediates = attach_shardings(intermediates, captured.compiled.shardy)
-    collectives = _attach_arguments(explainer.explain_all(analysis.collectives), analysis)
+    collectives = explainer.explain_all(analysis.collectives)
+    shapes = {array.name: array.global_shape or array.local_shape for array in analysis.arguments}
+    collectives = attach_modules(collectives, list(map(_find_model_part, collectives)), shapes)
     return replace(
         analysis,
         intermediates=intermediates,
@@ -283,14 +285,8 @@ def explain_analysis(analysis: Analysis, module: HloModule, captured: Capture) -
     )
 
 
-def _attach_arguments(collectives: Sequence[Collective], analysis: Analysis) -> tuple[Collective, ...]:
-    """Completes, from their reasons, collectives whose place in the model the final data flow does not show."""
-    parts = [_find_model_part(collective) for collective in collectives]
-    shapes = {array.name: array.global_shape or array.local_shape for array in analysis.arguments}
-    return attach_modules(collectives, parts, shapes)
-
-
 def _find_model_part(collective: Collective) -> ModelPart:
+    """The part of the model, from the reason if the final data flow does not show the arguments."""
     part, reason = collective.part or ModelPart(), collective.reason
     if part.arguments or reason is None or not reason.certain:
         return part
@@ -441,7 +437,9 @@ class _Explainer:
             left = left if left is None or found is None else left.without(found)
         if told and told[0].reason.kind is not ReasonKind.UNKNOWN:
             return _describe_combined(final, told)
-        whole = self._told(final, partitioned.find_channel(self._module, final), self._earlier)
+        sending = partitioned.find_sending_instructions(self._module, final)
+        channel = next((instruction.channel_id for instruction in sending), None)
+        whole = self._told(final, channel, self._earlier)
         return attach_reason(whole.final, whole.reason, origin=whole.origin)
 
     def _named(self, part: Collective, whole: Collective) -> Collective:
