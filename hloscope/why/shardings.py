@@ -217,7 +217,6 @@ class UserProgram:
     read_with: Mapping[tuple[int, SortedSizes], Mapping[int, ShardyValue]]
     written: Mapping[CodePlace, ShardyOp]
     _tensors: dict[tuple[int, ValueSharding | None, Axes], Tensor] = field(default_factory=dict)
-    _operations: dict[int, Operation] = field(default_factory=dict)
 
 
 def read_user_program(
@@ -437,10 +436,8 @@ def make_operation(program: UserProgram, op: ShardyOp | None) -> Operation | Non
     """An operation under JAX's name; None for None."""
     if op is None:
         return None
-    if op.index not in program._operations:
-        name = find_operation_name(program.graph, op)
-        program._operations[op.index] = Operation(name=name, op_name=op.op_name, source=to_frames(op.source))
-    return program._operations[op.index]
+    name = find_operation_name(program.graph, op)
+    return Operation(name=name, op_name=op.op_name, source=to_frames(op.source))
 
 
 def find_operation_name(graph: ShardyGraph, op: ShardyOp) -> str:

@@ -53,7 +53,6 @@ class ShardyGraph:
         self.module = module
         self._before: dict[int, tuple[ShardyValue, bool] | None] = {}
         self._roots: dict[int, tuple[ShardyValue, bool]] = {}
-        self._real_users: dict[int, tuple[tuple[ShardyOp, int], ...]] = {}
 
     @cached_property
     def functions(self) -> dict[str, ShardyOp]:
@@ -129,11 +128,6 @@ class ShardyGraph:
 
     def real_users(self, value: ShardyValue) -> tuple[tuple[ShardyOp, int], ...]:
         """The final users of a value, looking through operations that only move it or hold it back."""
-        if value.index not in self._real_users:
-            self._real_users[value.index] = self._used_by(value)
-        return self._real_users[value.index]
-
-    def _used_by(self, value: ShardyValue) -> tuple[tuple[ShardyOp, int], ...]:
         found, pending, seen = [], [value], set()
         while pending:
             current = pending.pop()
