@@ -7,10 +7,9 @@ from itertools import chain, permutations
 
 from hloscope.analysis.arrays import find_arguments, find_largest_intermediates, find_outputs
 from hloscope.analysis.collectives import FoundCollectives, find_collectives
+from hloscope.analysis.compute import find_kernels, find_matmuls
 from hloscope.analysis.executions import make_unmodelled
 from hloscope.analysis.groups import Groups, Placement, find_axes_of_groups, find_numbering
-from hloscope.analysis.kernels import find_kernels
-from hloscope.analysis.matmuls import find_matmuls
 from hloscope.analysis.meshes import count_shardy_devices, read_mesh, read_meshes
 from hloscope.analysis.model_parts import attach_parts
 from hloscope.analysis.spellings import CUSTOM_CALLS, explain_suspicion

@@ -158,13 +158,15 @@ class CollectiveRecorder:
 
     def _volume_and_dataflow(self, context: Context, transfer: Transfer, results: tuple[Value, ...]) -> dict[str, Any]:
         """The fields of a record on volume and reduction, and those that the data flow determines."""
-        kind = transfer.kind
+        kind, graph = transfer.kind, self.graph
         named = [name for attribute, name in transfer.op.called if attribute == "to_apply"]
-        reducer = self.graph.module.computation(named[0]) if len(named) == 1 else None
+        reducer = graph.module.computation(named[0]) if len(named) == 1 else None
         wide = _find_wire_type(transfer.op, reducer)
         sizes = find_payload(
             kind, _widen_shapes(transfer.operands, wide), _widen_shapes(transfer.results, wide), transfer.operand_bytes
         )
+        makers = [find_maker(graph, Value(operand), context.wrappers) for operand in _find_counted_operands(transfer)]
+        made = [_find_moved_value(graph, maker) for maker in makers]
         return {
             "payload_bytes": sizes.payload_bytes,
             "wire_bytes": count_wire_bytes(kind, sizes.payload_bytes, transfer.groups),
@@ -173,19 +175,8 @@ class CollectiveRecorder:
             "wire_bytes_at_least": count_wire_bytes(kind, sizes.at_least, transfer.groups),
             "padded_bytes": sizes.padded,
             "reduction": _find_reduction(transfer.op, reducer) if kind in REDUCING else None,
-            **self._dataflow(context, transfer, results, wide),
-        }
-
-    def _dataflow(
-        self, context: Context, transfer: Transfer, results: tuple[Value, ...], wide: str | None
-    ) -> dict[str, Any]:
-        """The fields of a record that the surrounding data flow determines."""
-        graph = self.graph
-        makers = [find_maker(graph, Value(operand), context.wrappers) for operand in _find_counted_operands(transfer)]
-        made = [_find_moved_value(graph, maker) for maker in makers]
-        return {
-            "result_slices": find_result_slices(graph, results) if transfer.kind is Kind.ALL_REDUCE else (),
-            "undone_by": find_undoing_slice(graph, transfer, results) if transfer.kind is Kind.ALL_GATHER else None,
+            "result_slices": find_result_slices(graph, results) if kind is Kind.ALL_REDUCE else (),
+            "undone_by": find_undoing_slice(graph, transfer, results) if kind is Kind.ALL_GATHER else None,
             "moved_values": tuple(value for value, _ in made),
             "moves_zeros": bool(made)
             and all(_ZEROS.fullmatch(maker.value.instruction.literal or "") for _, maker in made),

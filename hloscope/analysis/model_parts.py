@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from hloscope.analysis.arrays import parse_aliases
+from hloscope.analysis.compute import MATMUL_OPCODES
 from hloscope.analysis.dataflow import (
     Frames,
     Reading,
@@ -24,7 +25,6 @@ from hloscope.analysis.dataflow import (
     find_readings,
     find_shape,
 )
-from hloscope.analysis.matmuls import MATMUL_OPCODES
 from hloscope.analysis.provenance import find_own_frame, find_shared_helpers
 from hloscope.hlo import HloInstruction
 from hloscope.hlo.call_graph import HloGraph, Value
