@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import Enum, auto
 from functools import cache
 from math import prod
 
@@ -425,7 +424,7 @@ def communicates(instruction: HloInstruction) -> bool:
         return has_communication(instruction) is True
     if target == "AsyncCollectiveStart":
         return not any(operand.opcode in KIND_OF_OPCODE for operand in instruction.operands)
-    return classify_target(target) is TargetMeaning.NAMED and not _continues_custom_call(instruction, target)
+    return classify_target(target) is True and not _continues_custom_call(instruction, target)
 
 
 def _continues_custom_call(instruction: HloInstruction, target: str) -> bool:
@@ -448,7 +447,7 @@ def explain_suspicion(instruction: HloInstruction) -> str | None:
         return f"{kernel} does not say whether it communicates with other chips" if silent else None
     if target is None:
         return f"custom call %{instruction.name} without a target may communicate"
-    return f"custom call to {target} may communicate" if classify_target(target) is TargetMeaning.UNKNOWN else None
+    return f"custom call to {target} may communicate" if classify_target(target) is None else None
 
 
 def _read_custom_call(place: TransferSite) -> Transfer:
@@ -473,14 +472,6 @@ def has_communication(instruction: HloInstruction) -> bool | None:
         return {"true": True, "false": False}.get(str(config.get("has_communication", False)).lower())
     said = _COMMUNICATION.search(str(instruction.backend_config.get("raw", "")))
     return None if said is None else said[1] == "true"
-
-
-class TargetMeaning(Enum):
-    """The communication of a custom call according to its target."""
-
-    NONE = auto()
-    NAMED = auto()
-    UNKNOWN = auto()
 
 
 _COMPILER = """
@@ -541,15 +532,15 @@ _TELLING_PARTS = re.compile(
 
 
 @cache
-def classify_target(target: str) -> TargetMeaning:
-    """Classifies the target of a custom call by its name.
+def classify_target(target: str) -> bool | None:
+    """Returns whether a custom call communicates, by the name of its target; None if the name does not tell.
 
     Args:
         target: `custom_call_target`; not that of Pallas kernels, whose configuration states it instead.
     """
     if target in _LOCAL or target in _ASYNCHRONOUS:
-        return TargetMeaning.NONE
+        return False
     words = {word.lower() for word in _WORDS.findall(target)}
     if _TELLING_PARTS.search(target) or words & _TELLING:
-        return TargetMeaning.NAMED
-    return TargetMeaning.NONE if _FAMILIES.fullmatch(target) else TargetMeaning.UNKNOWN
+        return True
+    return False if _FAMILIES.fullmatch(target) else None

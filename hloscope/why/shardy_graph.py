@@ -8,22 +8,15 @@ from functools import cached_property
 
 from hloscope.model import SourceFrame
 from hloscope.model.capture import CodePlace, ShardyModule, ShardyOp, ShardyValue
+from hloscope.model.vocabulary import Kind
 
 _CONSTRAINT = "sdy.sharding_constraint"
 RESHARD_KINDS = frozenset({"sdy.reshard", _CONSTRAINT})
 MOVE_KINDS = RESHARD_KINDS | {"sdy.all_reduce"}
 """Operations that Shardy inserts wherever data must move."""
 
-COLLECTIVE_KINDS = frozenset(
-    {
-        "stablehlo.all_gather",
-        "stablehlo.all_reduce",
-        "stablehlo.all_to_all",
-        "stablehlo.collective_broadcast",
-        "stablehlo.collective_permute",
-        "stablehlo.reduce_scatter",
-    }
-)
+
+COLLECTIVE_KINDS = frozenset(f"stablehlo.{kind.replace('-', '_')}" for kind in Kind)
 """Collectives that the program contains before partitioning."""
 
 _SAME_ELEMENTS = MOVE_KINDS | frozenset({"stablehlo.convert", "stablehlo.copy"})
