@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from hloscope.analysis.provenance import NO_SOURCES, SourceFiles, find_users_frame
+from hloscope.analysis.totals import collate
 from hloscope.base.errors import Either, TargetError, did_you_mean, say
 from hloscope.base.results import Shown, one_line
 from hloscope.base.units import pluralize
@@ -150,13 +151,14 @@ def group_alike(collectives: Collectives, chosen: Collection[int] | None = None)
         collectives: All collectives of a program.
         chosen: The numbers to explain; None for all.
     """
-    groups: dict[object, list[int]] = {}
-    for number, found in enumerate(collectives, start=1):
-        if chosen is not None and number not in chosen:
-            continue
-        key = (found.kind, found.axes, found.operand_shapes, found.result_shapes, found.executions, found.source)
-        groups.setdefault((*key, found.why), []).append(number)
-    return tuple(map(tuple, groups.values()))
+
+    def key(number: int) -> Hashable:
+        found = collectives[number - 1]
+        moved = found.kind, found.axes, found.operand_shapes, found.result_shapes, found.executions
+        return *moved, found.source, found.why
+
+    numbers = (number for number in range(1, len(collectives) + 1) if chosen is None or number in chosen)
+    return tuple(map(tuple, collate(key, numbers).values()))
 
 
 def _find_places(collectives: Collectives, named: str) -> Collection[int]:

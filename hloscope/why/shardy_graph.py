@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+from hloscope.analysis.totals import collate
 from hloscope.model import SourceFrame
 from hloscope.model.capture import CodePlace, ShardyModule, ShardyOp, ShardyValue
 from hloscope.model.vocabulary import Kind
@@ -65,11 +66,8 @@ class ShardyGraph:
     @cached_property
     def callers(self) -> dict[str, list[ShardyOp]]:
         """The calls of each private function."""
-        found: dict[str, list[ShardyOp]] = {}
-        for op in self.module.ops:
-            if op.kind == "func.call" and op.symbol:
-                found.setdefault(op.symbol, []).append(op)
-        return found
+        calls = (op for op in self.module.ops if op.kind == "func.call" and op.symbol)
+        return collate(lambda op: op.symbol or "", calls)
 
     @cached_property
     def argument_names(self) -> frozenset[str]:
