@@ -241,7 +241,6 @@ def attach_modules(
     paths = _find_collective_paths(collectives, parts, bodies)
     names = fold_paths(path for found in paths for path in found)
     helping = find_shared_helpers(collective.source for collective in collectives)
-    known: dict[ModelPart, ModelPart] = {}
     named = []
     for collective, part, own in zip(collectives, parts, paths, strict=True):
         layers = {layer for path in own if (layer := names[path].layer) is not None}
@@ -251,7 +250,7 @@ def attach_modules(
             layers=tuple(sorted(layers)),
             line=find_own_frame(collective.source, helping),
         )
-        named.append(replace(collective, part=known.setdefault(whole, whole)))
+        named.append(replace(collective, part=whole))
     return tuple(named)
 
 

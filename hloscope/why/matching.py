@@ -367,7 +367,7 @@ class Candidates:
         borrowed = not match.reshard.is_sum and any(has_anothers_name(op) for op, _ in match.reshard.consumers[:1])
         # of a loop or the like, whose sharding rule gives no reason, the conflict need not be known
         is_shown = _says_why(chosen) or any(op.kind in _NO_TRANSFER for op, _ in match.reshard.consumers[:1])
-        return chosen.with_(certain=match.is_certain and is_shown and not borrowed, candidates=len(different))
+        return replace(chosen, certain=match.is_certain and is_shown and not borrowed, candidates=len(different))
 
     def at(self, numbers: Iterable[int]) -> Iterator[ShardyOp]:
         """The operations with these numbers."""

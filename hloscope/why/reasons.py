@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from hloscope.analysis.provenance import find_jax_name, is_gradient
@@ -49,7 +48,7 @@ def explain_reshard(program: UserProgram, reshard: Reshard) -> Reason:
         needed = _describe_need(program, reshard.axes, reshard.final, reshard.consumers, result)
         known = needed | _describe_loop(program, reshard.value, reshard.loop)
         return _add_weight(
-            program, reshard.producer, _explain_sum(program, reshard.producer, reshard.axes, partial, known)
+            program, reshard.producer, _explain_sum(program, reshard.producer, reshard.axes, partial, **known)
         )
     if reshard.constraint is not None:
         return _make_reshard_reason(program, reshard, ReasonKind.CONSTRAINT, _find_constraint_requests(reshard))
@@ -372,9 +371,9 @@ def _explain_sum(
     maker: ShardyOp | None,
     axes: Axes,
     partial: Tensor,
-    known: Mapping[str, Any] = MappingProxyType({}),
     *,
     unmoved: bool = False,
+    **known: Any,
 ) -> Reason:
     """The reason for a partial result of an operation that sums over a sharded dimension.
 
@@ -383,8 +382,8 @@ def _explain_sum(
         maker: The operation; None if unknown.
         axes: The axes over which the sum must be completed.
         partial: Its result.
-        known: Further known fields of the reason, such as the consumer of the sum.
         unmoved: Whether to use its operands as they were before Shardy moved them for it.
+        known: Further known fields of the reason, such as the consumer of the sum.
     """
     graph, seen = program.graph, _make_value_reader(program, unmoved)
     summed, dimensions = _find_summed(program, maker, axes, seen)
@@ -406,7 +405,7 @@ def _explain_sum(
         result=partial,
         summed=summed,
         held_by=tuple(dict.fromkeys(held_by)),
-        **(unsaid | {**known}),
+        **(unsaid | known),
     )
 
 
@@ -439,7 +438,7 @@ def explain_sum_of_parts(program: UserProgram, op: ShardyOp, axes: Axes) -> Reas
     partial = make_tensor(program, result, remove_axes(wanted, axes), axes)
     users = [user for user in program.graph.real_users(result) if not user[0].kind.endswith(".return")]
     needed = _describe_need(program, axes, wanted, users, result)
-    return _add_weight(program, op, _explain_sum(program, op, axes, partial, needed, unmoved=True))
+    return _add_weight(program, op, _explain_sum(program, op, axes, partial, unmoved=True, **needed))
 
 
 def _make_value_reader(program: UserProgram, unmoved: bool) -> Callable[[int], ShardyValue]:

@@ -481,7 +481,8 @@ class _Explainer:
         if not is_known:
             return _Explained(final, reason, origin)
         reason = reconcile_reason(reason, [*filter(None, (earlier or ancestor,)), final], self._mesh)
-        reason = reason.with_(
+        reason = replace(
+            reason,
             axes=final.axes or reason.axes,
             dimensions=_find_cut_dimensions(reason, final.axes),
             rewritten_from=reason.rewritten_from or rewritten_from,
