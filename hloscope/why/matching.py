@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -39,7 +39,7 @@ from hloscope.why.reshards import (
 )
 from hloscope.why.sentences import render_needed_elsewhere
 from hloscope.why.shardings import UserProgram, has_anothers_name
-from hloscope.why.shardy_graph import BARRIER_KINDS, COLLECTIVE_KINDS, MOVE_KINDS
+from hloscope.why.shardy_graph import BARRIER_KINDS, COLLECTIVE_KINDS, MOVE_KINDS, ShardyGraph
 
 AT_OWN = 4
 """The score of a match at the operation that a collective was compiled from."""
@@ -63,8 +63,6 @@ _BOTH = 5
 LocalSizes = tuple[int, ...]
 MatchKey = tuple[int, Kind, tuple[str, ...]]
 """A reshard with the kind and axes of the collective that carries it out: one reshard may take several kinds."""
-
-ArgumentOf = Callable[[ShardyValue], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,20 +129,13 @@ class Match:
 class Matcher:
     """Finds the reshard of a collective, among those that share an operation or a shape with it."""
 
-    def __init__(self, reshards: Sequence[Reshard], mesh: dict[str, int], argument_of: ArgumentOf) -> None:
-        """Takes all reshards of a program, in text order.
-
-        Args:
-            reshards: The reshards of a program.
-            mesh: Size of each axis.
-            argument_of: The program's argument that a value is, up to element-wise operations and rearrangement.
-        """
-        self._reshards = reshards
-        self._local_shape = cache_local_shape(mesh)
-        self._argument_of = argument_of
+    def __init__(self, graph: ShardyGraph) -> None:
+        self._reshards = tuple(find_reshards(graph))
+        self._local_shape = cache_local_shape(dict(graph.module.mesh))
+        self._argument_of = graph.argument_behind
         self._added_in: dict[int, set[int]] = defaultdict(set)
         self._by_clue: dict[object, set[int]] = defaultdict(set)
-        for number, reshard in enumerate(reshards):
+        for number, reshard in enumerate(self._reshards):
             for clue in self._clues_in(reshard):
                 self._by_clue[clue].add(number)
             if reshard.is_sum and reshard.loop is not None:
@@ -345,12 +336,11 @@ class Candidates:
 
     def __init__(self, program: UserProgram) -> None:
         self.program = program
-        module = program.graph.module
-        self.matcher = Matcher(tuple(find_reshards(program.graph)), dict(module.mesh), self._argument_of)
-        self._gone: list[ShardyOp] | None = None
+        self.matcher = Matcher(program.graph)
+        self._argument_of = program.graph.argument_behind
         self._by_number: dict[int, list[ShardyOp]] = defaultdict(list)
         self._moves: dict[int, list[ShardyOp]] = defaultdict(list)
-        for op in module.ops:
+        for op in program.graph.module.ops:
             for number in op.numbers:
                 if op.kind in MOVE_KINDS:
                     self._moves[number].append(op)
@@ -455,7 +445,9 @@ class Candidates:
             clues: The clues of a collective.
             compiled: The module that the compiler partitioned, which no longer has the operation.
         """
-        gone = self._expanded_in(compiled)
+        kept = {(op.kind, op.op_name) for op in compiled.ops}
+        ops = self.program.graph.module.ops
+        gone = [op for op in ops if op.kind in _EXPANDED and (op.kind, op.op_name) not in kept]
         here = [op for op in gone if not clues.numbers.isdisjoint(op.identity) or self._lies_at(clues, op)]
         if not here and (clues.numbers or len(gone) != 1):
             return None
@@ -466,14 +458,6 @@ class Candidates:
         if reason.kind is ReasonKind.HALO and clues.kind is not Kind.COLLECTIVE_PERMUTE:
             reason = replace(reason, kind=ReasonKind.NEEDS_WHOLE_DIMENSION)
         return replace(reason, certain=len(here) == 1, of_part=True)
-
-    def _expanded_in(self, compiled: ShardyModule) -> list[ShardyOp]:
-        """The operations that the module partitioned by the compiler no longer has."""
-        if self._gone is None:
-            kept = {(op.kind, op.op_name) for op in compiled.ops}
-            ops = self.program.graph.module.ops
-            self._gone = [op for op in ops if op.kind in _EXPANDED and (op.kind, op.op_name) not in kept]
-        return self._gone
 
     def _lies_at(self, clues: Clues, op: ShardyOp) -> bool:
         """Returns whether a collective lies between an operation's operands and the users of its result."""
@@ -515,10 +499,6 @@ class Candidates:
             made += self._moves.get(number, ()) if is_nothing_else else ()
             for result in (result for op in made for result in op.results):
                 yield from (user for user, _ in graph.real_users(graph.value(result)) if _may_move(user))
-
-    def _argument_of(self, value: ShardyValue) -> str | None:
-        root, _ = self.program.graph.root(value)
-        return root.name if self.program.graph.is_program_argument(root) else None
 
 
 def _says_why(reason: Reason) -> bool:

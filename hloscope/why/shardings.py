@@ -316,7 +316,7 @@ def make_tensor(
 def _as_tensor(program: UserProgram, value: ShardyValue, sharding: ValueSharding | None, partial_over: Axes) -> Tensor:
     graph = program.graph
     root, rearranged = graph.root(value)
-    argument = root.name if graph.is_program_argument(root) else None
+    argument = graph.argument_behind(value)
     alike = (before for before in graph.chain(value) if before.shape == value.shape)
     name = next(
         (found for before in alike if (found := _find_users_name(graph, before))), None

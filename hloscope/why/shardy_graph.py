@@ -168,6 +168,11 @@ class ShardyGraph:
         """Returns whether a value is an argument of the program itself."""
         return value.is_argument and value.owner == self.module.main
 
+    def argument_behind(self, value: ShardyValue) -> str | None:
+        """The name of the program's argument that a value is, in part or rearranged; None if it is computed."""
+        root, _ = self.root(value)
+        return root.name if self.is_program_argument(root) else None
+
     def is_of_argument(self, value: ShardyValue) -> bool:
         """Returns whether a value is an argument of the program, or a part of one, in whatever order and type."""
         *way, root = self.chain(value)
