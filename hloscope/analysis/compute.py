@@ -6,7 +6,7 @@ Kernels are custom calls in a TPU's own language, written by the user or generat
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, reduce
 from math import gcd, prod
@@ -16,6 +16,7 @@ from typing import NamedTuple
 from hloscope.analysis.executions import Context, count_executions
 from hloscope.analysis.provenance import find_provenance, find_source_frames, find_users_frame
 from hloscope.analysis.spellings import CUSTOM_CALLS, PALLAS, has_communication
+from hloscope.analysis.totals import collate
 from hloscope.analysis.transfers import flatten_arrays
 from hloscope.base.units import count_array_bytes, sum_known
 from hloscope.hlo import HloInstruction
@@ -51,14 +52,9 @@ class ConvolutionWindow(NamedTuple):
 def find_matmuls(graph: HloGraph) -> tuple[Matmuls, ...]:
     """The matmuls and convolutions that ENTRY reaches, merged by line and type, most operations first."""
     multiplying = graph.module.with_opcodes(MATMUL_OPCODES)
-    if not multiplying:
-        return ()
     contexts = count_executions(graph, {each.computation.name for each in multiplying}).contexts
-    found: dict[tuple[SourceFrame | None, str], list[tuple[HloInstruction, tuple[SourceFrame, ...]]]] = {}
-    for instruction in multiplying:
-        if contexts.get(instruction.computation.name):
-            source = find_source_frames(instruction)
-            found.setdefault((find_users_frame(source), _find_type(instruction)), []).append((instruction, source))
+    reached = ((each, find_source_frames(each)) for each in multiplying if contexts.get(each.computation.name))
+    found = collate(lambda pair: (find_users_frame(pair[1]), _find_type(pair[0])), reached)
     made = [_merge_matmuls(dtype, alike, contexts) for (_, dtype), alike in found.items()]
     return tuple(sorted(made, key=lambda matmuls: (matmuls.flops is not None, -(matmuls.flops or 0))))
 
@@ -178,28 +174,16 @@ _NUMBER_AT_END = re.compile(r"(?:\.(?:\d+|clone|remat\d*))+$")
 def find_kernels(graph: HloGraph) -> tuple[Kernel, ...]:
     """Every kernel that ENTRY reaches, in text order; equal calls are merged."""
     calls = [call for call in graph.module.with_opcodes(CUSTOM_CALLS) if call.custom_call_target == PALLAS]
-    if not calls:
-        return ()
     contexts = count_executions(graph, {call.computation.name for call in calls}).contexts
-    found: dict[object, Kernel] = {}
-    for call in sorted(calls, key=lambda call: call.line):
-        reached = contexts.get(call.computation.name, ())
-        if not reached:
-            continue
-        kernel = _make_kernel(graph, call, reached)
-        cost = (kernel.flops, kernel.accessed_bytes)
-        key = (
-            kernel.name,
-            kernel.by_compiler,
-            kernel.operand_shapes,
-            kernel.result_shapes,
-            cost,
-            kernel.source[:1],
-            kernel.fingerprint,
-        )
-        known = found.get(key)
-        found[key] = kernel if known is None else _merge_kernels(known, kernel)
-    return tuple(found.values())
+    reached = ((call, contexts.get(call.computation.name, ())) for call in calls)
+    kernels = (_make_kernel(graph, call, around) for call, around in reached if around)
+    return tuple(reduce(_merge_kernels, alike) for alike in collate(_make_kernel_key, kernels).values())
+
+
+def _make_kernel_key(kernel: Kernel) -> Hashable:
+    """A key shared by calls that differ only in their place in the text."""
+    shapes, cost = (kernel.operand_shapes, kernel.result_shapes), (kernel.flops, kernel.accessed_bytes)
+    return kernel.name, kernel.by_compiler, shapes, cost, kernel.source[:1], kernel.fingerprint
 
 
 def _make_kernel(graph: HloGraph, call: HloInstruction, contexts: tuple[Context, ...]) -> Kernel:
