@@ -25,7 +25,7 @@ from hloscope.analysis.dataflow import (
     find_readings,
     find_shape,
 )
-from hloscope.analysis.provenance import find_own_frame, find_shared_helpers
+from hloscope.analysis.provenance import find_shared_helpers, find_users_frame
 from hloscope.hlo import HloInstruction
 from hloscope.hlo.call_graph import HloGraph, Value
 from hloscope.hlo.records import UNBOUNDED
@@ -248,7 +248,7 @@ def attach_modules(
             part,
             module=_join_modules([names[path].module for path in own]),
             layers=tuple(sorted(layers)),
-            line=find_own_frame(collective.source, helping),
+            line=find_users_frame(collective.source, helping),
         )
         named.append(replace(collective, part=whole))
     return tuple(named)
@@ -259,7 +259,7 @@ def skip_helpers(analysis: Analysis, helpers: Collection[str]) -> Analysis:
     if not helpers:
         return analysis
     helping = find_shared_helpers((collective.source for collective in analysis.collectives), helpers)
-    lines = (find_own_frame(collective.source, helping) for collective in analysis.collectives)
+    lines = (find_users_frame(collective.source, helping) for collective in analysis.collectives)
     moved = (
         collective if collective.part is None else replace(collective, part=replace(collective.part, line=line))
         for collective, line in zip(analysis.collectives, lines, strict=True)

@@ -232,10 +232,14 @@ CodeOf = tuple[str, str | None]
 _LIBRARIES = ("site-packages", "dist-packages", "<frozen", "<string>")
 
 
-def find_users_frame(frames: Sequence[SourceFrame]) -> SourceFrame | None:
-    """The innermost frame outside libraries; the innermost of all if every frame is in a library."""
-    own = (frame for frame in frames if not any(mark in frame.file for mark in _LIBRARIES))
-    return next(own, frames[0] if frames else None)
+def find_users_frame(frames: Sequence[SourceFrame], helpers: Collection[CodeOf] = ()) -> SourceFrame | None:
+    """The innermost frame outside libraries and, if there is one, outside helpers.
+
+    If every frame is in a library, it is the innermost of all; None without frames.
+    """
+    users = [frame for frame in frames if not any(mark in frame.file for mark in _LIBRARIES)]
+    own = (frame for frame in users if (frame.file, frame.function) not in helpers)
+    return next(own, next(iter(users or frames), None))
 
 
 _FEWEST_CALLERS = 3
@@ -268,16 +272,6 @@ def find_shared_helpers(stacks: Iterable[Sequence[SourceFrame]], named: Collecti
 def _is_named(frame: SourceFrame, named: Collection[str]) -> bool:
     function = frame.function or ""
     return any(name == function or function.endswith(f".{name}") or frame_path(frame).match(name) for name in named)
-
-
-def find_own_frame(frames: Sequence[SourceFrame], helpers: Collection[CodeOf]) -> SourceFrame | None:
-    """The innermost frame outside libraries and helpers; the same as `find_users_frame` if there is none."""
-    own = (
-        frame
-        for frame in frames
-        if (frame.file, frame.function) not in helpers and not any(mark in frame.file for mark in _LIBRARIES)
-    )
-    return next(own, find_users_frame(frames))
 
 
 @lru_cache(maxsize=1024)
