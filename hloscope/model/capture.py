@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -106,13 +105,11 @@ def _parse_spec_entry(entry: ast.expr) -> tuple[str, ...]:
     return axes
 
 
-@lru_cache(maxsize=1024)
 def render_spec(sharding: ValueSharding | None, unreduced: Axes = ()) -> str | None:
     """Renders a sharding as the user would write it; None if unknown."""
     return None if sharding is None else format_spec(sharding, unreduced=unreduced)
 
 
-@lru_cache(maxsize=4096)
 def axes_in(sharding: ValueSharding | None) -> frozenset[str]:
     """All axes of a sharding."""
     return frozenset(axis for axes in sharding or () for axis in axes)
@@ -128,7 +125,6 @@ def find_whole_axes(axes: Iterable[str]) -> set[str]:
     return set(map(whole_axis, axes))
 
 
-@lru_cache(maxsize=4096)
 def find_cut_dimensions(sharding: ValueSharding | None, axes: Axes) -> tuple[int, ...]:
     """The dimensions that any of these axes shards, in part or as a whole."""
     own = find_whole_axes(axes)

@@ -29,7 +29,6 @@ from hloscope.why.reasons import (
 )
 from hloscope.why.reshards import (
     Reshard,
-    cache_local_shape,
     find_reshards,
     hlo_type,
     is_float,
@@ -131,7 +130,7 @@ class Matcher:
 
     def __init__(self, graph: ShardyGraph) -> None:
         self._reshards = tuple(find_reshards(graph))
-        self._local_shape = cache_local_shape(dict(graph.module.mesh))
+        self._mesh = graph.module.mesh
         self._argument_of = graph.argument_behind
         self._added_in: dict[int, set[int]] = defaultdict(set)
         self._by_clue: dict[object, set[int]] = defaultdict(set)
@@ -154,7 +153,7 @@ class Matcher:
         for op in (*_list_operations(reshard), *reshard.passed):
             yield from op.numbers
         for sharding in (reshard.before, reshard.after, reshard.final):
-            yield drop_ones(self._local_shape(reshard.value.shape, sharding))
+            yield drop_ones(local_shape(reshard.value.shape, sharding, self._mesh))
 
     def _candidates(self, clues: Clues) -> list[Reshard]:
         """The reshards that share a clue, in text order; if the operation is known, only those at it."""
@@ -226,7 +225,7 @@ class Matcher:
 
     def alike(self, value: ShardyValue, sharding: ValueSharding, given: Iterable[LocalSizes]) -> int:
         """2 if a device's part has one of these shapes, 1 for equal sizes or number of elements, otherwise 0."""
-        wanted = drop_ones(self._local_shape(value.shape, sharding))
+        wanted = drop_ones(local_shape(value.shape, sharding, self._mesh))
         found = [drop_ones(shape) for shape in given]
         if wanted in found:
             return _EXACT
@@ -407,7 +406,7 @@ class Candidates:
 
     def _added_up(self, clues: Clues, near: Iterable[ShardyOp]) -> OperandReason | None:
         """The contraction whose parts a collective sums, although Shardy would have moved the operands instead."""
-        mesh = dict(self.program.graph.module.mesh)
+        mesh = self.program.graph.module.mesh
         found: list[tuple[bool, ShardyOp]] = []
         for op in near:
             if not clues.are_of([op]) or combines_otherwise(op, clues.reduction):
@@ -486,7 +485,7 @@ class Candidates:
 
     def _is_part(self, clues: Clues, value: ShardyValue) -> bool:
         """Returns whether a collective moves anything but a device's whole part of an array."""
-        wanted = prod(local_shape(value.shape, known_sharding(value), dict(self.program.graph.module.mesh)))
+        wanted = prod(local_shape(value.shape, known_sharding(value), self.program.graph.module.mesh))
         return all(prod(operand) != wanted for operand in clues.operands)
 
     def _near(self, clues: Clues, *, is_nothing_else: bool) -> Iterator[ShardyOp]:

@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from heapq import merge
 from itertools import islice
 from math import prod
@@ -310,7 +310,6 @@ def find_final_argument(module: HloModule, collective: Collective) -> str | None
     return instruction.op_name if instruction.opcode == "parameter" else None
 
 
-@lru_cache(maxsize=4096)
 def drop_ones(dimensions: ArrayDimensions) -> ArrayDimensions:
     """Dimensions without those of size 1, which compilers add and drop."""
     return tuple(size for size in dimensions if size != 1)

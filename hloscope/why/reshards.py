@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 from hloscope.analysis.provenance import is_gradient
@@ -125,14 +125,9 @@ def known_sharding(value: ShardyValue) -> ValueSharding:
     return said if said is not None and len(said) == len(value.shape) else ((),) * len(value.shape)
 
 
-def local_shape(shape: tuple[int, ...], sharding: ValueSharding, mesh: dict[str, int]) -> tuple[int, ...]:
+def local_shape(shape: tuple[int, ...], sharding: ValueSharding, mesh: Mapping[str, int]) -> tuple[int, ...]:
     """The shape on one device, rounded up."""
     return tuple(-(-size // multiply_axis_sizes(axes, mesh)) for size, axes in zip(shape, sharding, strict=True))
-
-
-def cache_local_shape(mesh: dict[str, int]) -> Callable[[tuple[int, ...], ValueSharding], tuple[int, ...]]:
-    """A cached `local_shape` for a mesh: the layers of a model have the same few shapes."""
-    return cache(partial(local_shape, mesh=mesh))
 
 
 def _find_moved_axes(before: ValueSharding, after: ValueSharding) -> Axes:

@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
 from itertools import islice
 from math import inf, prod
 
@@ -28,7 +27,6 @@ from hloscope.model.capture import (
 )
 from hloscope.model.reason import AskedBy, Axes, Frame, Operation, Tensor
 from hloscope.why.reshards import (
-    cache_local_shape,
     find_assigned_name,
     find_reshards,
     find_search_name,
@@ -106,7 +104,6 @@ def render_letters(value: ShardyValue, known: Mapping[int, Letters]) -> tuple[st
     )
 
 
-@lru_cache(maxsize=4096)
 def _find_operand_factors(
     mappings: tuple[tuple[tuple[int, ...], ...], ...], operands: tuple[Letters, ...]
 ) -> Mapping[int, str]:
@@ -459,7 +456,6 @@ def has_anothers_name(op: ShardyOp) -> bool:
     return op.kind in _REARRANGING and bool(last) and last not in _REARRANGING[op.kind]
 
 
-@lru_cache(maxsize=4096)
 def to_frames(places: tuple[CodePlace, ...]) -> tuple[SourceFrame, ...]:
     """Converts MLIR's frames to the report's."""
     return tuple(
@@ -677,12 +673,12 @@ def attach_shardings(found: Sequence[IntermediateFact], module: ShardyModule) ->
         found: Large arrays of the compiled program.
         module: The program after Shardy's propagation.
     """
-    graph, cut_to = ShardyGraph(module), cache_local_shape(dict(module.mesh))
+    graph = ShardyGraph(module)
     cut: dict[tuple[int, ...], list[ShardyValue]] = {fact.local_shape: [] for fact in found}
     for value in module.values:
         if value.is_argument or not value.shape:
             continue
-        alike, maker = cut.get(cut_to(value.shape, known_sharding(value))), module.ops[value.owner]
+        alike, maker = cut.get(local_shape(value.shape, known_sharding(value), module.mesh)), module.ops[value.owner]
         if alike is not None and maker.kind not in MOVE_KINDS and not graph.in_manual(maker):
             alike.append(value)
     return tuple(_attach_sharding(fact, cut[fact.local_shape], module) for fact in found)

@@ -106,7 +106,7 @@ def _reduce_to_choice(reason: Reason) -> Reason:
 
 def _is_one_of(tensor: Tensor, shapes: Iterable[ArrayShape], mesh: Mapping[str, int]) -> bool:
     """Returns whether an array's part on one device has one of these shapes."""
-    part = local_shape(tensor.shape, tensor.sharding or ((),) * len(tensor.shape), dict(mesh))
+    part = local_shape(tensor.shape, tensor.sharding or ((),) * len(tensor.shape), mesh)
     return drop_ones(part) in map(drop_ones, list_dimensions(shapes))
 
 
@@ -196,7 +196,7 @@ def _find_warned_argument(shape: str, before: str, shardy: ShardyModule | None) 
     """
     if shardy is None:
         return None
-    graph, mesh = ShardyGraph(shardy), dict(shardy.mesh)
+    graph, mesh = ShardyGraph(shardy), shardy.mesh
     names = set()
     for value in shardy.values:
         if value.sharding is None or render_spec(value.sharding) != before:
