@@ -483,8 +483,6 @@ def _count_condition_trips(values: _LoopValues, condition: _Condition | None) ->
         case _Junction():
             low = _find_low_word(values, condition)
             return None if low is None else _count_comparison_trips(values, low)
-        case False:
-            return TripCount(count=0, bound=Bound.EXACT)
     return None
 
 
