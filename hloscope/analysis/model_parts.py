@@ -11,7 +11,6 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import NamedTuple
 
 from hloscope.analysis.arrays import parse_aliases
@@ -47,7 +46,6 @@ _ROOTS = _ALL_OF_THEM | {"model", "weights"}
 """The names of the parameters within a state that also holds the optimizer's."""
 
 
-@lru_cache(maxsize=8192)
 def parse_argument_path(name: str) -> ModelPath:
     """Parses `params['layers'][0]['mlp'].value` into `params`, `layers`, `0`, `mlp`, without NNX's array holders."""
     held = _HOLDER.sub("", name)
@@ -66,7 +64,6 @@ _NO_NAME = re.compile(r"\(|->")
 """Characters that no module name contains: an open transformation, or the equation of an einsum."""
 
 
-@lru_cache(maxsize=8192)
 def parse_scopes(op_name: str | None) -> ModelPath:
     """The names from modules and `jax.named_scope`: `Model`, `layers_0`, `mlp`; empty if there are none.
 
@@ -81,7 +78,6 @@ def parse_scopes(op_name: str | None) -> ModelPath:
     return tuple(scopes)
 
 
-@lru_cache(maxsize=8192)
 def find_phase(op_name: str | None) -> Phase | None:
     """The pass according to a name stack; None for operations that were not differentiated."""
     name = op_name or ""

@@ -162,7 +162,6 @@ _WINDOWED_EINSUM = "windowed_dot_general"
 _MADE_REDUCTION = "make_reduction_computation"
 
 
-@lru_cache(maxsize=1024)
 def find_authored_kind(op_name: str | None) -> Kind | None:
     """The kind of the user's own collective if `op_name` is one under shard_map; None otherwise."""
     if op_name is None or not _SHARD_MAP.search(op_name):
