@@ -7,12 +7,11 @@ from itertools import chain, permutations
 
 from hloscope.analysis.arrays import find_arguments, find_largest_intermediates, find_outputs
 from hloscope.analysis.collectives import FoundCollectives, find_collectives
+from hloscope.analysis.compute import find_kernels, find_matmuls
+from hloscope.analysis.executions import make_unmodelled
 from hloscope.analysis.groups import Groups, Placement, find_axes_of_groups, find_numbering
-from hloscope.analysis.kernels import find_kernels
-from hloscope.analysis.matmuls import find_matmuls
 from hloscope.analysis.meshes import count_shardy_devices, read_mesh, read_meshes
 from hloscope.analysis.model_parts import attach_parts
-from hloscope.analysis.opcodes import make_unmodelled
 from hloscope.analysis.spellings import CUSTOM_CALLS, explain_suspicion
 from hloscope.analysis.totals import compute_totals, sort_largest_first
 from hloscope.hlo import HloInstruction, HloModule, Sharding, pause_collector
@@ -21,6 +20,7 @@ from hloscope.model import Analysis, Collective, Collectives, Memory, Mesh, Unmo
 from hloscope.model.vocabulary import Kind
 
 
+@pause_collector()
 def analyze_module(
     module: HloModule,
     *,
@@ -42,23 +42,6 @@ def analyze_module(
     Returns:
         The facts that the text holds. Slice, memory and versions are left to the caller that compiled it.
     """
-    with pause_collector():
-        return _analyze(module, target, mesh, devices_per_slice, placement)
-
-
-def list_collectives(module: HloModule, mesh: Mesh | None) -> tuple[tuple[Collective, int | None], ...]:
-    """The collectives of a module with their channels, in text order, without bytes, data flow or executions."""
-    with pause_collector():
-        mesh = read_mesh(module) if mesh is None else mesh
-        layout = find_numbering(module.device_count, mesh)
-        found = find_collectives(HloGraph(module), mesh, layout, follows=False)
-    in_order = sorted(found.moves, key=lambda move: move.collective.line)
-    return tuple((move.collective, move.transfer.op.channel_id) for move in in_order)
-
-
-def _analyze(
-    module: HloModule, target: str, mesh: Mesh | None, devices_per_slice: int | None, placement: Placement | None
-) -> Analysis:
     mesh = read_mesh(module) if mesh is None else mesh
     layout = find_numbering(module.device_count, mesh, devices_per_slice=devices_per_slice, placement=placement)
     graph = HloGraph(module)
@@ -88,8 +71,18 @@ def _analyze(
         kernels=find_kernels(graph),
         memory=Memory(),
         unmodelled=tuple(dict.fromkeys((*found.unmodelled, *unread))),
-        notes=collect_notes(module, mesh, found, assumed=layout.guessed),
+        notes=tuple(_find_notes(module, mesh, found, assumed=layout.guessed)),
     )
+
+
+@pause_collector()
+def list_collectives(module: HloModule, mesh: Mesh | None) -> tuple[tuple[Collective, int | None], ...]:
+    """The collectives of a module with their channels, in text order."""
+    mesh = read_mesh(module) if mesh is None else mesh
+    layout = find_numbering(module.device_count, mesh)
+    found = find_collectives(HloGraph(module), mesh, layout)
+    in_order = sorted(found.moves, key=lambda move: move.collective.line)
+    return tuple((move.collective, move.transfer.op.channel_id) for move in in_order)
 
 
 def _report_truncation(module: HloModule) -> Iterator[Unmodelled]:
@@ -134,7 +127,7 @@ _NAMED = 3
 """Number of instructions that a note names before it counts the rest."""
 
 
-def collect_notes(module: HloModule, mesh: Mesh | None, found: FoundCollectives, *, assumed: bool) -> tuple[str, ...]:
+def _find_notes(module: HloModule, mesh: Mesh | None, found: FoundCollectives, *, assumed: bool) -> Iterator[str]:
     """The notes on a module, one sentence each.
 
     Args:
@@ -143,10 +136,8 @@ def collect_notes(module: HloModule, mesh: Mesh | None, found: FoundCollectives,
         found: Its collectives.
         assumed: Whether the part of the mesh that a slice holds is only assumed.
     """
-    return () if mesh is None else tuple(_find_notes(module, mesh, found, assumed=assumed))
-
-
-def _find_notes(module: HloModule, mesh: Mesh, found: FoundCollectives, *, assumed: bool) -> Iterator[str]:
+    if mesh is None:
+        return
     devices = module.device_count
     if devices > 1 and mesh.device_count % devices:
         yield (

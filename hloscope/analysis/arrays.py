@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
-from heapq import heappop, heappush
-from itertools import product
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from hloscope.analysis.dataflow import follow_values
 from hloscope.analysis.groups import SubAxis
@@ -40,23 +40,17 @@ def render_partition_spec(sharding: Sharding, rank: int, mesh: Mesh) -> str | No
         return _render_dimensions([[] for _ in range(rank)], mesh)
     if sharding.kind != "tiled" or len(sharding.tile_dimensions) < rank:
         return None
-    if len(sharding.devices) != mesh.device_count or prod(sharding.tile_dimensions) != mesh.device_count:
+    if sorted(sharding.devices) != sorted(mesh.ids) or prod(sharding.tile_dimensions) != mesh.device_count:
         return None
-    tiles = _find_tiles_by_position(sharding, rank, mesh)
-    if tiles is None:
-        return None
+    tiling = sharding.tile_dimensions
+    tile_of = np.empty((max(mesh.ids) + 1, rank), dtype=int)
+    tile_of[list(sharding.devices)] = np.indices(tiling).reshape(len(tiling), -1)[:rank].T
+    tiles = tile_of[list(mesh.ids)]  # of each mesh position; tile dimensions beyond the array's own are replication
     for digits in _split_into_primes(mesh):
-        dimensions = _find_digits_by_dimension(tiles, sharding.tile_dimensions[:rank], digits, mesh)
+        dimensions = _find_digits_by_dimension(tiles, digits, mesh)
         if dimensions is not None:
             return _render_dimensions(dimensions, mesh)
     return None
-
-
-def _find_tiles_by_position(sharding: Sharding, rank: int, mesh: Mesh) -> list[tuple[int, ...]] | None:
-    """The tile held at each mesh position; tile dimensions beyond the array's own are replication."""
-    indices = product(*(range(size) for size in sharding.tile_dimensions))
-    tile_of = {device: index[:rank] for device, index in zip(sharding.devices, indices, strict=True)}
-    return [tile_of[device] for device in mesh.ids] if set(mesh.ids) == tile_of.keys() else None
 
 
 def _split_into_primes(mesh: Mesh) -> list[list[SubAxis]]:
@@ -83,38 +77,21 @@ def _factorize(number: int) -> list[int]:
     return primes
 
 
-def _find_digits_by_dimension(
-    tiles: list[tuple[int, ...]], tile_counts: tuple[int, ...], digits: list[SubAxis], mesh: Mesh
-) -> list[list[SubAxis]] | None:
+def _find_digits_by_dimension(tiles: np.ndarray, digits: list[SubAxis], mesh: Mesh) -> list[list[SubAxis]] | None:
     """The digits that cut each dimension, major first; None if the tiles are not a product of digits."""
-    strides: list[list[tuple[int, SubAxis]]] = [[] for _ in tile_counts]
+    strides: list[list[tuple[int, SubAxis]]] = [[] for _ in range(tiles.shape[1])]
+    explained, coordinates = np.zeros_like(tiles), np.indices(mesh.axis_sizes).reshape(-1, len(tiles))
     for digit in digits:
         step = digit.after * prod(mesh.axis_sizes[digit.axis + 1 :])
-        moved = [
-            (d, there - here)
-            for d, (here, there) in enumerate(zip(tiles[0], tiles[step], strict=True))
-            if there != here
-        ]
-        if len(moved) > 1:
+        stride = tiles[step] - tiles[0]
+        if np.count_nonzero(stride) > 1:
             return None
-        for dimension, stride in moved:
-            strides[dimension].append((stride, digit))
-    if not _is_explained_by(tiles, strides, mesh):
+        explained += np.outer(coordinates[digit.axis] // digit.after % digit.size, stride)
+        for dimension in np.flatnonzero(stride):
+            strides[dimension].append((stride[dimension], digit))
+    if not np.array_equal(explained, tiles):
         return None
     return [[digit for _, digit in sorted(part, key=lambda item: -item[0])] for part in strides]
-
-
-def _is_explained_by(tiles: list[tuple[int, ...]], strides: list[list[tuple[int, SubAxis]]], mesh: Mesh) -> bool:
-    """Returns whether each position holds the tile that its digits and their strides add up to."""
-    for dimension, part in enumerate(strides):
-        sums = [0]
-        for axis, size in enumerate(mesh.axis_sizes):
-            own = [(stride, digit) for stride, digit in part if digit.axis == axis]
-            steps = [sum(stride * (digit.value(value)) for stride, digit in own) for value in range(size)]
-            sums = [before + step for before in sums for step in steps]
-        if sums != [tile[dimension] for tile in tiles]:
-            return False
-    return True
 
 
 def _render_dimensions(dimensions: list[list[SubAxis]], mesh: Mesh) -> str:
@@ -259,29 +236,26 @@ def find_largest_intermediates(graph: HloGraph) -> tuple[IntermediateFact, ...]:
     if graph.entry is None:
         return ()
     outputs = {_find_buffer(graph, Value(graph.entry.root, path)) for path, _ in _list_arrays(graph.entry.root.shape)}
-    largest: dict[int, int] = {}
     makers = [
         (-size, index, computation, loops)
         for computation, loops in _walk_computations(graph, graph.entry)
         for index, form in computation.forms()
         if form.opcode not in _NEVER_MAKE_ONE
-        and (size := _find_largest_array_bytes(form.shape or computation.instruction_at(index).shape, largest))
+        and (
+            size := max(map(_count_bytes, (form.shape or computation.instruction_at(index).shape).leaves()), default=0)
+        )
     ]
     makers.sort()
     found: list[tuple[int, HloInstruction, _Path, Shape, Sharding | None, _Loops]] = []
-    shown_sizes: list[int] = []
     for size, index, computation, loops in makers:
-        if len(shown_sizes) == SHOWN and -size <= shown_sizes[0]:
+        if len(found) >= SHOWN and -size <= found[SHOWN - 1][0]:
             break
         instruction = computation.instruction_at(index)
         for path, shape, sharding in _iterate_leaves(instruction.shape, instruction.sharding):
             value = Value(instruction, path)
             if shape.byte_size and value not in outputs and find_memory_owner(graph, value) is None:
                 found.append((_count_bytes(shape), instruction, path, shape, sharding, loops))
-                heappush(shown_sizes, _count_bytes(shape))
-                if len(shown_sizes) > SHOWN:
-                    heappop(shown_sizes)
-    found.sort(key=lambda entry: -entry[0])
+        found.sort(key=lambda entry: -entry[0])
     least = found[0][0] // _NEGLIGIBLE if found else 0
     return tuple(_make_intermediate(graph, *entry[1:]) for entry in found[:SHOWN] if (entry[3].byte_size or 0) >= least)
 
@@ -298,14 +272,6 @@ def _walk_computations(graph: HloGraph, entry: HloComputation) -> Iterator[tuple
                 seen.add(site.callee)
                 around = (*loops, site.caller.name) if site.attribute == "body" else loops
                 pending.append((graph.module.computation(site.callee), around))
-
-
-def _find_largest_array_bytes(shape: Shape, known: dict[int, int]) -> int:
-    """Bytes of the largest array in a shape; `known` caches the result for equal shapes."""
-    size = known.get(id(shape))
-    if size is None:
-        size = known[id(shape)] = max((_count_bytes(array) for _, array in _list_arrays(shape)), default=0)
-    return size
 
 
 def _count_bytes(shape: Shape) -> int:
@@ -389,16 +355,14 @@ def find_memory_owner(graph: HloGraph, value: Value) -> Value | None:
             pass
         case opcode if opcode.endswith("-done"):
             path = (_RESULT_OF_START.get(opcode, 1), *path)
-        case opcode if _is_start(instruction) and path[:1] == (_START_SHARES.get(opcode, 0),):
+        case opcode if opcode == "send" or (opcode.endswith("-start") and instruction.shape.is_tuple):
+            if path[:1] != (_START_SHARES.get(opcode, 0),):
+                return None
             path = path[1:]
         case _:
             return None
     operand = instruction.operand(number)
     return None if operand is None else Value(operand, path)
-
-
-def _is_start(instruction: HloInstruction) -> bool:
-    return instruction.opcode == "send" or (instruction.opcode.endswith("-start") and instruction.shape.is_tuple)
 
 
 def _find_buffer(graph: HloGraph, value: Value) -> Value:

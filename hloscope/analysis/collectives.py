@@ -21,7 +21,7 @@ from hloscope.analysis.dataflow import (
     is_fixed_in,
     step_outside,
 )
-from hloscope.analysis.executions import Context, count_executions
+from hloscope.analysis.executions import Context, count_executions, make_unmodelled
 from hloscope.analysis.groups import (
     Groups,
     Numbering,
@@ -30,7 +30,6 @@ from hloscope.analysis.groups import (
     find_axes_of_pairs,
     find_permute_pattern,
 )
-from hloscope.analysis.opcodes import make_unmodelled
 from hloscope.analysis.provenance import (
     Provenance,
     find_authored_kind,
@@ -60,9 +59,6 @@ from hloscope.model import Collective, CollectivePart, Mesh, MovedValue, Unmodel
 from hloscope.model.vocabulary import REDUCING, REDUCTION_OPCODES, Bound, Kind, Link, Origin
 
 # ---- records of transfers as users see them: the moved values, the reduction, and values that stay the same
-
-_NO_VOLUME: Mapping[str, Any] = {"payload_bytes": None, "wire_bytes": None, "bytes_bound": Bound.UNKNOWN}
-"""The byte fields of a record whose volume was not requested."""
 
 
 class TransferRecord(NamedTuple):
@@ -97,7 +93,6 @@ class CollectiveRecorder:
         layout: The meaning of device ids in the text.
         chain_ends: The last fusion of each asynchronous collective fusion, by `chain_id`.
         holders: Names of the computations that hold a possible transfer.
-        follows: Whether to count moved values and trace them to their producers and users.
     """
 
     graph: HloGraph
@@ -105,7 +100,6 @@ class CollectiveRecorder:
     layout: Numbering
     chain_ends: Mapping[str, HloInstruction]
     holders: Collection[str]
-    follows: bool = True
     _reaches: dict[object, Reach] = field(default_factory=dict)
 
     def record(self, place: TransferSite, transfer: Transfer) -> TransferRecord:
@@ -137,7 +131,6 @@ class CollectiveRecorder:
         kind, context = transfer.kind, place.context
         is_permute = kind is Kind.COLLECTIVE_PERMUTE
         everywhere = self._everywhere(transfer)
-        more = self._volume_and_dataflow(context, transfer, results) if self.follows else _NO_VOLUME
         return Collective(
             kind=kind,
             name=transfer.start.name,
@@ -160,16 +153,20 @@ class CollectiveRecorder:
             op_name=provenance.op_name,
             source=provenance.source,
             source_of=provenance.source_of,
-            **more,
+            **self._volume_and_dataflow(context, transfer, results),
         )
 
     def _volume_and_dataflow(self, context: Context, transfer: Transfer, results: tuple[Value, ...]) -> dict[str, Any]:
         """The fields of a record on volume and reduction, and those that the data flow determines."""
-        kind, reducer = transfer.kind, _find_reducer(transfer.op)
+        kind, graph = transfer.kind, self.graph
+        named = [name for attribute, name in transfer.op.called if attribute == "to_apply"]
+        reducer = graph.module.computation(named[0]) if len(named) == 1 else None
         wide = _find_wire_type(transfer.op, reducer)
         sizes = find_payload(
             kind, _widen_shapes(transfer.operands, wide), _widen_shapes(transfer.results, wide), transfer.operand_bytes
         )
+        makers = [find_maker(graph, Value(operand), context.wrappers) for operand in _find_counted_operands(transfer)]
+        made = [_find_moved_value(graph, maker) for maker in makers]
         return {
             "payload_bytes": sizes.payload_bytes,
             "wire_bytes": count_wire_bytes(kind, sizes.payload_bytes, transfer.groups),
@@ -178,21 +175,11 @@ class CollectiveRecorder:
             "wire_bytes_at_least": count_wire_bytes(kind, sizes.at_least, transfer.groups),
             "padded_bytes": sizes.padded,
             "reduction": _find_reduction(transfer.op, reducer) if kind in REDUCING else None,
-            **self._dataflow(context, transfer, results, wide),
-        }
-
-    def _dataflow(
-        self, context: Context, transfer: Transfer, results: tuple[Value, ...], wide: str | None
-    ) -> dict[str, Any]:
-        """The fields of a record that the surrounding data flow determines."""
-        graph = self.graph
-        makers = [find_maker(graph, Value(operand), context.wrappers) for operand in _find_counted_operands(transfer)]
-        made = [_find_moved_value(graph, maker) for maker in makers]
-        return {
-            "result_slices": find_result_slices(graph, results) if transfer.kind is Kind.ALL_REDUCE else (),
-            "undone_by": find_undoing_slice(graph, transfer, results) if transfer.kind is Kind.ALL_GATHER else None,
+            "result_slices": find_result_slices(graph, results) if kind is Kind.ALL_REDUCE else (),
+            "undone_by": find_undoing_slice(graph, transfer, results) if kind is Kind.ALL_GATHER else None,
             "moved_values": tuple(value for value, _ in made),
-            "moves_zeros": bool(made) and all(_holds_zeros(maker) for _, maker in made),
+            "moves_zeros": bool(made)
+            and all(_ZEROS.fullmatch(maker.value.instruction.literal or "") for _, maker in made),
             "loop_invariant": _is_loop_invariant(graph, context.loops, makers),
             "narrow_type": _find_narrow_type(graph, transfer, makers, results, wide),
         }
@@ -286,12 +273,6 @@ def _find_moved_value(graph: HloGraph, maker: Maker) -> tuple[MovedValue, Maker]
     return MovedValue(computation=where.computation.name, instruction=where.name, element=element, slices=slices), maker
 
 
-def _holds_zeros(maker: Maker) -> bool:
-    """Returns whether a value is known to be zeros, such as the initial sums of a windowed einsum."""
-    literal = maker.value.instruction.literal
-    return literal is not None and _ZEROS.fullmatch(literal) is not None
-
-
 def _is_loop_invariant(graph: HloGraph, loops: Sequence[str], makers: Iterable[Maker]) -> bool | None:
     """Returns whether the moved value is the same in every iteration of the innermost loop; None without a loop.
 
@@ -324,16 +305,6 @@ _OPCODE_OF_WORD = {"SUM": "add", "MAX": "maximum", "MIN": "minimum", "PROD": "mu
 """The first words of reductions between slices, with the opcodes that reducers within a slice use for them."""
 _ALL_REDUCES = frozenset({"all-reduce", "all-reduce-start"})
 _CHANGES_NOTHING = frozenset({"parameter", "convert", "bitcast", "copy", "get-tuple-element", "tuple"})
-
-
-def names_reduction(op: HloInstruction) -> bool:
-    """Returns whether a transfer between slices names its reduction."""
-    return _REDUCTION_ATTRIBUTE in op.frontend_attributes
-
-
-def _find_reducer(op: HloInstruction) -> HloComputation | None:
-    reducers = [name for attribute, name in op.called if attribute == "to_apply"]
-    return op.computation.module.computation(reducers[0]) if len(reducers) == 1 else None
 
 
 def _find_reduction(op: HloInstruction, reducer: HloComputation | None) -> str | None:
@@ -393,9 +364,7 @@ class FoundCollectives:
     hidden: bool
 
 
-def find_collectives(
-    graph: HloGraph, mesh: Mesh | None, layout: Numbering, *, follows: bool = True
-) -> FoundCollectives:
+def find_collectives(graph: HloGraph, mesh: Mesh | None, layout: Numbering) -> FoundCollectives:
     """Finds every place that starts a transfer, starting from ENTRY.
 
     `channel_id` and `op_name` identify nothing: a collective printed twice runs twice. The one exception is the chain
@@ -405,18 +374,16 @@ def find_collectives(
         graph: The module.
         mesh: The user's mesh, to name axes.
         layout: The meaning of device ids in the text if the program spans several slices.
-        follows: Whether to count moved values, trace them to their producers and users, and read trip counts.
     """
     candidates = _find_candidates(graph.module)
     continued = _find_continuations(graph.module, candidates)
-    executions = count_executions(graph, candidates.keys() - continued, reads_trips=follows)
+    executions = count_executions(graph, candidates.keys() - continued)
     recorder = CollectiveRecorder(
         graph=graph,
         mesh=mesh,
         layout=layout,
         chain_ends=_find_chain_ends(graph, candidates, continued),
         holders=candidates.keys(),
-        follows=follows,
     )
     places = [
         TransferSite(op=op, context=context, siblings=candidates[name], graph=graph, mesh=mesh, layout=layout)
@@ -609,7 +576,7 @@ def _is_continued_by(first: TransferRecord, other: TransferRecord) -> bool:
     within, between = first.collective.reduction, other.collective.reduction
     if not _is_between_slices(other) or within is None:
         return False
-    return between == within or not names_reduction(other.transfer.op)
+    return between == within or _REDUCTION_ATTRIBUTE not in other.transfer.op.frontend_attributes
 
 
 def _gathers_back(first: TransferRecord, between: Sequence[TransferRecord], after: Sequence[TransferRecord]) -> bool:

@@ -123,14 +123,20 @@ def follow_values(value: Value, source_of: Callable[[Value], Value | None], limi
     return value
 
 
-def find_element_type(value: Value) -> str:
-    """The element type of a scalar, also of one inside a tuple; `unknown` if the shape has no such element."""
+def find_shape(value: Value) -> Shape | None:
+    """The shape of a value; None if the instruction's shape has no such element."""
     shape: Shape = value.instruction.shape
     for index in value.path:
         if not 0 <= index < len(shape.elements):
-            return "unknown"
+            return None
         shape = shape.elements[index]
-    return shape.element_type
+    return shape
+
+
+def find_element_type(value: Value) -> str:
+    """The element type of a scalar, also of one inside a tuple; `unknown` if the shape has no such element."""
+    shape = find_shape(value)
+    return "unknown" if shape is None else shape.element_type
 
 
 def find_passed_value(value: Value) -> Value | None:
@@ -168,26 +174,16 @@ _NOT_FOLLOWED = frozenset({
 
 
 class DependencyKind(Enum):
-    """The kind of a dependency."""
+    """A dependency other than a loop that changes the value; unknown also if the search gave up."""
 
     CONSTANT = auto()
     DEVICE = auto()
     ARGUMENT = auto()
-    VARYING = auto()
     UNKNOWN = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Dependency:
-    """One dependency of a value.
-
-    Attributes:
-        kind: Its kind; unknown also if the search gave up.
-        loop: The `while` that changes it in every trip; None for all other kinds.
-    """
-
-    kind: DependencyKind
-    loop: str | None = None
+Dependency = DependencyKind | str
+"""A dependency of a value; a text is the name of the `while` that changes it in every trip."""
 
 
 def _find_dependencies(graph: HloGraph, value: Value, frames: Frames = ()) -> Iterator[Dependency]:
@@ -206,7 +202,7 @@ def _find_dependencies(graph: HloGraph, value: Value, frames: Frames = ()) -> It
             continue
         seen.add(maker)
         if len(seen) > _MOST_LOOKED_AT:
-            yield Dependency(DependencyKind.UNKNOWN)
+            yield DependencyKind.UNKNOWN
             return
         opcode, operands = maker.value.instruction.opcode, maker.value.instruction.operands
         before = step_outside(graph, maker.value) if opcode in ("parameter", "while") and not maker.frames else None
@@ -215,9 +211,9 @@ def _find_dependencies(graph: HloGraph, value: Value, frames: Frames = ()) -> It
         elif before is not None:
             yield before
         elif opcode in _CONSTANTS or opcode in _DEVICE_NUMBERS:
-            yield Dependency(DependencyKind.CONSTANT if opcode in _CONSTANTS else DependencyKind.DEVICE)
+            yield DependencyKind.CONSTANT if opcode in _CONSTANTS else DependencyKind.DEVICE
         elif opcode in _NOT_FOLLOWED or not operands:
-            yield Dependency(DependencyKind.UNKNOWN)
+            yield DependencyKind.UNKNOWN
         else:
             pending.extend((Value(operand), maker.frames) for operand in operands)
 
@@ -230,9 +226,9 @@ def is_of_device(graph: HloGraph, value: Value, frames: Frames = ()) -> bool | N
     """
     found = False
     for leaf in _find_dependencies(graph, value, frames):
-        if leaf.kind not in (DependencyKind.CONSTANT, DependencyKind.DEVICE):
+        if leaf not in (DependencyKind.CONSTANT, DependencyKind.DEVICE):
             return None
-        found = found or leaf.kind is DependencyKind.DEVICE
+        found = found or leaf is DependencyKind.DEVICE
     return found
 
 
@@ -240,9 +236,9 @@ def is_fixed_in(graph: HloGraph, loop: str, value: Value, frames: Frames = ()) -
     """Returns whether a value is the same in every trip of a loop; None if unknown."""
     unknown = False
     for leaf in _find_dependencies(graph, value, frames):
-        if leaf.loop == loop:
+        if leaf == loop:
             return False
-        unknown = unknown or leaf.kind is DependencyKind.UNKNOWN
+        unknown = unknown or leaf is DependencyKind.UNKNOWN
     return None if unknown else True
 
 
@@ -256,18 +252,18 @@ def step_outside(graph: HloGraph, value: Value) -> Value | Dependency:
     if instruction.opcode == "while":
         before = instruction.operand(0)
         unchanged = before is not None and _is_unchanged_by_loop(graph, instruction, path)
-        return Value(before, path) if before is not None and unchanged else Dependency(DependencyKind.UNKNOWN)
+        return Value(before, path) if before is not None and unchanged else DependencyKind.UNKNOWN
     if instruction.computation.is_entry:
-        return Dependency(DependencyKind.ARGUMENT)
+        return DependencyKind.ARGUMENT
     sites = graph.callers(instruction.computation.name)
     number = instruction.parameter_number
     if len(sites) != 1 or number is None:
-        return Dependency(DependencyKind.UNKNOWN)
+        return DependencyKind.UNKNOWN
     caller = sites[0].caller
     if caller.opcode == "while" and not _is_unchanged_by_loop(graph, caller, path):
-        return Dependency(DependencyKind.VARYING, caller.name)
+        return caller.name
     passed = caller.operand(sites[0].position + 1 if caller.opcode == "conditional" else number)
-    return Dependency(DependencyKind.UNKNOWN) if passed is None else Value(passed, path)
+    return DependencyKind.UNKNOWN if passed is None else Value(passed, path)
 
 
 def search_nearest_first(

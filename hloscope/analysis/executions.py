@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from hloscope.analysis.opcodes import make_unmodelled
 from hloscope.analysis.trip_counts import TripCount, find_trip_count
 from hloscope.hlo import HloInstruction
 from hloscope.hlo.call_graph import CallSite, HloGraph, reach_all
@@ -59,7 +58,7 @@ class Executions:
     unmodelled: tuple[Unmodelled, ...]
 
 
-def count_executions(graph: HloGraph, computations: Collection[str], *, reads_trips: bool = True) -> Executions:
+def count_executions(graph: HloGraph, computations: Collection[str]) -> Executions:
     """Counts the executions of `computations`, starting from ENTRY.
 
     A body runs once per trip and its condition once more; a branch runs at most once; a fusion, a call and an
@@ -69,7 +68,6 @@ def count_executions(graph: HloGraph, computations: Collection[str], *, reads_tr
     Args:
         graph: The module.
         computations: The computations to count; others are only visited on the way to them.
-        reads_trips: Whether to read the trip counts of loops; otherwise they are unknown, and nothing is reported.
 
     Returns:
         The contexts by name, for `computations` that ENTRY reaches and those on the way to them.
@@ -87,12 +85,10 @@ def count_executions(graph: HloGraph, computations: Collection[str], *, reads_tr
         for site in graph.calls(computation.name):
             if site.callee not in wanted:
                 continue
-            if site.caller.opcode == "while" and not reads_trips:
-                trips[site.caller.name] = TripCount(count=1, bound=Bound.UNKNOWN)
-            elif site.caller.opcode == "while" and site.caller.name not in trips:
+            if site.caller.opcode == "while" and site.caller.name not in trips:
                 trips[site.caller.name] = find_trip_count(graph, site.caller)
                 unmodelled.extend(_report_unread_trips(site.caller, trips[site.caller.name]))
-            if not _has_known_runs(site.caller.opcode):
+            if site.caller.opcode not in ("while", "conditional", "call") and not _is_wrapper(site.caller.opcode):
                 unmodelled.append(_report_unknown_runs(site))
             for context in list(found.get(computation.name, {}).values()):
                 _add_context(found.setdefault(site.callee, {}), _enter(context, site, trips.get(site.caller.name)))
@@ -152,11 +148,6 @@ def _is_wrapper(opcode: str) -> bool:
     return opcode == "fusion" or opcode.endswith("-start")
 
 
-def _has_known_runs(opcode: str) -> bool:
-    """Returns whether the number of times that an instruction runs its callee is known."""
-    return opcode in ("while", "conditional", "call") or _is_wrapper(opcode)
-
-
 def _report_unknown_runs(site: CallSite) -> Unmodelled:
     caller = site.caller
     return make_unmodelled(
@@ -177,6 +168,17 @@ _EFFECT_OF_UNREAD = {
     Bound.AT_LEAST: "everything inside it is counted for one trip, which is a lower bound",
     Bound.UNKNOWN: "its body is counted for one trip, which is neither a lower nor an upper bound",
 }
+
+
+def make_unmodelled(instruction: HloInstruction, what: str, effect: str) -> Unmodelled:
+    """An `Unmodelled` entry that refers to an instruction."""
+    return Unmodelled(
+        what=what,
+        effect=effect,
+        computation=instruction.computation.name,
+        instruction=instruction.name,
+        line=instruction.line,
+    )
 
 
 def _report_unread_trips(loop: HloInstruction, trips: TripCount) -> Iterator[Unmodelled]:

@@ -14,7 +14,8 @@ from hloscope.base.errors import HloscopeError
 from hloscope.base.units import pluralize
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.hlo.sharding import MAX_DEVICES
-from hloscope.model import AxisShift, Mesh, PermutePattern
+from hloscope.model import Mesh
+from hloscope.model.collectives import AxisShift, PermutePattern
 from hloscope.model.vocabulary import Kind
 
 Groups = tuple[tuple[int, ...], ...]
@@ -268,15 +269,13 @@ def _flatten_ids(groups: Groups, op: HloInstruction, kind: Kind, module: HloModu
     is_by_partition = op.channel_id is not None and kind not in _SPANS_PARTITIONS
     if _uses_global_ids(op) or replicas == partitions == 1 or (is_by_partition and replicas == 1):
         return groups
+    if is_by_partition:
+        return tuple(tuple(r * partitions + p for p in group) for r in range(replicas) for group in groups)
+    if highest >= replicas:
+        return groups
     if op.channel_id is None:
-        if highest >= replicas:
-            return groups
         return tuple(tuple(r * partitions + p for r in group) for group in groups for p in range(partitions))
-    if kind in _SPANS_PARTITIONS:
-        if highest >= replicas:
-            return groups
-        return tuple(tuple(r * partitions + p for r in group for p in range(partitions)) for group in groups)
-    return tuple(tuple(r * partitions + p for p in group) for r in range(replicas) for group in groups)
+    return tuple(tuple(r * partitions + p for r in group for p in range(partitions)) for group in groups)
 
 
 def _uses_global_ids(op: HloInstruction) -> bool:

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from hloscope.analysis.dataflow import find_consumers, find_maker
+from hloscope.analysis.dataflow import find_consumers, find_maker, find_shape
 from hloscope.analysis.provenance import find_provenance
 from hloscope.analysis.totals import collate
 from hloscope.base.units import sum_known
-from hloscope.hlo import HloInstruction, HloModule, Shape
+from hloscope.hlo import HloInstruction, HloModule
 from hloscope.hlo.call_graph import HloGraph, Value
-from hloscope.model import BufferRole, Collective, Memory, MemoryPeak, PeakBuffer, make_shapes
+from hloscope.model import Collective, Memory, make_shapes
+from hloscope.model.analysis import BufferRole, MemoryPeak, PeakBuffer
 from hloscope.model.capture import Capture, HbmPeak, LiveBuffer
 from hloscope.model.vocabulary import Kind
 
@@ -97,22 +98,23 @@ class _PeakReader:
     def _told(self, buffer: LiveBuffer) -> PeakBuffer:
         if buffer.parameter is not None:
             return self._argument(buffer, buffer.parameter)
-        held = [(self._instructions[name], path) for name, path in buffer.values if name in self._instructions]
-        arrays = [(instruction, path) for instruction, path in held if not _find_shape_at(instruction, path).is_tuple]
+        values = (Value(self._instructions[name], path) for name, path in buffer.values if name in self._instructions)
+        shaped = ((find_shape(value), value) for value in values)
+        arrays = [(shape, value) for shape, value in shaped if shape is not None and not shape.is_tuple]
         if not arrays:
             role = BufferRole.OUTPUT if buffer.is_output else BufferRole.TEMPORARY
             role = role if buffer.is_temporary or buffer.is_output else BufferRole.CONSTANT
             name = buffer.values[0][0] if buffer.values else ""
             return PeakBuffer(role=role, bytes=buffer.bytes, count=1, name=name, shape=None)
-        instruction, path = max(arrays, key=lambda pair: _find_shape_at(*pair).padded_byte_size or 0)
-        maker = self._maker(Value(instruction, path))
+        shape, value = max(arrays, key=lambda pair: pair[0].padded_byte_size or 0)
+        maker = self._maker(value)
         place = find_provenance(self._graph, [maker])
         return PeakBuffer(
-            role=self._role(buffer, instruction, maker),
+            role=self._role(buffer, value.instruction, maker),
             bytes=buffer.bytes,
             count=1,
             name=maker.name,
-            shape=make_shapes(_find_shape_at(instruction, path))[0],
+            shape=make_shapes(shape)[0],
             op_name=place.op_name,
             source=place.source,
         )
@@ -182,15 +184,6 @@ class _PeakReader:
             return None
         caller = self._graph.only_caller(instruction.computation.name)
         return caller if caller is not None and caller.opcode == "while" else None
-
-
-def _find_shape_at(instruction: HloInstruction, path: Sequence[int]) -> Shape:
-    shape = instruction.shape
-    for number in path:
-        if number >= len(shape.elements):
-            break
-        shape = shape.elements[number]
-    return shape
 
 
 def _is_backward(op_name: str | None) -> bool:

@@ -10,13 +10,12 @@ from math import prod
 import numpy as np
 
 from hloscope.analysis.groups import Groups, SubAxis, find_device_groups, find_digit_of_pairs, find_digits_of_groups
-from hloscope.analysis.opcodes import KIND_OF_OPCODE, strip_start
 from hloscope.compile.dumps import count_shardy_mesh_devices, find_shardy_meshes, make_named_mesh
 from hloscope.hlo import HloModule, Sharding
 from hloscope.hlo.call_graph import find_entry
 from hloscope.hlo.sharding import NamedMesh
 from hloscope.model import Mesh
-from hloscope.model.vocabulary import Kind
+from hloscope.model.vocabulary import KIND_OF_OPCODE, Kind
 
 _INVENTED = re.compile(r"axis_\d+|_axis_\d+|mesh_axis_\d+")
 
@@ -36,7 +35,10 @@ def read_mesh(module: HloModule) -> Mesh | None:
 
 def read_meshes(module: HloModule) -> Iterator[Mesh]:
     """All of the user's meshes that a module names, in the order of `read_mesh`; one may occur twice."""
-    for mesh in chain(find_shardy_meshes(module.header.get("frontend_attributes", "")), _read_named_meshes(module)):
+    printed = dict.fromkeys(_find_printed_meshes(module))
+    named = (mesh for mesh in printed if not any(_INVENTED.fullmatch(name) for name, _ in mesh.axes))
+    made = (mesh for each in named for mesh in make_named_mesh(each.axes, each.device_ids))
+    for mesh in chain(find_shardy_meshes(module.header.get("frontend_attributes", "")), made):
         if mesh.device_count > 1 and mesh.device_count % module.device_count == 0:
             yield mesh
 
@@ -48,12 +50,6 @@ def count_shardy_devices(module: HloModule) -> int | None:
     return max(counts) if counts and len(counts) == text.count("#sdy.mesh<") else None
 
 
-def _read_named_meshes(module: HloModule) -> Iterator[Mesh]:
-    for mesh in dict.fromkeys(_find_printed_meshes(module)):
-        if not any(_INVENTED.fullmatch(name) for name, _ in mesh.axes):
-            yield from make_named_mesh(mesh.axes, mesh.device_ids)
-
-
 def _find_printed_meshes(module: HloModule) -> Iterator[NamedMesh]:
     entry = find_entry(module)
     for parameter in entry.parameters if entry is not None else ():
@@ -61,9 +57,7 @@ def _find_printed_meshes(module: HloModule) -> Iterator[NamedMesh]:
         for part in () if sharding is None else (sharding, *sharding.elements):
             if part.mesh is not None:
                 yield part.mesh
-    for instruction in module.with_opcodes(
-        [opcode for opcode in module.opcodes if strip_start(opcode) in KIND_OF_OPCODE]
-    ):
+    for instruction in module.with_opcodes(KIND_OF_OPCODE):
         groups = instruction.replica_groups
         if groups is not None and groups.mesh is not None:
             yield groups.mesh
@@ -129,8 +123,8 @@ def _find_permute_digits(module: HloModule, line: Mesh) -> Iterator[SubAxis]:
 
 
 def _find_groups_by_kind(module: HloModule) -> Iterator[tuple[Kind, Groups]]:
-    for op in module.with_opcodes([opcode for opcode in module.opcodes if strip_start(opcode) in KIND_OF_OPCODE]):
-        kind = KIND_OF_OPCODE[strip_start(op.opcode)]
+    for op in module.with_opcodes(KIND_OF_OPCODE):
+        kind = KIND_OF_OPCODE[op.opcode]
         groups = find_device_groups(op, kind, None)
         if groups:
             yield kind, groups

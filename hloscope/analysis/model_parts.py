@@ -9,15 +9,22 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from hloscope.analysis.arrays import parse_aliases
-from hloscope.analysis.dataflow import Frames, Reading, cross_loop_edge, find_maker, find_producers, find_readings
-from hloscope.analysis.matmuls import MATMUL_OPCODES
-from hloscope.analysis.provenance import find_own_frame, find_shared_helpers
+from hloscope.analysis.compute import MATMUL_OPCODES
+from hloscope.analysis.dataflow import (
+    Frames,
+    Reading,
+    cross_loop_edge,
+    find_maker,
+    find_producers,
+    find_readings,
+    find_shape,
+)
+from hloscope.analysis.provenance import find_shared_helpers, find_users_frame
 from hloscope.hlo import HloInstruction
 from hloscope.hlo.call_graph import HloGraph, Value
 from hloscope.hlo.records import UNBOUNDED
@@ -39,7 +46,6 @@ _ROOTS = _ALL_OF_THEM | {"model", "weights"}
 """The names of the parameters within a state that also holds the optimizer's."""
 
 
-@lru_cache(maxsize=8192)
 def parse_argument_path(name: str) -> ModelPath:
     """Parses `params['layers'][0]['mlp'].value` into `params`, `layers`, `0`, `mlp`, without NNX's array holders."""
     held = _HOLDER.sub("", name)
@@ -58,7 +64,6 @@ _NO_NAME = re.compile(r"\(|->")
 """Characters that no module name contains: an open transformation, or the equation of an einsum."""
 
 
-@lru_cache(maxsize=8192)
 def parse_scopes(op_name: str | None) -> ModelPath:
     """The names from modules and `jax.named_scope`: `Model`, `layers_0`, `mlp`; empty if there are none.
 
@@ -73,7 +78,6 @@ def parse_scopes(op_name: str | None) -> ModelPath:
     return tuple(scopes)
 
 
-@lru_cache(maxsize=8192)
 def find_phase(op_name: str | None) -> Phase | None:
     """The pass according to a name stack; None for operations that were not differentiated."""
     name = op_name or ""
@@ -233,7 +237,6 @@ def attach_modules(
     paths = _find_collective_paths(collectives, parts, bodies)
     names = fold_paths(path for found in paths for path in found)
     helping = find_shared_helpers(collective.source for collective in collectives)
-    known: dict[ModelPart, ModelPart] = {}
     named = []
     for collective, part, own in zip(collectives, parts, paths, strict=True):
         layers = {layer for path in own if (layer := names[path].layer) is not None}
@@ -241,9 +244,9 @@ def attach_modules(
             part,
             module=_join_modules([names[path].module for path in own]),
             layers=tuple(sorted(layers)),
-            line=find_own_frame(collective.source, helping),
+            line=find_users_frame(collective.source, helping),
         )
-        named.append(replace(collective, part=known.setdefault(whole, whole)))
+        named.append(replace(collective, part=whole))
     return tuple(named)
 
 
@@ -252,7 +255,7 @@ def skip_helpers(analysis: Analysis, helpers: Collection[str]) -> Analysis:
     if not helpers:
         return analysis
     helping = find_shared_helpers((collective.source for collective in analysis.collectives), helpers)
-    lines = (find_own_frame(collective.source, helping) for collective in analysis.collectives)
+    lines = (find_users_frame(collective.source, helping) for collective in analysis.collectives)
     moved = (
         collective if collective.part is None else replace(collective, part=replace(collective.part, line=line))
         for collective, line in zip(analysis.collectives, lines, strict=True)
@@ -314,16 +317,6 @@ _CONCATENATES = "ConcatBitcast"
 """The custom call that reassembles an array from slices that were fetched one by one."""
 
 
-class _Arguments(NamedTuple):
-    """The arguments that a collective concerns, and the values that it moves of them."""
-
-    role: Role | None
-    arguments: tuple[str, ...]
-
-
-_NO_ARGUMENTS = _Arguments(None, ())
-
-
 def attach_parts(graph: HloGraph, moves: Sequence[tuple[Collective, Sequence[Value]]]) -> tuple[Collective, ...]:
     """Adds to each collective its place in the user's model.
 
@@ -335,9 +328,8 @@ def attach_parts(graph: HloGraph, moves: Sequence[tuple[Collective, Sequence[Val
     moved = [search.moved(*move) for move in moves]
     parts = []
     for (collective, results), direct in zip(moves, moved, strict=True):
-        role, arguments = direct or search.around(collective, results)
-        part = ModelPart(phase=search.phase(collective), role=role, arguments=arguments)
-        parts.append(part)
+        part = direct or search.around(collective, results)
+        parts.append(replace(part, phase=search.phase(collective)))
     return attach_modules([collective for collective, _ in moves], parts, search.shapes)
 
 
@@ -355,12 +347,7 @@ class _ArgumentSearch:
         }
         self._behind: dict[tuple[str, str, tuple[int, ...], Frames], str | None] = {}
         self._brought: dict[tuple[str, str, tuple[int, ...]], str] = {}
-        self._of_loop: dict[object, _Arguments] = {}
-        self._matmuls: dict[str, tuple[HloInstruction, ...]] = {}
-
-    @cached_property
-    def _differentiates(self) -> bool:
-        return self.graph.module.mentions("transpose(jvp")
+        self._differentiates = graph.module.mentions("transpose(jvp")
 
     def phase(self, collective: Collective) -> Phase | None:
         """The pass of a collective; for a combined one, the pass in which its last operand is ready."""
@@ -376,32 +363,24 @@ class _ArgumentSearch:
         before = find_producers(self.graph, start, _MOST_AROUND)
         return Phase.OPTIMIZER if any(find_phase(one.op_name) is Phase.BACKWARD for one in before) else None
 
-    def moved(self, collective: Collective, results: Sequence[Value]) -> _Arguments | None:
+    def moved(self, collective: Collective, results: Sequence[Value]) -> ModelPart | None:
         """The arguments that a collective moves, and its results as these; None if it moves none."""
         moved = [name for value in collective.moved_values if (name := self._argument(value)) is not None]
         if len(moved) == len(results) == 1:
             self._brought[results[0].key] = moved[0]
-        return _Arguments(Role.WEIGHTS, tuple(dict.fromkeys(moved))) if moved else None
+        return ModelPart(role=Role.WEIGHTS, arguments=tuple(dict.fromkeys(moved))) if moved else None
 
-    def around(self, collective: Collective, results: Sequence[Value]) -> _Arguments:
+    def around(self, collective: Collective, results: Sequence[Value]) -> ModelPart:
         """The arguments that adjacent multiplications use; otherwise those that are updated."""
-        loop = self._window_around(collective)
+        is_windowed = _WINDOWED in collective.computation  # a permute passes parts around in a loop that multiplies
+        loop = self.graph.only_caller(collective.computation) if is_windowed else None
         if loop is None:
             alone = collective.moved_values[:1] if len(collective.moved_values) == 1 else ()
             partners = (name for value in alone for name in self._partners(self._made(value)))
             return self._about(tuple(dict.fromkeys(partners)), results)
-        key = loop.computation.name, loop.name, collective.result_shapes
-        if key not in self._of_loop:
-            shapes = set(map(str, collective.result_shapes))
-            brought = (Value(user) for user in loop.users if str(user.shape) in shapes)
-            self._of_loop[key] = self._about(self._carried(loop), brought, all_of_them=False)
-        return self._of_loop[key]
-
-    def _window_around(self, collective: Collective) -> HloInstruction | None:
-        """The loop of a windowed multiplication whose parts a permute passes around."""
-        if _WINDOWED not in collective.computation:
-            return None
-        return self.graph.only_caller(collective.computation)
+        shapes = set(map(str, collective.result_shapes))
+        brought = (Value(user) for user in loop.users if str(user.shape) in shapes)
+        return self._about(self._carried(loop), brought, all_of_them=False)
 
     def _carried(self, loop: HloInstruction) -> tuple[str, ...]:
         """The arguments that such a loop multiplies."""
@@ -416,10 +395,10 @@ class _ArgumentSearch:
     def _argument(self, value: MovedValue) -> str | None:
         return self._behind_value(Value(self._made(value), value.element))
 
-    def _about(self, multiplied: tuple[str, ...], results: Iterable[Value], *, all_of_them: bool = True) -> _Arguments:
+    def _about(self, multiplied: tuple[str, ...], results: Iterable[Value], *, all_of_them: bool = True) -> ModelPart:
         """The values multiplied with an argument just before or after; otherwise those that update an argument."""
         if multiplied:
-            return _Arguments(Role.ACTIVATIONS, multiplied)
+            return ModelPart(role=Role.ACTIVATIONS, arguments=multiplied)
         updated: dict[str, None] = {}
         readers: list[Reading] = []
         for value in results:
@@ -427,12 +406,10 @@ class _ArgumentSearch:
             if updated and not all_of_them:
                 break
         if updated:
-            return _Arguments(Role.GRADIENT, tuple(updated))
-        behind = dict.fromkeys(name for reading in readers for name in self._partners_of(reading))
-        return _Arguments(Role.ACTIVATIONS, tuple(behind)) if behind else _NO_ARGUMENTS
-
-    def _partners_of(self, reading: Reading) -> list[str]:
-        return self._multiplied(reading.reader, reading.frames) if reading.reader.opcode in MATMUL_OPCODES else []
+            return ModelPart(role=Role.GRADIENT, arguments=tuple(updated))
+        multiplying = (reading for reading in readers if reading.reader.opcode in MATMUL_OPCODES)
+        behind = dict.fromkeys(name for at in multiplying for name in self._multiplied(at.reader, at.frames))
+        return ModelPart(role=Role.ACTIVATIONS, arguments=tuple(behind)) if behind else ModelPart()
 
     def _partners(self, instruction: HloInstruction) -> list[str]:
         """The arguments that an instruction or a fusion multiplies."""
@@ -440,15 +417,9 @@ class _ArgumentSearch:
             return self._multiplied(instruction, ())
         if instruction.opcode != "fusion" or not instruction.called:
             return []
-        name = instruction.called[0][1]
-        if name not in self._matmuls:
-            self._matmuls[name] = tuple(self._matmuls_in(name))
-        return [found for matmul in self._matmuls[name] for found in self._multiplied(matmul, (instruction,))]
-
-    def _matmuls_in(self, name: str) -> Iterator[HloInstruction]:
-        computation = self.graph.module.computation(name)
-        if not MATMUL_OPCODES.isdisjoint(computation.opcodes):
-            yield from (instruction for instruction in computation.instructions if instruction.opcode in MATMUL_OPCODES)
+        inside = self.graph.module.computation(instruction.called[0][1]).instructions
+        matmuls = (each for each in inside if each.opcode in MATMUL_OPCODES)
+        return [found for matmul in matmuls for found in self._multiplied(matmul, (instruction,))]
 
     def _multiplied(self, matmul: HloInstruction, frames: Frames) -> list[str]:
         found = (self._behind_value(Value(operand), frames) for operand in matmul.operands)
@@ -574,9 +545,7 @@ def _has_side_sum(graph: HloGraph, reader: HloInstruction) -> bool:
 
 def _count_elements(value: Value) -> int:
     """Number of elements of an array; -1 for a tuple, and if they cannot be counted."""
-    shape = value.instruction.shape
-    for index in value.path:
-        if not 0 <= index < len(shape.elements):
-            return -1
-        shape = shape.elements[index]
-    return -1 if shape.is_tuple or UNBOUNDED in shape.dimensions else shape.element_count
+    shape = find_shape(value)
+    if shape is None or shape.is_tuple or UNBOUNDED in shape.dimensions:
+        return -1
+    return shape.element_count

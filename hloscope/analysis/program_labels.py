@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
-from hloscope.model import Analysis
+from hloscope.model import Analysis, ArrayFact, Mesh
 
 _MOST_ARRAYS = 2
 
@@ -29,40 +29,23 @@ def _find_distinctions(programs: Sequence[Analysis | None]) -> Sequence[str]:
     """The words that distinguish each program from all others; a number if nothing does."""
     known = [program for program in programs if program is not None]
     if len(known) == len(programs):
-        for ask in (_slice, _mesh, _make_renderer(known, _arguments), _make_renderer(known, _outputs)):
-            words = [ask(program) for program in known]
+        slices = ["" if program.slice is None else program.slice.name for program in known]
+        meshes = ["" if program.mesh is None else _render_mesh(program.mesh) for program in known]
+        arguments = _describe_differences([program.arguments for program in known])
+        outputs = _describe_differences([program.outputs for program in known])
+        for words in (slices, meshes, arguments, outputs):
             if all(words) and len(set(words)) == len(words):
                 return words
     return [str(number) for number, _ in enumerate(programs, start=1)]
 
 
-def _slice(program: Analysis) -> str:
-    return "" if program.slice is None else program.slice.name
-
-
-def _mesh(program: Analysis) -> str:
-    mesh = program.mesh
-    if mesh is None:
-        return ""
+def _render_mesh(mesh: Mesh) -> str:
     return ",".join(f"{name}={size}" for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True))
 
 
-def _arguments(program: Analysis) -> Iterator[str]:
-    return (f"{array.name}: {array.sharding}" for array in program.arguments)
-
-
-def _outputs(program: Analysis) -> Iterator[str]:
-    return (f"{array.name}: {array.sharding}" for array in program.outputs)
-
-
-def _make_renderer(programs: Sequence[Analysis], ask: Callable[[Analysis], Iterator[str]]) -> Callable[[Analysis], str]:
-    """A function that describes those arrays of a program whose sharding differs between the programs, if few do."""
-    sides = [list(ask(program)) for program in programs]
-    places = [place for place, same in enumerate(zip(*sides, strict=False)) if len(set(same)) > 1]
-
-    def words(program: Analysis) -> str:
-        mine = list(ask(program))
-        more = ", …" if len(places) > _MOST_ARRAYS else ""
-        return ", ".join(mine[place] for place in places[:_MOST_ARRAYS]) + more
-
-    return words
+def _describe_differences(sides: Sequence[Sequence[ArrayFact]]) -> list[str]:
+    """The arrays of each program whose sharding differs between the programs; the first ones if there are many."""
+    said = [[f"{array.name}: {array.sharding}" for array in side] for side in sides]
+    places = [place for place, alike in enumerate(zip(*said, strict=False)) if len(set(alike)) > 1]
+    more = ", …" if len(places) > _MOST_ARRAYS else ""
+    return [", ".join(words[place] for place in places[:_MOST_ARRAYS]) + more for words in said]

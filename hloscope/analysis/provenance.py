@@ -56,7 +56,8 @@ def find_own_instructions(
     if not transfer.asynchronous:
         return tuple(own)
     if transfer.start.opcode != "fusion":
-        return (*own, *_find_completions(transfer.start))
+        later = [user for user in transfer.start.users if user.opcode.endswith(("-update", "-done"))]
+        return (*own, *later, *(done for each in later for done in each.users if done.opcode.endswith("-done")))
     end = chain_ends.get(transfer.op.frontend_attributes.get("chain_id", ""))
     return tuple(own) if end is None else (*own, end)
 
@@ -124,12 +125,6 @@ def _keep_users_frames(frames: tuple[StackFrame, ...]) -> tuple[SourceFrame, ...
     return tuple(kept)
 
 
-def _find_completions(start: HloInstruction) -> list[HloInstruction]:
-    """The `-update` and `-done` instructions of an asynchronous start."""
-    following = [user for user in start.users if user.opcode.endswith(("-update", "-done"))]
-    return following + [done for update in following for done in update.users if done.opcode.endswith("-done")]
-
-
 def _find_nearest_source(graph: HloGraph, start: HloInstruction, end: HloInstruction) -> HloInstruction | None:
     """The nearest instruction with a source; otherwise the nearest consumer with an op_name."""
     if not graph.prints_sources:
@@ -152,17 +147,39 @@ _PRIMITIVES = {
 KIND_OF_PRIMITIVE = {name: kind for kind, names in _PRIMITIVES.items() for name in names.split()}
 """JAX's collective primitives, as they end an `op_name`, with the kind of each."""
 
+_FUNCTION_OF_PRIMITIVE = {
+    "psum2": "psum",
+    "psum_invariant": "psum",
+    "unreduced_psum": "psum",
+    "all_gather_invariant": "all_gather",
+    "all_gather_reduced": "all_gather",
+    "reduce_scatter": "psum_scatter",
+    "unreduced_reduce_scatter": "psum_scatter",
+}
+
 _SHARD_MAP = re.compile(r"(^|[/(])shard_map([/)]|$)")
 _WINDOWED_EINSUM = "windowed_dot_general"
 _MADE_REDUCTION = "make_reduction_computation"
 
 
-@lru_cache(maxsize=1024)
 def find_authored_kind(op_name: str | None) -> Kind | None:
     """The kind of the user's own collective if `op_name` is one under shard_map; None otherwise."""
     if op_name is None or not _SHARD_MAP.search(op_name):
         return None
     return KIND_OF_PRIMITIVE.get(op_name.rsplit("/", 1)[-1])
+
+
+def find_jax_name(primitive: str) -> str:
+    """The function of `jax.lax` for a primitive, which is what the user wrote."""
+    return _FUNCTION_OF_PRIMITIVE.get(primitive, primitive)
+
+
+def is_gradient(op_name: str | None) -> bool:
+    """Returns whether an operation belongs to a backward pass, which has the lines of the forward one.
+
+    Operations that `jax.checkpoint` recomputes there belong to the forward pass.
+    """
+    return "transpose(" in (op_name or "") and "rematted_computation" not in (op_name or "")
 
 
 def find_origin(
@@ -185,7 +202,8 @@ def find_origin(
     """
     if (primitive := find_authored_kind(own_op_name)) is not None:
         return _compare_with_authored(kind, primitive)
-    if kind is Kind.COLLECTIVE_PERMUTE and _is_windowed_einsum(own_op_name, op):
+    is_product = _WINDOWED_EINSUM in op.computation.name or (own_op_name or "").rsplit("/", 1)[-1] == "dot_general"
+    if kind is Kind.COLLECTIVE_PERMUTE and is_product:
         return Origin.REWRITTEN
     if any(name.startswith(_MADE_REDUCTION) for attribute, name in op.called if attribute == "to_apply"):
         return Origin.REWRITTEN
@@ -197,12 +215,6 @@ def find_origin(
 
 def _compare_with_authored(kind: Kind, primitive: Kind) -> Origin:
     return Origin.AUTHORED if primitive is kind else Origin.REWRITTEN
-
-
-def _is_windowed_einsum(op_name: str | None, op: HloInstruction) -> bool:
-    if _WINDOWED_EINSUM in op.computation.name:
-        return True
-    return op_name is not None and op_name.rsplit("/", 1)[-1] == "dot_general"
 
 
 # ---- places in the user's code, in the shortest form that still identifies them, and the source lines at them
@@ -219,10 +231,14 @@ CodeOf = tuple[str, str | None]
 _LIBRARIES = ("site-packages", "dist-packages", "<frozen", "<string>")
 
 
-def find_users_frame(frames: Sequence[SourceFrame]) -> SourceFrame | None:
-    """The innermost frame outside libraries; the innermost of all if every frame is in a library."""
-    own = (frame for frame in frames if not any(mark in frame.file for mark in _LIBRARIES))
-    return next(own, frames[0] if frames else None)
+def find_users_frame(frames: Sequence[SourceFrame], helpers: Collection[CodeOf] = ()) -> SourceFrame | None:
+    """The innermost frame outside libraries and, if there is one, outside helpers.
+
+    If every frame is in a library, it is the innermost of all; None without frames.
+    """
+    users = [frame for frame in frames if not any(mark in frame.file for mark in _LIBRARIES)]
+    own = (frame for frame in users if (frame.file, frame.function) not in helpers)
+    return next(own, next(iter(users or frames), None))
 
 
 _FEWEST_CALLERS = 3
@@ -257,25 +273,11 @@ def _is_named(frame: SourceFrame, named: Collection[str]) -> bool:
     return any(name == function or function.endswith(f".{name}") or frame_path(frame).match(name) for name in named)
 
 
-def find_own_frame(frames: Sequence[SourceFrame], helpers: Collection[CodeOf]) -> SourceFrame | None:
-    """The innermost frame outside libraries and helpers; the same as `find_users_frame` if there is none."""
-    own = (
-        frame
-        for frame in frames
-        if (frame.file, frame.function) not in helpers and not any(mark in frame.file for mark in _LIBRARIES)
-    )
-    return next(own, find_users_frame(frames))
-
-
+@lru_cache(maxsize=1024)
 def frame_path(frame: SourceFrame) -> PurePath:
     """The file of a frame, with recognizable folders even if the path was written on Windows."""
-    return _parse_path(frame.file)
-
-
-@lru_cache(maxsize=256)
-def _parse_path(file: str) -> PurePath:
-    is_windows = "\\" in file and "/" not in file
-    return PureWindowsPath(file) if is_windows else PurePath(file)
+    is_windows = "\\" in frame.file and "/" not in frame.file
+    return PureWindowsPath(frame.file) if is_windows else PurePath(frame.file)
 
 
 def render_users_line(frames: Sequence[SourceFrame]) -> str | None:

@@ -12,7 +12,7 @@ import numpy as np
 from hloscope.analysis.groups import SubAxis
 from hloscope.hlo.records import UNBOUNDED
 from hloscope.model import ArrayFact, IntermediateFact, Mesh
-from hloscope.model.capture import parse_spec
+from hloscope.model.capture import multiply_axis_sizes, parse_spec
 
 _SUB_AXIS = re.compile(r"(?P<axis>.+):\((?P<before>\d+)\)(?P<size>\d+)", re.DOTALL)
 
@@ -110,7 +110,7 @@ class Shards:
     @property
     def copies(self) -> int:
         """Number of devices that hold the same elements of the same addend."""
-        return prod(_find_axis_size(axis, self.axis_sizes) for axis in self.copied_over)
+        return multiply_axis_sizes(self.copied_over, self.axis_sizes)
 
     @property
     def holders_are_addends(self) -> bool:
@@ -120,7 +120,7 @@ class Shards:
     @property
     def addends(self) -> int:
         """Number of addends of each element."""
-        return prod(_find_axis_size(axis, self.axis_sizes) for axis in self.unreduced)
+        return multiply_axis_sizes(self.unreduced, self.axis_sizes)
 
     def axis_words(self, axis: str) -> str:
         """Renders an axis with its size, `X=4`; a part of an axis already includes its size."""
@@ -244,11 +244,6 @@ def _find_axis_digit(name: str, mesh: Mesh) -> SubAxis | None:
 
 def _find_axis_digits(names: Iterable[str], mesh: Mesh) -> list[SubAxis]:
     return [digit for digit in (_find_axis_digit(name, mesh) for name in names) if digit is not None]
-
-
-def _find_axis_size(name: str, axis_sizes: Mapping[str, int]) -> int:
-    part = _SUB_AXIS.fullmatch(name) if name not in axis_sizes else None
-    return axis_sizes[name] if part is None else int(part["size"])
 
 
 def _find_other_axes(used: Sequence[SubAxis], mesh: Mesh) -> tuple[str, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import Enum, auto
 from functools import cache
 from math import prod
 
 from hloscope.analysis.dataflow import find_computed_value
+from hloscope.analysis.executions import make_unmodelled
 from hloscope.analysis.groups import (
     DEVICES_PER_SLICE_ID,
     Groups,
@@ -18,7 +18,6 @@ from hloscope.analysis.groups import (
     find_device_groups,
     parse_pairs,
 )
-from hloscope.analysis.opcodes import KIND_OF_OPCODE, make_unmodelled, starts_transfer, strip_start
 from hloscope.analysis.transfers import (
     LOWER_BOUND,
     Transfer,
@@ -33,7 +32,7 @@ from hloscope.hlo import HloInstruction, Shape
 from hloscope.hlo.call_graph import Value
 from hloscope.hlo.sharding import MAX_DEVICES
 from hloscope.model import Unmodelled
-from hloscope.model.vocabulary import Kind, Link
+from hloscope.model.vocabulary import KIND_OF_OPCODE, Kind, Link
 
 # ---- `send` and `recv`: between slices over the data-center network, between devices, or with the host
 
@@ -249,6 +248,22 @@ def _parse_id_ranges(text: str) -> list[int]:
 CUSTOM_CALLS = frozenset({"custom-call", "custom-call-start"})
 
 
+_COMMUNICATES = re.compile(
+    r"(^|-)(all-gather|all-reduce|all-to-all|reduce-scatter|collective|permute|multicast|send|recv)(-|$)"
+)
+
+
+@cache
+def starts_transfer(opcode: str) -> bool:
+    """Returns whether an instruction with this opcode starts, or seems to start, a transfer between devices.
+
+    Custom calls are not covered: they are classified by their target.
+    """
+    if opcode.endswith(("-done", "-update")):
+        return False
+    return opcode in KIND_OF_OPCODE or _COMMUNICATES.search(opcode) is not None
+
+
 def is_worth_reading(opcode: str) -> bool:
     """Returns whether an instruction with this opcode may start a transfer."""
     return opcode in CUSTOM_CALLS or starts_transfer(opcode)
@@ -262,11 +277,11 @@ def may_transfer(instruction: HloInstruction) -> bool:
 def read_transfer(place: TransferSite) -> Transfer | None:
     """Reads one instruction for which `may_transfer` holds."""
     opcode = place.op.opcode
-    if strip_start(opcode) in KIND_OF_OPCODE:
+    if opcode in KIND_OF_OPCODE:
         return _read_collective(place)
     if opcode in ("send", "recv"):
         return read_send_or_recv(place)
-    if strip_start(opcode) == "custom-call":
+    if opcode in CUSTOM_CALLS:
         return _read_custom_call(place)
     return make_opaque(place, f"opcode {opcode} of %{place.op.name} looks like communication")
 
@@ -286,7 +301,7 @@ def _read_collective(place: TransferSite) -> Transfer:
     asynchronous fusion holds them twice.
     """
     op = place.op
-    kind = KIND_OF_OPCODE[strip_start(op.opcode)]
+    kind = KIND_OF_OPCODE[op.opcode]
     operands, results = _find_operand_shapes(op, kind), _find_result_shapes(op)
     scattered = _find_scattered_shape(place, operands) if kind is Kind.ALL_REDUCE else None
     if scattered is not None:
@@ -409,7 +424,7 @@ def communicates(instruction: HloInstruction) -> bool:
         return has_communication(instruction) is True
     if target == "AsyncCollectiveStart":
         return not any(operand.opcode in KIND_OF_OPCODE for operand in instruction.operands)
-    return classify_target(target) is TargetMeaning.NAMED and not _continues_custom_call(instruction, target)
+    return classify_target(target) is True and not _continues_custom_call(instruction, target)
 
 
 def _continues_custom_call(instruction: HloInstruction, target: str) -> bool:
@@ -432,7 +447,7 @@ def explain_suspicion(instruction: HloInstruction) -> str | None:
         return f"{kernel} does not say whether it communicates with other chips" if silent else None
     if target is None:
         return f"custom call %{instruction.name} without a target may communicate"
-    return f"custom call to {target} may communicate" if classify_target(target) is TargetMeaning.UNKNOWN else None
+    return f"custom call to {target} may communicate" if classify_target(target) is None else None
 
 
 def _read_custom_call(place: TransferSite) -> Transfer:
@@ -457,14 +472,6 @@ def has_communication(instruction: HloInstruction) -> bool | None:
         return {"true": True, "false": False}.get(str(config.get("has_communication", False)).lower())
     said = _COMMUNICATION.search(str(instruction.backend_config.get("raw", "")))
     return None if said is None else said[1] == "true"
-
-
-class TargetMeaning(Enum):
-    """The communication of a custom call according to its target."""
-
-    NONE = auto()
-    NAMED = auto()
-    UNKNOWN = auto()
 
 
 _COMPILER = """
@@ -525,15 +532,15 @@ _TELLING_PARTS = re.compile(
 
 
 @cache
-def classify_target(target: str) -> TargetMeaning:
-    """Classifies the target of a custom call by its name.
+def classify_target(target: str) -> bool | None:
+    """Returns whether a custom call communicates, by the name of its target; None if the name does not tell.
 
     Args:
         target: `custom_call_target`; not that of Pallas kernels, whose configuration states it instead.
     """
     if target in _LOCAL or target in _ASYNCHRONOUS:
-        return TargetMeaning.NONE
+        return False
     words = {word.lower() for word in _WORDS.findall(target)}
     if _TELLING_PARTS.search(target) or words & _TELLING:
-        return TargetMeaning.NAMED
-    return TargetMeaning.NONE if _FAMILIES.fullmatch(target) else TargetMeaning.UNKNOWN
+        return True
+    return False if _FAMILIES.fullmatch(target) else None

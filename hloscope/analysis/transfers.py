@@ -9,9 +9,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from hloscope.analysis.dataflow import Frames, Reading, find_maker, find_own_slice, find_readings
-from hloscope.analysis.executions import Context
+from hloscope.analysis.executions import Context, make_unmodelled
 from hloscope.analysis.groups import Groups, Numbering
-from hloscope.analysis.opcodes import make_unmodelled
 from hloscope.analysis.trip_counts import CompareDirection, wrap_integer
 from hloscope.base.units import count_array_bytes, count_element_bits, sum_known
 from hloscope.hlo import HloComputation, HloInstruction, Shape

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
 from hloscope.analysis.dataflow import (
     CALLING_OPCODES,
@@ -22,6 +23,8 @@ from hloscope.model.vocabulary import Bound
 
 # ---- the integers of a loop: linear functions of carried values, progressions, and wrap-around
 
+_DEPTH_LIMIT, _STEP_LIMIT = 200, 4096
+"""Maximum depth of operands of operands, and number of values visited, for one scalar or condition."""
 _GEOMETRIC_LIMIT = 4096
 """Maximum number of trips simulated for a counter that is not advanced by addition."""
 _FARTHEST = 1 << 64
@@ -51,66 +54,58 @@ class CompareDirection(Enum):
 _OPPOSITE = {"EQ": "NE", "NE": "EQ", "GE": "LT", "LT": "GE", "GT": "LE", "LE": "GT"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RangeCondition:
-    """A value that a progression depends on: `scale` x n + `offset` must be in the range of a type.
-
-    Attributes:
-        scale: See above.
-        offset: See above.
-        element_type: The type.
-        in_body: Whether only the body computes it, so that it need not hold for the n at which the loop ends.
-    """
+class Line(NamedTuple):
+    """A linear function of n, `scale` x n + `offset`, of an integer type."""
 
     scale: int
     offset: int
     element_type: str
-    in_body: bool = False
+
+    def at(self, state: int) -> int:
+        """The value at state n, before it wraps around."""
+        return self.scale * state + self.offset
+
+
+_ITSELF = Line(1, 0, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progression:
-    """The values of a loop's trips: `scale` x n + `offset`, where n goes from `start` to `factor` x n + `step`.
+    """The values of a loop's trips: a function of n, which goes from `start` to `factor` x n + `step`.
 
     Attributes:
         start: n before the first trip.
         factor: The factor that n is multiplied by in each trip.
         step: The amount that is then added to it.
-        scale: See above.
-        offset: See above.
-        parts: Further conditions that must hold for every n.
+        value: The values.
+        held: Further functions of n that must stay in the range of their type.
+        held_in_body: Those that only the body computes, so that they need not stay there for the n at which the loop
+        ends.
     """
 
     start: int
     factor: int
     step: int
-    scale: int = 1
-    offset: int = 0
-    parts: tuple[RangeCondition, ...] = ()
-
-    def value(self, state: int) -> int:
-        """The value at state n."""
-        return self.scale * state + self.offset
+    value: Line = _ITSELF
+    held: tuple[Line, ...] = ()
+    held_in_body: tuple[Line, ...] = ()
 
     def begun_in(self, element_type: str) -> Progression:
         """The same values modulo 2 to the bits of an integer type, with the first one in its range."""
-        first = self.value(self.start)
-        return replace(self, offset=self.offset + wrap_integer(first, element_type) - first)
+        first = self.value.at(self.start)
+        moved = self.value.offset + wrap_integer(first, element_type) - first
+        return replace(self, value=self.value._replace(offset=moved, element_type=element_type))
 
-    def stays_exact(self, trips: int, element_type: str) -> bool:
-        """Returns whether no value and no part wraps around before the loop ends.
+    def stays_exact(self, trips: int) -> bool:
+        """Returns whether no value and no other function wraps around before the loop ends.
 
         All of them grow or shrink steadily where n is advanced by adding, so that the first and the last one say so.
         """
         states = self._states(trips)
-        if not all(is_in_range(self.value(state), element_type) for state in states):
-            return False
         before = self._states(trips - 1) if trips else []
-        return all(
-            is_in_range(part.scale * state + part.offset, part.element_type)
-            for part in self.parts
-            for state in (before if part.in_body else states)
-        )
+        checked = [(line, state) for line in (self.value, *self.held) for state in states]
+        checked += [(line, state) for line in self.held_in_body for state in before]
+        return all(is_in_range(line.at(state), line.element_type) for line, state in checked)
 
     def _states(self, trips: int) -> list[int]:
         if self.factor == 1:
@@ -143,12 +138,12 @@ def count_trips(left: Progression, right: Progression, direction: CompareDirecti
         trips = _count_geometric_trips(left, right, direction)
     if trips is None:
         return None
-    return trips if all(side.stays_exact(trips, element_type) for side in (left, right)) else None
+    return trips if all(side.stays_exact(trips) for side in (left, right)) else None
 
 
 def _count_arithmetic_trips(left: Progression, right: Progression, direction: CompareDirection) -> int | None:
-    gap = left.value(left.start) - right.value(right.start)
-    step = left.scale * left.step - right.scale * right.step
+    gap = left.value.at(left.start) - right.value.at(right.start)
+    step = left.value.scale * left.step - right.value.scale * right.step
     if not direction.holds(gap):
         return 0
     if direction is CompareDirection.EQ:
@@ -165,7 +160,7 @@ def _count_arithmetic_trips(left: Progression, right: Progression, direction: Co
 def _count_geometric_trips(left: Progression, right: Progression, direction: CompareDirection) -> int | None:
     states = [left.start, right.start]
     for trips in range(_GEOMETRIC_LIMIT):
-        if not direction.holds(left.value(states[0]) - right.value(states[1])):
+        if not direction.holds(left.value.at(states[0]) - right.value.at(states[1])):
             return trips
         following = [side.factor * state + side.step for side, state in zip((left, right), states, strict=True)]
         if following == states or max(map(abs, following)) > _FARTHEST:
@@ -228,7 +223,7 @@ def read_linear(graph: HloGraph, value: Value, frames: Frames = ()) -> LinearSca
     Returns:
         The scalar as a linear function of the parameters' elements in the outermost computation; None if it is not one.
     """
-    return _LinearReader(graph).read(value, frames, 0)
+    return _ScalarReader(graph).linear(value, frames, 0)
 
 
 def make_carried(element: CarriedElement, element_type: str = "") -> LinearScalar:
@@ -236,33 +231,26 @@ def make_carried(element: CarriedElement, element_type: str = "") -> LinearScala
     return LinearScalar(offset=0, scales={element: 1}, element_type=element_type)
 
 
-class ScalarReader:
-    """Traces one scalar through its producers, in a limited number of steps.
+class _ScalarReader:
+    """Reads scalars and conditions through their producers, in a limited number of steps.
 
-    Attributes:
-        graph: The module.
-        depth_limit: Maximum depth of operands of operands.
-        step_limit: Maximum number of values visited: an operand that is used twice is visited twice, at every level.
+    Each operand is visited as often as it is used, at every level, so that steps are limited as well as depth.
     """
 
-    depth_limit = 200
-    step_limit = 4096
-
     def __init__(self, graph: HloGraph) -> None:
-        self.graph = graph
+        self._graph = graph
         self._steps = 0
 
-    def maker(self, value: Value, frames: Frames, depth: int) -> Maker | None:
+    def _maker(self, value: Value, frames: Frames, depth: int) -> Maker | None:
         """The producer of a value; None if it is too far away."""
         self._steps += 1
-        if depth > self.depth_limit or self._steps > self.step_limit:
+        if depth > _DEPTH_LIMIT or self._steps > _STEP_LIMIT:
             return None
-        return find_maker(self.graph, value, frames, through=(), into=CALLING_OPCODES)
+        return find_maker(self._graph, value, frames, through=(), into=CALLING_OPCODES)
 
-
-class _LinearReader(ScalarReader):
-    def read(self, value: Value, frames: Frames, depth: int) -> LinearScalar | None:
-        maker = self.maker(value, frames, depth)
+    def linear(self, value: Value, frames: Frames, depth: int) -> LinearScalar | None:
+        """A value as a linear function; None if it is not one."""
+        maker = self._maker(value, frames, depth)
         if maker is None:
             return None
         instruction, path, frames = maker.value.instruction, maker.value.path, maker.frames
@@ -287,7 +275,7 @@ class _LinearReader(ScalarReader):
         source, target = operand.shape.element_type, instruction.shape.element_type
         if instruction.opcode != "convert" and integer_bits(source) != integer_bits(target):
             return None
-        term = self.read(Value(operand), frames, depth + 1)
+        term = self.linear(Value(operand), frames, depth + 1)
         return None if term is None or term.element_type != source else _convert_type(term, target)
 
     def _arithmetic(self, instruction: HloInstruction, frames: Frames, depth: int) -> LinearScalar | None:
@@ -295,7 +283,7 @@ class _LinearReader(ScalarReader):
         element_type = instruction.shape.element_type
         if len(operands) != (1 if instruction.opcode == "negate" else 2) or integer_bits(element_type) is None:
             return None
-        terms = [self.read(Value(operand), frames, depth + 1) for operand in operands]
+        terms = [self.linear(Value(operand), frames, depth + 1) for operand in operands]
         known = [term for term in terms if term is not None and term.element_type == element_type]
         if len(known) != len(operands):
             return None
@@ -307,6 +295,27 @@ class _LinearReader(ScalarReader):
             case "subtract":
                 return _add_functions(known[0], _scale_function(known[1], -1))
         return _add_functions(known[0], known[1])
+
+    def condition(self, value: Value, frames: Frames, negated: bool, depth: int) -> _Condition | None:
+        """A condition, or its negation; None for one of another form, or if the text is inconsistent."""
+        maker = self._maker(value, frames, depth)
+        if maker is None:
+            return None
+        instruction, frames = maker.value.instruction, maker.frames
+        operands = instruction.operands
+        if instruction.opcode == "compare":
+            return _read_comparison(self._graph, instruction, frames, negated=negated)
+        if any(item.shape.element_type != "pred" for item in (instruction, *operands)):
+            return None
+        match instruction.opcode, len(operands):
+            case (("and" | "or"), 2):
+                parts = tuple(self.condition(Value(operand), frames, negated, depth + 1) for operand in operands)
+                return _Junction(is_all=(instruction.opcode == "and") != negated, parts=parts)
+            case (("not" | "convert"), 1):
+                return self.condition(Value(operands[0]), frames, negated != (instruction.opcode == "not"), depth + 1)
+            case "constant", 0 if (instruction.literal or "") in BOOLEAN_LITERALS:
+                return BOOLEAN_LITERALS[instruction.literal or ""] != negated
+        return None
 
 
 def _read_literal(instruction: HloInstruction) -> LinearScalar | None:
@@ -447,7 +456,7 @@ def _read_trip_count(graph: HloGraph, loop: HloInstruction) -> TripCount:
     if not {"condition", "body"} <= callees.keys():
         return TripCount(count=1, bound=Bound.UNKNOWN)
     values = _LoopValues(graph, loop)
-    condition = _ConditionReader(graph).read(Value(graph.module.computation(callees["condition"]).root), (), False, 0)
+    condition = _ScalarReader(graph).condition(Value(graph.module.computation(callees["condition"]).root), (), False, 0)
     first = _holds_at_start(values, condition)
     if first is False:
         return TripCount(count=0, bound=Bound.EXACT)
@@ -474,8 +483,6 @@ def _count_condition_trips(values: _LoopValues, condition: _Condition | None) ->
         case _Junction():
             low = _find_low_word(values, condition)
             return None if low is None else _count_comparison_trips(values, low)
-        case False:
-            return TripCount(count=0, bound=Bound.EXACT)
     return None
 
 
@@ -632,7 +639,9 @@ class _LoopValues:
             return None
         if not varying:
             number = self.at_start(term)
-            return None if number is None else Progression(start=0, factor=1, step=0, scale=0, offset=number)
+            if number is None:
+                return None
+            return Progression(start=0, factor=1, step=0, value=Line(0, number, term.element_type))
         return self._of_counter(term, varying[0])
 
     def _of_counter(self, term: LinearScalar, counter: CarriedElement) -> Progression | None:
@@ -646,32 +655,23 @@ class _LoopValues:
         values = self._initials(others)
         if values is None or not is_in_range(start, following.element_type):
             return None
-        state = RangeCondition(scale=1, offset=0, element_type=following.element_type)
-        conditions = [_make_range_condition(part, counter, values, in_body=False) for part in term.provided]
-        steps = [_make_range_condition(part, counter, values, in_body=True) for part in following.provided]
         constant = {**values, counter: 0}
+
+        def of_counter(function: LinearScalar) -> Line:
+            return Line(function.scales.get(counter, 0), function.total(constant), function.element_type)
+
+        scale, offset, element_type = of_counter(following)
         return Progression(
             start=start,
-            factor=following.scales[counter],
-            step=wrap_signed(following.total(constant), following.element_type),
-            scale=term.scales.get(counter, 0),
-            offset=term.total(constant),
-            parts=(state, *conditions, *steps),
+            factor=scale,
+            step=wrap_signed(offset, element_type),
+            value=of_counter(term),
+            held=(Line(1, 0, element_type), *map(of_counter, term.provided)),
+            held_in_body=tuple(map(of_counter, following.provided)),
         )
 
     def _initials(self, elements: set[CarriedElement]) -> dict[CarriedElement, int] | None:
         return _require_all_known({element: self.initial(element) for element in elements})
-
-
-def _make_range_condition(
-    term: LinearScalar, counter: CarriedElement, values: dict[CarriedElement, int], *, in_body: bool
-) -> RangeCondition:
-    return RangeCondition(
-        scale=term.scales.get(counter, 0),
-        offset=term.total({**values, counter: 0}),
-        element_type=term.element_type,
-        in_body=in_body,
-    )
 
 
 def _require_all_known(found: dict[CarriedElement, int | None]) -> dict[CarriedElement, int] | None:
@@ -744,30 +744,3 @@ def _read_comparison(
     if not left.element_type.startswith(signs.get(compare.attributes.get("type", ""), "")):
         return None
     return _Comparison(left=left, right=right, direction=direction.opposite if negated else direction)
-
-
-class _ConditionReader(ScalarReader):
-    """Reads a condition; None for other conditions, or if the text is inconsistent."""
-
-    depth_limit = 100
-    step_limit = 1000
-
-    def read(self, value: Value, frames: Frames, negated: bool, depth: int) -> _Condition | None:
-        maker = self.maker(value, frames, depth)
-        if maker is None:
-            return None
-        instruction, frames = maker.value.instruction, maker.frames
-        operands = instruction.operands
-        if instruction.opcode == "compare":
-            return _read_comparison(self.graph, instruction, frames, negated=negated)
-        if any(item.shape.element_type != "pred" for item in (instruction, *operands)):
-            return None
-        match instruction.opcode, len(operands):
-            case (("and" | "or"), 2):
-                parts = tuple(self.read(Value(operand), frames, negated, depth + 1) for operand in operands)
-                return _Junction(is_all=(instruction.opcode == "and") != negated, parts=parts)
-            case (("not" | "convert"), 1):
-                return self.read(Value(operands[0]), frames, negated != (instruction.opcode == "not"), depth + 1)
-            case "constant", 0 if (instruction.literal or "") in BOOLEAN_LITERALS:
-                return BOOLEAN_LITERALS[instruction.literal or ""] != negated
-        return None

@@ -23,12 +23,11 @@ from hloscope.hlo import HloModule, parse_module
 from hloscope.judge.facts import Facts
 from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection, apply_rules
 from hloscope.model import Analysis, ArrayFact, SliceFact
-from hloscope.model.capture import Capture, CapturedArray
-from hloscope.model.evidence import Evidence, attach_evidence
+from hloscope.model.capture import Capture, CapturedArray, Evidence, attach_evidence
 from hloscope.tpu.overrides import override_chip
 from hloscope.tpu.slices import parse_slice
 from hloscope.version import __version__
-from hloscope.why import explain_analysis, explain_from_text
+from hloscope.why.sentences import explain_from_text
 
 if TYPE_CHECKING:
     from hloscope.compile.lowering import Lowered
@@ -126,8 +125,11 @@ def analysis_of(
 
 def with_reasons(found: Analysis, module: HloModule, program: Capture) -> Analysis:
     """Returns the analysis of a compiled program with the reason for each collective, as far as known."""
-    is_alone = program.is_text and program.compiled.shardy is None
-    return explain_from_text(found) if is_alone else explain_analysis(found, module, program)
+    if program.is_text and program.compiled.shardy is None:
+        return explain_from_text(found)
+    from hloscope.why.stage import explain_analysis  # text alone does not need it
+
+    return explain_analysis(found, module, program)
 
 
 def _rules_for(program: Capture, judging: RuleSelection) -> RuleSelection:

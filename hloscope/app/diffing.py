@@ -28,7 +28,7 @@ from hloscope.judge.changes import Judgement
 from hloscope.judge.judging import judge_two
 from hloscope.judge.matching import match
 from hloscope.model import Analysis, Collective
-from hloscope.model.evidence import attach_evidence
+from hloscope.model.capture import attach_evidence
 from hloscope.model.vocabulary import Bound
 from hloscope.report.diffs import DiffDocument, TwoTotals, listed, with_sides
 

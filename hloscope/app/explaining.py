@@ -21,8 +21,8 @@ from hloscope.compile.functions import Function, with_function
 from hloscope.compile.target import ProgramOptions, TargetFacts, accept_options
 from hloscope.model import Analysis, Collective
 from hloscope.model.trial import Trials
-from hloscope.why import explain_collectives as reasons_of
 from hloscope.why.explanation import Explanation, Explanations
+from hloscope.why.explanation import explain_collectives as reasons_of
 
 _QUICK_S = 2.0
 """A program that compiles in less is tried without being asked."""

@@ -39,7 +39,7 @@ from hloscope.compile.loading import limit_time
 from hloscope.compile.pool import BYTES_PER_TRACER, BYTES_PER_WORKER, WorkerDied, WorkerPool
 from hloscope.compile.target import make_facts
 from hloscope.model import Analysis
-from hloscope.model.evidence import Evidence
+from hloscope.model.capture import Evidence
 
 if TYPE_CHECKING:
     from hloscope.app.requests import FrontDoor, Text

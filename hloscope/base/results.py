@@ -103,9 +103,8 @@ class Shown(Fixed, Helpful):
 
     __slots__ = ()
 
-    def _subject(self) -> str:
-        """Its key in `hloscope.report.formats.FORMATS`."""
-        raise NotImplementedError
+    _subject: str
+    """Its key in `hloscope.report.formats.FORMATS`."""
 
     def _rendered(self) -> object:
         """What the formats of its subject are given."""

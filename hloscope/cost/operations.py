@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from hloscope.analysis.kernels import find_kernel_names, read_cost_estimate
-from hloscope.analysis.matmuls import MATMUL_OPCODES, count_flops, parse_integers
+from hloscope.analysis.compute import MATMUL_OPCODES, count_flops, find_kernel_names, parse_integers, read_cost_estimate
 from hloscope.analysis.spellings import PALLAS
 from hloscope.analysis.transfers import MEGACORE_MARK, CoreBranches, find_core_branches
 from hloscope.base.units import sum_known

@@ -10,8 +10,7 @@ from math import isfinite
 from operator import attrgetter
 from typing import NamedTuple
 
-from hloscope.analysis.kernels import find_kernel_names
-from hloscope.analysis.matmuls import MATMUL_OPCODES
+from hloscope.analysis.compute import MATMUL_OPCODES, find_kernel_names
 from hloscope.analysis.provenance import find_provenance
 from hloscope.base.errors import Option, SliceError, say
 from hloscope.base.units import count_array_bytes, format_bytes, format_share

@@ -16,9 +16,8 @@ from hloscope.cost.records import CollectiveKey, Schedule, Stretch, Sums
 from hloscope.cost.walk import Walk
 from hloscope.hlo import HloModule
 from hloscope.model import Analysis
-from hloscope.model.capture import Capture
+from hloscope.model.capture import Capture, Evidence, attach_evidence
 from hloscope.model.collectives import index_transfers
-from hloscope.model.evidence import Evidence, attach_evidence
 from hloscope.model.timeline import Interval, TimedComputation, Timeline, Unit, WaitCause, Waits
 from hloscope.model.vocabulary import Bound
 

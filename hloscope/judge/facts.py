@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hloscope.hlo import HloModule
 from hloscope.hlo.call_graph import HloGraph
-from hloscope.model import Analysis, ArrayFact, Collective, Reason
+from hloscope.model import Analysis, ArrayFact, Collective
+from hloscope.model.reason import Reason
 from hloscope.model.vocabulary import Kind
 from hloscope.tpu.slices import Slice
 

@@ -285,8 +285,7 @@ class CompareDocument(Shown):
     calibration: tuple[CalibratedFigure, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def _subject(self) -> str:
-        return "comparison"
+    _subject = "comparison"
 
     if TYPE_CHECKING:
 

@@ -13,9 +13,8 @@ from hloscope.base.errors import Helpful
 from hloscope.base.presenter import presenter
 from hloscope.base.results import Brief, Shown, fix_tables, one_line
 from hloscope.base.units import format_bytes, pluralize
-from hloscope.model.capture import Mesh
+from hloscope.model.capture import Evident, Mesh
 from hloscope.model.collectives import ArrayShape, Collectives
-from hloscope.model.evidence import Evident
 from hloscope.model.finding import Finding, severe
 from hloscope.model.reason import Rematerialization, Stack
 from hloscope.model.trial import StepTime
@@ -173,8 +172,7 @@ class Analysis(Shown, Evident):
             f"<Analysis of {self.target}{place}: {pluralize(self.totals.collectives, 'collective')}, {moves}>"
         )
 
-    def _subject(self) -> str:
-        return "analysis"
+    _subject = "analysis"
 
     if TYPE_CHECKING:
 

@@ -7,9 +7,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from hloscope.base.errors import HloscopeError
 from hloscope.tpu.slices import Slice
+
+if TYPE_CHECKING:
+    from hloscope.hlo import HloModule
+    from hloscope.model.trial import Trials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +103,43 @@ def _parse_spec_entry(entry: ast.expr) -> tuple[str, ...]:
     if not all(isinstance(axis, str) for axis in axes):
         raise ValueError(ast.unparse(entry))
     return axes
+
+
+def render_spec(sharding: ValueSharding | None, unreduced: Axes = ()) -> str | None:
+    """Renders a sharding as the user would write it; None if unknown."""
+    return None if sharding is None else format_spec(sharding, unreduced=unreduced)
+
+
+def axes_in(sharding: ValueSharding | None) -> frozenset[str]:
+    """All axes of a sharding."""
+    return frozenset(axis for axes in sharding or () for axis in axes)
+
+
+def whole_axis(axis: str) -> str:
+    """The mesh axis of an axis or part: `X` of `X:(1)2`."""
+    return axis.partition(":")[0]
+
+
+def find_whole_axes(axes: Iterable[str]) -> set[str]:
+    """The mesh axes that these axes are, or are parts of."""
+    return set(map(whole_axis, axes))
+
+
+def find_cut_dimensions(sharding: ValueSharding | None, axes: Axes) -> tuple[int, ...]:
+    """The dimensions that any of these axes shards, in part or as a whole."""
+    own = find_whole_axes(axes)
+    return tuple(number for number, here in enumerate(sharding or ()) if own & find_whole_axes(here))
+
+
+def remove_axes(sharding: ValueSharding, axes: Axes) -> ValueSharding:
+    """A sharding without some axes, as a gather over them leaves it."""
+    return tuple(tuple(axis for axis in here if axis not in axes) for here in sharding)
+
+
+def multiply_axis_sizes(axes: Axes, mesh: Mapping[str, int]) -> int:
+    """Number of devices along some axes together; `X:(1)2` counts with its own size."""
+    own = ((mesh.get(axis), axis.rpartition(")")[2] if ":" in axis else 1) for axis in axes)
+    return prod(int(part) if size is None else size for size, part in own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -450,3 +493,71 @@ class CompiledProgram:
     partitioned_identities: Identities = field(default_factory=dict)
     seconds: float | None = field(default=None, compare=False)
     hbm_peak: HbmPeak | None = None
+
+
+# ---- the compiled program behind a result, kept with it in the process that made it but not in documents
+
+_Result = TypeVar("_Result", bound="Evident")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A compiled program, from which more can be derived than its analysis contains.
+
+    Attributes:
+        program: The program.
+        name: The target as the user named it.
+        source_root: For HLO text, the folder below which source files that it names may be read; None to read none.
+        trials: Known results of changes tried against collectives, by computation and name.
+    """
+
+    program: Capture
+    name: str
+    source_root: Path | None = None
+    trials: Mapping[tuple[str, str], Trials] = field(default_factory=dict)
+
+    def module(self) -> HloModule:
+        """The parsed text; parsed on each call, because it takes many times the memory of the text."""
+        from hloscope.hlo import parse_module  # reading an analysis needs no parser
+
+        return parse_module(self.program.compiled.text, name=f"{self.name} (compiled)")
+
+
+class Evident:
+    """A result that keeps its evidence, unless it is copied, pickled or read from a document."""
+
+    __slots__ = ("_evidence",)
+
+    if TYPE_CHECKING:
+        _evidence: Evidence
+
+    @property
+    def evidence(self) -> Evidence:
+        """The evidence for this result.
+
+        Raises:
+            HloscopeError: The evidence is not available in this process.
+        """
+        found: Evidence | None = getattr(self, "_evidence", None)
+        if found is None:
+            raise HloscopeError(
+                "the compiled program of this analysis is not available here",
+                why="it was read from a document, or made in another process",
+                fix="analyze the target again in this process",
+            )
+        return found
+
+    def _remembered_by(self, other: _Result) -> _Result:
+        """Copies the evidence of this result to another result of the same program."""
+        return attach_evidence(other, self._evidence) if hasattr(self, "_evidence") else other
+
+
+def find_evidence(found: Evident) -> Evidence | None:
+    """Returns the evidence for a result; None if it is not available in this process."""
+    return getattr(found, "_evidence", None)
+
+
+def attach_evidence(result: _Result, evidence: Evidence) -> _Result:
+    """Returns the result with its evidence attached."""
+    object.__setattr__(result, "_evidence", evidence)
+    return result

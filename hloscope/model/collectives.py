@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache, reduce
 from operator import add
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Annotated, SupportsIndex, overload
 
 from hloscope.base.calls import front_door, text, texts
 from hloscope.base.documents import Table, TextValue
@@ -99,6 +99,11 @@ class ArrayShape(TextValue):
 def make_shapes(*shapes: object) -> tuple[ArrayShape, ...]:
     """Creates shapes from objects that print as HLO shapes."""
     return tuple(_make_shape(str(shape)) for shape in shapes)
+
+
+def list_dimensions(shapes: Iterable[ArrayShape]) -> tuple[tuple[int, ...], ...]:
+    """The dimensions of all shapes without dynamic dimensions."""
+    return tuple(shape.dimensions for shape in shapes if shape.dimensions is not None)
 
 
 @lru_cache(maxsize=1024)
@@ -533,9 +538,6 @@ class Collectives(tuple[Collective, ...], Helpful):
         found = super().__getitem__(index)
         return self._only(found) if isinstance(index, slice) else found  # type: ignore[arg-type, return-value]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _make_collectives, (tuple(self), self.mesh_axes)
-
     def __repr__(self) -> str:
         waits = "" if self.exposed_us_per_step is None else f", {format_time(self.exposed_us_per_step)} exposed"
         sends = self.bound.marked(format_bytes(self.wire_bytes_per_step))
@@ -543,10 +545,6 @@ class Collectives(tuple[Collective, ...], Helpful):
 
     def __str__(self) -> str:
         return "\n".join(map(repr, self)) or repr(self)
-
-
-def _make_collectives(members: tuple[Collective, ...], mesh_axes: tuple[str, ...] | None) -> Collectives:
-    return Collectives(members, mesh_axes=mesh_axes)
 
 
 def _is_in_module(pattern: str, collective: Collective) -> bool:

@@ -133,8 +133,7 @@ class ProgramGraph(Shown):
         size = f"{pluralize(len(self.nodes), 'instruction')}, {pluralize(len(self.edges), 'edge')}"
         return one_line(f"<Graph of {self.target}, {self.part}: {size}>")
 
-    def _subject(self) -> str:
-        return "graph"
+    _subject = "graph"
 
     @front_door
     def to_networkx(self) -> MultiDiGraph:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from hloscope.base.documents import Table
 from hloscope.base.results import Brief
@@ -180,11 +180,6 @@ class Reason(Brief):
     weight: _Tensor | None = None
     realigns: str | None = None
     missing: str | None = None
-
-    def with_(self, **known: Any) -> Reason:
-        """Returns a copy with some attributes replaced, or the reason itself if nothing changes."""
-        other = {name: value for name, value in known.items() if getattr(self, name) != value}
-        return replace(self, **other) if other else self
 
 
 SharedReason = Annotated[Reason, Table("reasons", "Why collectives are there; several may be for the same reason.")]

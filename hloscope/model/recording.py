@@ -203,8 +203,7 @@ class Recording(Shown):
         words = " ".join(self.command) or "a block"
         return one_line(f"<Recording of {words} on {self.slice_name}: {pluralize(len(self.programs), 'program')}>")
 
-    def _subject(self) -> str:
-        return "recording"
+    _subject = "recording"
 
     if TYPE_CHECKING:
 

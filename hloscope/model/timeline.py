@@ -11,8 +11,8 @@ from hloscope.base.calls import front_door
 from hloscope.base.documents import SCHEMA, Schema, read_document
 from hloscope.base.results import Brief, Shown, one_line
 from hloscope.base.units import format_time, pluralize
+from hloscope.model.capture import Evident
 from hloscope.model.collectives import Collectives
-from hloscope.model.evidence import Evident
 from hloscope.model.vocabulary import Bound
 
 if TYPE_CHECKING:
@@ -228,8 +228,7 @@ class Timeline(Shown, Evident):
                 return computation
         raise KeyError(name)
 
-    def _subject(self) -> str:
-        return "timeline"
+    _subject = "timeline"
 
     if TYPE_CHECKING:
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import exp, hypot, log
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from hloscope.base.documents import SCHEMA, Schema
 from hloscope.base.results import Brief, Shown, fix_tables, one_line
@@ -151,19 +151,9 @@ class StepTime(Brief):
         object.__setattr__(self, "uncalibrated", tuple(use.rule for use in self.rules if not use.calibrated))
 
 
-class PricedStep(Protocol):
-    """A predicted step time and the rules behind it."""
-
-    @property
-    def step_us(self) -> float | None:
-        """Time of the step in microseconds."""
-
-    @property
-    def rules(self) -> tuple[RuleUse, ...]:
-        """The rules that priced it."""
-
-
-def ratio_range(after: PricedStep, before: PricedStep, *, same_generation: bool = True) -> tuple[float, float] | None:
+def ratio_range(
+    after: StepTime | Figures, before: StepTime | Figures, *, same_generation: bool = True
+) -> tuple[float, float] | None:
     """Returns the range of the ratio of two step times, in which the errors of shared rules cancel.
 
     Args:
@@ -186,7 +176,7 @@ def ratio_range(after: PricedStep, before: PricedStep, *, same_generation: bool 
     return exp(ratio - half), exp(ratio + half)
 
 
-def is_tie(after: PricedStep, before: PricedStep, *, same_generation: bool = True) -> bool:
+def is_tie(after: StepTime | Figures, before: StepTime | Figures, *, same_generation: bool = True) -> bool:
     """Returns whether it is undecided which of two steps is faster: the range of their ratio contains 1."""
     found = ratio_range(after, before, same_generation=same_generation)
     return found is not None and after.step_us != before.step_us and found[0] <= 1 <= found[1]
@@ -466,8 +456,7 @@ class Suggestions(Shown):
             f"<Suggestions for {self.target} on {self.slice}: {found}, {pluralize(self.compiled, 'compile')}>"
         )
 
-    def _subject(self) -> str:
-        return "suggestions"
+    _subject = "suggestions"
 
     if TYPE_CHECKING:
 

@@ -13,8 +13,8 @@ from hloscope.analysis.totals import GUESS
 from hloscope.base.errors import Option, say
 from hloscope.base.units import format_bytes, format_capacity, format_flops, format_share, pluralize
 from hloscope.judge.rules.hbm_near_limit import HbmNearLimit
-from hloscope.model import Analysis, ArrayFact, BufferRole, IntermediateFact, Memory, MemoryPeak, Mesh, PeakBuffer
-from hloscope.model.analysis import Kernel
+from hloscope.model import Analysis, ArrayFact, IntermediateFact, Memory, Mesh
+from hloscope.model.analysis import BufferRole, Kernel, MemoryPeak, PeakBuffer
 from hloscope.model.vocabulary import Bound
 from hloscope.report.collectives import (
     ONE_BY_ONE,

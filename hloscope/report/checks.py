@@ -60,8 +60,7 @@ class CheckReport(Shown):
     def __repr__(self) -> str:
         return f"<Check: {self.headline}>"
 
-    def _subject(self) -> str:
-        return "check"
+    _subject = "check"
 
     if TYPE_CHECKING:
 

@@ -43,8 +43,7 @@ class Checkups(tuple[Checkup, ...], Shown):
         failing = [checkup.name for checkup in self if checkup.works is False]
         return f"<Checkups: {', '.join(failing)} fail>" if failing else "<Checkups: everything works>"
 
-    def _subject(self) -> str:
-        return "checkups"
+    _subject = "checkups"
 
     if TYPE_CHECKING:
 

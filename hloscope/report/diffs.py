@@ -212,8 +212,7 @@ class DiffDocument(Shown, KeepsSides):
     def __repr__(self) -> str:
         return one_line(f"<{self.old} and {self.new}: {self.headline}>")
 
-    def _subject(self) -> str:
-        return "difference"
+    _subject = "difference"
 
     if TYPE_CHECKING:
 

@@ -51,8 +51,7 @@ class DumpedResult(Shown):
     def __repr__(self) -> str:
         return one_line(f"<{self.module.file}: {self.problem or repr(self.analysis)}>")
 
-    def _subject(self) -> str:
-        return "dumped"
+    _subject = "dumped"
 
     if TYPE_CHECKING:
 
@@ -88,8 +87,7 @@ class DumpedModules(tuple[DumpedResult, ...], Shown):
     def __repr__(self) -> str:
         return f"<{pluralize(len(self), 'module')} of {self.dump.folder}, {len(self.failed)} not analyzed>"
 
-    def _subject(self) -> str:
-        return "dumped_modules"
+    _subject = "dumped_modules"
 
     if TYPE_CHECKING:
 

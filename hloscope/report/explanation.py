@@ -11,7 +11,8 @@ from hloscope.analysis.provenance import ONLY_UNDER_ROOT, short_source
 from hloscope.base.documents import SCHEMA, Schema, make_document
 from hloscope.base.errors import TARGET, Command, Option, caret_excerpt, say
 from hloscope.base.units import format_bytes, format_time, pluralize
-from hloscope.model import Collective, Frame, ReasonKind, SharedReason, bytes_bound
+from hloscope.model import Collective, ReasonKind, bytes_bound
+from hloscope.model.reason import Frame, SharedReason
 from hloscope.model.trial import Trials
 from hloscope.model.vocabulary import Bound, Kind, Origin
 from hloscope.report.escaping import code, fenced, prose, without_commands

@@ -57,7 +57,7 @@ _HATCHED = "repeating-linear-gradient(135deg,currentColor 0 1.5px,transparent 1.
 
 def fragment_of(found: Shown) -> str | None:
     """A result as HTML for a notebook; None where it is shown as Markdown."""
-    draw = _FRAGMENTS.get(found._subject())
+    draw = _FRAGMENTS.get(found._subject)
     if draw is None:
         return None
     root = _Element("div", {"style": "color:inherit;font-size:13px;line-height:1.45;max-width:1100px;overflow-x:auto"})

@@ -49,8 +49,7 @@ class Prices(tuple[Analysis | Unpriced, ...], Shown):
     def __repr__(self) -> str:
         return one_line(f"<Prices of {self[0].target} on {pluralize(len(self), 'slice')}>") if self else "<no prices>"
 
-    def _subject(self) -> str:
-        return "prices"
+    _subject = "prices"
 
     if TYPE_CHECKING:
 

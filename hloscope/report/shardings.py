@@ -73,8 +73,7 @@ class ShardingTable(Shown):
     def __repr__(self) -> str:
         return one_line(f"<Shardings of {self.target} on {self.slice_name}: {pluralize(len(self.arrays), 'array')}>")
 
-    def _subject(self) -> str:
-        return "shardings"
+    _subject = "shardings"
 
     @front_door
     def draw(self, *, width: int = 100, colour: bool = False) -> str:

@@ -27,8 +27,8 @@ from hloscope.cost.unrolled import (
 )
 from hloscope.measurement.predicted_profile import find_interval_instruction, format_hlo_line
 from hloscope.model import Collective, CollectivePart, SourceFrame
+from hloscope.model.capture import find_evidence
 from hloscope.model.collectives import index_transfers
-from hloscope.model.evidence import find_evidence
 from hloscope.model.timeline import Interval, Timeline, Unit, WaitCause
 from hloscope.model.vocabulary import Bound
 from hloscope.report.escaping import json_line

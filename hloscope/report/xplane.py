@@ -14,8 +14,7 @@ from hloscope.compile.buffers import encode_peak
 from hloscope.compile.hlo_files import make_hlo_proto
 from hloscope.measurement.predicted_profile import make_predicted_profile
 from hloscope.measurement.profiles import PREDICTED, write_xspace
-from hloscope.model.capture import Capture
-from hloscope.model.evidence import find_evidence
+from hloscope.model.capture import Capture, find_evidence
 from hloscope.model.timeline import Timeline
 from hloscope.report.renderer import Canvas, Renderer
 

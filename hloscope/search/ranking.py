@@ -16,13 +16,13 @@ from hloscope.compile.edits import ConstraintEdit, ModuleEdit
 from hloscope.compile.estimates import Estimate, Rates
 from hloscope.compile.lowering import Lowered, lower_changed
 from hloscope.compile.sharding_change import ConstraintChange, LeafChange, Resharding, SizeChange
-from hloscope.model.capture import Capture, ShardyModule, ShardyOp, ShardyValue, ValueSharding
+from hloscope.model.capture import Capture, ShardyModule, ShardyOp, ShardyValue, ValueSharding, axes_in
 from hloscope.model.reason import AskedBy, Operation, Reason, ReasonKind
 from hloscope.search.space import ProgramLeaf, ProgramLeaves
 from hloscope.search.trial_cache import SearchSubject
 from hloscope.tpu.slices import Slice
 from hloscope.why.shardings import to_frames
-from hloscope.why.shardy_graph import LOOP_BODY, ShardyGraph, axes_in, is_written
+from hloscope.why.shardy_graph import LOOP_BODY, ShardyGraph, is_written
 
 # ---- candidate changes that may remove a collective or make it smaller, from the typed reason for it
 #

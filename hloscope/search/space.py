@@ -17,8 +17,8 @@ from hloscope.compile.compiling import make_array_records
 from hloscope.compile.edits import ConstraintEdit
 from hloscope.compile.lowering import Lowered
 from hloscope.compile.sharding_change import ConstraintChange, LeafChange, Resharding
-from hloscope.model.capture import CapturedArray, ShardyModule, ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.shardy_graph import DimensionClass, Dimensions, ShardyGraph, axes_in, is_written
+from hloscope.model.capture import CapturedArray, ShardyModule, ShardyOp, ShardyValue, ValueSharding, axes_in
+from hloscope.why.shardy_graph import DimensionClass, Dimensions, ShardyGraph, is_written
 
 # ---- A program's arguments and results: their shardings, which of them belong together, and replaced arguments
 

@@ -14,8 +14,7 @@ from hloscope.compile.cache import CachedCompile
 from hloscope.compile.compiling import PendingCompile
 from hloscope.compile.lowering import Lowered
 from hloscope.model import Analysis, Collective, Collectives
-from hloscope.model.capture import Capture
-from hloscope.model.evidence import attach_evidence, find_evidence
+from hloscope.model.capture import Capture, attach_evidence, find_evidence
 from hloscope.model.trial import Figures, Trials
 
 

@@ -349,8 +349,7 @@ class Verification(Shown):
         verdict = "passed" if self.passed else "failed"
         return one_line(f"<Verification of {self.target.target} against {self.reference.target}: {verdict}>")
 
-    def _subject(self) -> str:
-        return "verification"
+    _subject = "verification"
 
     if TYPE_CHECKING:
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hloscope.analysis.provenance import NO_SOURCES, SourceFiles, find_users_frame
+from hloscope.analysis.totals import collate
 from hloscope.base.errors import Either, TargetError, did_you_mean, say
 from hloscope.base.results import Shown, one_line
 from hloscope.base.units import pluralize
-from hloscope.model import Analysis, Collective, Collectives, Frame, SourceFrame
-from hloscope.model.reason import Operation, Reason, ReasonKind, Tensor
+from hloscope.model import Analysis, Collective, Collectives, SourceFrame
+from hloscope.model.reason import Frame, Operation, Reason, ReasonKind, Tensor
 from hloscope.model.trial import Trials
 from hloscope.model.vocabulary import Kind
 from hloscope.why.sentences import (
@@ -83,8 +84,7 @@ class Explanation(Shown):
     def __repr__(self) -> str:
         return one_line(f"<{self.number}. {self.collective.kind} {self.collective.name}: {self.collective.why or '?'}>")
 
-    def _subject(self) -> str:
-        return "explanation"
+    _subject = "explanation"
 
     if TYPE_CHECKING:
 
@@ -109,25 +109,16 @@ class Explanations(tuple[Explanation, ...], Shown):
         """Creates a tuple of these explanations."""
         made = super().__new__(cls, members)
         made.everything = everything
+        made._subject = "explanation" if everything else "overview"
         return made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _make_explanations, (tuple(self), self.everything)
 
     def __repr__(self) -> str:
         return f"<Explanations of {pluralize(len(self), 'collective')}>"
-
-    def _subject(self) -> str:
-        return "explanation" if self.everything else "overview"
 
     if TYPE_CHECKING:
 
         def to_dict(self) -> ExplainDict:
             """The result as plain data."""
-
-
-def _make_explanations(members: tuple[Explanation, ...], everything: bool) -> Explanations:
-    return Explanations(members, everything=everything)
 
 
 def explain_collectives(
@@ -160,13 +151,14 @@ def group_alike(collectives: Collectives, chosen: Collection[int] | None = None)
         collectives: All collectives of a program.
         chosen: The numbers to explain; None for all.
     """
-    groups: dict[object, list[int]] = {}
-    for number, found in enumerate(collectives, start=1):
-        if chosen is not None and number not in chosen:
-            continue
-        key = (found.kind, found.axes, found.operand_shapes, found.result_shapes, found.executions, found.source)
-        groups.setdefault((*key, found.why), []).append(number)
-    return tuple(map(tuple, groups.values()))
+
+    def key(number: int) -> Hashable:
+        found = collectives[number - 1]
+        moved = found.kind, found.axes, found.operand_shapes, found.result_shapes, found.executions
+        return *moved, found.source, found.why
+
+    numbers = (number for number in range(1, len(collectives) + 1) if chosen is None or number in chosen)
+    return tuple(map(tuple, collate(key, numbers).values()))
 
 
 def _find_places(collectives: Collectives, named: str) -> Collection[int]:

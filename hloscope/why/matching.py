@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from hloscope.model import Collective
-from hloscope.model.capture import ShardyModule, ShardyOp, ShardyValue, ValueSharding
+from hloscope.model.capture import (
+    ShardyModule,
+    ShardyOp,
+    ShardyValue,
+    ValueSharding,
+    axes_in,
+    find_whole_axes,
+    remove_axes,
+)
 from hloscope.model.reason import Axes, Reason, ReasonKind
 from hloscope.model.vocabulary import REDUCING, Kind
-from hloscope.why.partitioned import Neighbors, WindowedEinsum, drop_ones, list_dimensions
+from hloscope.why.partitioned import Neighbors, WindowedEinsum, drop_ones
 from hloscope.why.reasons import (
     explain_differentiation,
     explain_operand,
@@ -22,18 +29,16 @@ from hloscope.why.reasons import (
 )
 from hloscope.why.reshards import (
     Reshard,
-    cache_local_shape,
     find_reshards,
     hlo_type,
     is_float,
     is_reshuffle,
     known_sharding,
     local_shape,
-    remove_axes,
 )
 from hloscope.why.sentences import render_needed_elsewhere
 from hloscope.why.shardings import UserProgram, has_anothers_name
-from hloscope.why.shardy_graph import BARRIER_KINDS, COLLECTIVE_KINDS, MOVE_KINDS, axes_in, find_whole_axes
+from hloscope.why.shardy_graph import BARRIER_KINDS, COLLECTIVE_KINDS, MOVE_KINDS, ShardyGraph
 
 AT_OWN = 4
 """The score of a match at the operation that a collective was compiled from."""
@@ -57,8 +62,6 @@ _BOTH = 5
 LocalSizes = tuple[int, ...]
 MatchKey = tuple[int, Kind, tuple[str, ...]]
 """A reshard with the kind and axes of the collective that carries it out: one reshard may take several kinds."""
-
-ArgumentOf = Callable[[ShardyValue], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,40 +102,6 @@ class Clues:
         return any(number in self.numbers for op in ops for number in op.numbers)
 
 
-def collect_clues(
-    final: Collective,
-    earlier: Collective | None,
-    axes: tuple[str, ...],
-    numbers: frozenset[int],
-    between: Neighbors,
-    argument: str | None = None,
-    window: WindowedEinsum | None = None,
-) -> Clues:
-    """The clues of a collective."""
-    texts = [final] if earlier is None else [earlier, final]
-    return Clues(
-        kind=texts[0].kind if window is None else window.stands_for,
-        axes=axes,
-        numbers=numbers,
-        between=between,
-        operands=list_dimensions(shape for text in texts for shape in text.operand_shapes),
-        results=list_dimensions(shape for text in texts for shape in text.result_shapes),
-        element_types=frozenset(shape.dtype for text in texts for shape in text.operand_shapes),
-        argument=argument,
-        window=window,
-        in_loop=bool(final.loops) and window is None,
-        reduction=final.reduction,
-        is_edge=window is None and _is_one_way(texts[0]),
-    )
-
-
-def _is_one_way(collective: Collective) -> bool:
-    if collective.kind is not Kind.COLLECTIVE_PERMUTE:
-        return False
-    senders, receivers = ({pair[end] for pair in collective.groups} for end in (0, 1))
-    return senders != receivers
-
-
 @dataclass(frozen=True, slots=True)
 class Match:
     """The best fitting reshard, how well its place and shape fit, and equally good ones.
@@ -159,20 +128,13 @@ class Match:
 class Matcher:
     """Finds the reshard of a collective, among those that share an operation or a shape with it."""
 
-    def __init__(self, reshards: Sequence[Reshard], mesh: dict[str, int], argument_of: ArgumentOf) -> None:
-        """Takes all reshards of a program, in text order.
-
-        Args:
-            reshards: The reshards of a program.
-            mesh: Size of each axis.
-            argument_of: The program's argument that a value is, up to element-wise operations and rearrangement.
-        """
-        self._reshards = reshards
-        self._local_shape = cache_local_shape(mesh)
-        self._argument_of = argument_of
+    def __init__(self, graph: ShardyGraph) -> None:
+        self._reshards = tuple(find_reshards(graph))
+        self._mesh = graph.module.mesh
+        self._argument_of = graph.argument_behind
         self._added_in: dict[int, set[int]] = defaultdict(set)
         self._by_clue: dict[object, set[int]] = defaultdict(set)
-        for number, reshard in enumerate(reshards):
+        for number, reshard in enumerate(self._reshards):
             for clue in self._clues_in(reshard):
                 self._by_clue[clue].add(number)
             if reshard.is_sum and reshard.loop is not None:
@@ -191,7 +153,7 @@ class Matcher:
         for op in (*_list_operations(reshard), *reshard.passed):
             yield from op.numbers
         for sharding in (reshard.before, reshard.after, reshard.final):
-            yield drop_ones(self._local_shape(reshard.value.shape, sharding))
+            yield drop_ones(local_shape(reshard.value.shape, sharding, self._mesh))
 
     def _candidates(self, clues: Clues) -> list[Reshard]:
         """The reshards that share a clue, in text order; if the operation is known, only those at it."""
@@ -263,7 +225,7 @@ class Matcher:
 
     def alike(self, value: ShardyValue, sharding: ValueSharding, given: Iterable[LocalSizes]) -> int:
         """2 if a device's part has one of these shapes, 1 for equal sizes or number of elements, otherwise 0."""
-        wanted = drop_ones(self._local_shape(value.shape, sharding))
+        wanted = drop_ones(local_shape(value.shape, sharding, self._mesh))
         found = [drop_ones(shape) for shape in given]
         if wanted in found:
             return _EXACT
@@ -363,17 +325,6 @@ class OperandReason:
     place: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """An operand that may explain a collective, and the evidence for it."""
-
-    strength: int
-    op: ShardyOp
-    number: int
-    place: int
-    fit: int
-
-
 class Candidates:
     """A program with its operations by number, so that each collective examines few of them.
 
@@ -384,12 +335,11 @@ class Candidates:
 
     def __init__(self, program: UserProgram) -> None:
         self.program = program
-        module = program.graph.module
-        self.matcher = Matcher(tuple(find_reshards(program.graph)), dict(module.mesh), self._argument_of)
-        self._gone: list[ShardyOp] | None = None
+        self.matcher = Matcher(program.graph)
+        self._argument_of = program.graph.argument_behind
         self._by_number: dict[int, list[ShardyOp]] = defaultdict(list)
         self._moves: dict[int, list[ShardyOp]] = defaultdict(list)
-        for op in module.ops:
+        for op in program.graph.module.ops:
             for number in op.numbers:
                 if op.kind in MOVE_KINDS:
                     self._moves[number].append(op)
@@ -404,26 +354,21 @@ class Candidates:
         }
         chosen = reasons[match.ties.index(match.reshard)]
         borrowed = not match.reshard.is_sum and any(has_anothers_name(op) for op, _ in match.reshard.consumers[:1])
-        is_shown = _says_why(chosen) or self._is_carried_by(match)
-        return chosen.with_(certain=match.is_certain and is_shown and not borrowed, candidates=len(different))
+        # of a loop or the like, whose sharding rule gives no reason, the conflict need not be known
+        is_shown = _says_why(chosen) or any(op.kind in _NO_TRANSFER for op, _ in match.reshard.consumers[:1])
+        return replace(chosen, certain=match.is_certain and is_shown and not borrowed, candidates=len(different))
 
-    def _is_carried_by(self, match: Match) -> bool:
-        """Returns whether the consumer of an array is a loop or the like, whose sharding rule gives no reason."""
-        return any(consumer.kind in _NO_TRANSFER for consumer, _ in match.reshard.consumers[:1])
-
-    def of_number(self, number: int) -> Sequence[ShardyOp]:
-        """The operations with a number."""
-        return self._by_number.get(number, ())
+    def at(self, numbers: Iterable[int]) -> Iterator[ShardyOp]:
+        """The operations with these numbers."""
+        return (op for number in numbers for op in self._by_number.get(number, ()))
 
     def written(self, numbers: Iterable[int]) -> ShardyOp | None:
         """The program's own collective with one of these numbers, as it was before partitioning."""
-        found = (op for number in numbers for op in self._by_number.get(number, ()))
-        return next((op for op in found if op.kind in COLLECTIVE_KINDS), None)
+        return next((op for op in self.at(numbers) if op.kind in COLLECTIVE_KINDS), None)
 
     def differentiation(self, numbers: Iterable[int], axes: Axes) -> Reason | None:
         """The reason for a sum that differentiation inserted; None for other operations."""
-        found = (op for number in numbers for op in self._by_number.get(number, ()))
-        reasons = (explain_differentiation(self.program, op, axes) for op in found)
+        reasons = (explain_differentiation(self.program, op, axes) for op in self.at(numbers))
         return next((reason for reason in reasons if reason is not None), None)
 
     def at_operand(self, clues: Clues, *, is_nothing_else: bool = False) -> OperandReason | None:
@@ -440,7 +385,7 @@ class Candidates:
         added_up = self._added_up(clues, near) if clues.kind in REDUCING else None
         if added_up is not None:
             return added_up
-        best: _Candidate | None = None
+        best: tuple[int, OperandReason | None] = 0, None
         for op in near:
             for number in range(len(op.operands)):
                 value = self.program.graph.value(op.operands[number])
@@ -454,14 +399,14 @@ class Candidates:
                     continue
                 is_edge = kind is ReasonKind.HALO and clues.kind is Kind.COLLECTIVE_PERMUTE
                 own = _FITS * (is_edge and (clues.is_edge or clues.are_of([op])))
-                found = _Candidate(place + fit + own + 2 * (kind is not _CHOICE), op, number, place, fit)
-                if best is None or found.strength > best.strength:
-                    best = found
-        return None if best is None else self._reason_at(clues, best)
+                strength = place + fit + own + 2 * (kind is not _CHOICE)
+                if strength > best[0]:
+                    best = strength, self._reason_at(clues, op, number, place, fit)
+        return best[1]
 
     def _added_up(self, clues: Clues, near: Iterable[ShardyOp]) -> OperandReason | None:
         """The contraction whose parts a collective sums, although Shardy would have moved the operands instead."""
-        mesh = dict(self.program.graph.module.mesh)
+        mesh = self.program.graph.module.mesh
         found: list[tuple[bool, ShardyOp]] = []
         for op in near:
             if not clues.are_of([op]) or combines_otherwise(op, clues.reduction):
@@ -481,16 +426,16 @@ class Candidates:
         certain = best and {*clues.axes} <= cut
         return OperandReason(replace(reason, certain=certain, candidates=len(fitting)), AT_OWN)
 
-    def _reason_at(self, clues: Clues, chosen: _Candidate) -> OperandReason | None:
+    def _reason_at(self, clues: Clues, op: ShardyOp, number: int, place: int, fit: int) -> OperandReason | None:
         """The reason at an operand, and its certainty."""
-        reason = explain_operand(self.program, chosen.op, chosen.number, clues.axes)
+        reason = explain_operand(self.program, op, number, clues.axes)
         if reason is None:
             return None
-        certain = bool(chosen.place) and (reason.kind in _SURE or chosen.fit >= _FITS) and reason.kind is not _CHOICE
+        certain = bool(place) and (reason.kind in _SURE or fit >= _FITS) and reason.kind is not _CHOICE
         certain = certain and _says_why(reason)
-        moved = chosen.op.results[0] if reason.kind is ReasonKind.PARTIAL_SUM else chosen.op.operands[chosen.number]
+        moved = op.results[0] if reason.kind is ReasonKind.PARTIAL_SUM else op.operands[number]
         of_part = self._is_part(clues, self.program.graph.value(moved))
-        return OperandReason(replace(reason, certain=certain, of_part=of_part), chosen.place)
+        return OperandReason(replace(reason, certain=certain, of_part=of_part), place)
 
     def expanded(self, clues: Clues, compiled: ShardyModule) -> Reason | None:
         """A reason at an operation that the compiler expands into others before it partitions, such as an FFT.
@@ -499,7 +444,9 @@ class Candidates:
             clues: The clues of a collective.
             compiled: The module that the compiler partitioned, which no longer has the operation.
         """
-        gone = self._expanded_in(compiled)
+        kept = {(op.kind, op.op_name) for op in compiled.ops}
+        ops = self.program.graph.module.ops
+        gone = [op for op in ops if op.kind in _EXPANDED and (op.kind, op.op_name) not in kept]
         here = [op for op in gone if not clues.numbers.isdisjoint(op.identity) or self._lies_at(clues, op)]
         if not here and (clues.numbers or len(gone) != 1):
             return None
@@ -510,14 +457,6 @@ class Candidates:
         if reason.kind is ReasonKind.HALO and clues.kind is not Kind.COLLECTIVE_PERMUTE:
             reason = replace(reason, kind=ReasonKind.NEEDS_WHOLE_DIMENSION)
         return replace(reason, certain=len(here) == 1, of_part=True)
-
-    def _expanded_in(self, compiled: ShardyModule) -> list[ShardyOp]:
-        """The operations that the module partitioned by the compiler no longer has."""
-        if self._gone is None:
-            kept = {(op.kind, op.op_name) for op in compiled.ops}
-            ops = self.program.graph.module.ops
-            self._gone = [op for op in ops if op.kind in _EXPANDED and (op.kind, op.op_name) not in kept]
-        return self._gone
 
     def _lies_at(self, clues: Clues, op: ShardyOp) -> bool:
         """Returns whether a collective lies between an operation's operands and the users of its result."""
@@ -546,7 +485,7 @@ class Candidates:
 
     def _is_part(self, clues: Clues, value: ShardyValue) -> bool:
         """Returns whether a collective moves anything but a device's whole part of an array."""
-        wanted = prod(local_shape(value.shape, known_sharding(value), dict(self.program.graph.module.mesh)))
+        wanted = prod(local_shape(value.shape, known_sharding(value), self.program.graph.module.mesh))
         return all(prod(operand) != wanted for operand in clues.operands)
 
     def _near(self, clues: Clues, *, is_nothing_else: bool) -> Iterator[ShardyOp]:
@@ -554,15 +493,11 @@ class Candidates:
         graph, around = self.program.graph, clues.between
         numbers = sorted(clues.numbers or around.makers | around.users)
         for number in numbers:
-            made = list(self.of_number(number))
+            made = list(self.at([number]))
             yield from (op for op in made if op.kind not in BARRIER_KINDS)
             made += self._moves.get(number, ()) if is_nothing_else else ()
             for result in (result for op in made for result in op.results):
                 yield from (user for user, _ in graph.real_users(graph.value(result)) if _may_move(user))
-
-    def _argument_of(self, value: ShardyValue) -> str | None:
-        root, _ = self.program.graph.root(value)
-        return root.name if self.program.graph.is_program_argument(root) else None
 
 
 def _says_why(reason: Reason) -> bool:

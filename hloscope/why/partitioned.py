@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from heapq import merge
 from itertools import islice
 from math import prod
@@ -25,8 +25,10 @@ from math import prod
 from hloscope.analysis.provenance import KIND_OF_PRIMITIVE, find_source_frames
 from hloscope.base.units import count_array_bytes
 from hloscope.hlo import HloInstruction, HloModule
+from hloscope.hlo.call_graph import HloGraph
 from hloscope.model import ArrayShape, Collective
 from hloscope.model.capture import Identities
+from hloscope.model.collectives import list_dimensions
 from hloscope.model.vocabulary import REDUCING, Kind, Link, Origin
 from hloscope.why.reshards import is_float
 
@@ -86,14 +88,9 @@ class SpmdModule:
         return found
 
     @cached_property
-    def callers(self) -> dict[str, list[HloInstruction]]:
-        """The instructions that run each computation, such as the loop of a body."""
-        found: dict[str, list[HloInstruction]] = defaultdict(list)
-        for computation in self.module.computations:
-            for instruction in computation.calling:
-                for name in dict.fromkeys(called for _, called in instruction.called):
-                    found[name].append(instruction)
-        return found
+    def graph(self) -> HloGraph:
+        """The calls in the module."""
+        return HloGraph(self.module)
 
 
 def find_numbers(name: str, identities: Identities) -> frozenset[int]:
@@ -138,10 +135,11 @@ def find_neighbors(earlier: SpmdModule, collective: Collective) -> Neighbors:
     makers, first = _find_numbers_around(earlier, start, lambda instruction: instruction.operands)
     users, last = _find_numbers_around(earlier, start, lambda instruction: instruction.users)
     if not start.computation.is_entry and any(instruction.is_root for instruction in last):
-        callers = earlier.callers.get(start.computation.name, ())
-        users |= {identity[-1] for caller in callers for identity in earlier.identities.get(caller.name, ())}
+        callers = (site.caller.name for site in earlier.graph.callers(start.computation.name))
+        users |= {identity[-1] for caller in callers for identity in earlier.identities.get(caller, ())}
     arguments = (end.op_name for end in first if end.opcode == "parameter" and end.computation.is_entry)
-    return Neighbors(makers, frozenset(filter(None, arguments)), users, frozenset(_find_output_numbers(earlier, last)))
+    outputs = frozenset(number for instruction in last for number in earlier.outputs.get(instruction.name, ()))
+    return Neighbors(makers, frozenset(filter(None, arguments)), users, outputs)
 
 
 def _find_numbers_around(
@@ -162,11 +160,6 @@ def _find_numbers_around(
                 passed.append(following)
                 pending.append(following)
     return frozenset(numbers), passed
-
-
-def _find_output_numbers(earlier: SpmdModule, passed: Iterable[HloInstruction]) -> Iterator[int]:
-    """The program's outputs among these instructions."""
-    return (number for instruction in passed for number in earlier.outputs.get(instruction.name, ()))
 
 
 def link(final: Collective, numbers: frozenset[int], channel: int | None, earlier: SpmdModule) -> Collective | None:
@@ -285,11 +278,6 @@ def is_authored(earlier: Collective) -> bool:
     )
 
 
-def find_channel(module: HloModule, collective: Collective) -> int | None:
-    """The channel of a collective, also inside its wrappers."""
-    return next((instruction.channel_id for instruction in find_sending_instructions(module, collective)), None)
-
-
 def find_sending_instructions(module: HloModule, collective: Collective) -> Iterator[HloInstruction]:
     """The instructions with a channel in a collective: itself, or those that it wraps."""
     wrapping = [module.computation(collective.computation).instruction(collective.name)]
@@ -322,12 +310,6 @@ def find_final_argument(module: HloModule, collective: Collective) -> str | None
     return instruction.op_name if instruction.opcode == "parameter" else None
 
 
-def list_dimensions(shapes: Iterable[ArrayShape]) -> tuple[ArrayDimensions, ...]:
-    """The dimensions of all shapes without dynamic dimensions."""
-    return tuple(shape.dimensions for shape in shapes if shape.dimensions is not None)
-
-
-@lru_cache(maxsize=4096)
 def drop_ones(dimensions: ArrayDimensions) -> ArrayDimensions:
     """Dimensions without those of size 1, which compilers add and drop."""
     return tuple(size for size in dimensions if size != 1)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
-from hloscope.model.capture import ShardyOp, ShardyValue, ValueSharding
-from hloscope.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
-from hloscope.why.reshards import (
-    Reshard,
-    find_dimensions_over,
-    find_final_value,
-    find_jax_name,
-    find_search_name,
-    is_gradient,
-    known_sharding,
+from hloscope.analysis.provenance import find_jax_name, is_gradient
+from hloscope.model.capture import (
+    ShardyOp,
+    ShardyValue,
+    ValueSharding,
+    axes_in,
+    find_whole_axes,
     remove_axes,
+    render_spec,
+    whole_axis,
 )
+from hloscope.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
+from hloscope.why.reshards import Reshard, find_dimensions_over, find_final_value, find_search_name, known_sharding
 from hloscope.why.shardings import (
     UserProgram,
     find_askers,
@@ -30,10 +30,9 @@ from hloscope.why.shardings import (
     make_operand_tensors,
     make_operation,
     make_tensor,
-    render_spec,
     to_frames,
 )
-from hloscope.why.shardy_graph import COLLECTIVE_KINDS, axes_in, find_whole_axes, is_users_constraint, whole_axis
+from hloscope.why.shardy_graph import COLLECTIVE_KINDS, is_users_constraint
 
 _REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation"})
 _CUTS = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice"})
@@ -49,9 +48,9 @@ def explain_reshard(program: UserProgram, reshard: Reshard) -> Reason:
         needed = _describe_need(program, reshard.axes, reshard.final, reshard.consumers, result)
         known = needed | _describe_loop(program, reshard.value, reshard.loop)
         return _add_weight(
-            program, reshard.producer, _explain_sum(program, reshard.producer, reshard.axes, partial, known)
+            program, reshard.producer, _explain_sum(program, reshard.producer, reshard.axes, partial, **known)
         )
-    if reshard.is_constraint:
+    if reshard.constraint is not None:
         return _make_reshard_reason(program, reshard, ReasonKind.CONSTRAINT, _find_constraint_requests(reshard))
     if not reshard.consumers:
         outputs = _find_output_requests(program, graph.value(reshard.op.results[0]), reshard.axes)
@@ -172,13 +171,10 @@ def explain_differentiation(program: UserProgram, op: ShardyOp, axes: Axes) -> R
         made = graph.value(maker.operands[0])
     reason = _explain_sum(program, maker, axes, make_tensor(program, value, None, axes))
     reason = _add_weight(program, maker, replace(reason, wanted=None))
-    # an unchecked psum transposes to a psum, whose line is missing if nothing reads the forward one
-    return reason if reason.weight is not None or _is_checked(op) else replace(reason, certain=False)
-
-
-def _is_checked(op: ShardyOp) -> bool:
-    """Returns whether JAX tracks which devices of a `shard_map` share each value, and sums where that is lost."""
-    return "_invariant" in (op.op_name or "").rpartition("/")[2]
+    # JAX checks which devices share each value, and sums where that is lost; an unchecked psum transposes to a psum,
+    # whose line is missing if nothing reads the forward one
+    is_checked = "_invariant" in (op.op_name or "").rpartition("/")[2]
+    return reason if reason.weight is not None or is_checked else replace(reason, certain=False)
 
 
 def _describe_loop(program: UserProgram, moved: ShardyValue, loop: ShardyOp | None) -> dict[str, Any]:
@@ -375,9 +371,9 @@ def _explain_sum(
     maker: ShardyOp | None,
     axes: Axes,
     partial: Tensor,
-    known: Mapping[str, Any] = MappingProxyType({}),
     *,
     unmoved: bool = False,
+    **known: Any,
 ) -> Reason:
     """The reason for a partial result of an operation that sums over a sharded dimension.
 
@@ -386,8 +382,8 @@ def _explain_sum(
         maker: The operation; None if unknown.
         axes: The axes over which the sum must be completed.
         partial: Its result.
-        known: Further known fields of the reason, such as the consumer of the sum.
         unmoved: Whether to use its operands as they were before Shardy moved them for it.
+        known: Further known fields of the reason, such as the consumer of the sum.
     """
     graph, seen = program.graph, _make_value_reader(program, unmoved)
     summed, dimensions = _find_summed(program, maker, axes, seen)
@@ -409,7 +405,7 @@ def _explain_sum(
         result=partial,
         summed=summed,
         held_by=tuple(dict.fromkeys(held_by)),
-        **(unsaid | {**known}),
+        **(unsaid | known),
     )
 
 
@@ -442,7 +438,7 @@ def explain_sum_of_parts(program: UserProgram, op: ShardyOp, axes: Axes) -> Reas
     partial = make_tensor(program, result, remove_axes(wanted, axes), axes)
     users = [user for user in program.graph.real_users(result) if not user[0].kind.endswith(".return")]
     needed = _describe_need(program, axes, wanted, users, result)
-    return _add_weight(program, op, _explain_sum(program, op, axes, partial, needed, unmoved=True))
+    return _add_weight(program, op, _explain_sum(program, op, axes, partial, unmoved=True, **needed))
 
 
 def _make_value_reader(program: UserProgram, unmoved: bool) -> Callable[[int], ShardyValue]:

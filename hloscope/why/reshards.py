@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
-from math import prod
+from functools import lru_cache
 from pathlib import Path
 
-from hloscope.model.capture import Axes, ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.shardy_graph import (
-    MOVE_KINDS,
-    RESHARD_KINDS,
-    ShardyGraph,
+from hloscope.analysis.provenance import is_gradient
+from hloscope.model.capture import (
+    Axes,
+    ShardyOp,
+    ShardyValue,
+    ValueSharding,
     axes_in,
     find_cut_dimensions,
     find_whole_axes,
-    is_users_constraint,
-    is_written,
+    multiply_axis_sizes,
 )
+from hloscope.why.shardy_graph import MOVE_KINDS, RESHARD_KINDS, ShardyGraph, is_users_constraint, is_written
 
 _SIGNED = {f"i{bits}": f"s{bits}" for bits in (2, 4, 8, 16, 32, 64)}
 _UNSIGNED = {f"ui{bits}": f"u{bits}" for bits in (2, 4, 8, 16, 32, 64)}
@@ -63,11 +63,6 @@ class Reshard:
     loop: ShardyOp | None
 
     @property
-    def is_constraint(self) -> bool:
-        """True if the user's own constraint requests it."""
-        return self.constraint is not None
-
-    @property
     def dimensions(self) -> tuple[int, ...]:
         """The dimensions that lose axes."""
         return tuple(
@@ -88,7 +83,13 @@ def find_reshards(graph: ShardyGraph) -> Iterator[Reshard]:
         is_sum = op.kind not in RESHARD_KINDS
         axes = op.axes if is_sum else _find_moved_axes(before, after)
         users = _find_users(graph, result, before)
-        if not axes or not users or (not is_sum and _is_moved_back(graph, value, after)):
+        earlier = graph.op(value)
+        is_moved_back = (  # it was only just moved away from there, so the earlier value is still there
+            earlier is not None
+            and earlier.kind in RESHARD_KINDS
+            and known_sharding(graph.value(earlier.operands[0])) == after
+        )
+        if not axes or not users or (not is_sum and is_moved_back):
             continue
         yield Reshard(
             op=op,
@@ -105,12 +106,6 @@ def find_reshards(graph: ShardyGraph) -> Iterator[Reshard]:
             is_returned=any(user.kind == "func.return" and user.parent == graph.module.main for user, _ in users),
             loop=graph.loop(op),
         )
-
-
-def _is_moved_back(graph: ShardyGraph, value: ShardyValue, after: ValueSharding) -> bool:
-    """Returns whether a value was only just moved away from its destination: the earlier value is still there."""
-    op = graph.op(value)
-    return op is not None and op.kind in RESHARD_KINDS and known_sharding(graph.value(op.operands[0])) == after
 
 
 def _find_users(graph: ShardyGraph, result: ShardyValue, before: ValueSharding) -> tuple[tuple[ShardyOp, int], ...]:
@@ -130,19 +125,9 @@ def known_sharding(value: ShardyValue) -> ValueSharding:
     return said if said is not None and len(said) == len(value.shape) else ((),) * len(value.shape)
 
 
-def local_shape(shape: tuple[int, ...], sharding: ValueSharding, mesh: dict[str, int]) -> tuple[int, ...]:
+def local_shape(shape: tuple[int, ...], sharding: ValueSharding, mesh: Mapping[str, int]) -> tuple[int, ...]:
     """The shape on one device, rounded up."""
     return tuple(-(-size // multiply_axis_sizes(axes, mesh)) for size, axes in zip(shape, sharding, strict=True))
-
-
-def cache_local_shape(mesh: dict[str, int]) -> Callable[[tuple[int, ...], ValueSharding], tuple[int, ...]]:
-    """A cached `local_shape` for a mesh: the layers of a model have the same few shapes."""
-    return cache(partial(local_shape, mesh=mesh))
-
-
-def multiply_axis_sizes(axes: Axes, mesh: dict[str, int]) -> int:
-    """Number of devices along some axes together; `X:(1)2` counts with its own size."""
-    return prod(int(axis.rpartition(")")[2]) if ":" in axis else mesh.get(axis, 1) for axis in axes)
 
 
 def _find_moved_axes(before: ValueSharding, after: ValueSharding) -> Axes:
@@ -189,11 +174,6 @@ def find_final_value(graph: ShardyGraph, value: ShardyValue) -> ShardyValue:
     return value
 
 
-def remove_axes(sharding: ValueSharding, axes: Axes) -> ValueSharding:
-    """A sharding without some axes, as a gather over them leaves it."""
-    return tuple(tuple(axis for axis in here if axis not in axes) for here in sharding)
-
-
 def find_dimensions_over(value: ShardyValue, axes: Axes) -> tuple[int, ...]:
     """The dimensions of a value that any of these axes shards."""
     return find_cut_dimensions(known_sharding(value), axes)
@@ -225,16 +205,6 @@ _ANONYMOUS = ("<lambda>", "<genexpr>")
 _CONTAINERS = (ast.Dict, ast.DictComp, ast.List, ast.ListComp, ast.Set, ast.SetComp, ast.Tuple)
 _SEARCHES = {"gt": "argmax", "lt": "argmin"}
 _WITH_POSITIONS = 2
-_RECOMPUTED = "rematted_computation"
-_FUNCTIONS = {
-    "psum2": "psum",
-    "psum_invariant": "psum",
-    "unreduced_psum": "psum",
-    "all_gather_invariant": "all_gather",
-    "all_gather_reduced": "all_gather",
-    "reduce_scatter": "psum_scatter",
-    "unreduced_reduce_scatter": "psum_scatter",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,14 +241,6 @@ def find_assigned_name(graph: ShardyGraph, value: ShardyValue) -> str | None:
     return None if onward is None else find_assigned_name(graph, onward)
 
 
-def is_gradient(op_name: str | None) -> bool:
-    """Returns whether an operation belongs to a backward pass, which has the lines of the forward one.
-
-    Operations that `jax.checkpoint` recomputes there belong to the forward pass.
-    """
-    return "transpose(" in (op_name or "") and _RECOMPUTED not in (op_name or "")
-
-
 def find_search_name(graph: ShardyGraph, op: ShardyOp) -> str | None:
     """`argmax` or `argmin` for a reduction that also tracks each element's position; None for any other operation.
 
@@ -291,11 +253,6 @@ def find_search_name(graph: ShardyGraph, op: ShardyOp) -> str | None:
     if positions is None or positions.kind != "stablehlo.iota" or first.parent != op.index:
         return None
     return _SEARCHES.get((first.op_name or "").rpartition("/")[2].rstrip(":"))
-
-
-def find_jax_name(primitive: str) -> str:
-    """The function of `jax.lax` for a primitive, which is what the user wrote."""
-    return _FUNCTIONS.get(primitive, primitive)
 
 
 def _is_outside_statement(user: ShardyOp, file: str, statement: Statement) -> bool:

@@ -6,15 +6,14 @@ covers changes that rewrite the program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from hloscope.analysis.provenance import short_source
+from hloscope.analysis.provenance import find_jax_name, is_gradient, short_source
+from hloscope.model import Analysis, Collective, Collectives
+from hloscope.model.capture import axes_in, find_whole_axes, remove_axes, render_spec, whole_axis
 from hloscope.model.reason import AskedBy, Axes, Operation, Reason, ReasonKind, Tensor
-from hloscope.model.vocabulary import REDUCING, Kind
-from hloscope.why.reshards import is_gradient, remove_axes
-from hloscope.why.shardings import render_spec
-from hloscope.why.shardy_graph import axes_in, find_whole_axes, whole_axis
+from hloscope.model.vocabulary import REDUCING, Kind, Origin
 
 # ---- phrases shared by sentences, chains and advice: dimensions, axes and requests in words, and arrays in notation
 #
@@ -22,15 +21,6 @@ from hloscope.why.shardy_graph import axes_in, find_whole_axes, whole_axis
 # Scale Your Model", chapter "Sharded Matrices and How to Multiply Them": a subscript names the mesh axes that cut a
 # dimension, `{U_Y}` marks an array whose partial sums the devices along Y hold.
 
-_FUNCTIONS = {
-    Kind.ALL_GATHER: "AllGather",
-    Kind.ALL_REDUCE: "AllReduce",
-    Kind.REDUCE_SCATTER: "ReduceScatter",
-    Kind.ALL_TO_ALL: "AllToAll",
-    Kind.RAGGED_ALL_TO_ALL: "RaggedAllToAll",
-    Kind.COLLECTIVE_PERMUTE: "Permute",
-    Kind.COLLECTIVE_BROADCAST: "Broadcast",
-}
 _PARTED = (Kind.ALL_GATHER, Kind.REDUCE_SCATTER)
 """The kinds that the partitioner may carry out step by step, with permutes during a product."""
 _WANT_WHOLE = (ReasonKind.OPERAND_CONFLICT, ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.INDEXED_IN_LOOP)
@@ -66,13 +56,14 @@ def render_subscript(axes: Axes) -> str:
 
 def render_equations(reason: Reason, kind: Kind) -> tuple[str, ...]:
     """Renders the move of the array, one equation per step; empty if the array is unknown."""
-    is_known = reason.moved is not None and kind in _FUNCTIONS and reason.kind is not ReasonKind.AUTHORED
+    is_known = reason.moved is not None and kind is not Kind.OPAQUE and reason.kind is not ReasonKind.AUTHORED
     if not is_known or reason.of_part or reason.realigns is not None or is_partial_step(reason, kind):
         return ()
     assert reason.moved is not None
     if kind is Kind.COLLECTIVE_PERMUTE and reason.rewritten_from in _PARTED:
         kind = Kind(reason.rewritten_from)  # permutes that do it step by step during the product
-    moved, function = reason.moved, f"{_FUNCTIONS[kind]}_{render_subscript(reason.axes)}"
+    moved, words = reason.moved, kind.removeprefix("collective-").split("-")
+    function = f"{''.join(map(str.capitalize, words))}_{render_subscript(reason.axes)}"  # `AllGather_X`, `Permute_X`
     if reason.kind is ReasonKind.PARTIAL_SUM and kind not in REDUCING:
         whole = f"{_render_producer(reason)}({function}({render_array(moved)}))"
         return (f"{render_array(moved)} = {_render_call(reason)}", f"{render_array(moved, moved.sharding)} = {whole}")
@@ -288,8 +279,7 @@ def render_sentence(reason: Reason, kind: Kind, others: Sequence[Tensor | None] 
         kind: The kind of the collective.
         others: The arrays of the other parts, None for an unknown one; empty if they were not examined.
     """
-    template = _SENTENCES[reason.kind]
-    body = (template if isinstance(template, str) else template(reason)).format_map(_SentencePieces(reason))
+    body = _render_cause(reason)
     if reason.realigns is not None:
         over = render_axes(reason)
         return f"likely: realigns the padded shards that %{reason.realigns} leaves: {kind} over {over}. {body}"
@@ -345,7 +335,7 @@ def _render_loop(reason: Reason) -> str:
 
 def suggest_changes(reason: Reason) -> tuple[str, ...]:
     """Possible code changes, none of which was tried; empty if only shardings can be changed."""
-    kind, array = reason.kind, _render_moved_array(reason)
+    kind, array = reason.kind, "the array" if reason.moved is None else reason.moved.name
     found: list[str] = []
     if kind in _BROUGHT_WHOLE and reason.loop_invariant:
         found.append(f"gather {array} once, with a constraint before the loop: every device then holds all of it")
@@ -366,62 +356,81 @@ def suggest_changes(reason: Reason) -> tuple[str, ...]:
     return tuple(found)
 
 
-class _SentencePieces(dict[str, str]):
-    """Values for the braces of a template, made on demand; the user's names are inserted here."""
+def _render_cause(reason: Reason) -> str:
+    """The cause in words; `_render_need` has those of an array that an operation needs in another sharding."""
+    moved = _render_moved(reason)
+    match reason.kind:
+        case ReasonKind.AUTHORED:
+            backward = reason.producer is not None and is_gradient(reason.producer.op_name)
+            author = "the transpose of a collective written by the user" if backward else "written by the user"
+            was = f", rewritten from this {reason.rewritten_from}" if reason.rewritten_from else ""
+            written = _render_operation(reason.producer, "`a collective`")
+            return f"{author}: {written} over {render_axes(reason)}{was}"
+        case ReasonKind.PARTIAL_SUM:
+            return _render_sum_cause(reason)
+        case ReasonKind.CONSTRAINT:
+            return f"the sharding constraint {_name_constraint(reason)} requests a different sharding for {moved}"
+        case ReasonKind.REQUESTED_OUTPUT:
+            had = None if reason.moved is None else render_spec(reason.moved.sharding)
+            asked = _find_asker_by(reason, "output")
+            wanted = render_spec(reason.wanted) if asked is None else asked.sharding
+            return f"{moved} is computed as {had or 'another sharding'}, but the requested output sharding is {wanted}"
+        case ReasonKind.PARTITIONERS_CHOICE:
+            what = f"for {_render_operation(reason.consumer, '')}" if reason.consumer else f"to return {moved}"
+            cut = (
+                ""
+                if None in (reason.moved, reason.consumer)
+                else f": {moved} is sharded over {render_cutting_axes(reason)}"
+            )
+            return f"the partitioner's own choice {what}, not required by Shardy's shardings{cut}"
+        case ReasonKind.UNKNOWN:
+            return f"not known: {reason.missing}"
+    return _render_need(reason, moved)
 
-    def __init__(self, reason: Reason) -> None:
-        self._reason = reason
 
-    def __missing__(self, name: str) -> str:
-        return _PIECES[name](self._reason)
+def _render_need(reason: Reason, moved: str) -> str:
+    consumer, cut = _render_operation(reason.consumer, "an operation"), render_cutting_axes(reason)
+    lost = render_lost_dimensions(reason)
+    state = f"{moved} is sharded along {lost} over {cut}, but {consumer}"
+    match reason.kind:
+        case ReasonKind.NEEDS_WHOLE_DIMENSION:
+            return f"{consumer} needs all of {lost} of {moved} on each device, but it is sharded over {cut}"
+        case ReasonKind.INDEXED_IN_LOOP:
+            why = "indexes that dimension at a position that changes in the loop, so every device needs all of it"
+            return f"{state} {why}"
+        case ReasonKind.HALO:
+            return f"{consumer} needs {_render_neighbors(reason)} along {lost} of {moved}, which is sharded over {cut}"
+        case ReasonKind.MERGED_DIMENSIONS:
+            return f"{state} {_render_merges(reason)}"
+        case ReasonKind.NO_RULE:
+            does = f"{'decides what to move of' if reason.of_part else 'passes it all of'} {moved}"
+            return f"Shardy has no sharding rule for {consumer}, so the partitioner {does}, which is sharded over {cut}"
+    elsewhere = render_needed_elsewhere(reason)
+    if elsewhere is not None:
+        because = "".join(f", because {render_request(asker)}" for asker in reason.asked_by[:1])
+        return f"{state} needs it {elsewhere}{because}"
+    other = None if reason.conflicting is None else _render_conflicting(reason)
+    return f"{state} needs it replicated over {cut}" + (f", because {other} is sharded over {cut} too" if other else "")
 
 
-def _render_sum_sentence(reason: Reason) -> str:
+def _render_sum_cause(reason: Reason) -> str:
+    axes, producer = render_axes(reason), _render_operation(reason.producer, "an operation")
     if reason.weight is not None:
-        return "{weight} is replicated over {axes}, so its gradient is summed there; {producer} computes it"
+        weight = f"`{render_array(reason.weight)}`"
+        return f"{weight} is replicated over {axes}, so its gradient is summed there; {producer} computes it"
+    demand = _render_demand(reason)
     if reason.producer is None:
-        return "{moved} is a partial sum on each device; {demand}"
+        return f"{_render_moved(reason)} is a partial sum on each device; {demand}"
     if not reason.summed:
-        start = "{producer} computes only a part of the result on each device along {axes}"
+        start = f"{producer} computes only a part of the result on each device along {axes}"
     elif reason.producer.name in CONTRACTIONS:
-        start = "contracting {contracted} of {cut_operands} {are} sharded over {axes}"
+        one = len(reason.summed) == 1
+        contracted = f"dimension{'' if one else 's'} {join_words(reason.summed)} of {_render_cut_operands(reason)}"
+        start = f"contracting {contracted} {'is' if one else 'are'} sharded over {axes}"
     else:
-        does = "indexes" if reason.producer.name in _LOOKUPS else "reduces over"
-        start = f"{{producer}} {does} {{summed}} of {{cut_operands}}, sharded over {{axes}}"
-    return start + ", so each device holds a partial {part}; {demand}"
-
-
-def _render_conflict_sentence(reason: Reason) -> str:
-    if render_needed_elsewhere(reason) is not None:
-        return "{state}, but {consumer} needs it {elsewhere}{because}"
-    whole = "{state}, but {consumer} needs it replicated over {cut}"
-    return whole if reason.conflicting is None else whole + ", because {conflicting} is sharded over {cut} too"
-
-
-def _render_choice_sentence(reason: Reason) -> str:
-    what = "to return {moved}" if reason.consumer is None else "for {consumer}"
-    way = f"the partitioner's own choice {what}, not required by Shardy's shardings"
-    return way if reason.moved is None or reason.consumer is None else way + ": {moved} is sharded over {cut}"
-
-
-_SENTENCES: dict[ReasonKind, str | Callable[[Reason], str]] = {
-    ReasonKind.AUTHORED: "{author}: {written} over {axes}{made_from}",
-    ReasonKind.PARTIAL_SUM: _render_sum_sentence,
-    ReasonKind.OPERAND_CONFLICT: _render_conflict_sentence,
-    ReasonKind.NEEDS_WHOLE_DIMENSION: "{consumer} needs all of {lost} of {moved} on each device, but it is sharded "
-    "over {cut}",
-    ReasonKind.INDEXED_IN_LOOP: "{state}, but {consumer} indexes that dimension at a position that changes in the "
-    "loop, so every device needs all of it",
-    ReasonKind.HALO: "{consumer} needs {neighbors} along {lost} of {moved}, which is sharded over {cut}",
-    ReasonKind.CONSTRAINT: "the sharding constraint {constraint} requests a different sharding for {moved}",
-    ReasonKind.REQUESTED_OUTPUT: "{moved} is computed as {computed}, but the requested output sharding is {requested}",
-    ReasonKind.MERGED_DIMENSIONS: "{state}, but {consumer} {merges}",
-    ReasonKind.NO_RULE: "Shardy has no sharding rule for {consumer}, so the partitioner {hands} {moved}, which is "
-    "sharded over {cut}",
-    ReasonKind.PARTITIONERS_CHOICE: _render_choice_sentence,
-    ReasonKind.UNKNOWN: "not known: {missing}",
-}
-"""The sentences by kind: a template with pieces of the reason in braces, or a function that chooses one."""
+        does = f"{'indexes' if reason.producer.name in _LOOKUPS else 'reduces over'} {render_summed_dimensions(reason)}"
+        start = f"{producer} {does} of {_render_cut_operands(reason)}, sharded over {axes}"
+    return f"{start}, so each device holds a partial {render_partial_value(reason)}; {demand}"
 
 
 def _render_operation(operation: Operation | None, otherwise: str) -> str:
@@ -432,20 +441,12 @@ def _render_operation(operation: Operation | None, otherwise: str) -> str:
     return f"`{operation.name}`" + ("" if place is None else f" ({place})")
 
 
-def _render_moved_array(reason: Reason) -> str:
-    return "the array" if reason.moved is None else reason.moved.name
-
-
 def _render_consumer(reason: Reason) -> str:
     return "" if reason.consumer is None else reason.consumer.name
 
 
 def _render_moved(reason: Reason) -> str:
     return "`an array`" if reason.moved is None else f"`{render_array(reason.moved)}`"
-
-
-def _render_moved_spec(reason: Reason) -> str | None:
-    return None if reason.moved is None else render_spec(reason.moved.sharding)
 
 
 def _render_cut_operands(reason: Reason) -> str:
@@ -496,11 +497,6 @@ def _name_constraint(reason: Reason) -> str:
     return f"{asked.sharding} ({short_source(asked.source)})" if asked.source else str(asked.sharding)
 
 
-def _render_requested(reason: Reason) -> str:
-    asked = _find_asker_by(reason, "output")
-    return str(render_spec(reason.wanted) if asked is None else asked.sharding)
-
-
 def _render_merges(reason: Reason) -> str:
     if reason.moved is not None and all(reason.moved.shape[number] == 1 for number in reason.dimensions):
         return "drops this dimension"
@@ -509,39 +505,48 @@ def _render_merges(reason: Reason) -> str:
     return "merges it into a dimension that cannot keep this sharding"
 
 
-def _render_author(reason: Reason) -> str:
-    backward = reason.producer is not None and is_gradient(reason.producer.op_name)
-    return "the transpose of a collective written by the user" if backward else "written by the user"
+# ---- collectives with their reasons; of HLO text without its program, all that is known is the user's own
+
+_NOT_CAPTURED = (
+    "HLO text keeps no shardings of the program it was compiled from; name the function itself (module:fn) to have it "
+    "compiled and explained"
+)
 
 
-_PIECES: dict[str, Callable[[Reason], str]] = {
-    "are": lambda reason: "is" if len(reason.summed) == 1 else "are",
-    "author": _render_author,
-    "axes": render_axes,
-    "because": lambda reason: "".join(f", because {render_request(asker)}" for asker in reason.asked_by[:1]),
-    "computed": lambda reason: _render_moved_spec(reason) or "another sharding",
-    "conflicting": _render_conflicting,
-    "constraint": _name_constraint,
-    "consumer": lambda reason: _render_operation(reason.consumer, "an operation"),
-    "contracted": lambda reason: f"dimension{'s' * (len(reason.summed) > 1)} {join_words(reason.summed)}",
-    "cut": render_cutting_axes,
-    "cut_operands": _render_cut_operands,
-    "demand": _render_demand,
-    "elsewhere": lambda reason: render_needed_elsewhere(reason) or "",
-    "hands": lambda reason: "decides what to move of" if reason.of_part else "passes it all of",
-    "lost": render_lost_dimensions,
-    "made_from": lambda reason: f", rewritten from this {reason.rewritten_from}" if reason.rewritten_from else "",
-    "merges": _render_merges,
-    "missing": lambda reason: str(reason.missing),
-    "moved": _render_moved,
-    "neighbors": _render_neighbors,
-    "part": render_partial_value,
-    "producer": lambda reason: _render_operation(reason.producer, "an operation"),
-    "requested": _render_requested,
-    "state": lambda reason: (
-        f"{_render_moved(reason)} is sharded along {render_lost_dimensions(reason)} over {render_cutting_axes(reason)}"
-    ),
-    "summed": render_summed_dimensions,
-    "weight": lambda reason: "" if reason.weight is None else f"`{render_array(reason.weight)}`",
-    "written": lambda reason: _render_operation(reason.producer, "`a collective`"),
-}
+def explain_from_text(analysis: Analysis) -> Analysis:
+    """Adds to every collective of HLO text what is known without its program: its author, or what is missing."""
+    return replace(analysis, collectives=Collectives(_explain_alone(final) for final in analysis.collectives))
+
+
+def _explain_alone(final: Collective) -> Collective:
+    reason = make_authored_reason(final) if final.origin is Origin.AUTHORED else None
+    return attach_reason(final, reason or make_unknown_reason(final, _NOT_CAPTURED))
+
+
+def make_unknown_reason(final: Collective, missing: str) -> Reason:
+    """The reason for a collective of which nothing else is known."""
+    return Reason(kind=ReasonKind.UNKNOWN, axes=final.axes or (), missing=missing, certain=False)
+
+
+def make_authored_reason(final: Collective) -> Reason:
+    """The reason for a collective that the user wrote."""
+    name = (final.op_name or "").rpartition("/")[2]
+    return Reason(
+        kind=ReasonKind.AUTHORED,
+        axes=final.axes or (),
+        producer=Operation(name=find_jax_name(name) or final.kind.value, op_name=final.op_name, source=final.source),
+        combined=max(len(final.operand_shapes), 1),
+        in_loop=bool(final.loops),
+    )
+
+
+def attach_reason(
+    final: Collective, reason: Reason, others: Sequence[Tensor | None] = (), *, origin: Origin | None = None
+) -> Collective:
+    """A collective with its reason, in words too, and the line that needs the data if it has none of its own."""
+    why = render_sentence(reason, final.kind, others)
+    reasoned = replace(final, reason=reason, why=why, origin=final.origin if origin is None else origin)
+    needed_by = reason.consumer.source if reason.consumer is not None and reason.kind in _WANT_WHOLE else ()
+    if final.source_of is None or not needed_by or not reason.certain or reason.candidates > 1:
+        return reasoned
+    return replace(reasoned, source=needed_by, source_of=None)  # better than the line of a neighbor

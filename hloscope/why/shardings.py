@@ -7,38 +7,36 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
 from itertools import islice
 from math import inf, prod
 
-from hloscope.analysis.provenance import find_users_frame
+from hloscope.analysis.provenance import find_users_frame, is_gradient
 from hloscope.base.results import Brief
 from hloscope.base.units import count_array_bytes
-from hloscope.model import Frame, IntermediateFact, SourceFrame
-from hloscope.model.capture import CodePlace, ShardyModule, ShardyOp, ShardyValue, ValueSharding, format_spec
-from hloscope.model.reason import AskedBy, Axes, Operation, Tensor
+from hloscope.model import IntermediateFact, SourceFrame
+from hloscope.model.capture import (
+    CodePlace,
+    ShardyModule,
+    ShardyOp,
+    ShardyValue,
+    ValueSharding,
+    axes_in,
+    find_whole_axes,
+    render_spec,
+    whole_axis,
+)
+from hloscope.model.reason import AskedBy, Axes, Frame, Operation, Tensor
 from hloscope.why.reshards import (
-    cache_local_shape,
     find_assigned_name,
     find_reshards,
     find_search_name,
     have_matching_ends,
     hlo_type,
     is_float,
-    is_gradient,
     known_sharding,
     local_shape,
 )
-from hloscope.why.shardy_graph import (
-    COLLECTIVE_KINDS,
-    MOVE_KINDS,
-    ShardyGraph,
-    axes_in,
-    find_source_line,
-    find_whole_axes,
-    is_written,
-    whole_axis,
-)
+from hloscope.why.shardy_graph import COLLECTIVE_KINDS, MOVE_KINDS, ShardyGraph, find_source_line, is_written
 
 # ---- letters of dimensions, from einsums and the notation of arguments, passed from value to value
 
@@ -58,7 +56,8 @@ def find_letters(graph: ShardyGraph, of_arguments: Sequence[Letters | None]) -> 
         graph: The module.
         of_arguments: The letters in the notation of each argument of the program; None if it has none.
     """
-    known = _find_argument_letters(graph, of_arguments)
+    given = ((value, of_arguments[number]) for number, value in graph.arguments.items() if number < len(of_arguments))
+    known = {value.index: letters for value, letters in given if letters and len(letters) == len(value.shape)}
     spelled = {op.index: _read_einsum_letters(op) for op in graph.module.ops if op.op_name and "->" in op.op_name}
     for index, factors in spelled.items():
         op = graph.module.ops[index]
@@ -70,15 +69,6 @@ def find_letters(graph: ShardyGraph, of_arguments: Sequence[Letters | None]) -> 
             _copy_letters(value, graph.outside(value), known)
         else:
             _set_result_letters(value, graph, spelled, known)
-    return known
-
-
-def _find_argument_letters(graph: ShardyGraph, given: Sequence[Letters | None]) -> dict[int, Letters]:
-    known: dict[int, Letters] = {}
-    for value in graph.module.values:
-        letters = given[value.number] if graph.is_program_argument(value) and value.number < len(given) else None
-        if letters is not None and len(letters) == len(value.shape):
-            known[value.index] = letters
     return known
 
 
@@ -114,7 +104,6 @@ def render_letters(value: ShardyValue, known: Mapping[int, Letters]) -> tuple[st
     )
 
 
-@lru_cache(maxsize=4096)
 def _find_operand_factors(
     mappings: tuple[tuple[tuple[int, ...], ...], ...], operands: tuple[Letters, ...]
 ) -> Mapping[int, str]:
@@ -225,7 +214,6 @@ class UserProgram:
     read_with: Mapping[tuple[int, SortedSizes], Mapping[int, ShardyValue]]
     written: Mapping[CodePlace, ShardyOp]
     _tensors: dict[tuple[int, ValueSharding | None, Axes], Tensor] = field(default_factory=dict)
-    _operations: dict[int, Operation] = field(default_factory=dict)
 
 
 def read_user_program(
@@ -325,7 +313,7 @@ def make_tensor(
 def _as_tensor(program: UserProgram, value: ShardyValue, sharding: ValueSharding | None, partial_over: Axes) -> Tensor:
     graph = program.graph
     root, rearranged = graph.root(value)
-    argument = root.name if graph.is_program_argument(root) else None
+    argument = graph.argument_behind(value)
     alike = (before for before in graph.chain(value) if before.shape == value.shape)
     name = next(
         (found for before in alike if (found := _find_users_name(graph, before))), None
@@ -445,10 +433,8 @@ def make_operation(program: UserProgram, op: ShardyOp | None) -> Operation | Non
     """An operation under JAX's name; None for None."""
     if op is None:
         return None
-    if op.index not in program._operations:
-        name = find_operation_name(program.graph, op)
-        program._operations[op.index] = Operation(name=name, op_name=op.op_name, source=to_frames(op.source))
-    return program._operations[op.index]
+    name = find_operation_name(program.graph, op)
+    return Operation(name=name, op_name=op.op_name, source=to_frames(op.source))
 
 
 def find_operation_name(graph: ShardyGraph, op: ShardyOp) -> str:
@@ -470,19 +456,12 @@ def has_anothers_name(op: ShardyOp) -> bool:
     return op.kind in _REARRANGING and bool(last) and last not in _REARRANGING[op.kind]
 
 
-@lru_cache(maxsize=4096)
 def to_frames(places: tuple[CodePlace, ...]) -> tuple[SourceFrame, ...]:
     """Converts MLIR's frames to the report's."""
     return tuple(
         SourceFrame(file=place.file, line=place.line, function=place.function or None, column=place.column)
         for place in places
     )
-
-
-@lru_cache(maxsize=1024)
-def render_spec(sharding: ValueSharding | None, unreduced: Axes = ()) -> str | None:
-    """Renders a sharding as the user would write it; None if unknown."""
-    return None if sharding is None else format_spec(sharding, unreduced=unreduced)
 
 
 def find_askers(program: UserProgram, value: ShardyValue, axes: Iterable[str]) -> tuple[AskedBy, ...]:
@@ -494,16 +473,16 @@ def _find_asker(program: UserProgram, value: ShardyValue, axis: str) -> AskedBy 
     origin = value.origins.get(axis) or value.origins.get(whole_axis(axis))
     if origin is None:
         return None
-    if origin == "self":
-        return _find_asker_at_value(program, value, axis)
     numbered = _NUMBERED.match(origin)
-    if numbered is None:
-        return _find_asker_by_origin(program, origin, axis)
-    if numbered["holder"]:
-        return _find_asker_by_origin(program, numbered["holder"], axis)
+    holder = origin if numbered is None else numbered["holder"]
+    if origin == "self" and program.graph.is_program_argument(value):
+        return _make_argument_asker(value, axis)
+    if numbered is None or holder:
+        op = program.graph.op(value) if origin == "self" else program.graph.named.get(holder)
+        return None if op is None else make_asker(program, op, axis)
     number = int(numbered["number"])
     if numbered["side"] == "input":
-        argument = program.graph.argument_of(number)
+        argument = program.graph.arguments.get(number)
         return None if argument is None else _make_argument_asker(argument, axis)
     return find_output_asker(program, number, axis)
 
@@ -543,21 +522,9 @@ def find_output_asker(program: UserProgram, number: int, axis: str) -> AskedBy |
     return AskedBy(axis=axis, by="output", name=name, sharding=sharding)
 
 
-def _find_asker_at_value(program: UserProgram, value: ShardyValue, axis: str) -> AskedBy | None:
-    op = program.graph.op(value)
-    if op is not None:
-        return make_asker(program, op, axis)
-    return _make_argument_asker(value, axis) if program.graph.is_program_argument(value) else None
-
-
 def _make_argument_asker(value: ShardyValue, axis: str) -> AskedBy:
     name = value.name or f"argument {value.number}"
     return AskedBy(axis=axis, by="argument", name=name, sharding=render_spec(value.sharding))
-
-
-def _find_asker_by_origin(program: UserProgram, origin: str, axis: str) -> AskedBy | None:
-    op = program.graph.named.get(origin)
-    return None if op is None else make_asker(program, op, axis)
 
 
 def make_asker(program: UserProgram, op: ShardyOp, axis: str) -> AskedBy:
@@ -706,12 +673,12 @@ def attach_shardings(found: Sequence[IntermediateFact], module: ShardyModule) ->
         found: Large arrays of the compiled program.
         module: The program after Shardy's propagation.
     """
-    graph, cut_to = ShardyGraph(module), cache_local_shape(dict(module.mesh))
+    graph = ShardyGraph(module)
     cut: dict[tuple[int, ...], list[ShardyValue]] = {fact.local_shape: [] for fact in found}
     for value in module.values:
         if value.is_argument or not value.shape:
             continue
-        alike, maker = cut.get(cut_to(value.shape, known_sharding(value))), module.ops[value.owner]
+        alike, maker = cut.get(local_shape(value.shape, known_sharding(value), module.mesh)), module.ops[value.owner]
         if alike is not None and maker.kind not in MOVE_KINDS and not graph.in_manual(maker):
             alike.append(value)
     return tuple(_attach_sharding(fact, cut[fact.local_shape], module) for fact in found)

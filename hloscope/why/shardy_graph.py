@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
+from hloscope.analysis.totals import collate
 from hloscope.model import SourceFrame
-from hloscope.model.capture import Axes, CodePlace, ShardyModule, ShardyOp, ShardyValue, ValueSharding
+from hloscope.model.capture import CodePlace, ShardyModule, ShardyOp, ShardyValue
+from hloscope.model.vocabulary import Kind
 
 _CONSTRAINT = "sdy.sharding_constraint"
 RESHARD_KINDS = frozenset({"sdy.reshard", _CONSTRAINT})
 MOVE_KINDS = RESHARD_KINDS | {"sdy.all_reduce"}
 """Operations that Shardy inserts wherever data must move."""
 
-COLLECTIVE_KINDS = frozenset(
-    {
-        "stablehlo.all_gather",
-        "stablehlo.all_reduce",
-        "stablehlo.all_to_all",
-        "stablehlo.collective_broadcast",
-        "stablehlo.collective_permute",
-        "stablehlo.reduce_scatter",
-    }
-)
+
+COLLECTIVE_KINDS = frozenset(f"stablehlo.{kind.replace('-', '_')}" for kind in Kind)
 """Collectives that the program contains before partitioning."""
 
 _SAME_ELEMENTS = MOVE_KINDS | frozenset({"stablehlo.convert", "stablehlo.copy"})
@@ -53,7 +47,6 @@ class ShardyGraph:
         self.module = module
         self._before: dict[int, tuple[ShardyValue, bool] | None] = {}
         self._roots: dict[int, tuple[ShardyValue, bool]] = {}
-        self._real_users: dict[int, tuple[tuple[ShardyOp, int], ...]] = {}
 
     @cached_property
     def functions(self) -> dict[str, ShardyOp]:
@@ -73,11 +66,8 @@ class ShardyGraph:
     @cached_property
     def callers(self) -> dict[str, list[ShardyOp]]:
         """The calls of each private function."""
-        found: dict[str, list[ShardyOp]] = {}
-        for op in self.module.ops:
-            if op.kind == "func.call" and op.symbol:
-                found.setdefault(op.symbol, []).append(op)
-        return found
+        calls = (op for op in self.module.ops if op.kind == "func.call" and op.symbol)
+        return collate(lambda op: op.symbol or "", calls)
 
     @cached_property
     def argument_names(self) -> frozenset[str]:
@@ -129,11 +119,6 @@ class ShardyGraph:
 
     def real_users(self, value: ShardyValue) -> tuple[tuple[ShardyOp, int], ...]:
         """The final users of a value, looking through operations that only move it or hold it back."""
-        if value.index not in self._real_users:
-            self._real_users[value.index] = self._used_by(value)
-        return self._real_users[value.index]
-
-    def _used_by(self, value: ShardyValue) -> tuple[tuple[ShardyOp, int], ...]:
         found, pending, seen = [], [value], set()
         while pending:
             current = pending.pop()
@@ -183,16 +168,17 @@ class ShardyGraph:
         """Returns whether a value is an argument of the program itself."""
         return value.is_argument and value.owner == self.module.main
 
+    def argument_behind(self, value: ShardyValue) -> str | None:
+        """The name of the program's argument that a value is, in part or rearranged; None if it is computed."""
+        root, _ = self.root(value)
+        return root.name if self.is_program_argument(root) else None
+
     def is_of_argument(self, value: ShardyValue) -> bool:
         """Returns whether a value is an argument of the program, or a part of one, in whatever order and type."""
         *way, root = self.chain(value)
         makers = filter(None, map(self.op, way))
         moved = _SAME_ELEMENTS | _REARRANGED | BARRIER_KINDS | {"func.call"}
         return self.is_program_argument(root) and all(op.kind in moved for op in makers)
-
-    def argument_of(self, number: int) -> ShardyValue | None:
-        """The program's argument with a number."""
-        return self.arguments.get(number)
 
     def outside(self, value: ShardyValue) -> ShardyValue | None:
         """The value outside its block of a block argument; None for an argument of the program or without a caller."""
@@ -321,29 +307,6 @@ class ShardyGraph:
             if not is_held and loop not in self.around(maker):
                 return True
         return False
-
-
-@lru_cache(maxsize=4096)
-def axes_in(sharding: ValueSharding | None) -> frozenset[str]:
-    """All axes of a sharding."""
-    return frozenset(axis for axes in sharding or () for axis in axes)
-
-
-def whole_axis(axis: str) -> str:
-    """The mesh axis of an axis or part: `X` of `X:(1)2`."""
-    return axis.partition(":")[0]
-
-
-def find_whole_axes(axes: Iterable[str]) -> set[str]:
-    """The mesh axes that these axes are, or are parts of."""
-    return set(map(whole_axis, axes))
-
-
-@lru_cache(maxsize=4096)
-def find_cut_dimensions(sharding: ValueSharding | None, axes: Axes) -> tuple[int, ...]:
-    """The dimensions that any of these axes shards, in part or as a whole."""
-    own = find_whole_axes(axes)
-    return tuple(number for number, here in enumerate(sharding or ()) if own & find_whole_axes(here))
 
 
 def find_source_line(frames: Sequence[CodePlace | SourceFrame]) -> tuple[str, int] | None:

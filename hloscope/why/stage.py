@@ -13,11 +13,22 @@ from hloscope.analysis.analyze import list_collectives
 from hloscope.analysis.arrays import render_partition_spec
 from hloscope.analysis.model_parts import attach_modules
 from hloscope.analysis.provenance import find_source_frames
+from hloscope.analysis.totals import collate
 from hloscope.base.errors import HloParseError, HloscopeError
 from hloscope.hlo import HloModule, Sharding, parse_module, pause_collector
 from hloscope.model import Analysis, ArrayShape, Collective, Collectives, Mesh, ModelPart, Role, SourceFrame
-from hloscope.model.capture import Capture, Identities, Identity, ShardyModule, ShardyOp
-from hloscope.model.reason import Axes, Operation, Reason, ReasonKind, Rematerialization, Tensor
+from hloscope.model.capture import (
+    Capture,
+    Identities,
+    Identity,
+    ShardyModule,
+    axes_in,
+    find_cut_dimensions,
+    remove_axes,
+    render_spec,
+)
+from hloscope.model.collectives import list_dimensions
+from hloscope.model.reason import Axes, Reason, ReasonKind, Rematerialization, Tensor
 from hloscope.model.vocabulary import REDUCING, Kind, Origin
 from hloscope.why import partitioned
 from hloscope.why.matching import (
@@ -28,22 +39,14 @@ from hloscope.why.matching import (
     Match,
     MatchKey,
     OperandReason,
-    collect_clues,
     combines_otherwise,
 )
-from hloscope.why.partitioned import Neighbors, SpmdModule, WindowedEinsum, drop_ones, find_neighbors, list_dimensions
+from hloscope.why.partitioned import Neighbors, SpmdModule, WindowedEinsum, drop_ones, find_neighbors
 from hloscope.why.reasons import explain_written
-from hloscope.why.reshards import find_jax_name, have_matching_ends, hlo_type, is_float, local_shape, remove_axes
-from hloscope.why.sentences import render_sentence
-from hloscope.why.shardings import attach_shardings, read_user_program, render_spec, to_frames
-from hloscope.why.shardy_graph import (
-    COLLECTIVE_KINDS,
-    ShardyGraph,
-    axes_in,
-    find_cut_dimensions,
-    find_source_line,
-    is_written,
-)
+from hloscope.why.reshards import have_matching_ends, hlo_type, is_float, local_shape
+from hloscope.why.sentences import attach_reason, make_authored_reason, make_unknown_reason
+from hloscope.why.shardings import attach_shardings, read_user_program, to_frames
+from hloscope.why.shardy_graph import COLLECTIVE_KINDS, ShardyGraph, find_source_line, is_written
 
 # ---- A comparison of a reason with its collective, and a correction if they disagree
 #
@@ -103,7 +106,7 @@ def _reduce_to_choice(reason: Reason) -> Reason:
 
 def _is_one_of(tensor: Tensor, shapes: Iterable[ArrayShape], mesh: Mapping[str, int]) -> bool:
     """Returns whether an array's part on one device has one of these shapes."""
-    part = local_shape(tensor.shape, tensor.sharding or ((),) * len(tensor.shape), dict(mesh))
+    part = local_shape(tensor.shape, tensor.sharding or ((),) * len(tensor.shape), mesh)
     return drop_ones(part) in map(drop_ones, list_dimensions(shapes))
 
 
@@ -123,10 +126,8 @@ def add_numbers(module: ShardyModule) -> ShardyModule:
 
 def identify_by_name(shardy: ShardyModule, module: HloModule) -> Identities:
     """The possible operations of each instruction in a compiled module, by name, and by line if known."""
-    named: dict[str, list[ShardyOp]] = defaultdict(list)
-    for op in shardy.ops:
-        if op.op_name and op.identity:
-            named[_find_last_part(op.op_name)].append(op)
+    numbered = (op for op in shardy.ops if op.op_name and op.identity)
+    named = collate(lambda op: _find_last_part(op.op_name or ""), numbered)
     found: dict[str, tuple[Identity, ...]] = {}
     for computation in module.computations:
         for instruction in computation.instructions:
@@ -195,7 +196,7 @@ def _find_warned_argument(shape: str, before: str, shardy: ShardyModule | None) 
     """
     if shardy is None:
         return None
-    graph, mesh = ShardyGraph(shardy), dict(shardy.mesh)
+    graph, mesh = ShardyGraph(shardy), shardy.mesh
     names = set()
     for value in shardy.values:
         if value.sharding is None or render_spec(value.sharding) != before:
@@ -247,11 +248,6 @@ def _find_constraint_source(name: str | None, shardy: ShardyModule | None) -> tu
     return to_frames(found[0].source) if len(found) == 1 else ()
 
 
-_NOT_CAPTURED = (
-    "HLO text keeps no shardings of the program it was compiled from; name the function itself (module:fn) to have it "
-    "compiled and explained"
-)
-_NEEDED_BY_CONSUMER = (ReasonKind.OPERAND_CONFLICT, ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.INDEXED_IN_LOOP)
 _SENDS_ON = frozenset({"collective-permute", "collective-permute-start", "slice", "bitcast", "copy"})
 _NOT_ASKED = "Shardy did not propagate this program's shardings (see the notes)"
 _NO_AXES = "its device groups do not match any axes of the mesh"
@@ -259,6 +255,7 @@ _OPAQUE = "the HLO text does not say what it sends, nor to which devices"
 _NO_MATCH = "Shardy moves nothing here, so the partitioner added it for reasons of its own"
 
 
+@pause_collector()
 def explain_analysis(analysis: Analysis, module: HloModule, captured: Capture) -> Analysis:
     """Adds to every collective its reason, its `why`, and the origin that the evidence shows.
 
@@ -267,17 +264,14 @@ def explain_analysis(analysis: Analysis, module: HloModule, captured: Capture) -
         module: The final module.
         captured: The results of one compile.
     """
-    with pause_collector():
-        return _explain_parsed(analysis, module, captured)
-
-
-def _explain_parsed(analysis: Analysis, module: HloModule, captured: Capture) -> Analysis:
     explainer = _Explainer(analysis, module, captured)
     unread = () if explainer.unread is None else (explainer.unread,)
     intermediates = analysis.intermediates
     if captured.compiled.shardy is not None:
         intermediates = attach_shardings(intermediates, captured.compiled.shardy)
-    collectives = _attach_arguments(explainer.explain_all(analysis.collectives), analysis)
+    collectives = explainer.explain_all(analysis.collectives)
+    shapes = {array.name: array.global_shape or array.local_shape for array in analysis.arguments}
+    collectives = attach_modules(collectives, list(map(_find_model_part, collectives)), shapes)
     return replace(
         analysis,
         intermediates=intermediates,
@@ -289,14 +283,8 @@ def _explain_parsed(analysis: Analysis, module: HloModule, captured: Capture) ->
     )
 
 
-def _attach_arguments(collectives: Sequence[Collective], analysis: Analysis) -> tuple[Collective, ...]:
-    """Completes, from their reasons, collectives whose place in the model the final data flow does not show."""
-    parts = [_find_model_part(collective) for collective in collectives]
-    shapes = {array.name: array.global_shape or array.local_shape for array in analysis.arguments}
-    return attach_modules(collectives, parts, shapes)
-
-
 def _find_model_part(collective: Collective) -> ModelPart:
+    """The part of the model, from the reason if the final data flow does not show the arguments."""
     part, reason = collective.part or ModelPart(), collective.reason
     if part.arguments or reason is None or not reason.certain:
         return part
@@ -313,22 +301,6 @@ def _find_model_part(collective: Collective) -> ModelPart:
     return part
 
 
-def explain_from_text(analysis: Analysis) -> Analysis:
-    """Adds to every collective of HLO text what is known without its program: its author, or what is missing."""
-    return replace(
-        analysis, collectives=Collectives(_explain_one(final, _NOT_CAPTURED) for final in analysis.collectives)
-    )
-
-
-def _explain_one(final: Collective, missing: str) -> Collective:
-    reason = _make_authored_reason(final) if final.origin is Origin.AUTHORED else None
-    return _attach_reason(final, reason or _make_unknown_reason(final, missing))
-
-
-def _make_unknown_reason(final: Collective, missing: str) -> Reason:
-    return Reason(kind=ReasonKind.UNKNOWN, axes=final.axes or (), missing=missing, certain=False)
-
-
 class _Explained(NamedTuple):
     """A collective, perhaps with another place, and its findings, not yet put into words."""
 
@@ -337,34 +309,12 @@ class _Explained(NamedTuple):
     origin: Origin
 
 
-def _attach_reason(
-    final: Collective, reason: Reason, others: Sequence[Tensor | None] = (), *, origin: Origin | None = None
-) -> Collective:
-    why = render_sentence(reason, final.kind, others)
-    reasoned = replace(final, reason=reason, why=why, origin=final.origin if origin is None else origin)
-    needed_by = reason.consumer.source if reason.consumer is not None and reason.kind in _NEEDED_BY_CONSUMER else ()
-    if final.source_of is None or not needed_by or not reason.certain or reason.candidates > 1:
-        return reasoned
-    return replace(reasoned, source=needed_by, source_of=None)  # better than the line of a neighbor
-
-
 def _mark_as_likely(final: Collective) -> Collective:
     """A collective of a dump, whose reason was matched by names and lines; facts from its own text stay certain."""
     reason = final.reason
     if reason is None or not reason.certain or reason.kind is ReasonKind.AUTHORED:
         return final
-    return _attach_reason(final, replace(reason, certain=False), origin=final.origin)
-
-
-def _make_authored_reason(final: Collective) -> Reason:
-    name = (final.op_name or "").rpartition("/")[2]
-    return Reason(
-        kind=ReasonKind.AUTHORED,
-        axes=final.axes or (),
-        producer=Operation(name=find_jax_name(name) or final.kind.value, op_name=final.op_name, source=final.source),
-        combined=max(len(final.operand_shapes), 1),
-        in_loop=bool(final.loops),
-    )
+    return attach_reason(final, replace(reason, certain=False), origin=final.origin)
 
 
 def _keep_users_names(final: Collective, earlier: Collective | None) -> _Explained:
@@ -375,9 +325,9 @@ def _keep_users_names(final: Collective, earlier: Collective | None) -> _Explain
     is_named = final.op_name is not None and final.source_of is None and final.origin is not Origin.UNKNOWN
     has_own = earlier is None or is_named
     if has_own or earlier is None:
-        return _Explained(final, _make_authored_reason(final), Origin.AUTHORED)
+        return _Explained(final, make_authored_reason(final), Origin.AUTHORED)
     named = replace(final, op_name=earlier.op_name, source=earlier.source, source_of=None)
-    return _Explained(named if earlier.source else final, _make_authored_reason(named), Origin.AUTHORED)
+    return _Explained(named if earlier.source else final, make_authored_reason(named), Origin.AUTHORED)
 
 
 def _describe_combined(final: Collective, parts: Sequence[_Explained]) -> Collective:
@@ -388,7 +338,7 @@ def _describe_combined(final: Collective, parts: Sequence[_Explained]) -> Collec
         reason = replace(reason, rewritten_from=reason.rewritten_from or final.kind.value)
     origin = Origin.AUTHORED if largest.origin is Origin.AUTHORED else Origin.REWRITTEN
     others = tuple(other.reason.moved for other in parts[1:])
-    return _attach_reason(final, reason, others, origin=origin)
+    return attach_reason(final, reason, others, origin=origin)
 
 
 def _find_cut_dimensions(reason: Reason, axes: Axes | None) -> tuple[int, ...]:
@@ -462,7 +412,7 @@ class _Explainer:
                 reasoned[final.name] = self.explain(final)
             else:
                 reason = replace(found.reason, realigns=found.name, certain=False, combined=1)
-                reasoned[final.name] = _attach_reason(final, reason, origin=Origin.REWRITTEN)
+                reasoned[final.name] = attach_reason(final, reason, origin=Origin.REWRITTEN)
         return tuple(reasoned[final.name] for final in collectives)
 
     def _realigned(self, final: Collective) -> str | None:
@@ -485,8 +435,10 @@ class _Explainer:
             left = left if left is None or found is None else left.without(found)
         if told and told[0].reason.kind is not ReasonKind.UNKNOWN:
             return _describe_combined(final, told)
-        whole = self._told(final, partitioned.find_channel(self._module, final), self._earlier)
-        return _attach_reason(whole.final, whole.reason, origin=whole.origin)
+        sending = partitioned.find_sending_instructions(self._module, final)
+        channel = next((instruction.channel_id for instruction in sending), None)
+        whole = self._told(final, channel, self._earlier)
+        return attach_reason(whole.final, whole.reason, origin=whole.origin)
 
     def _named(self, part: Collective, whole: Collective) -> Collective:
         """One part of a combined collective, named by its own operation, and the user's only if that operation is.
@@ -496,10 +448,10 @@ class _Explainer:
         """
         if self._candidates is None:
             return part
-        ops = [op for number in self._numbers(part) for op in self._candidates.of_number(number)]
+        ops = list(self._candidates.at(self._numbers(part)))
         if ops and all(combines_otherwise(op, whole.reduction) for op in ops):
             part = replace(part, name=whole.name, op_name=whole.op_name, source=whole.source)
-            ops = [op for number in self._numbers(part) for op in self._candidates.of_number(number)]
+            ops = list(self._candidates.at(self._numbers(part)))
         is_users = not ops or any(op.kind in COLLECTIVE_KINDS for op in ops)
         return part if is_users or whole.origin is not Origin.AUTHORED else replace(part, origin=Origin.UNKNOWN)
 
@@ -519,7 +471,7 @@ class _Explainer:
         if final.origin is Origin.AUTHORED or (earlier is not None and partitioned.is_authored(earlier)):
             return self._of_user(final, earlier)
         if ancestor is not None and partitioned.is_authored(ancestor):
-            reason = replace(_make_authored_reason(ancestor), rewritten_from=ancestor.kind.value, axes=final.axes or ())
+            reason = replace(make_authored_reason(ancestor), rewritten_from=ancestor.kind.value, axes=final.axes or ())
             return _Explained(final, reason, Origin.REWRITTEN)
         reason = self._reason(final, earlier or ancestor)
         is_placed = bool(self._numbers(final)) or earlier is None or partitioned.are_of_one_size(final, earlier)
@@ -529,7 +481,8 @@ class _Explainer:
         if not is_known:
             return _Explained(final, reason, origin)
         reason = reconcile_reason(reason, [*filter(None, (earlier or ancestor,)), final], self._mesh)
-        reason = reason.with_(
+        reason = replace(
+            reason,
             axes=final.axes or reason.axes,
             dimensions=_find_cut_dimensions(reason, final.axes),
             rewritten_from=reason.rewritten_from or rewritten_from,
@@ -567,9 +520,9 @@ class _Explainer:
 
     def _reason(self, final: Collective, earlier: Collective | None) -> Reason:
         if self._candidates is None:
-            return _make_unknown_reason(final, _NOT_ASKED)
+            return make_unknown_reason(final, _NOT_ASKED)
         if final.axes is None:
-            return _make_unknown_reason(final, _OPAQUE if final.kind is Kind.OPAQUE else _NO_AXES)
+            return make_unknown_reason(final, _OPAQUE if final.kind is Kind.OPAQUE else _NO_AXES)
         window = None
         if earlier is not None and self._earlier is not None:
             window = partitioned.find_windowed_einsum(self._earlier.module, earlier)
@@ -580,7 +533,7 @@ class _Explainer:
             expanded = self._written.expanded(clues, self._candidates.program.graph.module)
             if expanded is not None:
                 return expanded
-        return self._matched(clues, self._candidates) or _make_unknown_reason(final, _NO_MATCH)
+        return self._matched(clues, self._candidates) or make_unknown_reason(final, _NO_MATCH)
 
     def _clues(self, final: Collective, earlier: Collective | None, axes: Axes, window: WindowedEinsum | None) -> Clues:
         numbers, around, argument = self._numbers(final, earlier), Neighbors(), None
@@ -594,7 +547,23 @@ class _Explainer:
         argument = argument or partitioned.find_final_argument(self._module, final)
         if final.kind in REDUCING and self._candidates is not None:
             numbers |= self._candidates.matcher.within(numbers)
-        return collect_clues(final, earlier, axes, numbers, around, argument, window)
+        texts = [final] if earlier is None else [earlier, final]
+        pairs = texts[0].groups if texts[0].kind is Kind.COLLECTIVE_PERMUTE else ()
+        is_one_way = {pair[0] for pair in pairs} != {pair[1] for pair in pairs}
+        return Clues(
+            kind=texts[0].kind if window is None else window.stands_for,
+            axes=axes,
+            numbers=numbers,
+            between=around,
+            operands=list_dimensions(shape for text in texts for shape in text.operand_shapes),
+            results=list_dimensions(shape for text in texts for shape in text.result_shapes),
+            element_types=frozenset(shape.dtype for text in texts for shape in text.operand_shapes),
+            argument=argument,
+            window=window,
+            in_loop=bool(final.loops) and window is None,
+            reduction=final.reduction,
+            is_edge=window is None and is_one_way,
+        )
 
     def _matched(self, clues: Clues, candidates: Candidates) -> Reason | None:
         """The reason at the reshard that a collective carries out, or at the operand that it moves."""
@@ -618,14 +587,10 @@ class _Explainer:
 
 def _fits_better(found: OperandReason, match: Match) -> bool:
     """Returns whether an operand explains a collective better than a reshard supported only by its place."""
-    if found.reason.kind is ReasonKind.PARTITIONERS_CHOICE and (match.shape >= SUITS_KIND or _sums_here(match)):
+    sums_here = match.reshard.is_sum and match.place == AT_OWN  # padding may hide the shape of its parts
+    if found.reason.kind is ReasonKind.PARTITIONERS_CHOICE and (match.shape >= SUITS_KIND or sums_here):
         return False
     return found.reason.certain or found.place > match.place or (found.place == match.place and not match.shape)
-
-
-def _sums_here(match: Match) -> bool:
-    """Returns whether a reshard sums parts at the collective's own operation and line: padding may hide its shape."""
-    return match.reshard.is_sum and match.place == AT_OWN
 
 
 def _read_candidates(module: ShardyModule | None, captured: Capture) -> Candidates | None:

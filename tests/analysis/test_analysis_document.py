@@ -8,22 +8,10 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from hloscope.model import (
-    AxisShift,
-    CollectivePart,
-    IntermediateFact,
-    Memory,
-    Mesh,
-    PermutePattern,
-    RuleUse,
-    SliceFact,
-    SourceFrame,
-    Spread,
-    StepTime,
-    UnknownOperation,
-    make_shapes,
-)
+from hloscope.model import CollectivePart, IntermediateFact, Memory, Mesh, SliceFact, SourceFrame, StepTime, make_shapes
+from hloscope.model.collectives import AxisShift, PermutePattern
 from hloscope.model.finding import Finding, Severity
+from hloscope.model.trial import RuleUse, Spread, UnknownOperation
 from hloscope.model.vocabulary import Kind, Link
 
 

@@ -10,7 +10,8 @@ import pytest
 import hloscope
 from hloscope.analysis.memory import find_memory_peak, summarize_memory
 from hloscope.hlo import parse_module
-from hloscope.model import BufferRole, Memory
+from hloscope.model import Memory
+from hloscope.model.analysis import BufferRole
 from hloscope.model.capture import HbmPeak, LiveBuffer
 from hloscope.report.analysis import memory_peak_section
 

@@ -13,7 +13,7 @@ from hloscope.analysis.model_parts import (
     render_layers,
     render_number_ranges,
 )
-from hloscope.analysis.provenance import find_own_frame, find_shared_helpers
+from hloscope.analysis.provenance import find_shared_helpers, find_users_frame
 from hloscope.model import Phase, SourceFrame
 
 
@@ -147,12 +147,12 @@ STACKS = [(LINEAR, frame(line, "Attention.__call__"), frame(221, "Layer.__call__
 
 def test_a_function_that_many_lines_call_is_a_helper():
     helpers = find_shared_helpers(STACKS)
-    assert [find_own_frame(stack, helpers).line for stack in STACKS] == [195, 197, 199]
+    assert [find_users_frame(stack, helpers).line for stack in STACKS] == [195, 197, 199]
 
 
 def test_a_block_with_as_many_lines_as_callers_is_a_place():
     blocks = [(frame(line, "block"), frame(caller, "model")) for line in (10, 11, 12) for caller in (30, 31, 32)]
-    assert find_own_frame(blocks[0], find_shared_helpers(blocks)).line == 10
+    assert find_users_frame(blocks[0], find_shared_helpers(blocks)).line == 10
 
 
 def test_two_callers_make_no_helper():
@@ -163,8 +163,8 @@ def test_two_callers_make_no_helper():
 def test_helpers_are_named_by_file_or_function(name):
     stack = (LINEAR, frame(31, "step", "train.py"))
     expected = {"model.py": 31, "Linear.__call__": 31, "__call__": 31}[name]
-    assert find_own_frame(stack, find_shared_helpers([stack], [name])).line == expected
+    assert find_users_frame(stack, find_shared_helpers([stack], [name])).line == expected
 
 
 def test_where_all_are_helpers_the_innermost_line_stays():
-    assert find_own_frame(STACKS[0], find_shared_helpers(STACKS, ["model.py"])) == LINEAR
+    assert find_users_frame(STACKS[0], find_shared_helpers(STACKS, ["model.py"])) == LINEAR

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.analysis.groups import find_permute_pattern
-from hloscope.model import AxisShift, Mesh, PermutePattern
+from hloscope.model import Mesh
+from hloscope.model.collectives import AxisShift, PermutePattern
 
 LINE = Mesh(axis_names=("X",), axis_sizes=(8,))
 GRID = Mesh(axis_names=("X", "Y"), axis_sizes=(2, 4))

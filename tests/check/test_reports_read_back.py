@@ -13,7 +13,8 @@ from hloscope.app.config import TargetConfig
 from hloscope.app.diffing import side_of_file
 from hloscope.base.documents import read_document
 from hloscope.base.errors import HloscopeError
-from hloscope.model import Analysis, AskedBy, Operation, Reason, ReasonKind, SourceFrame, Tensor
+from hloscope.model import Analysis, ReasonKind, SourceFrame
+from hloscope.model.reason import AskedBy, Operation, Reason, Tensor
 
 CAPTURED = sorted((Path(__file__).parent.parent.parent / "fixtures" / "captured").glob("*.hlo"))
 

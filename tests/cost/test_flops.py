@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.matmuls import ConvolutionWindow, _count_valid_positions, count_flops
+from hloscope.analysis.compute import ConvolutionWindow, _count_valid_positions, count_flops
 from hloscope.cost.operations import Work, count_fused_work, count_work
 from hloscope.hlo import parse_module
 from hloscope.hlo.call_graph import HloGraph

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from cost_examples import BLOCK, fusion, module_text, priced
 
-from hloscope.model import RuleUse, StepTime
-from hloscope.model.trial import is_tie, ratio_range
+from hloscope.model import StepTime
+from hloscope.model.trial import RuleUse, is_tie, ratio_range
 from hloscope.report.price import time_line
 from hloscope.tpu import find_chip
 

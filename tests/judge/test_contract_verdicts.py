@@ -15,7 +15,8 @@ from hloscope.contracts import no, only
 from hloscope.judge.evaluate import evaluate
 from hloscope.judge.notation import parse_contract, read_contract
 from hloscope.judge.verdict import BreachKind
-from hloscope.model import Memory, SliceFact, SourceFrame, UnknownOperation, Unmodelled
+from hloscope.model import Memory, SliceFact, SourceFrame, Unmodelled
+from hloscope.model.trial import UnknownOperation
 from hloscope.model.vocabulary import Bound, Kind, Link
 
 BOTH = program(REDUCE, GATHER)

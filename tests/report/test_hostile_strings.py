@@ -20,7 +20,7 @@ from hloscope.judge.selection import make_selection
 from hloscope.report.checks import CheckReport
 from hloscope.report.formats import formats_of, render
 from hloscope.report.renderer import Canvas
-from hloscope.why import explain_collectives
+from hloscope.why.explanation import explain_collectives
 
 CONTROL = "\x1b[31mred\x1b]0;title\x07\r\x9b2J"
 LINES = "first\nsecond\u2028third"

@@ -8,7 +8,8 @@ from bounded_examples import MULTIPLIES, analysis_of
 from report_examples import FULL
 
 from hloscope.base.errors import HloscopeError
-from hloscope.model import Spread, StepTime
+from hloscope.model import StepTime
+from hloscope.model.trial import Spread
 from hloscope.report.formats import Canvas, render
 from hloscope.report.price import Prices, Unpriced
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.model import RuleUse, Spread, StepTime, UnknownOperation
+from hloscope.model import StepTime
+from hloscope.model.trial import RuleUse, Spread, UnknownOperation
 from hloscope.model.vocabulary import Bound
 from hloscope.report.price import time_bar, time_line, time_lines
 

@@ -11,8 +11,7 @@ import hloscope
 from hloscope.base.errors import HloscopeError
 from hloscope.hlo import parse_module
 from hloscope.model import Analysis
-from hloscope.model.capture import HbmPeak
-from hloscope.model.evidence import Evidence, attach_evidence
+from hloscope.model.capture import Evidence, HbmPeak, attach_evidence
 from hloscope.model.timeline import Timeline
 from hloscope.tpu.slices import find_smallest_slice
 

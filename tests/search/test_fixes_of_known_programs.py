@@ -10,7 +10,7 @@ import pytest
 from hloscope.analysis.provenance import SourceFiles
 from hloscope.search import TrialLimits, try_changes
 from hloscope.search.ranking import find_candidates
-from hloscope.why import explain_collectives
+from hloscope.why.explanation import explain_collectives
 
 pytestmark = pytest.mark.tpu_compiler
 KNOWN = Path(__file__).parent.parent / "why" / "programs"

@@ -7,8 +7,7 @@ from itertools import product
 
 import pytest
 
-from hloscope.model import RuleUse
-from hloscope.model.trial import Figures
+from hloscope.model.trial import Figures, RuleUse
 from hloscope.model.vocabulary import Bound
 from hloscope.search.trials import compute_gain, is_worthwhile
 

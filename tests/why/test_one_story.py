@@ -13,7 +13,8 @@ from sampled import every_other
 from true_reasons import each
 
 import hloscope
-from hloscope.model import Operation, Reason, ReasonKind, Tensor
+from hloscope.model import ReasonKind
+from hloscope.model.reason import Operation, Reason, Tensor
 from hloscope.model.vocabulary import REDUCING, Kind
 from hloscope.why.sentences import render_equations, render_sentence
 from hloscope.why.stage import reconcile_reason

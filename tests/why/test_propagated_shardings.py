@@ -8,7 +8,7 @@ from hloscope.app.analyses import shardings_of
 from hloscope.compile.functions import Function
 from hloscope.compile.target import TargetFacts
 from hloscope.report.formats import Canvas, render
-from hloscope.why import explain_collectives
+from hloscope.why.explanation import explain_collectives
 from hloscope.why.sentences import render_equations
 from hloscope.why.shardings import ArrayRole
 

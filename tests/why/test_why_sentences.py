@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.model import AskedBy, Operation, Reason, ReasonKind, SourceFrame, Tensor
+from hloscope.model import ReasonKind, SourceFrame
+from hloscope.model.reason import AskedBy, Operation, Reason, Tensor
 from hloscope.model.vocabulary import Kind
 from hloscope.why.sentences import render_array, render_equations, render_sentence, suggest_changes
 

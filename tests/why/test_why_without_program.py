@@ -7,7 +7,7 @@ import pytest
 import hloscope
 from hloscope.base.errors import TargetError
 from hloscope.model import ReasonKind
-from hloscope.why import explain_collectives
+from hloscope.why.explanation import explain_collectives
 
 TEXT = """HloModule m, num_partitions=8
 

@@ -29,9 +29,10 @@ from typing import Any
 import networkx as nx
 import pytest
 
+from hloscope.analysis.provenance import find_jax_name
 from hloscope.model import Collective
 from hloscope.model.reason import Operation, Reason, ReasonKind
-from hloscope.why.reshards import RESULT_NAME, find_jax_name
+from hloscope.why.reshards import RESULT_NAME
 
 PROGRAMS = Path(__file__).parent / "programs"
 MADE_BY_PRODUCERS = ("partial-sum", "replicated-weight", "requested-output", "realigned")

@@ -22,7 +22,8 @@ from hloscope.base.errors import Command, say
 from hloscope.base.units import format_time
 from hloscope.judge.facts import Facts
 from hloscope.judge.rule import BuiltinRule, finding_at, over_axes
-from hloscope.model import Collective, Relation, Role
+from hloscope.model import Collective, Role
+from hloscope.model.collectives import Relation
 from hloscope.model.finding import Finding, Severity
 from hloscope.model.vocabulary import Origin
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from hloscope.analysis.provenance import render_users_line, short_source
 from hloscope.judge.facts import Facts
 from hloscope.judge.rule import BuiltinRule, finding_of
-from hloscope.model import Rematerialization
 from hloscope.model.finding import Finding, Severity
+from hloscope.model.reason import Rematerialization
 
 
 class InvoluntaryRematerialization(BuiltinRule, name="involuntary-rematerialization", severity=Severity.WARNING):

@@ -20,8 +20,8 @@ from hloscope.analysis.provenance import render_users_line
 from hloscope.base.units import pluralize
 from hloscope.judge.facts import Facts
 from hloscope.judge.rule import BuiltinRule, finding_of
+from hloscope.model.capture import multiply_axis_sizes
 from hloscope.model.finding import Finding, Severity
-from hloscope.why.reshards import multiply_axis_sizes
 
 
 class UnevenSharding(BuiltinRule, name="uneven-sharding", severity=Severity.WARNING):

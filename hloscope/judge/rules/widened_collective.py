@@ -22,9 +22,9 @@ from hloscope.base.units import count_array_bytes, count_element_bits, format_by
 from hloscope.judge.facts import Facts
 from hloscope.judge.rule import BuiltinRule, element_types, finding_at, over_axes
 from hloscope.model import Collective
+from hloscope.model.collectives import list_dimensions
 from hloscope.model.finding import Finding, Severity
 from hloscope.model.vocabulary import REDUCING
-from hloscope.why.partitioned import list_dimensions
 
 _LOGICAL = frozenset({"and", "or", "xor", "maximum", "minimum"})
 """Reductions of booleans whose results are booleans."""

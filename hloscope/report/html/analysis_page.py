@@ -12,8 +12,9 @@ from hloscope.analysis.provenance import NO_SOURCES, SourceFiles, find_users_fra
 from hloscope.base.documents import to_plain
 from hloscope.base.errors import HloscopeError, Option, say
 from hloscope.hlo import HloComputation, HloInstruction, HloModule
-from hloscope.model import Analysis, ArrayFact, BufferRole, IntermediateFact, SourceFrame
-from hloscope.model.evidence import Evidence, find_evidence
+from hloscope.model import Analysis, ArrayFact, IntermediateFact, SourceFrame
+from hloscope.model.analysis import BufferRole
+from hloscope.model.capture import Evidence, find_evidence
 from hloscope.model.timeline import Timeline
 from hloscope.report.collectives import dearest_of
 from hloscope.report.diffs import DiffDocument, cause_places, change_lines, details_of, is_step_tie

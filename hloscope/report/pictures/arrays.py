@@ -15,7 +15,7 @@ from hloscope.base import calls
 from hloscope.base.errors import HloscopeError, did_you_mean
 from hloscope.base.units import count_array_bytes, format_bytes, pluralize
 from hloscope.model import Analysis, ArrayFact, IntermediateFact, Mesh
-from hloscope.model.evidence import find_evidence
+from hloscope.model.capture import find_evidence
 from hloscope.model.picture import Picture
 from hloscope.report.escaping import plain_line
 from hloscope.report.layout import drawn, fold, hanging

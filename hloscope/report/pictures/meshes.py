@@ -12,7 +12,7 @@ from hloscope.base.units import pluralize
 from hloscope.cost.link_traffic import LinkTraffic, PlacedAxis, PlacedMesh, place_mesh, sum_link_traffic
 from hloscope.hlo import HloModule
 from hloscope.model import Analysis
-from hloscope.model.evidence import find_evidence
+from hloscope.model.capture import find_evidence
 from hloscope.model.picture import Picture
 from hloscope.model.vocabulary import Bound
 from hloscope.report.escaping import plain_line

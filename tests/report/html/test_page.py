@@ -18,7 +18,7 @@ from report_examples import AT_MOST, DEEP, DOUBTFUL, FULL, LONG, NOTHING, TWO_SL
 
 import hloscope
 from hloscope.app.analyzing import analyze_hlo
-from hloscope.model.evidence import attach_evidence
+from hloscope.model.capture import attach_evidence
 from hloscope.model.trial import Figures, Trial, Trials
 from hloscope.model.vocabulary import Bound
 from hloscope.report.formats import Canvas, render
