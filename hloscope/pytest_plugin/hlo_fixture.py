@@ -114,8 +114,7 @@ class Hlo:
         from hloscope.compile.functions import Function
         from hloscope.compile.hlo_files import is_hlo_target
         from hloscope.compile.loading import limit_time
-        from hloscope.compile.target import find_target_name
-        from hloscope.compile.target import make_facts
+        from hloscope.compile.target import find_target_name, make_facts
 
         settings = self._settings(options)
         if isinstance(target, str | Path) and is_hlo_target(target):
