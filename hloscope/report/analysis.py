@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import inf
@@ -11,6 +12,7 @@ from rich.text import Text
 from hloscope.analysis.provenance import short_source
 from hloscope.analysis.totals import GUESS
 from hloscope.base.errors import Option, say
+from hloscope.base.results import group_by
 from hloscope.base.units import format_bytes, format_capacity, format_flops, format_share, pluralize
 from hloscope.judge.rules.hbm_near_limit import HbmNearLimit
 from hloscope.model import Analysis, ArrayFact, BufferRole, IntermediateFact, Memory, MemoryPeak, Mesh, PeakBuffer
@@ -59,7 +61,10 @@ def render_analysis(analysis: Analysis, width: int, listing: Listing = ONE_BY_ON
     if by is not None:
         yield from fold(Text.assemble("Peak memory ", peak_of(analysis.memory)), width)
     yield from memory_peak_section(analysis, inner)
-    yield from _time(analysis, inner, brief=by is not None)
+    if analysis.time is not None:
+        waiting = None if by is None else waiting_line(analysis.collectives)
+        lines = time_lines(analysis.time, inner, waiting, brief=by is not None)
+        yield from section("Predicted time of one step", lines, inner)
     if by is not None:
         title = "What costs most" if analysis.time is None else "What costs most, with its share of the step"
         yield from section(title, dearest_lines(analysis, inner), inner)
@@ -67,28 +72,18 @@ def render_analysis(analysis: Analysis, width: int, listing: Listing = ONE_BY_ON
     if analysis.kernels:
         yield from section("Kernels", kernel_lines(analysis, inner), inner)
     if analysis.findings:
-        yield from section("Findings", _findings(analysis, inner, listing), inner)
+        found = finding_lines(
+            analysis.findings, inner, analysis.collectives, gave_reasons=True, each=listing.everything
+        )
+        yield from section("Findings", found, inner)
     if by is None:
         yield from _arrays(analysis, inner)
-        yield from section("Memory of one device", _memory(analysis.memory, inner), inner)
+        memory = folded([peak_of(analysis.memory), _parts_of(analysis.memory)], inner)
+        yield from section("Memory of one device", memory, inner)
     else:
         yield from section("Memory of one device", _memory_of_many(analysis, inner), inner)
     yield from notes_section(analysis.notes, inner)
     yield from versions_line(analysis.versions, width)
-
-
-def _time(analysis: Analysis, width: int, *, brief: bool) -> Iterator[Text]:
-    if analysis.time is None:
-        return
-    waiting = waiting_line(analysis.collectives) if brief else None
-    yield from section("Predicted time of one step", time_lines(analysis.time, width, waiting, brief=brief), width)
-
-
-def _findings(analysis: Analysis, width: int, listing: Listing) -> Iterator[Text]:
-    known = {collective.why for collective in analysis.collectives if collective.why is not None}
-    yield from finding_lines(
-        analysis.findings, width, known=known, collectives=analysis.collectives, each=listing.everything
-    )
 
 
 def _arrays(analysis: Analysis, width: int) -> Iterator[Text]:
@@ -118,20 +113,22 @@ def _in_short(arrays: Sequence[ArrayFact], noun: str) -> str:
     """`1,200 arguments (6.14 GB), all donated, largest params['head'] 156 MB`."""
     if not arrays:
         return ""
-    known = [size for array in arrays if (size := array.bytes_per_device) is not None]
-    bound = "" if len(known) == len(arrays) else "at least "
     remarks = "".join(f", all {words}" for words in _common_remarks(arrays))
     largest = _largest(arrays, 1)[0]
-    words = f"{pluralize(len(arrays), noun)} ({bound}{format_bytes(sum(known))}){remarks}"
+    words = f"{pluralize(len(arrays), noun)} ({_sum_bytes(arrays)}){remarks}"
     return f"{words}, largest {largest.name} {format_bytes(largest.bytes_per_device)}"
+
+
+def _sum_bytes(arrays: Sequence[ArrayFact]) -> str:
+    known = [size for array in arrays if (size := array.bytes_per_device) is not None]
+    return f"{'' if len(known) == len(arrays) else 'at least '}{format_bytes(sum(known))}"
 
 
 def _headline(analysis: Analysis, width: int) -> Iterator[Text]:
     target, place = Text(analysis.target, style="bold"), place_of(analysis)
     together = Text(" ").join([target, place])
-    for line in (together,) if together.cell_len <= width else (target, place):
-        yield from fold(line, width)
-    yield from fold(verdict_of(analysis), width)
+    lines = (together,) if together.cell_len <= width else (target, place)
+    yield from folded((*lines, verdict_of(analysis)), width)
 
 
 def place_of(analysis: Analysis) -> Text:
@@ -182,30 +179,20 @@ def _traffic(analysis: Analysis, width: int, by: str | None, *, everything: bool
         axes = axis_lines(analysis, width)
         title = "Collectives, most bytes per step first"
         collectives = collective_lines(analysis.collectives, width, everything=everything)
+        yield from section("Bytes one device sends per step, by mesh axis", axes, width)
     else:
         title, collectives = group_lines(analysis.collectives, by, width)
         axes = folded([axes_in_short(analysis)], width)
         collectives += axes
-    if by is None:
-        yield from section("Bytes one device sends per step, by mesh axis", axes, width)
     yield from section(title, collectives, width)
     remarks = [legend([verdict_of(analysis), *axes, *collectives])]
     if analysis.mesh is None:
-        remarks.append(
-            Text(
-                say("Axes are unknown without a mesh: name one with ", Option("mesh", {"X": 4, "Y": 2}), "."),
-                style="dim",
-            )
-        )
+        words = say("Axes are unknown without a mesh: name one with ", Option("mesh", {"X": 4, "Y": 2}), ".")
+        remarks.append(Text(words, style="dim"))
     if any(collective.axes_guessed for collective in analysis.collectives):
         remarks.append(Text(say(*GUESSED_LEGEND), style="dim"))
     below = folded(remarks, width)
     yield from (Text(" " * INDENT) + line for line in ([Text(), *below] if below else ()))
-
-
-def _memory(memory: Memory, width: int) -> Iterator[Text]:
-    yield from fold(peak_of(memory), width)
-    yield from folded([_parts_of(memory)], width)
 
 
 def _parts_of(memory: Memory) -> Text | None:
@@ -280,11 +267,9 @@ def _size(array: ArrayFact) -> float:
 def _rest_words(shown: Sequence[ArrayFact], rest: Sequence[ArrayFact], noun: str) -> str:
     smaller = max(map(_size, rest)) < min(map(_size, shown))
     count = pluralize(len(rest), f"{'smaller' if smaller else 'more'} {noun}")
-    used = [array.bytes_per_device for array in rest if array.used]
-    known = [size for size in used if size is not None]
-    bound = "" if len(known) == len(used) else "at least "
+    used = [array for array in rest if array.used]
     unused = f" ({len(rest) - len(used):,} unused)" if len(used) < len(rest) else ""
-    return say(f"+{count}{unused}, {bound}{format_bytes(sum(known))} in total ", ELSEWHERE)
+    return say(f"+{count}{unused}, {_sum_bytes(used)} in total ", ELSEWHERE)
 
 
 def _unknown_words(arrays: Sequence[ArrayFact]) -> Text | None:
@@ -369,25 +354,25 @@ def _remarks(array: ArrayFact) -> tuple[str, ...]:
 
 def _intermediate_lines(intermediates: Sequence[IntermediateFact], width: int) -> list[Text]:
     """A row for each array that reads differently, the largest first; at least one must be given."""
-    alike: dict[tuple[object, ...], list[IntermediateFact]] = {}
-    for fact in intermediates:
-        read = _shape(fact.dtype, fact.local_shape), _whole(fact), fact.memory_space, short_source(fact.source)
-        alike.setdefault(read, []).append(fact)
-    rows = list(alike.values())[:_INTERMEDIATES_SHOWN]
+
+    def read(fact: IntermediateFact) -> tuple[object, ...]:
+        return _shape(fact.dtype, fact.local_shape), _whole(fact), fact.memory_space, short_source(fact.source)
+
+    rows = list(group_by(intermediates, read).values())[:_INTERMEDIATES_SHOWN]
+
+    def alike(row: Sequence[IntermediateFact]) -> str:
+        return pluralize(len(row), "similar array") if len(row) > 1 else ""
+
     of_first = partial(column, [row[0] for row in rows])
     columns = (
         of_first("per device", lambda fact: _shape(fact.dtype, fact.local_shape), style="bold"),
         of_first("bytes", lambda fact: format_bytes(fact.bytes_per_device), right=True),
-        column(rows, "arrays", lambda row: str(len(row)), right=True, given_up=3, below=_alike_in_words),
+        column(rows, "arrays", lambda row: str(len(row)), right=True, given_up=3, below=alike),
         of_first("global", _whole, breaks=Breaks.BETWEEN_WORDS, given_up=2),
         of_first("source", _source, breaks=Breaks.BETWEEN_WORDS, given_up=1),
         of_first("", _remark, style="dim", given_up=4),
     )
     return table_lines(columns, width)
-
-
-def _alike_in_words(row: Sequence[IntermediateFact]) -> str:
-    return pluralize(len(row), "similar array") if len(row) > 1 else ""
 
 
 def _whole(fact: IntermediateFact) -> str:
@@ -419,55 +404,29 @@ def kernel_lines(analysis: Analysis, width: int) -> Iterator[Text]:
 
 
 def _kernel_columns(kernels: tuple[Kernel, ...]) -> list[Column]:
-    parts = Breaks.BETWEEN_PARTS
+    of_kernel, parts = partial(column, kernels), Breaks.BETWEEN_PARTS
+    own = {True: ", XLA's own", False: ""}
     return [
-        column(kernels, "kernel", _kernel_name, style="bold", breaks=Breaks.BETWEEN_PARTS),
-        column(kernels, "runs", _kernel_runs, right=True),
-        column(kernels, "estimate per run", _kernel_cost, breaks=parts),
-        column(kernels, "remote DMA", lambda each: _DMA[each.remote_dma]),
-        column(
-            kernels,
-            "takes",
-            lambda each: _count_shapes(each.operand_shapes),
-            breaks=parts,
-            below="takes {}",
-            given_up=1,
-        ),
-        column(
-            kernels,
-            "returns",
-            lambda each: _count_shapes(each.result_shapes),
-            breaks=parts,
-            below="returns {}",
-            given_up=2,
-        ),
-        column(kernels, "at", lambda each: short_source(each.source) or "", style="dim", below="at {}", given_up=0),
+        of_kernel("kernel", lambda each: f"{each.name}{own[each.by_compiler]}", style="bold", breaks=parts),
+        of_kernel("runs", lambda each: each.executions_bound.marked(f"{each.executions:,}"), right=True),
+        of_kernel("estimate per run", _kernel_cost, breaks=parts),
+        of_kernel("remote DMA", lambda each: _DMA[each.remote_dma]),
+        of_kernel("takes", lambda each: _count(each.operand_shapes), breaks=parts, below="takes {}", given_up=1),
+        of_kernel("returns", lambda each: _count(each.result_shapes), breaks=parts, below="returns {}", given_up=2),
+        of_kernel("at", lambda each: short_source(each.source) or "", style="dim", below="at {}", given_up=0),
     ]
 
 
-def _kernel_name(kernel: Kernel) -> str:
-    return f"{kernel.name}, XLA's own" if kernel.by_compiler else kernel.name
-
-
-def _kernel_runs(kernel: Kernel) -> str:
-    return kernel.executions_bound.marked(f"{kernel.executions:,}")
-
-
 def _kernel_cost(kernel: Kernel) -> str:
-    parts = []
-    if kernel.flops:
-        parts.append(format_flops(kernel.flops))
-    if kernel.accessed_bytes:
-        parts.append(format_bytes(kernel.accessed_bytes))
-    return ", ".join(parts) or "unknown"
+    flops = format_flops(kernel.flops) if kernel.flops else ""
+    accessed = format_bytes(kernel.accessed_bytes) if kernel.accessed_bytes else ""
+    return ", ".join(filter(None, (flops, accessed))) or "unknown"
 
 
-def _count_shapes(shapes: tuple[object, ...]) -> str:
-    """Each shape once, with how many there are of it."""
-    counts: dict[str, int] = {}
-    for shape in map(str, shapes):
-        counts[shape] = counts.get(shape, 0) + 1
-    return ", ".join(shape if count == 1 else f"{count} x {shape}" for shape, count in counts.items())
+def _count(shapes: tuple[object, ...]) -> str:
+    """Each shape once, with its number."""
+    counts = Counter(map(str, shapes)).items()
+    return ", ".join(shape if count == 1 else f"{count} x {shape}" for shape, count in counts)
 
 
 _BUFFERS_SHOWN = 8
@@ -515,11 +474,10 @@ def _peak_lines(peak: MemoryPeak, width: int) -> Iterator[Text]:
     others = sum(buffer.bytes * buffer.count for buffer in rest) + peak.other_bytes
     place = short_source(peak.source)
     when = f"while %{peak.at} runs" + (f" ({place})" if place else "")
-    words = f"{format_bytes(peak.live_bytes)} {when}; {format_bytes(others)} of it in other buffers"
-    yield from fold(Text(words, style="dim"), width)
+    words = [f"{format_bytes(peak.live_bytes)} {when}; {format_bytes(others)} of it in other buffers"]
     if peak.fragmentation_bytes:
-        lost = f"{format_bytes(peak.fragmentation_bytes)} more is reserved for temporaries and unused then"
-        yield from fold(Text(lost, style="dim"), width)
+        words.append(f"{format_bytes(peak.fragmentation_bytes)} more is reserved for temporaries and unused then")
+    yield from folded((Text(each, style="dim") for each in words), width)
 
 
 def _buffer_bytes(buffer: PeakBuffer) -> str:

@@ -17,7 +17,7 @@ from rich.text import Text
 from hloscope.analysis.provenance import split_place
 from hloscope.base.documents import SCHEMA, Schema, make_document, to_plain
 from hloscope.base.environment import format_place
-from hloscope.base.results import Shown
+from hloscope.base.results import Shown, group_by
 from hloscope.base.units import format_bytes, format_flops, format_time, format_time_range, pluralize
 from hloscope.judge.changes import Figure, Judged, Judgement
 from hloscope.judge.checks import COULD_NOT_RUN, Checked
@@ -98,17 +98,18 @@ class CheckReport(Shown):
         """All findings, each with its target and a place; without a better place, that is the targets file."""
         for checked in self.checks:
             if checked.error is not None:
-                yield (
-                    checked,
-                    replace(_error_finding(checked.error), source=self._place_of(checked.error) or checked.place),
-                )
+                yield checked, self._error_finding(checked, checked.error)
             for finding in checked.findings:
                 yield checked, finding if finding.source is not None else replace(finding, source=checked.place)
 
-    def _place_of(self, error: str) -> str | None:
-        """The line of a file that an error message points at; None where it points at none."""
+    def _error_finding(self, checked: Checked, error: str) -> Finding:
+        """An error message as a finding, at the line that the message points at, if that is of a file."""
+        first, *rest = error.removeprefix("error: ").splitlines()
+        message = " ".join((first, *map(str.strip, rest)))
         found = _PLACE.search(error)
-        return found["file"] + found["line"] if found and (self.root / found["file"]).is_file() else None
+        known = found is not None and (self.root / found["file"]).is_file()
+        source = found["file"] + found["line"] if found and known else checked.place
+        return Finding(rule=COULD_NOT_RUN, severity=Severity.ERROR, message=message, source=source)
 
     def shown(self, finding: Finding) -> Finding:
         """Returns a finding with its place relative to the project's folder."""
@@ -140,17 +141,9 @@ def report_of(analysis: Analysis) -> CheckReport:
     return CheckReport(checks=(checked,), root=Path.cwd(), command="analyze")
 
 
-def _error_finding(error: str) -> Finding:
-    """An error message as a finding."""
-    first, *rest = error.removeprefix("error: ").splitlines()
-    return Finding(rule=COULD_NOT_RUN, severity=Severity.ERROR, message=" ".join((first, *map(str.strip, rest))))
-
-
 def once_each(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:
     """The findings, those of one cause on one line as one, which says how many others there are."""
-    seen: dict[object, list[tuple[Checked, Finding]]] = {}
-    for checked, finding in report.findings():
-        seen.setdefault((checked.name, cause_of(finding), finding.source), []).append((checked, finding))
+    seen = group_by(report.findings(), lambda found: (found[0].name, cause_of(found[1]), found[1].source))
     return tuple((alike[0][0], with_others(alike[0][1], len(alike) - 1)) for alike in seen.values())
 
 
@@ -213,7 +206,7 @@ def details(checked: Checked, report: CheckReport, width: int = UNBROKEN) -> Ite
         yield from (part for line in message.splitlines() for part in message_line(line, width))
     others = map(report.shown, checked.beside_the_contract)
     collectives = () if checked.analysis is None else checked.analysis.collectives
-    yield from finding_lines(others, width, collectives=collectives)
+    yield from finding_lines(others, width, collectives)
     if is_other(checked.judged):
         yield from _before_and_after(checked.judged, width)
     for remark in checked.verdict.remarks if checked.verdict is not None else ():
@@ -363,18 +356,14 @@ def seal_of(data: Mapping[str, object]) -> str:
 
 def make_check_document(report: CheckReport) -> CheckDocument:
     """One document: each target with its findings and its analysis."""
-    unsealed = _unsealed(report)
-    return replace(unsealed, seal=seal_of(to_plain(unsealed)))
-
-
-def _unsealed(report: CheckReport) -> CheckDocument:
-    return CheckDocument(
+    unsealed = CheckDocument(
         passed=not report.failed and not report.not_run,
         checks=tuple(_checked_target(checked, report) for checked in report.checks),
         unused_baselines=tuple(report.relative(str(path)) for path in report.unused_baselines),
         shard=report.shard,
         commit=report.commit,
     )
+    return replace(unsealed, seal=seal_of(to_plain(unsealed)))
 
 
 def _checked_target(checked: Checked, report: CheckReport) -> CheckedTarget:

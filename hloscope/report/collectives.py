@@ -16,7 +16,8 @@ from hloscope.analysis.provenance import short_source
 from hloscope.analysis.totals import UNKNOWN_AXES, axes_key
 from hloscope.base import calls
 from hloscope.base.errors import TARGET, Command, NotationError, Option, say
-from hloscope.base.units import format_bytes, format_count, format_share, format_time, pluralize, sum_known
+from hloscope.base.results import group_by
+from hloscope.base.units import format_bytes, format_count, format_share, format_time, pluralize
 from hloscope.judge.rules.exposed_collective import suggest_overlap
 from hloscope.model import Analysis, Collective, Collectives, ModelPart, Phase, Role, Total, bytes_bound
 from hloscope.model.finding import Finding
@@ -60,117 +61,101 @@ class Group:
     """Collectives that belong together.
 
     Attributes:
-        name: What they have in common, such as `layers[0-35].mlp.gate`.
         members: In the order of the analysis.
+        name: What they have in common, such as `layers[0-35].mlp.gate`.
+        number: The first one's place in the analysis, counted from 1, by which `hloscope explain` finds it.
     """
 
-    name: str
     members: Collectives
+    name: str = ""
+    number: int = 0
+
+    @property
+    def first(self) -> Collective:
+        """The member that the others are like."""
+        return self.members[0]
 
     @property
     def wire_bytes(self) -> int | None:
-        """Per step; None when not known of any."""
+        """Per step; None if those of any member are unknown."""
         return self.members.wire_bytes_per_step
 
     @property
     def time_us(self) -> float | None:
-        """Per step; None when one of them is not priced."""
+        """Per step; None if any member is not priced."""
         return self.members.time_us_per_step
 
     @property
     def exposed_us(self) -> float | None:
-        """The time that the step waits for them; None if one of them is not priced."""
+        """The time per step that the core waits for them; None if any member is not priced."""
         return self.members.exposed_us_per_step
 
     @property
     def cost(self) -> tuple[bool, float, float]:
-        """For sorting, dearest last: what it is not known of, then the wait, then the bytes."""
+        """A sorting key, the most expensive last: unknown bytes, then the wait, then the bytes."""
         return self.wire_bytes is None, self.exposed_us or 0.0, self.wire_bytes or 0
 
     def of_phase(self, phase: Phase | None) -> Group:
         """The members of one pass."""
-        return Group(
-            name=self.name, members=Collectives(member for member in self.members if phase_of(member) is phase)
-        )
-
-
-def phase_of(collective: Collective) -> Phase | None:
-    """The pass; None where it is not known."""
-    return None if collective.part is None else collective.part.phase
-
-
-def groups_of(collectives: Iterable[Collective], key: Callable[[Collective], object]) -> list[Group]:
-    """Groups of those with the same key, dearest first; their names are those of their parts."""
-    found: dict[object, list[Collective]] = {}
-    for collective in collectives:
-        found.setdefault(key(collective), []).append(collective)
-    groups = (Group(name=part_name(members), members=Collectives(members)) for members in found.values())
-    return sorted(groups, key=lambda group: group.cost, reverse=True)
-
-
-def named_groups(collectives: Iterable[Collective], name: Callable[[Collective], str]) -> list[Group]:
-    """Groups of those with the same name, dearest first."""
-    found: dict[str, list[Collective]] = {}
-    for collective in collectives:
-        found.setdefault(name(collective), []).append(collective)
-    groups = (Group(name=known, members=Collectives(members)) for known, members in found.items())
-    return sorted(groups, key=lambda group: group.cost, reverse=True)
+        return _join(member for member in self.members if _part(member).phase is phase)
 
 
 _NOWHERE = ModelPart()
 
 
+def _part(collective: Collective) -> ModelPart:
+    return collective.part or _NOWHERE
+
+
+def _join(collectives: Iterable[Collective]) -> Group:
+    return Group(members=Collectives(collectives))
+
+
+def groups_of(
+    collectives: Iterable[Collective],
+    key: Callable[[Collective], object],
+    name: Callable[[Sequence[Collective]], str] | None = None,
+) -> list[Group]:
+    """Groups of collectives with the same key, the most expensive first, named after their parts of the model."""
+    found = group_by(collectives, key).values()
+    groups = (Group(name=(name or part_name)(members), members=Collectives(members)) for members in found)
+    return sorted(groups, key=lambda group: group.cost, reverse=True)
+
+
+def named_groups(collectives: Iterable[Collective], name: Callable[[Collective], str]) -> list[Group]:
+    """Groups of collectives with the same name, the most expensive first."""
+    return groups_of(collectives, name, lambda members: name(members[0]))
+
+
 def module_key(collective: Collective) -> object:
-    """The module; the line where none is known."""
-    part = collective.part or _NOWHERE
-    return part.module or line_name(collective)
+    """The module; the line if no module is known."""
+    return _part(collective).module or line_name(collective)
 
 
 def line_name(collective: Collective) -> str:
-    """`model.py:31 in attention`: the line that is not in a shared helper; the instruction where none is known."""
-    part = collective.part or _NOWHERE
-    words = short_source(collective.source if part.line is None else (part.line,))
-    return words or f"%{collective.name}"
+    """`model.py:31 in attention`: the line outside shared helpers; the instruction if no line is known."""
+    line = _part(collective).line
+    return short_source(collective.source if line is None else (line,)) or f"%{collective.name}"
 
 
 def part_name(members: Sequence[Collective]) -> str:
-    """`layers[0-35].mlp.gate`: the module with the layers of all members; the line where none is known."""
-    part = members[0].part or _NOWHERE
-    if part.module is None:
+    """`layers[0-35].mlp.gate`: the module with the layers of all members; the line if no module is known."""
+    module = _part(members[0]).module
+    if module is None:
         return line_name(members[0])
-    layers = {layer for member in members if member.part is not None for layer in member.part.layers}
-    return render_layers(part.module, sorted(layers))
+    return render_layers(module, sorted({layer for member in members for layer in _part(member).layers}))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thing:
-    """One of the largest costs: the same operation on neighboring modules in one pass.
+def dearest(collectives: Iterable[Collective], count: int) -> list[Group]:
+    """The largest costs: in each group the same operation on neighboring modules in one pass.
 
-    Attributes:
-        group: Its collectives.
-        parts: Their modules, dearest first.
-        phase: Their pass.
-        role: What they move.
+    The step waits longest for the first; if it is not priced, the first moves most bytes.
     """
-
-    group: Group
-    parts: tuple[Group, ...]
-    phase: Phase | None
-    role: Role | None
-
-
-def dearest(collectives: Iterable[Collective], count: int) -> list[Thing]:
-    """The things that the step waits for longest, or that move most bytes where it is not priced."""
-    things = []
-    for group in groups_of(collectives, _thing_key)[:count]:
-        part = group.members[0].part or _NOWHERE
-        parts = tuple(groups_of(group.members, module_key))
-        things.append(Thing(group=group, parts=parts, phase=part.phase, role=part.role))
-    return things
+    return groups_of(collectives, _thing_key)[:count]
 
 
 def _thing_key(collective: Collective) -> tuple[object, ...]:
-    part = collective.part or _NOWHERE
+    part = _part(collective)
     parent, _, own = (part.module or "").rpartition(".")
     place = parent if "*" in parent and "*" not in own else module_key(collective)
     return place, part.phase, part.role, collective.axes
@@ -187,7 +172,7 @@ def unlike_layers(group: Group) -> Iterator[tuple[int, float]]:
     """
     waits: dict[int, float] = {}
     for collective in group.members:
-        layers = () if collective.part is None else collective.part.layers
+        layers = _part(collective).layers
         if len(layers) == 1 and collective.exposed_us is not None:
             waits[layers[0]] = waits.get(layers[0], 0.0) + collective.exposed_us * collective.executions
     usual, total = median(waits.values()) if waits else 0.0, sum(waits.values())
@@ -271,41 +256,10 @@ _SHAPES_SHOWN = 2
 _WHYS_SHOWN = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    """Collectives that read the same: one row of the table.
-
-    Attributes:
-        members: In the order of the analysis.
-        number: The first one's place in that order, counted from 1, by which `hloscope explain` finds it.
-    """
-
-    members: tuple[Collective, ...]
-    number: int
-
-    @property
-    def first(self) -> Collective:
-        return self.members[0]
-
-    @property
-    def wire_bytes(self) -> int | None:
-        """Per step, in all places together; None when not known."""
-        return sum_known(collective.wire_bytes_per_step for collective in self.members)
-
-    def per_step(self, name: str) -> float | None:
-        """`time_us` or `exposed_us` per step, in all places together; None when one of them is not priced."""
-        times = [(getattr(collective, name), collective.executions) for collective in self.members]
-        return None if any(time is None for time, _ in times) else sum(time * runs for time, runs in times)
-
-
-def _rows(collectives: Iterable[Collective], key: Callable[[Collective], object]) -> list[_Row]:
+def _rows(collectives: Iterable[Collective], key: Callable[[Collective], object]) -> list[Group]:
     """Joins collectives of one key, largest sum first, unknown before all."""
-    alike: dict[object, list[tuple[int, Collective]]] = {}
-    for number, collective in enumerate(collectives, start=1):
-        alike.setdefault(key(collective), []).append((number, collective))
-    rows = [
-        _Row(members=tuple(collective for _, collective in members), number=members[0][0]) for members in alike.values()
-    ]
+    alike = group_by(enumerate(collectives, start=1), lambda numbered: key(numbered[1])).values()
+    rows = [Group(members=Collectives(one for _, one in members), number=members[0][0]) for members in alike]
     return sorted(rows, key=lambda row: (row.wire_bytes is not None, -(row.wire_bytes or 0)))
 
 
@@ -327,7 +281,8 @@ def collective_lines(collectives: Sequence[Collective], width: int, *, everythin
     lines = table_lines(_columns(shown, with_link=leaves_ici(collectives)), width, whys)
     rest = rows[count:]
     if rest:
-        words = say(f"+{pluralize(len(rest), 'smaller row')}, {_wire(rest)} in total ", ELSEWHERE)
+        together = _join(one for row in rest for one in row.members)
+        words = say(f"+{pluralize(len(rest), 'smaller row')}, {_wire(together)} in total ", ELSEWHERE)
         remarks.append(Text(words, style="dim"))
     if unknown is None and any(_why(row).plain for row in shown[explained:]):
         words = say(
@@ -345,7 +300,7 @@ def collective_columns(collectives: Sequence[Collective], count: int) -> tuple[t
     return _columns(rows[:count], with_link=leaves_ici(collectives)), max(len(rows) - count, 0)
 
 
-def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
+def _columns(rows: Sequence[Group], *, with_link: bool) -> tuple[Column, ...]:
     digits = len(str(max(row.number for row in rows))) if len(rows) > 1 else 0
     of_row = partial(column, rows)
     of_first = partial(column, [row.first for row in rows])
@@ -354,9 +309,9 @@ def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
         of_first("axes", axes_words, style="cyan", breaks=Breaks.AFTER_PUNCTUATION, given_up=6, below=_axes_in_words),
         of_first("link", lambda first: LINKS[first.link] if with_link else "", given_up=5, below="link {}"),
         of_first("per device", _shapes, breaks=Breaks.BETWEEN_WORDS, given_up=7, below="per device {}"),
-        of_row("places", lambda row: format_count(len(row.members)), right=True, given_up=3, below=_places_in_words),
+        of_row("places", _places, right=True, given_up=3, below=_places_in_words),
         of_row("times", _times, right=True, given_up=4, below=_times_in_words),
-        of_row("wire/step", lambda row: _wire([row]), right=True),
+        of_row("wire/step", _wire, right=True),
         of_row("time/step", _time, right=True, given_up=4, below="{} per step"),
         of_row("exposed", _exposed, right=True, given_up=3, below="{} exposed"),
         of_row("source", _source, breaks=Breaks.BETWEEN_WORDS, given_up=2),
@@ -371,7 +326,7 @@ def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
     )
 
 
-def _kind(row: _Row, digits: int) -> Text:
+def _kind(row: Group, digits: int) -> Text:
     """The kind, behind its number where there are several rows."""
     return Text.assemble((f"{row.number:>{digits}} " if digits else "", "dim"), (row.first.kind, "bold"))
 
@@ -393,43 +348,49 @@ def _shapes(collective: Collective) -> str:
     return ", ".join((*map(str, shapes[:_SHAPES_SHOWN]), *([f"+{hidden} more"] if hidden > 0 else [])))
 
 
-def _places_in_words(row: _Row) -> str:
+def _places_in_words(row: Group) -> str:
     return f"in {pluralize(len(row.members), 'place')}" if len(row.members) > 1 else ""
 
 
-def _times(row: _Row) -> str:
+def _times(row: Group) -> str:
     return row.first.executions_bound.marked(format_count(row.first.executions))
 
 
-def _times_in_words(row: _Row) -> str:
+def _times_in_words(row: Group) -> str:
     words = row.first.executions_bound.marked(pluralize(row.first.executions, "time"))
     return f"{words} each" if len(row.members) > 1 else words
 
 
-def _wire(rows: Sequence[_Row]) -> str:
-    known = [row for row in rows if row.wire_bytes is not None]
+def _places(group: Group) -> str:
+    return format_count(len(group.members))
+
+
+def _wire(group: Group) -> str:
+    known = [collective for collective in group.members if collective.wire_bytes_per_step is not None]
     if not known:
         return "unknown"
-    floor = Bound.EXACT if len(known) == len(rows) else Bound.AT_LEAST
-    bound = reduce(lambda bound, row: bound + bytes_bound(row.first), known, floor)
-    return bound.marked(format_bytes(sum(row.wire_bytes or 0 for row in known)))
+    floor = Bound.EXACT if len(known) == len(group.members) else Bound.AT_LEAST
+    bound = reduce(lambda bound, collective: bound + bytes_bound(collective), known, floor)
+    return bound.marked(format_bytes(sum(collective.wire_bytes_per_step or 0 for collective in known)))
 
 
-def _time(row: _Row) -> str:
-    time_us = row.per_step("time_us")
-    return "" if time_us is None else bytes_bound(row.first).marked(format_time(time_us))
+def _time(group: Group) -> str:
+    return _mark_time(group, group.time_us)
 
 
-def _exposed(row: _Row) -> Text:
+def _mark_time(group: Group, time_us: float | None) -> str:
+    return "" if time_us is None else group.members.bound.marked(format_time(time_us))
+
+
+def _exposed(row: Group) -> Text:
     """`100%`: the share of the transfers' time that is exposed."""
-    time_us, exposed_us = row.per_step("time_us"), row.per_step("exposed_us")
-    if not time_us or exposed_us is None:
+    if not row.time_us or row.exposed_us is None:
         return Text()
-    share = exposed_us / time_us
+    share = row.exposed_us / row.time_us
     return Text(f"{100 * share:.0f}%", style="red" if share > 0.5 else "")
 
 
-def _why(row: _Row) -> Text:
+def _why(row: Group) -> Text:
     """Why it is there, and what helps; of a row of several the first's reason, and how many others there are."""
     reasons = (collective.why for collective in row.members if collective.origin != Origin.AUTHORED)
     whys = list(dict.fromkeys(why for why in reasons if why is not None))
@@ -441,14 +402,14 @@ def _why(row: _Row) -> Text:
     return Text.assemble(("why: ", "bold dim"), (whys[0] + more, "dim"), *helps)
 
 
-def _unknown_of_all(rows: Sequence[_Row]) -> Text | None:
+def _unknown_of_all(rows: Sequence[Group]) -> Text | None:
     """Why nothing is known about several rows, where it is the same for all of them: reported once, below the table."""
     whys = {_why(row).plain: _why(row) for row in rows}
     alike = len(rows) > 1 and len(whys) == 1
     return next((words for plain, words in whys.items() if alike and plain.startswith("why: not known")), None)
 
 
-def _source(row: _Row) -> Text:
+def _source(row: Group) -> Text:
     """`moe.py:31 in expert`; the HLO line where no line of the user's is known."""
     words = short_source(row.first.source)
     if words is not None:
@@ -457,7 +418,7 @@ def _source(row: _Row) -> Text:
     return Text(f"%{row.first.name}, HLO line {row.first.line}{more}", style="dim")
 
 
-def _neighbors(row: _Row) -> str:
+def _neighbors(row: Group) -> str:
     """`%fusion.16`: the instruction that the source was taken from where the collective itself has none."""
     if not row.first.source or row.first.source_of is None:
         return ""
@@ -514,12 +475,13 @@ def dearest_of(analysis: Analysis) -> Iterator[Costly]:
     fixes = {(finding.computation, finding.instruction): finding for finding in reversed(analysis.findings)}
     numbers = {id(collective): number for number, collective in enumerate(analysis.collectives, start=1)}
     step_us = None if analysis.time is None else analysis.time.step_us
-    for thing in dearest(analysis.collectives, _DEAREST):
+    for group in dearest(analysis.collectives, _DEAREST):
+        most = _most(group)
         yield Costly(
-            headline=_headline(thing),
-            about=tuple(_about(thing, step_us, fixes)),
-            numbers=tuple(numbers[id(collective)] for collective in thing.group.members),
-            most=numbers[id(_most(thing))],
+            headline=_headline(group),
+            about=tuple(_about(group, most, step_us, fixes)),
+            numbers=tuple(numbers[id(collective)] for collective in group.members),
+            most=numbers[id(most)],
         )
 
 
@@ -545,25 +507,26 @@ def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = Tr
         yield Text(say("in full: ", command, others), style="dim")
 
 
-def _most(thing: Thing) -> Collective:
+def _most(group: Group) -> Collective:
     """The one that costs most, of the kind that does."""
-    of_kind = named_groups(thing.group.members, lambda collective: str(collective.kind))[0]
+    of_kind = named_groups(group.members, lambda collective: str(collective.kind))[0]
     return max(of_kind.members, key=lambda collective: (collective.exposed_us or 0.0, collective.wire_bytes or 0))
 
 
-def _headline(thing: Thing) -> Text:
+def _headline(group: Group) -> Text:
     """`weights of layers[0-35].mlp: gate, up (backward)`."""
-    what = "" if thing.role is None else f"{_ROLES[thing.role]} of "
-    phase = "" if thing.phase is None else f" ({thing.phase})"
-    return Text.assemble((f"{what}{_side_by_side(thing.parts)}", "bold"), phase)
+    part = _part(group.first)
+    what = "" if part.role is None else f"{_ROLES[part.role]} of "
+    phase = "" if part.phase is None else f" ({part.phase})"
+    return Text.assemble((f"{what}{_side_by_side(groups_of(group.members, module_key))}", "bold"), phase)
 
 
 def _group_cost(group: Group, step_us: float | None) -> str:
     """`33.2 ms exposed (5%) · 4.08 GB`."""
     if group.exposed_us is None:
-        return _group_wire(group)
+        return _wire(group)
     share = f" ({format_share(group.exposed_us / step_us)})" if step_us else ""
-    return f"{_group_time(group, group.exposed_us)} exposed{share} · {_group_wire(group)}"
+    return f"{_mark_time(group, group.exposed_us)} exposed{share} · {_wire(group)}"
 
 
 def _side_by_side(parts: Sequence[Group]) -> str:
@@ -577,16 +540,17 @@ def _side_by_side(parts: Sequence[Group]) -> str:
 
 
 def _about(
-    thing: Thing,
-    step_us: float | None,
-    findings: Mapping[tuple[str | None, str | None], Finding],
+    group: Group, most: Collective, step_us: float | None, findings: Mapping[tuple[str | None, str | None], Finding]
 ) -> Iterator[tuple[str, str]]:
-    members, most = thing.group.members, _most(thing)
+    members = group.members
     lines = dict.fromkeys(map(line_name, members))
     more = f", +{pluralize(len(lines) - 1, 'line')}" if len(lines) > 1 else ""
-    names_module = most.part is not None and most.part.module is not None
-    line = f" · {line_name(most).partition(' in ')[0]}{more}" if names_module else ""  # else its headline is the line
-    yield "", f"{_group_cost(thing.group, step_us)} in {_count_kinds(members)}{_over(most)}{line}"
+    line = f" · {line_name(most).partition(' in ')[0]}{more}"
+    line = "" if _part(most).module is None else line  # else its headline is the line
+    counts = Counter(collective.kind for collective in members).most_common()
+    kinds = ", ".join(pluralize(count, str(kind)) for kind, count in counts)
+    over = f" over {','.join(most.axes)}" if most.axes else ""
+    yield "", f"{_group_cost(group, step_us)} in {kinds}{over}{line}"
     if most.why and not most.why.startswith("not known"):
         yield "why", _NOTATION.sub("", _CLAUSE.split(most.why, maxsplit=1)[0])
     tried = next((collective.tried for collective in members if collective.tried is not None), None)
@@ -601,12 +565,12 @@ def _advice(
     members: Sequence[Collective], most: Collective, findings: Mapping[tuple[str | None, str | None], Finding]
 ) -> str | None:
     """The advice of most findings about them; else that of the reason, or what could hide them."""
-    found = [(collective, findings.get((collective.computation, collective.name))) for collective in members]
-    about: dict[str, list[Collective]] = {}
-    for collective, finding in found:
-        if finding is not None and finding.fix and not finding.allowed:
-            about.setdefault(finding.fix, []).append(collective)
-    told = [fix for fix, told_of in about.items() if _is_most(told_of, members)]
+
+    def fix_of(collective: Collective) -> str | None:
+        finding = findings.get((collective.computation, collective.name))
+        return None if finding is None or finding.allowed else finding.fix
+
+    told = [fix for fix, some in group_by(members, fix_of).items() if fix and _is_most(some, members)]
     told += suggest_changes(most.reason)[:1] if most.reason is not None else []
     if not told and most.exposed_us:
         return suggest_overlap(most)
@@ -615,37 +579,23 @@ def _advice(
 
 def _is_most(some: Sequence[Collective], every: Sequence[Collective]) -> bool:
     """True if some cost at least half of the total."""
-    part, whole = (Group(name="", members=Collectives(members)).cost for members in (some, every))
+    part, whole = (_join(members).cost for members in (some, every))
     return 2 * part[1] >= whole[1] and 2 * part[2] >= whole[2]
-
-
-def _over(collective: Collective) -> str:
-    return f" over {','.join(collective.axes)}" if collective.axes else ""
-
-
-def _count_kinds(members: Iterable[Collective]) -> str:
-    """`142 all-gathers, 4 all-reduces`."""
-    counts = Counter(collective.kind for collective in members)
-    return ", ".join(pluralize(count, str(kind)) for kind, count in counts.most_common())
 
 
 def waiting_line(collectives: Sequence[Collective]) -> Text | None:
     """The waiting time of each pass, longest first; None if the program has no passes or no prices."""
-    if any(collective.exposed_us is None for collective in collectives):
+    whole = _join(collectives)
+    if whole.exposed_us is None or all(_part(collective).phase is None for collective in collectives):
         return None
-    if all(phase_of(collective) is None for collective in collectives):
-        return None
-    whole = Group(name="", members=Collectives(collectives))
-    waits = [(str(phase), whole.of_phase(phase)) for phase in Phase] + [("unknown pass", whole.of_phase(None))]
+    waits = [(str(phase or "unknown pass"), whole.of_phase(phase)) for phase in (*Phase, None)]
+    waits = [wait for wait in waits if wait[1].members or wait[0] != "unknown pass"]
     waits.sort(key=lambda wait: -(wait[1].exposed_us or 0.0))
-    words = (_waits(name, group) for name, group in waits if group.members or name != "unknown pass")
+    words = (
+        f"{name} {_mark_time(group, group.exposed_us)}" if group.members else f"{name} none (no collectives)"
+        for name, group in waits
+    )
     return Text("exposed: " + " · ".join(words))
-
-
-def _waits(name: str, group: Group) -> str:
-    if not group.members:
-        return f"{name} none (no collectives)"
-    return f"{name} {_group_time(group, group.exposed_us or 0.0)}"
 
 
 def groups_by(collectives: Sequence[Collective], by: str) -> list[Group]:
@@ -680,9 +630,8 @@ def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple
     groups = groups_by(collectives, by)
     priced = all(group.exposed_us is not None for group in groups)
     order = "most exposed first" if priced else "most bytes per step first"
-    shown = [group for place, group in enumerate(groups) if place < _MOST_GROUPS and _matters(group, groups)] or groups[
-        :1
-    ]
+    whole = _join(collectives)
+    shown = [group for group in groups[:_MOST_GROUPS] if _matters(group, whole)] or groups[:1]
     rest = groups[len(shown) :]
     lines = table_lines(_group_columns(shown, by, groups), width, [_unlike(group) for group in shown])
     others = [other for other in _TITLES if other != by]
@@ -695,11 +644,10 @@ def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple
     return f"{_TITLES[by]}, {order}", lines + fold(Text(words, style="dim"), width)
 
 
-def _matters(group: Group, groups: Sequence[Group]) -> bool:
+def _matters(group: Group, whole: Group) -> bool:
     """True if a group has a noticeable part of all bytes or of the waiting time, or if its bytes are unknown."""
     if group.wire_bytes is None:
         return True
-    whole = Group(name="", members=Collectives(collective for other in groups for collective in other.members))
     parts = ((group.exposed_us, whole.exposed_us), (group.wire_bytes, whole.wire_bytes))
     return any(part and every and part >= _NOTICEABLE * every for part, every in parts)
 
@@ -711,10 +659,10 @@ def _group_columns(groups: Sequence[Group], by: str, every: Sequence[Group]) -> 
     phases = [phase for phase in Phase if any(group.of_phase(phase).exposed_us for group in every)]
     return (
         name,
-        of_group("places", lambda group: format_count(len(group.members)), right=True, given_up=2, below=_no_words),
-        of_group("wire/step", _group_wire, right=True),
-        of_group("time", lambda group: _group_time(group, group.time_us), right=True, given_up=1, below=_no_words),
-        of_group("exposed", lambda group: _group_time(group, group.exposed_us), right=True),
+        of_group("places", _places, right=True, given_up=2, below=_no_words),
+        of_group("wire/step", _wire, right=True),
+        of_group("time", _time, right=True, given_up=1, below=_no_words),
+        of_group("exposed", lambda group: _mark_time(group, group.exposed_us), right=True),
         *(
             of_group(str(phase), partial(_of_phase, phase=phase), right=True, given_up=3, below=f"{phase} {{}}")
             for phase in phases
@@ -729,21 +677,7 @@ def _no_words(_: Group) -> str:
 
 def _of_phase(group: Group, phase: Phase) -> str:
     part = group.of_phase(phase)
-    return _group_time(part, part.exposed_us) if part.members else ""
-
-
-def _group_time(group: Group, time_us: float | None) -> str:
-    return "" if time_us is None else group.members.bound.marked(format_time(time_us))
-
-
-def _group_wire(group: Group) -> str:
-    known = [collective for collective in group.members if collective.wire_bytes is not None]
-    if not known:
-        return "unknown"
-    bound = Bound.EXACT if len(known) == len(group.members) else Bound.AT_LEAST
-    for collective in known:
-        bound = bound + bytes_bound(collective)
-    return bound.marked(format_bytes(group.wire_bytes))
+    return _mark_time(part, part.exposed_us) if part.members else ""
 
 
 def _unlike(group: Group) -> Text:
@@ -755,6 +689,6 @@ def _unlike(group: Group) -> Text:
 def _rest_words(rest: Sequence[Group]) -> str:
     if not rest:
         return ""
-    together = Group(name="", members=Collectives(collective for group in rest for collective in group.members))
-    waits = "" if together.exposed_us is None else f", {_group_time(together, together.exposed_us)} exposed"
-    return f"+{pluralize(len(rest), 'smaller one')}, {_group_wire(together)}{waits} · "
+    together = _join(collective for group in rest for collective in group.members)
+    waits = "" if together.exposed_us is None else f", {_mark_time(together, together.exposed_us)} exposed"
+    return f"+{pluralize(len(rest), 'smaller one')}, {_wire(together)}{waits} · "

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
+from operator import itemgetter
 from typing import Any
 
 from rich.text import Text
@@ -22,7 +23,7 @@ from hloscope.measurement.model import (
 )
 from hloscope.model.vocabulary import Bound
 from hloscope.report.escaping import code, prose, without_commands
-from hloscope.report.layout import INDENT, Column, column, fold, folded, section, table_lines
+from hloscope.report.layout import INDENT, column, fold, folded, section, table_lines
 from hloscope.report.words import ELSEWHERE, legend, notes_section
 
 _MOST_LISTED = 10
@@ -63,10 +64,11 @@ def render_comparison(found: CompareDocument, width: int) -> Iterator[Text]:
 
 def _program_lines(found: CompareDocument, program: MeasuredProgram, width: int) -> Iterator[Text]:
     inner = width - INDENT
+    runs, devices = pluralize(program.runs, "run"), pluralize(program.devices, "device")
+    title = f"{program.program}: {runs} on {devices}, {priced_on(found, program)}"
     yield Text()
-    yield from fold(Text(_program_line(found, program), style="bold"), width)
-    yield from fold(Text(_step_line(program)), width)
-    yield from fold(Text(_matched_line(program), style="dim"), width)
+    matched = Text(_matched_line(program), style="dim")
+    yield from folded((Text(title, style="bold"), Text(_step_line(program)), matched), width)
     for table in _tables(program):
         drawn = _table_lines(table, inner)
         known = legend(drawn)
@@ -79,14 +81,8 @@ def render_markdown(found: CompareDocument) -> str:
     parts = [f"> **{prose(NOTHING_MEASURED)}**", ""] if found.is_prediction else []
     parts += [say("### ", Command("compare"), f": {prose(headline_of(found))}")]
     for program in found.programs:
-        parts += [
-            "",
-            f"#### {code(program.program)}",
-            "",
-            prose(_step_line(program)),
-            "",
-            prose(_matched_line(program)),
-        ]
+        head = (f"#### {code(program.program)}", prose(_step_line(program)), prose(_matched_line(program)))
+        parts += ["", "\n\n".join(head)]
         for table in _tables(program):
             parts += ["", *_markdown_table(table)]
         parts += [f"\n> {prose(note)}" for note in notes_of(program)]
@@ -108,15 +104,9 @@ def _markdown_table(table: _Table) -> Iterator[str]:
 def _table_lines(table: _Table, width: int) -> list[Text]:
     """A table; the cells of a last column without a header are printed below their rows."""
     _, headers, rows = table
-
-    def cell(number: int) -> Callable[[_Row], str]:
-        return lambda row: row[number]
-
     shown = headers[:-1] if headers[-1] == _BELOW else headers
     words = {0, len(headers) - 1}
-    columns: list[Column] = [
-        column(rows, header, cell(number), right=number not in words) for number, header in enumerate(shown)
-    ]
+    columns = [column(rows, head, itemgetter(n), right=n not in words) for n, head in enumerate(shown)]
     under = [Text(row[-1], style="dim") for row in rows] if headers[-1] == _BELOW else ()
     return table_lines(columns, width, under)
 
@@ -129,11 +119,6 @@ def headline_of(found: CompareDocument) -> str:
     of = "the profile's own programs" if found.target is None else found.target
     where = found.device_kind or "unknown devices"
     return f"{found.profile} compared with {of}: {pluralize(found.devices, 'device')}, {where}"
-
-
-def _program_line(found: CompareDocument, program: MeasuredProgram) -> str:
-    runs, devices = pluralize(program.runs, "run"), pluralize(program.devices, "device")
-    return f"{program.program}: {runs} on {devices}, {priced_on(found, program)}"
 
 
 def priced_on(found: CompareDocument, program: MeasuredProgram) -> str:
@@ -179,6 +164,13 @@ def _factor(measured_us: float | None, predicted_us: float | None) -> str:
     return f"×{predicted_us / measured_us:.2f}" if measured_us and predicted_us else ""
 
 
+_TIMES = ("measured", "predicted", "error factor")
+
+
+def _times(measured_us: float, predicted_us: float | None) -> _Row:
+    return format_time(measured_us), _predicted(predicted_us), _factor(measured_us, predicted_us)
+
+
 def _predicted(time_us: float | None) -> str:
     return NOT_PREDICTED if time_us is None else format_time(time_us)
 
@@ -213,16 +205,8 @@ def _off_us(operation: MeasuredOperation) -> float:
 
 
 def _parts(parts: Sequence[StepPart]) -> _Table:
-    rows: list[_Row] = [
-        (
-            part.part,
-            format_time(part.measured_us),
-            _predicted(part.predicted_us),
-            _factor(part.measured_us, part.predicted_us),
-        )
-        for part in parts
-    ]
-    return "Where the step's time goes", ("part", "measured", "predicted", "error factor"), rows
+    rows: list[_Row] = [(part.part, *_times(part.measured_us, part.predicted_us)) for part in parts]
+    return "Where the step's time goes", ("part", *_TIMES), rows
 
 
 def _axes(axes: Sequence[MeasuredAxis]) -> _Table:
@@ -281,9 +265,7 @@ def _operations(operations: Sequence[MeasuredOperation]) -> _Table:
         (
             found.name,
             f"{found.executions:g}",
-            format_time(found.measured_us),
-            _predicted(found.predicted_us),
-            _factor(found.measured_us, found.predicted_us),
+            *_times(found.measured_us, found.predicted_us),
             _rule(found.rule, found.calibrated),
         )
         for found in operations[:_MOST_LISTED]
@@ -291,7 +273,7 @@ def _operations(operations: Sequence[MeasuredOperation]) -> _Table:
     is_predicted = any(found.predicted_us is not None for found in operations)
     words = "Largest disagreements" if is_predicted else "Longest operations"
     title = _titled(f"{words}, per step", len(rows), len(operations))
-    return title, ("operation", "times", "measured", "predicted", "error factor", "rule"), rows
+    return title, ("operation", "times", *_TIMES, "rule"), rows
 
 
 def _titled(title: str, shown: int, of: int) -> str:
@@ -300,16 +282,9 @@ def _titled(title: str, shown: int, of: int) -> str:
 
 def _rules(rules: Sequence[MeasuredRule]) -> _Table:
     rows: list[_Row] = [
-        (
-            rule.rule,
-            str(rule.operations),
-            format_time(rule.measured_us),
-            format_time(rule.predicted_us),
-            _factor(rule.measured_us, rule.predicted_us),
-        )
-        for rule in rules
+        (rule.rule, str(rule.operations), *_times(rule.measured_us, rule.predicted_us)) for rule in rules
     ]
-    return "By cost rule, per step", ("rule", "operations", "measured", "predicted", "error factor"), rows
+    return "By cost rule, per step", ("rule", "operations", *_TIMES), rows
 
 
 def _calibration(found: CompareDocument) -> _Table:

@@ -15,7 +15,7 @@ from hloscope.analysis.provenance import render_users_line, short_source, split_
 from hloscope.base.calls import choice, front_door
 from hloscope.base.documents import SCHEMA, Schema, make_document
 from hloscope.base.errors import Command, say
-from hloscope.base.results import Brief, Shown, one_line
+from hloscope.base.results import Brief, Shown, group_by, one_line
 from hloscope.base.units import add_sign, format_bytes, pluralize
 from hloscope.judge.changes import UNKNOWN, Cause, Change, ChangeKind, Figure, Judged, Judgement, Tally
 from hloscope.judge.figures import MEMORY, MULTIPLIED, STEP, named
@@ -26,7 +26,7 @@ from hloscope.model.trial import is_tie
 from hloscope.model.vocabulary import Bound, Kind
 from hloscope.report.checks import AMOUNT_WORDS, UNBROKEN, figure_words
 from hloscope.report.escaping import code, fenced, plain_line, prose, without_commands
-from hloscope.report.layout import Column, column, folded, hanging, table_lines
+from hloscope.report.layout import Column, column, folded, hanging, markdown_table, table_lines
 from hloscope.report.words import GUESSED, legend
 
 if TYPE_CHECKING:
@@ -366,9 +366,7 @@ class ChangeLine:
 
 def change_lines(report: DiffDocument) -> Iterator[ChangeLine]:
     """The changes, most bytes per step first, those of the same collectives on one line."""
-    alike: dict[object, list[ListedChange]] = {}
-    for change in report.changes:
-        alike.setdefault((change.old, change.new, _parts_of(change)[1]), []).append(change)
+    alike = group_by(report.changes, lambda change: (change.old, change.new, _parts_of(change)[1]))
     for changes in alike.values():
         what, place = _parts_of(changes[0])
         said = dict.fromkeys(_parts_of(change)[0] for change in changes)
@@ -412,18 +410,14 @@ def render_markdown(report: DiffDocument) -> str:
         for cause, words in zip(report.judged.causes, _causes_in_words(report), strict=True):
             lines += [f"* {prose(words)}", *(f"  * {label}: {prose(about)}" for label, about in details_of(cause))]
         lines += [""]
-    lines += ["| per device | before | after | change |", "| --- | ---: | ---: | ---: |"]
-    rows = [*figure_rows(report)]
-    lines += [f"| {' | '.join(map(prose, row))} |" for row in rows]
-    marks = legend(Text(cell) for row in rows for cell in row)
+    columns = figure_columns(report)
+    lines += markdown_table(columns)
+    marks = legend(cell for column in columns for cell in column.cells)
     lines += [] if marks is None else ["", prose(marks.plain)]
     if report.changes:
-        changes = (_diff_line(plain_line(change.text)) for change in change_lines(report))
-        block = fenced("\n".join(changes), "diff")
+        changes = (plain_line(change.text) for change in change_lines(report))
+        # ```diff colours lines that begin with +, - or !
+        marked = (f"!{line.removeprefix('~')}" if line.startswith("~") else line for line in changes)
+        block = fenced("\n".join(marked), "diff")
         lines += ["", "<details><summary>changes</summary>", "", *block, "", "</details>"]
     return without_commands("\n".join([*lines, *(f"\n> {prose(doubt)}" for doubt in doubts_of(report))])) + "\n"
-
-
-def _diff_line(line: str) -> str:
-    """The line as ```diff colours it: what is neither + nor - begins with !."""
-    return f"!{line.removeprefix('~')}" if line.startswith("~") else line

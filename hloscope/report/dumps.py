@@ -15,11 +15,10 @@ from hloscope.base.errors import Either, Option, say
 from hloscope.base.results import Shown, one_line
 from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.compile.dumps import Dump, DumpedModule, find_dumped_slice
-from hloscope.model import Analysis, SliceFact
+from hloscope.model import Analysis
 from hloscope.report.analysis import render_analysis
 from hloscope.report.layout import INDENT, column, fold, folded, table_lines
 from hloscope.report.words import GUESSED
-from hloscope.tpu.slices import Slice
 
 if TYPE_CHECKING:
     from hloscope.plain_types import DumpedModuleDict, DumpedModulesDict
@@ -226,7 +225,7 @@ def _file(module: DumpedModule) -> str:
 
 
 def _place(module: DumpedModule) -> str:
-    found: Slice | None = find_dumped_slice(module) if module.platform == "tpu" else None
+    found = find_dumped_slice(module) if module.platform == "tpu" else None
     return _PLATFORMS[module.platform] if found is None else found.name
 
 
@@ -269,21 +268,13 @@ class Rows:
         if found is None:
             row = self._row(name, module.number, size, _PLATFORMS[module.platform])
             return Text.assemble(row.rstrip(), "  ", (f"not analyzed: {result.problem}", "red"))
-        total, step = found.totals, None if found.time is None else found.time.step_us
+        total, time = found.totals, found.time
         counted = sum(finding.allowed is None for finding in found.findings)
         moves = total.bound.marked(format_bytes(total.wire_bytes)) if found.collectives else "nothing"
-        return Text(
-            self._row(
-                name,
-                module.number,
-                size,
-                _compiled_for(found, module),
-                "" if step is None or found.time is None else found.time.bound.marked(format_time(step)),
-                moves,
-                str(total.executions) if found.collectives else "",
-                str(counted) if counted else "",
-            )
-        )
+        step = "" if time is None else time.bound.marked(format_time(time.step_us))
+        transfers = str(total.executions) if found.collectives else ""
+        place, findings = _compiled_for(found, module), str(counted or "")
+        return Text(self._row(name, module.number, size, place, step, moves, transfers, findings))
 
     def _row(self, *cells: str) -> str:
         widths = (-self.name, 6, 8, -15, 10, 11, 9, 8)
@@ -295,51 +286,25 @@ class Rows:
 
 def _compiled_for(found: Analysis, module: DumpedModule) -> str:
     """`v5e:2x4`, with a mark where it is a guess; what is known of the platform else."""
-    chosen: SliceFact | None = found.slice
-    if chosen is not None:
-        return chosen.name + (GUESSED if chosen.chosen_by == GUESS else "")
+    if found.slice is not None:
+        return found.slice.name + (GUESSED if found.slice.chosen_by == GUESS else "")
     platform = _PLATFORMS[module.platform]
     return f"{platform}, {pluralize(found.num_partitions, 'device')}" if found.num_partitions > 1 else platform
 
 
 def summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iterator[Text]:
     """The summary below the rows: their number, and those that take longest."""
-    done = [result for result in results if result.analysis is not None]
+    done = [(result.module, result.analysis) for result in results if result.analysis is not None]
     yield Text()
     count = f"{len(done)} of {pluralize(len(dump.modules), 'module')} analyzed in {format_time(seconds * 1e6)}"
     yield Text(count, style="bold")
-    if any(_is_guess(result) for result in done):
-        yield Text(
-            say(f"{GUESSED} marks slices that are guessed from the text; set them with ", Option("slice")), style="dim"
-        )
-    if any(map(_lacks_slice, done)):
-        yield Text(
-            say(
-                "no step: it is unknown what the module was compiled for; name a slice, e.g. ",
-                Option("slice", "v5e:2x4"),
-            ),
-            style="dim",
-        )
-    yield from _longest(done)
-
-
-def _is_guess(result: DumpedResult) -> bool:
-    return (
-        result.analysis is not None and result.analysis.slice is not None and result.analysis.slice.chosen_by == GUESS
-    )
-
-
-def _lacks_slice(result: DumpedResult) -> bool:
-    found = result.analysis
-    return found is not None and found.slice is None and result.module.platform in ("tpu", None)
-
-
-def _longest(done: Iterable[DumpedResult]) -> Iterator[Text]:
-    timed = [
-        (result.analysis.time.step_us, result.module)
-        for result in done
-        if result.analysis is not None and result.analysis.time is not None
-    ]
+    if any(found.slice is not None and found.slice.chosen_by == GUESS for _, found in done):
+        words = say(f"{GUESSED} marks slices that are guessed from the text; set them with ", Option("slice"))
+        yield Text(words, style="dim")
+    if any(found.slice is None and module.platform in ("tpu", None) for module, found in done):
+        unknown = "no step: it is unknown what the module was compiled for; name a slice, e.g. "
+        yield Text(say(unknown, Option("slice", "v5e:2x4")), style="dim")
+    timed = [(found.time.step_us, module) for module, found in done if found.time is not None]
     longest = sorted(timed, key=lambda pair: pair[0], reverse=True)[:_SLOWEST]
     if len(timed) > 1:
         named = ", ".join(f"{_name(module)} {format_time(step)}" for step, module in longest)

@@ -45,7 +45,9 @@ def render_overview(explanations: Sequence[Explanation], width: int) -> Iterator
         return
     yield from (Text(), Text("Other collectives, most bytes per step first", style="bold"))
     for explanation in explanations[1 : _LISTED + 1]:
-        listed = Text.assemble(f"  {explanation.number} ", _headline(explanation), _brief(explanation.collective))
+        place = short_source(explanation.collective.source)
+        brief = f", {_per_step(explanation.collective)} per step{f', {place}' if place else ''}"
+        listed = Text.assemble(f"  {explanation.number} ", _headline(explanation), brief)
         yield from hanging(listed, width, indent=4)
         yield from hanging(Text(f"    {explanation.collective.why or 'not known'}", style="dim"), width, indent=6)
     rest = len(explanations) - 1 - _LISTED
@@ -173,10 +175,8 @@ def _explanation(explanation: Explanation, width: int) -> Iterator[Text]:
         yield from hanging(Text.assemble(("  --> ", "blue"), short_source((explanation.place,)) or ""), width, indent=6)
         if explanation.excerpt is not None:
             indented = len(explanation.excerpt) - len(explanation.excerpt.lstrip())
-            column = (
-                indented if explanation.place.column is None else explanation.place.column
-            ) + 1  # Python counts columns from 0
-            excerpt = caret_excerpt(explanation.excerpt, column, width - 8).splitlines()
+            column = indented if explanation.place.column is None else explanation.place.column  # counted from 0
+            excerpt = caret_excerpt(explanation.excerpt, column + 1, width - 8).splitlines()
             yield from (Text.assemble(("   | ", "blue"), line) for line in excerpt)
         if explanation.unread:
             unread = say("the line was not read: ", ONLY_UNDER_ROOT)
@@ -206,12 +206,6 @@ def _headline(explanation: Explanation) -> Text:
     shapes = ", ".join(map(str, of.result_shapes))
     more = f" and {pluralize(explanation.copies - 1, 'other')} like it" if explanation.copies > 1 else ""
     return Text.assemble((str(of.kind), "bold"), f"{axes} of {shapes} per device, %{of.name}{more}")
-
-
-def _brief(of: Collective) -> str:
-    """Its bytes per step and its line, if known."""
-    place = short_source(of.source)
-    return f", {_per_step(of)} per step{f', {place}' if place else ''}"
 
 
 def _per_step(of: Collective) -> str:

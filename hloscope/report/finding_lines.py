@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from rich.text import Text
@@ -24,9 +24,9 @@ _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE:
 def finding_lines(
     findings: Iterable[Finding],
     width: int,
-    known: Container[str] = (),
     collectives: Sequence[Collective] = (),
     *,
+    gave_reasons: bool = False,
     each: bool = False,
 ) -> Iterator[Text]:
     """Each finding with its place; of those that the user accepted, one line with the reason.
@@ -36,10 +36,11 @@ def finding_lines(
     Args:
         findings: In the order in which they are shown.
         width: Columns.
-        known: Reasons that the report has given already.
         collectives: Those of the program, which say what many places cost together.
+        gave_reasons: Whether the report has given the reasons of the collectives already.
         each: Whether each finding is printed by itself.
     """
+    known = {collective.why for collective in collectives} if gave_reasons else ()
     found = tuple(replace(finding, why=None if finding.why in known else finding.why) for finding in findings)
     at = {(collective.computation, collective.name): collective for collective in collectives}
     for places in ((finding,) for finding in found) if each else by_cause(found):

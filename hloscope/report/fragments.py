@@ -6,7 +6,7 @@ The words and tables are those of the reports in text. Whatever names hold is te
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 from xml.etree import ElementTree
@@ -79,7 +79,8 @@ def _analysis(root: _Element, found: Analysis) -> None:
         _more(root, rest, "smaller row", "found.collectives has all")
     if found.findings:
         severe = bool(unaccepted(found.findings, Severity.WARNING))
-        _lines(_folded(root, pluralize(len(found.findings), "finding"), is_open=severe), _finding_texts(found))
+        texts = finding_lines(found.findings, _WIDTH, found.collectives, gave_reasons=True)
+        _lines(_folded(root, pluralize(len(found.findings), "finding"), is_open=severe), texts)
     for noun, arrays in (("argument", found.arguments), ("output", found.outputs)):
         if arrays:
             columns, rest = array_columns(arrays, _ARRAYS)
@@ -91,11 +92,6 @@ def _analysis(root: _Element, found: Analysis) -> None:
 
 
 _DRAWN = "Drawn: found.mesh_picture(), found.array(name), found.timeline(); as text: print(found)"
-
-
-def _finding_texts(found: Analysis) -> Iterator[Text]:
-    known = {collective.why for collective in found.collectives if collective.why is not None}
-    return finding_lines(found.findings, _WIDTH, known=known, collectives=found.collectives)
 
 
 def _step_bar(root: _Element, time: StepTime) -> None:

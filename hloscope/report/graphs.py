@@ -11,12 +11,14 @@ from typing import Any
 from rich.text import Text
 
 from hloscope.base.errors import NotationError, Option, say
+from hloscope.base.results import group_by
 from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
 from hloscope.model.vocabulary import Bound
 from hloscope.report.escaping import plain_line
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
 from hloscope.report.pictures import svg
+from hloscope.report.pictures.svg import LINE_HEIGHT, MARGIN
 from hloscope.report.renderer import Canvas, Renderer
 from hloscope.report.words import BOUNDS_WORDS, legend, notes_section
 
@@ -157,22 +159,12 @@ def _settle(layers: Layers, row: Sequence[str], wanted: Sequence[float], widths:
 
 MOST_NODES = 400
 _BOX, _GAP = (178.0, 46.0), (16.0, 40.0)
-_MARGIN, _LINE_HEIGHT = 14.0, 17.0
 _LEAST_WIDTH = 560.0
 _LEGEND = "Filled: collectives. Thick: the critical path. Dashed: into and out of computations that are called."
 
 
-def graph_svg(found: ProgramGraph) -> str:
-    """The graph as an SVG element for a page or a file.
-
-    Raises:
-        NotationError: It has more instructions than anybody could look at.
-    """
-    return svg.written(draw_graph(found))
-
-
 def draw_graph(found: ProgramGraph) -> svg.Element:
-    """The same, not yet written.
+    """The graph as a picture.
 
     Raises:
         NotationError: It has more instructions than anybody could look at.
@@ -190,17 +182,17 @@ def draw_graph(found: ProgramGraph) -> svg.Element:
     def reach(each: str) -> float:
         return _BOX[0] / 2 if each in nodes else 0.0
 
-    left = min((x - reach(each) for each, x in layers.x.items()), default=0.0) - _MARGIN
-    right = max((x + reach(each) for each, x in layers.x.items()), default=0.0) + _MARGIN
-    width, top = max(right - left, _LEAST_WIDTH), _MARGIN + 3 * _LINE_HEIGHT
+    left = min((x - reach(each) for each, x in layers.x.items()), default=0.0) - MARGIN
+    right = max((x + reach(each) for each, x in layers.x.items()), default=0.0) + MARGIN
+    width, top = max(right - left, _LEAST_WIDTH), MARGIN + 3 * LINE_HEIGHT
     bounds = {bound for node in found.nodes for bound in (node.bound, node.executions_bound)}
     legend = [_LEGEND, *(words for bound, words in BOUNDS_WORDS.items() if bound in bounds)]
     rows_end = top + len(layers.rows) * (_BOX[1] + _GAP[1]) - _GAP[1]
-    height = rows_end + (1 + len(legend)) * _LINE_HEIGHT + _MARGIN
+    height = rows_end + (1 + len(legend)) * LINE_HEIGHT + MARGIN
     title, said = f"{found.target}, {found.part}", _said(found)
     root = svg.picture(width, height, title, said)
-    svg.label(root, _MARGIN, _MARGIN + 6, svg.cut_to(title, width - 2 * _MARGIN, 14), size=14, font_weight="bold")
-    svg.label(root, _MARGIN, _MARGIN + 6 + _LINE_HEIGHT, svg.cut_to(said, width - 2 * _MARGIN), opacity=0.8)
+    svg.title(root, title, width)
+    svg.write_lines(root, [said], MARGIN + 6 + LINE_HEIGHT, width)
     places = {
         each: (layers.x[each] - left, top + row * (_BOX[1] + _GAP[1]))
         for row, line in enumerate(layers.rows)
@@ -209,9 +201,7 @@ def draw_graph(found: ProgramGraph) -> svg.Element:
     _draw_edges(root, found, layers, places)
     for node in found.nodes:
         _draw_node(root, node, places[node.id])
-    for index, words in enumerate(legend):
-        y = rows_end + _LINE_HEIGHT * (index + 2)
-        svg.label(root, _MARGIN, y, svg.cut_to(words, width - 2 * _MARGIN), opacity=0.8)
+    svg.write_lines(root, legend, rows_end + 2 * LINE_HEIGHT, width)
     return root
 
 
@@ -269,9 +259,8 @@ def _draw_node(root: svg.Element, node: GraphNode, place: tuple[float, float]) -
     svg.label(group, x, y + 13, name, anchor="middle", size=10.5, font_weight="bold")
     operation = f"{node.opcode} {node.shape}"
     svg.label(group, x, y + 27, svg.cut_to(operation, width - 10, 9.5), anchor="middle", size=9.5)
-    svg.label(
-        group, x, y + 40, svg.cut_to(", ".join(_facts(node)), width - 10, 9), anchor="middle", size=9, opacity=0.8
-    )
+    facts = svg.cut_to(", ".join(_facts(node)), width - 10, 9)
+    svg.label(group, x, y + 40, facts, anchor="middle", size=9, opacity=0.8)
 
 
 def _facts(node: GraphNode) -> list[str]:
@@ -370,7 +359,7 @@ class Svg(Renderer):
 
     def render_graph(self, found: ProgramGraph, canvas: Canvas) -> str:
         """The picture."""
-        return svg.standalone(graph_svg(found)) + "\n"
+        return svg.standalone(svg.render(draw_graph(found))) + "\n"
 
 
 class GraphML(Renderer):
@@ -384,9 +373,8 @@ class GraphML(Renderer):
         import networkx as nx
 
         graph = nx.relabel_nodes(found.to_networkx(), plain_line)
-        for attributes in (graph.graph, *(data for _, data in graph.nodes(data=True))):
-            attributes.update({name: plain_line(value) for name, value in attributes.items() if isinstance(value, str)})
-        for _, _, attributes in graph.edges(data=True):
+        nodes, edges = (each[-1] for each in graph.nodes(data=True)), (each[-1] for each in graph.edges(data=True))
+        for attributes in (graph.graph, *nodes, *edges):
             attributes.update({name: plain_line(value) for name, value in attributes.items() if isinstance(value, str)})
         return '<?xml version="1.0" encoding="utf-8"?>\n' + "\n".join(nx.generate_graphml(graph)) + "\n"
 
@@ -401,7 +389,7 @@ class Dot(Renderer):
         """DOT, with operands above their users, collectives filled, and the critical path bold."""
         lines = [f"digraph {_quoted(found.module)} {{", f"  label={_quoted(f'{found.target}, {found.part}')};"]
         lines += ['  labelloc=t; node [shape=box, fontname="monospace", fontsize=10]; edge [color="#808080"];']
-        for number, (computation, nodes) in enumerate(_by_computation(found).items()):
+        for number, (computation, nodes) in enumerate(group_by(found.nodes, lambda node: node.computation).items()):
             lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(computation)};"]
             lines += [f"    {_quoted(node.id)} [{_listed(_of_node(node))}];" for node in nodes]
             lines += ["  }"]
@@ -411,13 +399,6 @@ class Dot(Renderer):
             for edge in found.edges
         ]
         return "\n".join([*lines, "}"]) + "\n"
-
-
-def _by_computation(found: ProgramGraph) -> dict[str, list[GraphNode]]:
-    parts: dict[str, list[GraphNode]] = {}
-    for node in found.nodes:
-        parts.setdefault(node.computation, []).append(node)
-    return parts
 
 
 def _of_node(node: GraphNode) -> dict[str, str]:

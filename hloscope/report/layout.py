@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from hloscope.report.escaping import plain_line, without_commands
+from hloscope.report.escaping import plain_line, prose, without_commands
 
 INDENT = 2
 LEAST_WIDTH = 20
@@ -249,6 +249,14 @@ def table_lines(columns: Sequence[Column], width: int, under: Sequence[Text] = (
         if under and under[row].plain:
             lines.extend(Text(" " * INDENT) + line for line in fold(under[row], width - INDENT))
     return lines
+
+
+def markdown_table(columns: Sequence[Column]) -> Iterator[str]:
+    """The lines of the same table in Markdown."""
+    yield f"| {' | '.join(column.header for column in columns)} |"
+    yield f"| {' | '.join('---:' if column.right else '---' for column in columns)} |"
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        yield f"| {' | '.join(prose(cell.plain) for cell in cells)} |"
 
 
 def _layouts(columns: Sequence[Column], width: int) -> Iterator[_Layout]:

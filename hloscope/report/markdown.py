@@ -13,7 +13,7 @@ from hloscope.judge.figures import MEMORY, SENT, STEP, named
 from hloscope.model.vocabulary import Bound
 from hloscope.report.checks import CheckReport, asides, details, is_other, judgement_words
 from hloscope.report.escaping import code, fenced, plain_line, without_commands
-from hloscope.report.renderer import Canvas, Lazy, Renderer
+from hloscope.report.renderer import Lazy, Renderer
 
 _MOST_CHARACTERS = 65_000
 """Source: GitHub refuses comments of more than 65,536 characters."""
@@ -33,17 +33,14 @@ class Markdown(Renderer):
     ending = ".md"
     names_options = True
 
-    def render_check(self, found: CheckReport, canvas: Canvas) -> str:
-        """The comment on a check."""
-        return _render_check(found)
-
+    render_check = Lazy("hloscope.report.markdown:render_comment")
     render_comparison = Lazy("hloscope.report.comparing:render_markdown")
     render_difference = Lazy("hloscope.report.diffs:render_markdown")
     render_explanation = render_overview = Lazy("hloscope.report.explanation:render_markdown")
     render_suggestions = Lazy("hloscope.report.suggestions:render_markdown")
 
 
-def _render_check(report: CheckReport) -> str:
+def render_comment(report: CheckReport) -> str:
     """The comment: what is to be looked at first, as much as there is room for, and what there was no room for."""
     good = not report.failed and not report.not_run
     many = len(report.checks) > _MOST_ROWS

@@ -129,9 +129,8 @@ def render_prices(priced: Priced, width: int) -> Iterator[Text]:
     yield from section("Predicted time of one step on one device", table, inner)
     marks = Text("█ computing · ▓ computing with overlapped communication · ░ exposed communication", style="dim")
     yield from (Text(" " * INDENT) + line for line in folded((marks, legend(table)), inner))
-    failed = [found for found in priced if isinstance(found, Unpriced)]
-    if failed:
-        errors = [line for found in failed for line in _error_lines(found, inner)]
+    errors = [line for found in priced if isinstance(found, Unpriced) for line in _error_lines(found, inner)]
+    if errors:
         yield from section("Slices that the program could not be compiled for", errors, inner)
     notes = dict.fromkeys(note for found in _analyses(priced) for note in (*found.notes, *notes_of(found)))
     yield from notes_section(notes, inner)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from hloscope.base.errors import Either, say
+from hloscope.base.results import group_by
 from hloscope.base.units import format_bytes, format_share, format_time, pluralize
 from hloscope.model import Analysis
 from hloscope.model.recording import RecordedProgram, Recording
@@ -60,15 +61,12 @@ def _programs(found: Recording, width: int) -> Iterator[Text]:
     small = found.small
     if small is not None:
         names = ", ".join(small.names[:_NAMES_SHOWN]) + (", …" if len(small.names) > _NAMES_SHOWN else "")
-        yield from hanging(
-            Text(
-                f"and {pluralize(small.programs, 'small program')} of JAX's own ({names}): "
-                f"{pluralize(small.calls, 'call')}, about {format_time(small.rough_us)} in total, a rough estimate, "
-                "not compiled for the slice",
-                style="dim",
-            ),
-            width,
+        words = (
+            f"and {pluralize(small.programs, 'small program')} of JAX's own ({names}): "
+            f"{pluralize(small.calls, 'call')}, about {format_time(small.rough_us)} in total, a rough estimate, "
+            "not compiled for the slice"
         )
+        yield from hanging(Text(words, style="dim"), width)
 
 
 def _dearest(found: Recording, width: int) -> Iterator[Text]:
@@ -77,16 +75,10 @@ def _dearest(found: Recording, width: int) -> Iterator[Text]:
     if found.asked or not moving or moving[0].analysis is None:
         return
     name = moving[0].name
-    yield from section(
-        f"What costs most in {name}", dearest_lines(moving[0].analysis, width, can_be_explained=False), width
-    )
-    yield from hanging(
-        Text(
-            say("in full: ", Either(f"hloscope record --only {name} …", f'hloscope.record(…, only="{name}")')),
-            style="dim",
-        ),
-        width,
-    )
+    lines = dearest_lines(moving[0].analysis, width, can_be_explained=False)
+    yield from section(f"What costs most in {name}", lines, width)
+    command = Either(f"hloscope record --only {name} …", f'hloscope.record(…, only="{name}")')
+    yield from hanging(Text(say("in full: ", command), style="dim"), width)
 
 
 def _columns(programs: tuple[RecordedProgram, ...]) -> list[Column]:
@@ -96,24 +88,21 @@ def _columns(programs: tuple[RecordedProgram, ...]) -> list[Column]:
         column(programs, "calls", lambda each: f"{each.calls:,}", right=True),
         column(programs, "one call", _time, right=True),
         column(programs, "share", lambda each: format_share(each.all_calls_us / total) if total else "", right=True),
-        column(programs, "sends", lambda each: _moved(each.analysis), right=True, below="sends {}", given_up=2),
+        column(programs, "sends", _moved, right=True, below="sends {}", given_up=2),
         column(programs, "HBM", lambda each: _memory(each.analysis), right=True, below="{} of HBM", given_up=1),
         column(programs, "on", lambda each: each.slice_name, below="on {}", given_up=3),
         column(programs, "at", lambda each: each.place or "", style="dim", below="{}", given_up=0),
     ]
 
 
-def _time(program: RecordedProgram) -> Text:
+def _time(program: RecordedProgram) -> str:
     time = None if program.analysis is None else program.analysis.time
-    if time is None or time.step_us is None:
-        return Text(f"about {format_time(program.rough_us)}")
-    return Text(time.bound.marked(format_time(time.step_us)))
+    return f"about {format_time(program.rough_us)}" if time is None else time.bound.marked(format_time(time.step_us))
 
 
-def _moved(found: Analysis | None) -> Text:
-    if found is None:
-        return Text("?")
-    return Text(found.totals.bound.marked(format_bytes(found.totals.wire_bytes)))
+def _moved(program: RecordedProgram) -> str:
+    total = None if program.analysis is None else program.analysis.totals
+    return "?" if total is None else total.bound.marked(format_bytes(total.wire_bytes))
 
 
 def _memory(found: Analysis | None) -> Text:
@@ -130,13 +119,11 @@ def _recompiled(found: Recording, width: int) -> Iterator[Text]:
 
 
 def _unreal(found: Recording, width: int) -> Iterator[Text]:
-    by_reason: dict[str, list[str]] = {}
-    for program in found.programs:
-        if program.faked is not None:
-            by_reason.setdefault(program.faked, []).append(program.name)
-    for reason, names in by_reason.items():
-        listed = ", ".join(dict.fromkeys(names))
-        yield from hanging(Text(f"not executed, its results are zeros: {listed} ({_FAKED[reason]})"), width)
+    faked = group_by(found.programs, lambda program: program.faked)
+    faked.pop(None, None)
+    for reason, programs in faked.items():
+        names = ", ".join(dict.fromkeys(program.name for program in programs))
+        yield from hanging(Text(f"not executed, its results are zeros: {names} ({_FAKED[reason or '']})"), width)
     for program in found.programs:
         if program.took_cpu_branch:
             text = f"{program.name} was executed and took its CPU branch: its values are not those of the TPU branch"
@@ -145,5 +132,5 @@ def _unreal(found: Recording, width: int) -> Iterator[Text]:
         times = f", {write.times} times" if write.times > 1 else ""
         place = f" ({write.where})" if write.where else ""
         yield from hanging(Text(f"{write.what} {write.target}{place}: {write.became}{times}"), width)
-    if by_reason:
+    if faked:
         yield from hanging(Text("what the script printed after that is not real, including losses and rates"), width)

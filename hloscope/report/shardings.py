@@ -13,7 +13,7 @@ from hloscope.analysis.provenance import short_source
 from hloscope.analysis.shards import Shards, find_shards
 from hloscope.base.calls import front_door, whole
 from hloscope.base.documents import SCHEMA, Schema
-from hloscope.base.results import Shown, fix_tables, one_line
+from hloscope.base.results import Shown, fix_tables, group_by, one_line
 from hloscope.base.units import format_bytes, pluralize
 from hloscope.model import ArrayFact, Mesh
 from hloscope.model.picture import Picture
@@ -140,9 +140,7 @@ def _around(
 
 
 def _drawings(table: ShardingTable, arrays: Sequence[ShardedArray], width: int) -> Iterator[Text]:
-    alike: dict[object, list[ShardedArray]] = {}
-    for array in arrays:
-        alike.setdefault((array.element_type, array.global_shape, array.sharding), []).append(array)
+    alike = group_by(arrays, lambda array: (array.element_type, array.global_shape, array.sharding))
     for index, (first, *others) in enumerate(alike.values()):
         if index:
             yield Text()

@@ -10,7 +10,7 @@ from hloscope.base.errors import Option, say
 from hloscope.base.units import format_bytes, format_share, format_time, format_time_range, pluralize
 from hloscope.model.trial import SuggestedSpec, Suggestion, Suggestions
 from hloscope.report.escaping import fenced, prose
-from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, section, table_lines
+from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, markdown_table, section, table_lines
 from hloscope.report.words import difference_words, legend, notes_section
 
 _LARGE_GAIN = 0.05
@@ -35,22 +35,11 @@ def render_suggestions(found: Suggestions, width: int) -> Iterator[Text]:
 
 def render_markdown(found: Suggestions) -> str:
     """The same for a pull request or a notebook."""
-    rows = [found.own, *found.front]
     parts = [f"**{prose(found.target)}** on {found.slice}: {prose(headline(found))}", ""]
-    parts += [
-        "| sharding | mesh | step | range | HBM | sent per step |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
-    ]
-    for row in rows:
-        cells = (
-            f"{name_of(row)} (as written)" if row.is_own else name_of(row),
-            mesh_words(row),
-            _step(row),
-            _range(row),
-            _hbm(row),
-            _sent(row),
-        )
-        parts.append(f"| {' | '.join(map(prose, cells))} |")
+    _, _, *figures = front_columns(found)
+    rows = [found.own, *found.front]
+    name = column(rows, "sharding", lambda row: f"{name_of(row)}{' (as written)' * row.is_own}")
+    parts += markdown_table([name, *figures])
     shown = in_full(found)
     if shown is not None:
         parts += ["", f"**{prose(title_of(found, shown))}**", ""]
@@ -109,7 +98,7 @@ def front_columns(found: Suggestions) -> list[Column]:
         column(rows, "", lambda row: state_of(found, row)),
         column(rows, "sharding", name_of),
         column(rows, "mesh", mesh_words, given_up=3, below="mesh {}"),
-        column(rows, "step", _step, right=True),
+        column(rows, "step", lambda row: row.figures.step_words, right=True),
         column(rows, "range", _range, right=True, given_up=2, below="{}"),
         column(rows, "HBM", _hbm, right=True),
         column(rows, "sent per step", _sent, right=True, given_up=1, below="sends {} per step"),
@@ -141,18 +130,13 @@ def mesh_words(row: Suggestion) -> str:
     return ",".join(f"{axis}={size}" for axis, size in row.mesh.items())
 
 
-def _step(row: Suggestion) -> str:
-    return row.figures.step_words
-
-
 def _range(row: Suggestion) -> str:
     found = row.figures.step_us_range
     return "" if found is None else format_time_range(*found)
 
 
 def _hbm(row: Suggestion) -> str:
-    over = not row.fits
-    return format_bytes(row.figures.hbm_bytes) + (" (does not fit)" if over else "")
+    return format_bytes(row.figures.hbm_bytes) + ("" if row.fits else " (does not fit)")
 
 
 def _sent(row: Suggestion) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hloscope.base.errors import Option, say
 from hloscope.base.units import format_bytes, format_capacity, format_digits, format_time, pluralize
-from hloscope.model import Analysis, Total
+from hloscope.model import Total
 from hloscope.model.vocabulary import Bound
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
@@ -50,10 +50,9 @@ def render_verification(found: Verification, width: int) -> Iterator[Text]:
 
 
 def _headline(found: Verification, width: int) -> Iterator[Text]:
-    yield from fold(Text(found.target.target, style="bold"), width)
     place = f" on {found.target.slice.name}" if found.target.slice is not None else ""
-    yield from fold(Text(f"compared with {found.reference.target}{place}"), width)
-    yield from fold(verdict_of(found), width)
+    with_what = Text(f"compared with {found.reference.target}{place}")
+    yield from folded((Text(found.target.target, style="bold"), with_what, verdict_of(found)), width)
 
 
 def verdict_of(found: Verification) -> Text:
@@ -157,29 +156,17 @@ def _time(microseconds: float | None, total: Total) -> str:
 
 def traffic_verdict(found: Verification) -> Text:
     """A sentence that compares the traffic of both programs."""
-    comparison = found.communication
-    steps = _steps(found)
+    comparison, steps = found.communication, _steps(found)
+    new, old = comparison.new_total, comparison.old_total
+    here, there = (total.bound.marked(format_bytes(total.wire_bytes)) for total in (new, old))
+    compared = f", compared with {there} in the reference{_times(found.bytes_ratio, new.bound + -old.bound)}"
     if comparison.same:
-        return (
-            Text(f"Both move the same bytes{steps}.", style="green")
-            if not comparison.changes
-            else _spelled(found, steps)
-        )
-    totals = _totals(found)
-    return Text(f"In total {totals[0]}, compared with {totals[1]} in the reference{_times_bytes(found)}{steps}.")
-
-
-def _spelled(found: Verification, steps: str) -> Text:
-    """For the same data in spellings that the compiler may exchange, which can differ in bytes."""
-    here, there = _totals(found)
-    amounts = "" if here == there else f": {here}, compared with {there} in the reference{_times_bytes(found)}"
-    return Text(f"Both move the same data, some of it with different collectives{amounts}{steps}.", style="green")
-
-
-def _totals(found: Verification) -> tuple[str, str]:
-    """The bytes that one device sends per step, here and in the reference."""
-    new, old = found.communication.new_total, found.communication.old_total
-    return new.bound.marked(format_bytes(new.wire_bytes)), old.bound.marked(format_bytes(old.wire_bytes))
+        if not comparison.changes:
+            return Text(f"Both move the same bytes{steps}.", style="green")
+        # The same data in spellings that the compiler may exchange, which can differ in bytes.
+        amounts = "" if here == there else f": {here}{compared}"
+        return Text(f"Both move the same data, some of it with different collectives{amounts}{steps}.", style="green")
+    return Text(f"In total {here}{compared}{steps}.")
 
 
 def _steps(found: Verification) -> str:
@@ -192,11 +179,6 @@ def _steps(found: Verification) -> str:
     return f"; a step takes {shown[0]}, compared with {shown[1]} in the reference{times}"
 
 
-def _times_bytes(found: Verification) -> str:
-    new, old = found.communication.new_total, found.communication.old_total
-    return _times(found.bytes_ratio, new.bound + -old.bound)
-
-
 def _times(ratio: float | None, bound: Bound) -> str:
     """` (1.23 times as much)`; nothing where both are as good as equal."""
     return "" if ratio is None or abs(ratio - 1) < _SAME else f" ({bound.marked(f'{ratio:.3g}')} times as much)"
@@ -204,9 +186,6 @@ def _times(ratio: float | None, bound: Bound) -> str:
 
 def _memory(found: Verification, width: int) -> Iterator[Text]:
     for name, analysis in (("this program", found.target), ("reference", found.reference)):
-        yield from fold(Text.assemble((f"{name}: ", "dim"), _peak(analysis)), width)
-
-
-def _peak(analysis: Analysis) -> str:
-    hbm = analysis.memory.hbm_bytes
-    return f"{format_bytes(analysis.memory.peak_bytes)}{f' of {format_capacity(hbm)} HBM' if hbm else ''}"
+        hbm = analysis.memory.hbm_bytes
+        of = f" of {format_capacity(hbm)} HBM" if hbm else ""
+        yield from fold(Text.assemble((f"{name}: ", "dim"), f"{format_bytes(analysis.memory.peak_bytes)}{of}"), width)

@@ -15,7 +15,12 @@ from hloscope.measurement.predicted_profile import make_predicted_profile
 from hloscope.model.vocabulary import Bound
 from hloscope.report.diffs import figure_rows
 from hloscope.report.formats import Canvas, files_of, render
-from hloscope.report.pictures.plots import front_svg
+from hloscope.report.pictures import svg
+from hloscope.report.pictures.plots import draw_front
+
+
+def front_svg(found):
+    return svg.render(draw_front(found))
 
 
 def difference(old, new):

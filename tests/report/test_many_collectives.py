@@ -105,12 +105,15 @@ def test_which_pass_waits_longest():
 
 def test_the_three_that_cost_most_stand_first_with_place_and_advice():
     things = dearest(MANY, 3)
-    assert [(thing.role, thing.phase) for thing in things] == [
+    assert [(thing.first.part.role, thing.first.part.phase) for thing in things] == [
         (Role.GRADIENT, Phase.BACKWARD),
         (Role.WEIGHTS, Phase.BACKWARD),
         (Role.GRADIENT, Phase.BACKWARD),
     ]
-    assert [part.name for part in things[0].parts] == ["layers[0-35].mlp.gate", "layers[0-35].mlp.up"]
+    assert [part.name for part in groups_of(things[0].members, module_key)] == [
+        "layers[0-35].mlp.gate",
+        "layers[0-35].mlp.up",
+    ]
     told = section(report(TRAINING), "What costs most")
     assert any(line.endswith(FIX) for line in told)  # of the finding about the second
     assert len([line for line in told if line[0].isdigit() and line[1] == " "]) == 3
@@ -127,7 +130,7 @@ def test_without_prices_bytes_decide():
     unpriced = tuple(replace(one, time_us=None, exposed_us=None) for one in MANY)
     largest = replace(unpriced[5], wire_bytes=10**12)
     (first,) = dearest((*unpriced, largest), 1)
-    assert (first.role, first.phase) == (largest.part.role, largest.part.phase)
+    assert first.first.part == largest.part
     text = report(replace(TRAINING, collectives=unpriced, time=None))
     assert "exposed" not in text
 

@@ -11,9 +11,10 @@ from hloscope.analysis.model_parts import find_common_path, find_model_paths, fo
 from hloscope.analysis.provenance import NO_SOURCES, SourceFiles, find_users_frame, short_source, split_place
 from hloscope.base.documents import to_plain
 from hloscope.base.errors import HloscopeError, Option, say
+from hloscope.base.results import group_by
 from hloscope.hlo import HloComputation, HloInstruction, HloModule
 from hloscope.model import Analysis, ArrayFact, BufferRole, IntermediateFact, SourceFrame
-from hloscope.model.evidence import Evidence, find_evidence
+from hloscope.model.evidence import find_evidence
 from hloscope.model.timeline import Timeline
 from hloscope.report.collectives import dearest_of
 from hloscope.report.diffs import DiffDocument, cause_places, change_lines, details_of, is_step_tie
@@ -102,7 +103,9 @@ def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
     evidence = find_evidence(analysis)
     module = None if evidence is None else evidence.module()
     timeline, missing = _timeline(analysis)
-    sources = _sources(evidence) if with_source else NO_SOURCES
+    sources = NO_SOURCES
+    if with_source and evidence is not None:
+        sources = SourceFiles(captured=not evidence.program.is_text, root=evidence.source_root)
     hlo = None if module is None else excerpt_of(module, analysis, timeline)
     document = to_plain(analysis)
     found = {
@@ -110,7 +113,10 @@ def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
         "timeline": None if timeline is None else _but_for(document, to_plain(timeline)),
         "no_timeline": missing,
         "inaccurate": None if analysis.time is None else unknown_accuracy(analysis.time),
-        "first": [_costly(one) for one in dearest_of(analysis)],
+        "first": [
+            {"headline": one.headline.plain, "about": list(map(list, one.about)), "numbers": list(one.numbers)}
+            for one in dearest_of(analysis)
+        ],
         "explained": list(_explained(analysis, sources)),
         "peak_parts": list(_parts_at_peak(analysis)),
         "mesh": mesh_drawn(analysis, module),
@@ -136,16 +142,6 @@ def _timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:
 def _but_for(known: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     """A document without the fields that another one on the page has too."""
     return {name: value for name, value in document.items() if name not in known}
-
-
-def _sources(evidence: Evidence | None) -> SourceFiles:
-    if evidence is None:
-        return NO_SOURCES
-    return SourceFiles(captured=not evidence.program.is_text, root=evidence.source_root)
-
-
-def _costly(one: Any) -> dict[str, object]:
-    return {"headline": one.headline.plain, "about": [list(each) for each in one.about], "numbers": list(one.numbers)}
 
 
 def _explained(analysis: Analysis, sources: SourceFiles) -> Iterator[dict[str, object]]:
@@ -199,36 +195,27 @@ def _parts_at_peak(analysis: Analysis) -> Iterator[str | None]:
     yield from (names[path].module if path else None for path in paths)
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A line of the user's code."""
-
-    file: str
-    line: int
-
-
 def _lines(analysis: Analysis, sources: SourceFiles) -> Iterator[tuple[str, list[list[object]]]]:
     """The lines around each place that the page names, by place."""
-    for one in dict.fromkeys(_named_lines(analysis)):
-        told = sources.line(one.file, one.line)
-        if told:
-            around = range(max(1, one.line - _AROUND), one.line + _AROUND + 1)
-            texts = ((number, sources.line(one.file, number)) for number in around)
-            yield f"{one.file}:{one.line}", [[number, text] for number, text in texts if text is not None]
+    for file, line in dict.fromkeys(_named_lines(analysis)):
+        if sources.line(file, line):
+            around = range(max(1, line - _AROUND), line + _AROUND + 1)
+            texts = ((number, sources.line(file, number)) for number in around)
+            yield f"{file}:{line}", [[number, text] for number, text in texts if text is not None]
 
 
-def _named_lines(analysis: Analysis) -> Iterator[_Line]:
+def _named_lines(analysis: Analysis) -> Iterator[tuple[str, int]]:
     stacks = [collective.source for collective in analysis.collectives]
     stacks += [fact.source for fact in analysis.intermediates]
     if analysis.memory_peak is not None:
         stacks += [buffer.source for buffer in analysis.memory_peak.buffers]
     frames: list[SourceFrame | None] = [find_users_frame(stack) for stack in stacks]
     frames += [collective.part.line for collective in analysis.collectives if collective.part is not None]
-    yield from (_Line(frame.file, frame.line) for frame in frames if frame is not None and frame.line)
+    yield from ((frame.file, frame.line) for frame in frames if frame is not None and frame.line)
     for finding in analysis.findings:
         file, line = split_place(finding.source or "")
         if line is not None:
-            yield _Line(file, line)
+            yield file, line
 
 
 _MOST_STARTS = 2500
@@ -309,9 +296,7 @@ def _instruction(computations: dict[str, HloComputation], computation: str | Non
 
 
 def _as_data(found: _Excerpt) -> list[dict[str, object]]:
-    by_computation: dict[str, list[HloInstruction]] = {}
-    for instruction in found.shown:
-        by_computation.setdefault(instruction.computation.name, []).append(instruction)
+    by_computation = group_by(found.shown, lambda instruction: instruction.computation.name)
     return [
         {
             "name": computation.name,
@@ -343,13 +328,12 @@ def _line(instruction: HloInstruction) -> dict[str, object]:
 
 def _attributes(attributes: Iterable[tuple[str, str]]) -> str:
     """The attributes as printed, without what the page has elsewhere; of long ones the beginning."""
-    told = (f"{name}={_cut(value)}" for name, value in attributes if name not in _LEFT_OUT)
-    text = ", ".join(told)
-    return text if len(text) <= _ATTRIBUTES else f"{text[:_ATTRIBUTES]}…"
+    told = (f"{name}={_cut(value, _ATTRIBUTE)}" for name, value in attributes if name not in _LEFT_OUT)
+    return _cut(", ".join(told), _ATTRIBUTES)
 
 
-def _cut(value: str) -> str:
-    return value if len(value) <= _ATTRIBUTE else f"{value[:_ATTRIBUTE]}…"
+def _cut(value: str, most: int) -> str:
+    return value if len(value) <= most else f"{value[:most]}…"
 
 
 _MOST = 240

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from hloscope.base.units import format_digits, pluralize
-from hloscope.measurement.model import CompareDocument, MeasuredProgram, MeasuredTransfer
+from hloscope.measurement.model import CompareDocument, MeasuredOperation, MeasuredProgram, MeasuredTransfer
 from hloscope.model.vocabulary import Bound
 from hloscope.report.comparing import NOT_PREDICTED, NOTHING_MEASURED, headline_of, notes_of, priced_on
 from hloscope.report.html.pieces import (
+    Columns,
     Content,
     Element,
     Page,
@@ -17,11 +19,14 @@ from hloscope.report.html.pieces import (
     add_cards,
     add_details,
     add_labels,
+    add_list,
     add_note,
     add_rules,
     add_verdict,
     make,
     make_badge,
+    make_unknown,
+    show_figure,
 )
 from hloscope.report.pictures.plots import draw_errors, draw_measured, draw_parts, regions_of
 from hloscope.report.verification import traffic_verdict, verdict_of
@@ -36,14 +41,12 @@ from hloscope.verification.model import (
     make_verification_document,
 )
 
-_Row = list[Content]
 _BASIS = "Measured in the profile; predictions have no measurement in them."
 _FEWEST_POINTS = 3
 """Of a plot that says more than the table."""
 _MOST = 400
 _LEAST_FACTOR = 0.5
 """What is at least less than this may be right, or off by any factor either way."""
-_TIMES = (">measured", ">predicted", ">error factor")
 
 
 def render_comparison_page(found: CompareDocument) -> str:
@@ -57,20 +60,13 @@ def render_comparison_page(found: CompareDocument) -> str:
     if not found.programs:
         add_verdict(page.section("step", "Step"), "warn", "No program of the profile could be compared.")
     _uncompared(page, found)
-    _calibration(page)
+    if found.calibration:
+        section = page.section("chip", "Chip", "Chip figures from the profile")
+        figures = enumerate(page.document["calibration"])
+        page.list_items(section, "Chip figures", _CALIBRATION, ("calibration",), figures)
     page.notes(found.notes)
     basis = NOTHING_MEASURED if found.is_prediction else _BASIS
     return page.finished("measured and predicted", basis=basis)
-
-
-def _times(page: Page, path: Path) -> _Row:
-    """Measured, predicted, and the one over the other."""
-    measured, predicted = (*path, "measured_us"), (*path, "predicted_us")
-    return [
-        page.figure(measured, "time"),
-        page.figure(predicted, "time", unknown=NOT_PREDICTED),
-        page.figure(predicted, "factor", over=measured, unknown="") if page.at(predicted) else None,
-    ]
 
 
 def _program(page: Page, number: int, found: CompareDocument, *, alone: bool) -> None:
@@ -80,12 +76,19 @@ def _program(page: Page, number: int, found: CompareDocument, *, alone: bool) ->
     section = page.section(f"step-{number}", short, page.privacy.text(program.program)[:120])
     _step(page, section, path, program, priced_on(found, program))
     page.plot(section, draw_parts(program.parts), "Where the step's time goes, measured and predicted")
-    rows: list[_Row] = [[part.part, *_times(page, (*path, "parts", at))] for at, part in enumerate(program.parts)]
-    page.table(section, "Parts of the step", ["part", *_TIMES], rows)
-    _axes(page, section, path, program)
-    _transfers(page, section, path, program)
+    page.list_items(section, "Parts of the step", _PARTS, (*path, "parts"), enumerate(program.parts))
+    if program.axes:
+        add(section, "h3", "Collectives by mesh axis, per step")
+        page.list_items(section, "Collectives by mesh axis", _AXES, (*path, "axes"), enumerate(program.axes))
+    if program.transfers:
+        add(section, "h3", "Transfers, each execution")
+        longest = sorted(enumerate(program.transfers), key=lambda one: -one[1].measured_exposed_us)
+        page.list_items(section, "Transfers", _TRANSFERS, (*path, "transfers"), longest[:_MOST])
+        _more(section, len(longest))
     _operations(page, section, path, program)
-    _rules(page, section, path, program)
+    if program.rules:
+        add(section, "h3", "By cost rule, per step")
+        page.list_items(section, "Cost rules", _RULES, (*path, "rules"), enumerate(program.rules))
     for words in notes_of(program):
         add_note(section, page.prose(words))
 
@@ -95,7 +98,8 @@ def _step(page: Page, section: Element, path: Path, program: MeasuredProgram, pr
     median, predicted = (*step, "median_us"), (*step, "predicted_us")
     about: list[Content] = ["The step took ", page.figure(median, "time")]
     if program.runs > 1:
-        about += [" (", *page.range((*step, "least_us"), (*step, "most_us")), ")"] if _spread(program) else []
+        spread = page.range((*step, "least_us"), (*step, "most_us"))
+        about += [" (", *spread, ")"] if spread else []
     if program.step.predicted_us is None:
         about.append("; nothing is predicted of it.")
     else:
@@ -121,10 +125,6 @@ def _step(page: Page, section: Element, path: Path, program: MeasuredProgram, pr
     add_labels(section, [*known, ("not matched", _lost(page, program))])
 
 
-def _spread(program: MeasuredProgram) -> bool:
-    return program.step.least_us != program.step.most_us
-
-
 def _lost(page: Page, program: MeasuredProgram) -> Content:
     """The operations of the profile that the compiled module does not have, and what was predicted and not measured."""
     lost = [one.name for one in program.operations if one.activity is None]
@@ -134,63 +134,93 @@ def _lost(page: Page, program: MeasuredProgram) -> Content:
     return page.name(", ".join(lost[:12]) + more, 400)
 
 
-def _axes(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
-    rows: list[_Row] = []
-    for number, axis in enumerate(program.axes):
-        of: Path = (*path, "axes", number)
-        rows.append(
-            [
-                page.name(axis.axes, 40),
-                page.figure((*of, "collectives"), "count"),
-                page.figure((*of, "wire_bytes"), "bytes"),
-                page.figure((*of, "measured_exposed_us"), "time"),
-                page.figure((*of, "predicted_exposed_us"), "time", unknown=NOT_PREDICTED),
-                _rate(page, (*of, "measured_bytes_per_s"), axis.measured_bound),
-                _rate(page, (*of, "predicted_bytes_per_s"), unknown=NOT_PREDICTED),
-            ]
-        )
-    if rows:
-        add(section, "h3", "Collectives by mesh axis, per step")
-        heads = ["axes", ">collectives", ">bytes", ">exposed", ">predicted", ">achieved", ">predicted rate"]
-        page.table(section, "Collectives by mesh axis", heads, rows)
+def _show_rate(field: str, bound: Callable[[Any], Bound], unknown: str = "unknown") -> Callable[..., Content]:
+    def show(page: Page, path: Path, one: Any) -> Content:
+        rate = (*path, field)
+        figure = page.figure(rate, "bytes", bound=bound(one), unknown=unknown)
+        return [figure, "/s" if page.at(rate) is not None else None]
+
+    return show
 
 
-def _rate(page: Page, path: Path, bound: Bound = Bound.EXACT, *, unknown: str = "unknown") -> _Row:
-    return [page.figure(path, "bytes", bound=bound, unknown=unknown), "/s" if page.at(path) is not None else None]
+def _show_rule(page: Page, path: Path, one: Any) -> Element:
+    if one.rule is None:
+        return make_unknown(NOT_PREDICTED)
+    return page.name(one.rule if one.calibrated else f"{one.rule}, uncalibrated", 60)
 
 
-def _factor(page: Page, of: Path, one: MeasuredTransfer) -> Element:
-    """Predicted over measured time; unknown where it is only at least so little that it says nothing."""
+def _show_factor(page: Page, path: Path, one: Any) -> Content:
+    """Predicted over measured time."""
+    predicted = (*path, "predicted_us")
+    factor = page.figure(predicted, "factor", over=(*path, "measured_us"), unknown="")
+    return factor if page.at(predicted) else None
+
+
+def _show_bounded_factor(page: Page, of: Path, one: MeasuredTransfer) -> Element:
+    """The same with its bound; unknown if it is at least a factor that says nothing."""
     measured_us, predicted_us, bound = one.measured_us or 0.0, one.predicted_us, -one.measured_bound
     if bound is Bound.AT_LEAST and predicted_us is not None and predicted_us < _LEAST_FACTOR * measured_us:
-        return make("span", "unknown", class_="unknown")
+        return make_unknown()
     return page.figure((*of, "predicted_us"), "factor", over=(*of, "measured_us"), bound=bound, unknown="")
 
 
-def _transfers(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
-    order = sorted(range(len(program.transfers)), key=lambda at: -program.transfers[at].measured_exposed_us)
-    rows: list[_Row] = []
-    for number in order[:_MOST]:
-        one, of = program.transfers[number], (*path, "transfers", number)
-        about = " · ".join(filter(None, (one.kind, f"over {','.join(one.axes)}" if one.axes else "", one.source)))
-        rows.append(
-            [
-                [page.name(one.name, 60, class_="name mono"), make("small", page.name(about, 120))],
-                page.figure((*of, "executions"), "digits"),
-                page.figure((*of, "measured_us"), "time", bound=one.measured_bound),
-                page.figure((*of, "predicted_us"), "time", unknown=NOT_PREDICTED),
-                _factor(page, of, one),
-                page.figure((*of, "measured_exposed_us"), "time"),
-                page.figure((*of, "predicted_exposed_us"), "time", unknown=NOT_PREDICTED),
-                _rate(page, (*of, "measured_bytes_per_s"), -one.measured_bound),
-                _rule(page, one.rule, one.calibrated),
-            ]
-        )
-    if rows:
-        add(section, "h3", "Transfers, each execution")
-        heads = ["transfer", ">times", *_TIMES, ">exposed, with waits", ">predicted", ">achieved", "rule"]
-        page.table(section, "Transfers", heads, rows)
-        _more(section, len(order))
+def _show_transfer(page: Page, path: Path, one: MeasuredTransfer) -> Content:
+    about = " · ".join(filter(None, (one.kind, f"over {','.join(one.axes)}" if one.axes else "", one.source)))
+    return [page.name(one.name, 60, class_="name mono"), make("small", page.name(about, 120))]
+
+
+def _show_operation(page: Page, path: Path, one: MeasuredOperation) -> Content:
+    matched = None if one.activity is not None else make("small", "not matched: the module has no such operation")
+    return [page.name(one.name, 60, class_="name mono"), matched]
+
+
+_TIMES: Columns = {
+    ">measured": show_figure("measured_us", "time"),
+    ">predicted": show_figure("predicted_us", "time", unknown=NOT_PREDICTED),
+    ">error factor": _show_factor,
+}
+_PARTS: Columns = {"part": lambda page, path, part: part.part, **_TIMES}
+_AXES: Columns = {
+    "axes": lambda page, path, axis: page.name(axis.axes, 40),
+    ">collectives": show_figure("collectives", "count"),
+    ">bytes": show_figure("wire_bytes", "bytes"),
+    ">exposed": show_figure("measured_exposed_us", "time"),
+    ">predicted": show_figure("predicted_exposed_us", "time", unknown=NOT_PREDICTED),
+    ">achieved": _show_rate("measured_bytes_per_s", lambda axis: axis.measured_bound),
+    ">predicted rate": _show_rate("predicted_bytes_per_s", lambda _: Bound.EXACT, NOT_PREDICTED),
+}
+_TRANSFERS: Columns = {
+    "transfer": _show_transfer,
+    ">times": show_figure("executions", "digits"),
+    **_TIMES,
+    ">measured": lambda page, path, one: page.figure((*path, "measured_us"), "time", bound=one.measured_bound),
+    ">error factor": _show_bounded_factor,
+    ">exposed, with waits": show_figure("measured_exposed_us", "time"),
+    ">predicted ": show_figure("predicted_exposed_us", "time", unknown=NOT_PREDICTED),
+    ">achieved": _show_rate("measured_bytes_per_s", lambda one: -one.measured_bound),
+    "rule": _show_rule,
+}
+_OPERATIONS: Columns = {
+    "operation": _show_operation,
+    "opcode": lambda page, path, one: page.name(one.opcode, 40),
+    ">times": show_figure("executions", "digits"),
+    **_TIMES,
+    "rule": _show_rule,
+}
+_RULES: Columns = {"rule": _show_rule, ">operations": show_figure("operations", "count"), **_TIMES}
+_UNCOMPARED: Columns = {
+    "program": lambda page, path, one: page.name(one.program, 60),
+    ">runs": show_figure("runs", "count"),
+    ">on a device": show_figure("measured_us", "time"),
+    "why": lambda page, path, one: page.prose(one.why),
+}
+_CALIBRATION: Columns = {
+    "figure": lambda page, path, one: page.name(one["name"], 60),
+    ">value": show_figure("value", "digits", unknown="refused"),
+    ">current": show_figure("before", "digits", unknown="none"),
+    ">measurements": show_figure("rests_on", "count"),
+    "why not": lambda page, path, one: page.prose(one.get("why")),
+}
 
 
 def _operations(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
@@ -202,42 +232,13 @@ def _operations(page: Page, section: Element, path: Path, program: MeasuredProgr
         add_note(
             section, f"{words} Squares communicate or copy. Operations without a prediction are in the table alone."
         )
-    rows: list[_Row] = []
-    for number, one in enumerate(program.operations[:_MOST]):
-        of: Path = (*path, "operations", number)
-        matched = None if one.activity is not None else make("small", "not matched: the module has no such operation")
-        rows.append(
-            [
-                [page.name(one.name, 60, class_="name mono"), matched],
-                page.name(one.opcode, 40),
-                page.figure((*of, "executions"), "digits"),
-                *_times(page, of),
-                _rule(page, one.rule, one.calibrated),
-            ]
-        )
-    if rows:
+    if program.operations:
+        shown = list(enumerate(program.operations))[:_MOST]
         folded = add_details(
             section, f"{pluralize(len(program.operations), 'operation')}, the largest disagreement first"
         )
-        page.table(folded, "Operations per step", ["operation", "opcode", ">times", *_TIMES, "rule"], rows)
+        page.list_items(folded, "Operations per step", _OPERATIONS, (*path, "operations"), shown)
         _more(folded, len(program.operations))
-
-
-def _rules(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
-    rows: list[_Row] = []
-    for number, rule in enumerate(program.rules):
-        of: Path = (*path, "rules", number)
-        count = page.figure((*of, "operations"), "count")
-        rows.append([_rule(page, rule.rule, rule.calibrated), count, *_times(page, of)])
-    if rows:
-        add(section, "h3", "By cost rule, per step")
-        page.table(section, "Cost rules", ["rule", ">operations", *_TIMES], rows)
-
-
-def _rule(page: Page, rule: str | None, calibrated: bool) -> Element:
-    if rule is None:
-        return make("span", NOT_PREDICTED, class_="unknown")
-    return page.name(rule if calibrated else f"{rule}, uncalibrated", 60)
 
 
 def _more(parent: Element, count: int) -> None:
@@ -248,39 +249,11 @@ def _more(parent: Element, count: int) -> None:
 def _uncompared(page: Page, found: CompareDocument) -> None:
     if found.uncompared:
         section = page.section("others", "Not compared", "Programs that were not compared")
-        rows: list[_Row] = [
-            [
-                page.name(one.program, 60),
-                page.figure(("uncompared", number, "runs"), "count"),
-                page.figure(("uncompared", number, "measured_us"), "time"),
-                page.prose(one.why),
-            ]
-            for number, one in enumerate(found.uncompared[:_MOST])
-        ]
-        page.table(section, "Programs that were not compared", ["program", ">runs", ">on a device", "why"], rows)
+        shown = enumerate(found.uncompared[:_MOST])
+        page.list_items(section, "Programs that were not compared", _UNCOMPARED, ("uncompared",), shown)
         _more(section, len(found.uncompared))
 
 
-def _calibration(page: Page) -> None:
-    rows = list(_calibrated(page))
-    if rows:
-        section = page.section("chip", "Chip", "Chip figures from the profile")
-        page.table(section, "Chip figures", ["figure", ">value", ">current", ">measurements", "why not"], rows)
-
-
-def _calibrated(page: Page) -> Iterator[_Row]:
-    for number, one in enumerate(page.document["calibration"]):
-        of: Path = ("calibration", number)
-        yield [
-            page.name(one["name"], 60),
-            page.figure((*of, "value"), "digits", unknown="refused"),
-            page.figure((*of, "before"), "digits", unknown="none"),
-            page.figure((*of, "rests_on"), "count"),
-            page.prose(one.get("why")),
-        ]
-
-
-_OUTPUTS = ("output", "verdict", "compared with", ">elements", ">wrong", ">allowed", ">largest error", ">shards")
 _MOST_DRAWN, _MOST_BLOCKS, _MOST_SHARDS = 24, 12, 24
 
 
@@ -316,9 +289,8 @@ def _numbers(page: Page, parent: Element, found: Verification) -> None:
     add_note(
         parent, "Both were run on ", page.name(numerics.ran_on), f" at {sizes}" if sizes else "", ", seed ", seed, "."
     )
-    rows = [_output(page, number, output) for number, output in enumerate(numerics.comparisons)]
-    page.table(parent, "Outputs", _OUTPUTS, rows)
-    if not rows:
+    page.list_items(parent, "Outputs", _OUTPUTS, ("numerics", "comparisons"), enumerate(numerics.comparisons))
+    if not numerics.comparisons:
         add_verdict(parent, "warn", "No output was compared.")
     left = [(page.name(name), page.prose(why)) for name, why in numerics.not_compared.items()]
     if left:
@@ -326,36 +298,42 @@ def _numbers(page: Page, parent: Element, found: Verification) -> None:
         add_labels(parent, left)
     if numerics.inputs:
         add(parent, "h3", "Inputs")
-        of = add(parent, "ul", class_="said mono")
-        for words in numerics.inputs:
-            add(of, "li", page.name(words, 200))
+        add_list(parent, (page.name(words, 200) for words in numerics.inputs), "said mono")
 
 
-def _output(page: Page, number: int, output: OutputComparison) -> list[Content]:
-    path: Path = ("numerics", "comparisons", number)
-    subject = make("small", f"of the {output.subject}") if output.subject != "target" else None
-    allowed = "relative" if output.tolerance.source == "rounding" else _larger(output)
-    of = make("span", page.figure((*path, "shards"), "count"), " hold it")
-    return [
-        [page.name(output.name, 60), subject],
-        _state(output),
-        output.against,
-        page.figure((*path, "elements"), "count"),
-        page.figure((*path, "wrong"), "count"),
-        page.figure((*path, "tolerance", allowed), "digits"),
-        [page.figure((*path, "largest_error"), "digits"), make("small", "times what is allowed")],
-        [f"{len(output.wrong_shards)} wrong", make("small", of)],
-    ]
-
-
-def _larger(output: OutputComparison) -> str:
-    return "relative" if output.tolerance.relative >= output.tolerance.absolute else "absolute"
-
-
-def _state(output: OutputComparison) -> Element:
+def _show_state(page: Page, path: Path, output: OutputComparison) -> Element:
     if not output.agrees:
         return make_badge("differs", "bad")
     return make_badge("agrees", "good") if output.informative else make_badge("says nothing", "warn")
+
+
+def _show_allowed(page: Page, path: Path, output: OutputComparison) -> Element:
+    tolerance = output.tolerance
+    is_relative = tolerance.source == "rounding" or tolerance.relative >= tolerance.absolute
+    return page.figure((*path, "tolerance", "relative" if is_relative else "absolute"), "digits")
+
+
+def _show_holders(page: Page, path: Path, output: OutputComparison) -> Content:
+    held = make("span", page.figure((*path, "shards"), "count"), " hold it")
+    return [f"{len(output.wrong_shards)} wrong", make("small", held)]
+
+
+_OUTPUTS: Columns = {
+    "output": lambda page, path, output: [
+        page.name(output.name, 60),
+        make("small", f"of the {output.subject}") if output.subject != "target" else None,
+    ],
+    "verdict": _show_state,
+    "compared with": lambda page, path, output: output.against,
+    ">elements": show_figure("elements", "count"),
+    ">wrong": show_figure("wrong", "count"),
+    ">allowed": _show_allowed,
+    ">largest error": lambda page, path, output: [
+        page.figure((*path, "largest_error"), "digits"),
+        make("small", "times what is allowed"),
+    ],
+    ">shards": _show_holders,
+}
 
 
 def _maps(page: Page, found: Verification) -> None:
@@ -471,7 +449,11 @@ _NOT_UNDERSTOOD = "No transfer was found in either program, but not everything o
 def _memory(page: Page) -> None:
     section = page.section("memory", "Memory", "Memory of one device")
     rows: list[list[Content]] = [
-        [words, *(page.figure(("memory", side, field), "bytes") for field in _MEMORY), _hbm(page, side)]
+        [
+            words,
+            *(page.figure(("memory", side, field), "bytes") for field in _MEMORY),
+            page.figure(("memory", side, "hbm_bytes"), "capacity"),
+        ]
         for words, side in (("this program", "target"), ("reference", "reference"))
     ]
     heads = ["program", *(f">{words}" for words in _MEMORY.values()), ">HBM"]
@@ -484,7 +466,3 @@ _MEMORY = {
     "output_bytes": "outputs",
     "temp_bytes": "temporaries",
 }
-
-
-def _hbm(page: Page, side: str) -> Element:
-    return page.figure(("memory", side, "hbm_bytes"), "capacity")

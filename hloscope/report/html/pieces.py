@@ -119,7 +119,12 @@ Element = ElementTree.Element
 Content: TypeAlias = "Element | str | Iterable[Content] | None"
 """Elements and letters, one or several."""
 Path = Sequence[str | int]
-"""Where a value stands in the document: names and numbers."""
+"""The place of a value in the document: names and numbers."""
+Columns: TypeAlias = "Mapping[str, Callable[[Page, Path, Any], Content]]"
+"""Heads of a table, each with its cell for an item, made of the page, the item's path and the item.
+
+A blank at the end tells a head from another one with the same words.
+"""
 
 _SCRIPTS = ("shell.js", "format.js", "results.js")
 _MOST_NAME, _MOST_LABEL, _MOST_PROSE = 96, 160, 2000
@@ -177,6 +182,11 @@ def fill(parent: Element, *content: Content) -> Element:
     return parent
 
 
+def show_figure(field: str, unit: str, **how: Any) -> Callable[[Page, Path, Any], Content]:
+    """The cells of a column: a field of each item as `Page.figure` writes it."""
+    return lambda page, path, _: page.figure((*path, field), unit, **how)
+
+
 def clip(text: str, most: int) -> str:
     """Long text cut in its middle, where a name says least."""
     return text if len(text) <= most else f"{text[: most * 3 // 5]}…{text[-(most * 7 // 20) :]}"
@@ -195,6 +205,16 @@ def add_note(parent: Element, *content: Content) -> Element:
 def make_badge(words: str, kind: str) -> Element:
     """A word with a mark and a colour: `bad`, `warn`, `good` or `info`."""
     return make("span", f"{MARKS[kind]} {words}", class_=f"badge {kind}")
+
+
+def make_unknown(words: str = "unknown") -> Element:
+    """The words in place of a value that is unknown."""
+    return make("span", words, class_="unknown")
+
+
+def add_list(parent: Element, items: Iterable[Content], class_: str = "said") -> Element:
+    """Adds a list with its items."""
+    return add(parent, "ul", [make("li", item) for item in items], class_=class_)
 
 
 def add_verdict(parent: Element, kind: str, *content: Content) -> Element:
@@ -324,7 +344,7 @@ class Page:
         """
         parts = [self.at(each) for each in (path, over, times) if each is not None]
         if any(part is None for part in parts) or (over is not None and not self.at(over)):
-            return make("span", unknown, class_="unknown")
+            return make_unknown(unknown)
         value: int | float = float(parts[0]) if isinstance(parts[0], str) else parts[0]  # infinity, which JSON has not
         value = value / self.at(over) if over is not None else value
         value = value * self.at(times) if times is not None else value
@@ -356,7 +376,7 @@ class Page:
         sides = ["right" if head.startswith(">") else None for head in heads]
         top = add(add(table, "thead"), "tr")
         for head, side in zip(heads, sides, strict=True):
-            add(top, "th", head.removeprefix(">"), scope="col", class_=side)
+            add(top, "th", head.removeprefix(">").rstrip(), scope="col", class_=side)
         body = add(table, "tbody")
         for cells in rows:
             row = add(body, "tr")
@@ -364,6 +384,21 @@ class Page:
                 scope = {"scope": "row"} if number == 0 else {}
                 add(row, "th" if scope else "td", cell, class_=side, **scope)
         return table
+
+    def list_items(
+        self, parent: Element, label: str, columns: Columns, path: Path, items: Iterable[tuple[int, Any]]
+    ) -> None:
+        """Adds a table with a row for each item.
+
+        Args:
+            parent: What it is added to.
+            label: Its caption, as for `table`.
+            columns: Heads and cells.
+            path: The list in the document.
+            items: Items with their numbers in that list.
+        """
+        rows = ([show(self, (*path, number), one) for show in columns.values()] for number, one in items)
+        self.table(parent, label, list(columns), rows)
 
     def plot(self, parent: Element, picture: Element, label: str) -> None:
         """A picture, which is moved sideways by itself where it is wider than the screen."""
@@ -385,9 +420,7 @@ class Page:
         """A section of sentences, each once; none without any."""
         said = list(dict.fromkeys(notes))
         if said:
-            rows = add(self.section("notes", "Notes"), "ul", class_="said")
-            for words in said:
-                add(rows, "li", self.prose(words))
+            add_list(self.section("notes", "Notes"), map(self.prose, said))
 
     def finished(self, words: str = "", *, versions: Mapping[str, str] | None = None, basis: str) -> str:
         """The file.
@@ -469,9 +502,8 @@ def _places(page: Page, card: Element, places: Sequence[Finding]) -> None:
     said = dict.fromkeys(_place(place) for place in places)
     said.pop("", None)
     if said:
-        of = add(card, "ul", class_="places")
-        for words in list(said)[:_MOST_PLACES]:
-            add(of, "li", page.name(words, 160, class_="name mono"))
+        shown = list(said)[:_MOST_PLACES]
+        of = add_list(card, (page.name(words, 160, class_="name mono") for words in shown), "places")
         if len(said) > _MOST_PLACES:
             add(of, "li", f"and {pluralize(len(said) - _MOST_PLACES, 'more place')}")
 

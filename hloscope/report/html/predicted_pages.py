@@ -21,11 +21,13 @@ from hloscope.report.html.pieces import (
     add_cards,
     add_details,
     add_labels,
+    add_list,
     add_note,
     add_rules,
     add_verdict,
     make,
     make_badge,
+    make_unknown,
 )
 from hloscope.report.pictures.plots import draw_chips, draw_front, draw_prices, has_ideal, slice_name
 from hloscope.report.price import Prices, Unpriced, make_price_document, notes_of
@@ -157,12 +159,12 @@ def _change(page: Page, path: Path, figure: Figure, *, is_worse: bool) -> Conten
     """The change of a figure with a mark, red only if the check says that the target got worse."""
     before, after, bound = figure.before, figure.after, figure.change_bound
     if before == after and before is not None and figure.before_bound is figure.after_bound and figure.comparable:
-        return "=" if bound is Bound.EXACT else make("span", "= as counted", class_="unknown")
+        return "=" if bound is Bound.EXACT else make_unknown("= as counted")
     if before is None or after is None or not figure.comparable or bound is Bound.UNKNOWN:
         words = "not comparable" if not figure.comparable and None not in (before, after) else "unknown"
-        return make("span", words, class_="unknown")
+        return make_unknown(words)
     if before == after:
-        return make("span", f"{bound} as much", class_="unknown")
+        return make_unknown(f"{bound} as much")
     mark, kind = ("▲", "bad" if is_worse else "more") if after > before else ("▼", "fewer")
     if not before:
         return make("span", f"{mark} new", class_=kind)
@@ -246,8 +248,8 @@ def _verdict(page: Page, parent: Element, found: Sequence[Analysis]) -> None:
         add_verdict(parent, "warn", "There is no slice that the program fits on and whose step is known.")
         return
     _, fastest = min(of)
-    path = ("prices", fastest)
-    step = page.figure((*path, "time", "step_us"), "time", bound=page.at((*path, "time", "bound")))
+    time = ("prices", fastest, "time")
+    step = page.figure((*time, "step_us"), "time", bound=page.at((*time, "bound")))
     ties = [page.privacy.text(slice_name(found[number])) for _, number in of if _is_tie(found[number], found[fastest])]
     tied = f", a tie with {', '.join(ties)}" if ties else ""
     open_ones = [one for one in found if one.memory.fits is None and one.time is not None]
@@ -294,7 +296,7 @@ def _priced(page: Page, found: Sequence[Analysis]) -> Iterator[list[Content]]:
 
 def _fits(one: Analysis) -> Element:
     if one.memory.fits is None:
-        return make("span", "not known whether it fits", class_="unknown")
+        return make_unknown("not known whether it fits")
     return make_badge("fits", "good") if one.memory.fits else make_badge("does not fit", "bad")
 
 
@@ -316,13 +318,13 @@ def _hbm(page: Page, one: Analysis, number: int) -> list[Content]:
 def _error(page: Page, one: Analysis, number: int) -> Element:
     """The worst error factor of predictions for the generation, compared with measurements."""
     if one.time is None or one.time.unpriced_kernels or one.time.bound not in _KNOWN:
-        return make("span", "unknown", class_="unknown")
+        return make_unknown()
     return page.figure(("prices", number, "time", "spread", "worst"), "factor", unknown="not measured")
 
 
 def _refused(page: Page) -> Iterator[list[Content]]:
     for one in page.document["unpriced"]:
-        unknown = [make("span", "unknown", class_="unknown") for _ in _PRICE_HEADS[1:]]
+        unknown = [make_unknown() for _ in _PRICE_HEADS[1:]]
         yield [[page.name(one["slice"]), make("small", make_badge("not compiled", "bad"))], *unknown]
 
 
@@ -352,7 +354,9 @@ def render_suggestions_page(found: Suggestions) -> str:
     kind = "warn" if not is_conclusive(found) else "info" if in_full(found) is None else "good"
     add_verdict(ways, kind, headline(found), ".")
     if found.front:
-        page.plot(ways, draw_front(_named(page, found)), "Shardings by time and memory")
+        page.plot(
+            ways, draw_front(replace(found, target=page.privacy.text(found.target))), "Shardings by time and memory"
+        )
     numbered: list[tuple[int, Suggestion, Path]] = [(0, found.own, ("own",))]
     numbered += [(number + 1, way, ("front", number)) for number, way in enumerate(found.front)]
     page.table(ways, "Shardings", _WAY_HEADS, [_row(page, found, *each) for each in numbered])
@@ -361,11 +365,6 @@ def render_suggestions_page(found: Suggestions) -> str:
     page.notes(found.notes)
     basis = f"Predicted, not measured: each way was compiled for {found.slice} at full size, and none was run."
     return page.finished(f"on {found.slice}", basis=basis)
-
-
-def _named(page: Page, found: Suggestions) -> Suggestions:
-    """The same with a name that may be handed on."""
-    return replace(found, target=page.privacy.text(found.target))
 
 
 def _row(page: Page, found: Suggestions, number: int, way: Suggestion, path: Path) -> list[Content]:
@@ -387,9 +386,8 @@ def _row(page: Page, found: Suggestions, number: int, way: Suggestion, path: Pat
 
 def _state(found: Suggestions, way: Suggestion) -> list[Content]:
     state = state_of(found, way)
-    badges = [make_badge(state, "good" if way.is_worth_it else "info")] if state else []
-    badges += [] if way.fits else [make_badge("does not fit", "bad")]
-    return list(badges)
+    badge = make_badge(state, "good" if way.is_worth_it else "info") if state else None
+    return [badge, None if way.fits else make_badge("does not fit", "bad")]
 
 
 def _recipes(page: Page, found: Suggestions, numbered: Sequence[tuple[int, Suggestion, Path]]) -> None:
@@ -452,7 +450,7 @@ def _changes(page: Page, way: Suggestion) -> Iterator[list[Content]]:
 
 
 def _spec(page: Page, text: str | None) -> Element:
-    return make("span", "left open", class_="unknown") if text is None else page.name(text, 80, tag="code")
+    return make_unknown("left open") if text is None else page.name(text, 80, tag="code")
 
 
 def _tried(page: Page, found: Suggestions) -> None:
@@ -460,17 +458,14 @@ def _tried(page: Page, found: Suggestions) -> None:
     tried = page.section("tried", "Search", "What was searched")
     rows: list[list[Content]] = [[words, page.figure((field,), "count")] for words, field in _SEARCHED]
     page.table(tried, "How many candidates were searched", ["candidates", ">number"], rows, sorts=False)
-    kept = [words for words in effort_of(found) if not words.startswith("recipes: ")]
-    of = add(tried, "ul", class_="said")
-    for words in kept[1:]:
-        add(of, "li", page.prose(words))
-    if not kept[1:]:
-        tried.remove(of)
+    _, *kept = (words for words in effort_of(found) if not words.startswith("recipes: "))
+    if kept:
+        add_list(tried, map(page.prose, kept))
     if found.recipes:
         own: Path = ("own", "figures", "step_us")
+        paths: list[Path] = [("recipes", name) for name in page.document["recipes"]]
         best: list[list[Content]] = [
-            [page.name(name), page.figure(path, "time"), page.figure(path, "share", over=own)]
-            for name, path in ((name, ("recipes", name)) for name in page.document["recipes"])
+            [page.name(str(path[1])), page.figure(path, "time"), page.figure(path, "share", over=own)] for path in paths
         ]
         add(tried, "h3", "Best sharding of each kind")
         page.table(tried, "Best sharding of each kind", ["kind", ">step", ">of the step"], best)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from math import log2, prod
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from rich.text import Text
 
@@ -20,6 +20,7 @@ from hloscope.model.picture import Picture
 from hloscope.report.escaping import plain_line
 from hloscope.report.layout import drawn, fold, hanging
 from hloscope.report.pictures import svg
+from hloscope.report.pictures.svg import LINE_HEIGHT, MARGIN
 from hloscope.why.shardings import ShardedArray
 
 MOST_SHOWN = 16
@@ -42,29 +43,23 @@ WAYS_TO_FIT = tuple((detail, most) for detail in range(_DETAILS) for most in (MO
 """How short labels are, and how many columns are drawn, from what shows most to what takes least room."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holders:
-    """The devices that hold a place, written in ever fewer letters."""
+_COUNTED = _DETAILS - 1
+"""The detail at which only the number of holders is left."""
 
-    devices: tuple[int, ...]
-    are_addends: bool = False
 
-    COUNTED: ClassVar[int] = _DETAILS - 1
-    """The detail at which only their number is left."""
-
-    def label(self, detail: int) -> str:
-        """The holders in ever fewer letters, from 0, all of their numbers, to `COUNTED`, how many they are."""
-        if not self.devices:
-            return "nobody" if detail < self.COUNTED else "–"
-        between = "+" if self.are_addends else ","
-        whole = between.join(map(str, self.devices))
-        if detail == 0 and len(whole) <= _LONGEST_LIST:
-            return whole
-        if detail <= 1:
-            return ranges(self.devices)
-        if detail == 2 or len(self.devices) == 1:
-            return pluralize(len(self.devices), "device") if len(self.devices) > 1 else whole
-        return f"×{len(self.devices)}"
+def label_holders(shards: Shards, grid: ShardGrid, row: int, column: int, detail: int) -> str:
+    """The devices that hold a place, in ever fewer letters: from 0, all numbers, to `_COUNTED`, how many they are."""
+    devices = grid.holders[row][column]
+    if not devices:
+        return "nobody" if detail < _COUNTED else "–"
+    whole = ("+" if shards.holders_are_addends else ",").join(map(str, devices))
+    if detail == 0 and len(whole) <= _LONGEST_LIST:
+        return whole
+    if detail <= 1:
+        return ranges(devices)
+    if detail == 2 or len(devices) == 1:
+        return pluralize(len(devices), "device") if len(devices) > 1 else whole
+    return f"×{len(devices)}"
 
 
 def ranges(values: Sequence[int]) -> str:
@@ -131,7 +126,7 @@ def describe_drawing(shards: Shards, grid: ShardGrid, detail: int, *, with_mesh:
             yield f"Dimension {number} does not divide: {elements} of padding at its end (hatched)."
     if with_mesh:
         yield ids_words(shards)
-    if detail >= Holders.COUNTED:
+    if detail >= _COUNTED:
         yield "×4 stands for four devices."
 
 
@@ -144,11 +139,10 @@ def ids_words(shards: Shards) -> str:
     }[shards.ids_are]
 
 
-_LEFT, _MARGIN = 96.0, 14.0
+_LEFT = 96.0
 _LEAST_CELL, _LEAST_ROW = 42.0, 24.0
 _WIDTH, _HEIGHT = 460.0, 220.0
 _GAP = 26.0
-_LINE_HEIGHT = 17.0
 _LAYERS, _LAYER_STEP = 2, 4.0
 
 
@@ -157,36 +151,23 @@ class _Line:
     """The pieces along one side of the drawing.
 
     Attributes:
-        numbers: The pieces that are drawn; None for a gap.
-        starts: Where each begins.
-        size: How long each is.
+        pieces: The pieces that are drawn, each with its position.
+        gaps: Positions at which pieces are left out.
+        begin: Where the first piece begins.
+        end: Where the last one ends.
+        size: Length of each piece.
     """
 
-    numbers: tuple[int | None, ...]
-    starts: tuple[float, ...]
+    pieces: dict[int, float]
+    gaps: tuple[float, ...]
+    begin: float
+    end: float
     size: float
-
-    @property
-    def end(self) -> float:
-        """The end of the last piece."""
-        return self.starts[-1] + self.size
-
-    def drawn(self) -> Iterator[tuple[int, float]]:
-        """The pieces and where they begin."""
-        for piece, start in zip(self.numbers, self.starts, strict=True):
-            if piece is not None:
-                yield piece, start
-
-    def gaps(self) -> Iterator[float]:
-        """The positions of gaps."""
-        for piece, start in zip(self.numbers, self.starts, strict=True):
-            if piece is None:
-                yield start
 
 
 def shards_svg(shards: Shards) -> str:
     """An array cut into its shards, with who holds each, as an SVG element for a page or a file."""
-    return svg.written(draw_shards(shards))
+    return svg.render(draw_shards(shards))
 
 
 def draw_shards(shards: Shards, wrong: Collection[int] = ()) -> svg.Element:
@@ -199,18 +180,18 @@ def draw_shards(shards: Shards, wrong: Collection[int] = ()) -> svg.Element:
     if shards.why_unknown is not None:
         return _unknown(shards)
     grid = shards.grid()
-    detail, columns = _fitting(shards, grid)
     head = [head_words(shards), *describe(shards, grid)]
-    top = _MARGIN + _LINE_HEIGHT * (len(head) + 1) + 10
+    top = MARGIN + LINE_HEIGHT * (len(head) + 1) + 10
     rows = _line(shown_places(len(grid.holders)), top, _height(shards, grid), _LEAST_ROW)
-    width = max(columns.end + _MARGIN + _LAYERS * _LAYER_STEP, 560)
+    detail, columns = _fitting(shards, grid, rows)
+    width = max(columns.end + MARGIN + _LAYERS * _LAYER_STEP, 560)
     marked = [f"✗: elements are wrong on {ranges(sorted(wrong))}."] if wrong else []
     said = [*marked, *describe_drawing(shards, grid, detail)]
-    notes = [line for remark in said for line in svg.wrap_text(remark, width - 2 * _MARGIN)]
+    notes = [line for remark in said for line in svg.wrap_text(remark, width - 2 * MARGIN)]
     bottom = rows.end + _LAYERS * _LAYER_STEP + 8
     root = svg.picture(
         width,
-        bottom + _LINE_HEIGHT * len(notes) + _MARGIN,
+        bottom + LINE_HEIGHT * len(notes) + MARGIN,
         f"{shards.name}, {head[0].replace('  ', ', ')}",
         " ".join([*head[1:], *said]),
     )
@@ -218,49 +199,43 @@ def draw_shards(shards: Shards, wrong: Collection[int] = ()) -> svg.Element:
     _draw_layers(root, shards, grid, rows, columns)
     _draw_cells(root, shards, grid, (rows, columns), detail, wrong)
     _draw_bounds(root, shards, grid, rows, columns)
-    for index, note in enumerate(notes):
-        svg.label(root, _MARGIN, bottom + _LINE_HEIGHT * (index + 0.7), note, opacity="0.8")
+    svg.write_lines(root, notes, bottom + 0.7 * LINE_HEIGHT, width)
     return root
 
 
 def _draw_head(root: svg.Element, shards: Shards, head: Sequence[str], width: float) -> None:
-    room = width - 2 * _MARGIN
-    title = svg.add(root, "text", x=_MARGIN, y=_MARGIN + 6, fill=svg.LINE, font_size=14)
+    room = width - 2 * MARGIN
+    title = svg.add(root, "text", x=MARGIN, y=MARGIN + 6, fill=svg.LINE, font_size=14)
     name = svg.cut_to(shards.name, room / 2, 14)
     svg.add(title, "tspan", text=name, font_weight="bold")
     svg.add(title, "tspan", text=svg.cut_to(head[0], room - len(name) * 14 * svg.LETTER, 14), dx=12)
-    for index, line in enumerate(head[1:], 1):
-        svg.label(root, _MARGIN, _MARGIN + 6 + _LINE_HEIGHT * index, svg.cut_to(line, room), opacity="0.8")
+    svg.write_lines(root, head[1:], MARGIN + 6 + LINE_HEIGHT, width)
 
 
-def _fitting(shards: Shards, grid: ShardGrid) -> tuple[int, _Line]:
+def _fitting(shards: Shards, grid: ShardGrid, rows: _Line) -> tuple[int, _Line]:
     """The detail of labels that fits every cell, and the columns that are drawn."""
     for detail, most in WAYS_TO_FIT:
         columns = _line(shown_places(len(grid.holders[0]), most), _LEFT, _WIDTH, _LEAST_CELL)
-        labels = (
-            _holders(shards, grid, row, column).label(detail)
-            for row in shown_places(len(grid.holders))
-            for column in columns.numbers
-            if row is not None and column is not None
-        )
+        cells = product(rows.pieces, columns.pieces)
+        labels = (label_holders(shards, grid, row, column, detail) for row, column in cells)
         if all(svg.fits(label, columns.size - 8) for label in labels):
             break
     return detail, columns
 
 
-def _holders(shards: Shards, grid: ShardGrid, row: int, column: int) -> Holders:
-    return Holders(devices=grid.holders[row][column], are_addends=shards.holders_are_addends)
-
-
 def _line(numbers: Sequence[int | None], begin: float, room: float, least: float) -> _Line:
     """Pieces side by side in a room, each of which has at least some of it."""
-    gaps = sum(piece is None for piece in numbers)
-    size = max((room - gaps * _GAP) / (len(numbers) - gaps), least)
-    starts, at = [], begin
+    count = sum(piece is None for piece in numbers)
+    size = max((room - count * _GAP) / (len(numbers) - count), least)
+    pieces: dict[int, float] = {}
+    gaps, end = [], begin
     for piece in numbers:
-        starts.append(at)
-        at += _GAP if piece is None else size
-    return _Line(numbers=tuple(numbers), starts=tuple(starts), size=size)
+        if piece is None:
+            gaps.append(end)
+        else:
+            pieces[piece] = end
+        end += _GAP if piece is None else size
+    return _Line(pieces=pieces, gaps=tuple(gaps), begin=begin, end=end, size=size)
 
 
 def _height(shards: Shards, grid: ShardGrid) -> float:
@@ -277,7 +252,7 @@ def _draw_layers(root: svg.Element, shards: Shards, grid: ShardGrid, rows: _Line
     behind = max(shards.copies, shards.addends, grid.shards_per_place) - 1
     for layer in range(min(behind, _LAYERS), 0, -1):
         step = layer * _LAYER_STEP
-        left, top, right, bottom = columns.starts[0], rows.starts[0], columns.end, rows.end
+        left, top, right, bottom = columns.begin, rows.begin, columns.end, rows.end
         path = f"M{left + step} {bottom}V{bottom + step}H{right + step}V{top + step}H{right}"
         svg.add(root, "path", d=path, fill="none", stroke=svg.LINE, stroke_opacity=0.5)
 
@@ -286,33 +261,32 @@ def _draw_cells(
     root: svg.Element, shards: Shards, grid: ShardGrid, lines: tuple[_Line, _Line], detail: int, wrong: Collection[int]
 ) -> None:
     rows, columns = lines
-    for (row, y), (column, x) in product(rows.drawn(), columns.drawn()):
-        holders = _holders(shards, grid, row, column)
+    for (row, y), (column, x) in product(rows.pieces.items(), columns.pieces.items()):
         group = svg.add(root, "g")
-        svg.add(group, "title", text=_spoken(shards, grid, row, column, holders))
+        svg.add(group, "title", text=_spoken(shards, grid, row, column))
         tint = 0.26 if (row + column) % 2 == 0 else 0.13
         size = columns.size, rows.size
         svg.box(group, (x, y), size, fill=svg.TINT, fill_opacity=tint, stroke_opacity=0.7)
         for hatched in _padding(shards, grid, (row, y, rows.size), (column, x, columns.size)):
-            svg.add(group, "path", d=svg.hatch(*hatched), stroke=svg.LINE, stroke_opacity=0.5, fill="none")
-        if any(device in wrong for device in holders.devices):
+            svg.path(group, svg.hatch(*hatched), 0.5)
+        if any(device in wrong for device in grid.holders[row][column]):
             svg.label(group, x + 6, y + 15, "✗", size=14, font_weight="bold")
             svg.box(group, (x + 2, y + 2), (columns.size - 4, rows.size - 4), fill="none", stroke_width=2.5)
-        shown = holders.label(detail)
-        svg.label(group, x + columns.size / 2, y + rows.size / 2 + 4, shown, anchor="middle")
-    for y in rows.gaps():
-        svg.label(root, (columns.starts[0] + columns.end) / 2, y + _GAP / 2 + 4, "⋮", anchor="middle")
-    for x in columns.gaps():
-        svg.label(root, x + _GAP / 2, (rows.starts[0] + rows.end) / 2 + 4, "⋯", anchor="middle")
+        label = label_holders(shards, grid, row, column, detail)
+        svg.label(group, x + columns.size / 2, y + rows.size / 2 + 4, label, anchor="middle")
+    for y in rows.gaps:
+        svg.label(root, (columns.begin + columns.end) / 2, y + _GAP / 2 + 4, "⋮", anchor="middle")
+    for x in columns.gaps:
+        svg.label(root, x + _GAP / 2, (rows.begin + rows.end) / 2 + 4, "⋯", anchor="middle")
 
 
-def _spoken(shards: Shards, grid: ShardGrid, row: int, column: int, holders: Holders) -> str:
+def _spoken(shards: Shards, grid: ShardGrid, row: int, column: int) -> str:
     """A cell in words."""
     part = ["all"] * len(shards.cuts)
     for dimension, piece in ((grid.rows, row), (grid.columns, column)):
         if dimension is not None:
             part[dimension] = bounds_words(shards, dimension, piece)
-    return f"[{', '.join(part)}] {shards.ids_are} {holders.label(0)}"
+    return f"[{', '.join(part)}] {shards.ids_are} {label_holders(shards, grid, row, column, 0)}"
 
 
 def _padding(
@@ -334,14 +308,14 @@ def _padding(
 def _draw_bounds(root: svg.Element, shards: Shards, grid: ShardGrid, rows: _Line, columns: _Line) -> None:
     """Labels each row and column with the range of its elements."""
     if grid.columns is not None:
-        named = {column: bounds_words(shards, grid.columns, column) for column, _ in columns.drawn()}
+        named = {column: bounds_words(shards, grid.columns, column) for column, _ in columns.pieces.items()}
         turned = not all(svg.fits(text, columns.size - 4, 10) for text in named.values())
-        for column, x in columns.drawn():
+        for column, x in columns.pieces.items():
             text = str(shards.cuts[grid.columns].bounds(column)[0]) if turned else named[column]
             if svg.fits(text, columns.size - 4, 10):
-                svg.label(root, x + columns.size / 2, rows.starts[0] - 6, text, anchor="middle", size=10, opacity="0.8")
+                svg.label(root, x + columns.size / 2, rows.begin - 6, text, anchor="middle", size=10, opacity="0.8")
     if grid.rows is not None:
-        for row, y in rows.drawn():
+        for row, y in rows.pieces.items():
             text = svg.cut_to(bounds_words(shards, grid.rows, row), _LEFT - 12, 10)
             svg.label(root, _LEFT - 8, y + rows.size / 2 + 3, text, anchor="end", size=10, opacity="0.8")
 
@@ -352,9 +326,9 @@ def _unknown(shards: Shards) -> svg.Element:
     head = [head_words(shards), *describe(shards, None, with_mesh=False)]
     root = svg.picture(560, 140, f"{shards.name}, {head[0]}", f"{head[1]}; {why}")
     _draw_head(root, shards, head, 560)
-    svg.box(root, (_MARGIN, 56), (532, 64), fill="none", stroke_dasharray="5 4", stroke_opacity=0.7)
+    svg.box(root, (MARGIN, 56), (532, 64), fill="none", stroke_dasharray="5 4", stroke_opacity=0.7)
     for index, line in enumerate(list(svg.wrap_text(why, 500))[:3]):
-        svg.label(root, 280, 84 + index * _LINE_HEIGHT, line, anchor="middle")
+        svg.label(root, 280, 84 + index * LINE_HEIGHT, line, anchor="middle")
     return root
 
 
@@ -420,9 +394,8 @@ class _Box:
     def longest_label(self) -> int:
         """Letters of the longest label that is drawn."""
         return max(
-            len(self._holders(row, column).label(self.detail))
-            for row in self.rows
-            for column in self.columns
+            len(label_holders(self.shards, self.grid, row, column, self.detail))
+            for row, column in product(self.rows, self.columns)
             if row is not None and column is not None
         )
 
@@ -454,12 +427,10 @@ class _Box:
     def _cell(self, row: int | None, column: int | None) -> Text:
         if row is None or column is None:
             return Text((_BOX_GAP if row is not None or column is None else "⋮").center(self.cell))
-        label = _blank_around(self._holders(row, column).label(self.detail), self.cell)
+        label = label_holders(self.shards, self.grid, row, column, self.detail)
+        label = f" {label} " if len(label) + 2 <= self.cell else label
         hatched = _hatched(label, self.cell, self.shards.padded_share_at(self.grid, row, column))
         return Text(hatched, style=_TINTS[(row + column) % 2])
-
-    def _holders(self, row: int, column: int) -> Holders:
-        return Holders(devices=self.grid.holders[row][column], are_addends=self.shards.holders_are_addends)
 
 
 def _hatched(label: str, room: int, padded_share: float) -> str:
@@ -468,10 +439,6 @@ def _hatched(label: str, room: int, padded_share: float) -> str:
     left = (room - len(label)) // 2
     blanks = " " * (room - columns) + _PADDED * columns
     return blanks[:left] + label + blanks[left + len(label) :]
-
-
-def _blank_around(label: str, room: int) -> str:
-    return f" {label} " if len(label) + 2 <= room else label
 
 
 def _fitting_boxes(shards: Shards, grid: ShardGrid, width: int) -> _Box:
@@ -485,7 +452,7 @@ def _fitting_boxes(shards: Shards, grid: ShardGrid, width: int) -> _Box:
         columns = tuple(shown_places(len(grid.holders[0]), most))
         tried = replace(box, columns=columns, detail=detail, margin=beside)
         room = (width - tried.margin - 1) // len(tried.columns) - 1
-        needed = tried.longest_label() + (2 if detail < Holders.COUNTED else 0)
+        needed = tried.longest_label() + (2 if detail < _COUNTED else 0)
         if needed <= room:
             return replace(tried, cell=min(room, max(needed, tried.longest_header(), _ROOMY)))
     return replace(tried, cell=max(needed, 1))

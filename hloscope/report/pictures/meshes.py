@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from rich.text import Text
 
+from hloscope.base.results import group_by
 from hloscope.base.units import pluralize
 from hloscope.cost.link_traffic import LinkTraffic, PlacedAxis, PlacedMesh, place_mesh, sum_link_traffic
 from hloscope.hlo import HloModule
@@ -19,6 +20,7 @@ from hloscope.report.escaping import plain_line
 from hloscope.report.layout import drawn, hanging
 from hloscope.report.pictures import svg
 from hloscope.report.pictures.arrays import shown_places
+from hloscope.report.pictures.svg import LINE_HEIGHT, MARGIN
 from hloscope.report.words import BOUNDS_WORDS
 from hloscope.tpu.devices import SliceDevice
 from hloscope.tpu.torus import Torus
@@ -29,11 +31,7 @@ TORUS_AXES = "xyz"
 def mesh_words(placed: PlacedMesh) -> Iterator[str]:
     """Lines on the mesh, the first of which is the title."""
     mesh = placed.mesh
-    axes = (
-        ""
-        if mesh is None
-        else " ".join(f"{name}={size}" for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True))
-    )
+    axes = "" if mesh is None else " ".join(map("{}={}".format, mesh.axis_names, mesh.axis_sizes))
     yield f"mesh {axes} on {placed.slice.name}" if axes else placed.slice.name
     hosts = len({device.host for device in placed.devices})
     chips = len(placed.devices) // placed.torus.devices_per_chip
@@ -80,7 +78,6 @@ def _traffic_words(traffic: LinkTraffic) -> str:
     return "nothing crosses the links" if is_known else "nothing is known to cross the links"
 
 
-_MARGIN, _LINE_HEIGHT = 14.0, 17.0
 _ROW_WIDTH, _LEAST_WIDTH = 900.0, 620.0
 _BETWEEN_PLANES = 26.0
 _SMALL = 0.8
@@ -190,7 +187,7 @@ class _Sheet:
     def has_maps_beside(self) -> bool:
         """True if there is room for the maps to the right of the planes of one slice."""
         width, height = self.map_size
-        is_wide = self.planes_width + len(self.maps) * width <= self.width - _MARGIN
+        is_wide = self.planes_width + len(self.maps) * width <= self.width - MARGIN
         return is_wide and self.placed.slice.slice_count == 1 and self.planes_top + height <= self.planes_end
 
     def map_corners(self) -> Iterator[tuple[float, float]]:
@@ -198,46 +195,47 @@ class _Sheet:
         width, height = self.map_size
         if self.has_maps_beside:
             yield from ((self.planes_width + index * width, self.planes_top) for index in range(len(self.maps)))
-            yield _MARGIN, self.planes_end
+            yield MARGIN, self.planes_end
             return
-        per_row = max(int((self.width - 2 * _MARGIN) // width), 1)
-        top = self.planes_end + (_LINE_HEIGHT * 3 if self.placed.slice.slice_count > 1 else 0)
+        per_row = max(int((self.width - 2 * MARGIN) // width), 1)
+        top = self.planes_end + (LINE_HEIGHT * 3 if self.placed.slice.slice_count > 1 else 0)
         for index in range(len(self.maps)):
-            yield _MARGIN + index % per_row * width, top + index // per_row * height
-        yield _MARGIN, top + -(-len(self.maps) // per_row) * height
+            yield MARGIN + index % per_row * width, top + index // per_row * height
+        yield MARGIN, top + -(-len(self.maps) // per_row) * height
 
     @property
     def text_width(self) -> float:
         """The room for a line of text."""
-        return self.width - 2 * _MARGIN
+        return self.width - 2 * MARGIN
 
 
 def mesh_svg(placed: PlacedMesh) -> str:
     """The mesh on its slice, as an SVG element for a page or a file."""
     title, *said = mesh_words(placed)
     sheet = _sheet(
-        placed, (title, *(line for words in said for line in svg.wrap_text(words, _LEAST_WIDTH - 2 * _MARGIN)))
+        placed, (title, *(line for words in said for line in svg.wrap_text(words, _LEAST_WIDTH - 2 * MARGIN)))
     )
     remarks = list(_remarks(sheet))
     notes = [line for remark in remarks for line in svg.wrap_text(remark, sheet.text_width)]
     *corners, (_, notes_top) = sheet.map_corners()
-    root = svg.picture(sheet.width, notes_top + _LINE_HEIGHT * len(notes) + _MARGIN, title, " ".join([*said, *remarks]))
-    _draw_head(root, sheet)
+    root = svg.picture(sheet.width, notes_top + LINE_HEIGHT * len(notes) + MARGIN, title, " ".join([*said, *remarks]))
+    svg.title(root, title, sheet.width)
+    svg.write_lines(root, sheet.head[1:], MARGIN + 6 + LINE_HEIGHT, sheet.width)
     for plane in sheet.planes:
         _draw_plane(root, placed, sheet.scale, plane)
     if placed.slice.slice_count > 1:
         _draw_other_slices(root, placed, sheet.planes_end)
     for axis, corner in zip(sheet.maps, corners, strict=True):
         _draw_map(root, sheet, axis, corner)
-    for index, note in enumerate(notes):
-        svg.label(root, _MARGIN, notes_top + _LINE_HEIGHT * (index + 0.7), note, opacity=_SMALL)
-    return svg.written(root)
+    svg.write_lines(root, notes, notes_top + 0.7 * LINE_HEIGHT, sheet.width)
+    return svg.render(root)
 
 
 def _sheet(placed: PlacedMesh, head: tuple[str, ...]) -> _Sheet:
     columns, rows, count = _edges(placed)
-    scale = _scale(placed)
-    top = _MARGIN + _LINE_HEIGHT * (len(head) + 1)
+    longest = max(columns, rows) * (1 if count == 1 else 2)
+    scale = next((scale for edge, scale in _SCALES if longest <= edge), _SMALLEST)
+    top = MARGIN + LINE_HEIGHT * (len(head) + 1)
     planes, width, end = _planes(placed, scale, top)
     has_maps = count == 1 and max(columns, rows) <= _LARGEST_MAP
     return _Sheet(
@@ -253,12 +251,6 @@ def _sheet(placed: PlacedMesh, head: tuple[str, ...]) -> _Sheet:
     )
 
 
-def _scale(placed: PlacedMesh) -> _Scale:
-    columns, rows, count = _edges(placed)
-    longest = max(columns, rows) * (1 if count == 1 else 2)
-    return next((scale for edge, scale in _SCALES if longest <= edge), _SMALLEST)
-
-
 def _edges(placed: PlacedMesh) -> tuple[int, int, int]:
     first, second, third = (*placed.torus.shape, 1, 1)[:3]
     return first, second, third
@@ -270,23 +262,16 @@ def _planes(placed: PlacedMesh, scale: _Scale, top: float) -> tuple[list[_Plane]
     width, height = scale.size(columns, rows)
     room, padding = scale.stub[0] + 10, scale.stub[1] + 26
     planes: list[_Plane] = []
-    x, y, widest = _MARGIN + room, top + padding, 0.0
+    x, y, widest = MARGIN + room, top + padding, 0.0
     for z in shown_places(count, _MOST_PLANES):
         if z is None:
             continue
         if planes and x + width > _ROW_WIDTH:
-            x, y = _MARGIN + room, y + height + 2 * padding
+            x, y = MARGIN + room, y + height + 2 * padding
         planes.append(_Plane(z=z, origin=(x, y)))
         x += width + 2 * room + _BETWEEN_PLANES
-        widest = max(widest, x - _BETWEEN_PLANES + _MARGIN)
+        widest = max(widest, x - _BETWEEN_PLANES + MARGIN)
     return planes, widest, y + height + padding
-
-
-def _draw_head(root: svg.Element, sheet: _Sheet) -> None:
-    title = svg.cut_to(sheet.head[0], sheet.text_width, 14)
-    svg.label(root, _MARGIN, _MARGIN + 6, title, size=14, font_weight="bold")
-    for index, line in enumerate(sheet.head[1:], 1):
-        svg.label(root, _MARGIN, _MARGIN + 6 + _LINE_HEIGHT * index, line, opacity=_SMALL)
 
 
 def _draw_plane(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Plane) -> None:
@@ -298,21 +283,16 @@ def _draw_plane(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Pl
     for y in range(rows):
         for x in range(columns):
             _draw_links(root, placed, scale, plane, (x, y))
-    by_place: dict[tuple[int, int], list[SliceDevice]] = {}
-    for device in placed.devices:
-        if device.coords[2] == plane.z:
-            by_place.setdefault(device.coords[:2], []).append(device)
-    for (x, y), devices in by_place.items():
+    devices_in_plane = [device for device in placed.devices if device.coords[2] == plane.z]
+    for (x, y), devices in group_by(devices_in_plane, lambda device: device.coords[:2]).items():
         _draw_chip(root, placed, scale, scale.corner(plane.origin, x, y), devices)
 
 
 def _draw_hosts(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Plane) -> None:
-    places: dict[int, list[tuple[int, int]]] = {}
-    for device in placed.devices:
-        if device.coords[2] == plane.z:
-            places.setdefault(device.host, []).append(device.coords[:2])
+    in_plane = (device for device in placed.devices if device.coords[2] == plane.z)
     rim = min(scale.gap) * 0.28
-    for host, chips in places.items():
+    for host, devices in group_by(in_plane, lambda device: device.host).items():
+        chips = [device.coords[:2] for device in devices]
         left, top = scale.corner(plane.origin, *min(chips))
         right, bottom = scale.corner(plane.origin, *max(chips))
         size = right - left + scale.chip[0] + 2 * rim, bottom - top + scale.chip[1] + 2 * rim
@@ -392,8 +372,7 @@ def _draw_links(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Pl
 def _draw_line(
     parent: svg.Element, begin: tuple[float, float], step: tuple[float, float], style: dict[str, str | float]
 ) -> None:
-    end = begin[0] + step[0], begin[1] + step[1]
-    svg.add(parent, "line", text=None, x1=begin[0], y1=begin[1], x2=end[0], y2=end[1], **style)
+    svg.line(parent, begin, (begin[0] + step[0], begin[1] + step[1]), **style)
 
 
 def _link_style(placed: PlacedMesh, chip: int, axis: int, widest: float) -> dict[str, str | float]:
@@ -431,13 +410,10 @@ def _label_link(
     if most == 0:
         return
     words = traffic.words(most)
-    middle = begin[0] + step[0] / 2, begin[1] + step[1] / 2
-    if step[1] == 0:
-        svg.label(parent, middle[0], middle[1] - 8, words, anchor="middle", size=9)
-    elif at_the_side:
-        svg.label(parent, middle[0] - 8, middle[1] + 3, words, anchor="end", size=9)
-    else:
-        svg.label(parent, middle[0] + 8, middle[1] + 3, words, size=9)
+    x, y = begin[0] + step[0] / 2, begin[1] + step[1] / 2
+    is_across = step[1] == 0
+    anchor, left, down = ("middle", 0, -8) if is_across else ("end", -8, 3) if at_the_side else ("start", 8, 3)
+    svg.label(parent, x + left, y + down, words, anchor=anchor, size=9)
 
 
 def _draw_other_slices(root: svg.Element, placed: PlacedMesh, top: float) -> None:
@@ -447,15 +423,15 @@ def _draw_other_slices(root: svg.Element, placed: PlacedMesh, top: float) -> Non
     traffic = placed.traffic
     moved = 0.0 if traffic is None else traffic.host_bytes
     group = svg.add(root, "g")
-    for x, words in ((_MARGIN, "slice 0, drawn above"), (_MARGIN + width + between, others)):
+    for x, words in ((MARGIN, "slice 0, drawn above"), (MARGIN + width + between, others)):
         svg.box(group, (x, top), (width, height), rx=3, fill=svg.TINT, fill_opacity=0.22, stroke_opacity=0.8)
         svg.label(group, x + width / 2, top + 17, svg.cut_to(words, width - 6, 11), anchor="middle", size=11)
     style: dict[str, str | float] = {"stroke": svg.LINE, "stroke_dasharray": "6 4", "stroke_width": 1.5}
     if moved:
         style = {**style, "stroke": svg.TINT, "stroke_width": 4}
-    _draw_line(group, (_MARGIN + width, top + height / 2), (between, 0.0), style)
+    _draw_line(group, (MARGIN + width, top + height / 2), (between, 0.0), style)
     said = f"DCN {traffic.words(moved)} a host" if traffic is not None and moved else "DCN"
-    svg.label(group, _MARGIN + width + between / 2, top + height / 2 - 6, said, anchor="middle", size=10)
+    svg.label(group, MARGIN + width + between / 2, top + height / 2 - 6, said, anchor="middle", size=10)
 
 
 def _draw_map(root: svg.Element, sheet: _Sheet, axis: PlacedAxis, corner: tuple[float, float]) -> None:
@@ -534,7 +510,7 @@ def draw_mesh_lines(placed: PlacedMesh, width: int) -> Iterator[Text]:
     yield from hanging(Text(title, style="bold"), width)
     for words in said:
         yield from hanging(Text(words), width)
-    columns, rows, count = (*placed.torus.shape, 1, 1)[:3]
+    columns, rows, count = _edges(placed)
     cell = max(len(_ids(placed, (column, row, 0))) for column in range(columns) for row in range(rows)) + 2
     if columns * (cell + 2) + 2 <= width:
         for z in shown_places(count, _MOST_TEXT_PLANES):
@@ -548,7 +524,7 @@ def draw_mesh_lines(placed: PlacedMesh, width: int) -> Iterator[Text]:
 
 def _plane(placed: PlacedMesh, z: int, cell: int) -> Iterator[Text]:
     """The chips that have one place along the third axis."""
-    columns, rows, count = (*placed.torus.shape, 1, 1)[:3]
+    columns, rows, count = _edges(placed)
     round_x = placed.torus.wraparound[0] and columns > 2
     if count > 1:
         yield Text(f"z={z}", style="dim")
@@ -572,7 +548,7 @@ def _ids(placed: PlacedMesh, place: tuple[int, int, int]) -> str:
 
 
 def _chip(placed: PlacedMesh, place: tuple[int, int, int]) -> int:
-    columns, rows, _ = (*placed.torus.shape, 1, 1)[:3]
+    columns, rows, _ = _edges(placed)
     x, y, z = place
     return (z * rows + y) * columns + x
 

@@ -13,16 +13,17 @@ from hloscope.model.trial import Suggestion, Suggestions
 from hloscope.model.vocabulary import Bound
 from hloscope.report.comparing import NOT_PREDICTED
 from hloscope.report.pictures import svg
+from hloscope.report.pictures.svg import LINE_HEIGHT, MARGIN
 from hloscope.report.price import Priced, Unpriced
 from hloscope.report.suggestions import name_of
 from hloscope.report.words import difference_words
 from hloscope.verification.model import ErrorMap
 
-_WIDTH, _MARGIN, _LINE_HEIGHT = 720.0, 14.0, 17.0
+_WIDTH = 720.0
 _LEFT, _PLOT = 84.0, 260.0
 _TICKS = 5
 _BAR, _BAR_GAP, _NAME = 22.0, 12.0, 150.0
-_TOP = _MARGIN + _LINE_HEIGHT
+_TOP = MARGIN + LINE_HEIGHT
 _BOTTOM = _TOP + _PLOT
 _PART = 190.0
 _MOST_POINTS = 400
@@ -77,35 +78,30 @@ class _Scale:
             yield number * step
 
 
-def front_svg(found: Suggestions) -> str:
-    """The program as it is written and the ways that nothing beats, by time and memory, as an SVG element."""
-    return svg.written(draw_front(found))
-
-
 def draw_front(found: Suggestions) -> svg.Element:
-    """The same, not yet written."""
+    """The program as it is written and the ways that nothing beats, by time and memory."""
     ways = [found.own, *found.front]
     drawn = [way for way in ways if way.figures.step_us is not None and way.figures.hbm_bytes is not None]
     rows = len(ways) + 1
     title = f"{found.target} on {found.slice}: shardings by time and memory"
     said = "; ".join(f"{number}: {_way_words(found, way)}" for number, way in enumerate(ways))
-    bottom = _MARGIN + 2 * _LINE_HEIGHT + _PLOT
-    root = svg.picture(_WIDTH, bottom + 2.6 * _LINE_HEIGHT + _LINE_HEIGHT * rows + _MARGIN, title, said)
-    svg.label(root, _MARGIN, _MARGIN + 6, svg.cut_to(title, _WIDTH - 2 * _MARGIN, 14), size=14, font_weight="bold")
+    bottom = MARGIN + 2 * LINE_HEIGHT + _PLOT
+    root = svg.picture(_WIDTH, bottom + 2.6 * LINE_HEIGHT + LINE_HEIGHT * rows + MARGIN, title, said)
+    svg.title(root, title, _WIDTH)
     if drawn:
         times = [time for way in drawn for time in (*(way.figures.step_us_range or ()), way.figures.step_us or 0.0)]
         sizes = [float(way.figures.hbm_bytes or 0) for way in drawn]
-        across = _spread(times, _LEFT, _WIDTH - 2 * _MARGIN)
-        down = _spread(sizes, bottom, _MARGIN + 2 * _LINE_HEIGHT)
+        across = _spread(times, _LEFT, _WIDTH - 2 * MARGIN)
+        down = _spread(sizes, bottom, MARGIN + 2 * LINE_HEIGHT)
         _draw_axes(root, across, down, (format_time, format_bytes), ("a step takes →", "↑ memory of a device"))
         for number, way in enumerate(ways):
             if way in drawn:
                 _draw_way(root, found, number, across, down)
     for number, way in enumerate(ways):
-        y = bottom + 3 * _LINE_HEIGHT + _LINE_HEIGHT * number
+        y = bottom + 3 * LINE_HEIGHT + LINE_HEIGHT * number
         words = f"{number}  {_way_words(found, way)}{'' if way in drawn else f', {_NOT_KNOWN}'}"
         weight = "bold" if way.is_worth_it else "normal"
-        svg.label(root, _MARGIN, y, svg.cut_to(words, _WIDTH - 2 * _MARGIN), font_weight=weight)
+        svg.label(root, MARGIN, y, svg.cut_to(words, _WIDTH - 2 * MARGIN), font_weight=weight)
     return root
 
 
@@ -134,19 +130,14 @@ def _draw_axes(
     """Round numbers across and down as they are shown, each with a line, and what they are of."""
     for value in across.ticks():
         x = across.at(value)
-        _rule(root, (x, down.begin), (x, down.end))
+        svg.line(root, (x, down.begin), (x, down.end), stroke=svg.LINE, stroke_opacity=0.18)
         svg.label(root, x, down.begin + 14, shown[0](value), anchor="middle", size=10, opacity=0.8)
     for value in down.ticks():
         y = down.at(value)
-        _rule(root, (across.begin, y), (across.end, y))
+        svg.line(root, (across.begin, y), (across.end, y), stroke=svg.LINE, stroke_opacity=0.18)
         svg.label(root, across.begin - 6, y + 3, shown[1](value), anchor="end", size=10, opacity=0.8)
     svg.label(root, across.end, down.begin + 28, words[0], anchor="end", size=10.5)
-    svg.label(root, _MARGIN, down.end - 6, words[1], size=10.5)
-
-
-def _rule(root: svg.Element, begin: tuple[float, float], end: tuple[float, float]) -> None:
-    (x1, y1), (x2, y2) = begin, end
-    svg.add(root, "line", text=None, x1=x1, y1=y1, x2=x2, y2=y2, stroke=svg.LINE, stroke_opacity=0.18)
+    svg.label(root, MARGIN, down.end - 6, words[1], size=10.5)
 
 
 def _draw_way(root: svg.Element, found: Suggestions, number: int, across: _Scale, down: _Scale) -> None:
@@ -161,34 +152,29 @@ def _draw_way(root: svg.Element, found: Suggestions, number: int, across: _Scale
     style: dict[str, str | float] = {"fill": svg.TINT, "stroke": svg.LINE, "stroke_width": 1.5}
     style["fill_opacity"] = 0.9 if way.is_worth_it else 0.15
     if way.is_own:
-        corners = f"{svg.number(x - 7)},{svg.number(y)} {svg.number(x)},{svg.number(y - 7)} "
-        corners += f"{svg.number(x + 7)},{svg.number(y)} {svg.number(x)},{svg.number(y + 7)}"
-        svg.add(group, "polygon", text=None, points=corners, **style)
+        corners = ((x - 7, y), (x, y - 7), (x + 7, y), (x, y + 7))
+        points = " ".join(f"{svg.number(left)},{svg.number(top)}" for left, top in corners)
+        svg.add(group, "polygon", text=None, points=points, **style)
     else:
         svg.add(group, "circle", text=None, cx=x, cy=y, r=6.0, **style)
     svg.label(group, x + 9, y - 8, str(number), size=11, font_weight="bold")
 
 
-def prices_svg(priced: Priced) -> str:
-    """One program on several slices: what of its step is computed and what is waited for, as an SVG element."""
-    return svg.written(draw_prices(priced))
-
-
 def draw_prices(priced: Priced) -> svg.Element:
-    """The same, not yet written."""
+    """One program on several slices: what of its step is computed and what is waited for."""
     title = f"{priced[0].target}: a step on each slice" if priced else "no slices"
-    top = _MARGIN + 1.6 * _LINE_HEIGHT
-    height = top + len(priced) * (_BAR + _BAR_GAP) + _LINE_HEIGHT + _MARGIN
+    top = MARGIN + 1.6 * LINE_HEIGHT
+    height = top + len(priced) * (_BAR + _BAR_GAP) + LINE_HEIGHT + MARGIN
     root = svg.picture(_WIDTH, height, title, "; ".join(map(_price_words, priced)))
-    svg.label(root, _MARGIN, _MARGIN + 6, svg.cut_to(title, _WIDTH - 2 * _MARGIN, 14), size=14, font_weight="bold")
+    svg.title(root, title, _WIDTH)
     longest = max((time.most_us for one in priced if isinstance(one, Analysis) and (time := one.time)), default=1.0)
-    scale = _Scale(least=0.0, most=longest, begin=_MARGIN + _NAME, end=_WIDTH - _MARGIN - 170)
+    scale = _Scale(least=0.0, most=longest, begin=MARGIN + _NAME, end=_WIDTH - MARGIN - 170)
     for number, one in enumerate(priced):
         _draw_price(root, one, top + number * (_BAR + _BAR_GAP), scale.at)
     legend = "Filled: computing. Hatched: exposed collectives."
     if any(isinstance(one, Analysis) and one.time is not None and one.time.has_range for one in priced):
         legend += " The line below is the range of the step."
-    svg.label(root, _MARGIN, height - _MARGIN, legend, size=10.5, opacity=0.8)
+    svg.label(root, MARGIN, height - MARGIN, legend, size=10.5, opacity=0.8)
     return root
 
 
@@ -213,18 +199,17 @@ def _price_words(one: Analysis | Unpriced) -> str:
 def _draw_price(root: svg.Element, one: Analysis | Unpriced, y: float, at: Callable[[float], float]) -> None:
     group = svg.add(root, "g")
     svg.add(group, "title", text=_price_words(one))
-    svg.label(group, _MARGIN, y + _BAR * 0.68, svg.cut_to(slice_name(one), _NAME - 8))
+    svg.label(group, MARGIN, y + _BAR * 0.68, svg.cut_to(slice_name(one), _NAME - 8))
     time = one.time if isinstance(one, Analysis) else None
     if time is None:
         words = _price_words(one).partition(": ")[2]
-        svg.label(group, at(0.0), y + _BAR * 0.68, svg.cut_to(words, _WIDTH - at(0.0) - _MARGIN), opacity=0.8)
+        svg.label(group, at(0.0), y + _BAR * 0.68, svg.cut_to(words, _WIDTH - at(0.0) - MARGIN), opacity=0.8)
         return
     computed, waited, end = at(time.compute_us), at(time.compute_us + time.exposed_us), at(time.step_us)
     svg.box(group, (at(0.0), y), (end - at(0.0), _BAR), fill="none", stroke_opacity=0.7)
     svg.box(group, (at(0.0), y), (computed - at(0.0), _BAR), fill=svg.TINT, fill_opacity=0.75, stroke="none")
     if waited > computed:
-        lines = svg.hatch(computed, y, waited - computed, _BAR)
-        svg.add(group, "path", text=None, d=lines, stroke=svg.LINE, stroke_opacity=0.8, fill="none")
+        svg.path(group, svg.hatch(computed, y, waited - computed, _BAR), 0.8)
     most = at(time.most_us) if time.has_range else end
     if time.has_range:
         _draw_range(group, at(time.least_us), most, y + _BAR + 4)
@@ -241,11 +226,11 @@ def draw_chips(priced: Priced) -> svg.Element:
         if isinstance(one, Analysis) and one.slice is not None and one.time is not None and one.time.step_us > 0
     ]
     title = "A step by the number of chips"
-    root = svg.picture(_WIDTH, _BOTTOM + 2.6 * _LINE_HEIGHT, title, "; ".join(map(_price_words, priced)))
+    root = svg.picture(_WIDTH, _BOTTOM + 2.6 * LINE_HEIGHT, title, "; ".join(map(_price_words, priced)))
     if not known:
         return root
     chips, spans = [where.chips for _, where, _ in known], [each for *_, time in known for each in _span_of(time)]
-    across = _powers([float(count) for count in chips], _LEFT, _WIDTH - 2 * _MARGIN)
+    across = _powers([float(count) for count in chips], _LEFT, _WIDTH - 2 * MARGIN)
     across = replace(across, marks=tuple(map(float, sorted(set(chips)))))
     down = _powers(spans, _BOTTOM, _TOP)
     _draw_axes(root, across, down, (lambda value: f"{value:g}", format_time), _OF_SLICES)
@@ -312,10 +297,9 @@ def _draw_ideal(root: svg.Element, known: Sequence[tuple[SliceFact, StepTime]], 
     most = max(where.chips for where, _ in known)
     last = min(float(most), fewest.chips * time.step_us / down.least)
     if last > fewest.chips:
-        x1, y1 = across.at(fewest.chips), down.at(time.step_us)
-        x2, y2 = across.at(last), down.at(time.step_us * fewest.chips / last)
-        style: dict[str, str | float] = {"stroke": svg.LINE, "stroke_opacity": 0.55, "stroke_dasharray": "5 5"}
-        svg.add(root, "line", text=None, x1=x1, y1=y1, x2=x2, y2=y2, **style)
+        begin = across.at(fewest.chips), down.at(time.step_us)
+        end = across.at(last), down.at(time.step_us * fewest.chips / last)
+        svg.line(root, begin, end, stroke=svg.LINE, stroke_opacity=0.55, stroke_dasharray="5 5")
 
 
 def draw_parts(parts: Sequence[StepPart]) -> svg.Element:
@@ -327,19 +311,24 @@ def draw_parts(parts: Sequence[StepPart]) -> svg.Element:
         for part in parts
     )
     row = _BAR + _BAR_GAP
-    root = svg.picture(_WIDTH, 2 * _MARGIN + len(parts) * row + _LINE_HEIGHT, title, said)
+    root = svg.picture(_WIDTH, 2 * MARGIN + len(parts) * row + LINE_HEIGHT, title, said)
     longest = max((max(part.measured_us, part.predicted_us or 0.0) for part in parts), default=1.0) or 1.0
-    scale = _Scale(least=0.0, most=longest, begin=_MARGIN + _PART, end=_WIDTH - _MARGIN - 90)
+    scale = _Scale(least=0.0, most=longest, begin=MARGIN + _PART, end=_WIDTH - MARGIN - 90)
     for number, part in enumerate(parts):
-        y = _MARGIN + number * row
-        svg.label(root, _MARGIN, y + _BAR * 0.68, svg.cut_to(part.part, _PART - 8))
+        y = MARGIN + number * row
+        svg.label(root, MARGIN, y + _BAR * 0.68, svg.cut_to(part.part, _PART - 8))
         for value, below, solid in ((part.measured_us, 0.0, 0.8), (part.predicted_us, _BAR / 2, 0.15)):
             begin, end = scale.at(0.0), scale.at(value or 0.0)
             svg.box(root, (begin, y + below), (end - begin, _BAR / 2), fill=svg.TINT, fill_opacity=solid)
             words = NOT_PREDICTED if value is None else format_time(value)
             svg.label(root, end + 6, y + below + 9, words, size=10)
     svg.label(
-        root, _MARGIN, _MARGIN + len(parts) * row + 8, "Filled: measured. Pale: predicted.", size=10.5, opacity=0.8
+        root,
+        MARGIN,
+        MARGIN + len(parts) * row + 8,
+        "Filled: measured. Pale: predicted.",
+        size=10.5,
+        opacity=0.8,
     )
     return root
 
@@ -347,14 +336,14 @@ def draw_parts(parts: Sequence[StepPart]) -> svg.Element:
 def draw_measured(operations: Sequence[MeasuredOperation]) -> svg.Element:
     """Operations by what they should have taken and took; on the line both agree."""
     title = "Operations: predicted and measured time per step"
-    drawn = [one for one in operations if one.measured_us > 0 and one.predicted_us]
-    drawn = sorted(drawn, key=lambda one: one.measured_us, reverse=True)[:_MOST_POINTS]
-    root = svg.picture(_WIDTH, _BOTTOM + 2.6 * _LINE_HEIGHT, title, f"{len(drawn)} operations, all in the table below")
+    known = (one for one in operations if one.measured_us > 0 and one.predicted_us)
+    drawn = sorted(known, key=lambda one: one.measured_us, reverse=True)[:_MOST_POINTS]
+    root = svg.picture(_WIDTH, _BOTTOM + 2.6 * LINE_HEIGHT, title, f"{len(drawn)} operations, all in the table below")
     if not drawn:
         return root
     times = [time for one in drawn for time in (one.measured_us, one.predicted_us or 0.0)]
     room = 2.5  # so that the lines of half and of twice are seen
-    across, down = _powers(times, _LEFT, _WIDTH - 2 * _MARGIN, room=room), _powers(times, _BOTTOM, _TOP, room=room)
+    across, down = _powers(times, _LEFT, _WIDTH - 2 * MARGIN, room=room), _powers(times, _BOTTOM, _TOP, room=room)
     _draw_axes(root, across, down, (format_time, format_time), _OF_OPERATIONS)
     for factor, dashes in ((1.0, "none"), (2.0, "5 5"), (0.5, "5 5")):
         _draw_factor(root, factor, dashes, across, down)
@@ -389,7 +378,7 @@ def _draw_range(root: svg.Element, least: float, most: float, y: float) -> None:
     top = svg.number(y - 4)
     ends = f"M{svg.number(least)} {top}v8M{svg.number(most)} {top}v8"
     path = f"{ends}M{svg.number(least)} {svg.number(y)}H{svg.number(most)}"
-    svg.add(root, "path", text=None, d=path, stroke=svg.LINE, stroke_opacity=0.6, fill="none")
+    svg.path(root, path, 0.6)
 
 
 _MAP_WIDTH, _MAP_LEFT, _MAP_TOP = 560.0, 64.0, 30.0
@@ -493,7 +482,7 @@ def _draw_level(
             svg.hatch(_MAP_LEFT + begin * width, _MAP_TOP + row * height, (end - begin) * width, height, 5)
             for row, begin, end in runs
         )
-        svg.add(root, "path", text=None, d=lines, stroke=svg.LINE, stroke_opacity=0.75, fill="none")
+        svg.path(root, lines, 0.75)
 
 
 def _runs(line: list[int], number: int) -> list[tuple[int, int]]:
@@ -521,6 +510,5 @@ def _draw_sides(root: svg.Element, shape: tuple[int, ...], height: float) -> Non
 def _draw_key(root: svg.Element, y: float, number: int, words: str) -> None:
     svg.box(root, (_MAP_LEFT, y), (22, 13), fill=svg.TINT, fill_opacity=_LEVELS[number][2])
     if number >= _FIRST_WRONG:
-        lines = svg.hatch(_MAP_LEFT, y, 22, 13, 5)
-        svg.add(root, "path", text=None, d=lines, stroke=svg.LINE, stroke_opacity=0.75, fill="none")
+        svg.path(root, svg.hatch(_MAP_LEFT, y, 22, 13, 5), 0.75)
     svg.label(root, _MAP_LEFT + 30, y + 11, words, size=11)

@@ -7,7 +7,7 @@ set the custom properties `--hloscope-…` to colours of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import ceil
 from xml.etree import ElementTree
 
@@ -24,6 +24,7 @@ LINE = "currentColor"
 _VARIABLE = re.compile(r"var\(--[\w-]+,([^()]*)\)")
 _NAMESPACE = "http://www.w3.org/2000/svg"
 _MOST_LETTERS = 600
+MARGIN, LINE_HEIGHT = 14.0, 17.0
 
 
 def picture(width: float, height: float, title: str, description: str) -> Element:
@@ -76,6 +77,28 @@ def label(
     return add(parent, "text", text=text, x=x, y=y, text_anchor=anchor, font_size=size, fill=LINE, **attributes)
 
 
+def title(parent: Element, text: str, width: float) -> Element:
+    """A bold line at the top of a picture, cut to its width."""
+    return label(parent, MARGIN, MARGIN + 6, cut_to(text, width - 2 * MARGIN, 14), size=14, font_weight="bold")
+
+
+def write_lines(parent: Element, lines: Iterable[str], top: float, width: float) -> None:
+    """Lines of text below each other, the first with its baseline at `top`, each cut to the width of the picture."""
+    for index, words in enumerate(lines):
+        label(parent, MARGIN, top + LINE_HEIGHT * index, cut_to(words, width - 2 * MARGIN), opacity=0.8)
+
+
+def line(parent: Element, begin: tuple[float, float], end: tuple[float, float], **attributes: str | float) -> Element:
+    """A straight line."""
+    (x1, y1), (x2, y2) = begin, end
+    return add(parent, "line", text=None, x1=x1, y1=y1, x2=x2, y2=y2, **attributes)
+
+
+def path(parent: Element, d: str, opacity: float) -> Element:
+    """Thin lines along a path."""
+    return add(parent, "path", d=d, stroke=LINE, stroke_opacity=opacity, fill="none")
+
+
 def clean(text: str) -> str:
     """A harmless line of limited length."""
     line = plain_line(text)
@@ -117,7 +140,7 @@ def hatch(x: float, y: float, width: float, height: float, step: float = 6) -> s
     return "".join(lines)
 
 
-def written(root: Element) -> str:
+def render(root: Element) -> str:
     """The picture as text."""
     return ElementTree.tostring(root, encoding="unicode")
 

@@ -17,11 +17,17 @@ from hloscope.base.errors import HloscopeError, SliceError
 from hloscope.cost.link_traffic import LinkTraffic, place_mesh
 from hloscope.model import Mesh
 from hloscope.model.vocabulary import Bound
-from hloscope.report.graphs import graph_svg
+from hloscope.report.graphs import draw_graph
+from hloscope.report.pictures import svg
 from hloscope.report.pictures.meshes import mesh_svg, mesh_words, placed_in
-from hloscope.report.timeline import timeline_svg
+from hloscope.report.timeline import draw_timeline
 from hloscope.tpu import parse_slice
 from hloscope.tpu.torus import Torus
+
+
+def timeline_svg(found):
+    return svg.render(draw_timeline(found))
+
 
 EXPERTS = (
     Path(__file__).parent.parent.parent.parent / "fixtures/captured/mixture_of_experts.mixture_of_experts.jax-0.10.hlo"
@@ -165,7 +171,7 @@ def test_pictures_are_saved(tmp_path):
 
 def test_pictures_have_no_ground_of_their_own_in_a_page():
     """What lies below letters is the page's, whose colour theirs goes with."""
-    pictures = (experts().mesh_picture().svg, experts().array("W").svg, graph_svg(experts().graph()))
+    pictures = (experts().mesh_picture().svg, experts().array("W").svg, svg.render(draw_graph(experts().graph())))
     for picture in (*pictures, timeline_svg(experts().timeline())):
         for each in ElementTree.fromstring(picture).iter():
             fill, opacity = each.get("fill"), float(each.get("fill-opacity", 1))
