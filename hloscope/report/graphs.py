@@ -317,7 +317,7 @@ def render_graph(found: ProgramGraph, width: int) -> Iterator[Text]:
     yield from fold(Text(f"{size}: {shown}{more}"), width)
     critical = [node for node in found.nodes if node.is_critical]
     if found.critical_path_us is not None and critical:
-        longest = sorted(critical, key=_step_us, reverse=True)[:_ROWS]
+        longest = sorted(critical, key=lambda node: -(node.time_us or 0.0) * (node.executions or 0))[:_ROWS]
         rows = [node for node in critical if node in longest]
         title = f"On the critical path of the step, {found.bound.marked(format_time(found.critical_path_us))}"
         rest = len(critical) - len(rows)
@@ -325,10 +325,6 @@ def render_graph(found: ProgramGraph, width: int) -> Iterator[Text]:
         table = table_lines(_columns(rows), inner)
         yield from section(title, [*table, *remark, *folded((legend([Text(title), *table]),), inner)], inner)
     yield from notes_section((*found.notes, _OTHERS), inner)
-
-
-def _step_us(node: GraphNode) -> float:
-    return (node.time_us or 0.0) * (node.executions or 0)
 
 
 def _columns(rows: Sequence[GraphNode]) -> list[Column]:

@@ -96,23 +96,18 @@ def _row(cells: tuple[str, ...]) -> str:
 
 
 def _cells(checked: Checked) -> tuple[str, ...]:
-    result = "⚠️ could not run" if checked.error is not None else _good(checked) if checked.passed else _bad(checked)
-    found = checked.analysis
+    found, result = checked.analysis, _result(checked)
     if found is None:
         return (code(checked.name), result, "", "", "", "")
+    step = "" if found.time is None else found.time.bound.marked(format_time(found.time.step_us))
     return (
         code(checked.name),
         result,
         "" if found.slice is None else found.slice.name,
-        _then_and_now(checked, STEP, _step_words(checked), format_time),
+        _then_and_now(checked, STEP, step, format_time),
         _then_and_now(checked, SENT, found.totals.bound.marked(format_bytes(found.totals.wire_bytes)), format_bytes),
         _then_and_now(checked, f"{MEMORY}peak", _peak_words(found.memory.peak_bytes), _peak_words),
     )
-
-
-def _step_words(checked: Checked) -> str:
-    time = None if checked.analysis is None else checked.analysis.time
-    return "" if time is None else time.bound.marked(format_time(time.step_us))
 
 
 def _peak_words(count: float | None) -> str:
@@ -133,11 +128,11 @@ def _then_and_now(checked: Checked, name: str, now: str, words: Callable[[float 
     return f"{was} → {is_now if figure.change_bound is Bound.UNKNOWN else f'**{is_now}**'}"
 
 
-def _bad(checked: Checked) -> str:
-    return f"❌ {judgement_words(checked.judged)} before" if is_other(checked.judged) else "❌ failed"
-
-
-def _good(checked: Checked) -> str:
+def _result(checked: Checked) -> str:
+    if checked.error is not None:
+        return "⚠️ could not run"
+    if not checked.passed:
+        return f"❌ {judgement_words(checked.judged)} before" if is_other(checked.judged) else "❌ failed"
     better = is_other(checked.judged) and checked.judged.judgement is Judgement.BETTER
     words = (f", {plain_line(aside)}" for aside in asides(checked))
     return f"✅ {'better than before' if better else 'as expected'}{''.join(words)}"

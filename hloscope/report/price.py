@@ -140,10 +140,11 @@ def _analyses(priced: Priced) -> list[Analysis]:
     return [found for found in priced if isinstance(found, Analysis)]
 
 
-def _slice_name(found: Analysis | Unpriced) -> str:
+def slice_name(found: Analysis | Unpriced, otherwise: str = "no slice") -> str:
+    """`v5e:2x4`."""
     if isinstance(found, Unpriced):
         return found.slice_name
-    return "" if found.slice is None else found.slice.name
+    return otherwise if found.slice is None else found.slice.name
 
 
 def _error_lines(found: Unpriced, width: int) -> Iterator[Text]:
@@ -170,7 +171,7 @@ def price_columns(priced: Priced) -> list[Column]:
 
     of_time = partial(column, times)
     return [
-        column(priced, "slice", _slice_name),
+        column(priced, "slice", partial(slice_name, otherwise="")),
         of_time("step", _known(step), right=True),
         of_time("range", _known(_range), right=True, given_up=5),
         of_time("split", _known(time_bar, otherwise=""), given_up=1),
@@ -271,10 +272,9 @@ def time_bar(time: StepTime, columns: int = _BAR_COLUMNS) -> Text:
     """The split of a step: computing `█`, computing with overlapped communication `▓`, exposed `░`."""
     hidden = min(time.hidden_us, time.compute_us)
     bar = Text()
-    for (mark, style), cells in zip(
-        _MARKS, _cells((time.compute_us - hidden, hidden, time.exposed_us), columns), strict=True
-    ):
-        bar.append(mark * cells, style=style)
+    cells = _cells((time.compute_us - hidden, hidden, time.exposed_us), columns)
+    for (mark, style), count in zip(_MARKS, cells, strict=True):
+        bar.append(mark * count, style=style)
     return bar
 
 

@@ -6,7 +6,6 @@ Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -46,7 +45,10 @@ class Sarif(FindingsRenderer):
             },
             "invocations": [{"executionSuccessful": not found.not_run}],
             "columnKind": "unicodeCodePoints",
-            "results": list(_results(found, findings, names)),
+            "results": [
+                _result(found, checked, finding, names.index(finding.rule), fingerprint)
+                for (checked, finding), fingerprint in zip(findings, fingerprints(found, findings), strict=True)
+            ],
         }
         return dumped({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
 
@@ -55,30 +57,18 @@ def _rule(name: str, page: RuleDoc | None) -> dict[str, Any]:
     if page is None:
         return {"id": name}
     sections = [f"**{title}:** {text}" for title, text in page.sections]
-    sentences = [page.summary, *(_sentence(text) for _, text in page.sections[:2])]
+    starts = (text[:1].upper() + text[1:] for _, text in page.sections[:2])  # the text goes on from its title
     return {
         "id": name,
         "name": name.title().replace("-", ""),
         "shortDescription": {"text": page.summary},
-        "fullDescription": {"text": " ".join(sentences)},
+        "fullDescription": {"text": " ".join((page.summary, *map(one_line, starts)))},
         "help": {
             "text": "\n\n".join(f"{title}: {text}" for title, text in page.sections),
             "markdown": "\n\n".join(sections),
         },
         "defaultConfiguration": {"level": _LEVELS[page.severity]},
     }
-
-
-def _sentence(text: str) -> str:
-    """The text of a page's section, which goes on from its title, as a sentence on one line."""
-    return one_line(text[:1].upper() + text[1:])
-
-
-def _results(
-    report: CheckReport, findings: Sequence[tuple[Checked, Finding]], names: Sequence[str]
-) -> Iterator[dict[str, Any]]:
-    for (checked, finding), fingerprint in zip(findings, fingerprints(report, findings), strict=True):
-        yield _result(report, checked, finding, names.index(finding.rule), fingerprint)
 
 
 def _result(report: CheckReport, checked: Checked, finding: Finding, index: int, fingerprint: str) -> dict[str, Any]:

@@ -169,7 +169,8 @@ class _Slice(NamedTuple):
 
 def _slices(unrolled: UnrolledTimeline, words: _Words) -> Iterator[_Slice]:
     """Everything on its track, in the order of the step."""
-    lanes, core, done, flows = _Lanes(), _Filled(), _Filled(), _Flows()
+    core, done, flows = _Filled(), _Filled(), _Flows()
+    lanes: dict[_Track, list[int]] = defaultdict(list)
     for placed in unrolled:
         if placed.role is PlacedRole.START:
             continue
@@ -181,22 +182,16 @@ def _slices(unrolled: UnrolledTimeline, words: _Words) -> Iterator[_Slice]:
             begin_ns, end_ns = core.kept(placed)
         else:
             begin_ns, end_ns = _ns(placed.begin_us), max(_ns(placed.end_us), _ns(placed.begin_us) + 1)
-            track = lanes.free(_Track(placed.interval.unit, placed.interval.links), begin_ns, end_ns)
+            track = _Track(placed.interval.unit, placed.interval.links)
+            track = track._replace(lane=_take_lane(lanes[track], begin_ns, end_ns))
         yield _Slice(track, begin_ns, end_ns, words.name(placed), words.args(placed), flows.of(placed))
 
 
-class _Lanes:
-    """Tracks of which each has as many lanes as it has slices at once."""
-
-    def __init__(self) -> None:
-        self._ends_ns: dict[_Track, list[int]] = defaultdict(list)
-
-    def free(self, track: _Track, begin_ns: int, end_ns: int) -> _Track:
-        """The first lane of a track that is free."""
-        ends_ns = self._ends_ns[track]
-        lane = next((number for number, busy_ns in enumerate(ends_ns) if busy_ns <= begin_ns), len(ends_ns))
-        ends_ns[lane : lane + 1] = [end_ns]
-        return track._replace(lane=lane)
+def _take_lane(ends_ns: list[int], begin_ns: int, end_ns: int) -> int:
+    """Takes the first lane of a track that is free; `ends_ns` holds the end of the last slice on each lane."""
+    lane = next((number for number, busy_ns in enumerate(ends_ns) if busy_ns <= begin_ns), len(ends_ns))
+    ends_ns[lane : lane + 1] = [end_ns]
+    return lane
 
 
 class _Filled:
@@ -312,9 +307,8 @@ class _Words:
         if interval.wait is not None:
             return f"wait: {mark}{_WAITS.get(interval.wait, what).format(what)}"
         if max((run.times for run in interval.runs), default=0) > 1:
-            return (
-                f"{name}, {find_iterations_bound(interval).marked(pluralize(count_iterations(interval), 'iteration'))}"
-            )
+            iterations = pluralize(count_iterations(interval), "iteration")
+            return f"{name}, {find_iterations_bound(interval).marked(iterations)}"
         return f"{mark}{what}"
 
     def _what(self, interval: Interval) -> str | None:

@@ -25,6 +25,7 @@ from hloscope.verification.model import (
 )
 
 _SAME = 0.005
+_STYLES = {True: "bold red", False: "green"}
 _MANY_TIMES = 10
 _SOURCES: dict[ToleranceSource, str] = {
     "rounding": "Allowed is relative to the typical magnitude of the elements. The reference was run again with every "
@@ -87,7 +88,7 @@ def number_columns(comparisons: Sequence[OutputComparison]) -> tuple[Column, ...
         of_output("output", _name, style="bold", breaks=Breaks.BETWEEN_WORDS),
         of_output("compared with", lambda output: output.against, breaks=Breaks.BETWEEN_WORDS),
         of_output("elements", lambda output: f"{output.elements:,}", right=True, given_up=1),
-        of_output("wrong", _wrong, right=True),
+        of_output("wrong", lambda each: Text(f"{each.wrong:,}", style=_STYLES[each.wrong > 0]), right=True),
         of_output("allowed", _allowed, right=True, given_up=2),
         of_output("largest error", _error, breaks=Breaks.BETWEEN_WORDS),
     )
@@ -95,10 +96,6 @@ def number_columns(comparisons: Sequence[OutputComparison]) -> tuple[Column, ...
 
 def _name(output: OutputComparison) -> str:
     return output.name if output.subject == "target" else f"{output.name} of the {output.subject}"
-
-
-def _wrong(output: OutputComparison) -> Text:
-    return Text(f"{output.wrong:,}", style="bold red" if output.wrong else "green")
 
 
 def _allowed(output: OutputComparison) -> str:

@@ -29,8 +29,8 @@ from hloscope.report.html.pieces import (
     make_badge,
     make_unknown,
 )
-from hloscope.report.pictures.plots import draw_chips, draw_front, draw_prices, has_ideal, slice_name
-from hloscope.report.price import Prices, Unpriced, make_price_document, notes_of
+from hloscope.report.pictures.plots import draw_chips, draw_front, draw_prices, has_ideal
+from hloscope.report.price import Prices, Unpriced, make_price_document, notes_of, slice_name
 from hloscope.report.suggestions import (
     effort_of,
     headline,
@@ -294,12 +294,6 @@ def _priced(page: Page, found: Sequence[Analysis]) -> Iterator[list[Content]]:
         ]
 
 
-def _fits(one: Analysis) -> Element:
-    if one.memory.fits is None:
-        return make_unknown("not known whether it fits")
-    return make_badge("fits", "good") if one.memory.fits else make_badge("does not fit", "bad")
-
-
 def _of_first(page: Page, found: Sequence[Analysis], number: int, first: int) -> list[Content]:
     """The step as a multiple of that on the first slice."""
     step_us, over = (("prices", each, "time", "step_us") for each in (number, first))
@@ -312,7 +306,10 @@ def _of_first(page: Page, found: Sequence[Analysis], number: int, first: int) ->
 def _hbm(page: Page, one: Analysis, number: int) -> list[Content]:
     memory = ("prices", number, "memory")
     of = make("small", "of ", page.figure((*memory, "hbm_bytes"), "capacity")) if one.memory.hbm_bytes else None
-    return [page.figure((*memory, "peak_bytes"), "bytes"), of, make("small", _fits(one))]
+    fits = make_unknown("not known whether it fits")
+    if one.memory.fits is not None:
+        fits = make_badge("fits", "good") if one.memory.fits else make_badge("does not fit", "bad")
+    return [page.figure((*memory, "peak_bytes"), "bytes"), of, make("small", fits)]
 
 
 def _error(page: Page, one: Analysis, number: int) -> Element:

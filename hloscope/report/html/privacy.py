@@ -64,7 +64,8 @@ class Privacy:
         short = {file: _short(file) for file in known}
         far = [file for file, name in short.items() if _is_absolute(name)]
         hidden = _each_its_own({file: _hidden(file) for file in far})
-        start = _common_folder(list(hidden.values()))
+        shared = find_common_path(tuple(_SEPARATOR.split(file)[:-1]) for file in hidden.values())
+        start = sum(len(folder) + 1 for folder in shared)
         names = {**short, **{file: name[start:] for file, name in hidden.items()}}
         whole = sorted((file for file in names if _is_absolute(file)), key=len, reverse=True)
         return cls(names, tuple((file, names[file]) for file in whole))
@@ -182,9 +183,3 @@ def _short(file: str) -> str:
 
 def _is_absolute(file: str) -> bool:
     return file.startswith(("/", "\\")) or file[1:3] in (":\\", ":/")
-
-
-def _common_folder(files: list[str]) -> int:
-    """The length of the folder that all files have in common."""
-    shared = find_common_path(tuple(_SEPARATOR.split(file)[:-1]) for file in files)
-    return sum(len(folder) + 1 for folder in shared)

@@ -14,7 +14,7 @@ from hloscope.model.vocabulary import Bound
 from hloscope.report.comparing import NOT_PREDICTED
 from hloscope.report.pictures import svg
 from hloscope.report.pictures.svg import LINE_HEIGHT, MARGIN
-from hloscope.report.price import Priced, Unpriced
+from hloscope.report.price import Priced, Unpriced, slice_name
 from hloscope.report.suggestions import name_of
 from hloscope.report.words import difference_words
 from hloscope.verification.model import ErrorMap
@@ -176,13 +176,6 @@ def draw_prices(priced: Priced) -> svg.Element:
         legend += " The line below is the range of the step."
     svg.label(root, MARGIN, height - MARGIN, legend, size=10.5, opacity=0.8)
     return root
-
-
-def slice_name(one: Analysis | Unpriced) -> str:
-    """`v5e:2x4`."""
-    if isinstance(one, Unpriced):
-        return one.slice_name
-    return "no slice" if one.slice is None else one.slice.name
 
 
 def _price_words(one: Analysis | Unpriced) -> str:
