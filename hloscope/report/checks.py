@@ -24,8 +24,8 @@ from hloscope.judge.checks import COULD_NOT_RUN, Checked
 from hloscope.model import Analysis
 from hloscope.model.finding import Finding, Severity, cause_of, with_others
 from hloscope.model.vocabulary import Bound
-from hloscope.report.finding_lines import finding_lines
-from hloscope.report.layout import column, hanging, message_line, table_lines
+from hloscope.report.finding_lines import render_findings
+from hloscope.report.layout import column, fold_message, hang, render_table
 from hloscope.report.renderer import Canvas, Renderer
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class CheckReport(Shown):
     def headline(self) -> str:
         """The summary line: `2 passed, 1 failed, 1 could not run`; for one program `3 findings`."""
         if self.command == "analyze":
-            return pluralize(len(once_each(self)), "finding")
+            return pluralize(len(list_once(self)), "finding")
         passed = len(self.checks) - len(self.failed) - len(self.not_run)
         parts = [f"{passed} passed"]
         parts += [f"{len(self.failed)} failed"] if self.failed else []
@@ -134,20 +134,20 @@ class CheckReport(Shown):
         return whole.relative_to(top).as_posix() if whole.is_relative_to(top) else file, line
 
 
-def report_of(analysis: Analysis) -> CheckReport:
+def make_report(analysis: Analysis) -> CheckReport:
     """The findings of rules in one program as a report, without those that the user accepts."""
     findings = tuple(finding for finding in analysis.findings if finding.allowed is None)
     checked = Checked(name=analysis.target, analysis=analysis, findings=findings)
     return CheckReport(checks=(checked,), root=Path.cwd(), command="analyze")
 
 
-def once_each(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:
+def list_once(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:
     """The findings, those of one cause on one line as one, which says how many others there are."""
     seen = group_by(report.findings(), lambda found: (found[0].name, cause_of(found[1]), found[1].source))
     return tuple((alike[0][0], with_others(alike[0][1], len(alike) - 1)) for alike in seen.values())
 
 
-def fingerprints(report: CheckReport, findings: Sequence[tuple[Checked, Finding]]) -> Iterator[str]:
+def make_fingerprints(report: CheckReport, findings: Sequence[tuple[Checked, Finding]]) -> Iterator[str]:
     """An identity for each finding that lasts from run to run: never a line, since lines move.
 
     Those of one rule on one file are told apart by their number.
@@ -172,7 +172,7 @@ class FindingsRenderer(Renderer):
 
     def render_analysis(self, found: Analysis, canvas: Canvas) -> str:
         """Renders the findings of one program, without those that the user accepts."""
-        return self.render_check(report_of(found), canvas)
+        return self.render_check(make_report(found), canvas)
 
 
 _INDENT = 4
@@ -185,49 +185,49 @@ def render_check(report: CheckReport, width: int) -> Iterator[Text]:
     """One line for each target, and under it what is not as expected."""
     names = max((len(checked.name) for checked in report.checks), default=0)
     for checked in report.checks:
-        yield from _target(checked, report, names, width)
+        yield from _render_target(checked, report, names, width)
     yield Text()
     yield Text(report.headline, style="bold")
 
 
-def _target(checked: Checked, report: CheckReport, names: int, width: int) -> Iterator[Text]:
+def _render_target(checked: Checked, report: CheckReport, names: int, width: int) -> Iterator[Text]:
     mark = "ERROR" if checked.error is not None else "ok" if checked.passed else "FAILED"
     head = Text.assemble(
-        (f"{mark:<6}", _MARKS[mark]), "  ", (f"{checked.name:<{names}}", "bold"), "  ", _facts(checked)
+        (f"{mark:<6}", _MARKS[mark]), "  ", (f"{checked.name:<{names}}", "bold"), "  ", _format_facts(checked)
     )
-    yield from hanging(head, width, indent=2 * _INDENT)
+    yield from hang(head, width, indent=2 * _INDENT)
     indent = Text(" " * _INDENT)
-    yield from (indent + line for line in details(checked, report, width - _INDENT))
+    yield from (indent + line for line in render_details(checked, report, width - _INDENT))
 
 
-def details(checked: Checked, report: CheckReport, width: int = UNBROKEN) -> Iterator[Text]:
+def render_details(checked: Checked, report: CheckReport, width: int = UNBROKEN) -> Iterator[Text]:
     """The unexpected facts of a target, as every format for people shows them: each cause with its details."""
     for message in (checked.error or "", *map(str, checked.breaches)):
-        yield from (part for line in message.splitlines() for part in message_line(line, width))
+        yield from (part for line in message.splitlines() for part in fold_message(line, width))
     others = map(report.shown, checked.beside_the_contract)
     collectives = () if checked.analysis is None else checked.analysis.collectives
-    yield from finding_lines(others, width, collectives)
+    yield from render_findings(others, width, collectives)
     if is_other(checked.judged):
-        yield from _before_and_after(checked.judged, width)
+        yield from _render_before_and_after(checked.judged, width)
     for remark in checked.verdict.remarks if checked.verdict is not None else ():
-        yield from hanging(Text(f"note: {remark}", style="dim"), width)
+        yield from hang(Text(f"note: {remark}", style="dim"), width)
 
 
-def said(finding: Finding) -> list[str]:
+def list_sentences(finding: Finding) -> list[str]:
     """A finding's message, and why it is there, what it costs and what to do, as every format for tools has them."""
     return [finding.message, *map(": ".join, finding.details)]
 
 
-def _before_and_after(judged: Judged, width: int) -> Iterator[Text]:
-    rows = list(changed_figures(judged))
+def _render_before_and_after(judged: Judged, width: int) -> Iterator[Text]:
+    rows = list(list_changed_figures(judged))
     if rows:
         yield Text()
         headers = ("per device", "baseline", "now")
         columns = [column(rows, name, itemgetter(n), right=n > 0) for n, name in enumerate(headers)]
-        yield from table_lines(columns, width)
+        yield from render_table(columns, width)
 
 
-def _facts(checked: Checked) -> str:
+def _format_facts(checked: Checked) -> str:
     """`v5e:2x4  32.8 kB sent per step  72 us  against its contract and baseline`."""
     if checked.analysis is None:
         return ""
@@ -241,8 +241,8 @@ def _facts(checked: Checked) -> str:
     alone = " alone" if checked.judged is None else ""
     parts += [f"against its {' and '.join(against)}{alone}"] if against else []
     parts += ["against rules alone"] if checked.verdict is None and alone and checked.passed else []
-    parts += [f"{judgement_words(checked.judged)} its baseline"] if is_other(checked.judged) else []
-    return "  ".join((*parts, *asides(checked)))
+    parts += [f"{format_judgement(checked.judged)} its baseline"] if is_other(checked.judged) else []
+    return "  ".join((*parts, *list_asides(checked)))
 
 
 def is_other(judged: Judged | None) -> TypeGuard[Judged]:
@@ -250,15 +250,15 @@ def is_other(judged: Judged | None) -> TypeGuard[Judged]:
     return judged is not None and judged.judgement is not Judgement.SAME and not judged.is_only_left_open
 
 
-def judgement_words(judged: Judged) -> str:
+def format_judgement(judged: Judged) -> str:
     """`worse than`, `different from`."""
     return f"{judged.judgement} {'from' if judged.judgement is Judgement.DIFFERENT else 'than'}"
 
 
-def changed_figures(judged: Judged) -> Iterator[tuple[str, str, str]]:
+def list_changed_figures(judged: Judged) -> Iterator[tuple[str, str, str]]:
     """The figures that differ when printed: name, before and after."""
     for figure in judged.figures:
-        name, was, now = figure_words(figure)
+        name, was, now = format_figure(figure)
         if was != now:
             yield name, was, now
 
@@ -267,14 +267,14 @@ AMOUNT_WORDS: dict[str, Callable[[float], str]] = {"us": format_time, "bytes": f
 """How an amount is said, by its unit."""
 
 
-def figure_words(figure: Figure) -> tuple[str, str, str]:
+def format_figure(figure: Figure) -> tuple[str, str, str]:
     """`predicted step`, `72 us (61 us to 83 us)`, `75 us (64 us to 86 us)`: a figure's name, before and after."""
     then = "" if figure.comparable else " (from another version of hloscope)"
-    before = _amount_words(figure, figure.before, figure.before_bound, figure.before_range)
-    return figure.name, f"{before}{then}", _amount_words(figure, figure.after, figure.after_bound, figure.after_range)
+    before = _format_amount(figure, figure.before, figure.before_bound, figure.before_range)
+    return figure.name, f"{before}{then}", _format_amount(figure, figure.after, figure.after_bound, figure.after_range)
 
 
-def _amount_words(figure: Figure, value: float | None, bound: Bound, span: tuple[float, float] | None) -> str:
+def _format_amount(figure: Figure, value: float | None, bound: Bound, span: tuple[float, float] | None) -> str:
     """An amount with its bound; what is only a bound has no range."""
     words = AMOUNT_WORDS[figure.unit]
     if value is None:
@@ -284,7 +284,7 @@ def _amount_words(figure: Figure, value: float | None, bound: Bound, span: tuple
     return f"{words(value)} ({format_time_range(*span)})"
 
 
-def asides(checked: Checked) -> list[str]:
+def list_asides(checked: Checked) -> list[str]:
     """Reservations about a passing target: `1 thing unknown: the Pallas kernel %ring …`, `the step may grow by 90%`."""
     if not checked.passed:
         return []
@@ -348,7 +348,7 @@ class CheckDocument:
     seal: str | None = None
 
 
-def seal_of(data: Mapping[str, object]) -> str:
+def compute_seal(data: Mapping[str, object]) -> str:
     """The seal of a document as plain data, whether it has one or not."""
     others = {key: value for key, value in data.items() if key != "seal"}
     return f"sha256:{hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()}"
@@ -358,15 +358,15 @@ def make_check_document(report: CheckReport) -> CheckDocument:
     """One document: each target with its findings and its analysis."""
     unsealed = CheckDocument(
         passed=not report.failed and not report.not_run,
-        checks=tuple(_checked_target(checked, report) for checked in report.checks),
+        checks=tuple(_make_checked_target(checked, report) for checked in report.checks),
         unused_baselines=tuple(report.relative(str(path)) for path in report.unused_baselines),
         shard=report.shard,
         commit=report.commit,
     )
-    return replace(unsealed, seal=seal_of(to_plain(unsealed)))
+    return replace(unsealed, seal=compute_seal(to_plain(unsealed)))
 
 
-def _checked_target(checked: Checked, report: CheckReport) -> CheckedTarget:
+def _make_checked_target(checked: Checked, report: CheckReport) -> CheckedTarget:
     verdict, baseline = checked.verdict, checked.baseline
     return make_document(
         CheckedTarget,

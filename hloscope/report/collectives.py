@@ -22,9 +22,9 @@ from hloscope.judge.rules.exposed_collective import suggest_overlap
 from hloscope.model import Analysis, Collective, Collectives, ModelPart, Phase, Role, Total, bytes_bound
 from hloscope.model.finding import Finding
 from hloscope.model.vocabulary import Bound, Kind, Link, Origin
-from hloscope.report.layout import Breaks, Column, column, fold, folded, hanging, table_lines
+from hloscope.report.layout import Breaks, Column, column, fold, fold_all, hang, render_table
 from hloscope.report.renderer import GROUPINGS
-from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, axes_words, leaves_ici, one_line, part_of_axis
+from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, explain_axis_parts, format_axes, join_lines, leaves_ici
 from hloscope.why.sentences import suggest_changes
 
 _FEW = 40
@@ -97,13 +97,13 @@ class Group:
 
     def of_phase(self, phase: Phase | None) -> Group:
         """The members of one pass."""
-        return _join(member for member in self.members if _part(member).phase is phase)
+        return _join(member for member in self.members if _find_part(member).phase is phase)
 
 
 _NOWHERE = ModelPart()
 
 
-def _part(collective: Collective) -> ModelPart:
+def _find_part(collective: Collective) -> ModelPart:
     return collective.part or _NOWHERE
 
 
@@ -111,53 +111,53 @@ def _join(collectives: Iterable[Collective]) -> Group:
     return Group(members=Collectives(collectives))
 
 
-def groups_of(
+def group_collectives(
     collectives: Iterable[Collective],
     key: Callable[[Collective], object],
     name: Callable[[Sequence[Collective]], str] | None = None,
 ) -> list[Group]:
     """Groups of collectives with the same key, the most expensive first, named after their parts of the model."""
     found = group_by(collectives, key).values()
-    groups = (Group(name=(name or part_name)(members), members=Collectives(members)) for members in found)
+    groups = (Group(name=(name or format_part)(members), members=Collectives(members)) for members in found)
     return sorted(groups, key=lambda group: group.cost, reverse=True)
 
 
-def named_groups(collectives: Iterable[Collective], name: Callable[[Collective], str]) -> list[Group]:
+def group_by_name(collectives: Iterable[Collective], name: Callable[[Collective], str]) -> list[Group]:
     """Groups of collectives with the same name, the most expensive first."""
-    return groups_of(collectives, name, lambda members: name(members[0]))
+    return group_collectives(collectives, name, lambda members: name(members[0]))
 
 
-def module_key(collective: Collective) -> object:
+def find_module(collective: Collective) -> object:
     """The module; the line if no module is known."""
-    return _part(collective).module or line_name(collective)
+    return _find_part(collective).module or format_line(collective)
 
 
-def line_name(collective: Collective) -> str:
+def format_line(collective: Collective) -> str:
     """`model.py:31 in attention`: the line outside shared helpers; the instruction if no line is known."""
-    line = _part(collective).line
+    line = _find_part(collective).line
     return short_source(collective.source if line is None else (line,)) or f"%{collective.name}"
 
 
-def part_name(members: Sequence[Collective]) -> str:
+def format_part(members: Sequence[Collective]) -> str:
     """`layers[0-35].mlp.gate`: the module with the layers of all members; the line if no module is known."""
-    module = _part(members[0]).module
+    module = _find_part(members[0]).module
     if module is None:
-        return line_name(members[0])
-    return render_layers(module, sorted({layer for member in members for layer in _part(member).layers}))
+        return format_line(members[0])
+    return render_layers(module, sorted({layer for member in members for layer in _find_part(member).layers}))
 
 
-def dearest(collectives: Iterable[Collective], count: int) -> list[Group]:
+def find_dearest(collectives: Iterable[Collective], count: int) -> list[Group]:
     """The largest costs: in each group the same operation on neighboring modules in one pass.
 
     The step waits longest for the first; if it is not priced, the first moves most bytes.
     """
-    return groups_of(collectives, _thing_key)[:count]
+    return group_collectives(collectives, _make_thing_key)[:count]
 
 
-def _thing_key(collective: Collective) -> tuple[object, ...]:
-    part = _part(collective)
+def _make_thing_key(collective: Collective) -> tuple[object, ...]:
+    part = _find_part(collective)
     parent, _, own = (part.module or "").rpartition(".")
-    place = parent if "*" in parent and "*" not in own else module_key(collective)
+    place = parent if "*" in parent and "*" not in own else find_module(collective)
     return place, part.phase, part.role, collective.axes
 
 
@@ -165,14 +165,14 @@ _FAR = 2.0
 _SHARE = 0.1
 
 
-def unlike_layers(group: Group) -> Iterator[tuple[int, float]]:
+def find_unlike_layers(group: Group) -> Iterator[tuple[int, float]]:
     """The layers that cost much more than the others do, and the microseconds per step that each waits.
 
     Much more is twice the median, and by a tenth of what all cost.
     """
     waits: dict[int, float] = {}
     for collective in group.members:
-        layers = _part(collective).layers
+        layers = _find_part(collective).layers
         if len(layers) == 1 and collective.exposed_us is not None:
             waits[layers[0]] = waits.get(layers[0], 0.0) + collective.exposed_us * collective.executions
     usual, total = median(waits.values()) if waits else 0.0, sum(waits.values())
@@ -181,16 +181,16 @@ def unlike_layers(group: Group) -> Iterator[tuple[int, float]]:
             yield layer, wait
 
 
-def axis_lines(analysis: Analysis, width: int) -> list[Text]:
+def render_axes(analysis: Analysis, width: int) -> list[Text]:
     """Wire bytes per step by mesh axis, the busiest first; by link too where not all of it is ICI."""
     parts = sorted(analysis.totals.by_axis.items(), key=lambda item: -item[1].wire_bytes)
-    names = [_axis_words(axis, analysis) for axis, _ in parts]
+    names = [_format_axis(axis, analysis) for axis, _ in parts]
     by_name = column(names, "axis", str, style="bold cyan", breaks=Breaks.AFTER_PUNCTUATION)
     of_total = partial(column, [total for _, total in parts], right=True)
     columns = (
         by_name,
-        of_total("wire bytes", _wire_bytes),
-        of_total("share", lambda total: _share(total, analysis), given_up=3),
+        of_total("wire bytes", _format_wire_bytes),
+        of_total("share", lambda total: _format_share(total, analysis), given_up=3),
         of_total(
             "collectives",
             lambda total: format_count(total.collectives),
@@ -204,20 +204,23 @@ def axis_lines(analysis: Analysis, width: int) -> list[Text]:
             below=lambda total: total.bound.marked(pluralize(total.executions, "transfer")),
         ),
     )
-    return table_lines(columns, width) + folded((_by_link(analysis), part_of_axis(names)), width)
+    return render_table(columns, width) + fold_all((_format_links(analysis), explain_axis_parts(names)), width)
 
 
-def axes_in_short(analysis: Analysis) -> Text | None:
+def format_axes_briefly(analysis: Analysis) -> Text | None:
     """`by axis: model 1.84 GB (72%), data 698 MB (28%)`; None where there is one axis alone."""
     parts = sorted(analysis.totals.by_axis.items(), key=lambda item: -item[1].wire_bytes)
     if len(parts) < 2:
-        return _by_link(analysis)
-    words = [f"{_axis_words(axis, analysis)} {_wire_bytes(total)} ({_share(total, analysis)})" for axis, total in parts]
-    by_link = _by_link(analysis)
+        return _format_links(analysis)
+    words = [
+        f"{_format_axis(axis, analysis)} {_format_wire_bytes(total)} ({_format_share(total, analysis)})"
+        for axis, total in parts
+    ]
+    by_link = _format_links(analysis)
     return Text(f"by axis: {', '.join(words)}") + (Text(" · ") + by_link if by_link is not None else Text())
 
 
-def _axis_words(axis: str, analysis: Analysis) -> str:
+def _format_axis(axis: str, analysis: Analysis) -> str:
     if axis != UNKNOWN_AXES:
         guessed = any(collective.axes_guessed and axes_key(collective) == axis for collective in analysis.collectives)
         return (axis or "none") + (GUESSED if guessed else "")
@@ -227,11 +230,11 @@ def _axis_words(axis: str, analysis: Analysis) -> str:
     return "not an axis" if grouped else "unknown"
 
 
-def _wire_bytes(total: Total) -> str:
+def _format_wire_bytes(total: Total) -> str:
     return total.bound.marked(format_bytes(total.wire_bytes))
 
 
-def _share(total: Total, analysis: Analysis) -> str:
+def _format_share(total: Total, analysis: Analysis) -> str:
     whole = analysis.totals.wire_bytes
     if not whole:
         return ""
@@ -239,14 +242,14 @@ def _share(total: Total, analysis: Analysis) -> str:
     return "<1%" if 0 < percent < 0.5 else f"{percent:.0f}%"
 
 
-def _by_link(analysis: Analysis) -> Text | None:
+def _format_links(analysis: Analysis) -> Text | None:
     parts = analysis.totals.by_link
     if not leaves_ici(analysis.collectives) or not parts:
         return None
     words = []
     for link, total in parts.items():
-        share = _share(total, analysis)
-        amount = f" {_wire_bytes(total)}{f' ({share})' if share else ''}"
+        share = _format_share(total, analysis)
+        amount = f" {_format_wire_bytes(total)}{f' ({share})' if share else ''}"
         words.append(Text.assemble((LINKS[Link(link)], "cyan"), amount))
     return Text("by link: ") + Text(", ").join(words)
 
@@ -256,90 +259,90 @@ _SHAPES_SHOWN = 2
 _WHYS_SHOWN = 12
 
 
-def _rows(collectives: Iterable[Collective], key: Callable[[Collective], object]) -> list[Group]:
+def _make_rows(collectives: Iterable[Collective], key: Callable[[Collective], object]) -> list[Group]:
     """Joins collectives of one key, largest sum first, unknown before all."""
     alike = group_by(enumerate(collectives, start=1), lambda numbered: key(numbered[1])).values()
     rows = [Group(members=Collectives(one for _, one in members), number=members[0][0]) for members in alike]
     return sorted(rows, key=lambda row: (row.wire_bytes is not None, -(row.wire_bytes or 0)))
 
 
-def _reads(collective: Collective) -> tuple[object, ...]:
+def _make_row_key(collective: Collective) -> tuple[object, ...]:
     """The cells of a collective in the table, without the names of HLO instructions."""
     runs = collective.executions, collective.executions_bound
     wire = format_bytes(collective.wire_bytes_per_step), bytes_bound(collective)
     place = short_source(collective.source), collective.source_of is None
-    return collective.kind, axes_words(collective), _shapes(collective), collective.link, runs, wire, place
+    return collective.kind, format_axes(collective), _format_shapes(collective), collective.link, runs, wire, place
 
 
-def collective_lines(collectives: Sequence[Collective], width: int, *, everything: bool = False) -> list[Text]:
+def render_collectives(collectives: Sequence[Collective], width: int, *, everything: bool = False) -> list[Text]:
     """One row for collectives that read the same, most bytes per step first; with `everything` one for each."""
-    rows = _rows(collectives, id if everything else _reads)
+    rows = _make_rows(collectives, id if everything else _make_row_key)
     count, explained = (len(rows), len(rows)) if everything else (_ROWS_SHOWN, _WHYS_SHOWN)
     shown = rows[:count]
-    unknown, remarks = _unknown_of_all(rows), []
-    whys = [_why(row) if turn < explained and unknown is None else Text() for turn, row in enumerate(shown)]
-    lines = table_lines(_columns(shown, with_link=leaves_ici(collectives)), width, whys)
+    unknown, remarks = _find_shared_unknown(rows), []
+    whys = [_format_why(row) if turn < explained and unknown is None else Text() for turn, row in enumerate(shown)]
+    lines = render_table(_make_columns(shown, with_link=leaves_ici(collectives)), width, whys)
     rest = rows[count:]
     if rest:
         together = _join(one for row in rest for one in row.members)
-        words = say(f"+{pluralize(len(rest), 'smaller row')}, {_wire(together)} in total ", ELSEWHERE)
+        words = say(f"+{pluralize(len(rest), 'smaller row')}, {_format_wire(together)} in total ", ELSEWHERE)
         remarks.append(Text(words, style="dim"))
-    if unknown is None and any(_why(row).plain for row in shown[explained:]):
+    if unknown is None and any(_format_why(row).plain for row in shown[explained:]):
         words = say(
             "reasons of the others: ",
             Command("explain", (TARGET, Option("collective", shown[explained].number))),
             ", or its name in the HLO",
         )
         remarks.append(Text(words, style="dim"))
-    return lines + folded((*remarks, unknown), width)
+    return lines + fold_all((*remarks, unknown), width)
 
 
-def collective_columns(collectives: Sequence[Collective], count: int) -> tuple[tuple[Column, ...], int]:
+def make_collective_columns(collectives: Sequence[Collective], count: int) -> tuple[tuple[Column, ...], int]:
     """The table of the first rows of `collective_lines`, and how many rows there are besides."""
-    rows = _rows(collectives, _reads)
-    return _columns(rows[:count], with_link=leaves_ici(collectives)), max(len(rows) - count, 0)
+    rows = _make_rows(collectives, _make_row_key)
+    return _make_columns(rows[:count], with_link=leaves_ici(collectives)), max(len(rows) - count, 0)
 
 
-def _columns(rows: Sequence[Group], *, with_link: bool) -> tuple[Column, ...]:
+def _make_columns(rows: Sequence[Group], *, with_link: bool) -> tuple[Column, ...]:
     digits = len(str(max(row.number for row in rows))) if len(rows) > 1 else 0
     of_row = partial(column, rows)
     of_first = partial(column, [row.first for row in rows])
     return (
-        of_row(f"{' ' * digits} collective" if digits else "collective", partial(_kind, digits=digits)),
-        of_first("axes", axes_words, style="cyan", breaks=Breaks.AFTER_PUNCTUATION, given_up=6, below=_axes_in_words),
+        of_row(f"{' ' * digits} collective" if digits else "collective", partial(_format_kind, digits=digits)),
+        of_first("axes", format_axes, style="cyan", breaks=Breaks.AFTER_PUNCTUATION, given_up=6, below=_describe_axes),
         of_first("link", lambda first: LINKS[first.link] if with_link else "", given_up=5, below="link {}"),
-        of_first("per device", _shapes, breaks=Breaks.BETWEEN_WORDS, given_up=7, below="per device {}"),
-        of_row("places", _places, right=True, given_up=3, below=_places_in_words),
-        of_row("times", _times, right=True, given_up=4, below=_times_in_words),
-        of_row("wire/step", _wire, right=True),
-        of_row("time/step", _time, right=True, given_up=4, below="{} per step"),
-        of_row("exposed", _exposed, right=True, given_up=3, below="{} exposed"),
-        of_row("source", _source, breaks=Breaks.BETWEEN_WORDS, given_up=2),
+        of_first("per device", _format_shapes, breaks=Breaks.BETWEEN_WORDS, given_up=7, below="per device {}"),
+        of_row("places", _count_places, right=True, given_up=3, below=_describe_places),
+        of_row("times", _format_times, right=True, given_up=4, below=_describe_times),
+        of_row("wire/step", _format_wire, right=True),
+        of_row("time/step", _format_group_time, right=True, given_up=4, below="{} per step"),
+        of_row("exposed", _format_exposed, right=True, given_up=3, below="{} exposed"),
+        of_row("source", _format_source, breaks=Breaks.BETWEEN_WORDS, given_up=2),
         of_row(
             "",
-            lambda row: f"(of {_neighbors(row)})" if _neighbors(row) else "",
+            lambda row: f"(of {_format_neighbors(row)})" if _format_neighbors(row) else "",
             style="dim",
             given_up=1,
-            below=lambda row: f"source taken from {_neighbors(row)}" if _neighbors(row) else "",
+            below=lambda row: f"source taken from {_format_neighbors(row)}" if _format_neighbors(row) else "",
         ),
-        of_first("", _parts, style="dim", breaks=Breaks.BETWEEN_WORDS, given_up=1),
+        of_first("", _format_parts, style="dim", breaks=Breaks.BETWEEN_WORDS, given_up=1),
     )
 
 
-def _kind(row: Group, digits: int) -> Text:
+def _format_kind(row: Group, digits: int) -> Text:
     """The kind, behind its number where there are several rows."""
     return Text.assemble((f"{row.number:>{digits}} " if digits else "", "dim"), (row.first.kind, "bold"))
 
 
-def _axes_in_words(collective: Collective) -> str:
+def _describe_axes(collective: Collective) -> str:
     if collective.axes:
-        return f"over {axes_words(collective)}"
+        return f"over {format_axes(collective)}"
     if collective.axes is not None:
         return "over no axis"
-    return f"in {axes_words(collective)}" if collective.groups else "axes unknown"
+    return f"in {format_axes(collective)}" if collective.groups else "axes unknown"
 
 
-def _shapes(collective: Collective) -> str:
+def _format_shapes(collective: Collective) -> str:
     """The larger side on one device, which is what `payload_bytes` counts; `f32[16], f32[8,8], +1 more`."""
     gathers = collective.kind in (Kind.ALL_GATHER, Kind.OPAQUE)
     first, second = collective.operand_shapes, collective.result_shapes
@@ -348,24 +351,24 @@ def _shapes(collective: Collective) -> str:
     return ", ".join((*map(str, shapes[:_SHAPES_SHOWN]), *([f"+{hidden} more"] if hidden > 0 else [])))
 
 
-def _places_in_words(row: Group) -> str:
+def _describe_places(row: Group) -> str:
     return f"in {pluralize(len(row.members), 'place')}" if len(row.members) > 1 else ""
 
 
-def _times(row: Group) -> str:
+def _format_times(row: Group) -> str:
     return row.first.executions_bound.marked(format_count(row.first.executions))
 
 
-def _times_in_words(row: Group) -> str:
+def _describe_times(row: Group) -> str:
     words = row.first.executions_bound.marked(pluralize(row.first.executions, "time"))
     return f"{words} each" if len(row.members) > 1 else words
 
 
-def _places(group: Group) -> str:
+def _count_places(group: Group) -> str:
     return format_count(len(group.members))
 
 
-def _wire(group: Group) -> str:
+def _format_wire(group: Group) -> str:
     known = [collective for collective in group.members if collective.wire_bytes_per_step is not None]
     if not known:
         return "unknown"
@@ -374,7 +377,7 @@ def _wire(group: Group) -> str:
     return bound.marked(format_bytes(sum(collective.wire_bytes_per_step or 0 for collective in known)))
 
 
-def _time(group: Group) -> str:
+def _format_group_time(group: Group) -> str:
     return _mark_time(group, group.time_us)
 
 
@@ -382,7 +385,7 @@ def _mark_time(group: Group, time_us: float | None) -> str:
     return "" if time_us is None else group.members.bound.marked(format_time(time_us))
 
 
-def _exposed(row: Group) -> Text:
+def _format_exposed(row: Group) -> Text:
     """`100%`: the share of the transfers' time that is exposed."""
     if not row.time_us or row.exposed_us is None:
         return Text()
@@ -390,7 +393,7 @@ def _exposed(row: Group) -> Text:
     return Text(f"{100 * share:.0f}%", style="red" if share > 0.5 else "")
 
 
-def _why(row: Group) -> Text:
+def _format_why(row: Group) -> Text:
     """Why it is there, and what helps; of a row of several the first's reason, and how many others there are."""
     reasons = (collective.why for collective in row.members if collective.origin != Origin.AUTHORED)
     whys = list(dict.fromkeys(why for why in reasons if why is not None))
@@ -402,14 +405,14 @@ def _why(row: Group) -> Text:
     return Text.assemble(("why: ", "bold dim"), (whys[0] + more, "dim"), *helps)
 
 
-def _unknown_of_all(rows: Sequence[Group]) -> Text | None:
+def _find_shared_unknown(rows: Sequence[Group]) -> Text | None:
     """Why nothing is known about several rows, where it is the same for all of them: reported once, below the table."""
-    whys = {_why(row).plain: _why(row) for row in rows}
+    whys = {_format_why(row).plain: _format_why(row) for row in rows}
     alike = len(rows) > 1 and len(whys) == 1
     return next((words for plain, words in whys.items() if alike and plain.startswith("why: not known")), None)
 
 
-def _source(row: Group) -> Text:
+def _format_source(row: Group) -> Text:
     """`moe.py:31 in expert`; the HLO line where no line of the user's is known."""
     words = short_source(row.first.source)
     if words is not None:
@@ -418,7 +421,7 @@ def _source(row: Group) -> Text:
     return Text(f"%{row.first.name}, HLO line {row.first.line}{more}", style="dim")
 
 
-def _neighbors(row: Group) -> str:
+def _format_neighbors(row: Group) -> str:
     """`%fusion.16`: the instruction that the source was taken from where the collective itself has none."""
     if not row.first.source or row.first.source_of is None:
         return ""
@@ -426,7 +429,7 @@ def _neighbors(row: Group) -> str:
     return f"%{row.first.source_of}{f', +{others} more' if others else ''}"
 
 
-def _parts(collective: Collective) -> str:
+def _format_parts(collective: Collective) -> str:
     """`= reduce-scatter over model (ICI, 75 MB) + all-reduce over data (DCN, 25 MB)`: what it is made of."""
     guessed = GUESSED if collective.axes_guessed else ""
     words = [
@@ -470,22 +473,22 @@ class Costly:
     most: int
 
 
-def dearest_of(analysis: Analysis) -> Iterator[Costly]:
+def list_dearest(analysis: Analysis) -> Iterator[Costly]:
     """The things that cost most, dearest first."""
     fixes = {(finding.computation, finding.instruction): finding for finding in reversed(analysis.findings)}
     numbers = {id(collective): number for number, collective in enumerate(analysis.collectives, start=1)}
     step_us = None if analysis.time is None else analysis.time.step_us
-    for group in dearest(analysis.collectives, _DEAREST):
-        most = _most(group)
+    for group in find_dearest(analysis.collectives, _DEAREST):
+        most = _find_most(group)
         yield Costly(
-            headline=_headline(group),
-            about=tuple(_about(group, most, step_us, fixes)),
+            headline=_format_headline(group),
+            about=tuple(_describe_group(group, most, step_us, fixes)),
             numbers=tuple(numbers[id(collective)] for collective in group.members),
             most=numbers[id(most)],
         )
 
 
-def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = True) -> Iterator[Text]:
+def render_dearest(analysis: Analysis, width: int, *, can_be_explained: bool = True) -> Iterator[Text]:
     """The things that cost most, each with its place, why it is there and what to do.
 
     Args:
@@ -494,12 +497,12 @@ def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = Tr
         can_be_explained: Whether `hloscope explain` takes the program.
     """
     asked: list[int] = []
-    for place, costly in enumerate(dearest_of(analysis), start=1):
-        yield from hanging(Text.assemble((f"{place} ", "dim"), costly.headline), width)
+    for place, costly in enumerate(list_dearest(analysis), start=1):
+        yield from hang(Text.assemble((f"{place} ", "dim"), costly.headline), width)
         for label, words in costly.about:
             style = "dim" if label == "why" else ""
-            line = Text.assemble("  ", (f"{label}: " if label else "", "bold dim"), (one_line(words), style))
-            yield from hanging(line, width, indent=4)
+            line = Text.assemble("  ", (f"{label}: " if label else "", "bold dim"), (join_lines(words), style))
+            yield from hang(line, width, indent=4)
         asked.append(costly.most)
     if can_be_explained:
         others = f" (also {', '.join(map(str, asked[1:]))})" if asked[1:] else ""
@@ -507,29 +510,29 @@ def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = Tr
         yield Text(say("in full: ", command, others), style="dim")
 
 
-def _most(group: Group) -> Collective:
+def _find_most(group: Group) -> Collective:
     """The one that costs most, of the kind that does."""
-    of_kind = named_groups(group.members, lambda collective: str(collective.kind))[0]
+    of_kind = group_by_name(group.members, lambda collective: str(collective.kind))[0]
     return max(of_kind.members, key=lambda collective: (collective.exposed_us or 0.0, collective.wire_bytes or 0))
 
 
-def _headline(group: Group) -> Text:
+def _format_headline(group: Group) -> Text:
     """`weights of layers[0-35].mlp: gate, up (backward)`."""
-    part = _part(group.first)
+    part = _find_part(group.first)
     what = "" if part.role is None else f"{_ROLES[part.role]} of "
     phase = "" if part.phase is None else f" ({part.phase})"
-    return Text.assemble((f"{what}{_side_by_side(groups_of(group.members, module_key))}", "bold"), phase)
+    return Text.assemble((f"{what}{_join_names(group_collectives(group.members, find_module))}", "bold"), phase)
 
 
-def _group_cost(group: Group, step_us: float | None) -> str:
+def _format_cost(group: Group, step_us: float | None) -> str:
     """`33.2 ms exposed (5%) · 4.08 GB`."""
     if group.exposed_us is None:
-        return _wire(group)
+        return _format_wire(group)
     share = f" ({format_share(group.exposed_us / step_us)})" if step_us else ""
-    return f"{_mark_time(group, group.exposed_us)} exposed{share} · {_wire(group)}"
+    return f"{_mark_time(group, group.exposed_us)} exposed{share} · {_format_wire(group)}"
 
 
-def _side_by_side(parts: Sequence[Group]) -> str:
+def _join_names(parts: Sequence[Group]) -> str:
     """`layers[0-35].mlp: gate, up`."""
     if len(parts) == 1:
         return parts[0].name
@@ -539,29 +542,29 @@ def _side_by_side(parts: Sequence[Group]) -> str:
     return f"{longest}: {', '.join(own for _, _, own in names[:_NAMES_SHOWN])}{more}"
 
 
-def _about(
+def _describe_group(
     group: Group, most: Collective, step_us: float | None, findings: Mapping[tuple[str | None, str | None], Finding]
 ) -> Iterator[tuple[str, str]]:
     members = group.members
-    lines = dict.fromkeys(map(line_name, members))
+    lines = dict.fromkeys(map(format_line, members))
     more = f", +{pluralize(len(lines) - 1, 'line')}" if len(lines) > 1 else ""
-    line = f" · {line_name(most).partition(' in ')[0]}{more}"
-    line = "" if _part(most).module is None else line  # else its headline is the line
+    line = f" · {format_line(most).partition(' in ')[0]}{more}"
+    line = "" if _find_part(most).module is None else line  # else its headline is the line
     counts = Counter(collective.kind for collective in members).most_common()
     kinds = ", ".join(pluralize(count, str(kind)) for kind, count in counts)
     over = f" over {','.join(most.axes)}" if most.axes else ""
-    yield "", f"{_group_cost(group, step_us)} in {kinds}{over}{line}"
+    yield "", f"{_format_cost(group, step_us)} in {kinds}{over}{line}"
     if most.why and not most.why.startswith("not known"):
         yield "why", _NOTATION.sub("", _CLAUSE.split(most.why, maxsplit=1)[0])
     tried = next((collective.tried for collective in members if collective.tried is not None), None)
-    told = _advice(members, most, findings)
+    told = _find_advice(members, most, findings)
     if tried is not None:
         yield "tried", tried
     else:
         yield ("fix", "none is known") if told is None else ("fix, not tried", told)
 
 
-def _advice(
+def _find_advice(
     members: Sequence[Collective], most: Collective, findings: Mapping[tuple[str | None, str | None], Finding]
 ) -> str | None:
     """The advice of most findings about them; else that of the reason, or what could hide them."""
@@ -583,10 +586,10 @@ def _is_most(some: Sequence[Collective], every: Sequence[Collective]) -> bool:
     return 2 * part[1] >= whole[1] and 2 * part[2] >= whole[2]
 
 
-def waiting_line(collectives: Sequence[Collective]) -> Text | None:
+def format_waits(collectives: Sequence[Collective]) -> Text | None:
     """The waiting time of each pass, longest first; None if the program has no passes or no prices."""
     whole = _join(collectives)
-    if whole.exposed_us is None or all(_part(collective).phase is None for collective in collectives):
+    if whole.exposed_us is None or all(_find_part(collective).phase is None for collective in collectives):
         return None
     waits = [(str(phase or "unknown pass"), whole.of_phase(phase)) for phase in (*Phase, None)]
     waits = [wait for wait in waits if wait[1].members or wait[0] != "unknown pass"]
@@ -598,28 +601,28 @@ def waiting_line(collectives: Sequence[Collective]) -> Text | None:
     return Text("exposed: " + " · ".join(words))
 
 
-def groups_by(collectives: Sequence[Collective], by: str) -> list[Group]:
+def list_groups(collectives: Sequence[Collective], by: str) -> list[Group]:
     """Groups by one of `hloscope.report.renderer.GROUPINGS`, dearest first.
 
     Raises:
         NotationError: They cannot be grouped so.
     """
     names: dict[str, Callable[[Collective], str]] = {
-        "axis": axes_words,
-        "line": line_name,
+        "axis": format_axes,
+        "line": format_line,
         "kind": lambda collective: str(collective.kind),
     }
     if by == "module":
-        return groups_of(collectives, module_key)
+        return group_collectives(collectives, find_module)
     if not isinstance(by, str) or by not in names:
         choices = ", ".join(GROUPINGS)
         raise NotationError(
             f"collectives cannot be grouped by {calls.shown(by)}", fix=f"group them by one of {choices}"
         )
-    return named_groups(collectives, names[by])
+    return group_by_name(collectives, names[by])
 
 
-def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple[str, list[Text]]:
+def render_groups(collectives: Sequence[Collective], by: str, width: int) -> tuple[str, list[Text]]:
     """A title, and a row for each group, dearest first.
 
     Args:
@@ -627,16 +630,16 @@ def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple
         by: One of `hloscope.report.renderer.GROUPINGS`.
         width: Columns.
     """
-    groups = groups_by(collectives, by)
+    groups = list_groups(collectives, by)
     priced = all(group.exposed_us is not None for group in groups)
     order = "most exposed first" if priced else "most bytes per step first"
     whole = _join(collectives)
-    shown = [group for group in groups[:_MOST_GROUPS] if _matters(group, whole)] or groups[:1]
+    shown = [group for group in groups[:_MOST_GROUPS] if _is_noticeable(group, whole)] or groups[:1]
     rest = groups[len(shown) :]
-    lines = table_lines(_group_columns(shown, by, groups), width, [_unlike(group) for group in shown])
+    lines = render_table(_make_group_columns(shown, by, groups), width, [_describe_unlike(group) for group in shown])
     others = [other for other in _TITLES if other != by]
     words = say(
-        f"{_rest_words(rest)}list each one: ",
+        f"{_describe_rest(rest)}list each one: ",
         Option("all"),
         f"; group by {', '.join(others[:-1])} or {others[-1]}: ",
         Option("group-by"),
@@ -644,7 +647,7 @@ def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple
     return f"{_TITLES[by]}, {order}", lines + fold(Text(words, style="dim"), width)
 
 
-def _matters(group: Group, whole: Group) -> bool:
+def _is_noticeable(group: Group, whole: Group) -> bool:
     """True if a group has a noticeable part of all bytes or of the waiting time, or if its bytes are unknown."""
     if group.wire_bytes is None:
         return True
@@ -652,43 +655,43 @@ def _matters(group: Group, whole: Group) -> bool:
     return any(part and every and part >= _NOTICEABLE * every for part, every in parts)
 
 
-def _group_columns(groups: Sequence[Group], by: str, every: Sequence[Group]) -> tuple[Column, ...]:
+def _make_group_columns(groups: Sequence[Group], by: str, every: Sequence[Group]) -> tuple[Column, ...]:
     of_group = partial(column, groups)
     heads = {"module": "part", "axis": "axes", "line": "line", "kind": "collective"}
     name = of_group(heads[by], lambda group: group.name, style="bold", breaks=Breaks.AFTER_PUNCTUATION)
     phases = [phase for phase in Phase if any(group.of_phase(phase).exposed_us for group in every)]
     return (
         name,
-        of_group("places", _places, right=True, given_up=2, below=_no_words),
-        of_group("wire/step", _wire, right=True),
-        of_group("time", _time, right=True, given_up=1, below=_no_words),
+        of_group("places", _count_places, right=True, given_up=2, below=_leave_empty),
+        of_group("wire/step", _format_wire, right=True),
+        of_group("time", _format_group_time, right=True, given_up=1, below=_leave_empty),
         of_group("exposed", lambda group: _mark_time(group, group.exposed_us), right=True),
         *(
-            of_group(str(phase), partial(_of_phase, phase=phase), right=True, given_up=3, below=f"{phase} {{}}")
+            of_group(str(phase), partial(_format_phase, phase=phase), right=True, given_up=3, below=f"{phase} {{}}")
             for phase in phases
         ),
     )
 
 
-def _no_words(_: Group) -> str:
+def _leave_empty(_: Group) -> str:
     """An empty replacement, below a row, for a column that does not fit."""
     return ""
 
 
-def _of_phase(group: Group, phase: Phase) -> str:
+def _format_phase(group: Group, phase: Phase) -> str:
     part = group.of_phase(phase)
     return _mark_time(part, part.exposed_us) if part.members else ""
 
 
-def _unlike(group: Group) -> Text:
+def _describe_unlike(group: Group) -> Text:
     """`layer 0 alone has 3.1 ms exposed`: the layers that cost much more than the others."""
-    unlike = [f"layer {layer} alone has {format_time(wait)} exposed" for layer, wait in unlike_layers(group)]
+    unlike = [f"layer {layer} alone has {format_time(wait)} exposed" for layer, wait in find_unlike_layers(group)]
     return Text(", ".join(unlike), style="dim")
 
 
-def _rest_words(rest: Sequence[Group]) -> str:
+def _describe_rest(rest: Sequence[Group]) -> str:
     if not rest:
         return ""
     together = _join(collective for group in rest for collective in group.members)
     waits = "" if together.exposed_us is None else f", {_mark_time(together, together.exposed_us)} exposed"
-    return f"+{pluralize(len(rest), 'smaller one')}, {_wire(together)}{waits} · "
+    return f"+{pluralize(len(rest), 'smaller one')}, {_format_wire(together)}{waits} · "

@@ -24,10 +24,10 @@ from hloscope.judge.verdict import NO_REASON
 from hloscope.model import Analysis, Collective, SourceFrame, Total, Totals
 from hloscope.model.trial import is_tie
 from hloscope.model.vocabulary import Bound, Kind
-from hloscope.report.checks import AMOUNT_WORDS, UNBROKEN, figure_words
-from hloscope.report.escaping import code, fenced, plain_line, prose, without_commands
-from hloscope.report.layout import Column, column, folded, hanging, markdown_table, table_lines
-from hloscope.report.words import GUESSED, legend
+from hloscope.report.checks import AMOUNT_WORDS, UNBROKEN, format_figure
+from hloscope.report.escaping import escape_commands, escape_line, escape_prose, fence_code, render_code
+from hloscope.report.layout import Column, column, fold_all, hang, render_markdown_table, render_table
+from hloscope.report.words import GUESSED, make_legend
 
 if TYPE_CHECKING:
     from hloscope.plain_types import DiffDict
@@ -115,10 +115,10 @@ class KeepsSides:
 
     def _remembered_by(self, other: DiffDocument) -> DiffDocument:
         """The same result in other words, which remembers what this one does."""
-        return with_sides(other, self.sides)
+        return attach_sides(other, self.sides)
 
 
-def with_sides(found: DiffDocument, sides: Sides) -> DiffDocument:
+def attach_sides(found: DiffDocument, sides: Sides) -> DiffDocument:
     """Returns the result with the compared analyses attached."""
     object.__setattr__(found, "_sides", sides)
     return found
@@ -221,9 +221,9 @@ class DiffDocument(Shown, KeepsSides):
             """The result as plain data."""
 
 
-def listed(change: Change[Collective]) -> ListedChange:
+def make_listed_change(change: Change[Collective]) -> ListedChange:
     """A change as the document has it."""
-    old, new = (tuple(map(_changed, side)) for side in (change.before, change.after))
+    old, new = (tuple(map(_make_changed, side)) for side in (change.before, change.after))
     return make_document(
         ListedChange,
         change,
@@ -235,41 +235,41 @@ def listed(change: Change[Collective]) -> ListedChange:
     )
 
 
-def _changed(collective: Collective) -> ChangedCollective:
+def _make_changed(collective: Collective) -> ChangedCollective:
     return make_document(ChangedCollective, collective, source=render_users_line(collective.source))
 
 
-def figure_rows(report: DiffDocument) -> Iterator[tuple[str, str, str, str]]:
+def list_figure_rows(report: DiffDocument) -> Iterator[tuple[str, str, str, str]]:
     """What is measured, the step first: its name, before, after and by how much it changes."""
     totals, figures = report.totals, [figure for figure in report.judged.figures if figure.before or figure.after]
-    yield from (_figure_row(figure, report) for figure in figures if figure.name == STEP)
-    yield "sent per step", *_of_totals(totals.old, totals.new)
+    yield from (_make_figure_row(figure, report) for figure in figures if figure.name == STEP)
+    yield "sent per step", *_compare_totals(totals.old, totals.new)
     for tally in report.tallies:
         guessed = GUESSED if tally.axes_guessed else ""
-        yield f"{tally.kind} {tally.axes or 'none'}{guessed}", *_of_totals(tally.old, tally.new)
+        yield f"{tally.kind} {tally.axes or 'none'}{guessed}", *_compare_totals(tally.old, tally.new)
     parts = (figure for figure in figures if figure.name.startswith(MEMORY) and figure.before != figure.after)
     peak = (figure for figure in figures if figure.name == _PEAK)
     multiplied = (figure for figure in figures if figure.name == MULTIPLIED)
-    yield from (_figure_row(figure, report) for figure in dict.fromkeys((*peak, *parts, *multiplied)))
+    yield from (_make_figure_row(figure, report) for figure in dict.fromkeys((*peak, *parts, *multiplied)))
 
 
 _PEAK = f"{MEMORY}peak"
 
 
-def _figure_row(figure: Figure, report: DiffDocument) -> tuple[str, str, str, str]:
+def _make_figure_row(figure: Figure, report: DiffDocument) -> tuple[str, str, str, str]:
     """A figure with its ranges, and by how much it changes; one that is only a bound has no range."""
     if figure.name == STEP:  # of a baseline, which rounds it, or of an analysis
         figure = replace(figure, before=report.step_us[0], after=report.step_us[1])
     bounds = (figure.before_bound, figure.after_bound)
-    *_, change = _of_both((figure.before, figure.after), bounds, AMOUNT_WORDS[figure.unit])
-    return *figure_words(figure), change if figure.comparable else "not comparable"
+    *_, change = _compare_values((figure.before, figure.after), bounds, AMOUNT_WORDS[figure.unit])
+    return *format_figure(figure), change if figure.comparable else "not comparable"
 
 
-def _of_totals(old: Total, new: Total) -> tuple[str, str, str]:
-    return _of_both((old.wire_bytes, new.wire_bytes), (old.bound, new.bound), format_bytes)
+def _compare_totals(old: Total, new: Total) -> tuple[str, str, str]:
+    return _compare_values((old.wire_bytes, new.wire_bytes), (old.bound, new.bound), format_bytes)
 
 
-def _of_both(
+def _compare_values(
     values: tuple[float | None, float | None],
     bounds: tuple[Bound | None, Bound | None],
     show: Callable[[float], str],
@@ -286,48 +286,48 @@ def _of_both(
     return before, after, bound.marked(add_sign(show(abs(new - old)), is_more=new > old))
 
 
-def doubts_of(report: DiffDocument) -> Iterator[str]:
+def list_doubts(report: DiffDocument) -> Iterator[str]:
     """What makes the difference less sure than it looks."""
     yield from dict.fromkeys((*report.judged.notes, *report.judged.caveats))
     for name in report.not_understood:
         yield say(f"not everything in {name} was understood: ", Command("analyze"), " shows what")
     if report.unsure:
         yield f"bytes or executions of {pluralize(report.unsure, 'collective')} are not known exactly"
-    if any(row[-1] == "unknown" and "unknown" not in row[:-1] for row in figure_rows(report)):
+    if any(row[-1] == "unknown" and "unknown" not in row[:-1] for row in list_figure_rows(report)):
         yield BETWEEN_BOUNDS
 
 
-def figure_columns(report: DiffDocument) -> list[Column]:
+def make_figure_columns(report: DiffDocument) -> list[Column]:
     """What is measured of both, as a table."""
-    rows, headers = list(figure_rows(report)), ("per device", "before", "after", "change")
+    rows, headers = list(list_figure_rows(report)), ("per device", "before", "after", "change")
     return [column(rows, name, itemgetter(n), right=n > 0) for n, name in enumerate(headers)]
 
 
-def lines(report: DiffDocument, width: int) -> Iterator[Text]:
+def render_difference(report: DiffDocument, width: int) -> Iterator[Text]:
     """What the change is and why, what moves otherwise, a line each, and what is measured of both."""
-    yield from hanging(Text(f"{report.old} -> {report.new}: {report.headline}"), width)
-    yield from cause_lines(report, width)
-    yield from (line for change in change_lines(report) for line in hanging(Text(change.text), width))
-    table = table_lines(figure_columns(report), width)
-    yield from (Text(), *(Text(line.plain) for line in (*table, *folded((legend(table),), width))))
-    yield from (line for doubt in doubts_of(report) for line in hanging(Text(f"note: {doubt}"), width))
+    yield from hang(Text(f"{report.old} -> {report.new}: {report.headline}"), width)
+    yield from render_causes(report, width)
+    yield from (line for change in list_change_lines(report) for line in hang(Text(change.text), width))
+    table = render_table(make_figure_columns(report), width)
+    yield from (Text(), *(Text(line.plain) for line in (*table, *fold_all((make_legend(table),), width))))
+    yield from (line for doubt in list_doubts(report) for line in hang(Text(f"note: {doubt}"), width))
 
 
-def cause_lines(report: DiffDocument, width: int = UNBROKEN) -> Iterator[Text]:
+def render_causes(report: DiffDocument, width: int = UNBROKEN) -> Iterator[Text]:
     """`worse: an all-gather over X is new, 8.19 kB sent per step (model.py:20 in step)`, and below it why it moves."""
-    for cause, words in zip(report.judged.causes, _causes_in_words(report), strict=True):
-        yield from hanging(Text(words), width)
-        for label, about in details_of(cause):
+    for cause, words in zip(report.judged.causes, _describe_causes(report), strict=True):
+        yield from hang(Text(words), width)
+        for label, about in list_details(cause):
             text = Text(f"  {label}: {about}", style="dim")
-            yield from hanging(text, width, indent=len(label) + 4)
+            yield from hang(text, width, indent=len(label) + 4)
 
 
-def _causes_in_words(report: DiffDocument) -> Iterator[str]:
-    for cause, place in zip(report.judged.causes, cause_places(report), strict=True):
+def _describe_causes(report: DiffDocument) -> Iterator[str]:
+    for cause, place in zip(report.judged.causes, find_cause_places(report), strict=True):
         yield f"{cause.judgement}: {cause.message}{'' if place is None else f' ({place})'}"
 
 
-def details_of(cause: Cause) -> Iterator[tuple[str, str]]:
+def list_details(cause: Cause) -> Iterator[tuple[str, str]]:
     """Why the data moves, and the change that was tried against it, as far as they are known."""
     if cause.why and not cause.why.startswith(NO_REASON):
         yield "why", cause.why
@@ -335,7 +335,7 @@ def details_of(cause: Cause) -> Iterator[tuple[str, str]]:
         yield "tried", cause.tried
 
 
-def cause_places(report: DiffDocument) -> Iterator[str | None]:
+def find_cause_places(report: DiffDocument) -> Iterator[str | None]:
     """`moe.py:31 in expert_forward`: the line of each cause as short as an analysis shows it; None without one."""
     known: dict[str | None, str | None] = {}
     for side in filter(None, report.sides):
@@ -364,12 +364,12 @@ class ChangeLine:
     text: str
 
 
-def change_lines(report: DiffDocument) -> Iterator[ChangeLine]:
+def list_change_lines(report: DiffDocument) -> Iterator[ChangeLine]:
     """The changes, most bytes per step first, those of the same collectives on one line."""
-    alike = group_by(report.changes, lambda change: (change.old, change.new, _parts_of(change)[1]))
+    alike = group_by(report.changes, lambda change: (change.old, change.new, _split_change(change)[1]))
     for changes in alike.values():
-        what, place = _parts_of(changes[0])
-        said = dict.fromkeys(_parts_of(change)[0] for change in changes)
+        what, place = _split_change(changes[0])
+        said = dict.fromkeys(_split_change(change)[0] for change in changes)
         whole = "; ".join(words for words in said if not any(other != words and words in other for other in said))
         kinds = Counter(change.kind for change in changes)
         more = max(kinds.values()) - 1
@@ -380,7 +380,7 @@ def change_lines(report: DiffDocument) -> Iterator[ChangeLine]:
         )
 
 
-def _parts_of(change: ListedChange) -> tuple[str, str]:
+def _split_change(change: ListedChange) -> tuple[str, str]:
     """What happened, and where."""
     what, _, place = change.text.rpartition("  ")
     return what, place
@@ -405,19 +405,27 @@ def is_step_tie(report: DiffDocument) -> bool:
 
 def render_markdown(report: DiffDocument) -> str:
     """A comment for a pull request."""
-    lines = [say("### ", Command("diff"), f": {report.headline}"), "", f"{code(report.old)} → {code(report.new)}", ""]
+    lines = [
+        say("### ", Command("diff"), f": {report.headline}"),
+        "",
+        f"{render_code(report.old)} → {render_code(report.new)}",
+        "",
+    ]
     if report.judged.causes:
-        for cause, words in zip(report.judged.causes, _causes_in_words(report), strict=True):
-            lines += [f"* {prose(words)}", *(f"  * {label}: {prose(about)}" for label, about in details_of(cause))]
+        for cause, words in zip(report.judged.causes, _describe_causes(report), strict=True):
+            lines += [
+                f"* {escape_prose(words)}",
+                *(f"  * {label}: {escape_prose(about)}" for label, about in list_details(cause)),
+            ]
         lines += [""]
-    columns = figure_columns(report)
-    lines += markdown_table(columns)
-    marks = legend(cell for column in columns for cell in column.cells)
-    lines += [] if marks is None else ["", prose(marks.plain)]
+    columns = make_figure_columns(report)
+    lines += render_markdown_table(columns)
+    marks = make_legend(cell for column in columns for cell in column.cells)
+    lines += [] if marks is None else ["", escape_prose(marks.plain)]
     if report.changes:
-        changes = (plain_line(change.text) for change in change_lines(report))
+        changes = (escape_line(change.text) for change in list_change_lines(report))
         # ```diff colours lines that begin with +, - or !
         marked = (f"!{line.removeprefix('~')}" if line.startswith("~") else line for line in changes)
-        block = fenced("\n".join(marked), "diff")
+        block = fence_code("\n".join(marked), "diff")
         lines += ["", "<details><summary>changes</summary>", "", *block, "", "</details>"]
-    return without_commands("\n".join([*lines, *(f"\n> {prose(doubt)}" for doubt in doubts_of(report))])) + "\n"
+    return escape_commands("\n".join([*lines, *(f"\n> {escape_prose(doubt)}" for doubt in list_doubts(report))])) + "\n"

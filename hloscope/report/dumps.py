@@ -17,7 +17,7 @@ from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.compile.dumps import Dump, DumpedModule, find_dumped_slice
 from hloscope.model import Analysis
 from hloscope.report.analysis import render_analysis
-from hloscope.report.layout import INDENT, column, fold, folded, table_lines
+from hloscope.report.layout import INDENT, column, fold, fold_all, render_table
 from hloscope.report.words import GUESSED
 
 if TYPE_CHECKING:
@@ -171,23 +171,23 @@ def render_modules(found: DumpedModules, width: int) -> Iterator[Text]:
     rows = Rows.of(found.dump, width)
     yield from rows.head(found.dump)
     yield from map(rows.row, found)
-    yield from summary(found.dump, found, found.seconds)
+    yield from render_summary(found.dump, found, found.seconds)
 
 
 def render_dump(dump: Dump, width: int) -> Iterator[Text]:
     """The largest modules, by what the folder shows without reading them."""
-    yield from fold(_headline(dump), width)
+    yield from fold(_format_headline(dump), width)
     yield Text()
     shown = dump.modules[:_LISTED]
     cell = partial(column, shown)
     columns = (
-        cell("module", _name, style="bold"),
+        cell("module", _format_name, style="bold"),
         cell("number", lambda module: module.number, right=True, given_up=3),
         cell("text", lambda module: format_bytes(module.size_bytes), right=True),
-        cell("compiled for", _place, given_up=2),
-        cell("file", _file, style="dim", given_up=1),
+        cell("compiled for", _format_place, given_up=2),
+        cell("file", _format_file, style="dim", given_up=1),
     )
-    yield from (Text(" " * INDENT) + line for line in table_lines(columns, width - INDENT))
+    yield from (Text(" " * INDENT) + line for line in render_table(columns, width - INDENT))
     rest = dump.modules[len(shown) :]
     remarks = [Text(f"+{pluralize(len(rest), 'smaller module')}", style="dim")] if rest else []
     if len(dump.modules) > 1:
@@ -199,10 +199,10 @@ def render_dump(dump: Dump, width: int) -> Iterator[Text]:
         )
         remarks.append(Text(words, style="dim"))
     remarks += [Text(f"note: {note}", style="dim") for note in dump.notes]
-    yield from (Text(" " * INDENT) + line for line in folded(remarks, width - INDENT))
+    yield from (Text(" " * INDENT) + line for line in fold_all(remarks, width - INDENT))
 
 
-def _headline(dump: Dump) -> Text:
+def _format_headline(dump: Dump) -> Text:
     sizes = [module.size_bytes for module in dump.modules if module.size_bytes is not None]
     counts: dict[str, int] = {}
     for module in dump.modules:
@@ -214,17 +214,17 @@ def _headline(dump: Dump) -> Text:
     return Text.assemble((str(dump.folder), "bold"), f"{words}, {format_bytes(sum(sizes))}")
 
 
-def _name(module: DumpedModule) -> str:
+def _format_name(module: DumpedModule) -> str:
     folder, _, _ = module.file.rpartition("/")
     return f"{folder}/{module.name}" if folder else module.name
 
 
-def _file(module: DumpedModule) -> str:
+def _format_file(module: DumpedModule) -> str:
     """The file, where its name says more than the module and its number: of compressed and serialized ones."""
     return "" if module.number and module.path.suffix == ".txt" else module.path.name
 
 
-def _place(module: DumpedModule) -> str:
+def _format_place(module: DumpedModule) -> str:
     found = find_dumped_slice(module) if module.platform == "tpu" else None
     return _PLATFORMS[module.platform] if found is None else found.name
 
@@ -247,12 +247,12 @@ class Rows:
     @staticmethod
     def of(dump: Dump, width: int) -> Rows:
         """Rows for the modules of a dump."""
-        widest = max(len(_name(module)) for module in dump.modules)
+        widest = max(len(_format_name(module)) for module in dump.modules)
         return Rows(name=max(len("module"), min(widest, _WIDEST_NAME)), width=width)
 
     def head(self, dump: Dump) -> Iterator[Text]:
         """The headline, notes and header above the rows."""
-        yield from fold(_headline(dump), self.width)
+        yield from fold(_format_headline(dump), self.width)
         yield from (line for note in dump.notes for line in fold(Text(f"note: {note}", style="dim"), self.width))
         yield Text()
         header = self._row("module", "number", "text", "compiled for", "step", "moves/step", "transfers", "findings")
@@ -262,7 +262,7 @@ class Rows:
     def row(self, result: DumpedResult) -> Text:
         """One module."""
         module, found = result.module, result.analysis
-        name, size = _name(module), format_bytes(module.size_bytes)
+        name, size = _format_name(module), format_bytes(module.size_bytes)
         if len(name) > self.name:
             name = f"…{name[1 - self.name :]}"
         if found is None:
@@ -273,7 +273,7 @@ class Rows:
         moves = total.bound.marked(format_bytes(total.wire_bytes)) if found.collectives else "nothing"
         step = "" if time is None else time.bound.marked(format_time(time.step_us))
         transfers = str(total.executions) if found.collectives else ""
-        place, findings = _compiled_for(found, module), str(counted or "")
+        place, findings = _format_slice(found, module), str(counted or "")
         return Text(self._row(name, module.number, size, place, step, moves, transfers, findings))
 
     def _row(self, *cells: str) -> str:
@@ -284,7 +284,7 @@ class Rows:
         return "  ".join(parts)
 
 
-def _compiled_for(found: Analysis, module: DumpedModule) -> str:
+def _format_slice(found: Analysis, module: DumpedModule) -> str:
     """`v5e:2x4`, with a mark where it is a guess; what is known of the platform else."""
     if found.slice is not None:
         return found.slice.name + (GUESSED if found.slice.chosen_by == GUESS else "")
@@ -292,7 +292,7 @@ def _compiled_for(found: Analysis, module: DumpedModule) -> str:
     return f"{platform}, {pluralize(found.num_partitions, 'device')}" if found.num_partitions > 1 else platform
 
 
-def summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iterator[Text]:
+def render_summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iterator[Text]:
     """The summary below the rows: their number, and those that take longest."""
     done = [(result.module, result.analysis) for result in results if result.analysis is not None]
     yield Text()
@@ -307,5 +307,5 @@ def summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iter
     timed = [(found.time.step_us, module) for module, found in done if found.time is not None]
     longest = sorted(timed, key=lambda pair: pair[0], reverse=True)[:_SLOWEST]
     if len(timed) > 1:
-        named = ", ".join(f"{_name(module)} {format_time(step)}" for step, module in longest)
+        named = ", ".join(f"{_format_name(module)} {format_time(step)}" for step, module in longest)
         yield Text(f"longest steps: {named}")

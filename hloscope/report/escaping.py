@@ -34,42 +34,42 @@ _TICKS = re.compile(r"`+")
 _HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
-def plain_lines(text: str) -> str:
+def escape_lines(text: str) -> str:
     """The text, as long as it is, with a mark in place of each character that is obeyed or not seen; lines stay."""
     return _UNSEEN.sub(lambda found: " " if found[0] == "\t" else _UNKNOWN, text)
 
 
-def plain_line(text: str) -> str:
+def escape_line(text: str) -> str:
     """The same, with blanks in place of line ends."""
-    return plain_lines(text).replace("\n", " ")
+    return escape_lines(text).replace("\n", " ")
 
 
-def without_commands(text: str) -> str:
+def escape_commands(text: str) -> str:
     """Finished text for a terminal or a log, in which no runner finds a command."""
     return _ANYWHERE.sub("# #", _AT_LINE_START.sub(r"\1: ", text))
 
 
-def for_terminal(text: str) -> str:
+def escape_for_terminal(text: str) -> str:
     """Several lines for a terminal or a log, that have no colours."""
-    return without_commands(plain_lines(text))
+    return escape_commands(escape_lines(text))
 
 
-def dumped(document: object) -> str:
+def dump_json(document: object) -> str:
     """A document as JSON, indented; what is obeyed or not seen is escaped in it, so that it reads back the same."""
-    return _ANYWHERE.sub(r"\\u0023#", _seen(_laid_out(to_plain(document), 0)))
+    return _ANYWHERE.sub(r"\\u0023#", _escape_json(_lay_out(to_plain(document), 0)))
 
 
-def json_line(data: object) -> str:
+def dump_json_line(data: object) -> str:
     """Plain data as JSON on one line, in which the same is escaped."""
-    return _seen(_ENCODER.encode(data))
+    return _escape_json(_ENCODER.encode(data))
 
 
-def _seen(text: str) -> str:
+def _escape_json(text: str) -> str:
     """JSON in which what is obeyed or not seen is escaped."""
     return _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f", text)
 
 
-def _laid_out(data: object, depth: int) -> str:
+def _lay_out(data: object, depth: int) -> str:
     """JSON with each list and each object on a line of its own where it fits there, else its parts on several."""
     line = _ENCODER.encode(data)
     indent = _INDENT * (depth + 1)
@@ -77,17 +77,17 @@ def _laid_out(data: object, depth: int) -> str:
         return line
     if isinstance(data, dict):
         opening, closing = "{}"
-        parts = [f"{_ENCODER.encode(key)}: {_laid_out(value, depth + 1)}" for key, value in data.items()]
+        parts = [f"{_ENCODER.encode(key)}: {_lay_out(value, depth + 1)}" for key, value in data.items()]
     elif isinstance(data, list):
         opening, closing = "[]"
-        parts = [_laid_out(item, depth + 1) for item in data]
+        parts = [_lay_out(item, depth + 1) for item in data]
     else:
         return line
     between = f",\n{indent}"
-    return f"{opening}\n{indent}{between.join(_filled(parts, len(indent)))}\n{_INDENT * depth}{closing}"
+    return f"{opening}\n{indent}{between.join(_fill_lines(parts, len(indent)))}\n{_INDENT * depth}{closing}"
 
 
-def _filled(parts: list[str], indent: int) -> Iterator[str]:
+def _fill_lines(parts: list[str], indent: int) -> Iterator[str]:
     """The parts, as many on a line as fit there; an object, and what takes several lines, keeps to itself."""
     line: list[str] = []
     columns = indent
@@ -100,21 +100,21 @@ def _filled(parts: list[str], indent: int) -> Iterator[str]:
     yield ", ".join(line)
 
 
-def code(text: str) -> str:
+def render_code(text: str) -> str:
     """Inline code of Markdown."""
-    line = plain_line(text)
+    line = escape_line(text)
     fence = "`" * (1 + max(map(len, _TICKS.findall(line)), default=0))
     return f"{fence} {line} {fence}" if "`" in line else f"`{line}`"
 
 
-def fenced(body: str, language: str) -> list[str]:
+def fence_code(body: str, language: str) -> list[str]:
     """A block of code of Markdown, whose fence is longer than any in the body."""
-    body = plain_lines(body)
+    body = escape_lines(body)
     fence = "`" * max(4, 1 + max(map(len, _TICKS.findall(body)), default=0))
     return [f"{fence}{language}", body, fence]
 
 
-def prose(text: str) -> str:
+def escape_prose(text: str) -> str:
     """Text of Markdown in which nothing is markup."""
-    line = re.sub(r"[&<>]", lambda found: _HTML[found[0]], plain_line(text))
+    line = re.sub(r"[&<>]", lambda found: _HTML[found[0]], escape_line(text))
     return re.sub(r"([\\`*_\[\]|~#!])", r"\\\1", line)

@@ -14,8 +14,8 @@ from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.model import Collective, Frame, ReasonKind, SharedReason, bytes_bound
 from hloscope.model.trial import Trials
 from hloscope.model.vocabulary import Bound, Kind, Origin
-from hloscope.report.escaping import code, fenced, prose, without_commands
-from hloscope.report.layout import hanging
+from hloscope.report.escaping import escape_commands, escape_prose, fence_code, render_code
+from hloscope.report.layout import hang
 from hloscope.report.words import describe_trials
 from hloscope.why.explanation import Explanation, Step
 
@@ -35,7 +35,7 @@ def render_explanations(explanations: Sequence[Explanation], width: int) -> Iter
         yield Text(_NOTHING)
     for index, explanation in enumerate(explanations):
         yield from [Text()] if index else []
-        yield from _explanation(explanation, width)
+        yield from _render_explanation(explanation, width)
 
 
 def render_overview(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
@@ -46,20 +46,20 @@ def render_overview(explanations: Sequence[Explanation], width: int) -> Iterator
     yield from (Text(), Text("Other collectives, most bytes per step first", style="bold"))
     for explanation in explanations[1 : _LISTED + 1]:
         place = short_source(explanation.collective.source)
-        brief = f", {_per_step(explanation.collective)} per step{f', {place}' if place else ''}"
-        listed = Text.assemble(f"  {explanation.number} ", _headline(explanation), brief)
-        yield from hanging(listed, width, indent=4)
-        yield from hanging(Text(f"    {explanation.collective.why or 'not known'}", style="dim"), width, indent=6)
+        brief = f", {_format_per_step(explanation.collective)} per step{f', {place}' if place else ''}"
+        listed = Text.assemble(f"  {explanation.number} ", _format_headline(explanation), brief)
+        yield from hang(listed, width, indent=4)
+        yield from hang(Text(f"    {explanation.collective.why or 'not known'}", style="dim"), width, indent=6)
     rest = len(explanations) - 1 - _LISTED
     if rest > 0:
-        yield from hanging(Text(f"  +{pluralize(rest, 'smaller one')}"), width, indent=4)
+        yield from hang(Text(f"  +{pluralize(rest, 'smaller one')}"), width, indent=4)
     asked = say(
         "One of them in full: ",
         Command("explain", (TARGET, Option("collective", explanations[1].number))),
         "; all: ",
         Command("explain", (TARGET, Option("collective", "all"))),
     )
-    yield from (Text(), *hanging(Text(asked, style="dim"), width))
+    yield from (Text(), *hang(Text(asked, style="dim"), width))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,10 +133,10 @@ class ExplainDocument:
 
 def make_explanation_document(explanations: Sequence[Explanation]) -> ExplainDocument:
     """The same as one document: a list under `explanations`."""
-    return ExplainDocument(explanations=tuple(map(_explained, explanations)))
+    return ExplainDocument(explanations=tuple(map(_make_explained, explanations)))
 
 
-def _explained(explanation: Explanation) -> ExplainedCollective:
+def _make_explained(explanation: Explanation) -> ExplainedCollective:
     own = {
         name: getattr(explanation, name)
         for name in ("number", "copies", "place", "excerpt", "steps", "equations", "advice", "trials")
@@ -156,23 +156,30 @@ def render_markdown(explanations: Sequence[Explanation]) -> str:
         return f"{_NOTHING}\n"
     found: list[str] = []
     for explanation in explanations:
-        found += [f"### {code(_headline(explanation).plain)}", "", prose(explanation.collective.why or "not known"), ""]
-        found += [f"- **cost**: {prose(_cost(explanation.collective))}"]
+        found += [
+            f"### {render_code(_format_headline(explanation).plain)}",
+            "",
+            escape_prose(explanation.collective.why or "not known"),
+            "",
+        ]
+        found += [f"- **cost**: {escape_prose(_format_cost(explanation.collective))}"]
         for label, words in describe_trials(explanation.trials):
-            found.append(f"- **{label}**: {code(words)}" if label == "tried" else f"- **{label}**: {prose(words)}")
+            found.append(
+                f"- **{label}**: {render_code(words)}" if label == "tried" else f"- **{label}**: {escape_prose(words)}"
+            )
             if not label:
-                found[-1] = f"  {prose(words)}"
-        found += [f"- not tried: {prose(change)}" for change in explanation.advice]
+                found[-1] = f"  {escape_prose(words)}"
+        found += [f"- not tried: {escape_prose(change)}" for change in explanation.advice]
         if explanation.equations:
-            found += ["", *fenced("\n".join(explanation.equations), "text")]
+            found += ["", *fence_code("\n".join(explanation.equations), "text")]
         found.append("")
-    return without_commands("\n".join(found))
+    return escape_commands("\n".join(found))
 
 
-def _explanation(explanation: Explanation, width: int) -> Iterator[Text]:
-    yield from hanging(_headline(explanation), width)
+def _render_explanation(explanation: Explanation, width: int) -> Iterator[Text]:
+    yield from hang(_format_headline(explanation), width)
     if explanation.place is not None:
-        yield from hanging(Text.assemble(("  --> ", "blue"), short_source((explanation.place,)) or ""), width, indent=6)
+        yield from hang(Text.assemble(("  --> ", "blue"), short_source((explanation.place,)) or ""), width, indent=6)
         if explanation.excerpt is not None:
             indented = len(explanation.excerpt) - len(explanation.excerpt.lstrip())
             column = indented if explanation.place.column is None else explanation.place.column  # counted from 0
@@ -180,26 +187,26 @@ def _explanation(explanation: Explanation, width: int) -> Iterator[Text]:
             yield from (Text.assemble(("   | ", "blue"), line) for line in excerpt)
         if explanation.unread:
             unread = say("the line was not read: ", ONLY_UNDER_ROOT)
-            yield from hanging(Text.assemble(("   | ", "blue"), (unread, "dim")), width, indent=5)
-    yield from _labelled("why", explanation.collective.why or "not known", width)
+            yield from hang(Text.assemble(("   | ", "blue"), (unread, "dim")), width, indent=5)
+    yield from _render_labelled("why", explanation.collective.why or "not known", width)
     if explanation.steps:
         yield Text.assemble(("   = ", "blue"), ("chain", "bold"))
         for step in explanation.steps:
-            yield from hanging(_step(step), width, indent=9)
+            yield from hang(_format_step(step), width, indent=9)
     if explanation.equations:
         yield Text.assemble(("   = ", "blue"), ("notation", "bold"))
         for equation in explanation.equations:
-            yield from hanging(Text(f"       {equation}", style="cyan"), width, indent=9)
-    yield from _labelled("cost", _cost(explanation.collective), width)
-    yield from _labelled("origin", _origin(explanation.collective), width)
+            yield from hang(Text(f"       {equation}", style="cyan"), width, indent=9)
+    yield from _render_labelled("cost", _format_cost(explanation.collective), width)
+    yield from _render_labelled("origin", _describe_origin(explanation.collective), width)
     for label, words in describe_trials(explanation.trials):
-        yield from _labelled(label, words, width) if label else hanging(Text(f"       {words}"), width, indent=9)
+        yield from _render_labelled(label, words, width) if label else hang(Text(f"       {words}"), width, indent=9)
     for number, change in enumerate(explanation.advice):
         label = "fix, not tried" if number == 0 else "or"
-        yield from _labelled(label, change, width)
+        yield from _render_labelled(label, change, width)
 
 
-def _headline(explanation: Explanation) -> Text:
+def _format_headline(explanation: Explanation) -> Text:
     of = explanation.collective
     guessed = say(" (guessed: ", Option("dcn"), " says which axis crosses slices)") if of.axes_guessed else ""
     axes = f" over {', '.join(of.axes)}{guessed}" if of.axes else ""
@@ -208,18 +215,18 @@ def _headline(explanation: Explanation) -> Text:
     return Text.assemble((str(of.kind), "bold"), f"{axes} of {shapes} per device, %{of.name}{more}")
 
 
-def _per_step(of: Collective) -> str:
+def _format_per_step(of: Collective) -> str:
     """The bytes that one device sends for it in a step, with their bound."""
     sent = format_bytes(of.wire_bytes_per_step)
     return sent if of.wire_bytes is None else bytes_bound(of).marked(sent)
 
 
-def _labelled(label: str, words: str, width: int) -> list[Text]:
+def _render_labelled(label: str, words: str, width: int) -> list[Text]:
     text = Text.assemble(("   = ", "blue"), (f"{label}: ", "bold"), words)
-    return hanging(text, width, indent=7 + len(label))
+    return hang(text, width, indent=7 + len(label))
 
 
-def _step(step: Step) -> Text:
+def _format_step(step: Step) -> Text:
     mark = "     > " if step.is_loss else "       "
     place = None if step.source is None else short_source((step.source,))
     words = f"{step.what}{f' ({place})' if place else ''}"
@@ -227,16 +234,16 @@ def _step(step: Step) -> Text:
     return Text.assemble((mark, "bold"), words, (f": {arrays}" if arrays else "", "cyan"))
 
 
-def _cost(of: Collective) -> str:
+def _format_cost(of: Collective) -> str:
     times = of.executions_bound.said(pluralize(of.executions, "time"))
     sent, each = format_bytes(of.wire_bytes), of.bytes_bound.marked
     sent = sent if of.wire_bytes is None else each(sent)
     time = "" if of.time_us is None else f", {each(format_time(of.time_us))} each"
     exposed = "" if of.exposed_us is None else f", {each(format_time(of.exposed_us))} of it exposed"
-    return f"one device sends {sent}, {times} per step: {_per_step(of)} per step{time}{exposed}"
+    return f"one device sends {sent}, {times} per step: {_format_per_step(of)} per step{time}{exposed}"
 
 
-def _origin(of: Collective) -> str:
+def _describe_origin(of: Collective) -> str:
     words = _ORIGINS[of.origin.value]
     if of.origin is Origin.AUTHORED and of.reason is not None and of.reason.kind is not ReasonKind.AUTHORED:
         words = "added by differentiation, inside shard_map"

@@ -15,12 +15,12 @@ from hloscope.base.results import group_by
 from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
 from hloscope.model.vocabulary import Bound
-from hloscope.report.escaping import plain_line
-from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
+from hloscope.report.escaping import escape_line
+from hloscope.report.layout import INDENT, Breaks, Column, column, fold, fold_all, render_table, section
 from hloscope.report.pictures import svg
 from hloscope.report.pictures.svg import LINE_HEIGHT, MARGIN
 from hloscope.report.renderer import Canvas, Renderer
-from hloscope.report.words import BOUNDS_WORDS, legend, notes_section
+from hloscope.report.words import BOUNDS_WORDS, make_legend, render_notes
 
 _WAY = 10.0
 """The width that an edge takes where it passes a layer."""
@@ -63,7 +63,7 @@ def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]], *, width: fl
         width: What each node takes.
         gap: What stays free beside it.
     """
-    layer = _layer_of(nodes, edges)
+    layer = _find_layers(nodes, edges)
     layers = Layers(rows=[[] for _ in range(max(layer.values(), default=-1) + 1)])
     for each, number in layer.items():
         layers.rows[number].append(each)
@@ -76,7 +76,7 @@ def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]], *, width: fl
     return layers
 
 
-def _layer_of(nodes: Sequence[str], edges: Iterable[tuple[str, str]]) -> dict[str, int]:
+def _find_layers(nodes: Sequence[str], edges: Iterable[tuple[str, str]]) -> dict[str, int]:
     """The layer of each node: below all that it needs, and what needs nothing just above what needs it."""
     import networkx as nx
 
@@ -128,12 +128,12 @@ def _place(layers: Layers, widths: Mapping[str, float], gap: float) -> None:
             _settle(
                 layers,
                 row,
-                [_wanted(layers, joined, each) for each in row],
+                [_find_wanted(layers, joined, each) for each in row],
                 [widths.get(each, _WAY) + gap for each in row],
             )
 
 
-def _wanted(layers: Layers, joined: Mapping[str, Sequence[str]], each: str) -> float:
+def _find_wanted(layers: Layers, joined: Mapping[str, Sequence[str]], each: str) -> float:
     """In the middle of what it is joined to; else where it is."""
     others = joined.get(each, ())
     return sum(layers.x[other] for other in others) / len(others) if others else layers.x[each]
@@ -189,9 +189,9 @@ def draw_graph(found: ProgramGraph) -> svg.Element:
     legend = [_LEGEND, *(words for bound, words in BOUNDS_WORDS.items() if bound in bounds)]
     rows_end = top + len(layers.rows) * (_BOX[1] + _GAP[1]) - _GAP[1]
     height = rows_end + (1 + len(legend)) * LINE_HEIGHT + MARGIN
-    title, said = f"{found.target}, {found.part}", _said(found)
-    root = svg.picture(width, height, title, said)
-    svg.title(root, title, width)
+    title, said = f"{found.target}, {found.part}", _describe_graph(found)
+    root = svg.make_picture(width, height, title, said)
+    svg.add_title(root, title, width)
     svg.write_lines(root, [said], MARGIN + 6 + LINE_HEIGHT, width)
     places = {
         each: (layers.x[each] - left, top + row * (_BOX[1] + _GAP[1]))
@@ -205,7 +205,7 @@ def draw_graph(found: ProgramGraph) -> svg.Element:
     return root
 
 
-def _said(found: ProgramGraph) -> str:
+def _describe_graph(found: ProgramGraph) -> str:
     size = f"{pluralize(len(found.nodes), 'instruction')}, {pluralize(len(found.edges), 'edge')}"
     if found.critical_path_us is None:
         return size
@@ -228,10 +228,10 @@ def _draw_edges(
             style = {"stroke_width": 3, "stroke_opacity": 0.9}
         if edge.kind is not EdgeKind.OPERAND:
             style["stroke_dasharray"] = "5 4"
-        svg.add(root, "path", text=None, d=_path(way, places), fill="none", stroke=svg.LINE, **style)
+        svg.add(root, "path", text=None, d=_make_path(way, places), fill="none", stroke=svg.LINE, **style)
 
 
-def _path(way: Sequence[str], places: Mapping[str, tuple[float, float]]) -> str:
+def _make_path(way: Sequence[str], places: Mapping[str, tuple[float, float]]) -> str:
     """A smooth line from below the source to above the target, through what lies between."""
     x, y = places[way[0]]
     y += _BOX[1]
@@ -251,7 +251,7 @@ def _path(way: Sequence[str], places: Mapping[str, tuple[float, float]]) -> str:
 def _draw_node(root: svg.Element, node: GraphNode, place: tuple[float, float]) -> None:
     width, (x, y) = _BOX[0], place
     group = svg.add(root, "g")
-    svg.add(group, "title", text=_spoken(node))
+    svg.add(group, "title", text=_describe_node(node))
     tint = 0.35 if node.collective is not None else 0.07
     thick = 3.5 if node.is_critical else 1
     svg.box(group, (x - width / 2, y), _BOX, rx=4, fill=svg.TINT, fill_opacity=tint, stroke_width=thick)
@@ -259,24 +259,24 @@ def _draw_node(root: svg.Element, node: GraphNode, place: tuple[float, float]) -
     svg.label(group, x, y + 13, name, anchor="middle", size=10.5, font_weight="bold")
     operation = f"{node.opcode} {node.shape}"
     svg.label(group, x, y + 27, svg.cut_to(operation, width - 10, 9.5), anchor="middle", size=9.5)
-    facts = svg.cut_to(", ".join(_facts(node)), width - 10, 9)
+    facts = svg.cut_to(", ".join(_list_drawn_facts(node)), width - 10, 9)
     svg.label(group, x, y + 40, facts, anchor="middle", size=9, opacity=0.8)
 
 
-def _facts(node: GraphNode) -> list[str]:
+def _list_drawn_facts(node: GraphNode) -> list[str]:
     moved = [] if node.collective is None else [f"over {','.join(node.axes)}"] if node.axes else ["over unknown axes"]
     often = f" ×{node.executions_bound.marked(f'{node.executions:,}')}" if runs_often(node) else ""
     time = often.strip() if node.time_us is None else node.bound.marked(format_time(node.time_us)) + often
-    return [fact for fact in (*moved, sent_words(node) if moved else _made_words(node), time) if fact]
+    return [fact for fact in (*moved, format_sent(node) if moved else _format_made(node), time) if fact]
 
 
-def sent_words(node: GraphNode) -> str:
+def format_sent(node: GraphNode) -> str:
     """Bytes that one device sends in a collective, with their bound: `≤822 MB`."""
     sent = format_bytes(node.wire_bytes)
     return sent if node.wire_bytes is None else node.bound.marked(sent)
 
 
-def _made_words(node: GraphNode) -> str:
+def _format_made(node: GraphNode) -> str:
     """Bytes of a result, at most where dimensions are dynamic."""
     made = format_bytes(node.bytes)
     return Bound.AT_MOST.marked(made) if node.bytes is not None and "<=" in node.shape else made
@@ -287,16 +287,16 @@ def runs_often(node: GraphNode) -> bool:
     return node.executions is not None and (node.executions > 1 or node.executions_bound is not Bound.EXACT)
 
 
-def _spoken(node: GraphNode) -> str:
+def _describe_node(node: GraphNode) -> str:
     """A node in words."""
     parts = (
         f"%{node.name} of %{node.computation}, {node.opcode} {node.shape}",
-        ", ".join(_facts(node)),
+        ", ".join(_list_drawn_facts(node)),
         "on the critical path" if node.is_critical else None,
         node.op_name,
         node.source,
     )
-    return plain_line("; ".join(part for part in parts if part))
+    return escape_line("; ".join(part for part in parts if part))
 
 
 _ROWS = 30
@@ -322,28 +322,28 @@ def render_graph(found: ProgramGraph, width: int) -> Iterator[Text]:
         title = f"On the critical path of the step, {found.bound.marked(format_time(found.critical_path_us))}"
         rest = len(critical) - len(rows)
         remark = [Text(f"+{pluralize(rest, 'shorter one')}", style="dim")] if rest else []
-        table = table_lines(_columns(rows), inner)
-        yield from section(title, [*table, *remark, *folded((legend([Text(title), *table]),), inner)], inner)
-    yield from notes_section((*found.notes, _OTHERS), inner)
+        table = render_table(_make_columns(rows), inner)
+        yield from section(title, [*table, *remark, *fold_all((make_legend([Text(title), *table]),), inner)], inner)
+    yield from render_notes((*found.notes, _OTHERS), inner)
 
 
-def _columns(rows: Sequence[GraphNode]) -> list[Column]:
+def _make_columns(rows: Sequence[GraphNode]) -> list[Column]:
     return [
         column(rows, "instruction", lambda node: f"%{node.name}", style="bold", breaks=Breaks.IN_IDENTIFIERS),
         column(rows, "opcode", lambda node: node.collective or node.opcode),
         column(rows, "axes", lambda node: ",".join(node.axes or ()), style="cyan", given_up=3),
         column(rows, "shape", lambda node: node.shape, breaks=Breaks.AFTER_PUNCTUATION, given_up=2),
-        column(rows, "time", _time, right=True),
-        column(rows, "times", _times, right=True),
+        column(rows, "time", _format_node_time, right=True),
+        column(rows, "times", _format_times, right=True),
         column(rows, "source", lambda node: node.source or "", breaks=Breaks.BETWEEN_WORDS, given_up=1),
     ]
 
 
-def _time(node: GraphNode) -> str:
+def _format_node_time(node: GraphNode) -> str:
     return "" if node.time_us is None else node.bound.marked(format_time(node.time_us))
 
 
-def _times(node: GraphNode) -> str:
+def _format_times(node: GraphNode) -> str:
     return "" if node.executions is None else node.executions_bound.marked(f"{node.executions:,}")
 
 
@@ -355,7 +355,7 @@ class Svg(Renderer):
 
     def render_graph(self, found: ProgramGraph, canvas: Canvas) -> str:
         """The picture."""
-        return svg.standalone(svg.render(draw_graph(found))) + "\n"
+        return svg.make_standalone(svg.render(draw_graph(found))) + "\n"
 
 
 class GraphML(Renderer):
@@ -368,10 +368,12 @@ class GraphML(Renderer):
         """GraphML, in which attributes have types."""
         import networkx as nx
 
-        graph = nx.relabel_nodes(found.to_networkx(), plain_line)
+        graph = nx.relabel_nodes(found.to_networkx(), escape_line)
         nodes, edges = (each[-1] for each in graph.nodes(data=True)), (each[-1] for each in graph.edges(data=True))
         for attributes in (graph.graph, *nodes, *edges):
-            attributes.update({name: plain_line(value) for name, value in attributes.items() if isinstance(value, str)})
+            attributes.update(
+                {name: escape_line(value) for name, value in attributes.items() if isinstance(value, str)}
+            )
         return '<?xml version="1.0" encoding="utf-8"?>\n' + "\n".join(nx.generate_graphml(graph)) + "\n"
 
 
@@ -383,24 +385,24 @@ class Dot(Renderer):
 
     def render_graph(self, found: ProgramGraph, canvas: Canvas) -> str:
         """DOT, with operands above their users, collectives filled, and the critical path bold."""
-        lines = [f"digraph {_quoted(found.module)} {{", f"  label={_quoted(f'{found.target}, {found.part}')};"]
+        lines = [f"digraph {_quote(found.module)} {{", f"  label={_quote(f'{found.target}, {found.part}')};"]
         lines += ['  labelloc=t; node [shape=box, fontname="monospace", fontsize=10]; edge [color="#808080"];']
         for number, (computation, nodes) in enumerate(group_by(found.nodes, lambda node: node.computation).items()):
-            lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(computation)};"]
-            lines += [f"    {_quoted(node.id)} [{_listed(_of_node(node))}];" for node in nodes]
+            lines += [f"  subgraph cluster_{number} {{", f"    label={_quote(computation)};"]
+            lines += [f"    {_quote(node.id)} [{_format_attributes(_make_node_attributes(node))}];" for node in nodes]
             lines += ["  }"]
         critical = {node.id for node in found.nodes if node.is_critical}
         lines += [
-            f"  {_quoted(edge.source)} -> {_quoted(edge.target)} [{_listed(_of_edge(edge, critical))}];"
+            f"  {_quote(edge.source)} -> {_quote(edge.target)} [{_format_attributes(_make_edge_attributes(edge, critical))}];"
             for edge in found.edges
         ]
         return "\n".join([*lines, "}"]) + "\n"
 
 
-def _of_node(node: GraphNode) -> dict[str, str]:
-    words = [f"%{node.name}", f"{node.opcode} {node.shape}", *facts_of(node)]
+def _make_node_attributes(node: GraphNode) -> dict[str, str]:
+    words = [f"%{node.name}", f"{node.opcode} {node.shape}", *list_facts(node)]
     attributes = {
-        "label": "\n".join(map(plain_line, words)),
+        "label": "\n".join(map(escape_line, words)),
         "tooltip": " ".join(filter(None, (node.op_name, node.source))),
         "opcode": node.opcode,
         "shape_of_result": node.shape,
@@ -418,16 +420,16 @@ def _of_node(node: GraphNode) -> dict[str, str]:
     return {name: value for name, value in attributes.items() if value}
 
 
-def facts_of(node: GraphNode) -> Iterator[str]:
+def list_facts(node: GraphNode) -> Iterator[str]:
     """The facts of a node besides its name and shape: `over X, 822 MB`, `9.28 ms`."""
     if node.collective is not None:
         over = f"over {','.join(node.axes)}, " if node.axes else ""
-        yield f"{over}{sent_words(node)}"
+        yield f"{over}{format_sent(node)}"
     if node.time_us is not None:
-        yield _time(node) + (f", {_times(node)} times" if runs_often(node) else "")
+        yield _format_node_time(node) + (f", {_format_times(node)} times" if runs_often(node) else "")
 
 
-def _of_edge(edge: GraphEdge, critical: set[str]) -> dict[str, str]:
+def _make_edge_attributes(edge: GraphEdge, critical: set[str]) -> dict[str, str]:
     attributes = {"style": _STYLES[edge.kind], "kind": str(edge.kind), "position": str(edge.position)}
     if edge.attribute is not None:
         attributes["label"] = edge.attribute
@@ -436,11 +438,11 @@ def _of_edge(edge: GraphEdge, critical: set[str]) -> dict[str, str]:
     return attributes
 
 
-def _listed(attributes: dict[str, str]) -> str:
-    return ", ".join(f"{name}={_quoted(value)}" for name, value in attributes.items())
+def _format_attributes(attributes: dict[str, str]) -> str:
+    return ", ".join(f"{name}={_quote(value)}" for name, value in attributes.items())
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """A string of DOT, in which no backslash means anything but a line end."""
-    plain = "\n".join(map(plain_line, text.split("\n")))
+    plain = "\n".join(map(escape_line, text.split("\n")))
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

@@ -54,10 +54,10 @@ class Renderer:
 
     def render(self, document: str, found: object, canvas: Canvas) -> str:
         """Renders a document as text."""
-        from hloscope.report.escaping import for_terminal
+        from hloscope.report.escaping import escape_for_terminal
 
         text = str(self.call(document, found, canvas))
-        return text if self.escapes_itself else for_terminal(text)
+        return text if self.escapes_itself else escape_for_terminal(text)
 
     def files(self, document: str, found: object) -> OutputFiles:
         """Renders a document as bytes, for a binary format."""

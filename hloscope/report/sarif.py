@@ -11,11 +11,11 @@ from urllib.parse import quote
 
 from hloscope.judge.checks import Checked
 from hloscope.model.finding import Finding, RuleDoc, Severity
-from hloscope.report.checks import CheckReport, FindingsRenderer, fingerprints, once_each, said
-from hloscope.report.escaping import dumped, plain_line
-from hloscope.report.pages import pages
+from hloscope.report.checks import CheckReport, FindingsRenderer, list_once, list_sentences, make_fingerprints
+from hloscope.report.escaping import dump_json, escape_line
+from hloscope.report.pages import list_pages
 from hloscope.report.renderer import Canvas
-from hloscope.report.words import one_line
+from hloscope.report.words import join_lines
 from hloscope.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -32,7 +32,7 @@ class Sarif(FindingsRenderer):
 
     def render_check(self, found: CheckReport, canvas: Canvas) -> str:
         """The log, with one run, the pages of the rules that it names, and one result for each finding."""
-        findings = once_each(found)
+        findings = list_once(found)
         names = tuple(dict.fromkeys(finding.rule for _, finding in findings))
         run = {
             "tool": {
@@ -40,20 +40,20 @@ class Sarif(FindingsRenderer):
                     "name": "hloscope",
                     "version": __version__,
                     "semanticVersion": __version__,
-                    "rules": [_rule(name, pages().get(name)) for name in names],
+                    "rules": [_make_rule(name, list_pages().get(name)) for name in names],
                 }
             },
             "invocations": [{"executionSuccessful": not found.not_run}],
             "columnKind": "unicodeCodePoints",
             "results": [
-                _result(found, checked, finding, names.index(finding.rule), fingerprint)
-                for (checked, finding), fingerprint in zip(findings, fingerprints(found, findings), strict=True)
+                _make_result(found, checked, finding, names.index(finding.rule), fingerprint)
+                for (checked, finding), fingerprint in zip(findings, make_fingerprints(found, findings), strict=True)
             ],
         }
-        return dumped({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
+        return dump_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
 
 
-def _rule(name: str, page: RuleDoc | None) -> dict[str, Any]:
+def _make_rule(name: str, page: RuleDoc | None) -> dict[str, Any]:
     if page is None:
         return {"id": name}
     sections = [f"**{title}:** {text}" for title, text in page.sections]
@@ -62,7 +62,7 @@ def _rule(name: str, page: RuleDoc | None) -> dict[str, Any]:
         "id": name,
         "name": name.title().replace("-", ""),
         "shortDescription": {"text": page.summary},
-        "fullDescription": {"text": " ".join((page.summary, *map(one_line, starts)))},
+        "fullDescription": {"text": " ".join((page.summary, *map(join_lines, starts)))},
         "help": {
             "text": "\n\n".join(f"{title}: {text}" for title, text in page.sections),
             "markdown": "\n\n".join(sections),
@@ -71,9 +71,11 @@ def _rule(name: str, page: RuleDoc | None) -> dict[str, Any]:
     }
 
 
-def _result(report: CheckReport, checked: Checked, finding: Finding, index: int, fingerprint: str) -> dict[str, Any]:
-    message, *details = said(finding)
-    text = _LINK.sub("] ", "\n".join(map(plain_line, [f"{checked.name}: {message}", *details])))
+def _make_result(
+    report: CheckReport, checked: Checked, finding: Finding, index: int, fingerprint: str
+) -> dict[str, Any]:
+    message, *details = list_sentences(finding)
+    text = _LINK.sub("] ", "\n".join(map(escape_line, [f"{checked.name}: {message}", *details])))
     place, line = report.in_repository(finding.source)
     result: dict[str, Any] = {
         "ruleId": finding.rule,
@@ -83,15 +85,15 @@ def _result(report: CheckReport, checked: Checked, finding: Finding, index: int,
         "partialFingerprints": {"hloscope/v1": fingerprint},
     }
     if place is not None:
-        result["locations"] = [_location(place, line, checked, finding)]
+        result["locations"] = [_make_location(place, line, checked, finding)]
     return result
 
 
-def _location(place: str, line: int | None, checked: Checked, finding: Finding) -> dict[str, Any]:
+def _make_location(place: str, line: int | None, checked: Checked, finding: Finding) -> dict[str, Any]:
     inside = not place.startswith("/")
     artifact = {"uri": quote(place), "uriBaseId": _ROOT} if inside else {"uri": f"file://{quote(place)}"}
     physical: dict[str, Any] = {"artifactLocation": artifact}
     if line:
         physical["region"] = {"startLine": line}
-    name = plain_line(f"{checked.name}%{finding.instruction}" if finding.instruction else checked.name)
+    name = escape_line(f"{checked.name}%{finding.instruction}" if finding.instruction else checked.name)
     return {"physicalLocation": physical, "logicalLocations": [{"fullyQualifiedName": name}]}

@@ -12,11 +12,11 @@ from hloscope.base.units import format_share, format_time
 from hloscope.cost.unrolled import count_iterations, find_iterations_bound
 from hloscope.model.timeline import Interval, TimedComputation, Timeline, Unit, WaitCause
 from hloscope.model.vocabulary import Bound
-from hloscope.report.escaping import plain_line
-from hloscope.report.layout import INDENT, column, fold, folded, section, table_lines
+from hloscope.report.escaping import escape_line
+from hloscope.report.layout import INDENT, column, fold, fold_all, render_table, section
 from hloscope.report.pictures import svg
 from hloscope.report.pictures.svg import LINE_HEIGHT, MARGIN
-from hloscope.report.words import legend, notes_section
+from hloscope.report.words import make_legend, render_notes
 
 _WIDTH, _LEFT, _LANE = 820.0, 118.0, 18.0
 _LEAST = 0.6
@@ -62,12 +62,15 @@ class _Bar(NamedTuple):
 
 def draw_timeline(found: Timeline) -> svg.Element:
     """A step of a program as a strip for each of its parts."""
-    strips = list(_strips(found))
-    heights = [LINE_HEIGHT * 1.4 + _LANE * (1 + len(_lanes(computation))) + 12 for computation, _ in strips]
-    head = [f"{found.target} on {found.slice}: {found.bound.marked(format_time(found.step_us))} a step", *_said(found)]
+    strips = list(_list_strips(found))
+    heights = [LINE_HEIGHT * 1.4 + _LANE * (1 + len(_list_lanes(computation))) + 12 for computation, _ in strips]
+    head = [
+        f"{found.target} on {found.slice}: {found.bound.marked(format_time(found.step_us))} a step",
+        *_describe_parts(found),
+    ]
     top = MARGIN + LINE_HEIGHT * (len(head) + 0.5)
-    root = svg.picture(_WIDTH, top + sum(heights) + LINE_HEIGHT + MARGIN, head[0], " ".join(head[1:]))
-    svg.title(root, head[0], _WIDTH)
+    root = svg.make_picture(_WIDTH, top + sum(heights) + LINE_HEIGHT + MARGIN, head[0], " ".join(head[1:]))
+    svg.add_title(root, head[0], _WIDTH)
     svg.write_lines(root, head[1:], MARGIN + 6 + LINE_HEIGHT, _WIDTH)
     for (computation, words), height in zip(strips, heights, strict=True):
         _draw_strip(root, computation, words, top)
@@ -77,7 +80,7 @@ def draw_timeline(found: Timeline) -> svg.Element:
     return root
 
 
-def _said(found: Timeline) -> Iterator[str]:
+def _describe_parts(found: Timeline) -> Iterator[str]:
     """The parts of the step in words."""
     waits = found.waits
     parts = (
@@ -88,17 +91,17 @@ def _said(found: Timeline) -> Iterator[str]:
         ("for other threads", waits.kernel_us),
         ("what memory or the matrix units take besides", waits.limit_us),
     )
-    yield ", ".join(f"{words} {_share(time_us, found)}" for words, time_us in parts if time_us > 0)
+    yield ", ".join(f"{words} {_format_part(time_us, found)}" for words, time_us in parts if time_us > 0)
     if found.hidden_us > 0:
         yield f"collectives hidden behind other work: {found.bound.of_part.marked(format_time(found.hidden_us))}"
 
 
-def _share(time_us: float, found: Timeline) -> str:
+def _format_part(time_us: float, found: Timeline) -> str:
     time = found.bound.of_part.marked(format_time(time_us))
     return f"{time} ({format_share(time_us / found.step_us)})" if found.step_us > 0 else "0 us"
 
 
-def _strips(found: Timeline) -> Iterator[tuple[TimedComputation, str]]:
+def _list_strips(found: Timeline) -> Iterator[tuple[TimedComputation, str]]:
     """The step, and one iteration of each of the loops that take most of it."""
     named = {computation.name: computation for computation in found.computations}
     if found.entry not in named:
@@ -111,10 +114,10 @@ def _strips(found: Timeline) -> Iterator[tuple[TimedComputation, str]]:
             count = computation.executions_bound.marked(f"{computation.executions:,}")
             times = "once" if count == "1" else f"one of {count} times"
             time = computation.bound.marked(format_time(computation.time_us))
-            yield computation, plain_line(f"%{computation.name}, {times}, {time}")
+            yield computation, escape_line(f"%{computation.name}, {times}, {time}")
 
 
-def _lanes(computation: TimedComputation) -> list[Unit]:
+def _list_lanes(computation: TimedComputation) -> list[Unit]:
     """The units other than the core that work in a computation."""
     busy = {interval.unit for interval in computation.intervals if interval.time_us > 0}
     return [unit for unit in _LANES if unit in busy]
@@ -125,28 +128,28 @@ def _draw_strip(root: svg.Element, computation: TimedComputation, words: str, to
     top += LINE_HEIGHT * 1.2
     core = [interval for interval in computation.intervals if interval.unit is Unit.CORE and interval.time_us > 0]
     _draw_lane(root, "core", top)
-    for bar in _bars(computation, (interval for interval in core if interval.wait is None and not interval.runs)):
+    for bar in _list_bars(computation, (interval for interval in core if interval.wait is None and not interval.runs)):
         _draw_bar(root, bar, top, fill=svg.TINT, fill_opacity=0.75)
-    for bar in _bars(computation, (interval for interval in core if interval.wait is not None)):
+    for bar in _list_bars(computation, (interval for interval in core if interval.wait is not None)):
         if bar.end - bar.begin < _NARROW:
             _draw_bar(root, bar, top, fill=svg.LINE, fill_opacity=0.35)
             continue
         group = _draw_bar(root, bar, top, fill="none", stroke_opacity=0.8)
-        svg.path(group, svg.hatch(bar.begin, top + 2, max(bar.end - bar.begin, _LEAST), _LANE - 4, 5), 0.8)
-    for bar in _bars(computation, (interval for interval in core if interval.runs)):
+        svg.add_path(group, svg.hatch(bar.begin, top + 2, max(bar.end - bar.begin, _LEAST), _LANE - 4, 5), 0.8)
+    for bar in _list_bars(computation, (interval for interval in core if interval.runs)):
         group = _draw_bar(root, bar, top, fill=svg.TINT, fill_opacity=0.18, stroke_opacity=0.8)
         if svg.fits(bar.words, bar.end - bar.begin - 6, 10):
             svg.label(group, (bar.begin + bar.end) / 2, top + 13, bar.words, anchor="middle", size=10)
-    for number, unit in enumerate(_lanes(computation), 1):
+    for number, unit in enumerate(_list_lanes(computation), 1):
         _draw_lane(root, _LANES[unit], top + number * _LANE)
-        for bar in _bars(computation, (interval for interval in computation.intervals if interval.unit is unit)):
+        for bar in _list_bars(computation, (interval for interval in computation.intervals if interval.unit is unit)):
             _draw_bar(root, bar, top + number * _LANE, fill=svg.LINE, fill_opacity=0.5)
 
 
 def _draw_lane(root: svg.Element, name: str, top: float) -> None:
     svg.label(root, _LEFT - 8, top + 13, name, anchor="end", size=10.5, opacity=0.8)
     bottom = top + _LANE - 1
-    svg.line(root, (_LEFT, bottom), (_WIDTH - MARGIN, bottom), stroke=svg.LINE, stroke_opacity=0.15)
+    svg.add_line(root, (_LEFT, bottom), (_WIDTH - MARGIN, bottom), stroke=svg.LINE, stroke_opacity=0.15)
 
 
 def _draw_bar(root: svg.Element, bar: _Bar, top: float, **style: str | float) -> svg.Element:
@@ -159,7 +162,7 @@ def _draw_bar(root: svg.Element, bar: _Bar, top: float, **style: str | float) ->
     return group
 
 
-def _bars(computation: TimedComputation, intervals: Iterable[Interval]) -> Iterator[_Bar]:
+def _list_bars(computation: TimedComputation, intervals: Iterable[Interval]) -> Iterator[_Bar]:
     """The intervals as they can be seen: what is too near to be told apart is one bar."""
     room = _WIDTH - MARGIN - _LEFT
     whole_us = max((interval.end_us for interval in computation.intervals), default=0.0)
@@ -174,12 +177,12 @@ def _bars(computation: TimedComputation, intervals: Iterable[Interval]) -> Itera
             continue
         if last is not None:
             yield last
-        last = _Bar(begin, end, _words(interval))
+        last = _Bar(begin, end, _describe_interval(interval))
     if last is not None:
         yield last
 
 
-def _words(interval: Interval) -> str:
+def _describe_interval(interval: Interval) -> str:
     """An interval in words: `%fusion.3, 12 us`."""
     name = f"%{interval.name}" if interval.name is not None else "behind the last"
     if interval.wait is not None:
@@ -189,7 +192,7 @@ def _words(interval: Interval) -> str:
     count = find_iterations_bound(interval).marked(f"{times:,}")
     often = f", {count} times" if interval.runs and count not in ("0", "1") else ""
     along = f" along {' '.join(interval.links)}" if interval.links else ""
-    return plain_line(f"{name}{often}{along}, {interval.bound.marked(format_time(interval.time_us))}")
+    return escape_line(f"{name}{often}{along}, {interval.bound.marked(format_time(interval.time_us))}")
 
 
 _MOST_WAITS = 10
@@ -216,16 +219,19 @@ def render_timeline(found: Timeline, width: int) -> Iterator[Text]:
     inner = width - INDENT
     shown = found.bound.marked(format_time(found.step_us))
     yield from fold(Text(f"{found.target} on {found.slice}: {shown} a step", style="bold"), width)
-    parts, units, waits = (_table(rows, found, inner) for rows in (_parts(found), _units(found), _longest_waits(found)))
+    parts, units, waits = (
+        _render_table(rows, found, inner)
+        for rows in (_list_parts(found), _list_units(found), _find_longest_waits(found))
+    )
     yield from section("Where the time goes", parts, inner)
     yield from section("Busy time of each resource", units, inner)
     if waits:
         yield from section("Longest waits", waits, inner)
-    yield from folded((legend([*parts, *units, *waits]),), width)
-    yield from notes_section(dict.fromkeys(found.notes), inner)
+    yield from fold_all((make_legend([*parts, *units, *waits]),), width)
+    yield from render_notes(dict.fromkeys(found.notes), inner)
 
 
-def _table(rows: list[_Line], found: Timeline, width: int) -> list[Text]:
+def _render_table(rows: list[_Line], found: Timeline, width: int) -> list[Text]:
     def share(row: _Line) -> str:
         return format_share(row.time_us / found.step_us) if found.step_us > 0 else ""
 
@@ -235,10 +241,10 @@ def _table(rows: list[_Line], found: Timeline, width: int) -> list[Text]:
         column(rows, "of the step", share, right=True),
         column(rows, "", lambda row: row.times, given_up=1),
     )
-    return table_lines(columns, width)
+    return render_table(columns, width)
 
 
-def _parts(found: Timeline) -> list[_Line]:
+def _list_parts(found: Timeline) -> list[_Line]:
     waits = found.waits
     times = (waits.collective_us, waits.hbm_us, waits.host_us, waits.kernel_us, waits.limit_us)
     named = (("computing", found.computing_us), *zip(_WAITS.values(), times, strict=True))
@@ -246,7 +252,7 @@ def _parts(found: Timeline) -> list[_Line]:
     return [rows[0], *(row for row in rows[1:] if row.time_us > 0)]
 
 
-def _units(found: Timeline) -> list[_Line]:
+def _list_units(found: Timeline) -> list[_Line]:
     """The busy time of each unit, overlaps included."""
     times: defaultdict[str, float] = defaultdict(float)
     for computation in found.computations:
@@ -259,7 +265,7 @@ def _units(found: Timeline) -> list[_Line]:
     return [_Line(name, time_us, bound) for name, time_us in times.items() if time_us > 0]
 
 
-def _longest_waits(found: Timeline) -> list[_Line]:
+def _find_longest_waits(found: Timeline) -> list[_Line]:
     waits = []
     for computation in found.computations:
         count = computation.executions_bound.marked(f"{computation.executions:,}")
@@ -268,11 +274,11 @@ def _longest_waits(found: Timeline) -> list[_Line]:
             time_us = computation.executions * interval.time_us
             if interval.wait is not None and time_us > 0:
                 bound = computation.executions_bound + interval.bound
-                waits.append(_Line(_waited_for(interval), time_us, bound, times))
+                waits.append(_Line(_format_waited_for(interval), time_us, bound, times))
     return sorted(waits, key=lambda row: row.time_us, reverse=True)[:_MOST_WAITS]
 
 
-def _waited_for(interval: Interval) -> str:
+def _format_waited_for(interval: Interval) -> str:
     if interval.wait is WaitCause.LIMIT:
         return _WAITS[WaitCause.LIMIT]
     if interval.collective is not None:

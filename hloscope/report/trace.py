@@ -31,9 +31,9 @@ from hloscope.model.collectives import index_transfers
 from hloscope.model.evidence import find_evidence
 from hloscope.model.timeline import Interval, Timeline, Unit, WaitCause
 from hloscope.model.vocabulary import Bound
-from hloscope.report.escaping import json_line
+from hloscope.report.escaping import dump_json_line
 from hloscope.report.renderer import Canvas, Renderer
-from hloscope.report.words import axes_words
+from hloscope.report.words import format_axes
 from hloscope.version import __version__
 
 Event = dict[str, Any]
@@ -81,8 +81,8 @@ class Trace(Renderer):
                 "notes": [*found.notes, *notes],
             },
         }
-        events = ",\n".join(json_line(event) for event in _events(unrolled))
-        text = f'{json_line(head)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
+        events = ",\n".join(dump_json_line(event) for event in _make_events(unrolled))
+        text = f'{dump_json_line(head)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
         return OutputFiles(
             contents={"": gzip.compress(text.encode(), mtime=0)},
             opened_by="https://ui.perfetto.dev",
@@ -90,25 +90,25 @@ class Trace(Renderer):
         )
 
 
-def _events(unrolled: UnrolledTimeline) -> Iterator[Event]:
+def _make_events(unrolled: UnrolledTimeline) -> Iterator[Event]:
     timeline = unrolled.timeline
     words = _Words(timeline)
     title = f"predicted by hloscope: {timeline.module} on {timeline.slice}"
-    yield _named("process_name", 0, name=title)
-    slices = [*_slices(unrolled, words)]
-    order = sorted({one.track for one in slices}, key=_order)
+    yield _make_metadata("process_name", 0, name=title)
+    slices = [*_list_slices(unrolled, words)]
+    order = sorted({one.track for one in slices}, key=_make_order)
     numbers = {track: number for number, track in enumerate(order, _PROCESS + 1)}
     for track, number in numbers.items():
-        yield _named("thread_name", number, name=words.track(track))
-        yield _named("thread_sort_index", number, sort_index=number)
+        yield _make_metadata("thread_name", number, name=words.track(track))
+        yield _make_metadata("thread_sort_index", number, sort_index=number)
     for one in slices:
         yield one.event(numbers[one.track])
     for count in (*count_in_flight(unrolled, words.axes), *count_hbm_in_use(unrolled)):
-        at, args = _us(_ns(count.at_us)), {count.unit: count.value}
+        at, args = _to_us(_to_ns(count.at_us)), {count.unit: count.value}
         yield {"ph": "C", "pid": _PROCESS, "name": count.name, "ts": at, "args": args}
 
 
-def _named(what: str, number: int, **args: str | int) -> Event:
+def _make_metadata(what: str, number: int, **args: str | int) -> Event:
     return {"ph": "M", "pid": _PROCESS, "tid": number, "name": what, "args": args}
 
 
@@ -131,7 +131,7 @@ class _Track(NamedTuple):
     name: str = ""
 
 
-def _order(track: _Track) -> tuple[object, ...]:
+def _make_order(track: _Track) -> tuple[object, ...]:
     units = (Unit.ICI, *_UNITS)
     return not track.name, track.name != _CORE, units.index(track.unit), track.links, track.lane
 
@@ -159,7 +159,7 @@ class _Slice(NamedTuple):
         """As JSON has it, on the track of a number."""
         found: Event = {
             "ph": "X", "pid": _PROCESS, "tid": number, "name": self.name,
-            "ts": _us(self.begin_ns), "dur": _us(self.end_ns - self.begin_ns),
+            "ts": _to_us(self.begin_ns), "dur": _to_us(self.end_ns - self.begin_ns),
             "args": self.args,
         }  # fmt: skip
         if self.flow is not None:
@@ -167,7 +167,7 @@ class _Slice(NamedTuple):
         return found
 
 
-def _slices(unrolled: UnrolledTimeline, words: _Words) -> Iterator[_Slice]:
+def _list_slices(unrolled: UnrolledTimeline, words: _Words) -> Iterator[_Slice]:
     """Everything on its track, in the order of the step."""
     core, done, flows = _Filled(), _Filled(), _Flows()
     lanes: dict[_Track, list[int]] = defaultdict(list)
@@ -181,7 +181,7 @@ def _slices(unrolled: UnrolledTimeline, words: _Words) -> Iterator[_Slice]:
             track = _Track(Unit.CORE, name=_CORE)
             begin_ns, end_ns = core.kept(placed)
         else:
-            begin_ns, end_ns = _ns(placed.begin_us), max(_ns(placed.end_us), _ns(placed.begin_us) + 1)
+            begin_ns, end_ns = _to_ns(placed.begin_us), max(_to_ns(placed.end_us), _to_ns(placed.begin_us) + 1)
             track = _Track(placed.interval.unit, placed.interval.links)
             track = track._replace(lane=_take_lane(lanes[track], begin_ns, end_ns))
         yield _Slice(track, begin_ns, end_ns, words.name(placed), words.args(placed), flows.of(placed))
@@ -210,8 +210,8 @@ class _Filled:
         while self._open[-1][0] >= placed.depth:
             self._open.pop()
         _, most_ns, filled_ns = self._open[-1]
-        begin_ns = min(max(_ns(placed.begin_us), filled_ns), most_ns)
-        end_ns = min(max(_ns(placed.end_us), begin_ns + 1), most_ns)
+        begin_ns = min(max(_to_ns(placed.begin_us), filled_ns), most_ns)
+        end_ns = min(max(_to_ns(placed.end_us), begin_ns + 1), most_ns)
         self._open[-1][2] = end_ns
         self._open.append([placed.depth, end_ns, begin_ns])
         return begin_ns, end_ns
@@ -252,11 +252,11 @@ class _Flows:
         return _Flow(self._count, is_end=False)
 
 
-def _ns(time_us: float) -> int:
+def _to_ns(time_us: float) -> int:
     return round(time_us * _MICROSECOND_NS)
 
 
-def _us(time_ns: int) -> float:
+def _to_us(time_ns: int) -> float:
     return time_ns / _MICROSECOND_NS
 
 
@@ -272,7 +272,7 @@ class _Words:
 
     def __init__(self, timeline: Timeline) -> None:
         self._collectives = index_transfers(timeline.collectives)
-        self.axes = {key: _axes(each) for key, (_, each) in self._collectives.items()}
+        self.axes = {key: _format_axes(each) for key, (_, each) in self._collectives.items()}
         self._axes_of_links: dict[tuple[str, ...], set[str]] = defaultdict(set)
         for computation in timeline.computations:
             for interval in computation.intervals:
@@ -291,7 +291,7 @@ class _Words:
             return f"{_UNITS[track.unit]}{lane}"
         axes = sorted(self._axes_of_links[track.links])
         said = f" (over {' and '.join(axes)})" if axes else ""
-        return f"ICI {_both_ways(track.links)}{said}{lane}"
+        return f"ICI {_format_links(track.links)}{said}{lane}"
 
     def name(self, placed: PlacedInterval) -> str:
         """The name of a slice: kind and axes of a collective, else the instruction."""
@@ -328,7 +328,7 @@ class _Words:
             "flops": interval.flops,
             "bytes": interval.moved_bytes,
             "HBM bytes in use": interval.live_bytes,
-            "time is": _unless_exact(interval.bound),
+            "time is": _format_bound(interval.bound),
             "queued us": None if interval.issued_us is None else interval.begin_us - interval.issued_us,
             "begun by the step before": interval.is_prefetch or None,
         }
@@ -349,12 +349,12 @@ class _Words:
             "link": str(each.link),
             "payload bytes": each.payload_bytes,
             "wire bytes": each.wire_bytes,
-            "bytes are": _unless_exact(whole.bytes_bound),
+            "bytes are": _format_bound(whole.bytes_bound),
             "times per step": each.executions,
-            "times per step are": _unless_exact(whole.executions_bound),
+            "times per step are": _format_bound(whole.executions_bound),
             "why": whole.why,
             "op": whole.op_name,
-            "source": _places(whole.source),
+            "source": _format_places(whole.source),
         }
 
     def _of_instruction(self, computation: str, name: str) -> dict[str, Any]:
@@ -363,24 +363,24 @@ class _Words:
             instruction = None if self._module is None else find_interval_instruction(self._module, computation, name)
             self._known[computation, name] = {} if instruction is None else {
                 "op": instruction.op_name,
-                "source": _places(find_source_frames(instruction)),
+                "source": _format_places(find_source_frames(instruction)),
                 "HLO": format_hlo_line(instruction),
             }  # fmt: skip
         return self._known[computation, name]
 
 
-def _unless_exact(bound: Bound) -> str | None:
+def _format_bound(bound: Bound) -> str | None:
     """A bound in words: `at least`; None of what is exact."""
     return None if bound is Bound.EXACT else "as counted" if bound is Bound.UNKNOWN else str(bound)
 
 
-def _axes(each: Collective | CollectivePart) -> str:
+def _format_axes(each: Collective | CollectivePart) -> str:
     if isinstance(each, Collective):
-        return axes_words(each)
+        return format_axes(each)
     return "unknown axes" if each.axes is None else ",".join(each.axes) or "none"
 
 
-def _both_ways(links: Iterable[str]) -> str:
+def _format_links(links: Iterable[str]) -> str:
     """Links in short: `x±` for both directions along one axis."""
     directions: dict[str, str] = defaultdict(str)
     for link in links:
@@ -388,6 +388,6 @@ def _both_ways(links: Iterable[str]) -> str:
     return " ".join(axis + ("±" if len(signs) > 1 else signs) for axis, signs in directions.items())
 
 
-def _places(frames: Iterable[SourceFrame]) -> str | None:
+def _format_places(frames: Iterable[SourceFrame]) -> str | None:
     places = (f"{one.file}:{one.line}" + (f" in {one.function}" if one.function else "") for one in frames)
     return "\n".join(places) or None

@@ -47,9 +47,9 @@ class XPlane(Renderer):
                 fix="make the timeline again: hloscope.timeline(target, …).save(path, 'xplane')",
             )
         program, module = evidence.program, evidence.module()
-        proto, missing = _proto(program, found.target, module.device_count)
+        proto, missing = _make_proto(program, found.target, module.device_count)
         profile = make_predicted_profile(found, program, module, proto=proto)
-        run = _run_name(found, program.compiled.text)
+        run = _name_run(found, program.compiled.text)
         return OutputFiles(
             contents={f"plugins/profile/{run}/{_HOST}.xplane.pb": write_xspace(profile)},
             opened_by="XProf",
@@ -58,14 +58,14 @@ class XPlane(Renderer):
         )
 
 
-def _run_name(found: Timeline, text: str) -> str:
+def _name_run(found: Timeline, text: str) -> str:
     """The run's folder, by which XProf lists it: one for each program and prediction, so that none replaces another."""
     content = f"{text}\n{encode_document(found)}".encode("utf-8", "replace")
     name = re.sub(r"[^\w.\-]+", "-", f"{PREDICTED}_{found.module}_{found.slice}")[:_MOST_LETTERS]
     return f"{name}_{hashlib.sha256(content).hexdigest()[:_DIGITS]}"
 
 
-def _proto(program: Capture, name: str, devices: int) -> tuple[bytes, tuple[str, ...]]:
+def _make_proto(program: Capture, name: str, devices: int) -> tuple[bytes, tuple[str, ...]]:
     """The program as XProf draws it, with what lies in memory where that is known; a note where it is missing."""
     if importlib.util.find_spec("jaxlib") is None:
         return b"", (_NO_HLO.format("jaxlib is not installed"),)

@@ -16,13 +16,13 @@ from hloscope.hlo import HloComputation, HloInstruction, HloModule
 from hloscope.model import Analysis, ArrayFact, BufferRole, IntermediateFact, SourceFrame
 from hloscope.model.evidence import find_evidence
 from hloscope.model.timeline import Timeline
-from hloscope.report.collectives import dearest_of
-from hloscope.report.diffs import DiffDocument, cause_places, change_lines, details_of, is_step_tie
-from hloscope.report.html.pieces import frame_page, rules_of
-from hloscope.report.html.privacy import Privacy, files_of
-from hloscope.report.pictures.arrays import shards_in, shards_svg
-from hloscope.report.pictures.meshes import mesh_svg, placed_in
-from hloscope.report.price import unknown_accuracy
+from hloscope.report.collectives import list_dearest
+from hloscope.report.diffs import DiffDocument, find_cause_places, is_step_tie, list_change_lines, list_details
+from hloscope.report.html.pieces import find_rules, frame_page
+from hloscope.report.html.privacy import Privacy, find_files
+from hloscope.report.pictures.arrays import find_shards_of, render_shards
+from hloscope.report.pictures.meshes import place_analysis, render_mesh
+from hloscope.report.price import describe_unknown_accuracy
 from hloscope.report.words import describe_trials
 from hloscope.why.explanation import Explanation, explain_collectives, group_alike
 
@@ -56,9 +56,9 @@ def render_analysis_page(found: Analysis, with_source: bool = True) -> str:
         found: What is known of it.
         with_source: Whether it holds lines of the user's code.
     """
-    sides = [side_of(found, with_source=with_source)]
+    sides = [make_side(found, with_source=with_source)]
     return frame_page(
-        found.target, {"sides": sides, "names": [], "rules": rules_of(found.findings), "diff": None}, _SCRIPTS
+        found.target, {"sides": sides, "names": [], "rules": find_rules(found.findings), "diff": None}, _SCRIPTS
     )
 
 
@@ -71,17 +71,17 @@ def render_difference_page(found: DiffDocument, with_source: bool = True) -> str
     """
     known = [(name, side) for name, side in zip(("before", "after"), found.sides, strict=True) if side is not None]
     document = to_plain(found)
-    privacy = Privacy.of(files_of(document))
+    privacy = Privacy.of(find_files(document))
     said = {
         "is_tie": is_step_tie(found),
-        "places": list(cause_places(found)),
-        "details": [list(map(list, details_of(cause))) for cause in found.judged.causes],
-        "changes": to_plain([*change_lines(found)]),
+        "places": list(find_cause_places(found)),
+        "details": [list(map(list, list_details(cause))) for cause in found.judged.causes],
+        "changes": to_plain([*list_change_lines(found)]),
     }
     data = {
-        "sides": [side_of(side, with_source=with_source) for _, side in known],
+        "sides": [make_side(side, with_source=with_source) for _, side in known],
         "names": [name for name, _ in known],
-        "rules": rules_of(finding for _, side in known for finding in side.findings),
+        "rules": find_rules(finding for _, side in known for finding in side.findings),
         "diff": privacy.data(document),
         "said": privacy.data(said),
     }
@@ -93,7 +93,7 @@ _AROUND = 2
 _UNKNOWN_PROGRAM = "the compiled program is not available: this page was made from a report, or for another process"
 
 
-def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
+def make_side(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
     """The data of one program on a page.
 
     Args:
@@ -102,34 +102,34 @@ def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
     """
     evidence = find_evidence(analysis)
     module = None if evidence is None else evidence.module()
-    timeline, missing = _timeline(analysis)
+    timeline, missing = _find_timeline(analysis)
     sources = NO_SOURCES
     if with_source and evidence is not None:
         sources = SourceFiles(captured=not evidence.program.is_text, root=evidence.source_root)
-    hlo = None if module is None else excerpt_of(module, analysis, timeline)
+    hlo = None if module is None else make_excerpt(module, analysis, timeline)
     document = to_plain(analysis)
     found = {
         "analysis": document,
-        "timeline": None if timeline is None else _but_for(document, to_plain(timeline)),
+        "timeline": None if timeline is None else _leave_out(document, to_plain(timeline)),
         "no_timeline": missing,
-        "inaccurate": None if analysis.time is None else unknown_accuracy(analysis.time),
+        "inaccurate": None if analysis.time is None else describe_unknown_accuracy(analysis.time),
         "first": [
             {"headline": one.headline.plain, "about": list(map(list, one.about)), "numbers": list(one.numbers)}
-            for one in dearest_of(analysis)
+            for one in list_dearest(analysis)
         ],
-        "explained": list(_explained(analysis, sources)),
-        "peak_parts": list(_parts_at_peak(analysis)),
-        "mesh": mesh_drawn(analysis, module),
-        "pictures": arrays_drawn(analysis),
+        "explained": list(_list_explained(analysis, sources)),
+        "peak_parts": list(_find_parts_at_peak(analysis)),
+        "mesh": draw_mesh(analysis, module),
+        "pictures": draw_arrays(analysis),
         "hlo": hlo,
         "no_hlo": _UNKNOWN_PROGRAM if hlo is None else None,
     }
-    privacy = Privacy.of(files_of(found))
-    lines = {privacy.place(place): found for place, found in _lines(analysis, sources)}
+    privacy = Privacy.of(find_files(found))
+    lines = {privacy.place(place): found for place, found in _list_lines(analysis, sources)}
     return {**privacy.data(found), "lines": privacy.data(lines)}
 
 
-def _timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:
+def _find_timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:
     """The timeline of a program; else the reason why there is none."""
     if analysis.slice is None:
         return None, say("no TPU slice says how long anything takes: name one, as in ", Option("slice", "v5e:2x4"))
@@ -139,12 +139,12 @@ def _timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:
         return None, error.on_one_line()
 
 
-def _but_for(known: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+def _leave_out(known: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     """A document without the fields that another one on the page has too."""
     return {name: value for name, value in document.items() if name not in known}
 
 
-def _explained(analysis: Analysis, sources: SourceFiles) -> Iterator[dict[str, object]]:
+def _list_explained(analysis: Analysis, sources: SourceFiles) -> Iterator[dict[str, object]]:
     """Why collectives are there, for those that are alike once."""
     evidence = find_evidence(analysis)
     known = {} if evidence is None else evidence.trials
@@ -154,12 +154,12 @@ def _explained(analysis: Analysis, sources: SourceFiles) -> Iterator[dict[str, o
         trials = next((known[place] for place in places if place in known), None)
         yield {
             "numbers": list(numbers),
-            **_explanation(explanation),
+            **_make_explanation(explanation),
             "trials": list(map(list, describe_trials(trials))),
         }
 
 
-def _explanation(found: Explanation) -> dict[str, object]:
+def _make_explanation(found: Explanation) -> dict[str, object]:
     return {
         "source": None if found.place is None else f"{found.place.file}:{found.place.line}",
         "steps": [
@@ -177,7 +177,7 @@ def _explanation(found: Explanation) -> dict[str, object]:
     }
 
 
-def _parts_at_peak(analysis: Analysis) -> Iterator[str | None]:
+def _find_parts_at_peak(analysis: Analysis) -> Iterator[str | None]:
     """The part of the model that each buffer at the peak is of; None where nothing names one."""
     peak = analysis.memory_peak
     if peak is None:
@@ -195,16 +195,16 @@ def _parts_at_peak(analysis: Analysis) -> Iterator[str | None]:
     yield from (names[path].module if path else None for path in paths)
 
 
-def _lines(analysis: Analysis, sources: SourceFiles) -> Iterator[tuple[str, list[list[object]]]]:
+def _list_lines(analysis: Analysis, sources: SourceFiles) -> Iterator[tuple[str, list[list[object]]]]:
     """The lines around each place that the page names, by place."""
-    for file, line in dict.fromkeys(_named_lines(analysis)):
+    for file, line in dict.fromkeys(_list_named_lines(analysis)):
         if sources.line(file, line):
             around = range(max(1, line - _AROUND), line + _AROUND + 1)
             texts = ((number, sources.line(file, number)) for number in around)
             yield f"{file}:{line}", [[number, text] for number, text in texts if text is not None]
 
 
-def _named_lines(analysis: Analysis) -> Iterator[tuple[str, int]]:
+def _list_named_lines(analysis: Analysis) -> Iterator[tuple[str, int]]:
     stacks = [collective.source for collective in analysis.collectives]
     stacks += [fact.source for fact in analysis.intermediates]
     if analysis.memory_peak is not None:
@@ -248,7 +248,7 @@ class _Excerpt:
                 self.shown.update(dict.fromkeys(self.module.computation(name).instructions[:_BODY]))
 
 
-def excerpt_of(module: HloModule, analysis: Analysis, timeline: Timeline | None) -> dict[str, object]:
+def make_excerpt(module: HloModule, analysis: Analysis, timeline: Timeline | None) -> dict[str, object]:
     """The instructions around collectives, findings, large arrays and what takes longest, by computation.
 
     Args:
@@ -258,14 +258,14 @@ def excerpt_of(module: HloModule, analysis: Analysis, timeline: Timeline | None)
     """
     found = _Excerpt(module)
     computations = {computation.name: computation for computation in module.computations}
-    for place in dict.fromkeys(_places(analysis, timeline)):
-        start = _instruction(computations, *place)
+    for place in dict.fromkeys(_list_places(analysis, timeline)):
+        start = _find_instruction(computations, *place)
         if start is not None:
             found.add(start)
-    return {"computations": _as_data(found)}
+    return {"computations": _list_computations(found)}
 
 
-def _places(analysis: Analysis, timeline: Timeline | None) -> Iterator[tuple[str | None, str]]:
+def _list_places(analysis: Analysis, timeline: Timeline | None) -> Iterator[tuple[str | None, str]]:
     for collective in analysis.collectives[:_MOST_STARTS]:
         yield collective.computation, collective.name
         yield from ((collective.computation, part.name) for part in collective.parts)
@@ -274,10 +274,10 @@ def _places(analysis: Analysis, timeline: Timeline | None) -> Iterator[tuple[str
             yield finding.computation, finding.instruction
     yield from ((fact.computation, fact.name.partition("[")[0]) for fact in analysis.intermediates)
     if timeline is not None:
-        yield from _longest(timeline)
+        yield from _find_longest(timeline)
 
 
-def _longest(timeline: Timeline) -> Iterator[tuple[str, str]]:
+def _find_longest(timeline: Timeline) -> Iterator[tuple[str, str]]:
     """The operations that take most of the step."""
     times = [
         (max(one.executions, one.executions_beside) * interval.time_us, one.name, interval.name)
@@ -288,14 +288,16 @@ def _longest(timeline: Timeline) -> Iterator[tuple[str, str]]:
     yield from ((computation, name) for _, computation, name in sorted(times, reverse=True)[:_LONGEST])
 
 
-def _instruction(computations: dict[str, HloComputation], computation: str | None, name: str) -> HloInstruction | None:
+def _find_instruction(
+    computations: dict[str, HloComputation], computation: str | None, name: str
+) -> HloInstruction | None:
     try:
         return computations[computation or ""].instruction(name)
     except KeyError:
         return None
 
 
-def _as_data(found: _Excerpt) -> list[dict[str, object]]:
+def _list_computations(found: _Excerpt) -> list[dict[str, object]]:
     by_computation = group_by(found.shown, lambda instruction: instruction.computation.name)
     return [
         {
@@ -303,21 +305,23 @@ def _as_data(found: _Excerpt) -> list[dict[str, object]]:
             "line": computation.line,
             "is_entry": computation.is_entry,
             "count": len(computation.instructions),
-            "instructions": [_line(one) for one in sorted(by_computation[computation.name], key=lambda one: one.line)],
+            "instructions": [
+                _make_instruction(one) for one in sorted(by_computation[computation.name], key=lambda one: one.line)
+            ],
         }
         for computation in found.module.computations
         if computation.name in by_computation
     ]
 
 
-def _line(instruction: HloInstruction) -> dict[str, object]:
+def _make_instruction(instruction: HloInstruction) -> dict[str, object]:
     return {
         "name": instruction.name,
         "opcode": instruction.opcode,
         "shape": str(instruction.shape),
         "line": instruction.line,
         "argument": (instruction.argument or "")[:_ATTRIBUTE],
-        "attributes": _attributes(instruction.attributes.items()),
+        "attributes": _format_attributes(instruction.attributes.items()),
         "op_name": instruction.op_name,
         "operands": list(instruction.operand_names[:64]),
         "users": [user.name for user in instruction.users[:64]],
@@ -326,7 +330,7 @@ def _line(instruction: HloInstruction) -> dict[str, object]:
     }
 
 
-def _attributes(attributes: Iterable[tuple[str, str]]) -> str:
+def _format_attributes(attributes: Iterable[tuple[str, str]]) -> str:
     """The attributes as printed, without what the page has elsewhere; of long ones the beginning."""
     told = (f"{name}={_cut(value, _ATTRIBUTE)}" for name, value in attributes if name not in _LEFT_OUT)
     return _cut(", ".join(told), _ATTRIBUTES)
@@ -344,7 +348,7 @@ _STYLE = re.compile(r'^(<svg\b[^>]*?) style="[^"]*"')
 _Array = ArrayFact | IntermediateFact
 
 
-def arrays_drawn(analysis: Analysis) -> dict[str, object]:
+def draw_arrays(analysis: Analysis) -> dict[str, object]:
     """The pictures of arrays, and for each array the number of its picture."""
     known: dict[object, int] = {}
     drawn: list[str] = []
@@ -354,7 +358,7 @@ def arrays_drawn(analysis: Analysis) -> dict[str, object]:
         key = (array.dtype, array.global_shape, array.local_shape, array.sharding)
         if key not in known and len(drawn) < _MOST:
             known[key] = len(drawn)
-            drawn.append(_for_page(shards_svg(shards_in(analysis, array))))
+            drawn.append(_strip_style(render_shards(find_shards_of(analysis, array))))
             names.append(array.name)
         return known.get(key)
 
@@ -370,7 +374,7 @@ def arrays_drawn(analysis: Analysis) -> dict[str, object]:
     }
 
 
-def mesh_drawn(analysis: Analysis, module: HloModule | None) -> dict[str, str | None]:
+def draw_mesh(analysis: Analysis, module: HloModule | None) -> dict[str, str | None]:
     """The mesh on its slice with the traffic of each link; else the reason why there is none.
 
     Args:
@@ -378,11 +382,11 @@ def mesh_drawn(analysis: Analysis, module: HloModule | None) -> dict[str, str | 
         module: Its parsed text; None where that is not known.
     """
     try:
-        return {"picture": _for_page(mesh_svg(placed_in(analysis, module))), "why_not": None}
+        return {"picture": _strip_style(render_mesh(place_analysis(analysis, module))), "why_not": None}
     except HloscopeError as error:
         return {"picture": None, "why_not": error.on_one_line()}
 
 
-def _for_page(picture: str) -> str:
+def _strip_style(picture: str) -> str:
     """A picture without its own style: the page's says as much, and its policy allows no other."""
     return _STYLE.sub(r"\1", picture)

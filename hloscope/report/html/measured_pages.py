@@ -8,7 +8,7 @@ from typing import Any
 from hloscope.base.units import format_digits, pluralize
 from hloscope.measurement.model import CompareDocument, MeasuredOperation, MeasuredProgram, MeasuredTransfer
 from hloscope.model.vocabulary import Bound
-from hloscope.report.comparing import NOT_PREDICTED, NOTHING_MEASURED, headline_of, notes_of, priced_on
+from hloscope.report.comparing import NOT_PREDICTED, NOTHING_MEASURED, describe_pricing, format_headline, list_notes
 from hloscope.report.html.pieces import (
     Columns,
     Content,
@@ -28,8 +28,8 @@ from hloscope.report.html.pieces import (
     make_unknown,
     show_figure,
 )
-from hloscope.report.pictures.plots import draw_errors, draw_measured, draw_parts, regions_of
-from hloscope.report.verification import traffic_verdict, verdict_of
+from hloscope.report.pictures.plots import draw_errors, draw_measured, draw_parts, find_regions
+from hloscope.report.verification import compare_traffic, describe_verdict
 from hloscope.verification.model import (
     Bias,
     ErrorMap,
@@ -52,14 +52,14 @@ _LEAST_FACTOR = 0.5
 def render_comparison_page(found: CompareDocument) -> str:
     """The page of a comparison."""
     page = Page.of(found)
-    page.heading(found.target or "The profile's own programs", page.name(headline_of(found), 200))
+    page.heading(found.target or "The profile's own programs", page.name(format_headline(found), 200))
     if found.is_prediction:
         add_verdict(page.section("prediction", "Prediction"), "warn", NOTHING_MEASURED)
     for number in range(len(found.programs)):
-        _program(page, number, found, alone=len(found.programs) == 1)
+        _add_program(page, number, found, alone=len(found.programs) == 1)
     if not found.programs:
         add_verdict(page.section("step", "Step"), "warn", "No program of the profile could be compared.")
-    _uncompared(page, found)
+    _add_uncompared(page, found)
     if found.calibration:
         section = page.section("chip", "Chip", "Chip figures from the profile")
         figures = enumerate(page.document["calibration"])
@@ -69,12 +69,12 @@ def render_comparison_page(found: CompareDocument) -> str:
     return page.finished("measured and predicted", basis=basis)
 
 
-def _program(page: Page, number: int, found: CompareDocument, *, alone: bool) -> None:
+def _add_program(page: Page, number: int, found: CompareDocument, *, alone: bool) -> None:
     path: Path = ("programs", number)
     program = found.programs[number]
     short = "Step" if alone else page.privacy.text(program.program.partition("(")[0])[:24]
     section = page.section(f"step-{number}", short, page.privacy.text(program.program)[:120])
-    _step(page, section, path, program, priced_on(found, program))
+    _add_step(page, section, path, program, describe_pricing(found, program))
     page.plot(section, draw_parts(program.parts), "Where the step's time goes, measured and predicted")
     page.list_items(section, "Parts of the step", _PARTS, (*path, "parts"), enumerate(program.parts))
     if program.axes:
@@ -84,16 +84,16 @@ def _program(page: Page, number: int, found: CompareDocument, *, alone: bool) ->
         add(section, "h3", "Transfers, each execution")
         longest = sorted(enumerate(program.transfers), key=lambda one: -one[1].measured_exposed_us)
         page.list_items(section, "Transfers", _TRANSFERS, (*path, "transfers"), longest[:_MOST])
-        _more(section, len(longest))
-    _operations(page, section, path, program)
+        _add_more(section, len(longest))
+    _add_operations(page, section, path, program)
     if program.rules:
         add(section, "h3", "By cost rule, per step")
         page.list_items(section, "Cost rules", _RULES, (*path, "rules"), enumerate(program.rules))
-    for words in notes_of(program):
+    for words in list_notes(program):
         add_note(section, page.prose(words))
 
 
-def _step(page: Page, section: Element, path: Path, program: MeasuredProgram, priced: str) -> None:
+def _add_step(page: Page, section: Element, path: Path, program: MeasuredProgram, priced: str) -> None:
     step: Path = (*path, "step")
     median, predicted = (*step, "median_us"), (*step, "predicted_us")
     about: list[Content] = ["The step took ", page.figure(median, "time")]
@@ -122,10 +122,10 @@ def _step(page: Page, section: Element, path: Path, program: MeasuredProgram, pr
         ("prediction", page.name(priced, 200)),
         ("matched", matched),
     ]
-    add_labels(section, [*known, ("not matched", _lost(page, program))])
+    add_labels(section, [*known, ("not matched", _list_lost(page, program))])
 
 
-def _lost(page: Page, program: MeasuredProgram) -> Content:
+def _list_lost(page: Page, program: MeasuredProgram) -> Content:
     """The operations of the profile that the compiled module does not have, and what was predicted and not measured."""
     lost = [one.name for one in program.operations if one.activity is None]
     if not lost and program.matched_operations == program.measured_operations:
@@ -223,7 +223,7 @@ _CALIBRATION: Columns = {
 }
 
 
-def _operations(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
+def _add_operations(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
     """The plot of all, and a table of those that are furthest off."""
     if sum(bool(one.predicted_us) and one.measured_us > 0 for one in program.operations) >= _FEWEST_POINTS:
         add(section, "h3", "Operations, measured against predicted")
@@ -238,20 +238,20 @@ def _operations(page: Page, section: Element, path: Path, program: MeasuredProgr
             section, f"{pluralize(len(program.operations), 'operation')}, the largest disagreement first"
         )
         page.list_items(folded, "Operations per step", _OPERATIONS, (*path, "operations"), shown)
-        _more(folded, len(program.operations))
+        _add_more(folded, len(program.operations))
 
 
-def _more(parent: Element, count: int) -> None:
+def _add_more(parent: Element, count: int) -> None:
     if count > _MOST:
         add_note(parent, f"{count - _MOST:,} more are in the JSON.")
 
 
-def _uncompared(page: Page, found: CompareDocument) -> None:
+def _add_uncompared(page: Page, found: CompareDocument) -> None:
     if found.uncompared:
         section = page.section("others", "Not compared", "Programs that were not compared")
         shown = enumerate(found.uncompared[:_MOST])
         page.list_items(section, "Programs that were not compared", _UNCOMPARED, ("uncompared",), shown)
-        _more(section, len(found.uncompared))
+        _add_more(section, len(found.uncompared))
 
 
 _MOST_DRAWN, _MOST_BLOCKS, _MOST_SHARDS = 24, 12, 24
@@ -264,20 +264,20 @@ def render_verification_page(found: Verification) -> str:
     page.heading(found.target.target, "compared with ", page.name(found.reference.target), place)
     numbers = page.section("numbers", "Numbers")
     kind = "bad" if not found.passed else "warn" if found.exceptions else "good"
-    add_verdict(numbers, kind, page.prose(verdict_of(found).plain))
-    _numbers(page, numbers, found)
-    _maps(page, found)
+    add_verdict(numbers, kind, page.prose(describe_verdict(found).plain))
+    _add_numbers(page, numbers, found)
+    _add_maps(page, found)
     if found.findings:
         add_cards(page, page.section("findings", "Findings"), found.findings)
-    _traffic(page, found)
-    _memory(page)
+    _add_traffic(page, found)
+    _add_memory(page)
     add_rules(page, found.findings)
     page.notes((*found.numerics.notes, *found.target.notes))
     basis = "Times are predicted, numbers are of a run."
     return page.finished(f"against {found.reference.target}", versions=found.target.versions, basis=basis)
 
 
-def _numbers(page: Page, parent: Element, found: Verification) -> None:
+def _add_numbers(page: Page, parent: Element, found: Verification) -> None:
     numerics = found.numerics
     if numerics.status is not NumericsStatus.RAN:
         add_verdict(parent, "bad", f"The numbers were not compared: {numerics.status}.")
@@ -336,7 +336,7 @@ _OUTPUTS: Columns = {
 }
 
 
-def _maps(page: Page, found: Verification) -> None:
+def _add_maps(page: Page, found: Verification) -> None:
     """A map over each output that differs."""
     comparisons = list(enumerate(found.numerics.comparisons))
     differing = [(number, output) for number, output in comparisons if not output.agrees]
@@ -344,28 +344,28 @@ def _maps(page: Page, found: Verification) -> None:
         return
     section = page.section("where", "Where", "Where values differ")
     for number, output in differing[:_MOST_DRAWN]:
-        add(section, "h3", page.name(output.name, 100), _worst_words(page, number, output))
+        add(section, "h3", page.name(output.name, 100), _make_worst(page, number, output))
         about = add(section, "div", class_="where")
         if output.error_map is not None:
             name = page.privacy.text(output.name)
             page.plot(about, draw_errors(output.error_map, name), f"Where {output.name} differs, as a map")
         side = add(about, "div")
-        add_labels(side, _about(page, output))
+        add_labels(side, _list_about(page, output))
         if output.error_map is not None:
-            _blocks(page, side, number, output.error_map, output.name)
+            _add_blocks(page, side, number, output.error_map, output.name)
     if len(differing) > _MOST_DRAWN:
         add_note(
             section, f"{pluralize(len(differing) - _MOST_DRAWN, 'more output')} differ, and are in the table above."
         )
 
 
-def _worst_words(page: Page, number: int, output: OutputComparison) -> Element:
+def _make_worst(page: Page, number: int, output: OutputComparison) -> Element:
     path: Path = ("numerics", "comparisons", number)
     wrong, elements = (page.figure((*path, field), "count") for field in ("wrong", "elements"))
     return make("small", " ", wrong, " of ", elements, " elements are wrong")
 
 
-def _about(page: Page, output: OutputComparison) -> Iterator[tuple[str, Content]]:
+def _list_about(page: Page, output: OutputComparison) -> Iterator[tuple[str, Content]]:
     worst = output.worst
     if worst is not None:
         where = f"{list(worst.index)}, which is {list(worst.local_index)} on {worst.shard}: "
@@ -376,12 +376,12 @@ def _about(page: Page, output: OutputComparison) -> Iterator[tuple[str, Content]
         more = f" and {pluralize(rest, 'more device')}" if rest > 0 else ""
         yield "wrong on", page.name("; ".join(shown) + more, 800)
     yield "exchanged", page.prose("; ".join(output.exchanged))
-    yield "leaning", page.prose(_bias(output.bias))
-    yield "error size", page.prose(_rough(output.roughness))
+    yield "leaning", page.prose(_describe_bias(output.bias))
+    yield "error size", page.prose(_describe_roughness(output.roughness))
     yield "not judged", f"{output.unstable:,} elements that rounding can tip" if output.unstable else None
 
 
-def _bias(bias: Bias | None) -> str | None:
+def _describe_bias(bias: Bias | None) -> str | None:
     if bias is None:
         return None
     meaning = f", which is {bias.meaning}" if bias.meaning else ""
@@ -391,35 +391,35 @@ def _bias(bias: Bias | None) -> str | None:
     return f"errors have one direction in {100 * bias.one_way:.0f}% of the elements that differ{where}"
 
 
-def _rough(rough: Roughness | None) -> str | None:
+def _describe_roughness(rough: Roughness | None) -> str | None:
     if rough is None:
         return None
     times = f"errors are {format_digits(rough.times)} times as large as rounding makes them"
     return f"{times}: {rough.words}" if rough.words else times
 
 
-def _blocks(page: Page, parent: Element, number: int, found: ErrorMap, name: str) -> None:
+def _add_blocks(page: Page, parent: Element, number: int, found: ErrorMap, name: str) -> None:
     """The map in words: its rectangles with their elements, largest error first."""
-    regions = regions_of(found)
+    regions = find_regions(found)
     path: Path = ("numerics", "comparisons", number, "error_map", "errors")
     rows: list[list[Content]] = []
     for region in regions[:_MOST_BLOCKS]:
         error = page.figure((*path, *region.worst), "digits")
-        rows.append([_elements(found.first(*region.first), found.last(*region.last)), error])
+        rows.append([_format_elements(found.first(*region.first), found.last(*region.last)), error])
     label = f"Where {name} is furthest off"
     page.table(parent, label, ["elements", ">times what is allowed"], rows)
     if len(regions) > _MOST_BLOCKS:
         add_note(parent, f"{pluralize(len(regions) - _MOST_BLOCKS, 'smaller region')} are on the map and in the JSON.")
 
 
-def _elements(first: tuple[int, ...], last: tuple[int, ...]) -> str:
+def _format_elements(first: tuple[int, ...], last: tuple[int, ...]) -> str:
     """`[12:24, 0:8]`; of more dimensions, which lie in a row on the map, the first and the last."""
     if len(first) > 2:
         return f"{list(first)} to {list(last)}"
     return f"[{', '.join(f'{begin}:{end + 1}' for begin, end in zip(first, last, strict=True))}]"
 
 
-def _traffic(page: Page, found: Verification) -> None:
+def _add_traffic(page: Page, found: Verification) -> None:
     moved = page.section("moved", "Moved", "Bytes one device sends per step")
     path: Path = ("communication", "rows")
     rows: list[list[Content]] = []
@@ -437,7 +437,7 @@ def _traffic(page: Page, found: Verification) -> None:
     if rows:
         heads = ["collective", "axes", ">this program", ">times", ">time", ">reference", ">times", ">time"]
         page.table(moved, "What both programs move", heads, rows)
-        add_note(moved, page.prose(traffic_verdict(found).plain))
+        add_note(moved, page.prose(compare_traffic(found).plain))
     else:
         understood = not (found.target.unmodelled or found.reference.unmodelled)
         add_note(moved, "Neither program moves data between devices." if understood else _NOT_UNDERSTOOD)
@@ -446,7 +446,7 @@ def _traffic(page: Page, found: Verification) -> None:
 _NOT_UNDERSTOOD = "No transfer was found in either program, but not everything of them was understood."
 
 
-def _memory(page: Page) -> None:
+def _add_memory(page: Page) -> None:
     section = page.section("memory", "Memory", "Memory of one device")
     rows: list[list[Content]] = [
         [

@@ -34,9 +34,9 @@ from hloscope.base.units import (
 )
 from hloscope.model.finding import Finding, Severity, by_cause
 from hloscope.model.vocabulary import Bound
-from hloscope.report.escaping import plain_line, without_commands
-from hloscope.report.html.privacy import Privacy, files_of, without_people
-from hloscope.report.pages import page_named
+from hloscope.report.escaping import escape_commands, escape_line
+from hloscope.report.html.privacy import Privacy, find_files, hide_people
+from hloscope.report.pages import find_page
 from hloscope.version import __version__
 
 _LOADING = (
@@ -72,8 +72,8 @@ def frame_page(
         nav: The links to its sections, as markup.
         foot: What it rests on, as markup.
     """
-    style = "\n".join(map(_asset, (*_STYLES, *styles, _MEDIA)))
-    script = '"use strict";\n(() => {\n' + "\n".join(map(_asset, scripts)) + "\n})();\n"
+    style = "\n".join(map(_read_asset, (*_STYLES, *styles, _MEDIA)))
+    script = '"use strict";\n(() => {\n' + "\n".join(map(_read_asset, scripts)) + "\n})();\n"
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -81,27 +81,27 @@ def frame_page(
     parts = {
         "policy": policy,
         "version": escape(__version__),
-        "title": _line(title),
+        "title": _escape_title(title),
         "style": style,
-        "target": target and f"<bdi>{_line(target)}</bdi>",
+        "target": target and f"<bdi>{_escape_title(target)}</bdi>",
         "nav": nav,
         "main": _LOADING if main is None else main,
         "foot": foot,
-        "data": _packed({**data, "version": __version__}),
+        "data": _pack({**data, "version": __version__}),
         "script": script,
     }
-    page = _asset("page.html")
+    page = _read_asset("page.html")
     for name, text in parts.items():
         before, _, after = page.partition(f"<!--{name}-->")
         page = before + text + after
     return page
 
 
-def _line(text: str) -> str:
-    return escape(without_commands(plain_line(without_people(text))))
+def _escape_title(text: str) -> str:
+    return escape(escape_commands(escape_line(hide_people(text))))
 
 
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return files(str(__package__)).joinpath(f"assets/{name}").read_text(encoding="utf-8")
 
 
@@ -109,7 +109,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _packed(data: Mapping[str, Any]) -> str:
+def _pack(data: Mapping[str, Any]) -> str:
     """Data as the page unpacks it; nothing in it can be markup."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
@@ -132,7 +132,7 @@ _MUCH = 10
 """The factor from which on a change is written as one, and not as a share."""
 
 
-def _change(factor: float) -> str:
+def _format_change(factor: float) -> str:
     """`+1.2%`, `−34.0%`, `under +0.1%`, `×33`."""
     if factor >= _MUCH:
         return f"×{factor:,.0f}" if factor < 1e15 else f"×{factor:.1e}"
@@ -141,7 +141,7 @@ def _change(factor: float) -> str:
 
 _UNITS: Mapping[str, Callable[[float], str]] = {
     "bytes": format_bytes,
-    "change": _change,
+    "change": _format_change,
     "capacity": lambda value: format_capacity(int(value)),
     "count": lambda value: format_count(int(value)),
     "digits": lambda value: format_digits(value, 3) if value else "0",
@@ -192,7 +192,7 @@ def clip(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most * 3 // 5]}…{text[-(most * 7 // 20) :]}"
 
 
-def _written_path(path: Path) -> str:
+def _format_path(path: Path) -> str:
     """A path as JSON, in which no runner finds a command."""
     return json.dumps(list(path)).replace("##", "\\u0023#")
 
@@ -230,14 +230,14 @@ def add_details(parent: Element, *summary: Content, is_open: bool = False) -> El
     return details
 
 
-def _says_something(content: Content) -> bool:
+def _has_content(content: Content) -> bool:
     """True if there is any content. An element without children counts, though it is false."""
     return isinstance(content, Element) or bool(content)
 
 
 def add_labels(parent: Element, rows: Iterable[tuple[Content, Content]]) -> None:
     """Labels with what they are of, those without anything left out."""
-    known = [(label, content) for label, content in rows if _says_something(content)]
+    known = [(label, content) for label, content in rows if _has_content(content)]
     if known:
         of = add(parent, "dl")
         for label, content in known:
@@ -265,7 +265,7 @@ class Page:
     def of(cls, document: object) -> Page:
         """An empty page of a document."""
         known = to_plain(document)
-        privacy = Privacy.of(files_of(known))
+        privacy = Privacy.of(find_files(known))
         return cls(privacy.data(known), privacy)
 
     def at(self, path: Path) -> Any:
@@ -280,7 +280,7 @@ class Page:
         """Adds the heading above all sections."""
         head = add(self._main, "div", class_="title")
         add(head, "h1", self.name(title, 110))
-        if any(map(_says_something, words)):
+        if any(map(_has_content, words)):
             add(head, "p", *words)
         self._title = self._label(title)
 
@@ -349,7 +349,7 @@ class Page:
         value = value / self.at(over) if over is not None else value
         value = value * self.at(times) if times is not None else value
         places = {"keys": path, "over": over, "times": times}
-        said = {f"data_{name}": _written_path(place) for name, place in places.items() if place is not None}
+        said = {f"data_{name}": _format_path(place) for name, place in places.items() if place is not None}
         words = Bound(bound).marked(_UNITS[unit](value) if isfinite(value) else "∞")
         return make("data", words, value=repr(value), data_unit=unit, **said)
 
@@ -447,7 +447,7 @@ class Page:
         )
 
     def _harmless(self, text: str) -> str:
-        return without_commands(self.privacy.text(text))
+        return escape_commands(self.privacy.text(text))
 
     def _written(self, root: Element) -> str:
         """Markup without hidden characters, commands to a CI runner, and names of people."""
@@ -466,7 +466,7 @@ _MOST_PLACES = 20
 
 def add_cards(page: Page, parent: Element, findings: Sequence[Finding]) -> None:
     """A card for each cause, in their order; its rule leads to the rule's page in the section of `add_rules`."""
-    known = rules_of(findings)
+    known = find_rules(findings)
     around = add(parent, "div", class_="findings")
     for places in by_cause(findings):
         finding = places[0]
@@ -479,12 +479,12 @@ def add_cards(page: Page, parent: Element, findings: Sequence[Finding]) -> None:
         add(card, "p", page.prose(finding.message))
         told = [("allowed", finding.allowed or ""), *finding.details]
         add_labels(card, [(label, page.prose(words)) for label, words in told])
-        _places(page, card, places)
+        _add_places(page, card, places)
 
 
 def add_rules(page: Page, findings: Iterable[Finding]) -> None:
     """A section with the pages of the rules that have found something; none where nothing was found."""
-    known = rules_of(findings)
+    known = find_rules(findings)
     if not known:
         return
     section = page.section("rules", "Rules", "What the rules say")
@@ -498,8 +498,8 @@ def add_rules(page: Page, findings: Iterable[Finding]) -> None:
                 add(of, "p", page.prose(part), class_="page")
 
 
-def _places(page: Page, card: Element, places: Sequence[Finding]) -> None:
-    said = dict.fromkeys(_place(place) for place in places)
+def _add_places(page: Page, card: Element, places: Sequence[Finding]) -> None:
+    said = dict.fromkeys(_format_place(place) for place in places)
     said.pop("", None)
     if said:
         shown = list(said)[:_MOST_PLACES]
@@ -508,21 +508,21 @@ def _places(page: Page, card: Element, places: Sequence[Finding]) -> None:
             add(of, "li", f"and {pluralize(len(said) - _MOST_PLACES, 'more place')}")
 
 
-def _place(finding: Finding) -> str:
+def _format_place(finding: Finding) -> str:
     """`moe.py:31 · %all-gather.8 · HLO line 97`."""
     instruction = None if finding.instruction is None else f"%{finding.instruction}"
     line = None if finding.line is None else f"HLO line {finding.line:,}"
     return " · ".join(filter(None, (finding.source, instruction, line)))
 
 
-def rules_of(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
+def find_rules(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
     """The pages of the rules that have found something, by name."""
-    return {name: page for name in dict.fromkeys(finding.rule for finding in findings) if (page := _page(name))}
+    return {name: page for name in dict.fromkeys(finding.rule for finding in findings) if (page := _find_page(name))}
 
 
-def _page(name: str) -> dict[str, Any] | None:
+def _find_page(name: str) -> dict[str, Any] | None:
     try:
-        page = page_named(name)
+        page = find_page(name)
     except NotationError:  # of a plug-in that this process does not have
         return None
     return {"summary": page.summary, "sections": list(map(list, page.sections))}

@@ -19,7 +19,7 @@ from typing import Any
 from hloscope.analysis.model_parts import find_common_path
 from hloscope.analysis.provenance import split_place
 from hloscope.base.environment import find_cell
-from hloscope.report.escaping import plain_lines
+from hloscope.report.escaping import escape_lines
 
 _LIBRARY = re.compile(r".*[/\\](?=(?:site|dist)-packages[/\\])", re.DOTALL)
 _SEPARATOR = re.compile(r"[/\\]")
@@ -61,9 +61,9 @@ class Privacy:
     def of(cls, files: Iterable[str]) -> Privacy:
         """Names for the source files of a program, each its own."""
         known = sorted(set(filter(None, files)))
-        short = {file: _short(file) for file in known}
+        short = {file: _shorten(file) for file in known}
         far = [file for file, name in short.items() if _is_absolute(name)]
-        hidden = _each_its_own({file: _hidden(file) for file in far})
+        hidden = _number_alike({file: _hide(file) for file in far})
         shared = find_common_path(tuple(_SEPARATOR.split(file)[:-1]) for file in hidden.values())
         start = sum(len(folder) + 1 for folder in shared)
         names = {**short, **{file: name[start:] for file, name in hidden.items()}}
@@ -81,47 +81,47 @@ class Privacy:
     def place(self, text: str) -> str:
         """A file, or a file and a line in it."""
         if text in self.files:
-            return plain_lines(self.files[text])
+            return escape_lines(self.files[text])
         file, line = split_place(text)
-        return self.text(text) if line is None else f"{plain_lines(self.files.get(file) or self.text(file))}:{line}"
+        return self.text(text) if line is None else f"{escape_lines(self.files.get(file) or self.text(file))}:{line}"
 
     def text(self, text: str) -> str:
         """Any other string, in which files may be named."""
         if "/" in text or "\\" in text:
             for file, name in self.whole:
                 text = text.replace(file, name) if file in text else text
-            text = without_people(text)
-        return plain_lines(text)
+            text = hide_people(text)
+        return escape_lines(text)
 
 
-def files_of(value: Any, key: str = "") -> Iterator[str]:
+def find_files(value: Any, key: str = "") -> Iterator[str]:
     """The source files that a document names."""
     if isinstance(value, str):
         yield from (value,) if key == "file" else (split_place(value)[0],) if key == "source" else ()
     for name, inner in (
         value.items() if isinstance(value, dict) else [(key, item) for item in value] if isinstance(value, list) else ()
     ):
-        yield from files_of(inner, name)
+        yield from find_files(inner, name)
 
 
-def without_people(text: str) -> str:
+def hide_people(text: str) -> str:
     """A string without the current folder, home folders and folders with the name of whoever runs this."""
-    for own, instead in _own_folders():
+    for own, instead in _find_own_folders():
         text = own.sub(instead, text)
     text = _SOMEBODYS.sub("~", _RELATIVE.sub("~", _BELOW.sub(r"\1~", _HOME.sub("~", text))))
-    name = _own_name()
-    return text if name is None else _below(name).sub("~", text)
+    name = _find_own_name()
+    return text if name is None else _compile_below(name).sub("~", text)
 
 
 @lru_cache(maxsize=4)
-def _below(name: str) -> re.Pattern[str]:
+def _compile_below(name: str) -> re.Pattern[str]:
     """The beginning of a path from the root on, up to a folder of a name."""
     return re.compile(rf"{_START}(?:{_FOLDER}){{0,24}}?[/\\]{{1,2}}{re.escape(name)}(?![^/\\\s:'\"])")
 
 
-def _hidden(file: str) -> str:
+def _hide(file: str) -> str:
     """A file that is named from the root on, without home folders and folders called as whoever runs this."""
-    parts, own = re.split(r"([/\\]+)", file), _own_name()
+    parts, own = re.split(r"([/\\]+)", file), _find_own_name()
     begins = [number for number, part in enumerate(parts[:-2]) if _IS_PEOPLE.fullmatch(part)]
     if begins:
         first = begins[0]
@@ -131,7 +131,7 @@ def _hidden(file: str) -> str:
     return "".join("~" if part == own else part for part in parts)
 
 
-def _each_its_own(names: Mapping[str, str]) -> dict[str, str]:
+def _number_alike(names: Mapping[str, str]) -> dict[str, str]:
     """Names of files, in which those of several people that are alike have numbers: `~/train.py`, `~2/train.py`."""
     counts: Counter[str] = Counter()
     found = {}
@@ -142,24 +142,26 @@ def _each_its_own(names: Mapping[str, str]) -> dict[str, str]:
 
 
 @lru_cache(maxsize=4)
-def _finding(folder: str) -> re.Pattern[str]:
+def _compile_folder(folder: str) -> re.Pattern[str]:
     """The folder by itself, or with what separates it from what is in it."""
     return re.compile(rf"{_FRONT}{re.escape(folder)}(?:(?P<inside>[/\\])|(?=[\s:'\",;)\]}}>]|$))")
 
 
-def _own_folders() -> list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]:
+def _find_own_folders() -> list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]:
     """The current folder and the home folder, the inner one first, each with its replacement."""
     known = {os.getcwd(): ("", "."), str(Path.home()): ("~/", "~")}
     folders = sorted((folder.rstrip("/\\") for folder in known), key=len, reverse=True)
-    return [(_finding(folder), partial(_instead, *known[folder])) for folder in folders if len(folder) > 1]
+    return [
+        (_compile_folder(folder), partial(_replace_folder, *known[folder])) for folder in folders if len(folder) > 1
+    ]
 
 
-def _instead(inside: str, alone: str, found: re.Match[str]) -> str:
+def _replace_folder(inside: str, alone: str, found: re.Match[str]) -> str:
     return inside if found["inside"] else alone
 
 
 @lru_cache(maxsize=1)
-def _own_name() -> str | None:
+def _find_own_name() -> str | None:
     """Whoever runs this, unless it is the superuser, of whom there is one on every machine."""
     try:
         name = getpass.getuser()
@@ -168,17 +170,17 @@ def _own_name() -> str | None:
     return None if name in ("", "root") else name
 
 
-def _short(file: str) -> str:
+def _shorten(file: str) -> str:
     cell = find_cell(file)
     if cell is not None:
         return cell
     inside = _LIBRARY.sub("", file)
     if inside != file:
         return inside
-    for own, instead in _own_folders():
+    for own, instead in _find_own_folders():
         if (found := own.match(file)) and found["inside"]:
             return instead(found) + file[found.end() :]
-    return file if _is_absolute(file) else without_people(file)
+    return file if _is_absolute(file) else hide_people(file)
 
 
 def _is_absolute(file: str) -> bool:

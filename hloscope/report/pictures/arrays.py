@@ -17,8 +17,8 @@ from hloscope.base.units import count_array_bytes, format_bytes, pluralize
 from hloscope.model import Analysis, ArrayFact, IntermediateFact, Mesh
 from hloscope.model.evidence import find_evidence
 from hloscope.model.picture import Picture
-from hloscope.report.escaping import plain_line
-from hloscope.report.layout import drawn, fold, hanging
+from hloscope.report.escaping import escape_line
+from hloscope.report.layout import draw_lines, fold, hang
 from hloscope.report.pictures import svg
 from hloscope.report.pictures.svg import LINE_HEIGHT, MARGIN
 from hloscope.why.shardings import ShardedArray
@@ -29,7 +29,7 @@ _FIRST, _LAST = 4, 2
 _LONGEST_LIST = 30
 
 
-def shown_places(count: int, most: int = MOST_SHOWN) -> list[int | None]:
+def choose_places(count: int, most: int = MOST_SHOWN) -> list[int | None]:
     """The pieces of a dimension that are drawn; None for a gap."""
     if count <= most:
         return list(range(count))
@@ -56,13 +56,13 @@ def label_holders(shards: Shards, grid: ShardGrid, row: int, column: int, detail
     if detail == 0 and len(whole) <= _LONGEST_LIST:
         return whole
     if detail <= 1:
-        return ranges(devices)
+        return format_ranges(devices)
     if detail == 2 or len(devices) == 1:
         return pluralize(len(devices), "device") if len(devices) > 1 else whole
     return f"×{len(devices)}"
 
 
-def ranges(values: Sequence[int]) -> str:
+def format_ranges(values: Sequence[int]) -> str:
     """Numbers in rising order in few letters: `0–7`, `0,2,…,14`, `0,1,4,5`."""
     steps = {after - before for before, after in pairwise(values)}
     if len(values) > 2 and steps == {1}:
@@ -72,7 +72,7 @@ def ranges(values: Sequence[int]) -> str:
     return ",".join(map(str, values))
 
 
-def head_words(shards: Shards) -> str:
+def format_head(shards: Shards) -> str:
     """`bf16[8192,2048]  P('X', None)`, the whole array and its sharding."""
     whole = "?" if shards.global_shape is None else ",".join(map(str, shards.global_shape))
     return f"{shards.dtype}[{whole}]  {shards.sharding or 'unknown sharding'}"
@@ -81,15 +81,15 @@ def head_words(shards: Shards) -> str:
 def describe(shards: Shards, grid: ShardGrid | None, *, with_mesh: bool = True) -> Iterator[str]:
     """The lines above a drawing: the mesh, the shard of each device, and the drawn dimensions."""
     sizes = " ".join(f"{name}={size}" for name, size in shards.axis_sizes.items())
-    mesh = plain_line(f"on mesh {sizes}: ") if sizes and with_mesh else ""
+    mesh = escape_line(f"on mesh {sizes}: ") if sizes and with_mesh else ""
     size = format_bytes(count_array_bytes(shards.dtype, prod(shards.local_shape)))
     yield f"{mesh}each device holds {shards.dtype}[{','.join(map(str, shards.local_shape))}], {size}"
     for arrow, dimension in (("↓", grid.rows), ("→", grid.columns)) if grid is not None else ():
         if dimension is not None:
-            yield f"{arrow} {cut_words(shards, dimension)}"
+            yield f"{arrow} {describe_cut(shards, dimension)}"
 
 
-def cut_words(shards: Shards, dimension: int) -> str:
+def describe_cut(shards: Shards, dimension: int) -> str:
     """`dimension 0: 8,192 in 4 pieces of 2,048 over X=4`."""
     cut = shards.cuts[dimension]
     said = f"dimension {dimension}: {cut.size:,}"
@@ -100,7 +100,7 @@ def cut_words(shards: Shards, dimension: int) -> str:
     return f"{said} in {pluralize(cut.pieces, 'piece')} of {cut.piece_size:,} over {over}{minor}"
 
 
-def bounds_words(shards: Shards, dimension: int, piece: int) -> str:
+def format_bounds(shards: Shards, dimension: int, piece: int) -> str:
     """`0:1024`, the elements of a piece."""
     return "{}:{}".format(*shards.cuts[dimension].bounds(piece))
 
@@ -116,21 +116,21 @@ def describe_drawing(shards: Shards, grid: ShardGrid, detail: int, *, with_mesh:
     for number in grid.hidden:
         cut = shards.cuts[number]
         if cut.pieces > 1:
-            yield f"Not drawn, {cut_words(shards, number)}: {grid.shards_per_place} shards lie behind each other."
+            yield f"Not drawn, {describe_cut(shards, number)}: {grid.shards_per_place} shards lie behind each other."
         else:
-            yield f"Not drawn, {cut_words(shards, number)}."
+            yield f"Not drawn, {describe_cut(shards, number)}."
     for number, cut in enumerate(shards.cuts):
         if cut.is_padded:
             padding = cut.pieces * cut.piece_size - cut.size
             elements = pluralize(padding, "element")
             yield f"Dimension {number} does not divide: {elements} of padding at its end (hatched)."
     if with_mesh:
-        yield ids_words(shards)
+        yield describe_ids(shards)
     if detail >= _COUNTED:
         yield "×4 stands for four devices."
 
 
-def ids_words(shards: Shards) -> str:
+def describe_ids(shards: Shards) -> str:
     """The meaning of device numbers."""
     return {
         "device": "Numbers are device ids.",
@@ -165,7 +165,7 @@ class _Line:
     size: float
 
 
-def shards_svg(shards: Shards) -> str:
+def render_shards(shards: Shards) -> str:
     """An array cut into its shards, with who holds each, as an SVG element for a page or a file."""
     return svg.render(draw_shards(shards))
 
@@ -178,18 +178,18 @@ def draw_shards(shards: Shards, wrong: Collection[int] = ()) -> svg.Element:
         wrong: Devices that hold something wrong, whose shards are marked.
     """
     if shards.why_unknown is not None:
-        return _unknown(shards)
+        return _draw_unknown(shards)
     grid = shards.grid()
-    head = [head_words(shards), *describe(shards, grid)]
+    head = [format_head(shards), *describe(shards, grid)]
     top = MARGIN + LINE_HEIGHT * (len(head) + 1) + 10
-    rows = _line(shown_places(len(grid.holders)), top, _height(shards, grid), _LEAST_ROW)
-    detail, columns = _fitting(shards, grid, rows)
+    rows = _make_line(choose_places(len(grid.holders)), top, _choose_height(shards, grid), _LEAST_ROW)
+    detail, columns = _fit_labels(shards, grid, rows)
     width = max(columns.end + MARGIN + _LAYERS * _LAYER_STEP, 560)
-    marked = [f"✗: elements are wrong on {ranges(sorted(wrong))}."] if wrong else []
+    marked = [f"✗: elements are wrong on {format_ranges(sorted(wrong))}."] if wrong else []
     said = [*marked, *describe_drawing(shards, grid, detail)]
     notes = [line for remark in said for line in svg.wrap_text(remark, width - 2 * MARGIN)]
     bottom = rows.end + _LAYERS * _LAYER_STEP + 8
-    root = svg.picture(
+    root = svg.make_picture(
         width,
         bottom + LINE_HEIGHT * len(notes) + MARGIN,
         f"{shards.name}, {head[0].replace('  ', ', ')}",
@@ -212,10 +212,10 @@ def _draw_head(root: svg.Element, shards: Shards, head: Sequence[str], width: fl
     svg.write_lines(root, head[1:], MARGIN + 6 + LINE_HEIGHT, width)
 
 
-def _fitting(shards: Shards, grid: ShardGrid, rows: _Line) -> tuple[int, _Line]:
+def _fit_labels(shards: Shards, grid: ShardGrid, rows: _Line) -> tuple[int, _Line]:
     """The detail of labels that fits every cell, and the columns that are drawn."""
     for detail, most in WAYS_TO_FIT:
-        columns = _line(shown_places(len(grid.holders[0]), most), _LEFT, _WIDTH, _LEAST_CELL)
+        columns = _make_line(choose_places(len(grid.holders[0]), most), _LEFT, _WIDTH, _LEAST_CELL)
         cells = product(rows.pieces, columns.pieces)
         labels = (label_holders(shards, grid, row, column, detail) for row, column in cells)
         if all(svg.fits(label, columns.size - 8) for label in labels):
@@ -223,7 +223,7 @@ def _fitting(shards: Shards, grid: ShardGrid, rows: _Line) -> tuple[int, _Line]:
     return detail, columns
 
 
-def _line(numbers: Sequence[int | None], begin: float, room: float, least: float) -> _Line:
+def _make_line(numbers: Sequence[int | None], begin: float, room: float, least: float) -> _Line:
     """Pieces side by side in a room, each of which has at least some of it."""
     count = sum(piece is None for piece in numbers)
     size = max((room - count * _GAP) / (len(numbers) - count), least)
@@ -238,7 +238,7 @@ def _line(numbers: Sequence[int | None], begin: float, room: float, least: float
     return _Line(pieces=pieces, gaps=tuple(gaps), begin=begin, end=end, size=size)
 
 
-def _height(shards: Shards, grid: ShardGrid) -> float:
+def _choose_height(shards: Shards, grid: ShardGrid) -> float:
     """The height of the drawing: that of a taller array is greater, but not by as much."""
     if grid.rows is None or grid.columns is None:
         return 2 * _LEAST_ROW
@@ -263,12 +263,12 @@ def _draw_cells(
     rows, columns = lines
     for (row, y), (column, x) in product(rows.pieces.items(), columns.pieces.items()):
         group = svg.add(root, "g")
-        svg.add(group, "title", text=_spoken(shards, grid, row, column))
+        svg.add(group, "title", text=_describe_cell(shards, grid, row, column))
         tint = 0.26 if (row + column) % 2 == 0 else 0.13
         size = columns.size, rows.size
         svg.box(group, (x, y), size, fill=svg.TINT, fill_opacity=tint, stroke_opacity=0.7)
-        for hatched in _padding(shards, grid, (row, y, rows.size), (column, x, columns.size)):
-            svg.path(group, svg.hatch(*hatched), 0.5)
+        for hatched in _find_padding(shards, grid, (row, y, rows.size), (column, x, columns.size)):
+            svg.add_path(group, svg.hatch(*hatched), 0.5)
         if any(device in wrong for device in grid.holders[row][column]):
             svg.label(group, x + 6, y + 15, "✗", size=14, font_weight="bold")
             svg.box(group, (x + 2, y + 2), (columns.size - 4, rows.size - 4), fill="none", stroke_width=2.5)
@@ -280,16 +280,16 @@ def _draw_cells(
         svg.label(root, x + _GAP / 2, (rows.begin + rows.end) / 2 + 4, "⋯", anchor="middle")
 
 
-def _spoken(shards: Shards, grid: ShardGrid, row: int, column: int) -> str:
+def _describe_cell(shards: Shards, grid: ShardGrid, row: int, column: int) -> str:
     """A cell in words."""
     part = ["all"] * len(shards.cuts)
     for dimension, piece in ((grid.rows, row), (grid.columns, column)):
         if dimension is not None:
-            part[dimension] = bounds_words(shards, dimension, piece)
+            part[dimension] = format_bounds(shards, dimension, piece)
     return f"[{', '.join(part)}] {shards.ids_are} {label_holders(shards, grid, row, column, 0)}"
 
 
-def _padding(
+def _find_padding(
     shards: Shards, grid: ShardGrid, row: tuple[int, float, float], column: tuple[int, float, float]
 ) -> Iterator[tuple[float, float, float, float]]:
     """The parts of a cell that are padding, as rectangles."""
@@ -308,7 +308,7 @@ def _padding(
 def _draw_bounds(root: svg.Element, shards: Shards, grid: ShardGrid, rows: _Line, columns: _Line) -> None:
     """Labels each row and column with the range of its elements."""
     if grid.columns is not None:
-        named = {column: bounds_words(shards, grid.columns, column) for column, _ in columns.pieces.items()}
+        named = {column: format_bounds(shards, grid.columns, column) for column, _ in columns.pieces.items()}
         turned = not all(svg.fits(text, columns.size - 4, 10) for text in named.values())
         for column, x in columns.pieces.items():
             text = str(shards.cuts[grid.columns].bounds(column)[0]) if turned else named[column]
@@ -316,15 +316,15 @@ def _draw_bounds(root: svg.Element, shards: Shards, grid: ShardGrid, rows: _Line
                 svg.label(root, x + columns.size / 2, rows.begin - 6, text, anchor="middle", size=10, opacity="0.8")
     if grid.rows is not None:
         for row, y in rows.pieces.items():
-            text = svg.cut_to(bounds_words(shards, grid.rows, row), _LEFT - 12, 10)
+            text = svg.cut_to(format_bounds(shards, grid.rows, row), _LEFT - 12, 10)
             svg.label(root, _LEFT - 8, y + rows.size / 2 + 3, text, anchor="end", size=10, opacity="0.8")
 
 
-def _unknown(shards: Shards) -> svg.Element:
+def _draw_unknown(shards: Shards) -> svg.Element:
     """An empty outline for an array whose shards are unknown, with the reason."""
     why = f"who holds what is not known: {shards.why_unknown}"
-    head = [head_words(shards), *describe(shards, None, with_mesh=False)]
-    root = svg.picture(560, 140, f"{shards.name}, {head[0]}", f"{head[1]}; {why}")
+    head = [format_head(shards), *describe(shards, None, with_mesh=False)]
+    root = svg.make_picture(560, 140, f"{shards.name}, {head[0]}", f"{head[1]}; {why}")
     _draw_head(root, shards, head, 560)
     svg.box(root, (MARGIN, 56), (532, 64), fill="none", stroke_dasharray="5 4", stroke_opacity=0.7)
     for index, line in enumerate(list(svg.wrap_text(why, 500))[:3]):
@@ -347,16 +347,16 @@ def draw_shards_lines(shards: Shards, width: int, *, alone: bool = True) -> Iter
         alone: Whether nothing else says what the mesh is and what numbers mean.
     """
     grid = None if shards.why_unknown is not None else shards.grid()
-    yield from hanging(Text.assemble((shards.name, "bold"), f"  {head_words(shards)}"), width)
+    yield from hang(Text.assemble((shards.name, "bold"), f"  {format_head(shards)}"), width)
     for words in describe(shards, grid, with_mesh=alone):
-        yield from hanging(Text(words, style="dim"), width)
+        yield from hang(Text(words, style="dim"), width)
     if grid is None:
         yield from fold(Text(f"Who holds what is not known: {shards.why_unknown}.", style="yellow"), width)
         return
-    box = _fitting_boxes(shards, grid, width)
+    box = _fit_boxes(shards, grid, width)
     yield from box.lines()
     for remark in describe_drawing(shards, grid, box.detail, with_mesh=alone):
-        yield from hanging(Text(remark, style="dim"), width)
+        yield from hang(Text(remark, style="dim"), width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,7 +410,7 @@ class _Box:
             yield Text(" " * (self.margin + 1) + " ".join(word.center(self.cell) for word in words), style="dim")
 
     def _bounds(self, dimension: int | None, piece: int) -> str:
-        return "" if dimension is None else bounds_words(self.shards, dimension, piece)
+        return "" if dimension is None else format_bounds(self.shards, dimension, piece)
 
     def _rule(self, left: str, middle: str, right: str) -> Text:
         return Text(" " * self.margin + left + middle.join("─" * self.cell for _ in self.columns) + right)
@@ -429,11 +429,11 @@ class _Box:
             return Text((_BOX_GAP if row is not None or column is None else "⋮").center(self.cell))
         label = label_holders(self.shards, self.grid, row, column, self.detail)
         label = f" {label} " if len(label) + 2 <= self.cell else label
-        hatched = _hatched(label, self.cell, self.shards.padded_share_at(self.grid, row, column))
+        hatched = _hatch_label(label, self.cell, self.shards.padded_share_at(self.grid, row, column))
         return Text(hatched, style=_TINTS[(row + column) % 2])
 
 
-def _hatched(label: str, room: int, padded_share: float) -> str:
+def _hatch_label(label: str, room: int, padded_share: float) -> str:
     """A label in the middle of a cell, whose end is hatched by the share that is padding: all of it only by all."""
     columns = room if padded_share == 1 else min(max(round(padded_share * room), padded_share > 0), room - 1)
     left = (room - len(label)) // 2
@@ -441,15 +441,15 @@ def _hatched(label: str, room: int, padded_share: float) -> str:
     return blanks[:left] + label + blanks[left + len(label) :]
 
 
-def _fitting_boxes(shards: Shards, grid: ShardGrid, width: int) -> _Box:
+def _fit_boxes(shards: Shards, grid: ShardGrid, width: int) -> _Box:
     """The layout that shows most in a width: labels as long as they can be, then as many pieces."""
-    shown = tuple(shown_places(len(grid.holders)))
+    shown = tuple(choose_places(len(grid.holders)))
     margin = 0
     if grid.rows is not None:
-        margin = 2 + max(len(bounds_words(shards, grid.rows, row)) for row in shown if row is not None)
+        margin = 2 + max(len(format_bounds(shards, grid.rows, row)) for row in shown if row is not None)
     box = _Box(shards=shards, grid=grid, rows=shown, columns=(), detail=0, cell=0, margin=margin)
     for (detail, most), beside in product(WAYS_TO_FIT, (margin, 0)):
-        columns = tuple(shown_places(len(grid.holders[0]), most))
+        columns = tuple(choose_places(len(grid.holders[0]), most))
         tried = replace(box, columns=columns, detail=detail, margin=beside)
         room = (width - tried.margin - 1) // len(tried.columns) - 1
         needed = tried.longest_label() + (2 if detail < _COUNTED else 0)
@@ -464,7 +464,7 @@ _ONE_DEVICE = Mesh(axis_names=(), axis_sizes=())
 _NEAR = 3
 
 
-def array_picture(found: Analysis, name: str) -> Picture:
+def draw_array_picture(found: Analysis, name: str) -> Picture:
     """An argument, an output or a large intermediate of an analyzed program, cut into its shards.
 
     Args:
@@ -475,16 +475,18 @@ def array_picture(found: Analysis, name: str) -> Picture:
         HloscopeError: There is no such array.
     """
     arrays: tuple[ArrayFact | IntermediateFact, ...] = (*found.arguments, *found.outputs, *found.intermediates)
-    return make_picture(shards_in(found, find_array(arrays, name, found.target)))
+    return make_picture(find_shards_of(found, find_array(arrays, name, found.target)))
 
 
 def make_picture(shards: Shards) -> Picture:
     """An array cut into its shards, drawn."""
-    text = drawn(draw_shards_lines(shards, _COLUMNS), _COLUMNS, False).rstrip("\n")
-    return Picture(title=f"{shards.name}, {shards.sharding or 'unknown sharding'}", svg=shards_svg(shards), text=text)
+    text = draw_lines(draw_shards_lines(shards, _COLUMNS), _COLUMNS, False).rstrip("\n")
+    return Picture(
+        title=f"{shards.name}, {shards.sharding or 'unknown sharding'}", svg=render_shards(shards), text=text
+    )
 
 
-def shards_in(found: Analysis, array: ArrayFact | IntermediateFact) -> Shards:
+def find_shards_of(found: Analysis, array: ArrayFact | IntermediateFact) -> Shards:
     """The shards of an array of an analyzed program, with JAX's device ids if they are known."""
     evidence = find_evidence(found)
     device_ids = None if evidence is None else evidence.program.compiled.device_ids or None

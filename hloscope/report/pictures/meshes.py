@@ -16,10 +16,10 @@ from hloscope.model import Analysis
 from hloscope.model.evidence import find_evidence
 from hloscope.model.picture import Picture
 from hloscope.model.vocabulary import Bound
-from hloscope.report.escaping import plain_line
-from hloscope.report.layout import drawn, hanging
+from hloscope.report.escaping import escape_line
+from hloscope.report.layout import draw_lines, hang
 from hloscope.report.pictures import svg
-from hloscope.report.pictures.arrays import shown_places
+from hloscope.report.pictures.arrays import choose_places
 from hloscope.report.pictures.svg import LINE_HEIGHT, MARGIN
 from hloscope.report.words import BOUNDS_WORDS
 from hloscope.tpu.devices import SliceDevice
@@ -28,7 +28,7 @@ from hloscope.tpu.torus import Torus
 TORUS_AXES = "xyz"
 
 
-def mesh_words(placed: PlacedMesh) -> Iterator[str]:
+def describe_mesh(placed: PlacedMesh) -> Iterator[str]:
     """Lines on the mesh, the first of which is the title."""
     mesh = placed.mesh
     axes = "" if mesh is None else " ".join(map("{}={}".format, mesh.axis_names, mesh.axis_sizes))
@@ -39,12 +39,12 @@ def mesh_words(placed: PlacedMesh) -> Iterator[str]:
     ids = "the devices of a slice" if several else "device ids"
     yield f"{several}{pluralize(chips, 'chip')} on {pluralize(hosts, 'host')}; numbers are {ids}"
     for axis in placed.axes:
-        yield _axis_words(placed, axis)
+        yield _describe_axis(placed, axis)
     if placed.traffic is not None:
-        yield _traffic_words(placed.traffic)
+        yield _describe_traffic(placed.traffic)
 
 
-def _axis_words(placed: PlacedMesh, axis: PlacedAxis) -> str:
+def _describe_axis(placed: PlacedMesh, axis: PlacedAxis) -> str:
     """`X=8: along x and y in rings whose neighbors are 1 link apart`, in the order of a ring and not of the axis."""
     said = []
     if axis.slices > 1:
@@ -61,7 +61,7 @@ def _axis_words(placed: PlacedMesh, axis: PlacedAxis) -> str:
     return f"{axis.name}={axis.size}: {'; '.join(said)}"
 
 
-def _traffic_words(traffic: LinkTraffic) -> str:
+def _describe_traffic(traffic: LinkTraffic) -> str:
     """`busiest links per step: x+ 12.6 MB, x- 12.6 MB`."""
     links = [
         f"{TORUS_AXES[axis]}{sign} {traffic.words(traffic.busiest_bytes(axis, direction))}"
@@ -174,13 +174,13 @@ class _Sheet:
     @property
     def map_step(self) -> float:
         """Between chips on a map."""
-        columns, rows, _ = _edges(self.placed)
+        columns, rows, _ = _find_edges(self.placed)
         return min(max(220 / max(columns, rows), 10), 32)
 
     @property
     def map_size(self) -> tuple[float, float]:
         """The size of a map with the space around it."""
-        columns, rows, _ = _edges(self.placed)
+        columns, rows, _ = _find_edges(self.placed)
         return max(columns * self.map_step, 110.0) + 40, rows * self.map_step + 44
 
     @property
@@ -209,17 +209,19 @@ class _Sheet:
         return self.width - 2 * MARGIN
 
 
-def mesh_svg(placed: PlacedMesh) -> str:
+def render_mesh(placed: PlacedMesh) -> str:
     """The mesh on its slice, as an SVG element for a page or a file."""
-    title, *said = mesh_words(placed)
-    sheet = _sheet(
+    title, *said = describe_mesh(placed)
+    sheet = _make_sheet(
         placed, (title, *(line for words in said for line in svg.wrap_text(words, _LEAST_WIDTH - 2 * MARGIN)))
     )
-    remarks = list(_remarks(sheet))
+    remarks = list(_list_remarks(sheet))
     notes = [line for remark in remarks for line in svg.wrap_text(remark, sheet.text_width)]
     *corners, (_, notes_top) = sheet.map_corners()
-    root = svg.picture(sheet.width, notes_top + LINE_HEIGHT * len(notes) + MARGIN, title, " ".join([*said, *remarks]))
-    svg.title(root, title, sheet.width)
+    root = svg.make_picture(
+        sheet.width, notes_top + LINE_HEIGHT * len(notes) + MARGIN, title, " ".join([*said, *remarks])
+    )
+    svg.add_title(root, title, sheet.width)
     svg.write_lines(root, sheet.head[1:], MARGIN + 6 + LINE_HEIGHT, sheet.width)
     for plane in sheet.planes:
         _draw_plane(root, placed, sheet.scale, plane)
@@ -231,12 +233,12 @@ def mesh_svg(placed: PlacedMesh) -> str:
     return svg.render(root)
 
 
-def _sheet(placed: PlacedMesh, head: tuple[str, ...]) -> _Sheet:
-    columns, rows, count = _edges(placed)
+def _make_sheet(placed: PlacedMesh, head: tuple[str, ...]) -> _Sheet:
+    columns, rows, count = _find_edges(placed)
     longest = max(columns, rows) * (1 if count == 1 else 2)
     scale = next((scale for edge, scale in _SCALES if longest <= edge), _SMALLEST)
     top = MARGIN + LINE_HEIGHT * (len(head) + 1)
-    planes, width, end = _planes(placed, scale, top)
+    planes, width, end = _place_planes(placed, scale, top)
     has_maps = count == 1 and max(columns, rows) <= _LARGEST_MAP
     return _Sheet(
         placed=placed,
@@ -251,19 +253,19 @@ def _sheet(placed: PlacedMesh, head: tuple[str, ...]) -> _Sheet:
     )
 
 
-def _edges(placed: PlacedMesh) -> tuple[int, int, int]:
+def _find_edges(placed: PlacedMesh) -> tuple[int, int, int]:
     first, second, third = (*placed.torus.shape, 1, 1)[:3]
     return first, second, third
 
 
-def _planes(placed: PlacedMesh, scale: _Scale, top: float) -> tuple[list[_Plane], float, float]:
+def _place_planes(placed: PlacedMesh, scale: _Scale, top: float) -> tuple[list[_Plane], float, float]:
     """The positions of planes, their common width, and their end."""
-    columns, rows, count = _edges(placed)
+    columns, rows, count = _find_edges(placed)
     width, height = scale.size(columns, rows)
     room, padding = scale.stub[0] + 10, scale.stub[1] + 26
     planes: list[_Plane] = []
     x, y, widest = MARGIN + room, top + padding, 0.0
-    for z in shown_places(count, _MOST_PLANES):
+    for z in choose_places(count, _MOST_PLANES):
         if z is None:
             continue
         if planes and x + width > _ROW_WIDTH:
@@ -275,7 +277,7 @@ def _planes(placed: PlacedMesh, scale: _Scale, top: float) -> tuple[list[_Plane]
 
 
 def _draw_plane(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Plane) -> None:
-    columns, rows, count = _edges(placed)
+    columns, rows, count = _find_edges(placed)
     if count > 1:
         above = 28 if scale.has_labels else scale.stub[1] + 8
         svg.label(root, plane.origin[0], plane.origin[1] - above, f"z={plane.z}", size=11)
@@ -310,7 +312,7 @@ def _draw_chip(
     root: svg.Element, placed: PlacedMesh, scale: _Scale, corner: tuple[float, float], devices: Sequence[SliceDevice]
 ) -> None:
     width, height = scale.chip
-    names = ["" if placed.mesh is None else _place_words(placed, device.id) for device in devices]
+    names = ["" if placed.mesh is None else _describe_place(placed, device.id) for device in devices]
     used = not placed.coordinates or any(device.id in placed.coordinates for device in devices)
     group = svg.add(root, "g")
     place = ",".join(map(str, devices[0].coords[: len(placed.torus.shape)]))
@@ -332,12 +334,12 @@ def _draw_chip(
         svg.label(group, middle[0], middle[1] + 13, below, anchor="middle", size=9, opacity=_SMALL)
 
 
-def _place_words(placed: PlacedMesh, device: int) -> str:
+def _describe_place(placed: PlacedMesh, device: int) -> str:
     """`X1 Y0`, the place of a device in the mesh."""
     place = placed.coordinates.get(device)
     if place is None or placed.mesh is None:
         return ""
-    return plain_line(" ".join(f"{name}{at}" for name, at in zip(placed.mesh.axis_names, place, strict=True)))
+    return escape_line(" ".join(f"{name}{at}" for name, at in zip(placed.mesh.axis_names, place, strict=True)))
 
 
 def _draw_links(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Plane, place: tuple[int, int]) -> None:
@@ -345,7 +347,7 @@ def _draw_links(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Pl
     (x, y), (width, height) = place, scale.chip
     left, top = scale.corner(plane.origin, x, y)
     centre = left + width / 2, top + height / 2
-    columns, rows, count = _edges(placed)
+    columns, rows, count = _find_edges(placed)
     chip = (plane.z * rows + y) * columns + x
     for axis, (at, size) in enumerate(((x, columns), (y, rows), (plane.z, count))[: len(placed.torus.shape)]):
         is_last = at == size - 1
@@ -356,8 +358,8 @@ def _draw_links(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Pl
         if axis == 2:
             begin, step = (left + width, top), (min(scale.gap[0], 12) * 0.7, -min(scale.gap[1], 12) * 0.7)
         group = svg.add(root, "g")
-        svg.add(group, "title", text=_link_words(placed, chip, axis, is_last))
-        style = _link_style(placed, chip, axis, scale.widest_link)
+        svg.add(group, "title", text=_describe_link(placed, chip, axis, is_last))
+        style = _choose_link_style(placed, chip, axis, scale.widest_link)
         if is_last and axis < 2:
             first = scale.corner(plane.origin, 0 if axis == 0 else x, 0 if axis == 1 else y)
             start = (first[0], centre[1]) if axis == 0 else (centre[0], first[1])
@@ -372,10 +374,10 @@ def _draw_links(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Pl
 def _draw_line(
     parent: svg.Element, begin: tuple[float, float], step: tuple[float, float], style: dict[str, str | float]
 ) -> None:
-    svg.line(parent, begin, (begin[0] + step[0], begin[1] + step[1]), **style)
+    svg.add_line(parent, begin, (begin[0] + step[0], begin[1] + step[1]), **style)
 
 
-def _link_style(placed: PlacedMesh, chip: int, axis: int, widest: float) -> dict[str, str | float]:
+def _choose_link_style(placed: PlacedMesh, chip: int, axis: int, widest: float) -> dict[str, str | float]:
     """A line as wide as what crosses a link in its busier direction."""
     traffic = placed.traffic
     most = 0.0 if traffic is None else max(traffic.bytes_between(chip, axis))
@@ -386,7 +388,7 @@ def _link_style(placed: PlacedMesh, chip: int, axis: int, widest: float) -> dict
     return {"stroke": svg.TINT, "stroke_width": 1.5 + (widest - 1.5) * share}
 
 
-def _link_words(placed: PlacedMesh, chip: int, axis: int, leads_round: bool) -> str:
+def _describe_link(placed: PlacedMesh, chip: int, axis: int, leads_round: bool) -> str:
     """`x link from chip 0: 12.6 MB up and 12.6 MB down each step`."""
     where = f"{TORUS_AXES[axis]} link from the chip of device {chip * placed.torus.devices_per_chip}"
     round_ = " round to the other side" if leads_round else " to the next"
@@ -447,13 +449,13 @@ def _draw_map(root: svg.Element, sheet: _Sheet, axis: PlacedAxis, corner: tuple[
         if next(iter(placed.coordinates), 0) in ring:
             style = {"stroke": svg.TINT, "stroke_width": 4, "fill": "none", "stroke_linejoin": "round"}
         for source, target in pairwise((*ring, *ring[: links.is_closed])):
-            svg.add(group, "path", text=None, d=_step_path(placed.torus, source, target, first, step), **style)
+            svg.add(group, "path", text=None, d=_make_step_path(placed.torus, source, target, first, step), **style)
     for device in placed.devices[:: placed.torus.devices_per_chip]:
         x, y = device.coords[:2]
         svg.add(group, "circle", cx=first[0] + x * step, cy=first[1] + y * step, r=min(step / 5, 3.5), fill=svg.LINE)
 
 
-def _step_path(torus: Torus, source: int, target: int, first: tuple[float, float], step: float) -> str:
+def _make_step_path(torus: Torus, source: int, target: int, first: tuple[float, float], step: float) -> str:
     """From one chip to the next of a ring: straight, in a bow over others, or out at one side and in at the other."""
     ends = ((*torus.coordinates(device), 0)[:2] for device in (source, target))
     (x1, y1), (x2, y2) = ((first[0] + x * step, first[1] + y * step) for x, y in ends)
@@ -470,7 +472,7 @@ def _step_path(torus: Torus, source: int, target: int, first: tuple[float, float
     return f"{begin}Q{bow} {end[1:]}"
 
 
-def _remarks(sheet: _Sheet) -> Iterator[str]:
+def _list_remarks(sheet: _Sheet) -> Iterator[str]:
     """Remarks on what the drawing means, and on what it leaves out."""
     placed = sheet.placed
     if placed.traffic is not None and placed.traffic.link_bytes.any():
@@ -484,7 +486,7 @@ def _remarks(sheet: _Sheet) -> Iterator[str]:
         yield "Bytes on links are those of arrays as they lie in memory, with the padding of their tiles."
     if any(placed.torus.wraparound):
         yield "Ends that stick out lead round to the other side."
-    _, _, count = _edges(placed)
+    _, _, count = _find_edges(placed)
     if count > 1:
         yield "Slanted ends lead to the plane of the next z."
     if len(sheet.planes) < count:
@@ -506,32 +508,32 @@ _ROUND_WORDS = "Links that stick out at the sides lead round to the other one."
 
 def draw_mesh_lines(placed: PlacedMesh, width: int) -> Iterator[Text]:
     """The mesh on its slice, as lines of text; the chips where they fit."""
-    title, *said = mesh_words(placed)
-    yield from hanging(Text(title, style="bold"), width)
+    title, *said = describe_mesh(placed)
+    yield from hang(Text(title, style="bold"), width)
     for words in said:
-        yield from hanging(Text(words), width)
-    columns, rows, count = _edges(placed)
-    cell = max(len(_ids(placed, (column, row, 0))) for column in range(columns) for row in range(rows)) + 2
+        yield from hang(Text(words), width)
+    columns, rows, count = _find_edges(placed)
+    cell = max(len(_format_ids(placed, (column, row, 0))) for column in range(columns) for row in range(rows)) + 2
     if columns * (cell + 2) + 2 <= width:
-        for z in shown_places(count, _MOST_TEXT_PLANES):
+        for z in choose_places(count, _MOST_TEXT_PLANES):
             if z is not None:
                 yield Text()
-                yield from _plane(placed, z, cell)
+                yield from _draw_text_plane(placed, z, cell)
         yield Text()
-    for words in (*_legend(placed), *(f"{note[0].upper()}{note[1:].rstrip('.')}." for note in placed.notes)):
-        yield from hanging(Text(words, style="dim"), width)
+    for words in (*_list_legend(placed), *(f"{note[0].upper()}{note[1:].rstrip('.')}." for note in placed.notes)):
+        yield from hang(Text(words, style="dim"), width)
 
 
-def _plane(placed: PlacedMesh, z: int, cell: int) -> Iterator[Text]:
+def _draw_text_plane(placed: PlacedMesh, z: int, cell: int) -> Iterator[Text]:
     """The chips that have one place along the third axis."""
-    columns, rows, count = _edges(placed)
+    columns, rows, count = _find_edges(placed)
     round_x = placed.torus.wraparound[0] and columns > 2
     if count > 1:
         yield Text(f"z={z}", style="dim")
     for y in range(rows):
         line = Text("━━" if round_x and _is_busy(placed, (columns - 1, y, z), 0) else "──" if round_x else "  ")
         for x in range(columns):
-            line.append(_ids(placed, (x, y, z)).center(cell), style="reverse")
+            line.append(_format_ids(placed, (x, y, z)).center(cell), style="reverse")
             if x < columns - 1 or round_x:
                 line.append("━━" if _is_busy(placed, (x, y, z), 0) else "──")
         yield line
@@ -540,25 +542,25 @@ def _plane(placed: PlacedMesh, z: int, cell: int) -> Iterator[Text]:
             yield Text("  " + "  ".join(mark.center(cell) for mark in below))
 
 
-def _ids(placed: PlacedMesh, place: tuple[int, int, int]) -> str:
+def _format_ids(placed: PlacedMesh, place: tuple[int, int, int]) -> str:
     """The devices of a chip."""
     cores = placed.torus.devices_per_chip
-    first = _chip(placed, place) * cores
+    first = _number_chip(placed, place) * cores
     return " ".join(map(str, range(first, first + cores)))
 
 
-def _chip(placed: PlacedMesh, place: tuple[int, int, int]) -> int:
-    columns, rows, _ = _edges(placed)
+def _number_chip(placed: PlacedMesh, place: tuple[int, int, int]) -> int:
+    columns, rows, _ = _find_edges(placed)
     x, y, z = place
     return (z * rows + y) * columns + x
 
 
 def _is_busy(placed: PlacedMesh, place: tuple[int, int, int], axis: int) -> bool:
     traffic = placed.traffic
-    return traffic is not None and max(traffic.bytes_between(_chip(placed, place), axis)) > 0
+    return traffic is not None and max(traffic.bytes_between(_number_chip(placed, place), axis)) > 0
 
 
-def _legend(placed: PlacedMesh) -> Iterator[str]:
+def _list_legend(placed: PlacedMesh) -> Iterator[str]:
     if placed.traffic is not None and placed.traffic.link_bytes.any():
         is_exact = placed.traffic.bound is Bound.EXACT
         yield _BUSY_WORDS if is_exact else f"{_BUSY_WORDS[:-1]} that is known."
@@ -570,18 +572,18 @@ def _legend(placed: PlacedMesh) -> Iterator[str]:
 _COLUMNS = 100
 
 
-def mesh_picture(found: Analysis) -> Picture:
+def draw_mesh_picture(found: Analysis) -> Picture:
     """The mesh of an analyzed program on its slice.
 
     Raises:
         HloscopeError: It has no TPU slice.
     """
-    placed = placed_in(found)
-    text = drawn(draw_mesh_lines(placed, _COLUMNS), _COLUMNS, False).rstrip("\n")
-    return Picture(title=f"the mesh of {found.target} on {placed.slice.name}", svg=mesh_svg(placed), text=text)
+    placed = place_analysis(found)
+    text = draw_lines(draw_mesh_lines(placed, _COLUMNS), _COLUMNS, False).rstrip("\n")
+    return Picture(title=f"the mesh of {found.target} on {placed.slice.name}", svg=render_mesh(placed), text=text)
 
 
-def placed_in(found: Analysis, module: HloModule | None = None) -> PlacedMesh:
+def place_analysis(found: Analysis, module: HloModule | None = None) -> PlacedMesh:
     """The mesh of an analyzed program on its slice, with what crosses the links where the program is known.
 
     Args:

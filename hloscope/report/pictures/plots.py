@@ -14,9 +14,9 @@ from hloscope.model.vocabulary import Bound
 from hloscope.report.comparing import NOT_PREDICTED
 from hloscope.report.pictures import svg
 from hloscope.report.pictures.svg import LINE_HEIGHT, MARGIN
-from hloscope.report.price import Priced, Unpriced, slice_name
-from hloscope.report.suggestions import name_of
-from hloscope.report.words import difference_words
+from hloscope.report.price import Priced, Unpriced, format_slice
+from hloscope.report.suggestions import format_name
+from hloscope.report.words import format_difference
 from hloscope.verification.model import ErrorMap
 
 _WIDTH = 720.0
@@ -84,37 +84,37 @@ def draw_front(found: Suggestions) -> svg.Element:
     drawn = [way for way in ways if way.figures.step_us is not None and way.figures.hbm_bytes is not None]
     rows = len(ways) + 1
     title = f"{found.target} on {found.slice}: shardings by time and memory"
-    said = "; ".join(f"{number}: {_way_words(found, way)}" for number, way in enumerate(ways))
+    said = "; ".join(f"{number}: {_describe_way(found, way)}" for number, way in enumerate(ways))
     bottom = MARGIN + 2 * LINE_HEIGHT + _PLOT
-    root = svg.picture(_WIDTH, bottom + 2.6 * LINE_HEIGHT + LINE_HEIGHT * rows + MARGIN, title, said)
-    svg.title(root, title, _WIDTH)
+    root = svg.make_picture(_WIDTH, bottom + 2.6 * LINE_HEIGHT + LINE_HEIGHT * rows + MARGIN, title, said)
+    svg.add_title(root, title, _WIDTH)
     if drawn:
         times = [time for way in drawn for time in (*(way.figures.step_us_range or ()), way.figures.step_us or 0.0)]
         sizes = [float(way.figures.hbm_bytes or 0) for way in drawn]
-        across = _spread(times, _LEFT, _WIDTH - 2 * MARGIN)
-        down = _spread(sizes, bottom, MARGIN + 2 * LINE_HEIGHT)
+        across = _make_scale(times, _LEFT, _WIDTH - 2 * MARGIN)
+        down = _make_scale(sizes, bottom, MARGIN + 2 * LINE_HEIGHT)
         _draw_axes(root, across, down, (format_time, format_bytes), ("a step takes →", "↑ memory of a device"))
         for number, way in enumerate(ways):
             if way in drawn:
                 _draw_way(root, found, number, across, down)
     for number, way in enumerate(ways):
         y = bottom + 3 * LINE_HEIGHT + LINE_HEIGHT * number
-        words = f"{number}  {_way_words(found, way)}{'' if way in drawn else f', {_NOT_KNOWN}'}"
+        words = f"{number}  {_describe_way(found, way)}{'' if way in drawn else f', {_NOT_KNOWN}'}"
         weight = "bold" if way.is_worth_it else "normal"
         svg.label(root, MARGIN, y, svg.cut_to(words, _WIDTH - 2 * MARGIN), font_weight=weight)
     return root
 
 
-def _spread(values: Sequence[float], begin: float, end: float) -> _Scale:
+def _make_scale(values: Sequence[float], begin: float, end: float) -> _Scale:
     """A linear scale for some numbers, with room on both sides."""
     least, most = min(values), max(values)
     room = 0.08 * (most - least) or 0.1 * most or 1.0
     return _Scale(least=max(least - room, 0.0), most=most + room, begin=begin, end=end)
 
 
-def _way_words(found: Suggestions, way: Suggestion) -> str:
-    difference = "" if way.is_own else difference_words(found.own.figures, way.figures)
-    kind = "as written" if way.is_own else f"{'better: ' if way.is_worth_it else ''}{name_of(way)}"
+def _describe_way(found: Suggestions, way: Suggestion) -> str:
+    difference = "" if way.is_own else format_difference(found.own.figures, way.figures)
+    kind = "as written" if way.is_own else f"{'better: ' if way.is_worth_it else ''}{format_name(way)}"
     fits = "" if way.fits else ", does not fit"
     cost = (way.figures.step_words, difference, f"{format_bytes(way.figures.hbm_bytes)} of HBM")
     return f"{kind}: {', '.join(filter(None, cost))}{fits}"
@@ -130,11 +130,11 @@ def _draw_axes(
     """Round numbers across and down as they are shown, each with a line, and what they are of."""
     for value in across.ticks():
         x = across.at(value)
-        svg.line(root, (x, down.begin), (x, down.end), stroke=svg.LINE, stroke_opacity=0.18)
+        svg.add_line(root, (x, down.begin), (x, down.end), stroke=svg.LINE, stroke_opacity=0.18)
         svg.label(root, x, down.begin + 14, shown[0](value), anchor="middle", size=10, opacity=0.8)
     for value in down.ticks():
         y = down.at(value)
-        svg.line(root, (across.begin, y), (across.end, y), stroke=svg.LINE, stroke_opacity=0.18)
+        svg.add_line(root, (across.begin, y), (across.end, y), stroke=svg.LINE, stroke_opacity=0.18)
         svg.label(root, across.begin - 6, y + 3, shown[1](value), anchor="end", size=10, opacity=0.8)
     svg.label(root, across.end, down.begin + 28, words[0], anchor="end", size=10.5)
     svg.label(root, MARGIN, down.end - 6, words[1], size=10.5)
@@ -145,7 +145,7 @@ def _draw_way(root: svg.Element, found: Suggestions, number: int, across: _Scale
     way = found.front[number - 1] if number else found.own
     x, y = across.at(way.figures.step_us or 0.0), down.at(float(way.figures.hbm_bytes or 0))
     group = svg.add(root, "g")
-    svg.add(group, "title", text=f"{number}: {_way_words(found, way)}")
+    svg.add(group, "title", text=f"{number}: {_describe_way(found, way)}")
     if way.figures.step_us_range is not None:
         least, most = way.figures.step_us_range
         _draw_range(group, across.at(least), across.at(most), y)
@@ -165,8 +165,8 @@ def draw_prices(priced: Priced) -> svg.Element:
     title = f"{priced[0].target}: a step on each slice" if priced else "no slices"
     top = MARGIN + 1.6 * LINE_HEIGHT
     height = top + len(priced) * (_BAR + _BAR_GAP) + LINE_HEIGHT + MARGIN
-    root = svg.picture(_WIDTH, height, title, "; ".join(map(_price_words, priced)))
-    svg.title(root, title, _WIDTH)
+    root = svg.make_picture(_WIDTH, height, title, "; ".join(map(_describe_price, priced)))
+    svg.add_title(root, title, _WIDTH)
     longest = max((time.most_us for one in priced if isinstance(one, Analysis) and (time := one.time)), default=1.0)
     scale = _Scale(least=0.0, most=longest, begin=MARGIN + _NAME, end=_WIDTH - MARGIN - 170)
     for number, one in enumerate(priced):
@@ -178,31 +178,31 @@ def draw_prices(priced: Priced) -> svg.Element:
     return root
 
 
-def _price_words(one: Analysis | Unpriced) -> str:
+def _describe_price(one: Analysis | Unpriced) -> str:
     if isinstance(one, Unpriced):
-        return f"{slice_name(one)}: {one.error.what}"
+        return f"{format_slice(one)}: {one.error.what}"
     if one.time is None:
-        return f"{slice_name(one)}: not priced"
+        return f"{format_slice(one)}: not priced"
     time = one.time
     step = time.bound.marked(format_time(time.step_us))
     between = f" ({format_time_range(time.least_us, time.most_us)})" if time.has_range else ""
-    return f"{slice_name(one)}: {step}{between}"
+    return f"{format_slice(one)}: {step}{between}"
 
 
 def _draw_price(root: svg.Element, one: Analysis | Unpriced, y: float, at: Callable[[float], float]) -> None:
     group = svg.add(root, "g")
-    svg.add(group, "title", text=_price_words(one))
-    svg.label(group, MARGIN, y + _BAR * 0.68, svg.cut_to(slice_name(one), _NAME - 8))
+    svg.add(group, "title", text=_describe_price(one))
+    svg.label(group, MARGIN, y + _BAR * 0.68, svg.cut_to(format_slice(one), _NAME - 8))
     time = one.time if isinstance(one, Analysis) else None
     if time is None:
-        words = _price_words(one).partition(": ")[2]
+        words = _describe_price(one).partition(": ")[2]
         svg.label(group, at(0.0), y + _BAR * 0.68, svg.cut_to(words, _WIDTH - at(0.0) - MARGIN), opacity=0.8)
         return
     computed, waited, end = at(time.compute_us), at(time.compute_us + time.exposed_us), at(time.step_us)
     svg.box(group, (at(0.0), y), (end - at(0.0), _BAR), fill="none", stroke_opacity=0.7)
     svg.box(group, (at(0.0), y), (computed - at(0.0), _BAR), fill=svg.TINT, fill_opacity=0.75, stroke="none")
     if waited > computed:
-        svg.path(group, svg.hatch(computed, y, waited - computed, _BAR), 0.8)
+        svg.add_path(group, svg.hatch(computed, y, waited - computed, _BAR), 0.8)
     most = at(time.most_us) if time.has_range else end
     if time.has_range:
         _draw_range(group, at(time.least_us), most, y + _BAR + 4)
@@ -219,13 +219,13 @@ def draw_chips(priced: Priced) -> svg.Element:
         if isinstance(one, Analysis) and one.slice is not None and one.time is not None and one.time.step_us > 0
     ]
     title = "A step by the number of chips"
-    root = svg.picture(_WIDTH, _BOTTOM + 2.6 * LINE_HEIGHT, title, "; ".join(map(_price_words, priced)))
+    root = svg.make_picture(_WIDTH, _BOTTOM + 2.6 * LINE_HEIGHT, title, "; ".join(map(_describe_price, priced)))
     if not known:
         return root
-    chips, spans = [where.chips for _, where, _ in known], [each for *_, time in known for each in _span_of(time)]
-    across = _powers([float(count) for count in chips], _LEFT, _WIDTH - 2 * MARGIN)
+    chips, spans = [where.chips for _, where, _ in known], [each for *_, time in known for each in _find_span(time)]
+    across = _make_log_scale([float(count) for count in chips], _LEFT, _WIDTH - 2 * MARGIN)
     across = replace(across, marks=tuple(map(float, sorted(set(chips)))))
-    down = _powers(spans, _BOTTOM, _TOP)
+    down = _make_log_scale(spans, _BOTTOM, _TOP)
     _draw_axes(root, across, down, (lambda value: f"{value:g}", format_time), _OF_SLICES)
     for generation in dict.fromkeys(where.chip for _, where, _ in known):
         _draw_ideal(root, [(where, time) for _, where, time in known if where.chip == generation], across, down)
@@ -233,22 +233,22 @@ def draw_chips(priced: Priced) -> svg.Element:
         beside = [place for place, (_, other, _) in enumerate(known) if other.chips == where.chips]
         aside = beside.index(number) - (len(beside) - 1) / 2
         group = svg.add(root, "g")
-        svg.add(group, "title", text=_price_words(one))
+        svg.add(group, "title", text=_describe_price(one))
         _draw_slice(group, one, across.at(where.chips) + _ASIDE * aside, down, is_left=aside < 0)
     return root
 
 
-def _powers(values: Sequence[float], begin: float, end: float, *, room: float = 1.25) -> _Scale:
+def _make_log_scale(values: Sequence[float], begin: float, end: float, *, room: float = 1.25) -> _Scale:
     """A logarithmic scale for some numbers, with a factor of room on both sides."""
     return _Scale(least=min(values) / room, most=max(values) * room, begin=begin, end=end, powers=True)
 
 
-def _span_of(time: StepTime) -> tuple[float, float]:
+def _find_span(time: StepTime) -> tuple[float, float]:
     """The range of a step; the step itself where nothing is known of that."""
     return (time.least_us, time.most_us) if time.has_range else (time.step_us, time.step_us)
 
 
-def _upright(x: float, begin: float, end: float) -> str:
+def _make_upright(x: float, begin: float, end: float) -> str:
     """A line with ends, from one height to another."""
     left, low, high = svg.number(x - 4), svg.number(begin), svg.number(end)
     return f"M{left} {low}h8M{left} {high}h8M{svg.number(x)} {low}V{high}"
@@ -257,11 +257,13 @@ def _upright(x: float, begin: float, end: float) -> str:
 def _draw_slice(root: svg.Element, one: Analysis, x: float, down: _Scale, *, is_left: bool) -> None:
     """A round point with the range of its time; a cross where the program does not fit."""
     assert one.time is not None
-    y, (least, most) = down.at(one.time.step_us), _span_of(one.time)
+    y, (least, most) = down.at(one.time.step_us), _find_span(one.time)
     if least < most:
-        svg.add(root, "path", text=None, d=_upright(x, down.at(least), down.at(most)), stroke=svg.LINE, fill="none")
+        svg.add(
+            root, "path", text=None, d=_make_upright(x, down.at(least), down.at(most)), stroke=svg.LINE, fill="none"
+        )
     is_exact = one.time.bound is Bound.EXACT
-    said = [slice_name(one), *([] if is_exact else [one.time.bound.marked(format_time(one.time.step_us))])]
+    said = [format_slice(one), *([] if is_exact else [one.time.bound.marked(format_time(one.time.step_us))])]
     if one.memory.fits is False:
         svg.add(root, "path", text=None, d=f"M{svg.number(x - 6)} {svg.number(y - 6)}l12 12m0 -12l-12 12", **_CROSS)
         said.append("does not fit")
@@ -292,7 +294,7 @@ def _draw_ideal(root: svg.Element, known: Sequence[tuple[SliceFact, StepTime]], 
     if last > fewest.chips:
         begin = across.at(fewest.chips), down.at(time.step_us)
         end = across.at(last), down.at(time.step_us * fewest.chips / last)
-        svg.line(root, begin, end, stroke=svg.LINE, stroke_opacity=0.55, stroke_dasharray="5 5")
+        svg.add_line(root, begin, end, stroke=svg.LINE, stroke_opacity=0.55, stroke_dasharray="5 5")
 
 
 def draw_parts(parts: Sequence[StepPart]) -> svg.Element:
@@ -304,7 +306,7 @@ def draw_parts(parts: Sequence[StepPart]) -> svg.Element:
         for part in parts
     )
     row = _BAR + _BAR_GAP
-    root = svg.picture(_WIDTH, 2 * MARGIN + len(parts) * row + LINE_HEIGHT, title, said)
+    root = svg.make_picture(_WIDTH, 2 * MARGIN + len(parts) * row + LINE_HEIGHT, title, said)
     longest = max((max(part.measured_us, part.predicted_us or 0.0) for part in parts), default=1.0) or 1.0
     scale = _Scale(least=0.0, most=longest, begin=MARGIN + _PART, end=_WIDTH - MARGIN - 90)
     for number, part in enumerate(parts):
@@ -331,12 +333,17 @@ def draw_measured(operations: Sequence[MeasuredOperation]) -> svg.Element:
     title = "Operations: predicted and measured time per step"
     known = (one for one in operations if one.measured_us > 0 and one.predicted_us)
     drawn = sorted(known, key=lambda one: one.measured_us, reverse=True)[:_MOST_POINTS]
-    root = svg.picture(_WIDTH, _BOTTOM + 2.6 * LINE_HEIGHT, title, f"{len(drawn)} operations, all in the table below")
+    root = svg.make_picture(
+        _WIDTH, _BOTTOM + 2.6 * LINE_HEIGHT, title, f"{len(drawn)} operations, all in the table below"
+    )
     if not drawn:
         return root
     times = [time for one in drawn for time in (one.measured_us, one.predicted_us or 0.0)]
     room = 2.5  # so that the lines of half and of twice are seen
-    across, down = _powers(times, _LEFT, _WIDTH - 2 * MARGIN, room=room), _powers(times, _BOTTOM, _TOP, room=room)
+    across, down = (
+        _make_log_scale(times, _LEFT, _WIDTH - 2 * MARGIN, room=room),
+        _make_log_scale(times, _BOTTOM, _TOP, room=room),
+    )
     _draw_axes(root, across, down, (format_time, format_time), _OF_OPERATIONS)
     for factor, dashes in ((1.0, "none"), (2.0, "5 5"), (0.5, "5 5")):
         _draw_factor(root, factor, dashes, across, down)
@@ -371,7 +378,7 @@ def _draw_range(root: svg.Element, least: float, most: float, y: float) -> None:
     top = svg.number(y - 4)
     ends = f"M{svg.number(least)} {top}v8M{svg.number(most)} {top}v8"
     path = f"{ends}M{svg.number(least)} {svg.number(y)}H{svg.number(most)}"
-    svg.path(root, path, 0.6)
+    svg.add_path(root, path, 0.6)
 
 
 _MAP_WIDTH, _MAP_LEFT, _MAP_TOP = 560.0, 64.0, 30.0
@@ -387,7 +394,7 @@ _LEVELS = (
 _FIRST_WRONG = 3
 
 
-def level_of(error: float) -> int:
+def find_level(error: float) -> int:
     """The level of an error."""
     return next(number for number, (most, _, _) in enumerate(_LEVELS) if error <= most)
 
@@ -407,22 +414,24 @@ class Region:
     worst: tuple[int, int]
 
 
-def regions_of(found: ErrorMap) -> list[Region]:
+def find_regions(found: ErrorMap) -> list[Region]:
     """The wrong blocks as rectangles, largest error first; if none is wrong, those with any error."""
-    levels = [[level_of(error) for error in row] for row in found.errors]
+    levels = [[find_level(error) for error in row] for row in found.errors]
     wrong = [level for row in levels for level in row if level >= _FIRST_WRONG]
     least = _FIRST_WRONG if wrong else 1
-    rows = [{(level, *run) for level in range(least, len(_LEVELS)) for run in _runs(line, level)} for line in levels]
+    rows = [
+        {(level, *run) for level in range(least, len(_LEVELS)) for run in _find_runs(line, level)} for line in levels
+    ]
     known: list[tuple[int, int, int, int]] = []
     begun: dict[tuple[int, int, int], int] = {}
     for number, (runs, below) in enumerate(zip(rows, [*rows[1:], set()], strict=True)):
         begun = {run: begun.get(run, number) for run in runs}
         known += [(begun[run], number, *run[1:]) for run in sorted(runs - below)]
-    made = [_region(found, *place) for place in known]
+    made = [_make_region(found, *place) for place in known]
     return sorted(made, key=lambda region: -found.errors[region.worst[0]][region.worst[1]])
 
 
-def _region(found: ErrorMap, top: int, bottom: int, begin: int, end: int) -> Region:
+def _make_region(found: ErrorMap, top: int, bottom: int, begin: int, end: int) -> Region:
     blocks = [(row, column) for row in range(top, bottom + 1) for column in range(begin, end)]
     worst = max(blocks, key=lambda block: found.errors[block[0]][block[1]])
     return Region(first=(top, begin), last=(bottom, end - 1), worst=worst)
@@ -436,7 +445,7 @@ def draw_errors(found: ErrorMap, name: str) -> svg.Element:
         name: The output.
     """
     rows, columns = len(found.errors), len(found.errors[0])
-    levels = [[level_of(error) for error in row] for row in found.errors]
+    levels = [[find_level(error) for error in row] for row in found.errors]
     counts = [sum(row.count(number) for row in levels) for number in range(len(_LEVELS))]
     said = [
         f"{words}: {pluralize(count, 'block')}" for (_, words, _), count in zip(_LEVELS, counts, strict=True) if count
@@ -445,7 +454,7 @@ def draw_errors(found: ErrorMap, name: str) -> svg.Element:
     height = max(_LEAST, min(_MAP, _MAP * down / across)) if down > 1 else _LEAST
     size = (_MAP / columns, height / rows)
     end = _MAP_TOP + height + 22
-    root = svg.picture(_MAP_WIDTH, end + len(said) * _KEY_HEIGHT, f"Where {name} differs", "; ".join(said))
+    root = svg.make_picture(_MAP_WIDTH, end + len(said) * _KEY_HEIGHT, f"Where {name} differs", "; ".join(said))
     for number, (_, _, dark) in enumerate(_LEVELS):
         if counts[number]:
             _draw_level(root, levels, number, size, dark)
@@ -462,7 +471,7 @@ def _draw_level(
 ) -> None:
     """Draws the blocks of a level as one path, adjacent ones as one rectangle, hatched if wrong."""
     width, height = size
-    runs = [(row, begin, end) for row, line in enumerate(levels) for begin, end in _runs(line, number)]
+    runs = [(row, begin, end) for row, line in enumerate(levels) for begin, end in _find_runs(line, number)]
     path = "".join(
         f"M{svg.number(_MAP_LEFT + begin * width)} {svg.number(_MAP_TOP + row * height)}"
         f"h{svg.number((end - begin) * width)}v{svg.number(height)}h{svg.number((begin - end) * width)}z"
@@ -475,10 +484,10 @@ def _draw_level(
             svg.hatch(_MAP_LEFT + begin * width, _MAP_TOP + row * height, (end - begin) * width, height, 5)
             for row, begin, end in runs
         )
-        svg.path(root, lines, 0.75)
+        svg.add_path(root, lines, 0.75)
 
 
-def _runs(line: list[int], number: int) -> list[tuple[int, int]]:
+def _find_runs(line: list[int], number: int) -> list[tuple[int, int]]:
     """From and to of what is of a level, side by side."""
     found: list[tuple[int, int]] = []
     for at, level in enumerate(line):
@@ -503,5 +512,5 @@ def _draw_sides(root: svg.Element, shape: tuple[int, ...], height: float) -> Non
 def _draw_key(root: svg.Element, y: float, number: int, words: str) -> None:
     svg.box(root, (_MAP_LEFT, y), (22, 13), fill=svg.TINT, fill_opacity=_LEVELS[number][2])
     if number >= _FIRST_WRONG:
-        svg.path(root, svg.hatch(_MAP_LEFT, y, 22, 13, 5), 0.75)
+        svg.add_path(root, svg.hatch(_MAP_LEFT, y, 22, 13, 5), 0.75)
     svg.label(root, _MAP_LEFT + 30, y + 11, words, size=11)

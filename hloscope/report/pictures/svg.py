@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from math import ceil
 from xml.etree import ElementTree
 
-from hloscope.report.escaping import plain_line
+from hloscope.report.escaping import escape_line
 
 Element = ElementTree.Element
 
@@ -27,7 +27,7 @@ _MOST_LETTERS = 600
 MARGIN, LINE_HEIGHT = 14.0, 17.0
 
 
-def picture(width: float, height: float, title: str, description: str) -> Element:
+def make_picture(width: float, height: float, title: str, description: str) -> Element:
     """An empty picture, which says to those who cannot see it what it shows."""
     root = Element(
         "svg",
@@ -77,7 +77,7 @@ def label(
     return add(parent, "text", text=text, x=x, y=y, text_anchor=anchor, font_size=size, fill=LINE, **attributes)
 
 
-def title(parent: Element, text: str, width: float) -> Element:
+def add_title(parent: Element, text: str, width: float) -> Element:
     """A bold line at the top of a picture, cut to its width."""
     return label(parent, MARGIN, MARGIN + 6, cut_to(text, width - 2 * MARGIN, 14), size=14, font_weight="bold")
 
@@ -88,20 +88,22 @@ def write_lines(parent: Element, lines: Iterable[str], top: float, width: float)
         label(parent, MARGIN, top + LINE_HEIGHT * index, cut_to(words, width - 2 * MARGIN), opacity=0.8)
 
 
-def line(parent: Element, begin: tuple[float, float], end: tuple[float, float], **attributes: str | float) -> Element:
+def add_line(
+    parent: Element, begin: tuple[float, float], end: tuple[float, float], **attributes: str | float
+) -> Element:
     """A straight line."""
     (x1, y1), (x2, y2) = begin, end
     return add(parent, "line", text=None, x1=x1, y1=y1, x2=x2, y2=y2, **attributes)
 
 
-def path(parent: Element, d: str, opacity: float) -> Element:
+def add_path(parent: Element, d: str, opacity: float) -> Element:
     """Thin lines along a path."""
     return add(parent, "path", d=d, stroke=LINE, stroke_opacity=opacity, fill="none")
 
 
 def clean(text: str) -> str:
     """A harmless line of limited length."""
-    line = plain_line(text)
+    line = escape_line(text)
     return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 1]}…"
 
 
@@ -117,7 +119,7 @@ def fits(text: str, width: float, size: float = 12) -> bool:
 
 def cut_to(text: str, width: float, size: float = 12) -> str:
     """The text, with an ellipsis in its middle where it does not fit into a width."""
-    line = plain_line(text)
+    line = escape_line(text)
     most = max(int(width / (LETTER * size)), 3)
     return line if len(line) <= most else f"{line[: ceil(most / 2) - 1]}…{line[len(line) - most // 2 :]}"
 
@@ -126,7 +128,7 @@ def wrap_text(text: str, width: float, size: float = 12) -> Iterator[str]:
     """The text in lines of a width, broken at blanks where that can be."""
     from textwrap import wrap
 
-    yield from wrap(plain_line(text), max(int(width / (LETTER * size)), 10), break_on_hyphens=False)
+    yield from wrap(escape_line(text), max(int(width / (LETTER * size)), 10), break_on_hyphens=False)
 
 
 def hatch(x: float, y: float, width: float, height: float, step: float = 6) -> str:
@@ -145,7 +147,7 @@ def render(root: Element) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def standalone(svg: str) -> str:
+def make_standalone(svg: str) -> str:
     """A picture as a file of its own, which has a ground and follows what its reader prefers, light or dark.
 
     Custom properties are a page's, and not every program that draws SVG knows them.

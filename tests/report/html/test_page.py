@@ -23,7 +23,7 @@ from hloscope.model.trial import Figures, Trial, Trials
 from hloscope.model.vocabulary import Bound
 from hloscope.report.formats import Canvas, render
 from hloscope.report.html import privacy
-from hloscope.report.html.privacy import Privacy, files_of
+from hloscope.report.html.privacy import Privacy, find_files
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +118,9 @@ def janes(tmp_path, monkeypatch):
     )
     for name, value in {"HOME": str(home), "USER": "jane.doe", "LOGNAME": "jane.doe"}.items():
         monkeypatch.setenv(name, value)
-    privacy._own_name.cache_clear()
+    privacy._find_own_name.cache_clear()
     yield project
-    privacy._own_name.cache_clear()
+    privacy._find_own_name.cache_clear()
 
 
 def says_nothing_of_jane(page: str, tmp_path: Path) -> str:
@@ -208,7 +208,7 @@ def test_no_letter_of_a_page_is_hidden_or_turns_text_around():
 
 def test_the_files_that_a_document_names():
     document = {"frames": [{"file": "/a/b.py", "line": 3}], "findings": [{"source": "/a/c.py:4"}]}
-    assert list(files_of(document)) == ["/a/b.py", "/a/c.py"]
+    assert list(find_files(document)) == ["/a/b.py", "/a/c.py"]
 
 
 def test_changes_that_were_tried_stand_on_it(found):

@@ -7,7 +7,7 @@ from time import process_time
 
 import pytest
 
-from hloscope.report.html.privacy import Privacy, without_people
+from hloscope.report.html.privacy import Privacy, hide_people
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,13 @@ from hloscope.report.html.privacy import Privacy, without_people
     ],
 )
 def test_home_folders_are_hidden_wherever_they_lie(text, shown):
-    assert without_people(text) == shown
+    assert hide_people(text) == shown
 
 
 @pytest.mark.parametrize("piece", ["/$", "/home", "/.home/", "\\x", " /a"])
 def test_a_long_hostile_path_is_read_in_one_go(piece):
     begun = process_time()
-    without_people(piece * 40_000)
+    hide_people(piece * 40_000)
     assert process_time() - begun < 2
 
 
@@ -74,5 +74,5 @@ def test_parts_of_a_model_that_are_called_as_the_current_folder_stay(folder, mon
     monkeypatch.setattr(os, "getcwd", lambda: folder)
     name = folder.removeprefix("/")
     for kept in (f"jit(step)/{name}_0/dense", f"jit(step)/{name}/dense", f"{folder}2/x.py"):
-        assert without_people(kept) == kept
-    assert without_people(f"no file {folder}/x.py in {folder}") == "no file x.py in ."
+        assert hide_people(kept) == kept
+    assert hide_people(f"no file {folder}/x.py in {folder}") == "no file x.py in ."

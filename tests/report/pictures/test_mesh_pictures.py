@@ -19,7 +19,7 @@ from hloscope.model import Mesh
 from hloscope.model.vocabulary import Bound
 from hloscope.report.graphs import draw_graph
 from hloscope.report.pictures import svg
-from hloscope.report.pictures.meshes import mesh_svg, mesh_words, placed_in
+from hloscope.report.pictures.meshes import describe_mesh, place_analysis, render_mesh
 from hloscope.report.timeline import draw_timeline
 from hloscope.tpu import parse_slice
 from hloscope.tpu.torus import Torus
@@ -64,8 +64,8 @@ def test_chips_stand_at_their_places_with_the_places_of_the_mesh():
 
 
 def test_links_say_what_the_model_has_on_them():
-    placed = placed_in(experts())
-    titles = titles_in(mesh_svg(placed))
+    placed = place_analysis(experts())
+    titles = titles_in(render_mesh(placed))
     links = [title for title in titles if " link from " in title]
     assert len(links) == 4 + 2 * 3
     assert "x link from the chip of device 0 to the next: 3.29 GB there and 3.29 GB back each step" in links
@@ -104,7 +104,7 @@ def test_planes_that_are_left_out_are_said():
 
 def test_several_slices_are_joined_over_dcn():
     found = without_program("2*v5e:2x4", (("replica", 2), ("model", 8)))
-    words = list(mesh_words(place_mesh(found)))
+    words = list(describe_mesh(place_mesh(found)))
     assert "replica=2: over DCN between 2 slices" in words
     assert "DCN" in " ".join(texts_in(found.mesh_picture().svg))
 
@@ -116,7 +116,7 @@ def test_devices_of_one_chip_share_it():
 
 def test_chips_that_are_not_used_say_so():
     found = without_program("v5e:2x4", (("data", 4),))
-    titles = titles_in(mesh_svg(place_mesh(found, device_ids=(0, 1, 2, 3))))
+    titles = titles_in(render_mesh(place_mesh(found, device_ids=(0, 1, 2, 3))))
     assert sum(title.endswith("not used") for title in titles) == 4
 
 

@@ -18,15 +18,15 @@ from hloscope.model.trial import Figures, Suggestion, Suggestions
 from hloscope.model.vocabulary import Bound
 from hloscope.report.pictures import svg
 from hloscope.report.pictures.plots import (
-    _spread,
+    _make_scale,
     draw_chips,
     draw_errors,
     draw_front,
     draw_measured,
     draw_parts,
     draw_prices,
-    level_of,
-    regions_of,
+    find_level,
+    find_regions,
 )
 from hloscope.report.price import Unpriced
 from hloscope.verification.model import ErrorMap
@@ -80,7 +80,7 @@ def test_what_has_no_figure_is_listed_and_not_drawn():
 
 @pytest.mark.parametrize("values", [(1.0, 2.0), (0.0,), (5.0, 5.0), (1e-3, 1e9), (312.4, 312.5)])
 def test_ticks_are_round_and_few(values):
-    scale = _spread(values, 0.0, 100.0)
+    scale = _make_scale(values, 0.0, 100.0)
     ticks = list(scale.ticks())
     assert 2 <= len(ticks) <= 8
     assert all(scale.least <= tick <= scale.most for tick in ticks)
@@ -189,13 +189,13 @@ MAPS = st.integers(1, 6).flatmap(lambda columns: st.lists(st.tuples(*[ERRORS] * 
 def test_regions_are_what_is_wrong_each_once(errors):
     found = ErrorMap(shape=(len(errors), len(errors[0])), errors=tuple(errors))
     wrong = [error for row in errors for error in row if error > 1]
-    regions, covered = regions_of(found), []
+    regions, covered = find_regions(found), []
     for region in regions:
         (top, begin), (bottom, end) = region.first, region.last
         inside = [(row, column) for row in range(top, bottom + 1) for column in range(begin, end + 1)]
         covered += inside
         assert region.worst in inside
-        assert len({level_of(errors[row][column]) for row, column in inside}) == 1
+        assert len({find_level(errors[row][column]) for row, column in inside}) == 1
     least = 1 if wrong else 0
     assert sorted(covered) == [
         (row, column) for row, line in enumerate(errors) for column, error in enumerate(line) if error > least
