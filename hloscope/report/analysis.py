@@ -72,9 +72,8 @@ def render_analysis(analysis: Analysis, width: int, listing: Listing = ONE_BY_ON
     if analysis.kernels:
         yield from section("Kernels", render_kernels(analysis, inner), inner)
     if analysis.findings:
-        found = render_findings(
-            analysis.findings, inner, analysis.collectives, gave_reasons=True, each=listing.everything
-        )
+        each, collectives = listing.everything, analysis.collectives
+        found = render_findings(analysis.findings, inner, collectives, gave_reasons=True, each=each)
         yield from section("Findings", found, inner)
     if by is None:
         yield from _render_arrays(analysis, inner)
@@ -210,9 +209,8 @@ def _format_memory_parts(memory: Memory) -> Text | None:
 def format_peak(memory: Memory) -> Text:
     """The peak memory, and its share of what there is."""
     if memory.peak_bytes is None and memory.fits is False:
-        return Text(
-            "more than the device has; the compiler does not report the size of the program's code", style="bold red"
-        )
+        unknown = "the compiler does not report the size of the program's code"
+        return Text(f"more than the device has; {unknown}", style="bold red")
     if memory.peak_bytes is None and memory.temp_bytes is not None:
         return Text("not known in total: the size of the program's code is unknown")
     if memory.peak_bytes is None:

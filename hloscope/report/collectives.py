@@ -47,9 +47,7 @@ class Listing:
         """The grouping; None to list them one by one, if they are few or nothing names a module."""
         if self.everything or not collectives:
             return None
-        many = len(collectives) > _FEW and any(
-            collective.part is not None and collective.part.module for collective in collectives
-        )
+        many = len(collectives) > _FEW and any(_find_part(collective).module for collective in collectives)
         return self.by or ("module" if many else None)
 
 
@@ -212,10 +210,8 @@ def format_axes_briefly(analysis: Analysis) -> Text | None:
     parts = sorted(analysis.totals.by_axis.items(), key=lambda item: -item[1].wire_bytes)
     if len(parts) < 2:
         return _format_links(analysis)
-    words = [
-        f"{_format_axis(axis, analysis)} {_format_wire_bytes(total)} ({_format_share(total, analysis)})"
-        for axis, total in parts
-    ]
+    amounts = (f"{_format_wire_bytes(total)} ({_format_share(total, analysis)})" for _, total in parts)
+    words = [f"{_format_axis(axis, analysis)} {amount}" for (axis, _), amount in zip(parts, amounts, strict=True)]
     by_link = _format_links(analysis)
     return Text(f"by axis: {', '.join(words)}") + (Text(" · ") + by_link if by_link is not None else Text())
 
@@ -224,10 +220,8 @@ def _format_axis(axis: str, analysis: Analysis) -> str:
     if axis != UNKNOWN_AXES:
         guessed = any(collective.axes_guessed and axes_key(collective) == axis for collective in analysis.collectives)
         return (axis or "none") + (GUESSED if guessed else "")
-    grouped = analysis.mesh is not None and any(
-        collective.axes is None and collective.groups for collective in analysis.collectives
-    )
-    return "not an axis" if grouped else "unknown"
+    grouped = any(collective.axes is None and collective.groups for collective in analysis.collectives)
+    return "not an axis" if grouped and analysis.mesh is not None else "unknown"
 
 
 def _format_wire_bytes(total: Total) -> str:
@@ -448,6 +442,8 @@ _NOTATION = re.compile(r"(?<=[\w\]])\[[^\]'\"]+, [^\]]+\](?=`)")
 _CLAUSE = re.compile(r", so (?!its )|; ")
 _NAMES_SHOWN = 4
 _ROLES = {Role.WEIGHTS: "weights", Role.GRADIENT: "gradients", Role.ACTIVATIONS: "activations"}
+_Findings = Mapping[tuple[str | None, str | None], Finding]
+"""Findings by computation and instruction."""
 _TITLES = {
     "module": "Collectives by part of the model",
     "axis": "Collectives by mesh axis",
@@ -543,7 +539,7 @@ def _join_names(parts: Sequence[Group]) -> str:
 
 
 def _describe_group(
-    group: Group, most: Collective, step_us: float | None, findings: Mapping[tuple[str | None, str | None], Finding]
+    group: Group, most: Collective, step_us: float | None, findings: _Findings
 ) -> Iterator[tuple[str, str]]:
     members = group.members
     lines = dict.fromkeys(map(format_line, members))
@@ -564,9 +560,7 @@ def _describe_group(
         yield ("fix", "none is known") if told is None else ("fix, not tried", told)
 
 
-def _find_advice(
-    members: Sequence[Collective], most: Collective, findings: Mapping[tuple[str | None, str | None], Finding]
-) -> str | None:
+def _find_advice(members: Sequence[Collective], most: Collective, findings: _Findings) -> str | None:
     """The advice of most findings about them; else that of the reason, or what could hide them."""
 
     def fix_of(collective: Collective) -> str | None:

@@ -149,9 +149,8 @@ def _describe_step(program: MeasuredProgram) -> str:
         measured += f" ({format_time(step.least_us)} to {format_time(step.most_us)})"
     if step.predicted_us is None:
         return f"{measured}, {NOT_PREDICTED}"
-    return (
-        f"{measured}, {format_time(step.predicted_us)} predicted, {_format_factor(step.median_us, step.predicted_us)}"
-    )
+    factor = _format_factor(step.median_us, step.predicted_us)
+    return f"{measured}, {format_time(step.predicted_us)} predicted, {factor}"
 
 
 def _describe_matched(program: MeasuredProgram) -> str:
@@ -291,9 +290,7 @@ def _format_title(title: str, shown: int, of: int) -> str:
 
 
 def _make_rules(rules: Sequence[MeasuredRule]) -> _Table:
-    rows: list[_Row] = [
-        (rule.rule, str(rule.operations), *_format_times(rule.measured_us, rule.predicted_us)) for rule in rules
-    ]
+    rows = [(one.rule, str(one.operations), *_format_times(one.measured_us, one.predicted_us)) for one in rules]
     return "By cost rule, per step", ("rule", "operations", *_TIMES), rows
 
 

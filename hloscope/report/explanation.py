@@ -164,11 +164,8 @@ def render_markdown(explanations: Sequence[Explanation]) -> str:
         ]
         found += [f"- **cost**: {escape_prose(_format_cost(explanation.collective))}"]
         for label, words in describe_trials(explanation.trials):
-            found.append(
-                f"- **{label}**: {render_code(words)}" if label == "tried" else f"- **{label}**: {escape_prose(words)}"
-            )
-            if not label:
-                found[-1] = f"  {escape_prose(words)}"
+            said = render_code(words) if label == "tried" else escape_prose(words)
+            found.append(f"- **{label}**: {said}" if label else f"  {said}")
         found += [f"- not tried: {escape_prose(change)}" for change in explanation.advice]
         if explanation.equations:
             found += ["", *fence_code("\n".join(explanation.equations), "text")]

@@ -24,6 +24,7 @@ from hloscope.model.finding import Severity, unaccepted
 from hloscope.model.program_graph import ProgramGraph
 from hloscope.model.timeline import Timeline
 from hloscope.model.trial import StepTime, Suggestions
+from hloscope.report import suggestions
 from hloscope.report.analysis import describe_place, describe_sent, format_peak, make_array_columns
 from hloscope.report.collectives import make_collective_columns
 from hloscope.report.diffs import DiffDocument, list_doubts, make_figure_columns, render_causes
@@ -34,14 +35,6 @@ from hloscope.report.layout import Breaks, Column
 from hloscope.report.pictures.arrays import draw_shards
 from hloscope.report.pictures.plots import draw_front, draw_prices
 from hloscope.report.price import Prices, format_part, make_price_columns
-from hloscope.report.suggestions import (
-    describe_effort,
-    find_main,
-    format_headline,
-    format_title,
-    list_changes,
-    make_front_columns,
-)
 from hloscope.report.timeline import draw_timeline
 from hloscope.report.verification import compare_traffic, make_number_columns, make_traffic_columns
 from hloscope.report.verification import describe_verdict as verification_verdict
@@ -104,9 +97,8 @@ _DRAWN = "Drawn: found.mesh_picture(), found.array(name), found.timeline(); as t
 def _render_step_bar(root: _Element, time: StepTime) -> None:
     """The step as a bar: filled while the core computes, hatched while it waits for collectives."""
     step = time.bound.marked(format_time(time.step_us))
-    compute, exposed, hidden = (
-        format_part(time, part_us) for part_us in (time.compute_us, time.exposed_us, time.hidden_us)
-    )
+    parts_us = time.compute_us, time.exposed_us, time.hidden_us
+    compute, exposed, hidden = (format_part(time, part_us) for part_us in parts_us)
     waits = f"{exposed} exposed" if time.exposed_us else "no collective exposed"
     words = f"{step} a step: {compute} computing, {waits}, {hidden} hidden"
     bar = _add(root, "div", style=f"display:flex;height:14px;max-width:640px;margin:6px 0 2px;border:{_RULE}")
@@ -130,13 +122,13 @@ def _render_difference(root: _Element, found: DiffDocument) -> None:
 
 def _render_suggestions(root: _Element, found: Suggestions) -> None:
     _add_title(root, found.target, f"on {found.slice}")
-    _add(root, "div", text=format_headline(found))
+    _add(root, "div", text=suggestions.format_headline(found))
     root.append(draw_front(found))
-    _add_table(root, make_front_columns(found))
-    shown = find_main(found)
+    _add_table(root, suggestions.make_front_columns(found))
+    shown = suggestions.find_main(found)
     if shown is not None:
-        _add_heading(root, format_title(found, shown))
-        _add_lines(root, map(Text, (*list_changes(shown), *shown.constraints, *shown.because)))
+        _add_heading(root, suggestions.format_title(found, shown))
+        _add_lines(root, map(Text, (*suggestions.list_changes(shown), *shown.constraints, *shown.because)))
         if shown.code:
             _add(
                 root,
@@ -144,7 +136,7 @@ def _render_suggestions(root: _Element, found: Suggestions) -> None:
                 text="\n".join(map(escape_line, shown.code)),
                 style=f"{_MONO};background:none;color:inherit",
             )
-    _add_lines(_add_folded(root, "How it was searched"), map(Text, describe_effort(found)))
+    _add_lines(_add_folded(root, "How it was searched"), map(Text, suggestions.describe_effort(found)))
     _add_notes(root, found.notes)
 
 
@@ -281,9 +273,8 @@ def _add_table(root: _Element, columns: Sequence[Column]) -> None:
     table = _add(root, "table", style=f"{_MONO};border-collapse:collapse;border:0;margin:2px 0;color:inherit")
     head = _add(_add(table, "thead"), "tr", style="background:none")
     for column in filled:
-        _add(
-            head, "th", text=column.header.strip(), scope="col", style=f"{_CELL};{_format_side(column)};font-weight:600"
-        )
+        style = f"{_CELL};{_format_side(column)};font-weight:600"
+        _add(head, "th", text=column.header.strip(), scope="col", style=style)
     body = _add(table, "tbody")
     for row in range(len(filled[0].cells)):
         line = _add(body, "tr", style="background:none")

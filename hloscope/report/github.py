@@ -41,9 +41,8 @@ def _format_line(checked: Checked, finding: Finding) -> str:
 def _format_command(report: CheckReport, checked: Checked, finding: Finding) -> str:
     file, line = report.in_repository(finding.source)
     properties = {"file": file, "line": line, "title": f"{finding.rule} ({checked.name})"}
-    shown = ",".join(
-        f"{name}={_escape_property(str(value))}" for name, value in properties.items() if value is not None
-    )
+    known = {name: _escape_property(str(value)) for name, value in properties.items() if value is not None}
+    shown = ",".join(map("=".join, known.items()))
     message = "\n".join(map(escape_line, list_sentences(finding)))
     return "::" + escape_commands(f"{_COMMANDS[finding.severity]} {shown}::{_escape_data(message)}")
 

@@ -371,9 +371,8 @@ class GraphML(Renderer):
         graph = nx.relabel_nodes(found.to_networkx(), escape_line)
         nodes, edges = (each[-1] for each in graph.nodes(data=True)), (each[-1] for each in graph.edges(data=True))
         for attributes in (graph.graph, *nodes, *edges):
-            attributes.update(
-                {name: escape_line(value) for name, value in attributes.items() if isinstance(value, str)}
-            )
+            strings = {name: value for name, value in attributes.items() if isinstance(value, str)}
+            attributes.update({name: escape_line(value) for name, value in strings.items()})
         return '<?xml version="1.0" encoding="utf-8"?>\n' + "\n".join(nx.generate_graphml(graph)) + "\n"
 
 
@@ -392,10 +391,9 @@ class Dot(Renderer):
             lines += [f"    {_quote(node.id)} [{_format_attributes(_make_node_attributes(node))}];" for node in nodes]
             lines += ["  }"]
         critical = {node.id for node in found.nodes if node.is_critical}
-        lines += [
-            f"  {_quote(edge.source)} -> {_quote(edge.target)} [{_format_attributes(_make_edge_attributes(edge, critical))}];"
-            for edge in found.edges
-        ]
+        for edge in found.edges:
+            attributes = _format_attributes(_make_edge_attributes(edge, critical))
+            lines.append(f"  {_quote(edge.source)} -> {_quote(edge.target)} [{attributes}];")
         return "\n".join([*lines, "}"]) + "\n"
 
 

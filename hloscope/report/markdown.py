@@ -58,9 +58,8 @@ def render_comment(report: CheckReport) -> str:
     kept = _count_fitting(parts, room - _measure(lines))
     lines += [line for part in parts[:kept] for line in part]
     left_out += _describe_left_out("details", len(parts) - kept)
-    folded = _fold_details(
-        f"{pluralize(len(usual), 'target')} as expected", [*head, *(_join_row(_make_cells(one)) for one in usual)]
-    )
+    usual_rows = (_join_row(_make_cells(one)) for one in usual)
+    folded = _fold_details(f"{pluralize(len(usual), 'target')} as expected", [*head, *usual_rows])
     if usual and _measure(folded) < room - _measure(lines):
         lines += folded
     else:

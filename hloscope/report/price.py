@@ -164,9 +164,8 @@ def make_price_columns(priced: Priced) -> list[Column]:
         if first is None or len(priced) == 1 or time.step_us <= 0:
             return shown
         tie = time is not first and is_tie(time, first, same_generation=chips[id(time)] == chips[id(first)])
-        ratio = (time.bound + -first.bound if time is not first else Bound.EXACT).marked(
-            f"×{time.step_us / first.step_us:.2f}"
-        )
+        bound = time.bound + -first.bound if time is not first else Bound.EXACT
+        ratio = bound.marked(f"×{time.step_us / first.step_us:.2f}")
         return f"{shown} {ratio}{' (a tie)' if tie else ''}"
 
     of_time = partial(column, times)

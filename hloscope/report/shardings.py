@@ -24,7 +24,6 @@ from hloscope.report.layout import (
     Column,
     column,
     draw_lines,
-    fold,
     fold_all,
     hang,
     render_table,
@@ -122,19 +121,18 @@ def _render_frame(
 ) -> Iterator[Text]:
     """The frame of a report on shardings, with its arrays shown as the caller chooses."""
     mesh = " ".join(f"{name}={size}" for name, size in table.axis_sizes.items())
-    yield from fold(
-        Text.assemble((table.target, "bold"), f" on {table.slice_name}", f", mesh {mesh}" if mesh else ""), width
-    )
-    yield from fold(Text("The shardings as Shardy propagates them; nothing was compiled.", style="dim"), width)
+    place = f" on {table.slice_name}{f', mesh {mesh}' if mesh else ''}"
+    remark = Text("The shardings as Shardy propagates them; nothing was compiled.", style="dim")
+    yield from fold_all((Text.assemble((table.target, "bold"), place), remark), width)
     for role, title in _TITLES.items():
         arrays = [array for array in table.arrays if array.role is role]
         if arrays:
             yield from section(title, shown(arrays), width)
-    remark = explain_axis_parts(array.sharding for array in table.arrays)
+    parts = explain_axis_parts(array.sharding for array in table.arrays)
     notes = [*([f"unused: {', '.join(table.unused)}"] if table.unused else []), *table.notes]
-    if remark is not None or notes:
+    if parts is not None or notes:
         yield Text()
-    yield from fold_all([remark], width)
+    yield from fold_all([parts], width)
     for note in notes:
         yield from hang(Text(f"• {shorten_note(note)}"), width)
 

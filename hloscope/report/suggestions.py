@@ -95,10 +95,10 @@ def _describe_nothing(found: Suggestions) -> str:
     if not is_conclusive(found):
         why = "" if found.stopped is None else f": {found.stopped}"
         return f"No conclusion, because no other sharding was compiled{why}"
-    among = (
-        "" if found.stopped is None else f" among {pluralize(found.compiled - 1, 'sharding')}, before {found.stopped}"
-    )
-    return f"Nothing better than the program as written was found{among}"
+    nothing = "Nothing better than the program as written was found"
+    if found.stopped is None:
+        return nothing
+    return f"{nothing} among {pluralize(found.compiled - 1, 'sharding')}, before {found.stopped}"
 
 
 def make_front_columns(found: Suggestions) -> list[Column]:
@@ -161,9 +161,7 @@ def format_title(found: Suggestions, best: Suggestion) -> str:
 
 
 def _render_full(found: Suggestions, best: Suggestion, width: int) -> Iterator[Text]:
-    for line in list_changes(best):
-        yield from hang(Text(line), width)
-    for line in best.constraints:
+    for line in (*list_changes(best), *best.constraints):
         yield from hang(Text(line), width)
     if best.because:
         yield from hang(Text.assemble(("why: ", "bold"), "; ".join(best.because)), width)
@@ -174,11 +172,8 @@ def _render_full(found: Suggestions, best: Suggestion, width: int) -> Iterator[T
 
 def list_changes(best: Suggestion) -> Iterator[str]:
     """One line for each array whose sharding changes."""
-    changed = [spec for spec in best.specs if spec.is_changed]
-    for spec in changed:
-        yield _describe_change(spec)
-    if words := describe_unchanged(best):
-        yield words
+    yield from (_describe_change(spec) for spec in best.specs if spec.is_changed)
+    yield from filter(None, [describe_unchanged(best)])
 
 
 def describe_unchanged(best: Suggestion) -> str:
@@ -214,17 +209,8 @@ def describe_effort(found: Suggestions) -> Iterator[str]:
         best = list(found.recipes.items())[:4]
         yield f"recipes: {'; '.join(f'{name} {format_time(step_us)}' for name, step_us in best)}"
     if found.freed:
-        named = ", ".join(found.freed[:3])
-        if found.freed_gain is None:
-            yield say(f"kept as the program requests: {named}; ", Option("free", found.freed[0]), " searches it too")
-        elif found.freed_gain > _LARGE_GAIN:
-            share = format_share(found.freed_gain)
-            yield say(
-                f"kept as the program requests: {named}; ", Option("free", found.freed[0]), f" would save {share} more"
-            )
-        else:
-            yield say(
-                f"kept as the program requests: {named}; leaving it open does not make the best sharding faster; ",
-                Option("free", found.freed[0]),
-                " searches it too",
-            )
+        kept, gain = f"kept as the program requests: {', '.join(found.freed[:3])}; ", found.freed_gain
+        then = " searches it too" if gain is None or gain <= _LARGE_GAIN else f" would save {format_share(gain)} more"
+        if gain is not None and gain <= _LARGE_GAIN:
+            kept += "leaving it open does not make the best sharding faster; "
+        yield say(kept, Option("free", found.freed[0]), then)

@@ -57,9 +57,8 @@ def render_analysis_page(found: Analysis, with_source: bool = True) -> str:
         with_source: Whether it holds lines of the user's code.
     """
     sides = [make_side(found, with_source=with_source)]
-    return frame_page(
-        found.target, {"sides": sides, "names": [], "rules": find_rules(found.findings), "diff": None}, _SCRIPTS
-    )
+    data = {"sides": sides, "names": [], "rules": find_rules(found.findings), "diff": None}
+    return frame_page(found.target, data, _SCRIPTS)
 
 
 def render_difference_page(found: DiffDocument, with_source: bool = True) -> str:

@@ -9,25 +9,8 @@ from hloscope.base.units import format_digits, pluralize
 from hloscope.measurement.model import CompareDocument, MeasuredOperation, MeasuredProgram, MeasuredTransfer
 from hloscope.model.vocabulary import Bound
 from hloscope.report.comparing import NOT_PREDICTED, NOTHING_MEASURED, describe_pricing, format_headline, list_notes
-from hloscope.report.html.pieces import (
-    Columns,
-    Content,
-    Element,
-    Page,
-    Path,
-    add,
-    add_cards,
-    add_details,
-    add_labels,
-    add_list,
-    add_note,
-    add_rules,
-    add_verdict,
-    make,
-    make_badge,
-    make_unknown,
-    show_figure,
-)
+from hloscope.report.html import pieces as html
+from hloscope.report.html.pieces import Columns, Content, Element, Page, Path
 from hloscope.report.pictures.plots import draw_errors, draw_measured, draw_parts, find_regions
 from hloscope.report.verification import compare_traffic, describe_verdict
 from hloscope.verification.model import (
@@ -54,11 +37,11 @@ def render_comparison_page(found: CompareDocument) -> str:
     page = Page.of(found)
     page.heading(found.target or "The profile's own programs", page.name(format_headline(found), 200))
     if found.is_prediction:
-        add_verdict(page.section("prediction", "Prediction"), "warn", NOTHING_MEASURED)
+        html.add_verdict(page.section("prediction", "Prediction"), "warn", NOTHING_MEASURED)
     for number in range(len(found.programs)):
         _add_program(page, number, found, alone=len(found.programs) == 1)
     if not found.programs:
-        add_verdict(page.section("step", "Step"), "warn", "No program of the profile could be compared.")
+        html.add_verdict(page.section("step", "Step"), "warn", "No program of the profile could be compared.")
     _add_uncompared(page, found)
     if found.calibration:
         section = page.section("chip", "Chip", "Chip figures from the profile")
@@ -78,19 +61,19 @@ def _add_program(page: Page, number: int, found: CompareDocument, *, alone: bool
     page.plot(section, draw_parts(program.parts), "Where the step's time goes, measured and predicted")
     page.list_items(section, "Parts of the step", _PARTS, (*path, "parts"), enumerate(program.parts))
     if program.axes:
-        add(section, "h3", "Collectives by mesh axis, per step")
+        html.add(section, "h3", "Collectives by mesh axis, per step")
         page.list_items(section, "Collectives by mesh axis", _AXES, (*path, "axes"), enumerate(program.axes))
     if program.transfers:
-        add(section, "h3", "Transfers, each execution")
+        html.add(section, "h3", "Transfers, each execution")
         longest = sorted(enumerate(program.transfers), key=lambda one: -one[1].measured_exposed_us)
         page.list_items(section, "Transfers", _TRANSFERS, (*path, "transfers"), longest[:_MOST])
         _add_more(section, len(longest))
     _add_operations(page, section, path, program)
     if program.rules:
-        add(section, "h3", "By cost rule, per step")
+        html.add(section, "h3", "By cost rule, per step")
         page.list_items(section, "Cost rules", _RULES, (*path, "rules"), enumerate(program.rules))
     for words in list_notes(program):
-        add_note(section, page.prose(words))
+        html.add_note(section, page.prose(words))
 
 
 def _add_step(page: Page, section: Element, path: Path, program: MeasuredProgram, priced: str) -> None:
@@ -105,7 +88,7 @@ def _add_step(page: Page, section: Element, path: Path, program: MeasuredProgram
     else:
         factor = page.figure(predicted, "factor", over=median)
         about += [", and ", page.figure(predicted, "time"), " was predicted: ", factor]
-    add_verdict(section, "info", *about)
+    html.add_verdict(section, "info", *about)
     runs, devices = (page.figure((*path, field), "count") for field in ("runs", "devices"))
     matched: Content = [
         page.figure((*path, "matched_operations"), "count"),
@@ -122,7 +105,7 @@ def _add_step(page: Page, section: Element, path: Path, program: MeasuredProgram
         ("prediction", page.name(priced, 200)),
         ("matched", matched),
     ]
-    add_labels(section, [*known, ("not matched", _list_lost(page, program))])
+    html.add_labels(section, [*known, ("not matched", _list_lost(page, program))])
 
 
 def _list_lost(page: Page, program: MeasuredProgram) -> Content:
@@ -145,7 +128,7 @@ def _show_rate(field: str, bound: Callable[[Any], Bound], unknown: str = "unknow
 
 def _show_rule(page: Page, path: Path, one: Any) -> Element:
     if one.rule is None:
-        return make_unknown(NOT_PREDICTED)
+        return html.make_unknown(NOT_PREDICTED)
     return page.name(one.rule if one.calibrated else f"{one.rule}, uncalibrated", 60)
 
 
@@ -160,65 +143,65 @@ def _show_bounded_factor(page: Page, of: Path, one: MeasuredTransfer) -> Element
     """The same with its bound; unknown if it is at least a factor that says nothing."""
     measured_us, predicted_us, bound = one.measured_us or 0.0, one.predicted_us, -one.measured_bound
     if bound is Bound.AT_LEAST and predicted_us is not None and predicted_us < _LEAST_FACTOR * measured_us:
-        return make_unknown()
+        return html.make_unknown()
     return page.figure((*of, "predicted_us"), "factor", over=(*of, "measured_us"), bound=bound, unknown="")
 
 
 def _show_transfer(page: Page, path: Path, one: MeasuredTransfer) -> Content:
     about = " · ".join(filter(None, (one.kind, f"over {','.join(one.axes)}" if one.axes else "", one.source)))
-    return [page.name(one.name, 60, class_="name mono"), make("small", page.name(about, 120))]
+    return [page.name(one.name, 60, class_="name mono"), html.make("small", page.name(about, 120))]
 
 
 def _show_operation(page: Page, path: Path, one: MeasuredOperation) -> Content:
-    matched = None if one.activity is not None else make("small", "not matched: the module has no such operation")
+    matched = None if one.activity is not None else html.make("small", "not matched: the module has no such operation")
     return [page.name(one.name, 60, class_="name mono"), matched]
 
 
 _TIMES: Columns = {
-    ">measured": show_figure("measured_us", "time"),
-    ">predicted": show_figure("predicted_us", "time", unknown=NOT_PREDICTED),
+    ">measured": html.show_figure("measured_us", "time"),
+    ">predicted": html.show_figure("predicted_us", "time", unknown=NOT_PREDICTED),
     ">error factor": _show_factor,
 }
 _PARTS: Columns = {"part": lambda page, path, part: part.part, **_TIMES}
 _AXES: Columns = {
     "axes": lambda page, path, axis: page.name(axis.axes, 40),
-    ">collectives": show_figure("collectives", "count"),
-    ">bytes": show_figure("wire_bytes", "bytes"),
-    ">exposed": show_figure("measured_exposed_us", "time"),
-    ">predicted": show_figure("predicted_exposed_us", "time", unknown=NOT_PREDICTED),
+    ">collectives": html.show_figure("collectives", "count"),
+    ">bytes": html.show_figure("wire_bytes", "bytes"),
+    ">exposed": html.show_figure("measured_exposed_us", "time"),
+    ">predicted": html.show_figure("predicted_exposed_us", "time", unknown=NOT_PREDICTED),
     ">achieved": _show_rate("measured_bytes_per_s", lambda axis: axis.measured_bound),
     ">predicted rate": _show_rate("predicted_bytes_per_s", lambda _: Bound.EXACT, NOT_PREDICTED),
 }
 _TRANSFERS: Columns = {
     "transfer": _show_transfer,
-    ">times": show_figure("executions", "digits"),
+    ">times": html.show_figure("executions", "digits"),
     **_TIMES,
     ">measured": lambda page, path, one: page.figure((*path, "measured_us"), "time", bound=one.measured_bound),
     ">error factor": _show_bounded_factor,
-    ">exposed, with waits": show_figure("measured_exposed_us", "time"),
-    ">predicted ": show_figure("predicted_exposed_us", "time", unknown=NOT_PREDICTED),
+    ">exposed, with waits": html.show_figure("measured_exposed_us", "time"),
+    ">predicted ": html.show_figure("predicted_exposed_us", "time", unknown=NOT_PREDICTED),
     ">achieved": _show_rate("measured_bytes_per_s", lambda one: -one.measured_bound),
     "rule": _show_rule,
 }
 _OPERATIONS: Columns = {
     "operation": _show_operation,
     "opcode": lambda page, path, one: page.name(one.opcode, 40),
-    ">times": show_figure("executions", "digits"),
+    ">times": html.show_figure("executions", "digits"),
     **_TIMES,
     "rule": _show_rule,
 }
-_RULES: Columns = {"rule": _show_rule, ">operations": show_figure("operations", "count"), **_TIMES}
+_RULES: Columns = {"rule": _show_rule, ">operations": html.show_figure("operations", "count"), **_TIMES}
 _UNCOMPARED: Columns = {
     "program": lambda page, path, one: page.name(one.program, 60),
-    ">runs": show_figure("runs", "count"),
-    ">on a device": show_figure("measured_us", "time"),
+    ">runs": html.show_figure("runs", "count"),
+    ">on a device": html.show_figure("measured_us", "time"),
     "why": lambda page, path, one: page.prose(one.why),
 }
 _CALIBRATION: Columns = {
     "figure": lambda page, path, one: page.name(one["name"], 60),
-    ">value": show_figure("value", "digits", unknown="refused"),
-    ">current": show_figure("before", "digits", unknown="none"),
-    ">measurements": show_figure("rests_on", "count"),
+    ">value": html.show_figure("value", "digits", unknown="refused"),
+    ">current": html.show_figure("before", "digits", unknown="none"),
+    ">measurements": html.show_figure("rests_on", "count"),
     "why not": lambda page, path, one: page.prose(one.get("why")),
 }
 
@@ -226,24 +209,22 @@ _CALIBRATION: Columns = {
 def _add_operations(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
     """The plot of all, and a table of those that are furthest off."""
     if sum(bool(one.predicted_us) and one.measured_us > 0 for one in program.operations) >= _FEWEST_POINTS:
-        add(section, "h3", "Operations, measured against predicted")
+        html.add(section, "h3", "Operations, measured against predicted")
         page.plot(section, draw_measured(program.operations), "Operations by predicted and measured time")
         words = "On the line both agree; on the dashed ones what is measured is twice, and half, of what is predicted."
-        add_note(
-            section, f"{words} Squares communicate or copy. Operations without a prediction are in the table alone."
-        )
+        words += " Squares communicate or copy. Operations without a prediction are in the table alone."
+        html.add_note(section, words)
     if program.operations:
         shown = list(enumerate(program.operations))[:_MOST]
-        folded = add_details(
-            section, f"{pluralize(len(program.operations), 'operation')}, the largest disagreement first"
-        )
+        title = f"{pluralize(len(program.operations), 'operation')}, the largest disagreement first"
+        folded = html.add_details(section, title)
         page.list_items(folded, "Operations per step", _OPERATIONS, (*path, "operations"), shown)
         _add_more(folded, len(program.operations))
 
 
 def _add_more(parent: Element, count: int) -> None:
     if count > _MOST:
-        add_note(parent, f"{count - _MOST:,} more are in the JSON.")
+        html.add_note(parent, f"{count - _MOST:,} more are in the JSON.")
 
 
 def _add_uncompared(page: Page, found: CompareDocument) -> None:
@@ -264,14 +245,14 @@ def render_verification_page(found: Verification) -> str:
     page.heading(found.target.target, "compared with ", page.name(found.reference.target), place)
     numbers = page.section("numbers", "Numbers")
     kind = "bad" if not found.passed else "warn" if found.exceptions else "good"
-    add_verdict(numbers, kind, page.prose(describe_verdict(found).plain))
+    html.add_verdict(numbers, kind, page.prose(describe_verdict(found).plain))
     _add_numbers(page, numbers, found)
     _add_maps(page, found)
     if found.findings:
-        add_cards(page, page.section("findings", "Findings"), found.findings)
+        html.add_cards(page, page.section("findings", "Findings"), found.findings)
     _add_traffic(page, found)
     _add_memory(page)
-    add_rules(page, found.findings)
+    html.add_rules(page, found.findings)
     page.notes((*found.numerics.notes, *found.target.notes))
     basis = "Times are predicted, numbers are of a run."
     return page.finished(f"against {found.reference.target}", versions=found.target.versions, basis=basis)
@@ -280,31 +261,30 @@ def render_verification_page(found: Verification) -> str:
 def _add_numbers(page: Page, parent: Element, found: Verification) -> None:
     numerics = found.numerics
     if numerics.status is not NumericsStatus.RAN:
-        add_verdict(parent, "bad", f"The numbers were not compared: {numerics.status}.")
+        html.add_verdict(parent, "bad", f"The numbers were not compared: {numerics.status}.")
         if numerics.message:
             page.code(parent, numerics.message.splitlines(), "Why not")
         return
     sizes = " ".join(f"{letter}={size}" for letter, size in numerics.dims.items())
     seed = page.figure(("numerics", "seed"), "count")
-    add_note(
-        parent, "Both were run on ", page.name(numerics.ran_on), f" at {sizes}" if sizes else "", ", seed ", seed, "."
-    )
+    scaled = f" at {sizes}" if sizes else ""
+    html.add_note(parent, "Both were run on ", page.name(numerics.ran_on), scaled, ", seed ", seed, ".")
     page.list_items(parent, "Outputs", _OUTPUTS, ("numerics", "comparisons"), enumerate(numerics.comparisons))
     if not numerics.comparisons:
-        add_verdict(parent, "warn", "No output was compared.")
+        html.add_verdict(parent, "warn", "No output was compared.")
     left = [(page.name(name), page.prose(why)) for name, why in numerics.not_compared.items()]
     if left:
-        add(parent, "h3", "Not compared")
-        add_labels(parent, left)
+        html.add(parent, "h3", "Not compared")
+        html.add_labels(parent, left)
     if numerics.inputs:
-        add(parent, "h3", "Inputs")
-        add_list(parent, (page.name(words, 200) for words in numerics.inputs), "said mono")
+        html.add(parent, "h3", "Inputs")
+        html.add_list(parent, (page.name(words, 200) for words in numerics.inputs), "said mono")
 
 
 def _show_state(page: Page, path: Path, output: OutputComparison) -> Element:
     if not output.agrees:
-        return make_badge("differs", "bad")
-    return make_badge("agrees", "good") if output.informative else make_badge("says nothing", "warn")
+        return html.make_badge("differs", "bad")
+    return html.make_badge("agrees", "good") if output.informative else html.make_badge("says nothing", "warn")
 
 
 def _show_allowed(page: Page, path: Path, output: OutputComparison) -> Element:
@@ -314,23 +294,23 @@ def _show_allowed(page: Page, path: Path, output: OutputComparison) -> Element:
 
 
 def _show_holders(page: Page, path: Path, output: OutputComparison) -> Content:
-    held = make("span", page.figure((*path, "shards"), "count"), " hold it")
-    return [f"{len(output.wrong_shards)} wrong", make("small", held)]
+    held = html.make("span", page.figure((*path, "shards"), "count"), " hold it")
+    return [f"{len(output.wrong_shards)} wrong", html.make("small", held)]
 
 
 _OUTPUTS: Columns = {
     "output": lambda page, path, output: [
         page.name(output.name, 60),
-        make("small", f"of the {output.subject}") if output.subject != "target" else None,
+        html.make("small", f"of the {output.subject}") if output.subject != "target" else None,
     ],
     "verdict": _show_state,
     "compared with": lambda page, path, output: output.against,
-    ">elements": show_figure("elements", "count"),
-    ">wrong": show_figure("wrong", "count"),
+    ">elements": html.show_figure("elements", "count"),
+    ">wrong": html.show_figure("wrong", "count"),
     ">allowed": _show_allowed,
     ">largest error": lambda page, path, output: [
         page.figure((*path, "largest_error"), "digits"),
-        make("small", "times what is allowed"),
+        html.make("small", "times what is allowed"),
     ],
     ">shards": _show_holders,
 }
@@ -344,25 +324,24 @@ def _add_maps(page: Page, found: Verification) -> None:
         return
     section = page.section("where", "Where", "Where values differ")
     for number, output in differing[:_MOST_DRAWN]:
-        add(section, "h3", page.name(output.name, 100), _make_worst(page, number, output))
-        about = add(section, "div", class_="where")
+        html.add(section, "h3", page.name(output.name, 100), _make_worst(page, number, output))
+        about = html.add(section, "div", class_="where")
         if output.error_map is not None:
             name = page.privacy.text(output.name)
             page.plot(about, draw_errors(output.error_map, name), f"Where {output.name} differs, as a map")
-        side = add(about, "div")
-        add_labels(side, _list_about(page, output))
+        side = html.add(about, "div")
+        html.add_labels(side, _list_about(page, output))
         if output.error_map is not None:
             _add_blocks(page, side, number, output.error_map, output.name)
     if len(differing) > _MOST_DRAWN:
-        add_note(
-            section, f"{pluralize(len(differing) - _MOST_DRAWN, 'more output')} differ, and are in the table above."
-        )
+        rest = pluralize(len(differing) - _MOST_DRAWN, "more output")
+        html.add_note(section, f"{rest} differ, and are in the table above.")
 
 
 def _make_worst(page: Page, number: int, output: OutputComparison) -> Element:
     path: Path = ("numerics", "comparisons", number)
     wrong, elements = (page.figure((*path, field), "count") for field in ("wrong", "elements"))
-    return make("small", " ", wrong, " of ", elements, " elements are wrong")
+    return html.make("small", " ", wrong, " of ", elements, " elements are wrong")
 
 
 def _list_about(page: Page, output: OutputComparison) -> Iterator[tuple[str, Content]]:
@@ -409,7 +388,8 @@ def _add_blocks(page: Page, parent: Element, number: int, found: ErrorMap, name:
     label = f"Where {name} is furthest off"
     page.table(parent, label, ["elements", ">times what is allowed"], rows)
     if len(regions) > _MOST_BLOCKS:
-        add_note(parent, f"{pluralize(len(regions) - _MOST_BLOCKS, 'smaller region')} are on the map and in the JSON.")
+        rest = pluralize(len(regions) - _MOST_BLOCKS, "smaller region")
+        html.add_note(parent, f"{rest} are on the map and in the JSON.")
 
 
 def _format_elements(first: tuple[int, ...], last: tuple[int, ...]) -> str:
@@ -437,10 +417,10 @@ def _add_traffic(page: Page, found: Verification) -> None:
     if rows:
         heads = ["collective", "axes", ">this program", ">times", ">time", ">reference", ">times", ">time"]
         page.table(moved, "What both programs move", heads, rows)
-        add_note(moved, page.prose(compare_traffic(found).plain))
+        html.add_note(moved, page.prose(compare_traffic(found).plain))
     else:
         understood = not (found.target.unmodelled or found.reference.unmodelled)
-        add_note(moved, "Neither program moves data between devices." if understood else _NOT_UNDERSTOOD)
+        html.add_note(moved, "Neither program moves data between devices." if understood else _NOT_UNDERSTOOD)
 
 
 _NOT_UNDERSTOOD = "No transfer was found in either program, but not everything of them was understood."

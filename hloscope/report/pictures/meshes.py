@@ -212,15 +212,13 @@ class _Sheet:
 def render_mesh(placed: PlacedMesh) -> str:
     """The mesh on its slice, as an SVG element for a page or a file."""
     title, *said = describe_mesh(placed)
-    sheet = _make_sheet(
-        placed, (title, *(line for words in said for line in svg.wrap_text(words, _LEAST_WIDTH - 2 * MARGIN)))
-    )
+    head = (line for words in said for line in svg.wrap_text(words, _LEAST_WIDTH - 2 * MARGIN))
+    sheet = _make_sheet(placed, (title, *head))
     remarks = list(_list_remarks(sheet))
     notes = [line for remark in remarks for line in svg.wrap_text(remark, sheet.text_width)]
     *corners, (_, notes_top) = sheet.map_corners()
-    root = svg.make_picture(
-        sheet.width, notes_top + LINE_HEIGHT * len(notes) + MARGIN, title, " ".join([*said, *remarks])
-    )
+    height = notes_top + LINE_HEIGHT * len(notes) + MARGIN
+    root = svg.make_picture(sheet.width, height, title, " ".join([*said, *remarks]))
     svg.add_title(root, title, sheet.width)
     svg.write_lines(root, sheet.head[1:], MARGIN + 6 + LINE_HEIGHT, sheet.width)
     for plane in sheet.planes:
@@ -312,18 +310,14 @@ def _draw_chip(
     root: svg.Element, placed: PlacedMesh, scale: _Scale, corner: tuple[float, float], devices: Sequence[SliceDevice]
 ) -> None:
     width, height = scale.chip
-    names = ["" if placed.mesh is None else _describe_place(placed, device.id) for device in devices]
     used = not placed.coordinates or any(device.id in placed.coordinates for device in devices)
     group = svg.add(root, "g")
     place = ",".join(map(str, devices[0].coords[: len(placed.torus.shape)]))
-    words = "; ".join(
-        f"device {device.id}{f' at {name}' if name else ''}" for device, name in zip(devices, names, strict=True)
-    )
+    words = "; ".join(f"device {device.id}{_describe_place(placed, device.id)}" for device in devices)
     svg.add(group, "title", text=f"chip {place} of host {devices[0].host}: {words}{'' if used else ', not used'}")
     tint, dashes = (0.22, "none") if used else (0, "2 2")
-    svg.box(
-        group, corner, scale.chip, rx=3, fill=svg.TINT, fill_opacity=tint, stroke_opacity=0.8, stroke_dasharray=dashes
-    )
+    style: dict[str, str | float] = {"fill_opacity": tint, "stroke_opacity": 0.8, "stroke_dasharray": dashes}
+    svg.box(group, corner, scale.chip, rx=3, fill=svg.TINT, **style)
     ids = " ".join(str(device.id) for device in devices)
     size = next((size for size in (13, 11, 9, 8) if svg.fits(ids, width - 4, size)), 7)
     position = placed.coordinates.get(devices[0].id, ())
@@ -335,11 +329,11 @@ def _draw_chip(
 
 
 def _describe_place(placed: PlacedMesh, device: int) -> str:
-    """`X1 Y0`, the place of a device in the mesh."""
+    """` at X1 Y0`, the place of a device in the mesh; empty if it is not part of one."""
     place = placed.coordinates.get(device)
     if place is None or placed.mesh is None:
         return ""
-    return escape_line(" ".join(f"{name}{at}" for name, at in zip(placed.mesh.axis_names, place, strict=True)))
+    return f" at {escape_line(' '.join(map('{}{}'.format, placed.mesh.axis_names, place)))}"
 
 
 def _draw_links(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Plane, place: tuple[int, int]) -> None:
@@ -348,7 +342,7 @@ def _draw_links(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Pl
     left, top = scale.corner(plane.origin, x, y)
     centre = left + width / 2, top + height / 2
     columns, rows, count = _find_edges(placed)
-    chip = (plane.z * rows + y) * columns + x
+    chip = _number_chip(placed, (x, y, plane.z))
     for axis, (at, size) in enumerate(((x, columns), (y, rows), (plane.z, count))[: len(placed.torus.shape)]):
         is_last = at == size - 1
         if size == 1 or (is_last and not placed.torus.wraparound[axis]) or (is_last and size == 2):
@@ -364,17 +358,11 @@ def _draw_links(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Pl
             first = scale.corner(plane.origin, 0 if axis == 0 else x, 0 if axis == 1 else y)
             start = (first[0], centre[1]) if axis == 0 else (centre[0], first[1])
             stub = (scale.stub[0], 0.0) if axis == 0 else (0.0, scale.stub[1])
-            _draw_line(group, start, (-stub[0], -stub[1]), style)
+            svg.add_line(group, start, (start[0] - stub[0], start[1] - stub[1]), **style)
             step = stub
-        _draw_line(group, begin, step, style)
+        svg.add_line(group, begin, (begin[0] + step[0], begin[1] + step[1]), **style)
         if scale.has_labels and axis < 2 and not is_last and placed.traffic is not None:
             _label_link(group, begin, step, placed.traffic, (chip, axis), at_the_side=x == columns - 1)
-
-
-def _draw_line(
-    parent: svg.Element, begin: tuple[float, float], step: tuple[float, float], style: dict[str, str | float]
-) -> None:
-    svg.add_line(parent, begin, (begin[0] + step[0], begin[1] + step[1]), **style)
 
 
 def _choose_link_style(placed: PlacedMesh, chip: int, axis: int, widest: float) -> dict[str, str | float]:
@@ -431,7 +419,8 @@ def _draw_other_slices(root: svg.Element, placed: PlacedMesh, top: float) -> Non
     style: dict[str, str | float] = {"stroke": svg.LINE, "stroke_dasharray": "6 4", "stroke_width": 1.5}
     if moved:
         style = {**style, "stroke": svg.TINT, "stroke_width": 4}
-    _draw_line(group, (MARGIN + width, top + height / 2), (between, 0.0), style)
+    middle = top + height / 2
+    svg.add_line(group, (MARGIN + width, middle), (MARGIN + width + between, middle), **style)
     said = f"DCN {traffic.words(moved)} a host" if traffic is not None and moved else "DCN"
     svg.label(group, MARGIN + width + between / 2, top + height / 2 - 6, said, anchor="middle", size=10)
 

@@ -259,9 +259,8 @@ def _draw_slice(root: svg.Element, one: Analysis, x: float, down: _Scale, *, is_
     assert one.time is not None
     y, (least, most) = down.at(one.time.step_us), _find_span(one.time)
     if least < most:
-        svg.add(
-            root, "path", text=None, d=_make_upright(x, down.at(least), down.at(most)), stroke=svg.LINE, fill="none"
-        )
+        line = _make_upright(x, down.at(least), down.at(most))
+        svg.add(root, "path", d=line, stroke=svg.LINE, fill="none")
     is_exact = one.time.bound is Bound.EXACT
     said = [format_slice(one), *([] if is_exact else [one.time.bound.marked(format_time(one.time.step_us))])]
     if one.memory.fits is False:
@@ -333,9 +332,8 @@ def draw_measured(operations: Sequence[MeasuredOperation]) -> svg.Element:
     title = "Operations: predicted and measured time per step"
     known = (one for one in operations if one.measured_us > 0 and one.predicted_us)
     drawn = sorted(known, key=lambda one: one.measured_us, reverse=True)[:_MOST_POINTS]
-    root = svg.make_picture(
-        _WIDTH, _BOTTOM + 2.6 * LINE_HEIGHT, title, f"{len(drawn)} operations, all in the table below"
-    )
+    said = f"{len(drawn)} operations, all in the table below"
+    root = svg.make_picture(_WIDTH, _BOTTOM + 2.6 * LINE_HEIGHT, title, said)
     if not drawn:
         return root
     times = [time for one in drawn for time in (one.measured_us, one.predicted_us or 0.0)]

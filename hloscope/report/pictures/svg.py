@@ -47,10 +47,9 @@ def make_picture(width: float, height: float, title: str, description: str) -> E
 
 def add(parent: Element, tag: str, *, text: str | None = None, **attributes: str | float) -> Element:
     """Adds an element to another one; `_` in names of attributes means `-`."""
-    named = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
-    made = ElementTree.SubElement(
-        parent, tag, {name: value if isinstance(value, str) else number(value) for name, value in named.items()}
-    )
+    values = {name: value if isinstance(value, str) else number(value) for name, value in attributes.items()}
+    named = {name.rstrip("_").replace("_", "-"): value for name, value in values.items()}
+    made = ElementTree.SubElement(parent, tag, named)
     if text is not None:
         made.text = clean(text)
     return made
