@@ -26,7 +26,7 @@ from hloscope.model.trial import is_tie
 from hloscope.model.vocabulary import Bound, Kind
 from hloscope.report.checks import AMOUNT_WORDS, UNBROKEN, format_figure
 from hloscope.report.escaping import escape_commands, escape_line, escape_prose, fence_code, render_code
-from hloscope.report.layout import Column, column, fold_all, hang, render_markdown_table, render_table
+from hloscope.report.layout import Column, column, fold_all, hang, render_table
 from hloscope.report.words import GUESSED, make_legend
 
 if TYPE_CHECKING:
@@ -418,9 +418,10 @@ def render_markdown(report: DiffDocument) -> str:
                 *(f"  * {label}: {escape_prose(about)}" for label, about in list_details(cause)),
             ]
         lines += [""]
-    columns = make_figure_columns(report)
-    lines += render_markdown_table(columns)
-    marks = make_legend(cell for column in columns for cell in column.cells)
+    lines += ["| per device | before | after | change |", "| --- | ---: | ---: | ---: |"]
+    rows = [*list_figure_rows(report)]
+    lines += [f"| {' | '.join(map(escape_prose, row))} |" for row in rows]
+    marks = make_legend(Text(cell) for row in rows for cell in row)
     lines += [] if marks is None else ["", escape_prose(marks.plain)]
     if report.changes:
         changes = (escape_line(change.text) for change in list_change_lines(report))

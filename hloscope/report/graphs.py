@@ -113,8 +113,8 @@ def _order(row: list[str], joined: Mapping[str, Sequence[str]], rows: Sequence[S
     position = {each: number for line in rows for number, each in enumerate(line) if each in wanted}
     means = {}
     for number, each in enumerate(row):
-        others = [position[other] for other in joined.get(each, ()) if other in position]
-        means[each] = sum(others) / len(others) if others else float(number)
+        others = [position[other] for other in joined.get(each, ())] or [number]
+        means[each] = sum(others) / len(others)
     row.sort(key=means.__getitem__)
 
 
@@ -125,26 +125,15 @@ def _place(layers: Layers, widths: Mapping[str, float], gap: float) -> None:
     for sweep in range(_SWEEPS):
         joined = layers.above if sweep % 2 == 0 else layers.below
         for row in layers.rows if sweep % 2 == 0 else layers.rows[::-1]:
-            _settle(
-                layers,
-                row,
-                [_find_wanted(layers, joined, each) for each in row],
-                [widths.get(each, _WAY) + gap for each in row],
-            )
-
-
-def _find_wanted(layers: Layers, joined: Mapping[str, Sequence[str]], each: str) -> float:
-    """In the middle of what it is joined to; else where it is."""
-    others = joined.get(each, ())
-    return sum(layers.x[other] for other in others) / len(others) if others else layers.x[each]
+            others = {each: joined.get(each, ()) or [each] for each in row}  # a node without neighbors stays
+            wanted = [sum(map(layers.x.__getitem__, others[each])) / len(others[each]) for each in row]
+            _settle(layers, row, wanted, [widths.get(each, _WAY) + gap for each in row])
 
 
 def _settle(layers: Layers, row: Sequence[str], wanted: Sequence[float], widths: Sequence[float]) -> None:
     """The places nearest to those that are wanted at which nothing overlaps: neighbors in each other's way share."""
     blocks: list[tuple[float, list[int]]] = []  # the place of each block's first, and who is in it
-    offsets = [0.0]
-    for before, after in pairwise(widths):
-        offsets.append(offsets[-1] + (before + after) / 2)
+    offsets = [*accumulate(((before + after) / 2 for before, after in pairwise(widths)), initial=0.0)]
     for number in range(len(row)):
         block = (wanted[number] - offsets[number], [number])
         while blocks and blocks[-1][0] > block[0]:

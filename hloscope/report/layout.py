@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
+from itertools import zip_longest
 from typing import TypeVar
 
 from rich.cells import cell_len
@@ -239,14 +240,13 @@ def render_table(columns: Sequence[Column], width: int, under: Sequence[Text] = 
     filled = [column for column in columns if any(cell.plain for cell in column.cells)]
     if not filled:
         return []
-    layout = min(
-        _list_layouts(filled, width), key=lambda layout: (_measure_height(layout, width), _count_broken(layout))
-    )
+    layout = min(_list_layouts(filled, width), key=lambda layout: _measure(layout, width))
     header = [Text(column.header, style="dim") for column in layout.shown]
     rule = Text("─" * (sum(layout.widths) + layout.gap * (len(layout.shown) - 1)), style="dim")
     lines = [_join_cells(header, layout), rule]
     for row in range(len(filled[0].cells)):
-        lines.extend(_render_row(layout, row))
+        cells = [fold(column.cells[row], wide) for column, wide in zip(layout.shown, layout.widths, strict=True)]
+        lines.extend(_join_cells(parts, layout) for parts in zip_longest(*cells, fillvalue=Text()))
         lines.extend(Text(" " * INDENT) + line for line in fold(_join_below(layout, row), width - INDENT) if line.plain)
         if under and under[row].plain:
             lines.extend(Text(" " * INDENT) + line for line in fold(under[row], width - INDENT))
@@ -287,24 +287,14 @@ def _fit(columns: Sequence[Column], width: int) -> tuple[tuple[int, ...], int] |
     return tuple(widths), _GAP if sum(widths) + _GAP * gaps <= width else _NARROW_GAP
 
 
-def _measure_height(layout: _Layout, width: int) -> int:
-    rows = range(len(layout.shown[0].cells))
-    return sum(_measure_row(layout, row) + _measure_below(layout, row, width) for row in rows)
-
-
-def _count_broken(layout: _Layout) -> int:
-    """The number of cells that take more than one line."""
+def _measure(layout: _Layout, width: int) -> tuple[int, int]:
+    """The number of lines that a layout takes, and of its cells that take more than one."""
     columns = zip(layout.shown, layout.widths, strict=True)
-    return sum(count_lines(cell, wide) > 1 for column, wide in columns for cell in column.cells)
-
-
-def _measure_row(layout: _Layout, row: int) -> int:
-    return max(count_lines(column.cells[row], wide) for column, wide in zip(layout.shown, layout.widths, strict=True))
-
-
-def _measure_below(layout: _Layout, row: int, width: int) -> int:
-    below = _join_below(layout, row)
-    return count_lines(below, width - INDENT) if below.plain else 0
+    heights = [[count_lines(cell, wide) for cell in column.cells] for column, wide in columns]
+    below = (_join_below(layout, row) for row in range(len(heights[0])))
+    lines = sum(map(max, zip(*heights, strict=True)))
+    lines += sum(count_lines(text, width - INDENT) for text in below if text.plain)
+    return lines, sum(height > 1 for column in heights for height in column)
 
 
 def _join_below(layout: _Layout, row: int) -> Text:
@@ -313,12 +303,6 @@ def _join_below(layout: _Layout, row: int) -> Text:
     below = Text(" · ").join(part for part in parts if part.plain)
     below.stylize("dim")
     return below
-
-
-def _render_row(layout: _Layout, row: int) -> Iterator[Text]:
-    cells = [fold(column.cells[row], wide) for column, wide in zip(layout.shown, layout.widths, strict=True)]
-    for index in range(max(map(len, cells))):
-        yield _join_cells([lines[index] if index < len(lines) else Text() for lines in cells], layout)
 
 
 def _join_cells(cells: Sequence[Text], layout: _Layout) -> Text:

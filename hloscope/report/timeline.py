@@ -51,13 +51,13 @@ class _Bar(NamedTuple):
         begin: Where it begins, in the picture.
         end: Where it ends.
         words: What it is.
-        count: How many intervals it stands for.
+        stands_for: Number of intervals that it stands for.
     """
 
     begin: float
     end: float
     words: str
-    count: int = 1
+    stands_for: int = 1
 
 
 def draw_timeline(found: Timeline) -> svg.Element:
@@ -155,7 +155,7 @@ def _draw_lane(root: svg.Element, name: str, top: float) -> None:
 def _draw_bar(root: svg.Element, bar: _Bar, top: float, **style: str | float) -> svg.Element:
     group = svg.add(root, "g")
     if bar.end - bar.begin >= _NARROW:
-        more = f" and {bar.count - 1:,} more" if bar.count > 1 else ""
+        more = f" and {bar.stands_for - 1:,} more" if bar.stands_for > 1 else ""
         svg.add(group, "title", text=f"{bar.words}{more}")
     style.setdefault("stroke", svg.LINE if "stroke_opacity" in style else "none")
     svg.box(group, (bar.begin, top + 2), (max(bar.end - bar.begin, _LEAST), _LANE - 4), **style)
@@ -173,7 +173,7 @@ def _list_bars(computation: TimedComputation, intervals: Iterable[Interval]) -> 
             continue
         begin, end = (_LEFT + room * at_us / whole_us for at_us in (interval.begin_us, interval.end_us))
         if last is not None and begin - last.end < _LEAST and not interval.runs:
-            last = last._replace(end=max(last.end, end), count=last.count + 1)
+            last = last._replace(end=max(last.end, end), stands_for=last.stands_for + 1)
             continue
         if last is not None:
             yield last
