@@ -52,7 +52,7 @@ def render_analysis(analysis: Analysis, width: int, listing: Listing = ONE_BY_ON
     Args:
         analysis: What is known of the program.
         width: Columns.
-        listing: What collectives are grouped by. Where it does not say, they are grouped when they are too many to be
+        listing: The grouping of collectives. Without one, they are grouped when there are too many to be
             listed one by one, and the report begins with what costs most.
     """
     inner = width - INDENT
@@ -207,7 +207,7 @@ def _format_memory_parts(memory: Memory) -> Text | None:
 
 
 def format_peak(memory: Memory) -> Text:
-    """The peak memory, and its share of what there is."""
+    """The peak memory, and its share of the device's memory."""
     if memory.peak_bytes is None and memory.fits is False:
         unknown = "the compiler does not report the size of the program's code"
         return Text(f"more than the device has; {unknown}", style="bold red")
@@ -256,7 +256,7 @@ def _find_largest(arrays: Sequence[ArrayFact], count: int) -> list[ArrayFact]:
 
 
 def _measure_size(array: ArrayFact) -> float:
-    """Bytes on a device for sorting: nothing for an array that is dropped, and unknown before all others."""
+    """Bytes on a device for sorting: 0 for an array that is dropped, infinity if unknown."""
     if not array.used:
         return 0
     return inf if array.bytes_per_device is None else array.bytes_per_device
@@ -281,13 +281,13 @@ def _describe_unknown(arrays: Sequence[ArrayFact]) -> Text | None:
 
 
 def make_array_columns(arrays: Sequence[ArrayFact], count: int) -> tuple[tuple[Column, ...], int]:
-    """The table of the arrays of most bytes, in the program's order, and how many there are besides."""
+    """The table of the largest arrays, in the program's order, and the number of all others."""
     shown = _find_largest(arrays, count)
     return _make_columns(shown, arrays), len(arrays) - len(shown)
 
 
 def _make_columns(shown: Sequence[ArrayFact], arrays: Sequence[ArrayFact]) -> tuple[Column, ...]:
-    """Columns of the shown arrays; a column of nothing but unknowns is empty, since `_unknown_words` says it once."""
+    """Columns of the shown arrays; a column of unknowns is empty, because `_describe_unknown` reports it once."""
     common = _find_common_remarks(arrays)
     any_global = any(array.global_shape is not None for array in arrays)
     any_sharding = any(array.sharding is not None for array in arrays)
@@ -334,7 +334,7 @@ def _format_sharding(array: ArrayFact) -> str:
 
 
 def _format_local(array: ArrayFact) -> str:
-    """The shape on a device; for an array that is dropped only where its global shape is not known."""
+    """The shape on a device; for a dropped array, only if its global shape is unknown."""
     return _format_shape(array.dtype, array.local_shape) if array.used or array.global_shape is None else ""
 
 
@@ -450,7 +450,7 @@ _FREED_BY = {
     BufferRole.SAVED: "jax.checkpoint around the layer",
     BufferRole.GATHERED: "gather less at a time",
 }
-"""Changes that do without a buffer of a role, none of which was tried."""
+"""Changes that avoid a buffer of a role; none of them was tried."""
 _DONATED = "donate it to an output of its size"
 
 
@@ -493,7 +493,7 @@ def _format_buffer_bytes(buffer: PeakBuffer) -> str:
 
 
 def _format_buffer(buffer: PeakBuffer) -> str:
-    """The argument, or what makes the buffer, with its shape."""
+    """The argument or the instruction that makes the buffer, with its shape."""
     name = buffer.name if buffer.role is BufferRole.ARGUMENT else f"%{buffer.name}"
     return f"{name} {buffer.shape}" if buffer.shape is not None else name
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hloscope.plain_types import CheckDict
 
 _PLACE = re.compile(r"^  --> (?P<file>.+?)(?P<line>:\d+)(?=[:, ]|$)", re.MULTILINE)
-"""Where an error message says that something is wrong: `  --> model.py:12 in step`."""
+"""The place in an error message: `  --> model.py:12 in step`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -103,7 +103,7 @@ class CheckReport(Shown):
                 yield checked, finding if finding.source is not None else replace(finding, source=checked.place)
 
     def _error_finding(self, checked: Checked, error: str) -> Finding:
-        """An error message as a finding, at the line that the message points at, if that is of a file."""
+        """An error message as a finding at the line that the message points at, if its file exists."""
         first, *rest = error.removeprefix("error: ").splitlines()
         message = " ".join((first, *map(str.strip, rest)))
         found = _PLACE.search(error)
@@ -142,7 +142,7 @@ def make_report(analysis: Analysis) -> CheckReport:
 
 
 def list_once(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:
-    """The findings, those of one cause on one line as one, which says how many others there are."""
+    """The findings; those with the same cause and line are one finding, which counts the others."""
     seen = group_by(report.findings(), lambda found: (found[0].name, cause_of(found[1]), found[1].source))
     return tuple((alike[0][0], with_others(alike[0][1], len(alike) - 1)) for alike in seen.values())
 
@@ -150,7 +150,7 @@ def list_once(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:
 def make_fingerprints(report: CheckReport, findings: Sequence[tuple[Checked, Finding]]) -> Iterator[str]:
     """An identity for each finding that lasts from run to run: never a line, since lines move.
 
-    Those of one rule on one file are told apart by their number.
+    Findings of one rule in one file differ by their number.
     """
     seen: Counter[object] = Counter()
     for checked, finding in findings:
@@ -177,12 +177,12 @@ class FindingsRenderer(Renderer):
 
 _INDENT = 4
 UNBROKEN = 10_000
-"""Columns of what is no terminal, so that a command can be copied as it is."""
+"""Columns of output outside terminals, so that commands stay on one line."""
 _MARKS = {"ok": "green", "FAILED": "bold red", "ERROR": "bold red"}
 
 
 def render_check(report: CheckReport, width: int) -> Iterator[Text]:
-    """One line for each target, and under it what is not as expected."""
+    """One line for each target, and the unexpected facts below it."""
     names = max((len(checked.name) for checked in report.checks), default=0)
     for checked in report.checks:
         yield from _render_target(checked, report, names, width)
@@ -214,7 +214,7 @@ def render_details(checked: Checked, report: CheckReport, width: int = UNBROKEN)
 
 
 def list_sentences(finding: Finding) -> list[str]:
-    """A finding's message, and why it is there, what it costs and what to do, as every format for tools has them."""
+    """A finding's message, reason, cost and fix, for formats that tools read."""
     return [finding.message, *map(": ".join, finding.details)]
 
 
@@ -264,7 +264,7 @@ def list_changed_figures(judged: Judged) -> Iterator[tuple[str, str, str]]:
 
 
 AMOUNT_WORDS: dict[str, Callable[[float], str]] = {"us": format_time, "bytes": format_bytes, "flops": format_flops}
-"""How an amount is said, by its unit."""
+"""The formatter of each unit."""
 
 
 def format_figure(figure: Figure) -> tuple[str, str, str]:
@@ -275,7 +275,7 @@ def format_figure(figure: Figure) -> tuple[str, str, str]:
 
 
 def _format_amount(figure: Figure, value: float | None, bound: Bound, span: tuple[float, float] | None) -> str:
-    """An amount with its bound; what is only a bound has no range."""
+    """An amount with its bound; a bound has no range."""
     words = AMOUNT_WORDS[figure.unit]
     if value is None:
         return "unknown"

@@ -53,7 +53,7 @@ class Checkups(tuple[Checkup, ...], Shown):
 
 
 def render_checkups(found: Sequence[Checkup], _width: int) -> Iterator[Text]:
-    """A line for each thing, and what helps below what fails."""
+    """A line for each checkup, with the fix below one that fails."""
     width = max(len(checkup.name) for checkup in found)
     for checkup in found:
         yield Text(f"{checkup.name:<{width}}  {_MARKS[checkup.works]:<5}  {checkup.found}")
@@ -75,5 +75,5 @@ class DoctorDocument:
 
 
 def make_doctor_document(found: Sequence[Checkup]) -> DoctorDocument:
-    """The same as one document."""
+    """The checkups as one document."""
     return DoctorDocument(checkups=tuple(found))

@@ -164,9 +164,9 @@ _SHARE = 0.1
 
 
 def find_unlike_layers(group: Group) -> Iterator[tuple[int, float]]:
-    """The layers that cost much more than the others do, and the microseconds per step that each waits.
+    """The layers that cost much more than the others, each with its wait in microseconds per step.
 
-    Much more is twice the median, and by a tenth of what all cost.
+    Much more means more than twice the median, by more than a tenth of the total.
     """
     waits: dict[int, float] = {}
     for collective in group.members:
@@ -180,7 +180,7 @@ def find_unlike_layers(group: Group) -> Iterator[tuple[int, float]]:
 
 
 def render_axes(analysis: Analysis, width: int) -> list[Text]:
-    """Wire bytes per step by mesh axis, the busiest first; by link too where not all of it is ICI."""
+    """Wire bytes per step by mesh axis, the busiest first; also by link if some do not use ICI."""
     parts = sorted(analysis.totals.by_axis.items(), key=lambda item: -item[1].wire_bytes)
     names = [_format_axis(axis, analysis) for axis, _ in parts]
     by_name = column(names, "axis", str, style="bold cyan", breaks=Breaks.AFTER_PUNCTUATION)
@@ -206,7 +206,7 @@ def render_axes(analysis: Analysis, width: int) -> list[Text]:
 
 
 def format_axes_briefly(analysis: Analysis) -> Text | None:
-    """`by axis: model 1.84 GB (72%), data 698 MB (28%)`; None where there is one axis alone."""
+    """`by axis: model 1.84 GB (72%), data 698 MB (28%)`; the links alone if there is only one axis."""
     parts = sorted(analysis.totals.by_axis.items(), key=lambda item: -item[1].wire_bytes)
     if len(parts) < 2:
         return _format_links(analysis)
@@ -254,7 +254,7 @@ _WHYS_SHOWN = 12
 
 
 def _make_rows(collectives: Iterable[Collective], key: Callable[[Collective], object]) -> list[Group]:
-    """Joins collectives of one key, largest sum first, unknown before all."""
+    """Joins collectives with the same key, largest sum first; unknown sums precede all others."""
     alike = group_by(enumerate(collectives, start=1), lambda numbered: key(numbered[1])).values()
     rows = [Group(members=Collectives(one for _, one in members), number=members[0][0]) for members in alike]
     return sorted(rows, key=lambda row: (row.wire_bytes is not None, -(row.wire_bytes or 0)))
@@ -269,7 +269,7 @@ def _make_row_key(collective: Collective) -> tuple[object, ...]:
 
 
 def render_collectives(collectives: Sequence[Collective], width: int, *, everything: bool = False) -> list[Text]:
-    """One row for collectives that read the same, most bytes per step first; with `everything` one for each."""
+    """One row for all collectives with equal cells, most bytes per step first; one for each with `everything`."""
     rows = _make_rows(collectives, id if everything else _make_row_key)
     count, explained = (len(rows), len(rows)) if everything else (_ROWS_SHOWN, _WHYS_SHOWN)
     shown = rows[:count]
@@ -292,7 +292,7 @@ def render_collectives(collectives: Sequence[Collective], width: int, *, everyth
 
 
 def make_collective_columns(collectives: Sequence[Collective], count: int) -> tuple[tuple[Column, ...], int]:
-    """The table of the first rows of `collective_lines`, and how many rows there are besides."""
+    """The table of the first rows of `render_collectives`, and the number of further rows."""
     rows = _make_rows(collectives, _make_row_key)
     return _make_columns(rows[:count], with_link=leaves_ici(collectives)), max(len(rows) - count, 0)
 
@@ -324,7 +324,7 @@ def _make_columns(rows: Sequence[Group], *, with_link: bool) -> tuple[Column, ..
 
 
 def _format_kind(row: Group, digits: int) -> Text:
-    """The kind, behind its number where there are several rows."""
+    """The kind, after its number if there are several rows."""
     return Text.assemble((f"{row.number:>{digits}} " if digits else "", "dim"), (row.first.kind, "bold"))
 
 
@@ -388,7 +388,7 @@ def _format_exposed(row: Group) -> Text:
 
 
 def _format_why(row: Group) -> Text:
-    """Why it is there, and what helps; of a row of several the first's reason, and how many others there are."""
+    """The reason and what helps; for several collectives, the first reason and the number of others."""
     reasons = (collective.why for collective in row.members if collective.origin != Origin.AUTHORED)
     whys = list(dict.fromkeys(why for why in reasons if why is not None))
     if not whys:
@@ -400,14 +400,14 @@ def _format_why(row: Group) -> Text:
 
 
 def _find_shared_unknown(rows: Sequence[Group]) -> Text | None:
-    """Why nothing is known about several rows, where it is the same for all of them: reported once, below the table."""
+    """The shared reason why no row could be explained, reported once below the table; None if they differ."""
     whys = {_format_why(row).plain: _format_why(row) for row in rows}
     alike = len(rows) > 1 and len(whys) == 1
     return next((words for plain, words in whys.items() if alike and plain.startswith("why: not known")), None)
 
 
 def _format_source(row: Group) -> Text:
-    """`moe.py:31 in expert`; the HLO line where no line of the user's is known."""
+    """`moe.py:31 in expert`; the HLO line if the user's line is unknown."""
     words = short_source(row.first.source)
     if words is not None:
         return Text(words)
@@ -416,7 +416,7 @@ def _format_source(row: Group) -> Text:
 
 
 def _format_neighbors(row: Group) -> str:
-    """`%fusion.16`: the instruction that the source was taken from where the collective itself has none."""
+    """`%fusion.16`: the instruction whose source stands in for the collective's own."""
     if not row.first.source or row.first.source_of is None:
         return ""
     others = len({collective.source_of for collective in row.members}) - 1
@@ -424,7 +424,7 @@ def _format_neighbors(row: Group) -> str:
 
 
 def _format_parts(collective: Collective) -> str:
-    """`= reduce-scatter over model (ICI, 75 MB) + all-reduce over data (DCN, 25 MB)`: what it is made of."""
+    """`= reduce-scatter over model (ICI, 75 MB) + all-reduce over data (DCN, 25 MB)`: the parts."""
     guessed = GUESSED if collective.axes_guessed else ""
     words = [
         f"{part.kind}{f' over {part_axes}{guessed}' if (part_axes := ','.join(part.axes or ())) else ''} "
@@ -470,7 +470,7 @@ class Costly:
 
 
 def list_dearest(analysis: Analysis) -> Iterator[Costly]:
-    """The things that cost most, dearest first."""
+    """The largest costs, the most expensive first."""
     fixes = {(finding.computation, finding.instruction): finding for finding in reversed(analysis.findings)}
     numbers = {id(collective): number for number, collective in enumerate(analysis.collectives, start=1)}
     step_us = None if analysis.time is None else analysis.time.step_us
@@ -485,7 +485,7 @@ def list_dearest(analysis: Analysis) -> Iterator[Costly]:
 
 
 def render_dearest(analysis: Analysis, width: int, *, can_be_explained: bool = True) -> Iterator[Text]:
-    """The things that cost most, each with its place, why it is there and what to do.
+    """The largest costs, each with its place, reason and fix.
 
     Args:
         analysis: What is known of the program.
@@ -507,7 +507,7 @@ def render_dearest(analysis: Analysis, width: int, *, can_be_explained: bool = T
 
 
 def _find_most(group: Group) -> Collective:
-    """The one that costs most, of the kind that does."""
+    """The most expensive member of the most expensive kind."""
     of_kind = group_by_name(group.members, lambda collective: str(collective.kind))[0]
     return max(of_kind.members, key=lambda collective: (collective.exposed_us or 0.0, collective.wire_bytes or 0))
 
@@ -561,7 +561,7 @@ def _describe_group(
 
 
 def _find_advice(members: Sequence[Collective], most: Collective, findings: _Findings) -> str | None:
-    """The advice of most findings about them; else that of the reason, or what could hide them."""
+    """The advice of most of their findings, of the reason, or for overlapping them, in this order."""
 
     def fix_of(collective: Collective) -> str | None:
         finding = findings.get((collective.computation, collective.name))

@@ -29,7 +29,7 @@ from hloscope.report.words import ELSEWHERE, make_legend, render_notes
 _MOST_LISTED = 10
 _LEAST_US = 0.005
 _LEAST_SHARE = 1e-5
-"""What differs by less, in microseconds and as a share of the step, is not worth a line."""
+"""The least difference that gets a line, in microseconds and as a share of the step."""
 _BELOW = ""
 """The header of a column that has no room of its own."""
 
@@ -47,7 +47,7 @@ _Table = tuple[str, tuple[str, ...], list[_Row]]
 
 
 def render_comparison(found: CompareDocument, width: int) -> Iterator[Text]:
-    """For each program the step, then where measurement and prediction disagree."""
+    """The step of each program, then the largest disagreements of measurement and prediction."""
     inner = width - INDENT
     if found.is_prediction:
         yield from fold(Text(NOTHING_MEASURED, style="bold yellow"), width)
@@ -77,7 +77,7 @@ def _render_program(found: CompareDocument, program: MeasuredProgram, width: int
 
 
 def render_markdown(found: CompareDocument) -> str:
-    """The same as a comment or a page."""
+    """The comparison as Markdown."""
     parts = [f"> **{escape_prose(NOTHING_MEASURED)}**", ""] if found.is_prediction else []
     parts += [say("### ", Command("compare"), f": {escape_prose(format_headline(found))}")]
     for program in found.programs:
@@ -137,7 +137,7 @@ def describe_pricing(found: CompareDocument, program: MeasuredProgram) -> str:
 
 
 def list_notes(program: MeasuredProgram) -> Sequence[str]:
-    """The notes on a program, with what its exposed times include where that matters."""
+    """The notes on a program, and on its exposed times if they include waits."""
     waits = any((row.predicted_exposed_us or 0) > (row.predicted_us or inf) + _LEAST_US for row in program.transfers)
     return list(dict.fromkeys((*([say(*_WITH_WAITS)] if waits else []), *program.notes)))
 

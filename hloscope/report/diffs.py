@@ -97,7 +97,7 @@ class TwoTotals:
 BETWEEN_BOUNDS = "a change is unknown where the bounds of both sides do not bound their difference"
 
 Sides = tuple[Analysis | None, Analysis | None]
-"""The program before and the one after; None where that is a baseline."""
+"""The program before and the one after; None for a baseline."""
 
 
 class KeepsSides:
@@ -222,7 +222,7 @@ class DiffDocument(Shown, KeepsSides):
 
 
 def make_listed_change(change: Change[Collective]) -> ListedChange:
-    """A change as the document has it."""
+    """A change in the form of the document."""
     old, new = (tuple(map(_make_changed, side)) for side in (change.before, change.after))
     return make_document(
         ListedChange,
@@ -240,7 +240,7 @@ def _make_changed(collective: Collective) -> ChangedCollective:
 
 
 def list_figure_rows(report: DiffDocument) -> Iterator[tuple[str, str, str, str]]:
-    """What is measured, the step first: its name, before, after and by how much it changes."""
+    """The figures, the step first: name, before, after and change."""
     totals, figures = report.totals, [figure for figure in report.judged.figures if figure.before or figure.after]
     yield from (_make_figure_row(figure, report) for figure in figures if figure.name == STEP)
     yield "sent per step", *_compare_totals(totals.old, totals.new)
@@ -257,7 +257,7 @@ _PEAK = f"{MEMORY}peak"
 
 
 def _make_figure_row(figure: Figure, report: DiffDocument) -> tuple[str, str, str, str]:
-    """A figure with its ranges, and by how much it changes; one that is only a bound has no range."""
+    """A figure with its ranges and its change; a bound has no range."""
     if figure.name == STEP:  # of a baseline, which rounds it, or of an analysis
         figure = replace(figure, before=report.step_us[0], after=report.step_us[1])
     bounds = (figure.before_bound, figure.after_bound)
@@ -274,7 +274,7 @@ def _compare_values(
     bounds: tuple[Bound | None, Bound | None],
     show: Callable[[float], str],
 ) -> tuple[str, str, str]:
-    """A quantity before and after, and the difference; each with its bound, and unknown where nothing bounds it."""
+    """A quantity before and after, and the difference, each with its bound or `unknown`."""
     pairs = [(value, bound or Bound.EXACT) for value, bound in zip(values, bounds, strict=True)]
     before, after = ("unknown" if value is None else bound.marked(show(value)) for value, bound in pairs)
     (old, old_bound), (new, new_bound) = pairs
@@ -287,7 +287,7 @@ def _compare_values(
 
 
 def list_doubts(report: DiffDocument) -> Iterator[str]:
-    """What makes the difference less sure than it looks."""
+    """Reasons to doubt the difference."""
     yield from dict.fromkeys((*report.judged.notes, *report.judged.caveats))
     for name in report.not_understood:
         yield say(f"not everything in {name} was understood: ", Command("analyze"), " shows what")
@@ -298,13 +298,13 @@ def list_doubts(report: DiffDocument) -> Iterator[str]:
 
 
 def make_figure_columns(report: DiffDocument) -> list[Column]:
-    """What is measured of both, as a table."""
+    """The table of the figures of both programs."""
     rows, headers = list(list_figure_rows(report)), ("per device", "before", "after", "change")
     return [column(rows, name, itemgetter(n), right=n > 0) for n, name in enumerate(headers)]
 
 
 def render_difference(report: DiffDocument, width: int) -> Iterator[Text]:
-    """What the change is and why, what moves otherwise, a line each, and what is measured of both."""
+    """The causes, a line for each change of what moves, and the figures of both programs."""
     yield from hang(Text(f"{report.old} -> {report.new}: {report.headline}"), width)
     yield from render_causes(report, width)
     yield from (line for change in list_change_lines(report) for line in hang(Text(change.text), width))
@@ -328,7 +328,7 @@ def _describe_causes(report: DiffDocument) -> Iterator[str]:
 
 
 def list_details(cause: Cause) -> Iterator[tuple[str, str]]:
-    """Why the data moves, and the change that was tried against it, as far as they are known."""
+    """The known reason why the data moves, and the change that was tried against it."""
     if cause.why and not cause.why.startswith(NO_REASON):
         yield "why", cause.why
     if cause.tried:
@@ -381,7 +381,7 @@ def list_change_lines(report: DiffDocument) -> Iterator[ChangeLine]:
 
 
 def _split_change(change: ListedChange) -> tuple[str, str]:
-    """What happened, and where."""
+    """The change and its place."""
     what, _, place = change.text.rpartition("  ")
     return what, place
 

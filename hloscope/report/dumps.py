@@ -159,7 +159,7 @@ def make_dump_document(found: DumpedModules) -> DumpedModulesDocument:
 
 
 def render_module(result: DumpedResult, width: int) -> Iterator[Text]:
-    """The report of one module, or why it has none."""
+    """The report of one module, or its error."""
     if result.analysis is None:
         yield from map(Text, (result.error or "").splitlines())
         return
@@ -175,7 +175,7 @@ def render_modules(found: DumpedModules, width: int) -> Iterator[Text]:
 
 
 def render_dump(dump: Dump, width: int) -> Iterator[Text]:
-    """The largest modules, by what the folder shows without reading them."""
+    """The largest modules, according to file names and sizes."""
     yield from fold(_format_headline(dump), width)
     yield Text()
     shown = dump.modules[:_LISTED]
@@ -220,7 +220,7 @@ def _format_name(module: DumpedModule) -> str:
 
 
 def _format_file(module: DumpedModule) -> str:
-    """The file, where its name says more than the module and its number: of compressed and serialized ones."""
+    """The file name of compressed and serialized modules, which module and number do not show."""
     return "" if module.number and module.path.suffix == ".txt" else module.path.name
 
 
@@ -234,7 +234,7 @@ def _format_place(module: DumpedModule) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """The rows of a table whose columns are known before its cells are.
+    """The rows of a table whose columns are fixed before its cells are known.
 
     Attributes:
         name: Columns of the modules' names.
@@ -285,7 +285,7 @@ class Rows:
 
 
 def _format_slice(found: Analysis, module: DumpedModule) -> str:
-    """`v5e:2x4`, with a mark where it is a guess; what is known of the platform else."""
+    """`v5e:2x4`, with a mark if it is a guess; the platform if no slice is known."""
     if found.slice is not None:
         return found.slice.name + (GUESSED if found.slice.chosen_by == GUESS else "")
     platform = _PLATFORMS[module.platform]

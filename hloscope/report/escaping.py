@@ -20,7 +20,7 @@ _UNSEEN = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
-"""Characters that are obeyed or not seen, all but line ends."""
+"""Control and invisible characters, except line ends."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
 _INDENT = "  "
@@ -35,12 +35,12 @@ _HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def escape_lines(text: str) -> str:
-    """The text, as long as it is, with a mark in place of each character that is obeyed or not seen; lines stay."""
+    """The text with a mark in place of each control and invisible character; its length and line ends stay."""
     return _UNSEEN.sub(lambda found: " " if found[0] == "\t" else _UNKNOWN, text)
 
 
 def escape_line(text: str) -> str:
-    """The same, with blanks in place of line ends."""
+    """The text on one line, with a mark in place of each control and invisible character."""
     return escape_lines(text).replace("\n", " ")
 
 
@@ -50,27 +50,27 @@ def escape_commands(text: str) -> str:
 
 
 def escape_for_terminal(text: str) -> str:
-    """Several lines for a terminal or a log, that have no colours."""
+    """Lines without colors for a terminal or a log."""
     return escape_commands(escape_lines(text))
 
 
 def dump_json(document: object) -> str:
-    """A document as JSON, indented; what is obeyed or not seen is escaped in it, so that it reads back the same."""
+    """A document as indented JSON, with control and invisible characters escaped."""
     return _ANYWHERE.sub(r"\\u0023#", _escape_json(_lay_out(to_plain(document), 0)))
 
 
 def dump_json_line(data: object) -> str:
-    """Plain data as JSON on one line, in which the same is escaped."""
+    """Plain data as JSON on one line, with control and invisible characters escaped."""
     return _escape_json(_ENCODER.encode(data))
 
 
 def _escape_json(text: str) -> str:
-    """JSON in which what is obeyed or not seen is escaped."""
+    """JSON with control and invisible characters escaped."""
     return _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f", text)
 
 
 def _lay_out(data: object, depth: int) -> str:
-    """JSON with each list and each object on a line of its own where it fits there, else its parts on several."""
+    """JSON with each list and each object on one line if it fits, otherwise on several."""
     line = _ENCODER.encode(data)
     indent = _INDENT * (depth + 1)
     if len(line) + len(indent) <= _WIDTH or not data:
@@ -88,7 +88,7 @@ def _lay_out(data: object, depth: int) -> str:
 
 
 def _fill_lines(parts: list[str], indent: int) -> Iterator[str]:
-    """The parts, as many on a line as fit there; an object, and what takes several lines, keeps to itself."""
+    """Lines filled with parts; an object, and a part of several lines, gets lines of its own."""
     line: list[str] = []
     columns = indent
     for part in parts:

@@ -30,7 +30,7 @@ _ORIGINS = {
 
 
 def render_explanations(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
-    """Each collective with its line, the reason, the chain that leads to it, its cost and what to change."""
+    """Each collective with its line, its reason, the chain that leads to it, its cost and the fixes."""
     if not explanations:
         yield Text(_NOTHING)
     for index, explanation in enumerate(explanations):
@@ -39,7 +39,7 @@ def render_explanations(explanations: Sequence[Explanation], width: int) -> Iter
 
 
 def render_overview(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
-    """The first one in full, which moves most, and a list of the others with how to ask for one of them."""
+    """The largest collective in full, and a list of the others."""
     yield from render_explanations(explanations[:1], width)
     if len(explanations) < 2:
         return
@@ -132,7 +132,7 @@ class ExplainDocument:
 
 
 def make_explanation_document(explanations: Sequence[Explanation]) -> ExplainDocument:
-    """The same as one document: a list under `explanations`."""
+    """The explanations as one document."""
     return ExplainDocument(explanations=tuple(map(_make_explained, explanations)))
 
 
@@ -151,7 +151,7 @@ def _make_explained(explanation: Explanation) -> ExplainedCollective:
 
 
 def render_markdown(explanations: Sequence[Explanation]) -> str:
-    """The same for a pull request's comment: a heading for each collective, what was tried below it."""
+    """The explanations as Markdown: a heading for each collective, and the tried changes below it."""
     if not explanations:
         return f"{_NOTHING}\n"
     found: list[str] = []

@@ -31,14 +31,14 @@ def render_findings(
 ) -> Iterator[Text]:
     """Each finding with its place; of those that the user accepted, one line with the reason.
 
-    Those of one cause, as in the layers of an unrolled loop, are one with its places.
+    Findings with the same cause, as in the layers of an unrolled loop, are printed as one with several places.
 
     Args:
         findings: In the order in which they are shown.
         width: Columns.
-        collectives: Those of the program, which say what many places cost together.
+        collectives: The program's collectives, which give the total cost of several places.
         gave_reasons: Whether the report has given the reasons of the collectives already.
-        each: Whether each finding is printed by itself.
+        each: Whether each finding is printed separately.
     """
     known = {collective.why for collective in collectives} if gave_reasons else ()
     found = tuple(replace(finding, why=None if finding.why in known else finding.why) for finding in findings)
@@ -57,7 +57,7 @@ def render_findings(
 
 
 def _render_details(places: Sequence[Finding], about: Sequence[Collective], width: int) -> Iterator[Text]:
-    """The first place and how many others there are, the parts of the model they are in, and what is known of all."""
+    """The first place and the number of others, their parts of the model, and the details."""
     finding, many = places[0], len(places) > 1
     place = ", ".join(_list_places(finding, with_line=not many or not about))
     if place and many:
@@ -82,7 +82,7 @@ def _format_other_lines(places: Sequence[Finding]) -> str:
 
 
 def _format_parts(about: Sequence[Collective]) -> str:
-    """`layers[0-35].mlp.gate, head`: the parts of the model, dearest first; empty where none is known."""
+    """`layers[0-35].mlp.gate, head`: the parts of the model, the most expensive first; empty if unknown."""
     named = [collective for collective in about if collective.part is not None and collective.part.module is not None]
     groups = group_collectives(named, find_module)
     more = f" and {pluralize(len(groups) - _PARTS_SHOWN, 'more part')}" if len(groups) > _PARTS_SHOWN else ""
@@ -90,7 +90,7 @@ def _format_parts(about: Sequence[Collective]) -> str:
 
 
 def _sum_cost(about: Sequence[Collective]) -> str | None:
-    """`13.6 GB sent per device per step, 68.1 ms exposed, in total over 142 places`; None where it is not known."""
+    """`13.6 GB sent per device per step, 68.1 ms exposed, in total over 142 places`; None if unknown."""
     every = Group(name="", members=Collectives(about))
     if every.wire_bytes is None or any(collective.wire_bytes is None for collective in about):
         return None
@@ -109,6 +109,6 @@ def _list_places(finding: Finding, *, with_line: bool) -> Iterator[str]:
 
 
 def _shorten_place(place: str) -> str:
-    """`models/moe.py:31` from the current folder where the file lies in it, as terminals and editors can open it."""
+    """`models/moe.py:31`, relative to the current folder if the file is in it, so that terminals can open it."""
     here = os.getcwd() + os.sep
     return format_place(place).removeprefix(here)

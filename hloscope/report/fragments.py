@@ -51,12 +51,12 @@ _MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px"
 _RULE = "1px solid rgba(128,128,128,.35)"
 _CELL = f"padding:3px 10px 3px 0;border:0;border-bottom:{_RULE};background:none;vertical-align:top"
 _COLOURS = {"red": "#d1242f", "green": "#1a883a", "yellow": "#b7791f", "cyan": "#1b7c83", "blue": "#4285f4"}
-"""Colours that can be read on light and on dark; what they say is said in words too."""
+"""Colors that are readable on light and on dark; words say the same."""
 _HATCHED = "repeating-linear-gradient(135deg,currentColor 0 1.5px,transparent 1.5px 6px)"
 
 
 def render_fragment(found: Shown) -> str | None:
-    """A result as HTML for a notebook; None where it is shown as Markdown."""
+    """A result as HTML for a notebook; None if it is displayed as Markdown."""
     draw = _FRAGMENTS.get(found._subject())
     if draw is None:
         return None
@@ -206,7 +206,7 @@ _FRAGMENTS: Mapping[str, Callable[[_Element, Any], None]] = {
 
 
 def _add(parent: _Element, tag: str, *, text: str | None = None, **attributes: str) -> _Element:
-    """A new element, whose text holds nothing that is obeyed or not seen."""
+    """Adds an element whose text and attributes have no control or invisible characters."""
     made = ElementTree.SubElement(parent, tag, {name: _clean(value) for name, value in attributes.items()})
     if text is not None:
         made.text = text if tag == "pre" else _clean(text)

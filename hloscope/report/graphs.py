@@ -23,7 +23,7 @@ from hloscope.report.renderer import Canvas, Renderer
 from hloscope.report.words import BOUNDS_WORDS, make_legend, render_notes
 
 _WAY = 10.0
-"""The width that an edge takes where it passes a layer."""
+"""The width of an edge that passes a layer."""
 _SWEEPS = 6
 
 
@@ -32,10 +32,10 @@ class Layers:
     """The positions of nodes and edges.
 
     Attributes:
-        rows: What stands in each layer, from left to right; an edge that passes a layer stands there too.
-        above: What stands a layer higher and is joined to each.
-        below: What stands a layer lower.
-        ways: What each edge passes, from its source to its target.
+        rows: The nodes and passing edges of each layer, from left to right.
+        above: The neighbors of each in the layer above.
+        below: The neighbors of each in the layer below.
+        ways: The points that each edge passes, from its source to its target.
         x: The middle of each.
     """
 
@@ -55,13 +55,13 @@ _NARROWER = (
 
 
 def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]], *, width: float, gap: float) -> Layers:
-    """Lays a graph out in layers, in an order with few crossings, and with what is joined near to each other.
+    """Lays a graph out in layers, with few crossings and with neighbors near each other.
 
     Args:
         nodes: Their names.
-        edges: From what is needed to what needs it, each once.
-        width: What each node takes.
-        gap: What stays free beside it.
+        edges: Each edge once, from an operand to its user.
+        width: The width of a node.
+        gap: The space between nodes.
     """
     layer = _find_layers(nodes, edges)
     layers = Layers(rows=[[] for _ in range(max(layer.values(), default=-1) + 1)])
@@ -77,7 +77,7 @@ def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]], *, width: fl
 
 
 def _find_layers(nodes: Sequence[str], edges: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """The layer of each node: below all that it needs, and what needs nothing just above what needs it."""
+    """The layer of each node: below its operands; a node without operands is just above its first user."""
     import networkx as nx
 
     graph: Any = nx.DiGraph()
@@ -131,7 +131,7 @@ def _place(layers: Layers, widths: Mapping[str, float], gap: float) -> None:
 
 
 def _settle(layers: Layers, row: Sequence[str], wanted: Sequence[float], widths: Sequence[float]) -> None:
-    """The places nearest to those that are wanted at which nothing overlaps: neighbors in each other's way share."""
+    """Moves nodes as near to their wanted positions as possible without overlaps; overlapping nodes share the shift."""
     blocks: list[tuple[float, list[int]]] = []  # the place of each block's first, and who is in it
     offsets = [*accumulate(((before + after) / 2 for before, after in pairwise(widths)), initial=0.0)]
     for number in range(len(row)):
@@ -156,7 +156,7 @@ def draw_graph(found: ProgramGraph) -> svg.Element:
     """The graph as a picture.
 
     Raises:
-        NotationError: It has more instructions than anybody could look at.
+        NotationError: It has too many instructions for a picture.
     """
     if len(found.nodes) > MOST_NODES:
         raise NotationError(
@@ -221,7 +221,7 @@ def _draw_edges(
 
 
 def _make_path(way: Sequence[str], places: Mapping[str, tuple[float, float]]) -> str:
-    """A smooth line from below the source to above the target, through what lies between."""
+    """A smooth line from the source to the target, through the layers between them."""
     x, y = places[way[0]]
     y += _BOX[1]
     parts = [f"M{svg.number(x)} {svg.number(y)}"]
@@ -266,7 +266,7 @@ def format_sent(node: GraphNode) -> str:
 
 
 def _format_made(node: GraphNode) -> str:
-    """Bytes of a result, at most where dimensions are dynamic."""
+    """Bytes of a result, an upper bound if dimensions are dynamic."""
     made = format_bytes(node.bytes)
     return Bound.AT_MOST.marked(made) if node.bytes is not None and "<=" in node.shape else made
 
@@ -430,6 +430,6 @@ def _format_attributes(attributes: dict[str, str]) -> str:
 
 
 def _quote(text: str) -> str:
-    """A string of DOT, in which no backslash means anything but a line end."""
+    """A string of DOT, in which backslashes stand only for line ends and themselves."""
     plain = "\n".join(map(escape_line, text.split("\n")))
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

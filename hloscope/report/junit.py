@@ -62,5 +62,5 @@ def _add_case(suite: ElementTree.Element, checked: Checked, report: CheckReport)
 
 
 def _clean(text: str) -> str:
-    """The text without what XML cannot hold, and what a terminal or a runner that prints it would obey."""
+    """The text without characters that XML forbids, and without commands for terminals and CI runners."""
     return _NOT_XML.sub("\ufffd", escape_for_terminal(text))

@@ -77,7 +77,7 @@ def fold(text: Text, width: int) -> list[Text]:
 
 
 def fold_all(texts: Iterable[Text | None], width: int) -> list[Text]:
-    """The lines of those texts that there are."""
+    """The lines of all texts except None."""
     return [line for text in texts if text is not None for line in fold(text, width)]
 
 
@@ -113,7 +113,7 @@ def hang(text: Text, width: int, indent: int = 2) -> list[Text]:
 
 
 def fold_message(line: str, width: int) -> list[Text]:
-    """A line of an error message, broken below what follows its label; a quoted line stays whole above its caret."""
+    """A line of an error message, folded with the indent of its label; a quoted line is not folded."""
     if line.startswith(_QUOTED):
         return [Text(line)]
     label = _LABEL.match(line)
@@ -121,7 +121,7 @@ def fold_message(line: str, width: int) -> list[Text]:
 
 
 def draw_lines(lines: Iterable[Text], width: int, colour: bool) -> str:
-    """The lines as text, with ANSI colours when asked for; whatever they hold, each stays one line."""
+    """The lines as text, with ANSI colors on request; each stays one line."""
     sink = io.StringIO()
     console = Console(
         file=sink,
@@ -142,7 +142,7 @@ def draw_lines(lines: Iterable[Text], width: int, colour: bool) -> str:
 
 
 def section(title: str, body: Iterable[Text], width: int, remark: str = "") -> Iterator[Text]:
-    """An empty line, a title with what holds for all of its lines, and the lines, indented."""
+    """An empty line, a title with a remark on all lines, and the indented lines."""
     yield Text()
     yield from fold(Text.assemble((title, "bold"), (f" (all: {remark})" if remark else "", "dim")), width)
     for line in body:
@@ -161,9 +161,9 @@ class Column:
         header: Its title.
         cells: One text for each row.
         right: Whether it is aligned to the right.
-        breaks: How far its cells may be broken while it stands in the table.
+        breaks: How far its cells may be broken while it is in the table.
         given_up: Its turn to move below the row, 1 first; None for a column that stays while it fits.
-        below: What stands below each row in place of the cells; the cells themselves when empty.
+        below: The text below each row in place of the cell; the cells themselves if empty.
     """
 
     header: str
@@ -200,14 +200,14 @@ def column(
     breaks: Breaks = Breaks.NEVER,
     given_up: int | None = None,
 ) -> Column:
-    """A column of what is shown of each row; see `Column`.
+    """A column with the cell of each row; see `Column`.
 
     Args:
-        rows: What the rows are about.
+        rows: The items of the rows.
         header: Its title.
         show: The cell of a row.
         style: The style of cells that have none of their own.
-        below: What stands below a row in place of its cell: made from the row, or a template for cells that are not
+        below: The text below a row in place of its cell: made from the row, or a template for cells that are not
             empty, such as `{} exposed`.
         right: Whether it is aligned to the right.
         breaks: How far its cells may be broken.
@@ -235,7 +235,7 @@ def render_table(columns: Sequence[Column], width: int, under: Sequence[Text] = 
     Args:
         columns: At least one.
         width: Columns of the terminal.
-        under: A text for each row that stands below it on lines of its own, whatever else is there.
+        under: A text for each row, on lines of its own below it.
     """
     filled = [column for column in columns if any(cell.plain for cell in column.cells)]
     if not filled:

@@ -22,7 +22,7 @@ _MOST_OF_ONE = 20_000
 """Characters of the details of one target, so that a few of many words leave room for others."""
 
 _MOST_ROWS = 20
-"""Targets of which all are listed, whether they are as expected or not."""
+"""The largest number of targets that are all listed."""
 
 _COLUMNS = ("target", "result", "slice", "step", "sent per step", "HBM")
 
@@ -41,7 +41,7 @@ class Markdown(Renderer):
 
 
 def render_comment(report: CheckReport) -> str:
-    """The comment: what is to be looked at first, as much as there is room for, and what there was no room for."""
+    """The comment: the most important facts first, as many as fit, and a sentence on those left out."""
     good = not report.failed and not report.not_run
     many = len(report.checks) > _MOST_ROWS
     shown = [checked for checked in report.checks if not many or _is_notable(checked)]
@@ -116,7 +116,7 @@ def _format_peak(count: float | None) -> str:
 
 
 def _compare_figure(checked: Checked, name: str, now: str, words: Callable[[float | None], str]) -> str:
-    """`2.1 ms → **2.6 ms**` where a figure is not what the baseline has, as that has it: a step is rounded there."""
+    """`2.1 ms → **2.6 ms**` if a figure differs from the baseline, in which a step is rounded."""
     figure = None if checked.judged is None else named(checked.judged.figures, name)
     if figure is None or figure.before is None:
         return now

@@ -122,7 +122,7 @@ def make_price_document(priced: Priced) -> PriceDocument:
 
 
 def render_prices(priced: Priced, width: int) -> Iterator[Text]:
-    """A row for each slice, and what there is to know about them."""
+    """A row for each slice, then errors and notes."""
     inner = width - INDENT
     yield from fold(Text(priced[0].target, style="bold"), width)
     table = render_table(make_price_columns(priced), inner)
@@ -194,12 +194,12 @@ def format_part(time: StepTime, part_us: float) -> str:
 
 
 def _format_range(time: StepTime) -> str:
-    """From and to; nothing of a time that nothing is known of but a part, or that no rule has priced."""
+    """The range of a step; empty if it has none."""
     return format_time_range(time.least_us, time.most_us) if time.has_range else ""
 
 
 def describe_unknown_accuracy(time: StepTime) -> str | None:
-    """Why a step has no range; None where it has one, or takes no time."""
+    """The reason why a step has no range; None if it has one."""
     kernels = time.unpriced_kernels
     if kernels:
         several = "s" if len(kernels) > 1 else ""
@@ -259,10 +259,10 @@ def render_time(time: StepTime, width: int, below: Text | None = None, *, brief:
     """The lines of the report about a step's time, at most `width` columns wide.
 
     Args:
-        time: What is known of it.
+        time: The step's time.
         width: Columns.
-        below: What stands below the step and its split.
-        brief: Whether what hardly matters is left out.
+        below: A line below the step and its split.
+        brief: Whether minor details are left out.
     """
     return fold_all(_render_split(time, width, below, brief=brief), width)
 
@@ -278,7 +278,7 @@ def draw_time_bar(time: StepTime, columns: int = _BAR_COLUMNS) -> Text:
 
 
 def _share_cells(parts: Sequence[float], columns: int) -> list[int]:
-    """Whole cells for each part, in proportion; a part that is there has at least one."""
+    """Cells for each part, in proportion; a part greater than 0 has at least one."""
     total = sum(parts)
     if total <= 0:
         return [0] * len(parts)
@@ -301,7 +301,7 @@ def _render_split(time: StepTime, width: int, below: Text | None, *, brief: bool
 
 
 def format_time_line(time: StepTime, width: int) -> Text:
-    """The step's time, its bar, and the split in figures, on one line where it fits."""
+    """The step's time, its bar, and the split in figures, without the bar if the width is small."""
     share = f" ({100 * time.exposed_us / time.step_us:.0f}%)" if time.step_us > 0 and time.exposed_us > 0 else ""
     exposed, hidden = format_part(time, time.exposed_us), format_part(time, time.hidden_us)
     figures = (

@@ -1,4 +1,4 @@
-"""`hloscope record` as text: the script's programs, costliest first, and what was not done for it."""
+"""`hloscope record` as text: the script's programs, the most expensive first, and the parts that were not real."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from hloscope.base.outputs import OutputFiles
 
 GROUPINGS = ("module", "axis", "line", "kind")
-"""What the collectives of an analysis can be grouped by."""
+"""The groupings of an analysis's collectives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Renderer:
 
 
 def load(path: str) -> Any:
-    """Loads what `module:name` names."""
+    """Loads the object of a path `module:name`."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 

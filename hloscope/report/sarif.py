@@ -22,7 +22,7 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 _ROOT = "%SRCROOT%"
 _LINK = re.compile(r"\](?=\()")
-"""What would make a link of a string in a message."""
+"""The beginning of a link in a message."""
 
 
 class Sarif(FindingsRenderer):

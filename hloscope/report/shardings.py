@@ -110,7 +110,7 @@ def render_shardings(table: ShardingTable, width: int) -> Iterator[Text]:
 
 
 def render_drawn_shardings(table: ShardingTable, width: int) -> Iterator[Text]:
-    """A section for each role, in which arrays are drawn; those that are cut alike once."""
+    """A section of drawn arrays for each role; arrays of the same sharding are drawn once."""
     if table.arrays and table.axis_sizes:
         table = replace(table, notes=(*table.notes, describe_ids(_find_shards(table, table.arrays[0]))))
     return _render_frame(table, lambda arrays: _render_drawings(table, arrays, width - INDENT), width)
@@ -119,7 +119,7 @@ def render_drawn_shardings(table: ShardingTable, width: int) -> Iterator[Text]:
 def _render_frame(
     table: ShardingTable, shown: Callable[[Sequence[ShardedArray]], Iterable[Text]], width: int
 ) -> Iterator[Text]:
-    """The frame of a report on shardings, with its arrays shown as the caller chooses."""
+    """The frame of a report on shardings, around the rendered arrays of each role."""
     mesh = " ".join(f"{name}={size}" for name, size in table.axis_sizes.items())
     place = f" on {table.slice_name}{f', mesh {mesh}' if mesh else ''}"
     remark = Text("The shardings as Shardy propagates them; nothing was compiled.", style="dim")

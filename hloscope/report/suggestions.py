@@ -25,11 +25,11 @@ from hloscope.report.words import format_difference, make_legend, render_notes
 
 _LARGE_GAIN = 0.05
 _FAILURES = 3
-"""Reasons of failed compiles that are told."""
+"""The number of reported reasons for failed compiles."""
 
 
 def render_suggestions(found: Suggestions, width: int) -> Iterator[Text]:
-    """The front as a table, then the best in full, then what was not searched."""
+    """The front as a table, the best sharding in full, and the effort of the search."""
     inner = width - INDENT
     yield from fold(Text.assemble((found.target, "bold"), f" on {found.slice}"), width)
     title, table = format_headline(found), render_table(make_front_columns(found), inner)
@@ -44,7 +44,7 @@ def render_suggestions(found: Suggestions, width: int) -> Iterator[Text]:
 
 
 def render_markdown(found: Suggestions) -> str:
-    """The same for a pull request or a notebook."""
+    """The suggestions as Markdown."""
     parts = [f"**{escape_prose(found.target)}** on {found.slice}: {escape_prose(format_headline(found))}", ""]
     _, _, *figures = make_front_columns(found)
     rows = [found.own, *found.front]
@@ -60,7 +60,7 @@ def render_markdown(found: Suggestions) -> str:
 
 
 def find_main(found: Suggestions) -> Suggestion | None:
-    """The suggestion that is told in full; None where none is worth it."""
+    """The suggestion to report in full; None if none is worth it."""
     return found.best or (found.front[0] if found.goal == "memory" and found.front else None)
 
 
@@ -102,7 +102,7 @@ def _describe_nothing(found: Suggestions) -> str:
 
 
 def make_front_columns(found: Suggestions) -> list[Column]:
-    """The program as it is written and the front, as a table."""
+    """The table of the program as written and the front."""
     rows = [found.own, *found.front]
     return [
         column(rows, "", lambda row: format_state(found, row)),
@@ -125,7 +125,7 @@ def format_state(found: Suggestions, row: Suggestion) -> str:
 
 
 def format_name(row: Suggestion) -> str:
-    """The recipe; where it has no name, what it changes."""
+    """The recipe; its changes if it has no name."""
     if row.recipe is not None:
         return row.recipe
     changed = [spec for spec in row.specs if spec.is_changed]

@@ -20,9 +20,9 @@ from hloscope.report.words import make_legend, render_notes
 
 _WIDTH, _LEFT, _LANE = 820.0, 118.0, 18.0
 _LEAST = 0.6
-"""What is narrower is drawn together with what stands beside it."""
+"""The least width of a bar; narrower ones are joined with the next."""
 _NARROW = 3.0
-"""What is narrower has neither an outline nor words."""
+"""The least width of a bar with an outline and words."""
 _MOST_LOOPS = 2
 _LEAST_LOOP = 0.02
 """Loops with a smaller share of the step are not unfolded."""
@@ -50,7 +50,7 @@ class _Bar(NamedTuple):
     Attributes:
         begin: Where it begins, in the picture.
         end: Where it ends.
-        words: What it is.
+        words: Its label.
         stands_for: Number of intervals that it stands for.
     """
 
@@ -163,7 +163,7 @@ def _draw_bar(root: svg.Element, bar: _Bar, top: float, **style: str | float) ->
 
 
 def _list_bars(computation: TimedComputation, intervals: Iterable[Interval]) -> Iterator[_Bar]:
-    """The intervals as they can be seen: what is too near to be told apart is one bar."""
+    """The intervals as bars; those that are too near to tell apart share one."""
     room = _WIDTH - MARGIN - _LEFT
     whole_us = max((interval.end_us for interval in computation.intervals), default=0.0)
     whole_us = max(whole_us, computation.time_us)

@@ -1,7 +1,7 @@
 """A step as a trace for Perfetto: Chrome's JSON, compressed, as JAX writes it; nothing in it was measured.
 
-Perfetto drops without a word what overlaps something else on its track, or ends behind what is around it. So times are
-whole nanoseconds here, a slice keeps within the one around it, and what overlaps has lanes of its own.
+Perfetto silently drops slices that overlap others on their track or outlast the slice around them. So times are
+whole nanoseconds here, a slice stays within the one around it, and overlapping slices have lanes of their own.
 
 Source: "Trace Event Format" of Chrome; slices with one `bind_id` are tied to each other whatever their order.
 """
@@ -49,7 +49,7 @@ _UNITS = {
     Unit.FROM_HOST: "copies from the host",
     Unit.HOST: "the host",
 }
-"""Tracks of what is not on the core, in the order in which they are shown below those of ICI."""
+"""Tracks of units other than the core, in their order below those of ICI."""
 
 _WAITS = {
     WaitCause.HBM: "copy within the device, {}",
@@ -57,7 +57,7 @@ _WAITS = {
     WaitCause.KERNEL: "another thread, {}",
     WaitCause.LIMIT: "what memory or the matrix units take besides",
 }
-"""What is waited for that is no collective."""
+"""The words for waits that are not for collectives."""
 
 _MICROSECOND_NS = 1000
 
@@ -119,10 +119,10 @@ class _Track(NamedTuple):
     """The track of slices.
 
     Attributes:
-        unit: What is at work.
+        unit: The unit at work.
         links: Of ICI, the links in use.
         lane: Counts those that are at work at once, from 0.
-        name: Of what is the core's: what it is called; empty for all else.
+        name: The name of a track of the core; empty for all others.
     """
 
     unit: Unit
@@ -143,9 +143,9 @@ class _Slice(NamedTuple):
         track: The track.
         begin_ns: From when.
         end_ns: Until when.
-        name: What it says.
-        args: What is told of it.
-        flow: Ties it to others; None where nothing does.
+        name: Its label.
+        args: Its arguments.
+        flow: Its tie to another slice; None if it has none.
     """
 
     track: _Track
@@ -197,16 +197,16 @@ def _take_lane(ends_ns: list[int], begin_ns: int, end_ns: int) -> int:
 class _Filled:
     """A track on which slices are within each other: those that are open, outermost first.
 
-    What takes less than a nanosecond gets one, and what follows begins later by that: two that begin at once would be
+    A slice shorter than a nanosecond gets one, and the next begins later by that: two that begin at once would be
     shown one within the other.
     """
 
     def __init__(self) -> None:
         self._open: list[list[int]] = [[-1, 1 << 62, 0]]
-        """Of each its depth, where it ends, and up to where it is filled."""
+        """The depth, the end and the filled extent of each open slice."""
 
     def kept(self, placed: PlacedInterval) -> tuple[int, int]:
-        """When a slice begins and ends, within the one around it and behind the one before."""
+        """The begin and the end of a slice, within the one around it and after the one before."""
         while self._open[-1][0] >= placed.depth:
             self._open.pop()
         _, most_ns, filled_ns = self._open[-1]
@@ -218,7 +218,7 @@ class _Filled:
 
 
 class _Flow(NamedTuple):
-    """Leads from what was started to where it is waited for.
+    """A tie from the start of an operation to its wait.
 
     Attributes:
         number: Its number.
@@ -230,7 +230,7 @@ class _Flow(NamedTuple):
 
 
 class _Flows:
-    """The flows that have begun, by what was started and what waits for it."""
+    """The begun flows, by the operation and its wait."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -294,7 +294,7 @@ class _Words:
         return f"ICI {_format_links(track.links)}{said}{lane}"
 
     def name(self, placed: PlacedInterval) -> str:
-        """The name of a slice: kind and axes of a collective, else the instruction."""
+        """The name of a slice: kind and axes of a collective, or the instruction."""
         interval, name = placed.interval, placed.name or "the end"
         if placed.role is PlacedRole.ITERATION:
             return f"iteration {placed.iteration} of {find_iterations_bound(interval).marked(str(placed.iterations))}"
@@ -370,7 +370,7 @@ class _Words:
 
 
 def _format_bound(bound: Bound) -> str | None:
-    """A bound in words: `at least`; None of what is exact."""
+    """A bound in words: `at least`; None if exact."""
     return None if bound is Bound.EXACT else "as counted" if bound is Bound.UNKNOWN else str(bound)
 
 

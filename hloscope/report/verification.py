@@ -123,7 +123,7 @@ def _render_communication(found: Verification, rows: Sequence[TrafficRow], width
 
 
 def make_traffic_columns(rows: Sequence[TrafficRow]) -> tuple[Column, ...]:
-    """The table of what both programs move."""
+    """The table of the traffic of both programs."""
     of_row = partial(column, rows)
     return (
         of_row("collective", lambda row: row.kind, style="bold"),
@@ -177,7 +177,7 @@ def _compare_steps(found: Verification) -> str:
 
 
 def _format_ratio(ratio: float | None, bound: Bound) -> str:
-    """` (1.23 times as much)`; nothing where both are as good as equal."""
+    """` (1.23 times as much)`; empty if both are nearly equal."""
     return "" if ratio is None or abs(ratio - 1) < _SAME else f" ({bound.marked(f'{ratio:.3g}')} times as much)"
 
 

@@ -22,7 +22,7 @@ BOUNDS_WORDS = {
     Bound.AT_MOST: "≤ means at most",
     Bound.UNKNOWN: "~ means as counted: some parts are lower bounds, others upper bounds",
 }
-"""What the mark of each bound means."""
+"""The meaning of the mark of each bound."""
 
 _LEGEND = {words[0]: words for words in BOUNDS_WORDS.values()}
 _PART_OF_AXIS = re.compile(r":\(\d+\)\d")
@@ -30,7 +30,7 @@ _NOTE_LENGTH = 240
 
 
 GUESSED = "?"
-"""What stands behind axes that are guessed."""
+"""The mark of guessed axes."""
 
 GUESSED_LEGEND = (
     "? marks guessed axes: the text is the program of one of several slices and does not say which axis crosses them; ",
@@ -40,7 +40,7 @@ GUESSED_LEGEND = (
 
 
 def format_axes(collective: Collective) -> str:
-    """`X,Y`, with a mark where they are guessed; what is known of the groups where they are no axes."""
+    """`X,Y`, with a mark if they are guessed; the number and size of groups if they are not axes."""
     if collective.axes is not None:
         return (",".join(collective.axes) or "none") + (GUESSED if collective.axes_guessed else "")
     if not collective.groups:
@@ -85,14 +85,14 @@ def shorten_note(note: str) -> str:
 
 
 def render_notes(notes: Iterable[str], width: int) -> Iterator[Text]:
-    """The section of notes, a point for each; nothing where there are none."""
+    """The section of notes, a bullet for each; nothing without notes."""
     lines = [line for note in notes for line in hang(Text(f"• {shorten_note(note)}"), width)]
     if lines:
         yield from section("Notes", lines, width)
 
 
 def render_versions(versions: Mapping[str, str], width: int) -> Iterator[Text]:
-    """The last line of a report: what made it."""
+    """The last line of a report: the versions of the tools."""
     yield Text()
     yield from fold(Text(", ".join(f"{name} {version}" for name, version in versions.items()), style="dim"), width)
 
@@ -160,7 +160,7 @@ def _format_step(figures: Figures) -> str:
 
 
 def format_difference(before: Figures, after: Figures) -> str:
-    """`≥85.0% less`: how much less time a step takes than another, or more; empty if that is unknown."""
+    """`≥85.0% less`: the relative difference of the time of two steps; empty if unknown."""
     if not before.step_us or after.step_us is None:
         return ""
     gain, ratio = 1 - after.step_us / before.step_us, after.ratio_bound(before)
@@ -168,5 +168,5 @@ def format_difference(before: Figures, after: Figures) -> str:
 
 
 def make_cost_option(kernel: str) -> Option:
-    """The option that says what a kernel costs."""
+    """The option that sets the cost of a kernel."""
     return Option("kernel-cost", {kernel: (placeholder("FLOPS"), placeholder("BYTES"))})

@@ -21,11 +21,11 @@ from hloscope.report.renderer import Canvas, Renderer
 
 _HOST = f"{PREDICTED}_by_hloscope"
 _DERIVED = ("*.op_stats*.pb", "*.hlo_proto.pb", "*.SSTABLE", "*.trace*", "cache_version.txt")
-"""What XProf makes of a profile, and reads the next time instead of it."""
+"""Files that XProf derives from a profile and reads instead of it the next time."""
 
 _NO_HLO = "the profile holds no HLO, so that XProf's graph viewer and memory viewer stay empty: {}"
 _MOST_LETTERS, _DIGITS = 200, 8
-"""Of a folder's name, which most file systems end at 255 bytes."""
+"""Lengths of parts of a folder's name, which most file systems limit to 255 bytes."""
 
 
 class XPlane(Renderer):
@@ -37,7 +37,7 @@ class XPlane(Renderer):
         """The profile, as a run whose name, host and figures say that it is predicted.
 
         Raises:
-            TargetError: Nobody knows the program any more.
+            TargetError: The program is not available in this process.
         """
         evidence = find_evidence(found)
         if evidence is None:
@@ -66,7 +66,7 @@ def _name_run(found: Timeline, text: str) -> str:
 
 
 def _make_proto(program: Capture, name: str, devices: int) -> tuple[bytes, tuple[str, ...]]:
-    """The program as XProf draws it, with what lies in memory where that is known; a note where it is missing."""
+    """The program for XProf's viewers, with its memory if known; a note if it is missing."""
     if importlib.util.find_spec("jaxlib") is None:
         return b"", (_NO_HLO.format("jaxlib is not installed"),)
     try:

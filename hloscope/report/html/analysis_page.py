@@ -46,14 +46,14 @@ _SCRIPTS = (
     "hlo.js",
     "main.js",
 )
-"""Parts of the one script, in the order in which they stand in it."""
+"""Parts of the script, in their order."""
 
 
 def render_analysis_page(found: Analysis, with_source: bool = True) -> str:
     """The page of one program.
 
     Args:
-        found: What is known of it.
+        found: Its analysis.
         with_source: Whether it holds lines of the user's code.
     """
     sides = [make_side(found, with_source=with_source)]
@@ -65,7 +65,7 @@ def render_difference_page(found: DiffDocument, with_source: bool = True) -> str
     """The page of two programs, before and after side by side.
 
     Args:
-        found: What differs.
+        found: The comparison.
         with_source: Whether it holds lines of the user's code.
     """
     known = [(name, side) for name, side in zip(("before", "after"), found.sides, strict=True) if side is not None]
@@ -96,7 +96,7 @@ def make_side(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
     """The data of one program on a page.
 
     Args:
-        analysis: What is known of it.
+        analysis: Its analysis.
         with_source: Whether lines of the user's code are among it.
     """
     evidence = find_evidence(analysis)
@@ -129,7 +129,7 @@ def make_side(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
 
 
 def _find_timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:
-    """The timeline of a program; else the reason why there is none."""
+    """The timeline of a program, or the reason why there is none."""
     if analysis.slice is None:
         return None, say("no TPU slice says how long anything takes: name one, as in ", Option("slice", "v5e:2x4"))
     try:
@@ -144,7 +144,7 @@ def _leave_out(known: dict[str, Any], document: dict[str, Any]) -> dict[str, Any
 
 
 def _list_explained(analysis: Analysis, sources: SourceFiles) -> Iterator[dict[str, object]]:
-    """Why collectives are there, for those that are alike once."""
+    """The explanations of collectives, one for all that are alike."""
     evidence = find_evidence(analysis)
     known = {} if evidence is None else evidence.trials
     told = zip(group_alike(analysis.collectives), explain_collectives(analysis, sources=sources), strict=True)
@@ -177,7 +177,7 @@ def _make_explanation(found: Explanation) -> dict[str, object]:
 
 
 def _find_parts_at_peak(analysis: Analysis) -> Iterator[str | None]:
-    """The part of the model that each buffer at the peak is of; None where nothing names one."""
+    """The part of the model of each buffer at the peak; None if unknown."""
     peak = analysis.memory_peak
     if peak is None:
         return
@@ -230,14 +230,14 @@ _LEFT_OUT = frozenset({"metadata", "frontend_attributes"})
 
 @dataclass(slots=True)
 class _Excerpt:
-    """The part of a module that is shown so far."""
+    """The part of a module that is displayed so far."""
 
     module: HloModule
     shown: dict[HloInstruction, None] = field(default_factory=dict)
     bodies: dict[str, None] = field(default_factory=dict)
 
     def add(self, start: HloInstruction) -> None:
-        """Shows an instruction, what it reads, what reads it, and the beginning of what it calls."""
+        """Adds an instruction, its operands, its users, and the first instructions of the computations it calls."""
         self.shown[start] = None
         self.shown.update(dict.fromkeys(start.operands[:_NEIGHBOURS]))
         self.shown.update(dict.fromkeys(start.users[:_NEIGHBOURS]))
@@ -248,12 +248,12 @@ class _Excerpt:
 
 
 def make_excerpt(module: HloModule, analysis: Analysis, timeline: Timeline | None) -> dict[str, object]:
-    """The instructions around collectives, findings, large arrays and what takes longest, by computation.
+    """The instructions around collectives, findings, large arrays and the longest operations, by computation.
 
     Args:
         module: The parsed text.
-        analysis: What is told of it.
-        timeline: What runs when; None where that is not known.
+        analysis: Its analysis.
+        timeline: Its timeline; None if unknown.
     """
     found = _Excerpt(module)
     computations = {computation.name: computation for computation in module.computations}
@@ -330,7 +330,7 @@ def _make_instruction(instruction: HloInstruction) -> dict[str, object]:
 
 
 def _format_attributes(attributes: Iterable[tuple[str, str]]) -> str:
-    """The attributes as printed, without what the page has elsewhere; of long ones the beginning."""
+    """The printed attributes without those that the page has elsewhere, cut if they are long."""
     told = (f"{name}={_cut(value, _ATTRIBUTE)}" for name, value in attributes if name not in _LEFT_OUT)
     return _cut(", ".join(told), _ATTRIBUTES)
 
@@ -340,7 +340,7 @@ def _cut(value: str, most: int) -> str:
 
 
 _MOST = 240
-"""Arrays that are drawn; those that lie alike are drawn once."""
+"""The number of pictures of arrays; arrays of the same layout share one."""
 
 _STYLE = re.compile(r'^(<svg\b[^>]*?) style="[^"]*"')
 
@@ -374,11 +374,11 @@ def draw_arrays(analysis: Analysis) -> dict[str, object]:
 
 
 def draw_mesh(analysis: Analysis, module: HloModule | None) -> dict[str, str | None]:
-    """The mesh on its slice with the traffic of each link; else the reason why there is none.
+    """The mesh on its slice with the traffic of each link, or the reason why there is none.
 
     Args:
-        analysis: What is known of the program.
-        module: Its parsed text; None where that is not known.
+        analysis: The analysis of the program.
+        module: Its parsed text; None if unknown.
     """
     try:
         return {"picture": _strip_style(render_mesh(place_analysis(analysis, module))), "why_not": None}

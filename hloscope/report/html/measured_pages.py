@@ -26,10 +26,10 @@ from hloscope.verification.model import (
 
 _BASIS = "Measured in the profile; predictions have no measurement in them."
 _FEWEST_POINTS = 3
-"""Of a plot that says more than the table."""
+"""The least number of points of a useful plot."""
 _MOST = 400
 _LEAST_FACTOR = 0.5
-"""What is at least less than this may be right, or off by any factor either way."""
+"""The least error factor that says something if it is a lower bound."""
 
 
 def render_comparison_page(found: CompareDocument) -> str:
@@ -109,7 +109,7 @@ def _add_step(page: Page, section: Element, path: Path, program: MeasuredProgram
 
 
 def _list_lost(page: Page, program: MeasuredProgram) -> Content:
-    """The operations of the profile that the compiled module does not have, and what was predicted and not measured."""
+    """Operations of the profile that the compiled module does not have."""
     lost = [one.name for one in program.operations if one.activity is None]
     if not lost and program.matched_operations == program.measured_operations:
         return "nothing" if program.measured_operations else None
@@ -140,7 +140,7 @@ def _show_factor(page: Page, path: Path, one: Any) -> Content:
 
 
 def _show_bounded_factor(page: Page, of: Path, one: MeasuredTransfer) -> Element:
-    """The same with its bound; unknown if it is at least a factor that says nothing."""
+    """The same factor with its bound; `unknown` if it is a lower bound that says nothing."""
     measured_us, predicted_us, bound = one.measured_us or 0.0, one.predicted_us, -one.measured_bound
     if bound is Bound.AT_LEAST and predicted_us is not None and predicted_us < _LEAST_FACTOR * measured_us:
         return html.make_unknown()
@@ -393,7 +393,7 @@ def _add_blocks(page: Page, parent: Element, number: int, found: ErrorMap, name:
 
 
 def _format_elements(first: tuple[int, ...], last: tuple[int, ...]) -> str:
-    """`[12:24, 0:8]`; of more dimensions, which lie in a row on the map, the first and the last."""
+    """`[12:24, 0:8]`; the first and the last element of more dimensions, which share one side of the map."""
     if len(first) > 2:
         return f"{list(first)} to {list(last)}"
     return f"[{', '.join(f'{begin}:{end + 1}' for begin, end in zip(first, last, strict=True))}]"

@@ -44,7 +44,7 @@ _LOADING = (
     '  <noscript><p class="card">This page unpacks its data with a script of its own. Scripts are off in this browser; '
     "nothing would be fetched if they were on.</p></noscript>"
 )
-"""What stands in the place of a page that its script makes."""
+"""The placeholder of a page that its script makes."""
 
 _STYLES, _MEDIA = ("page.css", "sections.css"), "media.css"
 
@@ -63,14 +63,14 @@ def frame_page(
     """One page.
 
     Args:
-        title: What it is about, as text.
-        data: What the page unpacks; nothing in it can be markup.
+        title: Its title, as text.
+        data: The data that the page unpacks; nothing in it can be markup.
         scripts: The parts of its one script, in their order.
         styles: The parts of its style that other pages do not have.
-        target: What stands in the bar, as text; empty where the page's script says it.
-        main: The page itself, as markup; None where its script makes it.
+        target: The text of the bar; empty if the page's script writes it.
+        main: The page itself, as markup; None if its script makes it.
         nav: The links to its sections, as markup.
-        foot: What it rests on, as markup.
+        foot: The foot of the page, as markup.
     """
     style = "\n".join(map(_read_asset, (*_STYLES, *styles, _MEDIA)))
     script = '"use strict";\n(() => {\n' + "\n".join(map(_read_asset, scripts)) + "\n})();\n"
@@ -129,7 +129,7 @@ A blank at the end tells a head from another one with the same words.
 _SCRIPTS = ("shell.js", "format.js", "results.js")
 _MOST_NAME, _MOST_LABEL, _MOST_PROSE = 96, 160, 2000
 _MUCH = 10
-"""The factor from which on a change is written as one, and not as a share."""
+"""The least factor that is written as a factor and not as a share."""
 
 
 def _format_change(factor: float) -> str:
@@ -152,7 +152,7 @@ _UNITS: Mapping[str, Callable[[float], str]] = {
     "time": format_time,
 }
 MARKS = {"bad": "✗", "warn": "▲", "good": "✓", "info": "●"}
-"""What stands beside a colour, so that no colour has to be seen."""
+"""The mark of each color, so that colors are not the only sign."""
 
 
 def add(parent: Element, tag: str, *content: Content, **attributes: str | None) -> Element:
@@ -162,12 +162,12 @@ def add(parent: Element, tag: str, *content: Content, **attributes: str | None) 
 
 
 def make(tag: str, *content: Content, **attributes: str | None) -> Element:
-    """The same, of nothing yet."""
+    """An element with its content, without a parent."""
     return add(Element("i"), tag, *content, **attributes)
 
 
 def fill(parent: Element, *content: Content) -> Element:
-    """An element with more in it."""
+    """Appends content to an element."""
     for part in content:
         if part is None:
             continue
@@ -188,7 +188,7 @@ def show_figure(field: str, unit: str, **how: Any) -> Callable[[Page, Path, Any]
 
 
 def clip(text: str, most: int) -> str:
-    """Long text cut in its middle, where a name says least."""
+    """Text cut in its middle if it is long."""
     return text if len(text) <= most else f"{text[: most * 3 // 5]}…{text[-(most * 7 // 20) :]}"
 
 
@@ -236,7 +236,7 @@ def _has_content(content: Content) -> bool:
 
 
 def add_labels(parent: Element, rows: Iterable[tuple[Content, Content]]) -> None:
-    """Labels with what they are of, those without anything left out."""
+    """Adds labels with their contents, except empty ones."""
     known = [(label, content) for label, content in rows if _has_content(content)]
     if known:
         of = add(parent, "dl")
@@ -247,10 +247,10 @@ def add_labels(parent: Element, rows: Iterable[tuple[Content, Content]]) -> None
 
 @dataclass(slots=True)
 class Page:
-    """A page that is being made.
+    """A page under construction.
 
     Attributes:
-        document: What `--format json` writes, as it may be handed on.
+        document: The result's JSON document, without private names.
         privacy: How its strings are written.
     """
 
@@ -292,7 +292,7 @@ class Page:
         return made_section
 
     def name(self, text: str | None, most: int = _MOST_NAME, tag: str = "bdi", class_: str = "name") -> Element:
-        """A name of the program, cut where it is long and whole in its title."""
+        """A name from the program, cut if it is long, with the whole name in its title."""
         whole = self.privacy.text(text or "")
         shown = clip(whole, most)
         return make(tag, shown, class_=class_, title=None if shown == whole else whole[:2000])
@@ -302,7 +302,7 @@ class Page:
         return clip(self.privacy.text(text), _MOST_LABEL)
 
     def _unique(self, label: str) -> str:
-        """The label; with its number where others are called so too, as those of several programs are."""
+        """The label, with a number if the page has it already."""
         self._labels[label] += 1
         return label if self._labels[label] == 1 else f"{label}, {self._labels[label]}"
 
@@ -335,12 +335,12 @@ class Page:
         """A quantity of the document as it is read, with its exact value in an attribute.
 
         Args:
-            path: Where it stands.
+            path: Its path in the document.
             unit: How it is written.
             bound: How it relates to the truth.
-            over: What it is divided by, such as the whole of a share.
-            times: What it is multiplied with.
-            unknown: What stands where it is not known.
+            over: Path of the divisor, such as the total of a share.
+            times: Path of a factor.
+            unknown: The words for an unknown value.
         """
         parts = [self.at(each) for each in (path, over, times) if each is not None]
         if any(part is None for part in parts) or (over is not None and not self.at(over)):
@@ -354,7 +354,7 @@ class Page:
         return make("data", words, value=repr(value), data_unit=unit, **said)
 
     def range(self, least: Path, most: Path) -> list[Content]:
-        """From and to; nothing where one of them is not known, or both are the same."""
+        """A range of times; empty if an end is unknown or both are equal."""
         if self.at(least) is None or self.at(least) == self.at(most):
             return []
         return [self.figure(least, "time"), " to ", self.figure(most, "time")]
@@ -401,7 +401,7 @@ class Page:
         self.table(parent, label, list(columns), rows)
 
     def plot(self, parent: Element, picture: Element, label: str) -> None:
-        """A picture, which is moved sideways by itself where it is wider than the screen."""
+        """Adds a picture, which scrolls sideways if it is wider than the screen."""
         picture.attrib.pop("style", None)  # which the policy does not allow, and the page's says as much
         add(parent, "figure", picture, class_="picture plot", tabindex="0", aria_label=self._label(label))
 
@@ -426,9 +426,9 @@ class Page:
         """The file.
 
         Args:
-            words: What the title of its window says besides.
+            words: The end of the window's title.
             versions: Versions of what took part.
-            basis: What its figures rest on, a sentence.
+            basis: A sentence on the basis of its figures.
         """
         nav = [make("a", short, href=f"#{name}") for name, short in self._sections]
         known = ", ".join(f"{name} {version}" for name, version in (versions or {}).items())
@@ -483,7 +483,7 @@ def add_cards(page: Page, parent: Element, findings: Sequence[Finding]) -> None:
 
 
 def add_rules(page: Page, findings: Iterable[Finding]) -> None:
-    """A section with the pages of the rules that have found something; none where nothing was found."""
+    """Adds a section with the pages of the rules that have findings, if there are any."""
     known = find_rules(findings)
     if not known:
         return

@@ -20,7 +20,7 @@ from hloscope.report.price import Prices, Unpriced, format_slice, list_notes, ma
 
 _UNITS = {"us": "time", "bytes": "bytes", "flops": "flops"}
 _VERDICTS = {"error": ("could not run", "bad"), "failed": ("failed", "bad"), "passed": ("passed", "good")}
-"""What a target may be, as it is said and marked; those that need somebody come first."""
+"""The words and the mark of each verdict, the most urgent first."""
 
 
 def render_check_page(found: CheckReport) -> str:
@@ -52,7 +52,7 @@ def _find_kind(checked: Checked) -> str:
 
 
 def _add_card(page: Page, around: Element, report: CheckReport, number: int) -> None:
-    """A target, unfolded where it is not as expected."""
+    """Adds the card of a target, open unless it passed."""
     checked = report.checks[number]
     kind = _find_kind(checked)
     words, mark = _VERDICTS[kind]
@@ -123,7 +123,7 @@ def _list_before_and_after(page: Page, checked: Checked, number: int) -> Iterato
 
 
 def _make_amount(page: Page, path: Path, side: str, unit: str) -> list[Content]:
-    """A figure with its bound; what is exact has the range of its prediction, where it is one."""
+    """A figure with its bound; an exact prediction has its range."""
     bound = Bound(page.at((*path, f"{side}_bound")))
     span = (*path, f"{side}_range")
     ranged = page.range((*span, 0), (*span, 1)) if bound is Bound.EXACT and page.at(span) is not None else []
@@ -365,7 +365,7 @@ def _make_state(found: Suggestions, way: Suggestion) -> list[Content]:
 
 
 def _add_recipes(page: Page, found: Suggestions, numbered: Sequence[tuple[int, Suggestion, Path]]) -> None:
-    """Each way with what it changes, the one to take unfolded."""
+    """Adds the changes of each sharding; the recommended one is open."""
     recipes = page.section("recipes", "Changes", "What each sharding changes, and its code")
     shown = suggestions.find_main(found)
     if len(numbered) == 1:

@@ -24,30 +24,30 @@ from hloscope.report.escaping import escape_lines
 _LIBRARY = re.compile(r".*[/\\](?=(?:site|dist)-packages[/\\])", re.DOTALL)
 _SEPARATOR = re.compile(r"[/\\]")
 _FRONT = r"(?:(?<![\w.~)\]-])|(?<=-[IL]))(?<!:/)(?!(?<=:)//)"
-"""Where a path begins that is named from the root on; name stacks, as `jit(f)/home/dense`, and addresses have none."""
+"""The start of an absolute path, unlike name stacks such as `jit(f)/home/dense` and addresses."""
 _START = _FRONT + r"(?:[A-Za-z]:)?"
 _FOLDER = r"[/\\]{1,2}[^/\\\s:'\"]+"
 _PEOPLE = r"(?:homes?\d?|users|export[/\\]home|documents and settings)"
 """A folder that has one for each person, on machines of any kind."""
 _LETTER = r"[^/\\\s:'\",;()\[\]{}<>]"
 _PERSON = rf"[/\\]{{1,2}}(?:{_LETTER}+(?: {_LETTER}+){{1,2}}(?=[/\\])|{_LETTER}+(?:'\w+)?)"
-"""That of one person, whose name may have blanks where more of the path follows."""
+"""The folder of one person; the name may have blanks if more of the path follows."""
 _IS_PEOPLE = re.compile(_PEOPLE, re.IGNORECASE)
 _HOME = re.compile(rf"{_START}(?:[/\\]{{1,2}}{_PEOPLE}{_PERSON}|/root(?![^/\s:'\"]))", re.IGNORECASE)
-"""What people's files are in."""
+"""A home folder."""
 _BELOW = re.compile(rf"({_START}(?:{_FOLDER}){{1,24}}?[/\\]{{1,2}}){_PEOPLE}{_PERSON}", re.IGNORECASE)
-"""The same below other folders: `/usr/local/google/home/NAME/model.bin`, `/mnt/c/Users/NAME/model.bin`."""
+"""A home folder below others: `/usr/local/google/home/NAME/model.bin`, `/mnt/c/Users/NAME/model.bin`."""
 _RELATIVE = re.compile(
     rf"(?:(?<=[/\\])|(?<![^\s'\"])){_PEOPLE}{_FOLDER}(?=[/\\][^\s:'\"]{{0,300}}\.(?:py|ipynb|pyi)\b)", re.IGNORECASE
 )
-"""The same of a Python file that is not named from the root on; other names may be those of a part of a model."""
+"""A home folder in the relative path of a Python file; other relative paths may be parts of a model."""
 _SOMEBODYS = re.compile(r"(?<![\w/\\~.)\]])~[A-Za-z_][\w.-]*(?=[/\\])")
 """`~NAME/model.py`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """The rules by which the strings of one page are written.
+    """The private names of one page and their replacements.
 
     Attributes:
         files: The name that each source file gets.
@@ -71,7 +71,7 @@ class Privacy:
         return cls(names, tuple((file, names[file]) for file in whole))
 
     def data(self, value: Any, key: str = "") -> Any:
-        """Plain data with all its strings so written; `file` and `source` of a document hold a place."""
+        """Plain data without private names; `file` and `source` in a document are places."""
         if isinstance(value, str):
             return self.place(value) if key in ("file", "source") else self.text(value)
         if isinstance(value, dict):
@@ -105,7 +105,7 @@ def find_files(value: Any, key: str = "") -> Iterator[str]:
 
 
 def hide_people(text: str) -> str:
-    """A string without the current folder, home folders and folders with the name of whoever runs this."""
+    """A string without the current folder, home folders and folders named after the user."""
     for own, instead in _find_own_folders():
         text = own.sub(instead, text)
     text = _SOMEBODYS.sub("~", _RELATIVE.sub("~", _BELOW.sub(r"\1~", _HOME.sub("~", text))))
@@ -115,12 +115,12 @@ def hide_people(text: str) -> str:
 
 @lru_cache(maxsize=4)
 def _compile_below(name: str) -> re.Pattern[str]:
-    """The beginning of a path from the root on, up to a folder of a name."""
+    """The start of an absolute path, up to a folder of a name."""
     return re.compile(rf"{_START}(?:{_FOLDER}){{0,24}}?[/\\]{{1,2}}{re.escape(name)}(?![^/\\\s:'\"])")
 
 
 def _hide(file: str) -> str:
-    """A file that is named from the root on, without home folders and folders called as whoever runs this."""
+    """An absolute path without home folders and folders named after the user."""
     parts, own = re.split(r"([/\\]+)", file), _find_own_name()
     begins = [number for number, part in enumerate(parts[:-2]) if _IS_PEOPLE.fullmatch(part)]
     if begins:
@@ -132,7 +132,7 @@ def _hide(file: str) -> str:
 
 
 def _number_alike(names: Mapping[str, str]) -> dict[str, str]:
-    """Names of files, in which those of several people that are alike have numbers: `~/train.py`, `~2/train.py`."""
+    """Names of files; equal names from several home folders have numbers: `~/train.py`, `~2/train.py`."""
     counts: Counter[str] = Counter()
     found = {}
     for file, name in names.items():
@@ -143,7 +143,7 @@ def _number_alike(names: Mapping[str, str]) -> dict[str, str]:
 
 @lru_cache(maxsize=4)
 def _compile_folder(folder: str) -> re.Pattern[str]:
-    """The folder by itself, or with what separates it from what is in it."""
+    """The folder alone, or with the separator before the rest of a path."""
     return re.compile(rf"{_FRONT}{re.escape(folder)}(?:(?P<inside>[/\\])|(?=[\s:'\",;)\]}}>]|$))")
 
 
@@ -162,7 +162,7 @@ def _replace_folder(inside: str, alone: str, found: re.Match[str]) -> str:
 
 @lru_cache(maxsize=1)
 def _find_own_name() -> str | None:
-    """Whoever runs this, unless it is the superuser, of whom there is one on every machine."""
+    """The user's name; None for the superuser, which every machine has."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError):  # nobody of that number

@@ -40,7 +40,7 @@ def choose_places(count: int, most: int = MOST_SHOWN) -> list[int | None]:
 
 _DETAILS = 4
 WAYS_TO_FIT = tuple((detail, most) for detail in range(_DETAILS) for most in (MOST_SHOWN, 7, 5, 3))
-"""How short labels are, and how many columns are drawn, from what shows most to what takes least room."""
+"""The detail of labels and the number of columns, from the most to the least detailed drawing."""
 
 
 _COUNTED = _DETAILS - 1
@@ -106,7 +106,7 @@ def format_bounds(shards: Shards, dimension: int, piece: int) -> str:
 
 
 def describe_drawing(shards: Shards, grid: ShardGrid, detail: int, *, with_mesh: bool = True) -> Iterator[str]:
-    """Sentences on what a picture does not show, and on the meaning of its labels."""
+    """Sentences on facts that a picture does not show, and on the meaning of its labels."""
     if shards.copied_over:
         over = ", ".join(map(shards.axis_words, shards.copied_over))
         yield f"{pluralize(shards.copies, 'copy').replace('copys', 'copies')} of everything: replicated over {over}."
@@ -166,12 +166,12 @@ class _Line:
 
 
 def render_shards(shards: Shards) -> str:
-    """An array cut into its shards, with who holds each, as an SVG element for a page or a file."""
+    """An array cut into its shards, each with its holders, as SVG for a page or a file."""
     return svg.render(draw_shards(shards))
 
 
 def draw_shards(shards: Shards, wrong: Collection[int] = ()) -> svg.Element:
-    """The same, not yet written.
+    """An array cut into its shards, each with its holders, as an SVG element.
 
     Args:
         shards: The array.
@@ -224,7 +224,7 @@ def _fit_labels(shards: Shards, grid: ShardGrid, rows: _Line) -> tuple[int, _Lin
 
 
 def _make_line(numbers: Sequence[int | None], begin: float, room: float, least: float) -> _Line:
-    """Pieces side by side in a room, each of which has at least some of it."""
+    """Pieces side by side, which share the room but are not shorter than `least`."""
     count = sum(piece is None for piece in numbers)
     size = max((room - count * _GAP) / (len(numbers) - count), least)
     pieces: dict[int, float] = {}
@@ -248,7 +248,7 @@ def _choose_height(shards: Shards, grid: ShardGrid) -> float:
 
 
 def _draw_layers(root: svg.Element, shards: Shards, grid: ShardGrid, rows: _Line, columns: _Line) -> None:
-    """Sheets behind the array, for its copies and for what lies behind each other."""
+    """Sheets behind the array, for its copies and for hidden shards."""
     behind = max(shards.copies, shards.addends, grid.shards_per_place) - 1
     for layer in range(min(behind, _LAYERS), 0, -1):
         step = layer * _LAYER_STEP
@@ -339,12 +339,12 @@ _PADDED = "░"
 
 
 def draw_shards_lines(shards: Shards, width: int, *, alone: bool = True) -> Iterator[Text]:
-    """An array cut into its shards, with who holds each, in box characters.
+    """An array cut into its shards, each with its holders, in box characters.
 
     Args:
         shards: The array.
         width: Columns.
-        alone: Whether nothing else says what the mesh is and what numbers mean.
+        alone: Whether the drawing itself explains the mesh and the numbers.
     """
     grid = None if shards.why_unknown is not None else shards.grid()
     yield from hang(Text.assemble((shards.name, "bold"), f"  {format_head(shards)}"), width)
@@ -434,7 +434,7 @@ class _Box:
 
 
 def _hatch_label(label: str, room: int, padded_share: float) -> str:
-    """A label in the middle of a cell, whose end is hatched by the share that is padding: all of it only by all."""
+    """A label in the middle of a cell; the end of the cell is hatched in proportion to its padding."""
     columns = room if padded_share == 1 else min(max(round(padded_share * room), padded_share > 0), room - 1)
     left = (room - len(label)) // 2
     blanks = " " * (room - columns) + _PADDED * columns
@@ -472,7 +472,7 @@ def draw_array_picture(found: Analysis, name: str) -> Picture:
         name: The array's name, as reports have it.
 
     Raises:
-        HloscopeError: There is no such array.
+        HloscopeError: No array has this name.
     """
     arrays: tuple[ArrayFact | IntermediateFact, ...] = (*found.arguments, *found.outputs, *found.intermediates)
     return make_picture(find_shards_of(found, find_array(arrays, name, found.target)))
@@ -498,12 +498,12 @@ def find_array(arrays: Sequence[_Array], name: str, target: str) -> _Array:
     """The array of a name.
 
     Args:
-        arrays: Those that there are.
+        arrays: The known arrays.
         name: The name.
-        target: What they are arrays of.
+        target: The program.
 
     Raises:
-        HloscopeError: There is none of that name.
+        HloscopeError: No array has this name.
     """
     array = next((array for array in arrays if array.name == name), None)
     if array is not None:

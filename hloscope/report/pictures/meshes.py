@@ -81,7 +81,7 @@ def _describe_traffic(traffic: LinkTraffic) -> str:
 _ROW_WIDTH, _LEAST_WIDTH = 900.0, 620.0
 _BETWEEN_PLANES = 26.0
 _SMALL = 0.8
-"""Opacity of what is said beside a drawing."""
+"""Opacity of small labels."""
 _MOST_PLANES = 6
 _LARGEST_MAP = 32
 """Chips along an edge of the planes on which the rings of an axis are drawn."""
@@ -93,7 +93,7 @@ class _Scale:
 
     Attributes:
         chip: Width and height of a chip.
-        gap: Between chips beside and below each other.
+        gap: Distance between neighboring chips, across and down.
     """
 
     chip: tuple[float, float]
@@ -150,7 +150,7 @@ class _Sheet:
     """The layout of the drawing.
 
     Attributes:
-        placed: What is drawn.
+        placed: The mesh on its slice.
         head: The lines above.
         scale: How large chips are.
         planes: The planes of chips that are drawn.
@@ -366,7 +366,7 @@ def _draw_links(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Pl
 
 
 def _choose_link_style(placed: PlacedMesh, chip: int, axis: int, widest: float) -> dict[str, str | float]:
-    """A line as wide as what crosses a link in its busier direction."""
+    """The style of a link: the wider, the more bytes cross it in its busier direction."""
     traffic = placed.traffic
     most = 0.0 if traffic is None else max(traffic.bytes_between(chip, axis))
     if traffic is None or most == 0:
@@ -462,7 +462,7 @@ def _make_step_path(torus: Torus, source: int, target: int, first: tuple[float, 
 
 
 def _list_remarks(sheet: _Sheet) -> Iterator[str]:
-    """Remarks on what the drawing means, and on what it leaves out."""
+    """Remarks on the meaning of the drawing, and on omissions."""
     placed = sheet.placed
     if placed.traffic is not None and placed.traffic.link_bytes.any():
         known = "" if placed.traffic.bound is Bound.EXACT else " that is known"
@@ -577,7 +577,7 @@ def place_analysis(found: Analysis, module: HloModule | None = None) -> PlacedMe
 
     Args:
         found: The analysis.
-        module: Its parsed text, where somebody has it.
+        module: Its parsed text, if it is already at hand.
 
     Raises:
         HloscopeError: It has no TPU slice.

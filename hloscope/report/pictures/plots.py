@@ -44,7 +44,7 @@ class _Scale:
         begin: Where it begins.
         end: Where it ends.
         powers: Whether each power of ten has as much of it as the next.
-        marks: The numbers that are written beside it; round ones where there are none.
+        marks: The labeled numbers; round ones if empty.
     """
 
     least: float
@@ -61,7 +61,7 @@ class _Scale:
         return self.begin + share * (self.end - self.begin)
 
     def ticks(self) -> Iterator[float]:
-        """Round numbers on it, some five; of powers those of ten, and what lies between where these are few."""
+        """About five round numbers; on a logarithmic scale powers of ten, with steps between if they are few."""
         if self.marks:
             yield from self.marks
             return
@@ -79,7 +79,7 @@ class _Scale:
 
 
 def draw_front(found: Suggestions) -> svg.Element:
-    """The program as it is written and the ways that nothing beats, by time and memory."""
+    """The program as written and the Pareto front of shardings, by time and memory."""
     ways = [found.own, *found.front]
     drawn = [way for way in ways if way.figures.step_us is not None and way.figures.hbm_bytes is not None]
     rows = len(ways) + 1
@@ -127,7 +127,7 @@ def _draw_axes(
     shown: tuple[Callable[[float], str], Callable[[float], str]],
     words: tuple[str, str],
 ) -> None:
-    """Round numbers across and down as they are shown, each with a line, and what they are of."""
+    """Labels and lines for round numbers across and down, and the titles of both axes."""
     for value in across.ticks():
         x = across.at(value)
         svg.add_line(root, (x, down.begin), (x, down.end), stroke=svg.LINE, stroke_opacity=0.18)
@@ -141,7 +141,7 @@ def _draw_axes(
 
 
 def _draw_way(root: svg.Element, found: Suggestions, number: int, across: _Scale, down: _Scale) -> None:
-    """A point with the range of its time: round, a diamond for the program as it is written, filled where better."""
+    """A point with the range of its time: a diamond for the program as written, a filled circle if better."""
     way = found.front[number - 1] if number else found.own
     x, y = across.at(way.figures.step_us or 0.0), down.at(float(way.figures.hbm_bytes or 0))
     group = svg.add(root, "g")
@@ -161,7 +161,7 @@ def _draw_way(root: svg.Element, found: Suggestions, number: int, across: _Scale
 
 
 def draw_prices(priced: Priced) -> svg.Element:
-    """One program on several slices: what of its step is computed and what is waited for."""
+    """The step of a program on several slices, split into computing and waiting."""
     title = f"{priced[0].target}: a step on each slice" if priced else "no slices"
     top = MARGIN + 1.6 * LINE_HEIGHT
     height = top + len(priced) * (_BAR + _BAR_GAP) + LINE_HEIGHT + MARGIN
@@ -244,18 +244,18 @@ def _make_log_scale(values: Sequence[float], begin: float, end: float, *, room: 
 
 
 def _find_span(time: StepTime) -> tuple[float, float]:
-    """The range of a step; the step itself where nothing is known of that."""
+    """The range of a step; the step itself if it has no range."""
     return (time.least_us, time.most_us) if time.has_range else (time.step_us, time.step_us)
 
 
 def _make_upright(x: float, begin: float, end: float) -> str:
-    """A line with ends, from one height to another."""
+    """The path of a vertical range with ends."""
     left, low, high = svg.number(x - 4), svg.number(begin), svg.number(end)
     return f"M{left} {low}h8M{left} {high}h8M{svg.number(x)} {low}V{high}"
 
 
 def _draw_slice(root: svg.Element, one: Analysis, x: float, down: _Scale, *, is_left: bool) -> None:
-    """A round point with the range of its time; a cross where the program does not fit."""
+    """A round point with the range of its time; a cross if the program does not fit."""
     assert one.time is not None
     y, (least, most) = down.at(one.time.step_us), _find_span(one.time)
     if least < most:
@@ -286,7 +286,7 @@ def has_ideal(priced: Priced) -> bool:
 
 
 def _draw_ideal(root: svg.Element, known: Sequence[tuple[SliceFact, StepTime]], across: _Scale, down: _Scale) -> None:
-    """From the fewest chips of a generation on, the steps that cost as much of all chips together."""
+    """The line of equal chip time, from the fewest chips of a generation on."""
     fewest, time = min(known, key=lambda one: (one[0].chips, one[1].step_us))
     most = max(where.chips for where, _ in known)
     last = min(float(most), fewest.chips * time.step_us / down.least)
@@ -328,7 +328,7 @@ def draw_parts(parts: Sequence[StepPart]) -> svg.Element:
 
 
 def draw_measured(operations: Sequence[MeasuredOperation]) -> svg.Element:
-    """Operations by what they should have taken and took; on the line both agree."""
+    """Operations by predicted and measured time, which agree on the line."""
     title = "Operations: predicted and measured time per step"
     known = (one for one in operations if one.measured_us > 0 and one.predicted_us)
     drawn = sorted(known, key=lambda one: one.measured_us, reverse=True)[:_MOST_POINTS]
@@ -351,7 +351,7 @@ def draw_measured(operations: Sequence[MeasuredOperation]) -> svg.Element:
 
 
 def _draw_factor(root: svg.Element, factor: float, dashes: str, across: _Scale, down: _Scale) -> None:
-    """The line on which what is measured is so many times what is predicted."""
+    """The line on which measured times are a multiple of predicted ones."""
     ends = (max(across.least, down.least / factor), min(across.most, down.most / factor))
     x1, x2 = (across.at(end) for end in ends)
     y1, y2 = (down.at(end * factor) for end in ends)
@@ -372,7 +372,7 @@ def _draw_operation(root: svg.Element, one: MeasuredOperation, across: _Scale, d
 
 
 def _draw_range(root: svg.Element, least: float, most: float, y: float) -> None:
-    """A line with ends, from the least to the most that something may be."""
+    """A horizontal range with ends."""
     top = svg.number(y - 4)
     ends = f"M{svg.number(least)} {top}v8M{svg.number(most)} {top}v8"
     path = f"{ends}M{svg.number(least)} {svg.number(y)}H{svg.number(most)}"
@@ -388,7 +388,7 @@ _LEVELS = (
     (10.0, "wrong, up to 10 times what is allowed", 0.55),
     (inf, "wrong, beyond 10 times", 0.9),
 )
-"""The largest error of a level as a multiple of what is allowed, what that is, and how dark it is."""
+"""The largest error of each level as a multiple of the allowed error, its words, and its opacity."""
 _FIRST_WRONG = 3
 
 
@@ -404,7 +404,7 @@ class Region:
     Attributes:
         first: Row and column of its first block.
         last: Those of its last one.
-        worst: Those of the one that is furthest off.
+        worst: Row and column of the block with the largest error.
     """
 
     first: tuple[int, int]
@@ -486,7 +486,7 @@ def _draw_level(
 
 
 def _find_runs(line: list[int], number: int) -> list[tuple[int, int]]:
-    """From and to of what is of a level, side by side."""
+    """The runs of adjacent blocks of one level: first block, and the one after the last."""
     found: list[tuple[int, int]] = []
     for at, level in enumerate(line):
         if level == number and found and found[-1][1] == at:

@@ -1,4 +1,4 @@
-"""The elements that pictures are made of, and what keeps them readable: in light and in dark, alone and in a page.
+"""The elements of pictures, which stay readable in light and in dark, alone and in a page.
 
 Lines and letters have the colour of the text around a picture, areas a tint that shows on light and on dark. A page may
 set the custom properties `--hloscope-…` to colours of its own.
@@ -28,7 +28,7 @@ MARGIN, LINE_HEIGHT = 14.0, 17.0
 
 
 def make_picture(width: float, height: float, title: str, description: str) -> Element:
-    """An empty picture, which says to those who cannot see it what it shows."""
+    """An empty picture with a title and a description for screen readers."""
     root = Element(
         "svg",
         {
@@ -72,7 +72,7 @@ def label(
     size: float = 12,
     **attributes: str | float,
 ) -> Element:
-    """Letters whose baseline is at a height."""
+    """Text with its baseline at `y`."""
     return add(parent, "text", text=text, x=x, y=y, text_anchor=anchor, font_size=size, fill=LINE, **attributes)
 
 
@@ -117,14 +117,14 @@ def fits(text: str, width: float, size: float = 12) -> bool:
 
 
 def cut_to(text: str, width: float, size: float = 12) -> str:
-    """The text, with an ellipsis in its middle where it does not fit into a width."""
+    """The text, with an ellipsis in its middle if it is too wide."""
     line = escape_line(text)
     most = max(int(width / (LETTER * size)), 3)
     return line if len(line) <= most else f"{line[: ceil(most / 2) - 1]}…{line[len(line) - most // 2 :]}"
 
 
 def wrap_text(text: str, width: float, size: float = 12) -> Iterator[str]:
-    """The text in lines of a width, broken at blanks where that can be."""
+    """The text in lines of a width, broken at blanks if possible."""
     from textwrap import wrap
 
     yield from wrap(escape_line(text), max(int(width / (LETTER * size)), 10), break_on_hyphens=False)
@@ -147,7 +147,7 @@ def render(root: Element) -> str:
 
 
 def make_standalone(svg: str) -> str:
-    """A picture as a file of its own, which has a ground and follows what its reader prefers, light or dark.
+    """A picture as a file of its own, with a background, in the reader's light or dark scheme.
 
     Custom properties are a page's, and not every program that draws SVG knows them.
     """
