@@ -223,20 +223,12 @@ class DiffDocument(Shown, KeepsSides):
 
 def make_listed_change(change: Change[Collective]) -> ListedChange:
     """A change in the form of the document."""
-    old, new = (tuple(map(_make_changed, side)) for side in (change.before, change.after))
-    return make_document(
-        ListedChange,
-        change,
-        increase=change.is_increase,
-        wire_bytes_per_step=change.wire_bytes,
-        text=change.message,
-        old=old,
-        new=new,
+    old, new = (
+        tuple(make_document(ChangedCollective, one, source=render_users_line(one.source)) for one in side)
+        for side in (change.before, change.after)
     )
-
-
-def _make_changed(collective: Collective) -> ChangedCollective:
-    return make_document(ChangedCollective, collective, source=render_users_line(collective.source))
+    own = {"increase": change.is_increase, "wire_bytes_per_step": change.wire_bytes, "text": change.message}
+    return make_document(ListedChange, change, **own, old=old, new=new)
 
 
 def list_figure_rows(report: DiffDocument) -> Iterator[tuple[str, str, str, str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from hloscope.analysis.totals import GUESS
-from hloscope.base.documents import SCHEMA, Schema
+from hloscope.base.documents import SCHEMA, Schema, make_document
 from hloscope.base.errors import Either, Option, say
 from hloscope.base.results import Shown, one_line
 from hloscope.base.units import format_bytes, format_time, pluralize
@@ -140,17 +140,8 @@ class DumpedModulesDocument:
 
 def make_module_document(result: DumpedResult) -> DumpedModuleDocument:
     """The document of one module."""
-    module = result.module
-    return DumpedModuleDocument(
-        name=module.name,
-        number=module.number,
-        file=module.file,
-        platform=module.platform,
-        size_bytes=module.size_bytes,
-        seconds=round(result.seconds, 3),
-        error=result.error,
-        analysis=result.analysis,
-    )
+    own = {"seconds": round(result.seconds, 3), "error": result.error, "analysis": result.analysis}
+    return make_document(DumpedModuleDocument, result.module, **own)
 
 
 def make_dump_document(found: DumpedModules) -> DumpedModulesDocument:

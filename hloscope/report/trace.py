@@ -96,13 +96,13 @@ def _make_events(unrolled: UnrolledTimeline) -> Iterator[Event]:
     title = f"predicted by hloscope: {timeline.module} on {timeline.slice}"
     yield _make_metadata("process_name", 0, name=title)
     slices = [*_list_slices(unrolled, words)]
-    order = sorted({one.track for one in slices}, key=_make_order)
+    order = sorted({track for track, _ in slices}, key=_make_order)
     numbers = {track: number for number, track in enumerate(order, _PROCESS + 1)}
     for track, number in numbers.items():
         yield _make_metadata("thread_name", number, name=words.track(track))
         yield _make_metadata("thread_sort_index", number, sort_index=number)
-    for one in slices:
-        yield one.event(numbers[one.track])
+    for track, event in slices:
+        yield event | {"tid": numbers[track]}
     for count in (*count_in_flight(unrolled, words.axes), *count_hbm_in_use(unrolled)):
         at, args = _to_us(_to_ns(count.at_us)), {count.unit: count.value}
         yield {"ph": "C", "pid": _PROCESS, "name": count.name, "ts": at, "args": args}
@@ -136,39 +136,8 @@ def _make_order(track: _Track) -> tuple[object, ...]:
     return not track.name, track.name != _CORE, units.index(track.unit), track.links, track.lane
 
 
-class _Slice(NamedTuple):
-    """A slice on a track, in nanoseconds.
-
-    Attributes:
-        track: The track.
-        begin_ns: From when.
-        end_ns: Until when.
-        name: Its label.
-        args: Its arguments.
-        flow: Its tie to another slice; None if it has none.
-    """
-
-    track: _Track
-    begin_ns: int
-    end_ns: int
-    name: str
-    args: dict[str, Any]
-    flow: _Flow | None
-
-    def event(self, number: int) -> Event:
-        """As JSON has it, on the track of a number."""
-        found: Event = {
-            "ph": "X", "pid": _PROCESS, "tid": number, "name": self.name,
-            "ts": _to_us(self.begin_ns), "dur": _to_us(self.end_ns - self.begin_ns),
-            "args": self.args,
-        }  # fmt: skip
-        if self.flow is not None:
-            found |= {"bind_id": self.flow.number, ("flow_in" if self.flow.is_end else "flow_out"): True}
-        return found
-
-
-def _list_slices(unrolled: UnrolledTimeline, words: _Words) -> Iterator[_Slice]:
-    """Everything on its track, in the order of the step."""
+def _list_slices(unrolled: UnrolledTimeline, words: _Words) -> Iterator[tuple[_Track, Event]]:
+    """The slices of the step in their order, each with its track, whose number is still 0 in the event."""
     core, done, flows = _Filled(), _Filled(), _Flows()
     lanes: dict[_Track, list[int]] = defaultdict(list)
     for placed in unrolled:
@@ -176,15 +145,19 @@ def _list_slices(unrolled: UnrolledTimeline, words: _Words) -> Iterator[_Slice]:
             continue
         if placed.role is PlacedRole.DONE:
             track = _Track(Unit.CORE, name=DONE)
-            begin_ns, end_ns = done.kept(placed._replace(depth=0))
+            begin_ns, end_ns = done.fit(placed._replace(depth=0))
         elif placed.is_on_core:
             track = _Track(Unit.CORE, name=_CORE)
-            begin_ns, end_ns = core.kept(placed)
+            begin_ns, end_ns = core.fit(placed)
         else:
             begin_ns, end_ns = _to_ns(placed.begin_us), max(_to_ns(placed.end_us), _to_ns(placed.begin_us) + 1)
             track = _Track(placed.interval.unit, placed.interval.links)
             track = track._replace(lane=_take_lane(lanes[track], begin_ns, end_ns))
-        yield _Slice(track, begin_ns, end_ns, words.name(placed), words.args(placed), flows.of(placed))
+        event = {
+            "ph": "X", "pid": _PROCESS, "tid": 0, "name": words.name(placed),
+            "ts": _to_us(begin_ns), "dur": _to_us(end_ns - begin_ns), "args": words.args(placed),
+        }  # fmt: skip
+        yield track, event | flows.find(placed)
 
 
 def _take_lane(ends_ns: list[int], begin_ns: int, end_ns: int) -> int:
@@ -205,7 +178,7 @@ class _Filled:
         self._open: list[list[int]] = [[-1, 1 << 62, 0]]
         """The depth, the end and the filled extent of each open slice."""
 
-    def kept(self, placed: PlacedInterval) -> tuple[int, int]:
+    def fit(self, placed: PlacedInterval) -> tuple[int, int]:
         """The begin and the end of a slice, within the one around it and after the one before."""
         while self._open[-1][0] >= placed.depth:
             self._open.pop()
@@ -217,18 +190,6 @@ class _Filled:
         return begin_ns, end_ns
 
 
-class _Flow(NamedTuple):
-    """A tie from the start of an operation to its wait.
-
-    Attributes:
-        number: Its number.
-        is_end: Whether this is where it ends.
-    """
-
-    number: int
-    is_end: bool
-
-
 class _Flows:
     """The begun flows, by the operation and its wait."""
 
@@ -236,20 +197,20 @@ class _Flows:
         self._count = 0
         self._numbers: dict[tuple[object, ...], int] = {}
 
-    def of(self, placed: PlacedInterval) -> _Flow | None:
-        """The flow that a slice belongs to."""
+    def find(self, placed: PlacedInterval) -> Event:
+        """The tie from the start of an operation to its wait that a slice belongs to, as fields of its event."""
         interval = placed.interval
         if interval.wait is not None:
             number = self._numbers.pop((placed.run, interval.waits_for, interval.name), None)
-            return None if number is None else _Flow(number, is_end=True)
+            return {} if number is None else {"bind_id": number, "flow_in": True}
         if interval.done is None or interval.is_prefetch:  # what waits is for what the step before has begun
-            return None
+            return {}
         key = placed.run, interval.name, interval.done
         if placed.role is PlacedRole.DONE:
-            return _Flow(self._numbers.pop(key), is_end=True)
+            return {"bind_id": self._numbers.pop(key), "flow_in": True}
         self._count += 1
         self._numbers[key] = self._count
-        return _Flow(self._count, is_end=False)
+        return {"bind_id": self._count, "flow_out": True}
 
 
 def _to_ns(time_us: float) -> int:

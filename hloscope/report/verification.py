@@ -39,7 +39,9 @@ _SOURCES: dict[ToleranceSource, str] = {
 def render_verification(found: Verification, width: int) -> Iterator[Text]:
     """The verdict first, then numbers, communication and memory, then findings."""
     inner = width - INDENT
-    yield from _render_headline(found, width)
+    place = f" on {found.target.slice.name}" if found.target.slice is not None else ""
+    reference = Text(f"compared with {found.reference.target}{place}")
+    yield from fold_all((Text(found.target.target, style="bold"), reference, describe_verdict(found)), width)
     yield from section("Numerics", _render_numbers(found, inner), inner)
     rows = make_traffic_rows(found.communication, found.target, found.reference)
     yield from section("Bytes one device sends per step", _render_communication(found, rows, inner), inner)
@@ -48,12 +50,6 @@ def render_verification(found: Verification, width: int) -> Iterator[Text]:
         yield from section("Findings", render_findings(found.findings, inner), inner)
     yield from render_notes(dict.fromkeys((*found.numerics.notes, *found.target.notes)), inner)
     yield from render_versions(found.target.versions, width)
-
-
-def _render_headline(found: Verification, width: int) -> Iterator[Text]:
-    place = f" on {found.target.slice.name}" if found.target.slice is not None else ""
-    with_what = Text(f"compared with {found.reference.target}{place}")
-    yield from fold_all((Text(found.target.target, style="bold"), with_what, describe_verdict(found)), width)
 
 
 def describe_verdict(found: Verification) -> Text:
