@@ -113,6 +113,7 @@ class Shown(Fixed, Helpful):
 
     __slots__ = ()
 
+    @property
     def _subject(self) -> str:
         """Its key in `hloscope.report.formats.FORMATS`."""
         raise NotImplementedError

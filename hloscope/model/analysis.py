@@ -127,6 +127,8 @@ class Analysis(Shown, Evident):
         versions: Versions of `hloscope`, and of `jax`, `jaxlib` and `libtpu` if they compiled the program.
     """
 
+    _subject = "analysis"
+
     schema: Schema = SCHEMA
     target: str
     module: str
@@ -172,9 +174,6 @@ class Analysis(Shown, Evident):
         return one_line(
             f"<Analysis of {self.target}{place}: {pluralize(self.totals.collectives, 'collective')}, {moves}>"
         )
-
-    def _subject(self) -> str:
-        return "analysis"
 
     if TYPE_CHECKING:
 

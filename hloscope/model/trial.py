@@ -432,6 +432,8 @@ class Suggestions(Shown):
         seconds: Duration of the search.
     """
 
+    _subject = "suggestions"
+
     schema: Schema = SCHEMA
     target: str
     slice: str
@@ -465,9 +467,6 @@ class Suggestions(Shown):
         return one_line(
             f"<Suggestions for {self.target} on {self.slice}: {found}, {pluralize(self.compiled, 'compile')}>"
         )
-
-    def _subject(self) -> str:
-        return "suggestions"
 
     if TYPE_CHECKING:
 

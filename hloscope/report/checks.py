@@ -49,6 +49,8 @@ class CheckReport(Shown):
         commit: Commit of the checkout; None if it is not a git checkout or unknown.
     """
 
+    _subject = "check"
+
     checks: tuple[Checked, ...]
     root: Path
     unused_baselines: tuple[Path, ...] = ()
@@ -59,9 +61,6 @@ class CheckReport(Shown):
 
     def __repr__(self) -> str:
         return f"<Check: {self.headline}>"
-
-    def _subject(self) -> str:
-        return "check"
 
     if TYPE_CHECKING:
 
@@ -192,9 +191,8 @@ def render_check(report: CheckReport, width: int) -> Iterator[Text]:
 
 def _render_target(checked: Checked, report: CheckReport, names: int, width: int) -> Iterator[Text]:
     mark = "ERROR" if checked.error is not None else "ok" if checked.passed else "FAILED"
-    head = Text.assemble(
-        (f"{mark:<6}", _MARKS[mark]), "  ", (f"{checked.name:<{names}}", "bold"), "  ", _format_facts(checked)
-    )
+    name = f"{checked.name:<{names}}"
+    head = Text.assemble((f"{mark:<6}", _MARKS[mark]), "  ", (name, "bold"), "  ", _format_facts(checked))
     yield from hang(head, width, indent=2 * _INDENT)
     indent = Text(" " * _INDENT)
     yield from (indent + line for line in render_details(checked, report, width - _INDENT))

@@ -37,14 +37,13 @@ class Checkup:
 class Checkups(tuple[Checkup, ...], Shown):
     """The results of all checks."""
 
+    _subject = "checkups"
+
     __slots__ = ()
 
     def __repr__(self) -> str:
         failing = [checkup.name for checkup in self if checkup.works is False]
         return f"<Checkups: {', '.join(failing)} fail>" if failing else "<Checkups: everything works>"
-
-    def _subject(self) -> str:
-        return "checkups"
 
     if TYPE_CHECKING:
 

@@ -282,11 +282,8 @@ def render_collectives(collectives: Sequence[Collective], width: int, *, everyth
         words = say(f"+{pluralize(len(rest), 'smaller row')}, {_format_wire(together)} in total ", ELSEWHERE)
         remarks.append(Text(words, style="dim"))
     if unknown is None and any(_format_why(row).plain for row in shown[explained:]):
-        words = say(
-            "reasons of the others: ",
-            Command("explain", (TARGET, Option("collective", shown[explained].number))),
-            ", or its name in the HLO",
-        )
+        command = Command("explain", (TARGET, Option("collective", shown[explained].number)))
+        words = say("reasons of the others: ", command, ", or its name in the HLO")
         remarks.append(Text(words, style="dim"))
     return lines + fold_all((*remarks, unknown), width)
 
@@ -609,10 +606,8 @@ def list_groups(collectives: Sequence[Collective], by: str) -> list[Group]:
     if by == "module":
         return group_collectives(collectives, find_module)
     if not isinstance(by, str) or by not in names:
-        choices = ", ".join(GROUPINGS)
-        raise NotationError(
-            f"collectives cannot be grouped by {calls.shown(by)}", fix=f"group them by one of {choices}"
-        )
+        fix = f"group them by one of {', '.join(GROUPINGS)}"
+        raise NotationError(f"collectives cannot be grouped by {calls.shown(by)}", fix=fix)
     return group_by_name(collectives, names[by])
 
 
@@ -632,12 +627,8 @@ def render_groups(collectives: Sequence[Collective], by: str, width: int) -> tup
     rest = groups[len(shown) :]
     lines = render_table(_make_group_columns(shown, by, groups), width, [_describe_unlike(group) for group in shown])
     others = [other for other in _TITLES if other != by]
-    words = say(
-        f"{_describe_rest(rest)}list each one: ",
-        Option("all"),
-        f"; group by {', '.join(others[:-1])} or {others[-1]}: ",
-        Option("group-by"),
-    )
+    groupings = f"; group by {', '.join(others[:-1])} or {others[-1]}: "
+    words = say(f"{_describe_rest(rest)}list each one: ", Option("all"), groupings, Option("group-by"))
     return f"{_TITLES[by]}, {order}", lines + fold(Text(words, style="dim"), width)
 
 

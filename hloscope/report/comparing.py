@@ -81,12 +81,8 @@ def render_markdown(found: CompareDocument) -> str:
     parts = [f"> **{escape_prose(NOTHING_MEASURED)}**", ""] if found.is_prediction else []
     parts += [say("### ", Command("compare"), f": {escape_prose(format_headline(found))}")]
     for program in found.programs:
-        head = (
-            f"#### {render_code(program.program)}",
-            escape_prose(_describe_step(program)),
-            escape_prose(_describe_matched(program)),
-        )
-        parts += ["", "\n\n".join(head)]
+        sentences = map(escape_prose, (_describe_step(program), _describe_matched(program)))
+        parts += ["", "\n\n".join((f"#### {render_code(program.program)}", *sentences))]
         for table in _make_tables(program):
             parts += ["", *_render_markdown_table(table)]
         parts += [f"\n> {escape_prose(note)}" for note in list_notes(program)]

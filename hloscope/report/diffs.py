@@ -146,6 +146,8 @@ class DiffDocument(Shown, KeepsSides):
             figures of both.
     """
 
+    _subject = "difference"
+
     schema: Schema = SCHEMA
     old: str
     new: str
@@ -211,9 +213,6 @@ class DiffDocument(Shown, KeepsSides):
 
     def __repr__(self) -> str:
         return one_line(f"<{self.old} and {self.new}: {self.headline}>")
-
-    def _subject(self) -> str:
-        return "difference"
 
     if TYPE_CHECKING:
 

@@ -41,6 +41,8 @@ class DumpedResult(Shown):
         seconds: Duration of its analysis.
     """
 
+    _subject = "dumped"
+
     module: DumpedModule
     analysis: Analysis | None = None
     error: str | None = None
@@ -49,9 +51,6 @@ class DumpedResult(Shown):
 
     def __repr__(self) -> str:
         return one_line(f"<{self.module.file}: {self.problem or repr(self.analysis)}>")
-
-    def _subject(self) -> str:
-        return "dumped"
 
     if TYPE_CHECKING:
 
@@ -66,6 +65,8 @@ class DumpedModules(tuple[DumpedResult, ...], Shown):
         dump: The dump.
         seconds: Wall-clock time of all of them, in parallel.
     """
+
+    _subject = "dumped_modules"
 
     dump: Dump
     seconds: float
@@ -86,9 +87,6 @@ class DumpedModules(tuple[DumpedResult, ...], Shown):
 
     def __repr__(self) -> str:
         return f"<{pluralize(len(self), 'module')} of {self.dump.folder}, {len(self.failed)} not analyzed>"
-
-    def _subject(self) -> str:
-        return "dumped_modules"
 
     if TYPE_CHECKING:
 
@@ -182,12 +180,8 @@ def render_dump(dump: Dump, width: int) -> Iterator[Text]:
     rest = dump.modules[len(shown) :]
     remarks = [Text(f"+{pluralize(len(rest), 'smaller module')}", style="dim")] if rest else []
     if len(dump.modules) > 1:
-        words = say(
-            Option("only", "NAME"),
-            " shows another one in full, ",
-            Either("--all", "hloscope.analyze_all"),
-            " analyses every one",
-        )
+        every = Either("--all", "hloscope.analyze_all")
+        words = say(Option("only", "NAME"), " shows another one in full, ", every, " analyses every one")
         remarks.append(Text(words, style="dim"))
     remarks += [Text(f"note: {note}", style="dim") for note in dump.notes]
     yield from (Text(" " * INDENT) + line for line in fold_all(remarks, width - INDENT))
@@ -269,10 +263,8 @@ class Rows:
 
     def _row(self, *cells: str) -> str:
         widths = (-self.name, 6, 8, -15, 10, 11, 9, 8)
-        parts = (
-            f"{cell:<{-wide}}" if wide < 0 else f"{cell:>{wide}}" for cell, wide in zip(cells, widths, strict=False)
-        )
-        return "  ".join(parts)
+        sized = zip(cells, widths, strict=False)
+        return "  ".join(f"{cell:<{-wide}}" if wide < 0 else f"{cell:>{wide}}" for cell, wide in sized)
 
 
 def _format_slice(found: Analysis, module: DumpedModule) -> str:

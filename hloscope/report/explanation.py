@@ -141,13 +141,8 @@ def _make_explained(explanation: Explanation) -> ExplainedCollective:
         name: getattr(explanation, name)
         for name in ("number", "copies", "place", "excerpt", "steps", "equations", "advice", "trials")
     }
-    return make_document(
-        ExplainedCollective,
-        explanation.collective,
-        collective=explanation.collective.name,
-        excerpt_unread=explanation.unread,
-        **own,
-    )
+    own |= {"collective": explanation.collective.name, "excerpt_unread": explanation.unread}
+    return make_document(ExplainedCollective, explanation.collective, **own)
 
 
 def render_markdown(explanations: Sequence[Explanation]) -> str:

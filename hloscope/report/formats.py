@@ -78,7 +78,7 @@ def render_report(found: Shown, format_name: str, **how: Any) -> str:
     Raises:
         NotationError: The result does not have the format, or there is no such grouping.
     """
-    _check_known(found, "format", format_name, list_formats(found._subject()))
+    _check_known(found, "format", format_name, list_formats(found._subject))
     _check_known(found, "grouping", how["group_by"], (None, *GROUPINGS))
     renderer = find_renderer(format_name)
     if renderer.writes != "text":
@@ -87,9 +87,9 @@ def render_report(found: Shown, format_name: str, **how: Any) -> str:
             fix=f"write it to a {renderer.writes}: save(path, {format_name!r})",
         )
     if not renderer.names_options:
-        return renderer.render(found._subject(), found._rendered(), Canvas(**how))
+        return renderer.render(found._subject, found._rendered(), Canvas(**how))
     with speaking(Notation.PYTHON):
-        return renderer.render(found._subject(), in_python(found._rendered()), Canvas(**how))
+        return renderer.render(found._subject, in_python(found._rendered()), Canvas(**how))
 
 
 def _check_known(found: Shown, what: str, name: object, names: tuple[str | None, ...]) -> None:
@@ -113,11 +113,11 @@ def save(found: Shown, path: str, format_name: str | None) -> tuple[str, ...]:
         HloscopeError: The result does not have the format, or cannot be written there.
     """
     format_name = find_format(path) if format_name is None else format_name
-    _check_known(found, "format", format_name, list_formats(found._subject()))
+    _check_known(found, "format", format_name, list_formats(found._subject))
     renderer = find_renderer(format_name)
     check_output(path, "folder" if renderer.writes == "folder" else "file")
     if renderer.writes != "text":
-        return write_files(renderer.files(found._subject(), found._rendered()), path)
+        return write_files(renderer.files(found._subject, found._rendered()), path)
     write_text(render_report(found, format_name, group_by=None), path)
     return ()
 
@@ -126,13 +126,13 @@ def make_plain_document(found: Shown) -> dict[str, object]:
     """A result as plain data, as its JSON has it."""
     from hloscope.base.documents import to_plain
 
-    return to_plain(find_renderer("json").call(found._subject(), found._rendered(), Canvas()))
+    return to_plain(find_renderer("json").call(found._subject, found._rendered(), Canvas()))
 
 
 def render_in_notebook(found: Shown) -> str:
     """A result as Markdown; as its text in a block if it has no Markdown of its own."""
     from hloscope.report.escaping import fence_code
 
-    if "markdown" in list_formats(found._subject()):
+    if "markdown" in list_formats(found._subject):
         return render_report(found, "markdown", group_by=None)
     return "\n".join(fence_code(str(found), "text"))

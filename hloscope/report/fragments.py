@@ -57,7 +57,7 @@ _HATCHED = "repeating-linear-gradient(135deg,currentColor 0 1.5px,transparent 1.
 
 def render_fragment(found: Shown) -> str | None:
     """A result as HTML for a notebook; None if it is displayed as Markdown."""
-    draw = _FRAGMENTS.get(found._subject())
+    draw = _FRAGMENTS.get(found._subject)
     if draw is None:
         return None
     root = _Element("div", {"style": "color:inherit;font-size:13px;line-height:1.45;max-width:1100px;overflow-x:auto"})
@@ -130,12 +130,8 @@ def _render_suggestions(root: _Element, found: Suggestions) -> None:
         _add_heading(root, suggestions.format_title(found, shown))
         _add_lines(root, map(Text, (*suggestions.list_changes(shown), *shown.constraints, *shown.because)))
         if shown.code:
-            _add(
-                root,
-                "pre",
-                text="\n".join(map(escape_line, shown.code)),
-                style=f"{_MONO};background:none;color:inherit",
-            )
+            code = "\n".join(map(escape_line, shown.code))
+            _add(root, "pre", text=code, style=f"{_MONO};background:none;color:inherit")
     _add_lines(_add_folded(root, "How it was searched"), map(Text, suggestions.describe_effort(found)))
     _add_notes(root, found.notes)
 

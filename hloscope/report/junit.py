@@ -53,9 +53,8 @@ def _add_case(suite: ElementTree.Element, checked: Checked, report: CheckReport)
     elif not checked.passed:
         first = next(report.shown(finding) for finding in checked.findings if finding.severity is Severity.ERROR)
         place = "" if first.source is None else f" ({first.source})"
-        found = ElementTree.SubElement(
-            case, "failure", {"type": first.rule, "message": _clean(f"{first.message}{place}")}
-        )
+        about = {"type": first.rule, "message": _clean(f"{first.message}{place}")}
+        found = ElementTree.SubElement(case, "failure", about)
         found.text = _clean(body)
     elif body:
         ElementTree.SubElement(case, "system-out").text = _clean(body)

@@ -44,13 +44,12 @@ Priced = Sequence[Analysis | Unpriced]
 class Prices(tuple[Analysis | Unpriced, ...], Shown):
     """The prices of a program on several slices: for each an analysis, or why it could not be compiled."""
 
+    _subject = "prices"
+
     __slots__ = ()
 
     def __repr__(self) -> str:
         return one_line(f"<Prices of {self[0].target} on {pluralize(len(self), 'slice')}>") if self else "<no prices>"
-
-    def _subject(self) -> str:
-        return "prices"
 
     if TYPE_CHECKING:
 
@@ -304,15 +303,12 @@ def format_time_line(time: StepTime, width: int) -> Text:
     """The step's time, its bar, and the split in figures, without the bar if the width is small."""
     share = f" ({100 * time.exposed_us / time.step_us:.0f}%)" if time.step_us > 0 and time.exposed_us > 0 else ""
     exposed, hidden = format_part(time, time.exposed_us), format_part(time, time.hidden_us)
-    figures = (
-        f"compute {format_part(time, time.compute_us)}",
-        f"communication {exposed} exposed{share}, {hidden} hidden",
-    )
+    communication = f"communication {exposed} exposed{share}, {hidden} hidden"
     line = Text.assemble((time.bound.marked(format_time(time.step_us)), "bold"))
     line.append(f" ({_format_range(time)})  " if _format_range(time) else "  ")
     if width >= 3 * _BAR_COLUMNS:
         line.append_text(draw_time_bar(time)).append("  ")
-    return line.append(" · ".join(figures))
+    return line.append(f"compute {format_part(time, time.compute_us)} · {communication}")
 
 
 def _list_remarks(time: StepTime) -> Iterator[str]:

@@ -58,6 +58,8 @@ class ShardingTable(Shown):
         notes: Notes, one sentence each.
     """
 
+    _subject = "shardings"
+
     schema: Schema = SCHEMA
     target: str
     slice_name: str
@@ -71,9 +73,6 @@ class ShardingTable(Shown):
 
     def __repr__(self) -> str:
         return one_line(f"<Shardings of {self.target} on {self.slice_name}: {pluralize(len(self.arrays), 'array')}>")
-
-    def _subject(self) -> str:
-        return "shardings"
 
     @front_door
     def draw(self, *, width: int = 100, colour: bool = False) -> str:

@@ -219,10 +219,8 @@ def render_timeline(found: Timeline, width: int) -> Iterator[Text]:
     inner = width - INDENT
     shown = found.bound.marked(format_time(found.step_us))
     yield from fold(Text(f"{found.target} on {found.slice}: {shown} a step", style="bold"), width)
-    parts, units, waits = (
-        _render_table(rows, found, inner)
-        for rows in (_list_parts(found), _list_units(found), _find_longest_waits(found))
-    )
+    tables = (_list_parts(found), _list_units(found), _find_longest_waits(found))
+    parts, units, waits = (_render_table(rows, found, inner) for rows in tables)
     yield from section("Where the time goes", parts, inner)
     yield from section("Busy time of each resource", units, inner)
     if waits:

@@ -83,11 +83,8 @@ class Trace(Renderer):
         }
         events = ",\n".join(dump_json_line(event) for event in _make_events(unrolled))
         text = f'{dump_json_line(head)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
-        return OutputFiles(
-            contents={"": gzip.compress(text.encode(), mtime=0)},
-            opened_by="https://ui.perfetto.dev",
-            notes=notes,
-        )
+        contents = {"": gzip.compress(text.encode(), mtime=0)}
+        return OutputFiles(contents=contents, opened_by="https://ui.perfetto.dev", notes=notes)
 
 
 def _make_events(unrolled: UnrolledTimeline) -> Iterator[Event]:

@@ -69,6 +69,8 @@ class Explanation(Shown):
         trials: Results of the changes that were tried; None if there were none to try.
     """
 
+    _subject = "explanation"
+
     collective: Collective
     number: int
     copies: int
@@ -82,9 +84,6 @@ class Explanation(Shown):
 
     def __repr__(self) -> str:
         return one_line(f"<{self.number}. {self.collective.kind} {self.collective.name}: {self.collective.why or '?'}>")
-
-    def _subject(self) -> str:
-        return "explanation"
 
     if TYPE_CHECKING:
 
@@ -117,6 +116,7 @@ class Explanations(tuple[Explanation, ...], Shown):
     def __repr__(self) -> str:
         return f"<Explanations of {pluralize(len(self), 'collective')}>"
 
+    @property
     def _subject(self) -> str:
         return "explanation" if self.everything else "overview"
 

@@ -297,16 +297,15 @@ def _find_instruction(
 
 
 def _list_computations(found: _Excerpt) -> list[dict[str, object]]:
-    by_computation = group_by(found.shown, lambda instruction: instruction.computation.name)
+    in_order = sorted(found.shown, key=lambda instruction: instruction.line)
+    by_computation = group_by(in_order, lambda instruction: instruction.computation.name)
     return [
         {
             "name": computation.name,
             "line": computation.line,
             "is_entry": computation.is_entry,
             "count": len(computation.instructions),
-            "instructions": [
-                _make_instruction(one) for one in sorted(by_computation[computation.name], key=lambda one: one.line)
-            ],
+            "instructions": list(map(_make_instruction, by_computation[computation.name])),
         }
         for computation in found.module.computations
         if computation.name in by_computation

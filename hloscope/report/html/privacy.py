@@ -98,9 +98,8 @@ def find_files(value: Any, key: str = "") -> Iterator[str]:
     """The source files that a document names."""
     if isinstance(value, str):
         yield from (value,) if key == "file" else (split_place(value)[0],) if key == "source" else ()
-    for name, inner in (
-        value.items() if isinstance(value, dict) else [(key, item) for item in value] if isinstance(value, list) else ()
-    ):
+    inside = value.items() if isinstance(value, dict) else ()
+    for name, inner in [(key, item) for item in value] if isinstance(value, list) else inside:
         yield from find_files(inner, name)
 
 

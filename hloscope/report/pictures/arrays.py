@@ -189,12 +189,8 @@ def draw_shards(shards: Shards, wrong: Collection[int] = ()) -> svg.Element:
     said = [*marked, *describe_drawing(shards, grid, detail)]
     notes = [line for remark in said for line in svg.wrap_text(remark, width - 2 * MARGIN)]
     bottom = rows.end + _LAYERS * _LAYER_STEP + 8
-    root = svg.make_picture(
-        width,
-        bottom + LINE_HEIGHT * len(notes) + MARGIN,
-        f"{shards.name}, {head[0].replace('  ', ', ')}",
-        " ".join([*head[1:], *said]),
-    )
+    height, title = bottom + LINE_HEIGHT * len(notes) + MARGIN, f"{shards.name}, {head[0].replace('  ', ', ')}"
+    root = svg.make_picture(width, height, title, " ".join([*head[1:], *said]))
     _draw_head(root, shards, head, width)
     _draw_layers(root, shards, grid, rows, columns)
     _draw_cells(root, shards, grid, (rows, columns), detail, wrong)

@@ -298,10 +298,8 @@ def _draw_hosts(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Pl
         size = right - left + scale.chip[0] + 2 * rim, bottom - top + scale.chip[1] + 2 * rim
         group = svg.add(root, "g")
         svg.add(group, "title", text=f"host {host}")
-        svg.box(
-            group, (left - rim, top - rim), size, rx=5, fill=svg.LINE, fill_opacity=0.04, stroke_dasharray="4 3",
-            stroke_opacity=0.6,
-        )  # fmt: skip
+        style: dict[str, str | float] = {"fill_opacity": 0.04, "stroke_dasharray": "4 3", "stroke_opacity": 0.6}
+        svg.box(group, (left - rim, top - rim), size, rx=5, fill=svg.LINE, **style)
         if scale.has_labels:
             svg.label(group, left - rim, top - rim - 3, f"host {host}", size=9, opacity=_SMALL)
 
@@ -586,9 +584,6 @@ def place_analysis(found: Analysis, module: HloModule | None = None) -> PlacedMe
     if evidence is None:
         return place_mesh(found)
     program = evidence.program
-    return place_mesh(
-        found,
-        chosen=program.slice,
-        device_ids=program.compiled.device_ids or None,
-        traffic=sum_link_traffic(program, module or evidence.module(), found),
-    )
+    device_ids = program.compiled.device_ids or None
+    traffic = sum_link_traffic(program, module or evidence.module(), found)
+    return place_mesh(found, chosen=program.slice, device_ids=device_ids, traffic=traffic)

@@ -316,14 +316,8 @@ def draw_parts(parts: Sequence[StepPart]) -> svg.Element:
             svg.box(root, (begin, y + below), (end - begin, _BAR / 2), fill=svg.TINT, fill_opacity=solid)
             words = NOT_PREDICTED if value is None else format_time(value)
             svg.label(root, end + 6, y + below + 9, words, size=10)
-    svg.label(
-        root,
-        MARGIN,
-        MARGIN + len(parts) * row + 8,
-        "Filled: measured. Pale: predicted.",
-        size=10.5,
-        opacity=0.8,
-    )
+    legend = "Filled: measured. Pale: predicted."
+    svg.label(root, MARGIN, MARGIN + len(parts) * row + 8, legend, size=10.5, opacity=0.8)
     return root
 
 
@@ -337,11 +331,8 @@ def draw_measured(operations: Sequence[MeasuredOperation]) -> svg.Element:
     if not drawn:
         return root
     times = [time for one in drawn for time in (one.measured_us, one.predicted_us or 0.0)]
-    room = 2.5  # so that the lines of half and of twice are seen
-    across, down = (
-        _make_log_scale(times, _LEFT, _WIDTH - 2 * MARGIN, room=room),
-        _make_log_scale(times, _BOTTOM, _TOP, room=room),
-    )
+    across = _make_log_scale(times, _LEFT, _WIDTH - 2 * MARGIN, room=2.5)  # so that the lines of half and twice fit
+    down = _make_log_scale(times, _BOTTOM, _TOP, room=2.5)
     _draw_axes(root, across, down, (format_time, format_time), _OF_OPERATIONS)
     for factor, dashes in ((1.0, "none"), (2.0, "5 5"), (0.5, "5 5")):
         _draw_factor(root, factor, dashes, across, down)
@@ -445,9 +436,8 @@ def draw_errors(found: ErrorMap, name: str) -> svg.Element:
     rows, columns = len(found.errors), len(found.errors[0])
     levels = [[find_level(error) for error in row] for row in found.errors]
     counts = [sum(row.count(number) for row in levels) for number in range(len(_LEVELS))]
-    said = [
-        f"{words}: {pluralize(count, 'block')}" for (_, words, _), count in zip(_LEVELS, counts, strict=True) if count
-    ]
+    known = [(words, count) for (_, words, _), count in zip(_LEVELS, counts, strict=True) if count]
+    said = [f"{words}: {pluralize(count, 'block')}" for words, count in known]
     down, across = prod(found.shape[:-1]), found.shape[-1] if found.shape else 1
     height = max(_LEAST, min(_MAP, _MAP * down / across)) if down > 1 else _LEAST
     size = (_MAP / columns, height / rows)
