@@ -19,19 +19,10 @@ from math import isfinite
 from typing import Any, TypeAlias
 from xml.etree import ElementTree
 
+from hloscope.base import units
 from hloscope.base.documents import to_plain
 from hloscope.base.errors import NotationError
-from hloscope.base.units import (
-    add_sign,
-    format_bytes,
-    format_capacity,
-    format_count,
-    format_digits,
-    format_flops,
-    format_share,
-    format_time,
-    pluralize,
-)
+from hloscope.base.units import pluralize
 from hloscope.model.finding import Finding, Severity, by_cause
 from hloscope.model.vocabulary import Bound
 from hloscope.report.escaping import escape_commands, escape_line
@@ -136,20 +127,20 @@ def _format_change(factor: float) -> str:
     """`+1.2%`, `−34.0%`, `under +0.1%`, `×33`."""
     if factor >= _MUCH:
         return f"×{factor:,.0f}" if factor < 1e15 else f"×{factor:.1e}"
-    return add_sign(format_share(abs(factor - 1)), is_more=factor > 1)
+    return units.add_sign(units.format_share(abs(factor - 1)), is_more=factor > 1)
 
 
 _UNITS: Mapping[str, Callable[[float], str]] = {
-    "bytes": format_bytes,
+    "bytes": units.format_bytes,
     "change": _format_change,
-    "capacity": lambda value: format_capacity(int(value)),
-    "count": lambda value: format_count(int(value)),
-    "digits": lambda value: format_digits(value, 3) if value else "0",
+    "capacity": lambda value: units.format_capacity(int(value)),
+    "count": lambda value: units.format_count(int(value)),
+    "digits": lambda value: units.format_digits(value, 3) if value else "0",
     "factor": lambda value: f"×{value:.2f}",
-    "flops": format_flops,
-    "gain": lambda value: f"{format_share(abs(value))} {'less' if value >= 0 else 'more'} time",
-    "share": format_share,
-    "time": format_time,
+    "flops": units.format_flops,
+    "gain": lambda value: f"{units.format_share(abs(value))} {'less' if value >= 0 else 'more'} time",
+    "share": units.format_share,
+    "time": units.format_time,
 }
 MARKS = {"bad": "✗", "warn": "▲", "good": "✓", "info": "●"}
 """The mark of each color, so that colors are not the only sign."""
