@@ -12,7 +12,7 @@ from rich.text import Text
 from hloscope.analysis.provenance import short_source
 from hloscope.analysis.shards import Shards, find_shards
 from hloscope.base.calls import front_door, whole
-from hloscope.base.documents import SCHEMA, Schema
+from hloscope.base.documents import SCHEMA, Schema, make_document
 from hloscope.base.results import Shown, fix_tables, group_by, one_line
 from hloscope.base.units import format_bytes, pluralize
 from hloscope.model import ArrayFact, Mesh
@@ -148,15 +148,7 @@ def _render_drawings(table: ShardingTable, arrays: Sequence[ShardedArray], width
 
 def _find_shards(table: ShardingTable, array: ShardedArray) -> Shards:
     """The shards of an array. Devices are counted through the mesh, because nothing was compiled."""
-    fact = ArrayFact(
-        name=array.name,
-        dtype=array.element_type,
-        global_shape=array.global_shape,
-        local_shape=array.local_shape,
-        sharding=array.sharding,
-        chosen_by=None,
-        bytes_per_device=array.bytes_per_device,
-    )
+    fact = make_document(ArrayFact, array, dtype=array.element_type, chosen_by=None)
     mesh = Mesh(axis_names=tuple(table.axis_sizes), axis_sizes=tuple(table.axis_sizes.values()))
     return replace(find_shards(fact, mesh), ids_are="place")
 

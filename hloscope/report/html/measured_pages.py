@@ -324,7 +324,10 @@ def _add_maps(page: Page, found: Verification) -> None:
         return
     section = page.section("where", "Where", "Where values differ")
     for number, output in differing[:_MOST_DRAWN]:
-        html.add(section, "h3", page.name(output.name, 100), _make_worst(page, number, output))
+        path: Path = ("numerics", "comparisons", number)
+        wrong, elements = (page.figure((*path, field), "count") for field in ("wrong", "elements"))
+        worst = html.make("small", " ", wrong, " of ", elements, " elements are wrong")
+        html.add(section, "h3", page.name(output.name, 100), worst)
         about = html.add(section, "div", class_="where")
         if output.error_map is not None:
             name = page.privacy.text(output.name)
@@ -336,12 +339,6 @@ def _add_maps(page: Page, found: Verification) -> None:
     if len(differing) > _MOST_DRAWN:
         rest = pluralize(len(differing) - _MOST_DRAWN, "more output")
         html.add_note(section, f"{rest} differ, and are in the table above.")
-
-
-def _make_worst(page: Page, number: int, output: OutputComparison) -> Element:
-    path: Path = ("numerics", "comparisons", number)
-    wrong, elements = (page.figure((*path, field), "count") for field in ("wrong", "elements"))
-    return html.make("small", " ", wrong, " of ", elements, " elements are wrong")
 
 
 def _list_about(page: Page, output: OutputComparison) -> Iterator[tuple[str, Content]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from math import ceil, floor, inf, log10, prod
 
 from hloscope.base.units import format_bytes, format_time, format_time_range, pluralize
@@ -408,9 +410,7 @@ def find_regions(found: ErrorMap) -> list[Region]:
     levels = [[find_level(error) for error in row] for row in found.errors]
     wrong = [level for row in levels for level in row if level >= _FIRST_WRONG]
     least = _FIRST_WRONG if wrong else 1
-    rows = [
-        {(level, *run) for level in range(least, len(_LEVELS)) for run in _find_runs(line, level)} for line in levels
-    ]
+    rows = [{run for run in _find_runs(line) if run[0] >= least} for line in levels]
     known: list[tuple[int, int, int, int]] = []
     begun: dict[tuple[int, int, int], int] = {}
     for number, (runs, below) in enumerate(zip(rows, [*rows[1:], set()], strict=True)):
@@ -435,31 +435,30 @@ def draw_errors(found: ErrorMap, name: str) -> svg.Element:
     """
     rows, columns = len(found.errors), len(found.errors[0])
     levels = [[find_level(error) for error in row] for row in found.errors]
-    counts = [sum(row.count(number) for row in levels) for number in range(len(_LEVELS))]
-    known = [(words, count) for (_, words, _), count in zip(_LEVELS, counts, strict=True) if count]
-    said = [f"{words}: {pluralize(count, 'block')}" for words, count in known]
+    counts = Counter(level for row in levels for level in row)
+    said = {number: f"{_LEVELS[number][1]}: {pluralize(counts[number], 'block')}" for number in sorted(counts)}
     down, across = prod(found.shape[:-1]), found.shape[-1] if found.shape else 1
     height = max(_LEAST, min(_MAP, _MAP * down / across)) if down > 1 else _LEAST
     size = (_MAP / columns, height / rows)
     end = _MAP_TOP + height + 22
-    root = svg.make_picture(_MAP_WIDTH, end + len(said) * _KEY_HEIGHT, f"Where {name} differs", "; ".join(said))
-    for number, (_, _, dark) in enumerate(_LEVELS):
-        if counts[number]:
-            _draw_level(root, levels, number, size, dark)
+    root = svg.make_picture(
+        _MAP_WIDTH, end + len(said) * _KEY_HEIGHT, f"Where {name} differs", "; ".join(said.values())
+    )
+    for number in said:
+        _draw_level(root, levels, number, size)
     svg.box(root, (_MAP_LEFT, _MAP_TOP), (_MAP, height), fill="none", stroke_opacity=0.7)
     _draw_sides(root, found.shape, height)
-    drawn = [number for number, count in enumerate(counts) if count]
-    for line, number in enumerate(drawn):
-        _draw_key(root, end + line * _KEY_HEIGHT, number, said[line])
+    for line, (number, words) in enumerate(said.items()):
+        _draw_key(root, end + line * _KEY_HEIGHT, number, words)
     return root
 
 
-def _draw_level(
-    root: svg.Element, levels: list[list[int]], number: int, size: tuple[float, float], dark: float
-) -> None:
+def _draw_level(root: svg.Element, levels: list[list[int]], number: int, size: tuple[float, float]) -> None:
     """Draws the blocks of a level as one path, adjacent ones as one rectangle, hatched if wrong."""
     width, height = size
-    runs = [(row, begin, end) for row, line in enumerate(levels) for begin, end in _find_runs(line, number)]
+    dark = _LEVELS[number][2]
+    found = ((row, *run) for row, line in enumerate(levels) for run in _find_runs(line))
+    runs = [(row, begin, end) for row, level, begin, end in found if level == number]
     path = "".join(
         f"M{svg.number(_MAP_LEFT + begin * width)} {svg.number(_MAP_TOP + row * height)}"
         f"h{svg.number((end - begin) * width)}v{svg.number(height)}h{svg.number((begin - end) * width)}z"
@@ -475,15 +474,12 @@ def _draw_level(
         svg.add_path(root, lines, 0.75)
 
 
-def _find_runs(line: list[int], number: int) -> list[tuple[int, int]]:
-    """The runs of adjacent blocks of one level: first block, and the one after the last."""
-    found: list[tuple[int, int]] = []
-    for at, level in enumerate(line):
-        if level == number and found and found[-1][1] == at:
-            found[-1] = (found[-1][0], at + 1)
-        elif level == number:
-            found.append((at, at + 1))
-    return found
+def _find_runs(line: list[int]) -> Iterator[tuple[int, int, int]]:
+    """The runs of adjacent blocks of one level: that level, the first block, and the one after the last."""
+    end = 0
+    for level, blocks in groupby(line):
+        begin, end = end, end + len(list(blocks))
+        yield level, begin, end
 
 
 def _draw_sides(root: svg.Element, shape: tuple[int, ...], height: float) -> None:
