@@ -162,7 +162,7 @@ def make_fingerprints(report: CheckReport, findings: Sequence[tuple[Checked, Fin
 class FindingsRenderer(Renderer):
     """The base class of formats of findings, which render those of one program as they do those of a check.
 
-    `once_each` lists findings with their targets, and `CheckReport.in_repository` names their places.
+    `list_once` lists findings with their targets, and `CheckReport.in_repository` names their places.
     """
 
     def render_check(self, found: CheckReport, canvas: Canvas) -> str:

@@ -1,6 +1,6 @@
 """Strings of compiled text made harmless: they may hold whatever whoever wrote the text likes.
 
-Finished text passes `for_terminal` unless its format says otherwise (`Renderer.escapes_itself`). A terminal obeys
+Finished text passes `escape_for_terminal` unless its format says otherwise (`Renderer.escapes_itself`). A terminal obeys
 control characters, turns text around at bidirectional ones and breaks lines; the runners of GitHub, Azure and TeamCity
 obey commands in what a step prints.
 

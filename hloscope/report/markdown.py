@@ -28,7 +28,7 @@ _COLUMNS = ("target", "result", "slice", "step", "sent per step", "HBM")
 
 
 class Markdown(Renderer):
-    """Markdown, whose strings pass `code`, `fenced` or `prose` of `escaping`."""
+    """Markdown, whose strings pass `render_code`, `fence_code` or `escape_prose` of `escaping`."""
 
     ending = ".md"
     names_options = True

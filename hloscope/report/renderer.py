@@ -37,7 +37,7 @@ class Renderer:
 
     A format is a subclass in a module of this room, and a line in `formats.FORMATS`. For each document named there it
     has a method `render_<document>(found, canvas)`, which returns text, or `Files` if the format is binary. Text passes
-    `for_terminal`, which leaves nothing in it that a terminal or a CI runner obeys.
+    `escape_for_terminal`, which leaves nothing in it that a terminal or a CI runner obeys.
 
     Attributes:
         ending: The file name ending that selects the format; empty if none does.
