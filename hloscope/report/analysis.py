@@ -291,46 +291,32 @@ def _make_columns(shown: Sequence[ArrayFact], arrays: Sequence[ArrayFact]) -> tu
     common = _find_common_remarks(arrays)
     any_global = any(array.global_shape is not None for array in arrays)
     any_sharding = any(array.sharding is not None for array in arrays)
-    of_array = partial(column, shown)
+    of_array, words = partial(column, shown), Breaks.BETWEEN_WORDS
+
+    def dim_unused(array: ArrayFact, text: str, style: str = "") -> Text:
+        return Text(text, style if array.used else "dim")
+
+    def whole(array: ArrayFact) -> Text:
+        return dim_unused(array, _format_shape(array.dtype, array.global_shape) if any_global else "")
+
+    def sharding(array: ArrayFact) -> Text:
+        known = array.sharding or ("unknown" if array.used else "")
+        return dim_unused(array, known if any_sharding else "")
+
+    def size(array: ArrayFact) -> str:
+        return format_bytes(array.bytes_per_device) if array.used else ""
+
+    def remarks(array: ArrayFact) -> str:
+        return ", ".join(remark for remark in _list_remarks(array) if remark not in common)
+
     return (
-        of_array("name", lambda array: Text(array.name, _choose_style(array, "bold")), breaks=Breaks.AFTER_PUNCTUATION),
-        of_array(
-            "global",
-            lambda array: Text(
-                _format_shape(array.dtype, array.global_shape) if any_global else "", _choose_style(array)
-            ),
-            given_up=2,
-            below="global {}",
-        ),
-        of_array(
-            "sharding",
-            lambda array: Text(_format_sharding(array) if any_sharding else "", _choose_style(array)),
-            breaks=Breaks.BETWEEN_WORDS,
-            given_up=3,
-        ),
+        of_array("name", lambda array: dim_unused(array, array.name, "bold"), breaks=Breaks.AFTER_PUNCTUATION),
+        of_array("global", whole, given_up=2, below="global {}"),
+        of_array("sharding", sharding, breaks=words, given_up=3),
         of_array("per device", _format_local, given_up=4, below="per device {}"),
-        of_array(
-            "bytes",
-            lambda array: format_bytes(array.bytes_per_device) if array.used else "",
-            right=True,
-            given_up=5,
-        ),
-        of_array(
-            "",
-            lambda array: ", ".join(words for words in _list_remarks(array) if words not in common),
-            style="dim",
-            breaks=Breaks.BETWEEN_WORDS,
-            given_up=1,
-        ),
+        of_array("bytes", size, right=True, given_up=5),
+        of_array("", remarks, style="dim", breaks=words, given_up=1),
     )
-
-
-def _choose_style(array: ArrayFact, style: str = "") -> str:
-    return style if array.used else "dim"
-
-
-def _format_sharding(array: ArrayFact) -> str:
-    return array.sharding or ("unknown" if array.used else "")
 
 
 def _format_local(array: ArrayFact) -> str:

@@ -1,8 +1,8 @@
-"""Strings of compiled text made harmless: they may hold whatever whoever wrote the text likes.
+"""Strings of compiled text made harmless: they may hold anything.
 
-Finished text passes `escape_for_terminal` unless its format says otherwise (`Renderer.escapes_itself`). A terminal obeys
-control characters, turns text around at bidirectional ones and breaks lines; the runners of GitHub, Azure and TeamCity
-obey commands in what a step prints.
+Finished text passes `escape_for_terminal` unless its format says otherwise (`Renderer.escapes_itself`). A terminal
+obeys control characters, turns text around at bidirectional ones and breaks lines; the runners of GitHub, Azure and
+TeamCity obey commands in the output of a step.
 
 Source: actions/runner, ActionCommand.cs: `::command` at the beginning of a line, blanks aside, and `##[command]`
 anywhere in one; Azure Pipelines' logging commands; TeamCity's service messages.

@@ -125,7 +125,7 @@ def _place(layers: Layers, widths: Mapping[str, float], gap: float) -> None:
     for sweep in range(_SWEEPS):
         joined = layers.above if sweep % 2 == 0 else layers.below
         for row in layers.rows if sweep % 2 == 0 else layers.rows[::-1]:
-            others = {each: joined.get(each, ()) or [each] for each in row}  # a node without neighbors stays
+            others = {each: joined.get(each) or [each] for each in row}  # a node without neighbors stays
             wanted = [sum(map(layers.x.__getitem__, others[each])) / len(others[each]) for each in row]
             _settle(layers, row, wanted, [widths.get(each, _WAY) + gap for each in row])
 
