@@ -221,11 +221,11 @@ class _Rows:
 
         self._write, self._canvas, self._dump = write, running.canvas(output), dump
         self._rows = Rows.of(dump, self._canvas.width)
-        self._draw(self._rows.head(dump))
+        self._draw(self._rows.render_head(dump))
 
     def add(self, result: DumpedResult) -> None:
         """Writes the row of one module."""
-        self._draw([self._rows.row(result)])
+        self._draw([self._rows.render_row(result)])
 
     def end(self, results: list[DumpedResult], seconds: float) -> None:
         """Writes what there is in all."""

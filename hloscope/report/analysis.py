@@ -56,7 +56,7 @@ def render_analysis(analysis: Analysis, width: int, listing: Listing = ONE_BY_ON
             listed one by one, and the report begins with what costs most.
     """
     inner = width - INDENT
-    by = listing.grouping(analysis.collectives)
+    by = listing.choose_grouping(analysis.collectives)
     yield from _render_headline(analysis, width)
     if by is not None:
         yield from fold(Text.assemble("Peak memory ", format_peak(analysis.memory)), width)

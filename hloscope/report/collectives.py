@@ -43,7 +43,7 @@ class Listing:
     by: str | None = None
     everything: bool = False
 
-    def grouping(self, collectives: Sequence[Collective]) -> str | None:
+    def choose_grouping(self, collectives: Sequence[Collective]) -> str | None:
         """The grouping; None to list them one by one, if they are few or nothing names a module."""
         if self.everything or not collectives:
             return None
@@ -93,7 +93,7 @@ class Group:
         """A sorting key, the most expensive last: unknown bytes, then the wait, then the bytes."""
         return self.wire_bytes is None, self.exposed_us or 0.0, self.wire_bytes or 0
 
-    def of_phase(self, phase: Phase | None) -> Group:
+    def select_phase(self, phase: Phase | None) -> Group:
         """The members of one pass."""
         return _join(member for member in self.members if _find_part(member).phase is phase)
 
@@ -582,7 +582,7 @@ def format_waits(collectives: Sequence[Collective]) -> Text | None:
     whole = _join(collectives)
     if whole.exposed_us is None or all(_find_part(collective).phase is None for collective in collectives):
         return None
-    waits = [(str(phase or "unknown pass"), whole.of_phase(phase)) for phase in (*Phase, None)]
+    waits = [(str(phase or "unknown pass"), whole.select_phase(phase)) for phase in (*Phase, None)]
     waits = [wait for wait in waits if wait[1].members or wait[0] != "unknown pass"]
     waits.sort(key=lambda wait: -(wait[1].exposed_us or 0.0))
     words = (
@@ -644,7 +644,7 @@ def _make_group_columns(groups: Sequence[Group], by: str, every: Sequence[Group]
     of_group = partial(column, groups)
     heads = {"module": "part", "axis": "axes", "line": "line", "kind": "collective"}
     name = of_group(heads[by], lambda group: group.name, style="bold", breaks=Breaks.AFTER_PUNCTUATION)
-    phases = [phase for phase in Phase if any(group.of_phase(phase).exposed_us for group in every)]
+    phases = [phase for phase in Phase if any(group.select_phase(phase).exposed_us for group in every)]
     return (
         name,
         of_group("places", _count_places, right=True, given_up=2, below=_leave_empty),
@@ -664,7 +664,7 @@ def _leave_empty(_: Group) -> str:
 
 
 def _format_phase(group: Group, phase: Phase) -> str:
-    part = group.of_phase(phase)
+    part = group.select_phase(phase)
     return _mark_time(part, part.exposed_us) if part.members else ""
 
 

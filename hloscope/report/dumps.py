@@ -158,8 +158,8 @@ def render_module(result: DumpedResult, width: int) -> Iterator[Text]:
 def render_modules(found: DumpedModules, width: int) -> Iterator[Text]:
     """A row for each module, below a headline and above a summary."""
     rows = Rows.of(found.dump, width)
-    yield from rows.head(found.dump)
-    yield from map(rows.row, found)
+    yield from rows.render_head(found.dump)
+    yield from map(rows.render_row, found)
     yield from render_summary(found.dump, found, found.seconds)
 
 
@@ -235,23 +235,23 @@ class Rows:
         widest = max(len(_format_name(module)) for module in dump.modules)
         return Rows(name=max(len("module"), min(widest, _WIDEST_NAME)), width=width)
 
-    def head(self, dump: Dump) -> Iterator[Text]:
+    def render_head(self, dump: Dump) -> Iterator[Text]:
         """The headline, notes and header above the rows."""
         yield from fold(_format_headline(dump), self.width)
         yield from (line for note in dump.notes for line in fold(Text(f"note: {note}", style="dim"), self.width))
         yield Text()
-        header = self._row("module", "number", "text", "compiled for", "step", "moves/step", "transfers", "findings")
+        header = self._join("module", "number", "text", "compiled for", "step", "moves/step", "transfers", "findings")
         yield Text(header, style="dim")
         yield Text("─" * len(header), style="dim")
 
-    def row(self, result: DumpedResult) -> Text:
+    def render_row(self, result: DumpedResult) -> Text:
         """One module."""
         module, found = result.module, result.analysis
         name, size = _format_name(module), format_bytes(module.size_bytes)
         if len(name) > self.name:
             name = f"…{name[1 - self.name :]}"
         if found is None:
-            row = self._row(name, module.number, size, _PLATFORMS[module.platform])
+            row = self._join(name, module.number, size, _PLATFORMS[module.platform])
             return Text.assemble(row.rstrip(), "  ", (f"not analyzed: {result.problem}", "red"))
         total, time = found.totals, found.time
         counted = sum(finding.allowed is None for finding in found.findings)
@@ -259,9 +259,9 @@ class Rows:
         step = "" if time is None else time.bound.marked(format_time(time.step_us))
         transfers = str(total.executions) if found.collectives else ""
         place, findings = _format_slice(found, module), str(counted or "")
-        return Text(self._row(name, module.number, size, place, step, moves, transfers, findings))
+        return Text(self._join(name, module.number, size, place, step, moves, transfers, findings))
 
-    def _row(self, *cells: str) -> str:
+    def _join(self, *cells: str) -> str:
         widths = (-self.name, 6, 8, -15, 10, 11, 9, 8)
         sized = zip(cells, widths, strict=False)
         return "  ".join(f"{cell:<{-wide}}" if wide < 0 else f"{cell:>{wide}}" for cell, wide in sized)

@@ -96,7 +96,7 @@ def _make_events(unrolled: UnrolledTimeline) -> Iterator[Event]:
     order = sorted({track for track, _ in slices}, key=_make_order)
     numbers = {track: number for number, track in enumerate(order, _PROCESS + 1)}
     for track, number in numbers.items():
-        yield _make_metadata("thread_name", number, name=words.track(track))
+        yield _make_metadata("thread_name", number, name=words.name_track(track))
         yield _make_metadata("thread_sort_index", number, sort_index=number)
     for track, event in slices:
         yield event | {"tid": numbers[track]}
@@ -151,8 +151,8 @@ def _list_slices(unrolled: UnrolledTimeline, words: _Words) -> Iterator[tuple[_T
             track = _Track(placed.interval.unit, placed.interval.links)
             track = track._replace(lane=_take_lane(lanes[track], begin_ns, end_ns))
         event = {
-            "ph": "X", "pid": _PROCESS, "tid": 0, "name": words.name(placed),
-            "ts": _to_us(begin_ns), "dur": _to_us(end_ns - begin_ns), "args": words.args(placed),
+            "ph": "X", "pid": _PROCESS, "tid": 0, "name": words.name_slice(placed),
+            "ts": _to_us(begin_ns), "dur": _to_us(end_ns - begin_ns), "args": words.list_args(placed),
         }  # fmt: skip
         yield track, event | flows.find(placed)
 
@@ -240,7 +240,7 @@ class _Words:
         self._module = None if evidence is None else evidence.module()
         self._known: dict[tuple[str, str], dict[str, Any]] = {}
 
-    def track(self, track: _Track) -> str:
+    def name_track(self, track: _Track) -> str:
         """The name of a track: `ICI x± (axis fsdp)`."""
         lane = f" · {track.lane + 1}" if track.lane else ""
         if track.name:
@@ -251,7 +251,7 @@ class _Words:
         said = f" (over {' and '.join(axes)})" if axes else ""
         return f"ICI {_format_links(track.links)}{said}{lane}"
 
-    def name(self, placed: PlacedInterval) -> str:
+    def name_slice(self, placed: PlacedInterval) -> str:
         """The name of a slice: kind and axes of a collective, or the instruction."""
         interval, name = placed.interval, placed.name or "the end"
         if placed.role is PlacedRole.ITERATION:
@@ -260,7 +260,7 @@ class _Words:
             return f"iterations {placed.iteration} to {placed.iterations}, shown as one"
         if placed.role is PlacedRole.DONE:
             return name
-        what = self._what(interval) or interval.waits_for or name
+        what = self._name_collective(interval) or interval.waits_for or name
         mark = interval.bound.marked("")
         if interval.wait is not None:
             return f"wait: {mark}{_WAITS.get(interval.wait, what).format(what)}"
@@ -269,13 +269,13 @@ class _Words:
             return f"{name}, {find_iterations_bound(interval).marked(iterations)}"
         return f"{mark}{what}"
 
-    def _what(self, interval: Interval) -> str | None:
+    def _name_collective(self, interval: Interval) -> str | None:
         if interval.collective not in self._collectives:
             return None
         _, each = self._collectives[interval.collective]
         return f"{each.kind} over {self.axes[interval.collective]}"
 
-    def args(self, placed: PlacedInterval) -> dict[str, Any]:
+    def list_args(self, placed: PlacedInterval) -> dict[str, Any]:
         """The known arguments of a slice."""
         interval = placed.interval
         found = {
@@ -291,12 +291,12 @@ class _Words:
             "begun by the step before": interval.is_prefetch or None,
         }
         if interval.collective is not None:
-            found |= self._of_collective(interval.collective)
+            found |= self._describe_collective(interval.collective)
         elif placed.name is not None:
-            found |= self._of_instruction(placed.computation, placed.name)
+            found |= self._describe_instruction(placed.computation, placed.name)
         return {name: value for name, value in found.items() if value is not None}
 
-    def _of_collective(self, key: str) -> dict[str, Any]:
+    def _describe_collective(self, key: str) -> dict[str, Any]:
         if key not in self._collectives:
             return {}
         whole, each = self._collectives[key]
@@ -315,7 +315,7 @@ class _Words:
             "source": _format_places(whole.source),
         }
 
-    def _of_instruction(self, computation: str, name: str) -> dict[str, Any]:
+    def _describe_instruction(self, computation: str, name: str) -> dict[str, Any]:
         """The program's facts about an instruction; none for a timeline that was read from a document."""
         if (computation, name) not in self._known:
             instruction = None if self._module is None else find_interval_instruction(self._module, computation, name)

@@ -174,7 +174,7 @@ def test_a_program_of_few_is_listed_one_by_one_unless_groups_are_asked_for():
 
 
 def test_where_nothing_names_a_module_collectives_are_listed():
-    assert Listing().grouping(tuple(replace(one, part=None) for one in MANY)) is None
+    assert Listing().choose_grouping(tuple(replace(one, part=None) for one in MANY)) is None
 
 
 def test_all_lists_each_by_itself():

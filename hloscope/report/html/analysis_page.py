@@ -81,8 +81,8 @@ def render_difference_page(found: DiffDocument, with_source: bool = True) -> str
         "sides": [make_side(side, with_source=with_source) for _, side in known],
         "names": [name for name, _ in known],
         "rules": find_rules(finding for _, side in known for finding in side.findings),
-        "diff": privacy.data(document),
-        "said": privacy.data(said),
+        "diff": privacy.hide_data(document),
+        "said": privacy.hide_data(said),
     }
     return frame_page(f"{found.old} → {found.new}", data, _SCRIPTS)
 
@@ -124,8 +124,8 @@ def make_side(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
         "no_hlo": _UNKNOWN_PROGRAM if hlo is None else None,
     }
     privacy = Privacy.of(find_files(found))
-    lines = {privacy.place(place): found for place, found in _list_lines(analysis, sources)}
-    return {**privacy.data(found), "lines": privacy.data(lines)}
+    lines = {privacy.hide_place(place): found for place, found in _list_lines(analysis, sources)}
+    return {**privacy.hide_data(found), "lines": privacy.hide_data(lines)}
 
 
 def _find_timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:

@@ -35,28 +35,28 @@ _LEAST_FACTOR = 0.5
 def render_comparison_page(found: CompareDocument) -> str:
     """The page of a comparison."""
     page = Page.of(found)
-    page.heading(found.target or "The profile's own programs", page.name(format_headline(found), 200))
+    page.add_heading(found.target or "The profile's own programs", page.name(format_headline(found), 200))
     if found.is_prediction:
-        html.add_verdict(page.section("prediction", "Prediction"), "warn", NOTHING_MEASURED)
+        html.add_verdict(page.add_section("prediction", "Prediction"), "warn", NOTHING_MEASURED)
     for number in range(len(found.programs)):
         _add_program(page, number, found, alone=len(found.programs) == 1)
     if not found.programs:
-        html.add_verdict(page.section("step", "Step"), "warn", "No program of the profile could be compared.")
+        html.add_verdict(page.add_section("step", "Step"), "warn", "No program of the profile could be compared.")
     _add_uncompared(page, found)
     if found.calibration:
-        section = page.section("chip", "Chip", "Chip figures from the profile")
+        section = page.add_section("chip", "Chip", "Chip figures from the profile")
         figures = enumerate(page.document["calibration"])
         page.list_items(section, "Chip figures", _CALIBRATION, ("calibration",), figures)
-    page.notes(found.notes)
+    page.add_notes(found.notes)
     basis = NOTHING_MEASURED if found.is_prediction else _BASIS
-    return page.finished("measured and predicted", basis=basis)
+    return page.finish("measured and predicted", basis=basis)
 
 
 def _add_program(page: Page, number: int, found: CompareDocument, *, alone: bool) -> None:
     path: Path = ("programs", number)
     program = found.programs[number]
-    short = "Step" if alone else page.privacy.text(program.program.partition("(")[0])[:24]
-    section = page.section(f"step-{number}", short, page.privacy.text(program.program)[:120])
+    short = "Step" if alone else page.privacy.hide(program.program.partition("(")[0])[:24]
+    section = page.add_section(f"step-{number}", short, page.privacy.hide(program.program)[:120])
     _add_step(page, section, path, program, describe_pricing(found, program))
     page.plot(section, draw_parts(program.parts), "Where the step's time goes, measured and predicted")
     page.list_items(section, "Parts of the step", _PARTS, (*path, "parts"), enumerate(program.parts))
@@ -121,7 +121,7 @@ def _show_rate(field: str, bound: Callable[[Any], Bound], unknown: str = "unknow
     def show(page: Page, path: Path, one: Any) -> Content:
         rate = (*path, field)
         figure = page.figure(rate, "bytes", bound=bound(one), unknown=unknown)
-        return [figure, "/s" if page.at(rate) is not None else None]
+        return [figure, "/s" if page.find(rate) is not None else None]
 
     return show
 
@@ -136,7 +136,7 @@ def _show_factor(page: Page, path: Path, one: Any) -> Content:
     """Predicted over measured time."""
     predicted = (*path, "predicted_us")
     factor = page.figure(predicted, "factor", over=(*path, "measured_us"), unknown="")
-    return factor if page.at(predicted) else None
+    return factor if page.find(predicted) else None
 
 
 def _show_bounded_factor(page: Page, of: Path, one: MeasuredTransfer) -> Element:
@@ -229,7 +229,7 @@ def _add_more(parent: Element, count: int) -> None:
 
 def _add_uncompared(page: Page, found: CompareDocument) -> None:
     if found.uncompared:
-        section = page.section("others", "Not compared", "Programs that were not compared")
+        section = page.add_section("others", "Not compared", "Programs that were not compared")
         shown = enumerate(found.uncompared[:_MOST])
         page.list_items(section, "Programs that were not compared", _UNCOMPARED, ("uncompared",), shown)
         _add_more(section, len(found.uncompared))
@@ -242,20 +242,20 @@ def render_verification_page(found: Verification) -> str:
     """The page of a verification."""
     page = Page.of(make_verification_document(found))
     place = f" on {found.target.slice.name}" if found.target.slice is not None else ""
-    page.heading(found.target.target, "compared with ", page.name(found.reference.target), place)
-    numbers = page.section("numbers", "Numbers")
+    page.add_heading(found.target.target, "compared with ", page.name(found.reference.target), place)
+    numbers = page.add_section("numbers", "Numbers")
     kind = "bad" if not found.passed else "warn" if found.exceptions else "good"
     html.add_verdict(numbers, kind, page.prose(describe_verdict(found).plain))
     _add_numbers(page, numbers, found)
     _add_maps(page, found)
     if found.findings:
-        html.add_cards(page, page.section("findings", "Findings"), found.findings)
+        html.add_cards(page, page.add_section("findings", "Findings"), found.findings)
     _add_traffic(page, found)
     _add_memory(page)
     html.add_rules(page, found.findings)
-    page.notes((*found.numerics.notes, *found.target.notes))
+    page.add_notes((*found.numerics.notes, *found.target.notes))
     basis = "Times are predicted, numbers are of a run."
-    return page.finished(f"against {found.reference.target}", versions=found.target.versions, basis=basis)
+    return page.finish(f"against {found.reference.target}", versions=found.target.versions, basis=basis)
 
 
 def _add_numbers(page: Page, parent: Element, found: Verification) -> None:
@@ -263,7 +263,7 @@ def _add_numbers(page: Page, parent: Element, found: Verification) -> None:
     if numerics.status is not NumericsStatus.RAN:
         html.add_verdict(parent, "bad", f"The numbers were not compared: {numerics.status}.")
         if numerics.message:
-            page.code(parent, numerics.message.splitlines(), "Why not")
+            page.add_code(parent, numerics.message.splitlines(), "Why not")
         return
     sizes = " ".join(f"{letter}={size}" for letter, size in numerics.dims.items())
     seed = page.figure(("numerics", "seed"), "count")
@@ -322,7 +322,7 @@ def _add_maps(page: Page, found: Verification) -> None:
     differing = [(number, output) for number, output in comparisons if not output.agrees]
     if not differing:
         return
-    section = page.section("where", "Where", "Where values differ")
+    section = page.add_section("where", "Where", "Where values differ")
     for number, output in differing[:_MOST_DRAWN]:
         path: Path = ("numerics", "comparisons", number)
         wrong, elements = (page.figure((*path, field), "count") for field in ("wrong", "elements"))
@@ -330,7 +330,7 @@ def _add_maps(page: Page, found: Verification) -> None:
         html.add(section, "h3", page.name(output.name, 100), worst)
         about = html.add(section, "div", class_="where")
         if output.error_map is not None:
-            name = page.privacy.text(output.name)
+            name = page.privacy.hide(output.name)
             page.plot(about, draw_errors(output.error_map, name), f"Where {output.name} differs, as a map")
         side = html.add(about, "div")
         html.add_labels(side, _list_about(page, output))
@@ -383,7 +383,7 @@ def _add_blocks(page: Page, parent: Element, number: int, found: ErrorMap, name:
         error = page.figure((*path, *region.worst), "digits")
         rows.append([_format_elements(found.first(*region.first), found.last(*region.last)), error])
     label = f"Where {name} is furthest off"
-    page.table(parent, label, ["elements", ">times what is allowed"], rows)
+    page.add_table(parent, label, ["elements", ">times what is allowed"], rows)
     if len(regions) > _MOST_BLOCKS:
         rest = pluralize(len(regions) - _MOST_BLOCKS, "smaller region")
         html.add_note(parent, f"{rest} are on the map and in the JSON.")
@@ -397,7 +397,7 @@ def _format_elements(first: tuple[int, ...], last: tuple[int, ...]) -> str:
 
 
 def _add_traffic(page: Page, found: Verification) -> None:
-    moved = page.section("moved", "Moved", "Bytes one device sends per step")
+    moved = page.add_section("moved", "Moved", "Bytes one device sends per step")
     path: Path = ("communication", "rows")
     rows: list[list[Content]] = []
     for number, row in enumerate(make_traffic_rows(found.communication, found.target, found.reference)):
@@ -413,7 +413,7 @@ def _add_traffic(page: Page, found: Verification) -> None:
         rows.append(cells)
     if rows:
         heads = ["collective", "axes", ">this program", ">times", ">time", ">reference", ">times", ">time"]
-        page.table(moved, "What both programs move", heads, rows)
+        page.add_table(moved, "What both programs move", heads, rows)
         html.add_note(moved, page.prose(compare_traffic(found).plain))
     else:
         understood = not (found.target.unmodelled or found.reference.unmodelled)
@@ -424,7 +424,7 @@ _NOT_UNDERSTOOD = "No transfer was found in either program, but not everything o
 
 
 def _add_memory(page: Page) -> None:
-    section = page.section("memory", "Memory", "Memory of one device")
+    section = page.add_section("memory", "Memory", "Memory of one device")
     rows: list[list[Content]] = [
         [
             words,
@@ -434,7 +434,7 @@ def _add_memory(page: Page) -> None:
         for words, side in (("this program", "target"), ("reference", "reference"))
     ]
     heads = ["program", *(f">{words}" for words in _MEMORY.values()), ">HBM"]
-    page.table(section, "Memory of both programs", heads, rows)
+    page.add_table(section, "Memory of both programs", heads, rows)
 
 
 _MEMORY = {

@@ -257,9 +257,9 @@ class Page:
         """An empty page of a document."""
         known = to_plain(document)
         privacy = Privacy.of(find_files(known))
-        return cls(privacy.data(known), privacy)
+        return cls(privacy.hide_data(known), privacy)
 
-    def at(self, path: Path) -> Any:
+    def find(self, path: Path) -> Any:
         """A value of the document; None if it is missing."""
         found: Any = self.document
         for step in path:
@@ -267,15 +267,15 @@ class Page:
             found = found[step] if known else None
         return found
 
-    def heading(self, title: str, *words: Content) -> None:
+    def add_heading(self, title: str, *words: Content) -> None:
         """Adds the heading above all sections."""
         head = add(self._main, "div", class_="title")
         add(head, "h1", self.name(title, 110))
         if any(map(_has_content, words)):
             add(head, "p", *words)
-        self._title = self._label(title)
+        self._title = self._make_label(title)
 
-    def section(self, name: str, short: str, title: str | None = None) -> Element:
+    def add_section(self, name: str, short: str, title: str | None = None) -> Element:
         """A section of the page; the navigation has its short heading."""
         self._sections.append((name, short))
         made_section = add(self._main, "section", id=name, class_="card", aria_labelledby=f"{name}-title")
@@ -284,15 +284,15 @@ class Page:
 
     def name(self, text: str | None, most: int = _MOST_NAME, tag: str = "bdi", class_: str = "name") -> Element:
         """A name from the program, cut if it is long, with the whole name in its title."""
-        whole = self.privacy.text(text or "")
+        whole = self.privacy.hide(text or "")
         shown = clip(whole, most)
         return make(tag, shown, class_=class_, title=None if shown == whole else whole[:2000])
 
-    def _label(self, text: str) -> str:
+    def _make_label(self, text: str) -> str:
         """Text for an attribute."""
-        return clip(self.privacy.text(text), _MOST_LABEL)
+        return clip(self.privacy.hide(text), _MOST_LABEL)
 
-    def _unique(self, label: str) -> str:
+    def _number_label(self, label: str) -> str:
         """The label, with a number if the page has it already."""
         self._labels[label] += 1
         return label if self._labels[label] == 1 else f"{label}, {self._labels[label]}"
@@ -301,17 +301,17 @@ class Page:
         """Sentences of hloscope, in which names of the program are in backticks."""
         if not text:
             return None
-        parts = clip(self.privacy.text(text), _MOST_PROSE).split("`")
+        parts = clip(self.privacy.hide(text), _MOST_PROSE).split("`")
         words = (
             make("code", part) if number % 2 and number < len(parts) - 1 else "`" * (number % 2) + part
             for number, part in enumerate(parts)
         )
         return make("bdi", words, class_="name")
 
-    def code(self, parent: Element, lines: Sequence[str], label: str) -> None:
+    def add_code(self, parent: Element, lines: Sequence[str], label: str) -> None:
         """Lines to copy."""
-        text = "\n".join(clip(self.privacy.text(line), 400) for line in lines)
-        add(parent, "pre", text, class_="code", tabindex="0", role="group", aria_label=self._label(label))
+        text = "\n".join(clip(self.privacy.hide(line), 400) for line in lines)
+        add(parent, "pre", text, class_="code", tabindex="0", role="group", aria_label=self._make_label(label))
 
     def figure(
         self,
@@ -333,12 +333,12 @@ class Page:
             times: Path of a factor.
             unknown: The words for an unknown value.
         """
-        parts = [self.at(each) for each in (path, over, times) if each is not None]
-        if any(part is None for part in parts) or (over is not None and not self.at(over)):
+        parts = [self.find(each) for each in (path, over, times) if each is not None]
+        if any(part is None for part in parts) or (over is not None and not self.find(over)):
             return make_unknown(unknown)
         value: int | float = float(parts[0]) if isinstance(parts[0], str) else parts[0]  # infinity, which JSON has not
-        value = value / self.at(over) if over is not None else value
-        value = value * self.at(times) if times is not None else value
+        value = value / self.find(over) if over is not None else value
+        value = value * self.find(times) if times is not None else value
         places = {"keys": path, "over": over, "times": times}
         said = {f"data_{name}": _format_path(place) for name, place in places.items() if place is not None}
         words = Bound(bound).marked(_UNITS[unit](value) if isfinite(value) else "∞")
@@ -346,11 +346,11 @@ class Page:
 
     def range(self, least: Path, most: Path) -> list[Content]:
         """A range of times; empty if an end is unknown or both are equal."""
-        if self.at(least) is None or self.at(least) == self.at(most):
+        if self.find(least) is None or self.find(least) == self.find(most):
             return []
         return [self.figure(least, "time"), " to ", self.figure(most, "time")]
 
-    def table(
+    def add_table(
         self,
         parent: Element,
         label: str,
@@ -360,7 +360,7 @@ class Page:
         sorts: bool = True,
     ) -> Element:
         """A table, sorted by its headings; of a head such as `>bytes` the column is aligned to the right."""
-        said = self._unique(self._label(label))
+        said = self._number_label(self._make_label(label))
         around = add(parent, "div", class_="scroll", tabindex="0", role="region", aria_label=f"Table: {said}")
         table = add(around, "table", class_="sorts" if sorts else None)
         add(table, "caption", said, class_="unseen")
@@ -389,14 +389,14 @@ class Page:
             items: Items with their numbers in that list.
         """
         rows = ([show(self, (*path, number), one) for show in columns.values()] for number, one in items)
-        self.table(parent, label, list(columns), rows)
+        self.add_table(parent, label, list(columns), rows)
 
     def plot(self, parent: Element, picture: Element, label: str) -> None:
         """Adds a picture, which scrolls sideways if it is wider than the screen."""
         picture.attrib.pop("style", None)  # which the policy does not allow, and the page's says as much
-        add(parent, "figure", picture, class_="picture plot", tabindex="0", aria_label=self._label(label))
+        add(parent, "figure", picture, class_="picture plot", tabindex="0", aria_label=self._make_label(label))
 
-    def tools(self, parent: Element, noun: str, kinds: Mapping[str, str]) -> None:
+    def add_tools(self, parent: Element, noun: str, kinds: Mapping[str, str]) -> None:
         """Adds filters for the cards of a section: words, and a kind if there are several. The script shows them."""
         bar = add(parent, "div", class_="tools", data_tools=noun, hidden="")
         box = add(bar, "label", "Filter ")
@@ -407,13 +407,13 @@ class Page:
                 add(chooser, "option", words, value=kind)
         add(bar, "span", class_="note", role="status")
 
-    def notes(self, notes: Iterable[str]) -> None:
+    def add_notes(self, notes: Iterable[str]) -> None:
         """A section of sentences, each once; none without any."""
         said = list(dict.fromkeys(notes))
         if said:
-            add_list(self.section("notes", "Notes"), map(self.prose, said))
+            add_list(self.add_section("notes", "Notes"), map(self.prose, said))
 
-    def finished(self, words: str = "", *, versions: Mapping[str, str] | None = None, basis: str) -> str:
+    def finish(self, words: str = "", *, versions: Mapping[str, str] | None = None, basis: str) -> str:
         """The file.
 
         Args:
@@ -427,27 +427,27 @@ class Page:
         said = [f"{known}." if known else "", basis, "Every figure is one of the JSON that --format json writes. "]
         foot = fill(Element("p"), " ".join(filter(None, said)), save)
         return frame_page(
-            " ".join(filter(None, (self._title, self._label(words)))),
+            " ".join(filter(None, (self._title, self._make_label(words)))),
             {"document": self.document},
             _SCRIPTS,
             styles=("results.css",),
             target=self._title,
-            main="".join(map(self._written, self._main)),
-            nav="".join(map(self._written, nav)),
-            foot=self._written(foot),
+            main="".join(map(self._write, self._main)),
+            nav="".join(map(self._write, nav)),
+            foot=self._write(foot),
         )
 
-    def _harmless(self, text: str) -> str:
-        return escape_commands(self.privacy.text(text))
+    def _escape(self, text: str) -> str:
+        return escape_commands(self.privacy.hide(text))
 
-    def _written(self, root: Element) -> str:
+    def _write(self, root: Element) -> str:
         """Markup without hidden characters, commands to a CI runner, and names of people."""
         for element in root.iter():
-            element.text = element.text and self._harmless(element.text)
-            element.tail = element.tail and self._harmless(element.tail)
+            element.text = element.text and self._escape(element.text)
+            element.tail = element.tail and self._escape(element.tail)
             for name, value in element.attrib.items():
                 if not name.startswith("data-"):
-                    element.set(name, self._harmless(value))
+                    element.set(name, self._escape(value))
         return ElementTree.tostring(root, encoding="unicode", method="html")
 
 
@@ -478,7 +478,7 @@ def add_rules(page: Page, findings: Iterable[Finding]) -> None:
     known = find_rules(findings)
     if not known:
         return
-    section = page.section("rules", "Rules", "What the rules say")
+    section = page.add_section("rules", "Rules", "What the rules say")
     for name, about in known.items():
         of = add_details(section, make("code", name), " ", make("span", page.prose(str(about["summary"])), class_="of"))
         of.set("id", f"rule-{name}")

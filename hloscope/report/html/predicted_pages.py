@@ -29,22 +29,22 @@ def render_check_page(found: CheckReport) -> str:
     title = f"Check of {pluralize(len(found.checks), 'target')}"
     of = [f"commit {found.commit[:12]}"] if found.commit is not None else []
     of += [f"shard {found.shard}"] if found.shard is not None else []
-    page.heading(title, " · ".join(of))
-    targets = page.section("targets", "Targets")
+    page.add_heading(title, " · ".join(of))
+    targets = page.add_section("targets", "Targets")
     html.add_verdict(targets, "good" if found.passed else "bad", found.headline)
     if found.interrupted:
         html.add_note(targets, "It was interrupted before all targets were checked.")
     sorts = [_find_kind(checked) for checked in found.checks]
     known = {kind: words for kind, (words, _) in _VERDICTS.items() if kind in sorts}
-    page.tools(targets, "target", known)
+    page.add_tools(targets, "target", known)
     around = html.add(targets, "div", class_="cards")
     for number in sorted(range(len(sorts)), key=lambda number: list(_VERDICTS).index(sorts[number])):
         _add_card(page, around, found, number)
     html.add_rules(page, (finding for checked in found.checks for finding in checked.findings))
     if found.unused_baselines:
-        page.notes(f"{path} is the baseline of no target" for path in page.document["unused_baselines"])
+        page.add_notes(f"{path} is the baseline of no target" for path in page.document["unused_baselines"])
     versions = next((one.analysis.versions for one in found.checks if one.analysis is not None), {})
-    return page.finished(f"({found.headline})", versions=versions, basis="Predicted, not measured.")
+    return page.finish(f"({found.headline})", versions=versions, basis="Predicted, not measured.")
 
 
 def _find_kind(checked: Checked) -> str:
@@ -61,7 +61,7 @@ def _add_card(page: Page, around: Element, report: CheckReport, number: int) -> 
     card.set("class", f"target-card {mark}")
     card.set("data-kind", kind)
     if checked.error is not None:
-        page.code(card, checked.error.splitlines(), f"Why {checked.name} could not run")
+        page.add_code(card, checked.error.splitlines(), f"Why {checked.name} could not run")
     about: list[tuple[str, Content]] = [("against", _describe_against(page, checked, number))]
     about += [("note", page.prose(aside)) for aside in list_asides(checked)]
     remarks = checked.verdict.remarks if checked.verdict is not None else ()
@@ -107,7 +107,7 @@ def _add_figures(page: Page, card: Element, checked: Checked, number: int) -> No
         heads = ["per device", ">now"]
     else:
         return
-    page.table(card, f"Figures of {checked.name}", heads, rows, sorts=False)
+    page.add_table(card, f"Figures of {checked.name}", heads, rows, sorts=False)
 
 
 def _list_before_and_after(page: Page, checked: Checked, number: int) -> Iterator[list[Content]]:
@@ -124,9 +124,9 @@ def _list_before_and_after(page: Page, checked: Checked, number: int) -> Iterato
 
 def _make_amount(page: Page, path: Path, side: str, unit: str) -> list[Content]:
     """A figure with its bound; an exact prediction has its range."""
-    bound = Bound(page.at((*path, f"{side}_bound")))
+    bound = Bound(page.find((*path, f"{side}_bound")))
     span = (*path, f"{side}_range")
-    ranged = page.range((*span, 0), (*span, 1)) if bound is Bound.EXACT and page.at(span) is not None else []
+    ranged = page.range((*span, 0), (*span, 1)) if bound is Bound.EXACT and page.find(span) is not None else []
     amount = page.figure((*path, side), unit, bound=bound, unknown="not known")
     return [amount, html.make("small", *ranged) if ranged else None]
 
@@ -154,7 +154,7 @@ def _list_now(page: Page, analysis: Analysis, path: Path) -> Iterator[list[Conte
         step = page.figure((*time, "step_us"), "time", bound=analysis.time.bound)
         spread = [] if analysis.time.unpriced_kernels else page.range((*time, "least_us"), (*time, "most_us"))
         yield ["predicted step", [step, html.make("small", *spread) if spread else None]]
-    for axes, total in page.at((*path, "totals", "by_axis")).items():
+    for axes, total in page.find((*path, "totals", "by_axis")).items():
         words = "unknown axes" if axes == "?" else axes or "no axis"
         sent = page.figure((*path, "totals", "by_axis", axes, "wire_bytes"), "bytes", bound=total["bound"])
         yield [page.name(f"sent over {words}", 60), sent]
@@ -187,13 +187,13 @@ def render_price_page(found: Sequence[Analysis | Unpriced]) -> str:
     """The page of a program on several slices."""
     page = Page.of(make_price_document(found))
     target = page.document["target"]
-    page.heading(target, f"a step on {pluralize(len(found), 'slice')}")
+    page.add_heading(target, f"a step on {pluralize(len(found), 'slice')}")
     known = [one for one in found if isinstance(one, Analysis)]
-    slices = page.section("slices", "Slices", "The predicted step, slice by slice")
+    slices = page.add_section("slices", "Slices", "The predicted step, slice by slice")
     _add_fastest(page, slices, known)
-    page.table(slices, "Slices", _PRICE_HEADS, [*_list_priced(page, known), *_list_refused(page)])
+    page.add_table(slices, "Slices", _PRICE_HEADS, [*_list_priced(page, known), *_list_refused(page)])
     if len(known) > 1:
-        plot = page.section("chips", "By chips", "Step time against chips")
+        plot = page.add_section("chips", "By chips", "Step time against chips")
         page.plot(plot, draw_chips(Prices(known)), "The step by the number of chips")
         if has_ideal(known):
             words = "On a dashed line, a step takes as much chip time as on the fewest chips of that generation."
@@ -204,12 +204,12 @@ def render_price_page(found: Sequence[Analysis | Unpriced]) -> str:
             html.add_note(plot, "A cross marks what does not fit in HBM.")
         if len(found) > len(known) or any(one.time is None for one in known):
             html.add_note(plot, "Slices without a price are not drawn.")
-    split = page.section("split", "Split", "What of the step is computed and what is waited for")
+    split = page.add_section("split", "Split", "What of the step is computed and what is waited for")
     page.plot(split, draw_prices(found), "The step on each slice, split")
     _add_unpriced(page)
-    page.notes(words for one in known for words in (*one.notes, *list_notes(one)))
+    page.add_notes(words for one in known for words in (*one.notes, *list_notes(one)))
     versions = known[0].versions if known else {}
-    return page.finished(f"on {pluralize(len(found), 'slice')}", versions=versions, basis="Predicted, not measured.")
+    return page.finish(f"on {pluralize(len(found), 'slice')}", versions=versions, basis="Predicted, not measured.")
 
 
 def _add_fastest(page: Page, parent: Element, found: Sequence[Analysis]) -> None:
@@ -224,9 +224,9 @@ def _add_fastest(page: Page, parent: Element, found: Sequence[Analysis]) -> None
         return
     _, fastest = min(of)
     time = ("prices", fastest, "time")
-    step = page.figure((*time, "step_us"), "time", bound=page.at((*time, "bound")))
+    step = page.figure((*time, "step_us"), "time", bound=page.find((*time, "bound")))
     tying = (found[number] for _, number in of if _is_tie(found[number], found[fastest]))
-    ties = [page.privacy.text(format_slice(one)) for one in tying]
+    ties = [page.privacy.hide(format_slice(one)) for one in tying]
     tied = f", a tie with {', '.join(ties)}" if ties else ""
     open_ones = [one for one in found if one.memory.fits is None and one.time is not None]
     unsure = " Whether it fits is not known everywhere." if open_ones else ""
@@ -304,10 +304,10 @@ def _list_refused(page: Page) -> Iterator[list[Content]]:
 
 def _add_unpriced(page: Page) -> None:
     if page.document["unpriced"]:
-        section = page.section("refused", "Not compiled", "Slices that the program could not be compiled for")
+        section = page.add_section("refused", "Not compiled", "Slices that the program could not be compiled for")
         for one in page.document["unpriced"]:
             html.add(section, "h3", page.name(one["slice"]))
-            page.code(section, one["error"].splitlines(), f"Why not {one['slice']}")
+            page.add_code(section, one["error"].splitlines(), f"Why not {one['slice']}")
 
 
 _WAY_HEADS = ("sharding", "state", "mesh", ">step", ">of the step", ">HBM", ">sent per step")
@@ -323,22 +323,22 @@ _SEARCHED = (
 def render_suggestions_page(found: Suggestions) -> str:
     """The page of a search."""
     page = Page.of(found)
-    page.heading(found.target, f"shardings on {found.slice}")
-    ways = page.section("ways", "Shardings", "Pareto front of time and memory")
+    page.add_heading(found.target, f"shardings on {found.slice}")
+    ways = page.add_section("ways", "Shardings", "Pareto front of time and memory")
     kind = "info" if suggestions.find_main(found) is None else "good"
     kind = kind if suggestions.is_conclusive(found) else "warn"
     html.add_verdict(ways, kind, suggestions.format_headline(found), ".")
     if found.front:
-        shared = replace(found, target=page.privacy.text(found.target))
+        shared = replace(found, target=page.privacy.hide(found.target))
         page.plot(ways, draw_front(shared), "Shardings by time and memory")
     numbered: list[tuple[int, Suggestion, Path]] = [(0, found.own, ("own",))]
     numbered += [(number + 1, way, ("front", number)) for number, way in enumerate(found.front)]
-    page.table(ways, "Shardings", _WAY_HEADS, [_make_row(page, found, *each) for each in numbered])
+    page.add_table(ways, "Shardings", _WAY_HEADS, [_make_row(page, found, *each) for each in numbered])
     _add_recipes(page, found, numbered)
     _add_search(page, found)
-    page.notes(found.notes)
+    page.add_notes(found.notes)
     basis = f"Predicted, not measured: each way was compiled for {found.slice} at full size, and none was run."
-    return page.finished(f"on {found.slice}", basis=basis)
+    return page.finish(f"on {found.slice}", basis=basis)
 
 
 def _make_row(page: Page, found: Suggestions, number: int, way: Suggestion, path: Path) -> list[Content]:
@@ -366,7 +366,7 @@ def _make_state(found: Suggestions, way: Suggestion) -> list[Content]:
 
 def _add_recipes(page: Page, found: Suggestions, numbered: Sequence[tuple[int, Suggestion, Path]]) -> None:
     """Adds the changes of each sharding; the recommended one is open."""
-    recipes = page.section("recipes", "Changes", "What each sharding changes, and its code")
+    recipes = page.add_section("recipes", "Changes", "What each sharding changes, and its code")
     shown = suggestions.find_main(found)
     if len(numbered) == 1:
         html.add_note(recipes, "No better sharding was found.")
@@ -386,12 +386,12 @@ def _add_recipes(page: Page, found: Suggestions, numbered: Sequence[tuple[int, S
         changes = list(_list_changes(page, way))
         if changes:
             heads = ["array", "as written", "then"]
-            page.table(card, f"What way {number} changes", heads, changes, sorts=False)
+            page.add_table(card, f"What way {number} changes", heads, changes, sorts=False)
         if words := suggestions.describe_unchanged(way):
             html.add_note(card, f"{words}.")
         html.add_labels(card, _list_about(page, way))
         if way.code:
-            page.code(card, way.code, f"Code for way {number}")
+            page.add_code(card, way.code, f"Code for way {number}")
 
 
 def _list_about(page: Page, way: Suggestion) -> Iterator[tuple[str, Content]]:
@@ -439,9 +439,9 @@ def _make_spec(page: Page, text: str | None) -> Element:
 
 def _add_search(page: Page, found: Suggestions) -> None:
     """Adds the effort of the search, the best step of each kind of sharding, and what was refused."""
-    tried = page.section("tried", "Search", "What was searched")
+    tried = page.add_section("tried", "Search", "What was searched")
     rows: list[list[Content]] = [[words, page.figure((field,), "count")] for words, field in _SEARCHED]
-    page.table(tried, "How many candidates were searched", ["candidates", ">number"], rows, sorts=False)
+    page.add_table(tried, "How many candidates were searched", ["candidates", ">number"], rows, sorts=False)
     _, *kept = (words for words in suggestions.describe_effort(found) if not words.startswith("recipes: "))
     if kept:
         html.add_list(tried, map(page.prose, kept))
@@ -452,4 +452,4 @@ def _add_search(page: Page, found: Suggestions) -> None:
             [page.name(str(path[1])), page.figure(path, "time"), page.figure(path, "share", over=own)] for path in paths
         ]
         html.add(tried, "h3", "Best sharding of each kind")
-        page.table(tried, "Best sharding of each kind", ["kind", ">step", ">of the step"], best)
+        page.add_table(tried, "Best sharding of each kind", ["kind", ">step", ">of the step"], best)

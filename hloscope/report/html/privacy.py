@@ -70,22 +70,22 @@ class Privacy:
         whole = sorted((file for file in names if _is_absolute(file)), key=len, reverse=True)
         return cls(names, tuple((file, names[file]) for file in whole))
 
-    def data(self, value: Any, key: str = "") -> Any:
+    def hide_data(self, value: Any, key: str = "") -> Any:
         """Plain data without private names; `file` and `source` in a document are places."""
         if isinstance(value, str):
-            return self.place(value) if key in ("file", "source") else self.text(value)
+            return self.hide_place(value) if key in ("file", "source") else self.hide(value)
         if isinstance(value, dict):
-            return {self.text(name): self.data(inner, name) for name, inner in value.items()}
-        return [self.data(inner, key) for inner in value] if isinstance(value, list) else value
+            return {self.hide(name): self.hide_data(inner, name) for name, inner in value.items()}
+        return [self.hide_data(inner, key) for inner in value] if isinstance(value, list) else value
 
-    def place(self, text: str) -> str:
+    def hide_place(self, text: str) -> str:
         """A file, or a file and a line in it."""
         if text in self.files:
             return escape_lines(self.files[text])
         file, line = split_place(text)
-        return self.text(text) if line is None else f"{escape_lines(self.files.get(file) or self.text(file))}:{line}"
+        return self.hide(text) if line is None else f"{escape_lines(self.files.get(file) or self.hide(file))}:{line}"
 
-    def text(self, text: str) -> str:
+    def hide(self, text: str) -> str:
         """Any other string, in which files may be named."""
         if "/" in text or "\\" in text:
             for file, name in self.whole:

@@ -350,7 +350,7 @@ def draw_shards_lines(shards: Shards, width: int, *, alone: bool = True) -> Iter
         yield from fold(Text(f"Who holds what is not known: {shards.why_unknown}.", style="yellow"), width)
         return
     box = _fit_boxes(shards, grid, width)
-    yield from box.lines()
+    yield from box.draw()
     for remark in describe_drawing(shards, grid, box.detail, with_mesh=alone):
         yield from hang(Text(remark, style="dim"), width)
 
@@ -377,17 +377,17 @@ class _Box:
     cell: int
     margin: int
 
-    def lines(self) -> Iterator[Text]:
+    def draw(self) -> Iterator[Text]:
         """The drawing."""
-        yield from self._header()
-        yield self._rule(*"┌┬┐")
+        yield from self._draw_header()
+        yield self._draw_rule(*"┌┬┐")
         for index, row in enumerate(self.rows):
             if index:
-                yield self._rule(*"├┼┤")
-            yield self._row(row)
-        yield self._rule(*"└┴┘")
+                yield self._draw_rule(*"├┼┤")
+            yield self._draw_row(row)
+        yield self._draw_rule(*"└┴┘")
 
-    def longest_label(self) -> int:
+    def measure_labels(self) -> int:
         """Letters of the longest label that is drawn."""
         return max(
             len(label_holders(self.shards, self.grid, row, column, self.detail))
@@ -395,32 +395,35 @@ class _Box:
             if row is not None and column is not None
         )
 
-    def longest_header(self) -> int:
+    def measure_headers(self) -> int:
         """Letters of the longest word above a column."""
-        return max(len(self._bounds(self.grid.columns, column or 0)) for column in self.columns)
+        return max(len(self._format_bounds(self.grid.columns, column or 0)) for column in self.columns)
 
-    def _header(self) -> Iterator[Text]:
+    def _draw_header(self) -> Iterator[Text]:
         """The range of elements of each column, if there is room."""
-        if 0 < self.longest_header() <= self.cell:
-            words = (_BOX_GAP if column is None else self._bounds(self.grid.columns, column) for column in self.columns)
+        if 0 < self.measure_headers() <= self.cell:
+            words = (
+                _BOX_GAP if column is None else self._format_bounds(self.grid.columns, column)
+                for column in self.columns
+            )
             yield Text(" " * (self.margin + 1) + " ".join(word.center(self.cell) for word in words), style="dim")
 
-    def _bounds(self, dimension: int | None, piece: int) -> str:
+    def _format_bounds(self, dimension: int | None, piece: int) -> str:
         return "" if dimension is None else format_bounds(self.shards, dimension, piece)
 
-    def _rule(self, left: str, middle: str, right: str) -> Text:
+    def _draw_rule(self, left: str, middle: str, right: str) -> Text:
         return Text(" " * self.margin + left + middle.join("─" * self.cell for _ in self.columns) + right)
 
-    def _row(self, row: int | None) -> Text:
-        words = "" if row is None else self._bounds(self.grid.rows, row)
+    def _draw_row(self, row: int | None) -> Text:
+        words = "" if row is None else self._format_bounds(self.grid.rows, row)
         line = Text(words[: self.margin - 1].rjust(self.margin - 1) + " " if self.margin else "", style="dim")
         line.append("│")
         for column in self.columns:
-            line.append_text(self._cell(row, column))
+            line.append_text(self._draw_cell(row, column))
             line.append("│")
         return line
 
-    def _cell(self, row: int | None, column: int | None) -> Text:
+    def _draw_cell(self, row: int | None, column: int | None) -> Text:
         if row is None or column is None:
             return Text((_BOX_GAP if row is not None or column is None else "⋮").center(self.cell))
         label = label_holders(self.shards, self.grid, row, column, self.detail)
@@ -448,9 +451,9 @@ def _fit_boxes(shards: Shards, grid: ShardGrid, width: int) -> _Box:
         columns = tuple(choose_places(len(grid.holders[0]), most))
         tried = replace(box, columns=columns, detail=detail, margin=beside)
         room = (width - tried.margin - 1) // len(tried.columns) - 1
-        needed = tried.longest_label() + (2 if detail < _COUNTED else 0)
+        needed = tried.measure_labels() + (2 if detail < _COUNTED else 0)
         if needed <= room:
-            return replace(tried, cell=min(room, max(needed, tried.longest_header(), _ROOMY)))
+            return replace(tried, cell=min(room, max(needed, tried.measure_headers(), _ROOMY)))
     return replace(tried, cell=max(needed, 1))
 
 

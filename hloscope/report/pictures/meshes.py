@@ -114,11 +114,11 @@ class _Scale:
         """Length of the ends of links that lead round the torus."""
         return min(self.gap[0] * 0.45, 14), min(self.gap[1] * 0.45, 14)
 
-    def corner(self, origin: tuple[float, float], x: int, y: int) -> tuple[float, float]:
+    def find_corner(self, origin: tuple[float, float], x: int, y: int) -> tuple[float, float]:
         """The corner of a chip."""
         return origin[0] + x * (self.chip[0] + self.gap[0]), origin[1] + y * (self.chip[1] + self.gap[1])
 
-    def size(self, columns: int, rows: int) -> tuple[float, float]:
+    def measure(self, columns: int, rows: int) -> tuple[float, float]:
         """The size of a plane of chips."""
         (chip_width, chip_height), (beside, below) = self.chip, self.gap
         return columns * (chip_width + beside) - beside, rows * (chip_height + below) - below
@@ -190,7 +190,7 @@ class _Sheet:
         is_wide = self.planes_width + len(self.maps) * width <= self.width - MARGIN
         return is_wide and self.placed.slice.slice_count == 1 and self.planes_top + height <= self.planes_end
 
-    def map_corners(self) -> Iterator[tuple[float, float]]:
+    def list_map_corners(self) -> Iterator[tuple[float, float]]:
         """The corners of the maps, and then that of the next row."""
         width, height = self.map_size
         if self.has_maps_beside:
@@ -216,7 +216,7 @@ def render_mesh(placed: PlacedMesh) -> str:
     sheet = _make_sheet(placed, (title, *head))
     remarks = list(_list_remarks(sheet))
     notes = [line for remark in remarks for line in svg.wrap_text(remark, sheet.text_width)]
-    *corners, (_, notes_top) = sheet.map_corners()
+    *corners, (_, notes_top) = sheet.list_map_corners()
     height = notes_top + LINE_HEIGHT * len(notes) + MARGIN
     root = svg.make_picture(sheet.width, height, title, " ".join([*said, *remarks]))
     svg.add_title(root, title, sheet.width)
@@ -259,7 +259,7 @@ def _find_edges(placed: PlacedMesh) -> tuple[int, int, int]:
 def _place_planes(placed: PlacedMesh, scale: _Scale, top: float) -> tuple[list[_Plane], float, float]:
     """The positions of planes, their common width, and their end."""
     columns, rows, count = _find_edges(placed)
-    width, height = scale.size(columns, rows)
+    width, height = scale.measure(columns, rows)
     room, padding = scale.stub[0] + 10, scale.stub[1] + 26
     planes: list[_Plane] = []
     x, y, widest = MARGIN + room, top + padding, 0.0
@@ -285,7 +285,7 @@ def _draw_plane(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Pl
             _draw_links(root, placed, scale, plane, (x, y))
     devices_in_plane = [device for device in placed.devices if device.coords[2] == plane.z]
     for (x, y), devices in group_by(devices_in_plane, lambda device: device.coords[:2]).items():
-        _draw_chip(root, placed, scale, scale.corner(plane.origin, x, y), devices)
+        _draw_chip(root, placed, scale, scale.find_corner(plane.origin, x, y), devices)
 
 
 def _draw_hosts(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Plane) -> None:
@@ -293,8 +293,8 @@ def _draw_hosts(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Pl
     rim = min(scale.gap) * 0.28
     for host, devices in group_by(in_plane, lambda device: device.host).items():
         chips = [device.coords[:2] for device in devices]
-        left, top = scale.corner(plane.origin, *min(chips))
-        right, bottom = scale.corner(plane.origin, *max(chips))
+        left, top = scale.find_corner(plane.origin, *min(chips))
+        right, bottom = scale.find_corner(plane.origin, *max(chips))
         size = right - left + scale.chip[0] + 2 * rim, bottom - top + scale.chip[1] + 2 * rim
         group = svg.add(root, "g")
         svg.add(group, "title", text=f"host {host}")
@@ -337,7 +337,7 @@ def _describe_place(placed: PlacedMesh, device: int) -> str:
 def _draw_links(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Plane, place: tuple[int, int]) -> None:
     """The links from a chip to the next ones along each axis; of those that lead round, both ends."""
     (x, y), (width, height) = place, scale.chip
-    left, top = scale.corner(plane.origin, x, y)
+    left, top = scale.find_corner(plane.origin, x, y)
     centre = left + width / 2, top + height / 2
     columns, rows, count = _find_edges(placed)
     chip = _number_chip(placed, (x, y, plane.z))
@@ -353,7 +353,7 @@ def _draw_links(root: svg.Element, placed: PlacedMesh, scale: _Scale, plane: _Pl
         svg.add(group, "title", text=_describe_link(placed, chip, axis, is_last))
         style = _choose_link_style(placed, chip, axis, scale.widest_link)
         if is_last and axis < 2:
-            first = scale.corner(plane.origin, 0 if axis == 0 else x, 0 if axis == 1 else y)
+            first = scale.find_corner(plane.origin, 0 if axis == 0 else x, 0 if axis == 1 else y)
             start = (first[0], centre[1]) if axis == 0 else (centre[0], first[1])
             stub = (scale.stub[0], 0.0) if axis == 0 else (0.0, scale.stub[1])
             svg.add_line(group, start, (start[0] - stub[0], start[1] - stub[1]), **style)

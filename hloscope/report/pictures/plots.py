@@ -62,7 +62,7 @@ class _Scale:
         share = (here - least) / (most - least) if most > least else 0.5
         return self.begin + share * (self.end - self.begin)
 
-    def ticks(self) -> Iterator[float]:
+    def list_ticks(self) -> Iterator[float]:
         """About five round numbers; on a logarithmic scale powers of ten, with steps between if they are few."""
         if self.marks:
             yield from self.marks
@@ -130,11 +130,11 @@ def _draw_axes(
     words: tuple[str, str],
 ) -> None:
     """Labels and lines for round numbers across and down, and the titles of both axes."""
-    for value in across.ticks():
+    for value in across.list_ticks():
         x = across.at(value)
         svg.add_line(root, (x, down.begin), (x, down.end), stroke=svg.LINE, stroke_opacity=0.18)
         svg.label(root, x, down.begin + 14, shown[0](value), anchor="middle", size=10, opacity=0.8)
-    for value in down.ticks():
+    for value in down.list_ticks():
         y = down.at(value)
         svg.add_line(root, (across.begin, y), (across.end, y), stroke=svg.LINE, stroke_opacity=0.18)
         svg.label(root, across.begin - 6, y + 3, shown[1](value), anchor="end", size=10, opacity=0.8)

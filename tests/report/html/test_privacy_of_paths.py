@@ -58,15 +58,18 @@ def test_a_long_hostile_path_is_read_in_one_go(piece):
 )
 def test_a_home_folder_is_hidden_before_the_folder_that_all_have_in_common_is_cut(file):
     known = Privacy.of([file, "/opt/lib/other.py"])
-    for shown in (known.place(file), known.place(f"{file}:3"), known.text(f"made at {file}:3, moved")):
+    for shown in (known.hide_place(file), known.hide_place(f"{file}:3"), known.hide(f"made at {file}:3, moved")):
         assert "jane" not in shown.lower()
         assert "doe" not in shown.lower()
-    assert known.place(f"{file}:3").endswith(":3")
+    assert known.hide_place(f"{file}:3").endswith(":3")
 
 
 def test_files_of_several_people_that_are_called_alike_stay_apart():
     known = Privacy.of(["/home/jane/train.py", "/home/bob/train.py"])
-    assert {known.place("/home/bob/train.py"), known.place("/home/jane/train.py")} == {"~/train.py", "~2/train.py"}
+    assert {known.hide_place("/home/bob/train.py"), known.hide_place("/home/jane/train.py")} == {
+        "~/train.py",
+        "~2/train.py",
+    }
 
 
 @pytest.mark.parametrize("folder", ["/app", "/tmp", "/model"])

@@ -130,7 +130,7 @@ def test_every_figure_is_one_of_the_json(found, pages, subject, least):
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_its_data_are_the_document_that_json_holds(found, pages, subject):
     document = json.loads(render(subject, "json", found[subject], Canvas()))
-    assert data_of(pages[subject])["document"] == Privacy.of(find_files(document)).data(document)
+    assert data_of(pages[subject])["document"] == Privacy.of(find_files(document)).hide_data(document)
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
