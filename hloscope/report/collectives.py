@@ -185,22 +185,19 @@ def render_axes(analysis: Analysis, width: int) -> list[Text]:
     names = [_format_axis(axis, analysis) for axis, _ in parts]
     by_name = column(names, "axis", str, style="bold cyan", breaks=Breaks.AFTER_PUNCTUATION)
     of_total = partial(column, [total for _, total in parts], right=True)
+
+    def count_collectives(total: Total) -> str:
+        return pluralize(total.collectives, "collective")
+
+    def count_transfers(total: Total) -> str:
+        return total.bound.marked(pluralize(total.executions, "transfer"))
+
     columns = (
         by_name,
         of_total("wire bytes", _format_wire_bytes),
         of_total("share", lambda total: _format_share(total, analysis), given_up=3),
-        of_total(
-            "collectives",
-            lambda total: format_count(total.collectives),
-            given_up=1,
-            below=lambda total: pluralize(total.collectives, "collective"),
-        ),
-        of_total(
-            "transfers",
-            lambda total: total.bound.marked(format_count(total.executions)),
-            given_up=2,
-            below=lambda total: total.bound.marked(pluralize(total.executions, "transfer")),
-        ),
+        of_total("collectives", lambda total: format_count(total.collectives), given_up=1, below=count_collectives),
+        of_total("transfers", _format_transfers, given_up=2, below=count_transfers),
     )
     return render_table(columns, width) + fold_all((_format_links(analysis), explain_axis_parts(names)), width)
 
@@ -222,6 +219,10 @@ def _format_axis(axis: str, analysis: Analysis) -> str:
         return (axis or "none") + (GUESSED if guessed else "")
     grouped = any(collective.axes is None and collective.groups for collective in analysis.collectives)
     return "not an axis" if grouped and analysis.mesh is not None else "unknown"
+
+
+def _format_transfers(total: Total) -> str:
+    return total.bound.marked(format_count(total.executions))
 
 
 def _format_wire_bytes(total: Total) -> str:
