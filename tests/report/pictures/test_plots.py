@@ -81,7 +81,7 @@ def test_what_has_no_figure_is_listed_and_not_drawn():
 @pytest.mark.parametrize("values", [(1.0, 2.0), (0.0,), (5.0, 5.0), (1e-3, 1e9), (312.4, 312.5)])
 def test_ticks_are_round_and_few(values):
     scale = _make_scale(values, 0.0, 100.0)
-    ticks = list(scale.ticks())
+    ticks = list(scale.list_ticks())
     assert 2 <= len(ticks) <= 8
     assert all(scale.least <= tick <= scale.most for tick in ticks)
     assert all(0.0 <= scale.at(value) <= 100.0 for value in values)
