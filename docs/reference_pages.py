@@ -23,7 +23,7 @@ from hloscope.cli import group
 from hloscope.compile.target import OPTIONS, OPTIONS_BY_NAME
 from hloscope.model.finding import RuleDoc
 from hloscope.pytest_plugin import pytest_addoption
-from hloscope.report.pages import pages_by_command
+from hloscope.report.pages import list_pages_by_command
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "reference"
@@ -173,7 +173,7 @@ def _epilog_part(text: str) -> str:
 
 def _own_findings() -> Mapping[str, tuple[RuleDoc, ...]]:
     """The pages by who finds it, without plug-ins of the machine that builds the site."""
-    return {who: docs for who, docs in pages_by_command().items() if not who.startswith("Of the plug-in")}
+    return {who: docs for who, docs in list_pages_by_command().items() if not who.startswith("Of the plug-in")}
 
 
 def _rules_index() -> str:

@@ -42,7 +42,7 @@ from hloscope.judge.plugins import load_plugins, refuse_broken_plugins
 from hloscope.judge.selection import make_selection
 from hloscope.model import Analysis
 from hloscope.model.finding import Severity
-from hloscope.report.checks import CheckDocument, CheckedTarget, CheckReport, seal_of
+from hloscope.report.checks import CheckDocument, CheckedTarget, CheckReport, compute_seal
 
 Target: TypeAlias = Callable[..., Any] | str | Path | Analysis
 
@@ -483,7 +483,7 @@ def _read(path: Path, name: str) -> CheckDocument:
     except (ValueError, RecursionError) as error:
         raise HloscopeError(f"{name} is not valid JSON", why=str(error)) from None
     document = read_document(CheckDocument, found, name=name, key="checks", command="check")
-    if document.seal != seal_of(found):
+    if document.seal != compute_seal(found):
         why = say("it was edited or damaged after ", Command("check"), " wrote it")
         raise HloscopeError(f"the seal of {name} does not match its contents", why=why, fix="check again")
     return document

@@ -30,7 +30,7 @@ from hloscope.judge.matching import match
 from hloscope.model import Analysis, Collective
 from hloscope.model.capture import attach_evidence
 from hloscope.model.vocabulary import Bound
-from hloscope.report.diffs import DiffDocument, TwoTotals, listed, with_sides
+from hloscope.report.diffs import DiffDocument, TwoTotals, attach_sides, make_listed_change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +249,7 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
         old=names[0],
         new=names[1],
         same=compared.same and not not_understood and judged.judgement is Judgement.SAME,
-        changes=tuple(map(listed, compared.changes)),
+        changes=tuple(map(make_listed_change, compared.changes)),
         unsure=len(compared.unsure),
         not_understood=not_understood,
         unlike=tuple(_unlike(old.baseline, new.baseline)),
@@ -260,7 +260,7 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
         step_bounds=(old.step_bound, new.step_bound),
         judged=judged,
     )
-    return with_sides(found, (old.analysis, new.analysis))
+    return attach_sides(found, (old.analysis, new.analysis))
 
 
 def _collectives_of(old: Side, new: Side) -> tuple[Sequence[Collective], Sequence[Collective]]:

@@ -27,9 +27,9 @@ def tested(name: str | None) -> dict[str, tuple[str, ...]]:
     """
     load_project_plugins(Path.cwd())
     if name is not None:
-        from hloscope.report.pages import page_named  # only here: it loads the findings of every command
+        from hloscope.report.pages import find_page  # only here: it loads the findings of every command
 
-        page_named(name)
+        find_page(name)
     rules = [rule for plugin in list_plugins() for rule in plugin.rules if name in (None, rule.name)]
     if not rules and name is not None:
         raise NotationError(

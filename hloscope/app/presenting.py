@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def report(found: Shown, format_name: str, **how: Any) -> str:
     """`Shown.report`."""
-    from hloscope.report.formats import report_of
+    from hloscope.report.formats import render_report
 
-    return report_of(found, format_name, **how)
+    return render_report(found, format_name, **how)
 
 
 def save(found: Shown, path: str, format_name: str | None) -> tuple[str, ...]:
@@ -31,30 +31,30 @@ def save(found: Shown, path: str, format_name: str | None) -> tuple[str, ...]:
 
 def document(found: Shown) -> dict[str, Any]:
     """`Shown.to_dict`."""
-    from hloscope.report.formats import document_of
+    from hloscope.report.formats import make_plain_document
 
-    return document_of(found)
+    return make_plain_document(found)
 
 
 def fragment(found: Shown) -> str | None:
     """What a notebook displays as HTML."""
-    from hloscope.report.fragments import fragment_of
+    from hloscope.report.fragments import render_fragment
 
-    return fragment_of(found)
+    return render_fragment(found)
 
 
 def markdown(found: Shown) -> str:
     """What a notebook displays as Markdown."""
-    from hloscope.report.formats import in_notebook
+    from hloscope.report.formats import render_in_notebook
 
-    return in_notebook(found)
+    return render_in_notebook(found)
 
 
 def image(svg: str) -> str:
     """What a notebook displays of a picture where it cannot display HTML."""
-    from hloscope.report.pictures.svg import standalone
+    from hloscope.report.pictures.svg import make_standalone
 
-    return standalone(svg)
+    return make_standalone(svg)
 
 
 def timeline_of(found: Analysis) -> Timeline:
@@ -75,14 +75,14 @@ def mesh_picture(found: Analysis) -> Picture:
     """`Analysis.mesh_picture`."""
     from hloscope.report.pictures import meshes
 
-    return meshes.mesh_picture(found)
+    return meshes.draw_mesh_picture(found)
 
 
 def array_picture(found: Analysis, name: str) -> Picture:
     """`Analysis.array`."""
     from hloscope.report.pictures import arrays
 
-    return arrays.array_picture(found, name)
+    return arrays.draw_array_picture(found, name)
 
 
 def select(collectives: Collectives, selector: str) -> list[Collective]:
@@ -106,23 +106,23 @@ def filter(
 
 def groups(collectives: Collectives, what: str) -> list[Group]:
     """`Collectives.by`."""
-    from hloscope.report.collectives import groups_by
+    from hloscope.report.collectives import list_groups
 
-    return groups_by(collectives, what)
+    return list_groups(collectives, what)
 
 
 def rule_pages() -> Mapping[str, RuleDoc]:
     """`hloscope.rules.pages`."""
-    from hloscope.report.pages import pages
+    from hloscope.report.pages import list_pages
 
-    return pages()
+    return list_pages()
 
 
 def rule_page(name: str) -> RuleDoc:
     """`hloscope.rules.page`."""
-    from hloscope.report.pages import page_named
+    from hloscope.report.pages import find_page
 
-    return page_named(name)
+    return find_page(name)
 
 
 def failed_cases(rule: str | None) -> Mapping[str, tuple[str, ...]]:

@@ -150,7 +150,7 @@ def _make_saver(folder: Path | None) -> Save:
     """
     if folder is None:
         return lambda _program, _text: None
-    from hloscope.report.escaping import dumped
+    from hloscope.report.escaping import dump_json
 
     home = folder.absolute()  # the script may change its working folder
     written: dict[str, int] = {}
@@ -164,7 +164,7 @@ def _make_saver(folder: Path | None) -> Save:
         count = written[stem] = written.get(stem, 0) + 1
         stem += f".{count}" if count > 1 else ""  # another program of the same name
         write_text(text, home / f"{stem}.hlo")
-        write_text(dumped(program.analysis), home / f"{stem}.json")
+        write_text(dump_json(program.analysis), home / f"{stem}.json")
 
     return save
 

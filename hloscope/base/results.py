@@ -5,17 +5,19 @@ The registered presenter (`hloscope.base.presenter`) renders the reports.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import FrozenInstanceError, fields
 from enum import Enum
 from os import PathLike
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 from hloscope.base.calls import front_door, named_path, whole
 from hloscope.base.errors import Helpful
 from hloscope.base.presenter import presenter
 
 Grouping = Literal["module", "axis", "line", "kind"]
+_Item = TypeVar("_Item")
+_Key = TypeVar("_Key")
 
 
 _MOST_LETTERS, _MOST_ITEMS = 240, 3
@@ -25,6 +27,14 @@ def one_line(text: str) -> str:
     """A text as `repr` has it: on one line, and cut where it is long, but for its last letter."""
     line = " ".join(text.split())
     return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 2]}…{line[-1]}"
+
+
+def group_by(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
+    """Lists of the items that have the same key, in the order of each key's first item."""
+    found: dict[_Key, list[_Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 class FixedTable(dict[str, Any]):
@@ -103,8 +113,10 @@ class Shown(Fixed, Helpful):
 
     __slots__ = ()
 
-    _subject: str
-    """Its key in `hloscope.report.formats.FORMATS`."""
+    @property
+    def _subject(self) -> str:
+        """Its key in `hloscope.report.formats.FORMATS`."""
+        raise NotImplementedError
 
     def _rendered(self) -> object:
         """What the formats of its subject are given."""

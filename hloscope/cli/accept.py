@@ -73,13 +73,13 @@ class _Asking:
         """The changes that are accepted; those of one name are one question."""
         from hloscope.analysis.totals import collate
         from hloscope.app.accepting import Answer
-        from hloscope.report.checks import judgement_words
+        from hloscope.report.checks import format_judgement
 
         compared = proposed.compared
         if compared is None:
             return Answer(())
         lacks = compared.judged.is_only_left_open
-        said = "has a baseline that lacks figures" if lacks else f"is {judgement_words(compared.judged)} its baseline"
+        said = "has a baseline that lacks figures" if lacks else f"is {format_judgement(compared.judged)} its baseline"
         running.say(f"\n{proposed.name} {said}")
         by_key, accepted = collate(lambda change: change.key, compared.changes), list[str]()
         for number, (key, changes) in enumerate(by_key.items(), 1):

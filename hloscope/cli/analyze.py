@@ -221,22 +221,22 @@ class _Rows:
 
         self._write, self._canvas, self._dump = write, running.canvas(output), dump
         self._rows = Rows.of(dump, self._canvas.width)
-        self._draw(self._rows.head(dump))
+        self._draw(self._rows.render_head(dump))
 
     def add(self, result: DumpedResult) -> None:
         """Writes the row of one module."""
-        self._draw([self._rows.row(result)])
+        self._draw([self._rows.render_row(result)])
 
     def end(self, results: list[DumpedResult], seconds: float) -> None:
         """Writes what there is in all."""
-        from hloscope.report.dumps import summary
+        from hloscope.report.dumps import render_summary
 
-        self._draw(summary(self._dump, results, seconds))
+        self._draw(render_summary(self._dump, results, seconds))
 
     def _draw(self, lines: Any) -> None:
-        from hloscope.report.layout import drawn
+        from hloscope.report.layout import draw_lines
 
-        self._write(drawn(lines, self._canvas.width, self._canvas.colour).rstrip("\n"))
+        self._write(draw_lines(lines, self._canvas.width, self._canvas.colour).rstrip("\n"))
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from hloscope.base.outputs import check_report_file
 from hloscope.base.units import pluralize
 from hloscope.cli import running, targets
 from hloscope.cli.options import Decorator, config_option, executor_option, jobs_option, limit_option, project_options
-from hloscope.report.formats import formats_of
+from hloscope.report.formats import list_formats
 
 if TYPE_CHECKING:
     from hloscope.judge.checks import Checked
@@ -60,7 +60,7 @@ def _format_and_file(text: str) -> tuple[str, str]:
         NotationError: There is no such format, or no file of that name can be written.
     """
     name, _, path = text.partition("=")
-    known = formats_of("check")
+    known = list_formats("check")
     if name not in known:
         otherwise = f"write FORMAT=FILE, FORMAT one of {', '.join(known)}"
         fix = did_you_mean(name, known, otherwise) if "=" in text else otherwise
@@ -174,11 +174,11 @@ def _sources(checks: tuple[Checked, ...]) -> str | None:
 
 def _line(checked: Checked) -> str:
     """`ok      block  12.3 s`."""
-    from hloscope.report.checks import asides
+    from hloscope.report.checks import list_asides
 
     mark = "ERROR" if checked.error is not None else "ok" if checked.passed else "FAILED"
     parts = [mark.ljust(6), checked.name, *([] if checked.seconds is None else [f"{checked.seconds:.1f} s"])]
-    return "  ".join((*parts, *asides(checked)))
+    return "  ".join((*parts, *list_asides(checked)))
 
 
 def report_of_error(error: HloscopeError, also: tuple[str, ...]) -> CheckReport:

@@ -9,7 +9,7 @@ import click
 
 from hloscope.base.calls import span
 from hloscope.compile.target import OPTIONS, OPTIONS_BY_NAME
-from hloscope.report.formats import formats_of
+from hloscope.report.formats import list_formats
 from hloscope.report.renderer import GROUPINGS
 
 Command = Callable[..., Any]
@@ -119,7 +119,7 @@ def report_options(subject: str, *, output: str = "FILE") -> Decorator:
         click.option(
             "--format",
             "format_name",
-            type=click.Choice(formats_of(subject)),
+            type=click.Choice(list_formats(subject)),
             default="text",
             show_default=True,
             help="Report format.",

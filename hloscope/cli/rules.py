@@ -55,11 +55,11 @@ def _say_broken() -> int:
 
 
 def _list() -> str:
-    from hloscope.report.pages import pages, pages_by_command
+    from hloscope.report.pages import list_pages, list_pages_by_command
 
-    width = max(map(len, pages()))
+    width = max(map(len, list_pages()))
     lines: list[str] = []
-    for command, docs in pages_by_command().items():
+    for command, docs in list_pages_by_command().items():
         lines += [*(["", f"{command}:"] if command else []), *_lines(docs, width)]
     return "\n".join([*lines, "", "hloscope rules NAME prints the page of NAME."])
 
@@ -71,9 +71,9 @@ def _lines(docs: Iterable[RuleDoc], width: int) -> list[str]:
 
 def _page(name: str) -> str:
     from hloscope.judge.plugins import find_plugin, list_known_rules
-    from hloscope.report.pages import page_named
+    from hloscope.report.pages import find_page
 
-    doc, plugin = page_named(name), find_plugin(name)
+    doc, plugin = find_page(name), find_plugin(name)
     source = [] if plugin is None else ["", f"From the plug-in {plugin.name}, named in {plugin.where}."]
     is_rule = name in [rule.name for rule in list_known_rules()]
     return "\n".join([*_page_lines(doc), *source, *(_acceptance(doc) if is_rule else [])])

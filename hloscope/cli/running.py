@@ -157,9 +157,9 @@ def _fail(message: str, debug: bool) -> NoReturn:
 
 def say(message: str) -> None:
     """Writes a message to stderr, whatever strings of compiled text it quotes."""
-    from hloscope.report.escaping import for_terminal
+    from hloscope.report.escaping import escape_for_terminal
 
-    click.echo(for_terminal(message), err=True)
+    click.echo(escape_for_terminal(message), err=True)
 
 
 def saying(stage: StageDisplay) -> Callable[[str], None]:
@@ -269,10 +269,10 @@ def write_formatted(subject: str, format_name: str, found: object, output: str |
     Raises:
         HloscopeError: It cannot be written.
     """
-    from hloscope.report.formats import files_of, find_renderer, render
+    from hloscope.report.formats import find_renderer, render, render_files
 
     if find_renderer(format_name).writes != "text":
-        _write_files(files_of(subject, format_name, found), output)
+        _write_files(render_files(subject, format_name, found), output)
         return
     write_report(render(subject, format_name, found, replace(canvas(output), **listing)), output)
 

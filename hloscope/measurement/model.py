@@ -273,6 +273,8 @@ class CompareDocument(Shown):
         notes: Choices made for the comparison, one sentence each.
     """
 
+    _subject = "comparison"
+
     schema: Schema = SCHEMA
     target: str | None
     profile: str
@@ -284,8 +286,6 @@ class CompareDocument(Shown):
     uncompared: tuple[UncomparedProgram, ...] = ()
     calibration: tuple[CalibratedFigure, ...] = ()
     notes: tuple[str, ...] = ()
-
-    _subject = "comparison"
 
     if TYPE_CHECKING:
 

@@ -126,6 +126,8 @@ class Analysis(Shown, Evident):
         versions: Versions of `hloscope`, and of `jax`, `jaxlib` and `libtpu` if they compiled the program.
     """
 
+    _subject = "analysis"
+
     schema: Schema = SCHEMA
     target: str
     module: str
@@ -171,8 +173,6 @@ class Analysis(Shown, Evident):
         return one_line(
             f"<Analysis of {self.target}{place}: {pluralize(self.totals.collectives, 'collective')}, {moves}>"
         )
-
-    _subject = "analysis"
 
     if TYPE_CHECKING:
 

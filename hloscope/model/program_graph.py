@@ -118,6 +118,8 @@ class ProgramGraph(Shown):
         notes: Assumptions, one sentence each.
     """
 
+    _subject = "graph"
+
     schema: Schema = SCHEMA
     target: str
     module: str
@@ -132,8 +134,6 @@ class ProgramGraph(Shown):
     def __repr__(self) -> str:
         size = f"{pluralize(len(self.nodes), 'instruction')}, {pluralize(len(self.edges), 'edge')}"
         return one_line(f"<Graph of {self.target}, {self.part}: {size}>")
-
-    _subject = "graph"
 
     @front_door
     def to_networkx(self) -> MultiDiGraph:

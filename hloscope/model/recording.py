@@ -146,6 +146,8 @@ class Recording(Shown):
         versions: Versions of jax, jaxlib, libtpu and hloscope.
     """
 
+    _subject = "recording"
+
     schema: Schema = SCHEMA
     command: tuple[str, ...]
     slice_name: str
@@ -202,8 +204,6 @@ class Recording(Shown):
     def __repr__(self) -> str:
         words = " ".join(self.command) or "a block"
         return one_line(f"<Recording of {words} on {self.slice_name}: {pluralize(len(self.programs), 'program')}>")
-
-    _subject = "recording"
 
     if TYPE_CHECKING:
 

@@ -195,6 +195,8 @@ class Timeline(Shown, Evident):
         notes: Assumptions, one sentence each.
     """
 
+    _subject = "timeline"
+
     schema: Schema = SCHEMA
     target: str
     module: str
@@ -227,8 +229,6 @@ class Timeline(Shown, Evident):
             if computation.name == name:
                 return computation
         raise KeyError(name)
-
-    _subject = "timeline"
 
     if TYPE_CHECKING:
 

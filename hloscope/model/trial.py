@@ -422,6 +422,8 @@ class Suggestions(Shown):
         seconds: Duration of the search.
     """
 
+    _subject = "suggestions"
+
     schema: Schema = SCHEMA
     target: str
     slice: str
@@ -455,8 +457,6 @@ class Suggestions(Shown):
         return one_line(
             f"<Suggestions for {self.target} on {self.slice}: {found}, {pluralize(self.compiled, 'compile')}>"
         )
-
-    _subject = "suggestions"
 
     if TYPE_CHECKING:
 

@@ -162,9 +162,9 @@ def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, righ
     if failure is None:
         return None
     config.stash[_FAILURE] = failure
-    from hloscope.report.escaping import for_terminal
+    from hloscope.report.escaping import escape_for_terminal
 
-    return [for_terminal(line) for line in failure.summary]
+    return [escape_for_terminal(line) for line in failure.summary]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -188,9 +188,9 @@ def pytest_runtest_makereport(
         and failure.expectation in str(call.excinfo.value)
         and add_section
     ):
-        from hloscope.report.escaping import for_terminal
+        from hloscope.report.escaping import escape_for_terminal
 
-        add_section("hloscope", for_terminal(str(failure.verdict)))
+        add_section("hloscope", escape_for_terminal(str(failure.verdict)))
     return report
 
 

@@ -77,14 +77,14 @@ def _updated(path: Path, analysis: Analysis, root: Path) -> tuple[Baseline, ...]
 
 
 def _failure(analysis: Analysis, path: Path, judged: Judged, findings: Iterable[Finding], update: str) -> str:
-    from hloscope.report.checks import changed_figures
+    from hloscope.report.checks import list_changed_figures
 
     lines = [f"{analysis.target} has changed since its baseline {path} was accepted"]
     for finding in findings:
         lines.append(f"{finding.severity}[{finding.rule}]: {finding.message}")
         lines += [f"  --> {finding.source}"] if finding.source else []
         lines += [f"   = {label}: {words}" for label, words in finding.details if label != "fix"]
-    lines += [f"   = {name}: {before} -> {now}" for name, before, now in changed_figures(judged)]
+    lines += [f"   = {name}: {before} -> {now}" for name, before, now in list_changed_figures(judged)]
     return "\n".join([*lines, f"   = fix: to accept the change: {update}"])
 
 

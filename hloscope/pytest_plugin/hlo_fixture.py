@@ -78,10 +78,10 @@ class Hlo:
 
     def fail(self, message: str) -> NoReturn:
         """Fails the test, whatever strings of compiled text the message quotes."""
-        from hloscope.report.escaping import for_terminal
+        from hloscope.report.escaping import escape_for_terminal
 
         __tracebackhide__ = True
-        self._failure = for_terminal(message)
+        self._failure = escape_for_terminal(message)
         pytest.fail(self._failure, pytrace=False)
 
     @property
@@ -172,9 +172,9 @@ class Hlo:
         name = f"{module}-{name_of_test(nodeid)}{number}.json"
         path = self._request.config.invocation_params.dir / folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        from hloscope.report.escaping import dumped
+        from hloscope.report.escaping import dump_json
 
-        path.write_text(dumped(analysis.to_dict()), encoding="utf-8")
+        path.write_text(dump_json(analysis.to_dict()), encoding="utf-8")
 
 
 class Expect:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import inf
@@ -11,6 +12,7 @@ from rich.text import Text
 from hloscope.analysis.provenance import short_source
 from hloscope.analysis.totals import GUESS
 from hloscope.base.errors import Option, say
+from hloscope.base.results import group_by
 from hloscope.base.units import format_bytes, format_capacity, format_flops, format_share, pluralize
 from hloscope.judge.rules.hbm_near_limit import HbmNearLimit
 from hloscope.model import Analysis, ArrayFact, IntermediateFact, Memory, Mesh
@@ -19,24 +21,24 @@ from hloscope.model.vocabulary import Bound
 from hloscope.report.collectives import (
     ONE_BY_ONE,
     Listing,
-    axes_in_short,
-    axis_lines,
-    collective_lines,
-    dearest_lines,
-    group_lines,
-    waiting_line,
+    format_axes_briefly,
+    format_waits,
+    render_axes,
+    render_collectives,
+    render_dearest,
+    render_groups,
 )
-from hloscope.report.finding_lines import finding_lines
-from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, hanging, section, table_lines
-from hloscope.report.price import time_lines
+from hloscope.report.finding_lines import render_findings
+from hloscope.report.layout import INDENT, Breaks, Column, column, fold, fold_all, hang, render_table, section
+from hloscope.report.price import render_time
 from hloscope.report.words import (
     ELSEWHERE,
     GUESSED_LEGEND,
-    cost_option,
-    legend,
-    notes_section,
-    part_of_axis,
-    versions_line,
+    explain_axis_parts,
+    make_cost_option,
+    make_legend,
+    render_notes,
+    render_versions,
 )
 
 _ARRAYS_SHOWN = 12
@@ -50,91 +52,85 @@ def render_analysis(analysis: Analysis, width: int, listing: Listing = ONE_BY_ON
     Args:
         analysis: What is known of the program.
         width: Columns.
-        listing: What collectives are grouped by. Where it does not say, they are grouped when they are too many to be
+        listing: The grouping of collectives. Without one, they are grouped when there are too many to be
             listed one by one, and the report begins with what costs most.
     """
     inner = width - INDENT
-    by = listing.grouping(analysis.collectives)
-    yield from _headline(analysis, width)
+    by = listing.choose_grouping(analysis.collectives)
+    yield from _render_headline(analysis, width)
     if by is not None:
-        yield from fold(Text.assemble("Peak memory ", peak_of(analysis.memory)), width)
-    yield from memory_peak_section(analysis, inner)
-    yield from _time(analysis, inner, brief=by is not None)
+        yield from fold(Text.assemble("Peak memory ", format_peak(analysis.memory)), width)
+    yield from render_memory_peak(analysis, inner)
+    if analysis.time is not None:
+        waiting = None if by is None else format_waits(analysis.collectives)
+        lines = render_time(analysis.time, inner, waiting, brief=by is not None)
+        yield from section("Predicted time of one step", lines, inner)
     if by is not None:
         title = "What costs most" if analysis.time is None else "What costs most, with its share of the step"
-        yield from section(title, dearest_lines(analysis, inner), inner)
-    yield from _traffic(analysis, inner, by, everything=listing.everything)
+        yield from section(title, render_dearest(analysis, inner), inner)
+    yield from _render_traffic(analysis, inner, by, everything=listing.everything)
     if analysis.kernels:
-        yield from section("Kernels", kernel_lines(analysis, inner), inner)
+        yield from section("Kernels", render_kernels(analysis, inner), inner)
     if analysis.findings:
-        yield from section("Findings", _findings(analysis, inner, listing), inner)
+        each, collectives = listing.everything, analysis.collectives
+        found = render_findings(analysis.findings, inner, collectives, gave_reasons=True, each=each)
+        yield from section("Findings", found, inner)
     if by is None:
-        yield from _arrays(analysis, inner)
-        yield from section("Memory of one device", _memory(analysis.memory, inner), inner)
+        yield from _render_arrays(analysis, inner)
+        memory = fold_all([format_peak(analysis.memory), _format_memory_parts(analysis.memory)], inner)
+        yield from section("Memory of one device", memory, inner)
     else:
-        yield from section("Memory of one device", _memory_of_many(analysis, inner), inner)
-    yield from notes_section(analysis.notes, inner)
-    yield from versions_line(analysis.versions, width)
+        yield from section("Memory of one device", _render_short_memory(analysis, inner), inner)
+    yield from render_notes(analysis.notes, inner)
+    yield from render_versions(analysis.versions, width)
 
 
-def _time(analysis: Analysis, width: int, *, brief: bool) -> Iterator[Text]:
-    if analysis.time is None:
-        return
-    waiting = waiting_line(analysis.collectives) if brief else None
-    yield from section("Predicted time of one step", time_lines(analysis.time, width, waiting, brief=brief), width)
-
-
-def _findings(analysis: Analysis, width: int, listing: Listing) -> Iterator[Text]:
-    known = {collective.why for collective in analysis.collectives if collective.why is not None}
-    yield from finding_lines(
-        analysis.findings, width, known=known, collectives=analysis.collectives, each=listing.everything
-    )
-
-
-def _arrays(analysis: Analysis, width: int) -> Iterator[Text]:
+def _render_arrays(analysis: Analysis, width: int) -> Iterator[Text]:
     for title, arrays in (("Arguments", analysis.arguments), ("Outputs", analysis.outputs)):
         if arrays:
-            body = _array_lines(arrays, title.lower().removesuffix("s"), width)
-            yield from section(title, body, width, ", ".join(_common_remarks(arrays)))
+            body = _render_array_table(arrays, title.lower().removesuffix("s"), width)
+            yield from section(title, body, width, ", ".join(_find_common_remarks(arrays)))
     if analysis.intermediates:
-        body = _intermediate_lines(analysis.intermediates, width)
+        body = _render_intermediates(analysis.intermediates, width)
         yield from section("Largest intermediate arrays", body, width)
 
 
-def _memory_of_many(analysis: Analysis, width: int) -> Iterator[Text]:
+def _render_short_memory(analysis: Analysis, width: int) -> Iterator[Text]:
     """Memory as the compiler reports it, counts of arguments and outputs, and the largest arrays."""
     arrays = (("argument", analysis.arguments), ("output", analysis.outputs))
-    words = [_in_short([array for array in found if array.used], noun) for noun, found in arrays]
+    words = [_summarize_arrays([array for array in found if array.used], noun) for noun, found in arrays]
     words += [
-        f"largest intermediate {_shape(fact.dtype, fact.local_shape)} {format_bytes(fact.bytes_per_device)} at "
-        f"{_source(fact).plain}"
+        f"largest intermediate {_format_shape(fact.dtype, fact.local_shape)} {format_bytes(fact.bytes_per_device)} at "
+        f"{_format_source(fact).plain}"
         for fact in analysis.intermediates[:1]
     ]
-    yield from folded([_parts_of(analysis.memory)], width)
-    yield from hanging(Text(" · ".join(filter(None, words))), width)
+    yield from fold_all([_format_memory_parts(analysis.memory)], width)
+    yield from hang(Text(" · ".join(filter(None, words))), width)
 
 
-def _in_short(arrays: Sequence[ArrayFact], noun: str) -> str:
+def _summarize_arrays(arrays: Sequence[ArrayFact], noun: str) -> str:
     """`1,200 arguments (6.14 GB), all donated, largest params['head'] 156 MB`."""
     if not arrays:
         return ""
-    known = [size for array in arrays if (size := array.bytes_per_device) is not None]
-    bound = "" if len(known) == len(arrays) else "at least "
-    remarks = "".join(f", all {words}" for words in _common_remarks(arrays))
-    largest = _largest(arrays, 1)[0]
-    words = f"{pluralize(len(arrays), noun)} ({bound}{format_bytes(sum(known))}){remarks}"
+    remarks = "".join(f", all {words}" for words in _find_common_remarks(arrays))
+    largest = _find_largest(arrays, 1)[0]
+    words = f"{pluralize(len(arrays), noun)} ({_sum_bytes(arrays)}){remarks}"
     return f"{words}, largest {largest.name} {format_bytes(largest.bytes_per_device)}"
 
 
-def _headline(analysis: Analysis, width: int) -> Iterator[Text]:
-    target, place = Text(analysis.target, style="bold"), place_of(analysis)
+def _sum_bytes(arrays: Sequence[ArrayFact]) -> str:
+    known = [size for array in arrays if (size := array.bytes_per_device) is not None]
+    return f"{'' if len(known) == len(arrays) else 'at least '}{format_bytes(sum(known))}"
+
+
+def _render_headline(analysis: Analysis, width: int) -> Iterator[Text]:
+    target, place = Text(analysis.target, style="bold"), describe_place(analysis)
     together = Text(" ").join([target, place])
-    for line in (together,) if together.cell_len <= width else (target, place):
-        yield from fold(line, width)
-    yield from fold(verdict_of(analysis), width)
+    lines = (together,) if together.cell_len <= width else (target, place)
+    yield from fold_all((*lines, describe_sent(analysis)), width)
 
 
-def place_of(analysis: Analysis) -> Text:
+def describe_place(analysis: Analysis) -> Text:
     """`on v5e:2x4 (8 devices), mesh X=8 (auto axes)`, without the parts that are unknown."""
     place = Text()
     if analysis.slice is not None:
@@ -143,11 +139,11 @@ def place_of(analysis: Analysis) -> Text:
         guessed = "guessed, " if analysis.slice.chosen_by == GUESS else ""
         place.append(f" ({guessed}{f'{used:,} of ' if used < devices else ''}{pluralize(devices, 'device')})")
     if analysis.mesh is not None:
-        place.append(f"{', ' if place.plain else 'on '}mesh {_mesh_words(analysis.mesh)}")
+        place.append(f"{', ' if place.plain else 'on '}mesh {_format_mesh(analysis.mesh)}")
     return place
 
 
-def _mesh_words(mesh: Mesh) -> str:
+def _format_mesh(mesh: Mesh) -> str:
     sizes = " ".join(f"{name}={size}" for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True))
     if not mesh.axis_types:
         return sizes
@@ -157,7 +153,7 @@ def _mesh_words(mesh: Mesh) -> str:
     return f"{sizes} ({', '.join(f'{n} {t}' for n, t in zip(mesh.axis_names, mesh.axis_types, strict=True))})"
 
 
-def verdict_of(analysis: Analysis) -> Text:
+def describe_sent(analysis: Analysis) -> Text:
     """A sentence on the bytes that one device sends in a step."""
     total = analysis.totals
     if not analysis.collectives:
@@ -175,40 +171,30 @@ def verdict_of(analysis: Analysis) -> Text:
     )
 
 
-def _traffic(analysis: Analysis, width: int, by: str | None, *, everything: bool) -> Iterator[Text]:
+def _render_traffic(analysis: Analysis, width: int, by: str | None, *, everything: bool) -> Iterator[Text]:
     if not analysis.collectives:
         return
     if by is None:
-        axes = axis_lines(analysis, width)
+        axes = render_axes(analysis, width)
         title = "Collectives, most bytes per step first"
-        collectives = collective_lines(analysis.collectives, width, everything=everything)
-    else:
-        title, collectives = group_lines(analysis.collectives, by, width)
-        axes = folded([axes_in_short(analysis)], width)
-        collectives += axes
-    if by is None:
+        collectives = render_collectives(analysis.collectives, width, everything=everything)
         yield from section("Bytes one device sends per step, by mesh axis", axes, width)
+    else:
+        title, collectives = render_groups(analysis.collectives, by, width)
+        axes = fold_all([format_axes_briefly(analysis)], width)
+        collectives += axes
     yield from section(title, collectives, width)
-    remarks = [legend([verdict_of(analysis), *axes, *collectives])]
+    remarks = [make_legend([describe_sent(analysis), *axes, *collectives])]
     if analysis.mesh is None:
-        remarks.append(
-            Text(
-                say("Axes are unknown without a mesh: name one with ", Option("mesh", {"X": 4, "Y": 2}), "."),
-                style="dim",
-            )
-        )
+        words = say("Axes are unknown without a mesh: name one with ", Option("mesh", {"X": 4, "Y": 2}), ".")
+        remarks.append(Text(words, style="dim"))
     if any(collective.axes_guessed for collective in analysis.collectives):
         remarks.append(Text(say(*GUESSED_LEGEND), style="dim"))
-    below = folded(remarks, width)
+    below = fold_all(remarks, width)
     yield from (Text(" " * INDENT) + line for line in ([Text(), *below] if below else ()))
 
 
-def _memory(memory: Memory, width: int) -> Iterator[Text]:
-    yield from fold(peak_of(memory), width)
-    yield from folded([_parts_of(memory)], width)
-
-
-def _parts_of(memory: Memory) -> Text | None:
+def _format_memory_parts(memory: Memory) -> Text | None:
     parts = (
         ("arguments", memory.argument_bytes),
         ("outputs", memory.output_bytes),
@@ -220,12 +206,11 @@ def _parts_of(memory: Memory) -> Text | None:
     return Text(known, style="dim") if known else None
 
 
-def peak_of(memory: Memory) -> Text:
-    """The peak memory, and its share of what there is."""
+def format_peak(memory: Memory) -> Text:
+    """The peak memory, and its share of the device's memory."""
     if memory.peak_bytes is None and memory.fits is False:
-        return Text(
-            "more than the device has; the compiler does not report the size of the program's code", style="bold red"
-        )
+        unknown = "the compiler does not report the size of the program's code"
+        return Text(f"more than the device has; {unknown}", style="bold red")
     if memory.peak_bytes is None and memory.temp_bytes is not None:
         return Text("not known in total: the size of the program's code is unknown")
     if memory.peak_bytes is None:
@@ -239,7 +224,7 @@ def peak_of(memory: Memory) -> Text:
     return text
 
 
-def _array_lines(arrays: Sequence[ArrayFact], noun: str, width: int) -> list[Text]:
+def _render_array_table(arrays: Sequence[ArrayFact], noun: str, width: int) -> list[Text]:
     """The arrays of most bytes on a device, in the program's order, and one line for the others.
 
     Args:
@@ -247,47 +232,45 @@ def _array_lines(arrays: Sequence[ArrayFact], noun: str, width: int) -> list[Tex
         noun: `argument` or `output`.
         width: Columns.
     """
-    shown = _largest(arrays, _ARRAYS_SHOWN)
+    shown = _find_largest(arrays, _ARRAYS_SHOWN)
     rest = [array for array in arrays if array not in shown]
     remarks = (
-        Text(_rest_words(shown, rest, noun), style="dim") if rest else None,
-        _unknown_words(arrays),
-        part_of_axis(array.sharding or "" for array in shown),
+        Text(_describe_rest(shown, rest, noun), style="dim") if rest else None,
+        _describe_unknown(arrays),
+        explain_axis_parts(array.sharding or "" for array in shown),
     )
-    return table_lines(_columns(shown, arrays), width) + folded(remarks, width)
+    return render_table(_make_columns(shown, arrays), width) + fold_all(remarks, width)
 
 
-def _common_remarks(arrays: Sequence[ArrayFact]) -> tuple[str, ...]:
+def _find_common_remarks(arrays: Sequence[ArrayFact]) -> tuple[str, ...]:
     """Remarks that apply to every used array, which are better said once: `donated`."""
     used = [array for array in arrays if array.used]
     if len(used) < 2:
         return ()
-    return tuple(words for words in _remarks(used[0]) if all(words in _remarks(array) for array in used))
+    return tuple(words for words in _list_remarks(used[0]) if all(words in _list_remarks(array) for array in used))
 
 
-def _largest(arrays: Sequence[ArrayFact], count: int) -> list[ArrayFact]:
-    by_size = sorted(range(len(arrays)), key=lambda index: -_size(arrays[index]))
+def _find_largest(arrays: Sequence[ArrayFact], count: int) -> list[ArrayFact]:
+    by_size = sorted(range(len(arrays)), key=lambda index: -_measure_size(arrays[index]))
     return [arrays[index] for index in sorted(by_size[:count])]
 
 
-def _size(array: ArrayFact) -> float:
-    """Bytes on a device for sorting: nothing for an array that is dropped, and unknown before all others."""
+def _measure_size(array: ArrayFact) -> float:
+    """Bytes on a device for sorting: 0 for an array that is dropped, infinity if unknown."""
     if not array.used:
         return 0
     return inf if array.bytes_per_device is None else array.bytes_per_device
 
 
-def _rest_words(shown: Sequence[ArrayFact], rest: Sequence[ArrayFact], noun: str) -> str:
-    smaller = max(map(_size, rest)) < min(map(_size, shown))
+def _describe_rest(shown: Sequence[ArrayFact], rest: Sequence[ArrayFact], noun: str) -> str:
+    smaller = max(map(_measure_size, rest)) < min(map(_measure_size, shown))
     count = pluralize(len(rest), f"{'smaller' if smaller else 'more'} {noun}")
-    used = [array.bytes_per_device for array in rest if array.used]
-    known = [size for size in used if size is not None]
-    bound = "" if len(known) == len(used) else "at least "
+    used = [array for array in rest if array.used]
     unused = f" ({len(rest) - len(used):,} unused)" if len(used) < len(rest) else ""
-    return say(f"+{count}{unused}, {bound}{format_bytes(sum(known))} in total ", ELSEWHERE)
+    return say(f"+{count}{unused}, {_sum_bytes(used)} in total ", ELSEWHERE)
 
 
-def _unknown_words(arrays: Sequence[ArrayFact]) -> Text | None:
+def _describe_unknown(arrays: Sequence[ArrayFact]) -> Text | None:
     used = [array for array in arrays if array.used]
     unknown = (
         ("global shapes", all(array.global_shape is None for array in used)),
@@ -297,67 +280,55 @@ def _unknown_words(arrays: Sequence[ArrayFact]) -> Text | None:
     return Text(f"not known: {words}", style="dim") if words and used else None
 
 
-def array_columns(arrays: Sequence[ArrayFact], count: int) -> tuple[tuple[Column, ...], int]:
-    """The table of the arrays of most bytes, in the program's order, and how many there are besides."""
-    shown = _largest(arrays, count)
-    return _columns(shown, arrays), len(arrays) - len(shown)
+def make_array_columns(arrays: Sequence[ArrayFact], count: int) -> tuple[tuple[Column, ...], int]:
+    """The table of the largest arrays, in the program's order, and the number of all others."""
+    shown = _find_largest(arrays, count)
+    return _make_columns(shown, arrays), len(arrays) - len(shown)
 
 
-def _columns(shown: Sequence[ArrayFact], arrays: Sequence[ArrayFact]) -> tuple[Column, ...]:
-    """Columns of the shown arrays; a column of nothing but unknowns is empty, since `_unknown_words` says it once."""
-    common = _common_remarks(arrays)
+def _make_columns(shown: Sequence[ArrayFact], arrays: Sequence[ArrayFact]) -> tuple[Column, ...]:
+    """Columns of the shown arrays; a column of unknowns is empty, because `_describe_unknown` reports it once."""
+    common = _find_common_remarks(arrays)
     any_global = any(array.global_shape is not None for array in arrays)
     any_sharding = any(array.sharding is not None for array in arrays)
-    of_array = partial(column, shown)
+    of_array, words = partial(column, shown), Breaks.BETWEEN_WORDS
+
+    def dim_unused(array: ArrayFact, text: str, style: str = "") -> Text:
+        return Text(text, style if array.used else "dim")
+
+    def whole(array: ArrayFact) -> Text:
+        return dim_unused(array, _format_shape(array.dtype, array.global_shape) if any_global else "")
+
+    def sharding(array: ArrayFact) -> Text:
+        known = array.sharding or ("unknown" if array.used else "")
+        return dim_unused(array, known if any_sharding else "")
+
+    def size(array: ArrayFact) -> str:
+        return format_bytes(array.bytes_per_device) if array.used else ""
+
+    def remarks(array: ArrayFact) -> str:
+        return ", ".join(remark for remark in _list_remarks(array) if remark not in common)
+
     return (
-        of_array("name", lambda array: Text(array.name, _style(array, "bold")), breaks=Breaks.AFTER_PUNCTUATION),
-        of_array(
-            "global",
-            lambda array: Text(_shape(array.dtype, array.global_shape) if any_global else "", _style(array)),
-            given_up=2,
-            below="global {}",
-        ),
-        of_array(
-            "sharding",
-            lambda array: Text(_sharding(array) if any_sharding else "", _style(array)),
-            breaks=Breaks.BETWEEN_WORDS,
-            given_up=3,
-        ),
-        of_array("per device", _local, given_up=4, below="per device {}"),
-        of_array(
-            "bytes",
-            lambda array: format_bytes(array.bytes_per_device) if array.used else "",
-            right=True,
-            given_up=5,
-        ),
-        of_array(
-            "",
-            lambda array: ", ".join(words for words in _remarks(array) if words not in common),
-            style="dim",
-            breaks=Breaks.BETWEEN_WORDS,
-            given_up=1,
-        ),
+        of_array("name", lambda array: dim_unused(array, array.name, "bold"), breaks=Breaks.AFTER_PUNCTUATION),
+        of_array("global", whole, given_up=2, below="global {}"),
+        of_array("sharding", sharding, breaks=words, given_up=3),
+        of_array("per device", _format_local, given_up=4, below="per device {}"),
+        of_array("bytes", size, right=True, given_up=5),
+        of_array("", remarks, style="dim", breaks=words, given_up=1),
     )
 
 
-def _style(array: ArrayFact, style: str = "") -> str:
-    return style if array.used else "dim"
+def _format_local(array: ArrayFact) -> str:
+    """The shape on a device; for a dropped array, only if its global shape is unknown."""
+    return _format_shape(array.dtype, array.local_shape) if array.used or array.global_shape is None else ""
 
 
-def _sharding(array: ArrayFact) -> str:
-    return array.sharding or ("unknown" if array.used else "")
-
-
-def _local(array: ArrayFact) -> str:
-    """The shape on a device; for an array that is dropped only where its global shape is not known."""
-    return _shape(array.dtype, array.local_shape) if array.used or array.global_shape is None else ""
-
-
-def _shape(dtype: str, dimensions: tuple[int, ...] | None) -> str:
+def _format_shape(dtype: str, dimensions: tuple[int, ...] | None) -> str:
     return "unknown" if dimensions is None else f"{dtype}[{','.join(map(str, dimensions))}]"
 
 
-def _remarks(array: ArrayFact) -> tuple[str, ...]:
+def _list_remarks(array: ArrayFact) -> tuple[str, ...]:
     remarks = (
         ("unused: JAX drops it", not array.used),
         ("donated", array.donated and array.reused is not False),
@@ -367,41 +338,46 @@ def _remarks(array: ArrayFact) -> tuple[str, ...]:
     return tuple(words for words, holds in remarks if holds)
 
 
-def _intermediate_lines(intermediates: Sequence[IntermediateFact], width: int) -> list[Text]:
+def _render_intermediates(intermediates: Sequence[IntermediateFact], width: int) -> list[Text]:
     """A row for each array that reads differently, the largest first; at least one must be given."""
-    alike: dict[tuple[object, ...], list[IntermediateFact]] = {}
-    for fact in intermediates:
-        read = _shape(fact.dtype, fact.local_shape), _whole(fact), fact.memory_space, short_source(fact.source)
-        alike.setdefault(read, []).append(fact)
-    rows = list(alike.values())[:_INTERMEDIATES_SHOWN]
+
+    def read(fact: IntermediateFact) -> tuple[object, ...]:
+        return (
+            _format_shape(fact.dtype, fact.local_shape),
+            _format_global(fact),
+            fact.memory_space,
+            short_source(fact.source),
+        )
+
+    rows = list(group_by(intermediates, read).values())[:_INTERMEDIATES_SHOWN]
+
+    def alike(row: Sequence[IntermediateFact]) -> str:
+        return pluralize(len(row), "similar array") if len(row) > 1 else ""
+
     of_first = partial(column, [row[0] for row in rows])
     columns = (
-        of_first("per device", lambda fact: _shape(fact.dtype, fact.local_shape), style="bold"),
+        of_first("per device", lambda fact: _format_shape(fact.dtype, fact.local_shape), style="bold"),
         of_first("bytes", lambda fact: format_bytes(fact.bytes_per_device), right=True),
-        column(rows, "arrays", lambda row: str(len(row)), right=True, given_up=3, below=_alike_in_words),
-        of_first("global", _whole, breaks=Breaks.BETWEEN_WORDS, given_up=2),
-        of_first("source", _source, breaks=Breaks.BETWEEN_WORDS, given_up=1),
-        of_first("", _remark, style="dim", given_up=4),
+        column(rows, "arrays", lambda row: str(len(row)), right=True, given_up=3, below=alike),
+        of_first("global", _format_global, breaks=Breaks.BETWEEN_WORDS, given_up=2),
+        of_first("source", _format_source, breaks=Breaks.BETWEEN_WORDS, given_up=1),
+        of_first("", _format_remarks, style="dim", given_up=4),
     )
-    return table_lines(columns, width)
+    return render_table(columns, width)
 
 
-def _alike_in_words(row: Sequence[IntermediateFact]) -> str:
-    return pluralize(len(row), "similar array") if len(row) > 1 else ""
-
-
-def _whole(fact: IntermediateFact) -> str:
+def _format_global(fact: IntermediateFact) -> str:
     """`[256,4096] P('X', None)`; empty when neither is known."""
-    whole = "" if fact.global_shape is None else _shape("", fact.global_shape)
+    whole = "" if fact.global_shape is None else _format_shape("", fact.global_shape)
     return f"{whole} {fact.sharding or ''}".strip()
 
 
-def _source(fact: IntermediateFact) -> Text:
+def _format_source(fact: IntermediateFact) -> Text:
     words = short_source(fact.source)
     return Text(words) if words is not None else Text(f"%{fact.name}, HLO line {fact.line}", style="dim")
 
 
-def _remark(fact: IntermediateFact) -> str:
+def _format_remarks(fact: IntermediateFact) -> str:
     place = _MEMORIES.get(fact.memory_space, f"in memory space {fact.memory_space}")
     return ", ".join(words for words in (place, "in a loop" if fact.loops else "") if words)
 
@@ -409,65 +385,41 @@ def _remark(fact: IntermediateFact) -> str:
 _DMA = {True: "yes, not counted", False: "none", None: "not stated"}
 
 
-def kernel_lines(analysis: Analysis, width: int) -> Iterator[Text]:
+def render_kernels(analysis: Analysis, width: int) -> Iterator[Text]:
     """A table of the kernels, and a line for each kernel of unknown cost."""
-    yield from table_lines(_kernel_columns(analysis.kernels), width)
+    yield from render_table(_make_kernel_columns(analysis.kernels), width)
     unpriced = () if analysis.time is None else analysis.time.unpriced_kernels
     for name in unpriced:
-        advice = say(cost_option(name), ", or cost_estimate=pl.CostEstimate(...) in its pallas_call")
-        yield from hanging(Text(f"{name}: its cost is unknown; give {advice}", style="yellow"), width)
+        advice = say(make_cost_option(name), ", or cost_estimate=pl.CostEstimate(...) in its pallas_call")
+        yield from hang(Text(f"{name}: its cost is unknown; give {advice}", style="yellow"), width)
 
 
-def _kernel_columns(kernels: tuple[Kernel, ...]) -> list[Column]:
-    parts = Breaks.BETWEEN_PARTS
+def _make_kernel_columns(kernels: tuple[Kernel, ...]) -> list[Column]:
+    of_kernel, parts = partial(column, kernels), Breaks.BETWEEN_PARTS
+    own = {True: ", XLA's own", False: ""}
     return [
-        column(kernels, "kernel", _kernel_name, style="bold", breaks=Breaks.BETWEEN_PARTS),
-        column(kernels, "runs", _kernel_runs, right=True),
-        column(kernels, "estimate per run", _kernel_cost, breaks=parts),
-        column(kernels, "remote DMA", lambda each: _DMA[each.remote_dma]),
-        column(
-            kernels,
-            "takes",
-            lambda each: _count_shapes(each.operand_shapes),
-            breaks=parts,
-            below="takes {}",
-            given_up=1,
+        of_kernel("kernel", lambda each: f"{each.name}{own[each.by_compiler]}", style="bold", breaks=parts),
+        of_kernel("runs", lambda each: each.executions_bound.marked(f"{each.executions:,}"), right=True),
+        of_kernel("estimate per run", _format_kernel_cost, breaks=parts),
+        of_kernel("remote DMA", lambda each: _DMA[each.remote_dma]),
+        of_kernel("takes", lambda each: _count_shapes(each.operand_shapes), breaks=parts, below="takes {}", given_up=1),
+        of_kernel(
+            "returns", lambda each: _count_shapes(each.result_shapes), breaks=parts, below="returns {}", given_up=2
         ),
-        column(
-            kernels,
-            "returns",
-            lambda each: _count_shapes(each.result_shapes),
-            breaks=parts,
-            below="returns {}",
-            given_up=2,
-        ),
-        column(kernels, "at", lambda each: short_source(each.source) or "", style="dim", below="at {}", given_up=0),
+        of_kernel("at", lambda each: short_source(each.source) or "", style="dim", below="at {}", given_up=0),
     ]
 
 
-def _kernel_name(kernel: Kernel) -> str:
-    return f"{kernel.name}, XLA's own" if kernel.by_compiler else kernel.name
-
-
-def _kernel_runs(kernel: Kernel) -> str:
-    return kernel.executions_bound.marked(f"{kernel.executions:,}")
-
-
-def _kernel_cost(kernel: Kernel) -> str:
-    parts = []
-    if kernel.flops:
-        parts.append(format_flops(kernel.flops))
-    if kernel.accessed_bytes:
-        parts.append(format_bytes(kernel.accessed_bytes))
-    return ", ".join(parts) or "unknown"
+def _format_kernel_cost(kernel: Kernel) -> str:
+    flops = format_flops(kernel.flops) if kernel.flops else ""
+    accessed = format_bytes(kernel.accessed_bytes) if kernel.accessed_bytes else ""
+    return ", ".join(filter(None, (flops, accessed))) or "unknown"
 
 
 def _count_shapes(shapes: tuple[object, ...]) -> str:
-    """Each shape once, with how many there are of it."""
-    counts: dict[str, int] = {}
-    for shape in map(str, shapes):
-        counts[shape] = counts.get(shape, 0) + 1
-    return ", ".join(shape if count == 1 else f"{count} x {shape}" for shape, count in counts.items())
+    """Each shape once, with its number."""
+    counts = Counter(map(str, shapes)).items()
+    return ", ".join(shape if count == 1 else f"{count} x {shape}" for shape, count in counts)
 
 
 _BUFFERS_SHOWN = 8
@@ -484,15 +436,15 @@ _FREED_BY = {
     BufferRole.SAVED: "jax.checkpoint around the layer",
     BufferRole.GATHERED: "gather less at a time",
 }
-"""Changes that do without a buffer of a role, none of which was tried."""
+"""Changes that avoid a buffer of a role; none of them was tried."""
 _DONATED = "donate it to an output of its size"
 
 
-def memory_peak_section(analysis: Analysis, width: int) -> Iterator[Text]:
+def render_memory_peak(analysis: Analysis, width: int) -> Iterator[Text]:
     """The largest buffers with their lines and what would free them; nothing if there is room, or no known peak."""
     peak = analysis.memory_peak
     if peak is not None and _is_tight(analysis.memory):
-        yield from section("HBM of one device at its peak", _peak_lines(peak, width), width)
+        yield from section("HBM of one device at its peak", _render_buffers(peak, width), width)
 
 
 def _is_tight(memory: Memory) -> bool:
@@ -502,42 +454,41 @@ def _is_tight(memory: Memory) -> bool:
     return memory.peak_bytes > HbmNearLimit().share * memory.hbm_bytes
 
 
-def _peak_lines(peak: MemoryPeak, width: int) -> Iterator[Text]:
+def _render_buffers(peak: MemoryPeak, width: int) -> Iterator[Text]:
     shown, rest = peak.buffers[:_BUFFERS_SHOWN], peak.buffers[_BUFFERS_SHOWN:]
     columns = [
-        column(shown, "Bytes", _buffer_bytes, right=True),
+        column(shown, "Bytes", _format_buffer_bytes, right=True),
         column(shown, "What", lambda buffer: _ROLE_WORDS[buffer.role]),
-        column(shown, "Array", _buffer_words, breaks=Breaks.AFTER_PUNCTUATION),
+        column(shown, "Array", _format_buffer, breaks=Breaks.AFTER_PUNCTUATION),
         column(shown, "Made at", lambda buffer: short_source(buffer.source) or "", given_up=2),
-        column(shown, "Would free it (not tried)", freed_by, below=_freed_by_words, given_up=1),
+        column(shown, "Would free it (not tried)", suggest_freeing, below=_format_freeing, given_up=1),
     ]
-    yield from table_lines(columns, width)
+    yield from render_table(columns, width)
     others = sum(buffer.bytes * buffer.count for buffer in rest) + peak.other_bytes
     place = short_source(peak.source)
     when = f"while %{peak.at} runs" + (f" ({place})" if place else "")
-    words = f"{format_bytes(peak.live_bytes)} {when}; {format_bytes(others)} of it in other buffers"
-    yield from fold(Text(words, style="dim"), width)
+    words = [f"{format_bytes(peak.live_bytes)} {when}; {format_bytes(others)} of it in other buffers"]
     if peak.fragmentation_bytes:
-        lost = f"{format_bytes(peak.fragmentation_bytes)} more is reserved for temporaries and unused then"
-        yield from fold(Text(lost, style="dim"), width)
+        words.append(f"{format_bytes(peak.fragmentation_bytes)} more is reserved for temporaries and unused then")
+    yield from fold_all((Text(each, style="dim") for each in words), width)
 
 
-def _buffer_bytes(buffer: PeakBuffer) -> str:
+def _format_buffer_bytes(buffer: PeakBuffer) -> str:
     whole = format_bytes(buffer.bytes * buffer.count)
     return whole if buffer.count == 1 else f"{whole} ({buffer.count} x {format_bytes(buffer.bytes)})"
 
 
-def _buffer_words(buffer: PeakBuffer) -> str:
-    """The argument, or what makes the buffer, with its shape."""
+def _format_buffer(buffer: PeakBuffer) -> str:
+    """The argument or the instruction that makes the buffer, with its shape."""
     name = buffer.name if buffer.role is BufferRole.ARGUMENT else f"%{buffer.name}"
     return f"{name} {buffer.shape}" if buffer.shape is not None else name
 
 
-def freed_by(buffer: PeakBuffer) -> str:
+def suggest_freeing(buffer: PeakBuffer) -> str:
     """The change that would free a buffer, according to the facts; empty if they show none."""
     return _DONATED if buffer.donation_frees else _FREED_BY.get(buffer.role, "")
 
 
-def _freed_by_words(buffer: PeakBuffer) -> str:
-    by = freed_by(buffer)
+def _format_freeing(buffer: PeakBuffer) -> str:
+    by = suggest_freeing(buffer)
     return by and f"would free it (not tried): {by}"

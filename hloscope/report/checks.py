@@ -17,22 +17,22 @@ from rich.text import Text
 from hloscope.analysis.provenance import split_place
 from hloscope.base.documents import SCHEMA, Schema, make_document, to_plain
 from hloscope.base.environment import format_place
-from hloscope.base.results import Shown
+from hloscope.base.results import Shown, group_by
 from hloscope.base.units import format_bytes, format_flops, format_time, format_time_range, pluralize
 from hloscope.judge.changes import Figure, Judged, Judgement
 from hloscope.judge.checks import COULD_NOT_RUN, Checked
 from hloscope.model import Analysis
 from hloscope.model.finding import Finding, Severity, cause_of, with_others
 from hloscope.model.vocabulary import Bound
-from hloscope.report.finding_lines import finding_lines
-from hloscope.report.layout import column, hanging, message_line, table_lines
+from hloscope.report.finding_lines import render_findings
+from hloscope.report.layout import column, fold_message, hang, render_table
 from hloscope.report.renderer import Canvas, Renderer
 
 if TYPE_CHECKING:
     from hloscope.plain_types import CheckDict
 
 _PLACE = re.compile(r"^  --> (?P<file>.+?)(?P<line>:\d+)(?=[:, ]|$)", re.MULTILINE)
-"""Where an error message says that something is wrong: `  --> model.py:12 in step`."""
+"""The place in an error message: `  --> model.py:12 in step`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -49,6 +49,8 @@ class CheckReport(Shown):
         commit: Commit of the checkout; None if it is not a git checkout or unknown.
     """
 
+    _subject = "check"
+
     checks: tuple[Checked, ...]
     root: Path
     unused_baselines: tuple[Path, ...] = ()
@@ -59,8 +61,6 @@ class CheckReport(Shown):
 
     def __repr__(self) -> str:
         return f"<Check: {self.headline}>"
-
-    _subject = "check"
 
     if TYPE_CHECKING:
 
@@ -86,7 +86,7 @@ class CheckReport(Shown):
     def headline(self) -> str:
         """The summary line: `2 passed, 1 failed, 1 could not run`; for one program `3 findings`."""
         if self.command == "analyze":
-            return pluralize(len(once_each(self)), "finding")
+            return pluralize(len(list_once(self)), "finding")
         passed = len(self.checks) - len(self.failed) - len(self.not_run)
         parts = [f"{passed} passed"]
         parts += [f"{len(self.failed)} failed"] if self.failed else []
@@ -97,17 +97,18 @@ class CheckReport(Shown):
         """All findings, each with its target and a place; without a better place, that is the targets file."""
         for checked in self.checks:
             if checked.error is not None:
-                yield (
-                    checked,
-                    replace(_error_finding(checked.error), source=self._place_of(checked.error) or checked.place),
-                )
+                yield checked, self._error_finding(checked, checked.error)
             for finding in checked.findings:
                 yield checked, finding if finding.source is not None else replace(finding, source=checked.place)
 
-    def _place_of(self, error: str) -> str | None:
-        """The line of a file that an error message points at; None where it points at none."""
+    def _error_finding(self, checked: Checked, error: str) -> Finding:
+        """An error message as a finding at the line that the message points at, if its file exists."""
+        first, *rest = error.removeprefix("error: ").splitlines()
+        message = " ".join((first, *map(str.strip, rest)))
         found = _PLACE.search(error)
-        return found["file"] + found["line"] if found and (self.root / found["file"]).is_file() else None
+        known = found is not None and (self.root / found["file"]).is_file()
+        source = found["file"] + found["line"] if found and known else checked.place
+        return Finding(rule=COULD_NOT_RUN, severity=Severity.ERROR, message=message, source=source)
 
     def shown(self, finding: Finding) -> Finding:
         """Returns a finding with its place relative to the project's folder."""
@@ -132,31 +133,23 @@ class CheckReport(Shown):
         return whole.relative_to(top).as_posix() if whole.is_relative_to(top) else file, line
 
 
-def report_of(analysis: Analysis) -> CheckReport:
+def make_report(analysis: Analysis) -> CheckReport:
     """The findings of rules in one program as a report, without those that the user accepts."""
     findings = tuple(finding for finding in analysis.findings if finding.allowed is None)
     checked = Checked(name=analysis.target, analysis=analysis, findings=findings)
     return CheckReport(checks=(checked,), root=Path.cwd(), command="analyze")
 
 
-def _error_finding(error: str) -> Finding:
-    """An error message as a finding."""
-    first, *rest = error.removeprefix("error: ").splitlines()
-    return Finding(rule=COULD_NOT_RUN, severity=Severity.ERROR, message=" ".join((first, *map(str.strip, rest))))
-
-
-def once_each(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:
-    """The findings, those of one cause on one line as one, which says how many others there are."""
-    seen: dict[object, list[tuple[Checked, Finding]]] = {}
-    for checked, finding in report.findings():
-        seen.setdefault((checked.name, cause_of(finding), finding.source), []).append((checked, finding))
+def list_once(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:
+    """The findings; those with the same cause and line are one finding, which counts the others."""
+    seen = group_by(report.findings(), lambda found: (found[0].name, cause_of(found[1]), found[1].source))
     return tuple((alike[0][0], with_others(alike[0][1], len(alike) - 1)) for alike in seen.values())
 
 
-def fingerprints(report: CheckReport, findings: Sequence[tuple[Checked, Finding]]) -> Iterator[str]:
+def make_fingerprints(report: CheckReport, findings: Sequence[tuple[Checked, Finding]]) -> Iterator[str]:
     """An identity for each finding that lasts from run to run: never a line, since lines move.
 
-    Those of one rule on one file are told apart by their number.
+    Findings of one rule in one file differ by their number.
     """
     seen: Counter[object] = Counter()
     for checked, finding in findings:
@@ -169,7 +162,7 @@ def fingerprints(report: CheckReport, findings: Sequence[tuple[Checked, Finding]
 class FindingsRenderer(Renderer):
     """The base class of formats of findings, which render those of one program as they do those of a check.
 
-    `once_each` lists findings with their targets, and `CheckReport.in_repository` names their places.
+    `list_once` lists findings with their targets, and `CheckReport.in_repository` names their places.
     """
 
     def render_check(self, found: CheckReport, canvas: Canvas) -> str:
@@ -178,62 +171,61 @@ class FindingsRenderer(Renderer):
 
     def render_analysis(self, found: Analysis, canvas: Canvas) -> str:
         """Renders the findings of one program, without those that the user accepts."""
-        return self.render_check(report_of(found), canvas)
+        return self.render_check(make_report(found), canvas)
 
 
 _INDENT = 4
 UNBROKEN = 10_000
-"""Columns of what is no terminal, so that a command can be copied as it is."""
+"""Columns of output outside terminals, so that commands stay on one line."""
 _MARKS = {"ok": "green", "FAILED": "bold red", "ERROR": "bold red"}
 
 
 def render_check(report: CheckReport, width: int) -> Iterator[Text]:
-    """One line for each target, and under it what is not as expected."""
+    """One line for each target, and the unexpected facts below it."""
     names = max((len(checked.name) for checked in report.checks), default=0)
     for checked in report.checks:
-        yield from _target(checked, report, names, width)
+        yield from _render_target(checked, report, names, width)
     yield Text()
     yield Text(report.headline, style="bold")
 
 
-def _target(checked: Checked, report: CheckReport, names: int, width: int) -> Iterator[Text]:
+def _render_target(checked: Checked, report: CheckReport, names: int, width: int) -> Iterator[Text]:
     mark = "ERROR" if checked.error is not None else "ok" if checked.passed else "FAILED"
-    head = Text.assemble(
-        (f"{mark:<6}", _MARKS[mark]), "  ", (f"{checked.name:<{names}}", "bold"), "  ", _facts(checked)
-    )
-    yield from hanging(head, width, indent=2 * _INDENT)
+    name = f"{checked.name:<{names}}"
+    head = Text.assemble((f"{mark:<6}", _MARKS[mark]), "  ", (name, "bold"), "  ", _format_facts(checked))
+    yield from hang(head, width, indent=2 * _INDENT)
     indent = Text(" " * _INDENT)
-    yield from (indent + line for line in details(checked, report, width - _INDENT))
+    yield from (indent + line for line in render_details(checked, report, width - _INDENT))
 
 
-def details(checked: Checked, report: CheckReport, width: int = UNBROKEN) -> Iterator[Text]:
+def render_details(checked: Checked, report: CheckReport, width: int = UNBROKEN) -> Iterator[Text]:
     """The unexpected facts of a target, as every format for people shows them: each cause with its details."""
     for message in (checked.error or "", *map(str, checked.breaches)):
-        yield from (part for line in message.splitlines() for part in message_line(line, width))
+        yield from (part for line in message.splitlines() for part in fold_message(line, width))
     others = map(report.shown, checked.beside_the_contract)
     collectives = () if checked.analysis is None else checked.analysis.collectives
-    yield from finding_lines(others, width, collectives=collectives)
+    yield from render_findings(others, width, collectives)
     if is_other(checked.judged):
-        yield from _before_and_after(checked.judged, width)
+        yield from _render_before_and_after(checked.judged, width)
     for remark in checked.verdict.remarks if checked.verdict is not None else ():
-        yield from hanging(Text(f"note: {remark}", style="dim"), width)
+        yield from hang(Text(f"note: {remark}", style="dim"), width)
 
 
-def said(finding: Finding) -> list[str]:
-    """A finding's message, and why it is there, what it costs and what to do, as every format for tools has them."""
+def list_sentences(finding: Finding) -> list[str]:
+    """A finding's message, reason, cost and fix, for formats that tools read."""
     return [finding.message, *map(": ".join, finding.details)]
 
 
-def _before_and_after(judged: Judged, width: int) -> Iterator[Text]:
-    rows = list(changed_figures(judged))
+def _render_before_and_after(judged: Judged, width: int) -> Iterator[Text]:
+    rows = list(list_changed_figures(judged))
     if rows:
         yield Text()
         headers = ("per device", "baseline", "now")
         columns = [column(rows, name, itemgetter(n), right=n > 0) for n, name in enumerate(headers)]
-        yield from table_lines(columns, width)
+        yield from render_table(columns, width)
 
 
-def _facts(checked: Checked) -> str:
+def _format_facts(checked: Checked) -> str:
     """`v5e:2x4  32.8 kB sent per step  72 us  against its contract and baseline`."""
     if checked.analysis is None:
         return ""
@@ -247,8 +239,8 @@ def _facts(checked: Checked) -> str:
     alone = " alone" if checked.judged is None else ""
     parts += [f"against its {' and '.join(against)}{alone}"] if against else []
     parts += ["against rules alone"] if checked.verdict is None and alone and checked.passed else []
-    parts += [f"{judgement_words(checked.judged)} its baseline"] if is_other(checked.judged) else []
-    return "  ".join((*parts, *asides(checked)))
+    parts += [f"{format_judgement(checked.judged)} its baseline"] if is_other(checked.judged) else []
+    return "  ".join((*parts, *list_asides(checked)))
 
 
 def is_other(judged: Judged | None) -> TypeGuard[Judged]:
@@ -256,32 +248,32 @@ def is_other(judged: Judged | None) -> TypeGuard[Judged]:
     return judged is not None and judged.judgement is not Judgement.SAME and not judged.is_only_left_open
 
 
-def judgement_words(judged: Judged) -> str:
+def format_judgement(judged: Judged) -> str:
     """`worse than`, `different from`."""
     return f"{judged.judgement} {'from' if judged.judgement is Judgement.DIFFERENT else 'than'}"
 
 
-def changed_figures(judged: Judged) -> Iterator[tuple[str, str, str]]:
+def list_changed_figures(judged: Judged) -> Iterator[tuple[str, str, str]]:
     """The figures that differ when printed: name, before and after."""
     for figure in judged.figures:
-        name, was, now = figure_words(figure)
+        name, was, now = format_figure(figure)
         if was != now:
             yield name, was, now
 
 
 AMOUNT_WORDS: dict[str, Callable[[float], str]] = {"us": format_time, "bytes": format_bytes, "flops": format_flops}
-"""How an amount is said, by its unit."""
+"""The formatter of each unit."""
 
 
-def figure_words(figure: Figure) -> tuple[str, str, str]:
+def format_figure(figure: Figure) -> tuple[str, str, str]:
     """`predicted step`, `72 us (61 us to 83 us)`, `75 us (64 us to 86 us)`: a figure's name, before and after."""
     then = "" if figure.comparable else " (from another version of hloscope)"
-    before = _amount_words(figure, figure.before, figure.before_bound, figure.before_range)
-    return figure.name, f"{before}{then}", _amount_words(figure, figure.after, figure.after_bound, figure.after_range)
+    before = _format_amount(figure, figure.before, figure.before_bound, figure.before_range)
+    return figure.name, f"{before}{then}", _format_amount(figure, figure.after, figure.after_bound, figure.after_range)
 
 
-def _amount_words(figure: Figure, value: float | None, bound: Bound, span: tuple[float, float] | None) -> str:
-    """An amount with its bound; what is only a bound has no range."""
+def _format_amount(figure: Figure, value: float | None, bound: Bound, span: tuple[float, float] | None) -> str:
+    """An amount with its bound; a bound has no range."""
     words = AMOUNT_WORDS[figure.unit]
     if value is None:
         return "unknown"
@@ -290,7 +282,7 @@ def _amount_words(figure: Figure, value: float | None, bound: Bound, span: tuple
     return f"{words(value)} ({format_time_range(*span)})"
 
 
-def asides(checked: Checked) -> list[str]:
+def list_asides(checked: Checked) -> list[str]:
     """Reservations about a passing target: `1 thing unknown: the Pallas kernel %ring …`, `the step may grow by 90%`."""
     if not checked.passed:
         return []
@@ -354,7 +346,7 @@ class CheckDocument:
     seal: str | None = None
 
 
-def seal_of(data: Mapping[str, object]) -> str:
+def compute_seal(data: Mapping[str, object]) -> str:
     """The seal of a document as plain data, whether it has one or not."""
     others = {key: value for key, value in data.items() if key != "seal"}
     return f"sha256:{hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()}"
@@ -362,21 +354,17 @@ def seal_of(data: Mapping[str, object]) -> str:
 
 def make_check_document(report: CheckReport) -> CheckDocument:
     """One document: each target with its findings and its analysis."""
-    unsealed = _unsealed(report)
-    return replace(unsealed, seal=seal_of(to_plain(unsealed)))
-
-
-def _unsealed(report: CheckReport) -> CheckDocument:
-    return CheckDocument(
+    unsealed = CheckDocument(
         passed=not report.failed and not report.not_run,
-        checks=tuple(_checked_target(checked, report) for checked in report.checks),
+        checks=tuple(_make_checked_target(checked, report) for checked in report.checks),
         unused_baselines=tuple(report.relative(str(path)) for path in report.unused_baselines),
         shard=report.shard,
         commit=report.commit,
     )
+    return replace(unsealed, seal=compute_seal(to_plain(unsealed)))
 
 
-def _checked_target(checked: Checked, report: CheckReport) -> CheckedTarget:
+def _make_checked_target(checked: Checked, report: CheckReport) -> CheckedTarget:
     verdict, baseline = checked.verdict, checked.baseline
     return make_document(
         CheckedTarget,

@@ -37,13 +37,13 @@ class Checkup:
 class Checkups(tuple[Checkup, ...], Shown):
     """The results of all checks."""
 
+    _subject = "checkups"
+
     __slots__ = ()
 
     def __repr__(self) -> str:
         failing = [checkup.name for checkup in self if checkup.works is False]
         return f"<Checkups: {', '.join(failing)} fail>" if failing else "<Checkups: everything works>"
-
-    _subject = "checkups"
 
     if TYPE_CHECKING:
 
@@ -52,7 +52,7 @@ class Checkups(tuple[Checkup, ...], Shown):
 
 
 def render_checkups(found: Sequence[Checkup], _width: int) -> Iterator[Text]:
-    """A line for each thing, and what helps below what fails."""
+    """A line for each checkup, with the fix below one that fails."""
     width = max(len(checkup.name) for checkup in found)
     for checkup in found:
         yield Text(f"{checkup.name:<{width}}  {_MARKS[checkup.works]:<5}  {checkup.found}")
@@ -74,5 +74,5 @@ class DoctorDocument:
 
 
 def make_doctor_document(found: Sequence[Checkup]) -> DoctorDocument:
-    """The same as one document."""
+    """The checkups as one document."""
     return DoctorDocument(checkups=tuple(found))

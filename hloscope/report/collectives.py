@@ -16,14 +16,15 @@ from hloscope.analysis.provenance import short_source
 from hloscope.analysis.totals import UNKNOWN_AXES, axes_key
 from hloscope.base import calls
 from hloscope.base.errors import TARGET, Command, NotationError, Option, say
-from hloscope.base.units import format_bytes, format_count, format_share, format_time, pluralize, sum_known
+from hloscope.base.results import group_by
+from hloscope.base.units import format_bytes, format_count, format_share, format_time, pluralize
 from hloscope.judge.rules.exposed_collective import suggest_overlap
 from hloscope.model import Analysis, Collective, Collectives, ModelPart, Phase, Role, Total, bytes_bound
 from hloscope.model.finding import Finding
 from hloscope.model.vocabulary import Bound, Kind, Link, Origin
-from hloscope.report.layout import Breaks, Column, column, fold, folded, hanging, table_lines
+from hloscope.report.layout import Breaks, Column, column, fold, fold_all, hang, render_table
 from hloscope.report.renderer import GROUPINGS
-from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, axes_words, leaves_ici, one_line, part_of_axis
+from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, explain_axis_parts, format_axes, join_lines, leaves_ici
 from hloscope.why.sentences import suggest_changes
 
 _FEW = 40
@@ -42,13 +43,11 @@ class Listing:
     by: str | None = None
     everything: bool = False
 
-    def grouping(self, collectives: Sequence[Collective]) -> str | None:
+    def choose_grouping(self, collectives: Sequence[Collective]) -> str | None:
         """The grouping; None to list them one by one, if they are few or nothing names a module."""
         if self.everything or not collectives:
             return None
-        many = len(collectives) > _FEW and any(
-            collective.part is not None and collective.part.module for collective in collectives
-        )
+        many = len(collectives) > _FEW and any(_find_part(collective).module for collective in collectives)
         return self.by or ("module" if many else None)
 
 
@@ -60,119 +59,103 @@ class Group:
     """Collectives that belong together.
 
     Attributes:
-        name: What they have in common, such as `layers[0-35].mlp.gate`.
         members: In the order of the analysis.
+        name: What they have in common, such as `layers[0-35].mlp.gate`.
+        number: The first one's place in the analysis, counted from 1, by which `hloscope explain` finds it.
     """
 
-    name: str
     members: Collectives
+    name: str = ""
+    number: int = 0
+
+    @property
+    def first(self) -> Collective:
+        """The member that the others are like."""
+        return self.members[0]
 
     @property
     def wire_bytes(self) -> int | None:
-        """Per step; None when not known of any."""
+        """Per step; None if those of any member are unknown."""
         return self.members.wire_bytes_per_step
 
     @property
     def time_us(self) -> float | None:
-        """Per step; None when one of them is not priced."""
+        """Per step; None if any member is not priced."""
         return self.members.time_us_per_step
 
     @property
     def exposed_us(self) -> float | None:
-        """The time that the step waits for them; None if one of them is not priced."""
+        """The time per step that the core waits for them; None if any member is not priced."""
         return self.members.exposed_us_per_step
 
     @property
     def cost(self) -> tuple[bool, float, float]:
-        """For sorting, dearest last: what it is not known of, then the wait, then the bytes."""
+        """A sorting key, the most expensive last: unknown bytes, then the wait, then the bytes."""
         return self.wire_bytes is None, self.exposed_us or 0.0, self.wire_bytes or 0
 
-    def of_phase(self, phase: Phase | None) -> Group:
+    def select_phase(self, phase: Phase | None) -> Group:
         """The members of one pass."""
-        return Group(
-            name=self.name, members=Collectives(member for member in self.members if phase_of(member) is phase)
-        )
-
-
-def phase_of(collective: Collective) -> Phase | None:
-    """The pass; None where it is not known."""
-    return None if collective.part is None else collective.part.phase
-
-
-def groups_of(collectives: Iterable[Collective], key: Callable[[Collective], object]) -> list[Group]:
-    """Groups of those with the same key, dearest first; their names are those of their parts."""
-    found: dict[object, list[Collective]] = {}
-    for collective in collectives:
-        found.setdefault(key(collective), []).append(collective)
-    groups = (Group(name=part_name(members), members=Collectives(members)) for members in found.values())
-    return sorted(groups, key=lambda group: group.cost, reverse=True)
-
-
-def named_groups(collectives: Iterable[Collective], name: Callable[[Collective], str]) -> list[Group]:
-    """Groups of those with the same name, dearest first."""
-    found: dict[str, list[Collective]] = {}
-    for collective in collectives:
-        found.setdefault(name(collective), []).append(collective)
-    groups = (Group(name=known, members=Collectives(members)) for known, members in found.items())
-    return sorted(groups, key=lambda group: group.cost, reverse=True)
+        return _join(member for member in self.members if _find_part(member).phase is phase)
 
 
 _NOWHERE = ModelPart()
 
 
-def module_key(collective: Collective) -> object:
-    """The module; the line where none is known."""
-    part = collective.part or _NOWHERE
-    return part.module or line_name(collective)
+def _find_part(collective: Collective) -> ModelPart:
+    return collective.part or _NOWHERE
 
 
-def line_name(collective: Collective) -> str:
-    """`model.py:31 in attention`: the line that is not in a shared helper; the instruction where none is known."""
-    part = collective.part or _NOWHERE
-    words = short_source(collective.source if part.line is None else (part.line,))
-    return words or f"%{collective.name}"
+def _join(collectives: Iterable[Collective]) -> Group:
+    return Group(members=Collectives(collectives))
 
 
-def part_name(members: Sequence[Collective]) -> str:
-    """`layers[0-35].mlp.gate`: the module with the layers of all members; the line where none is known."""
-    part = members[0].part or _NOWHERE
-    if part.module is None:
-        return line_name(members[0])
-    layers = {layer for member in members if member.part is not None for layer in member.part.layers}
-    return render_layers(part.module, sorted(layers))
+def group_collectives(
+    collectives: Iterable[Collective],
+    key: Callable[[Collective], object],
+    name: Callable[[Sequence[Collective]], str] | None = None,
+) -> list[Group]:
+    """Groups of collectives with the same key, the most expensive first, named after their parts of the model."""
+    found = group_by(collectives, key).values()
+    groups = (Group(name=(name or format_part)(members), members=Collectives(members)) for members in found)
+    return sorted(groups, key=lambda group: group.cost, reverse=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thing:
-    """One of the largest costs: the same operation on neighboring modules in one pass.
+def group_by_name(collectives: Iterable[Collective], name: Callable[[Collective], str]) -> list[Group]:
+    """Groups of collectives with the same name, the most expensive first."""
+    return group_collectives(collectives, name, lambda members: name(members[0]))
 
-    Attributes:
-        group: Its collectives.
-        parts: Their modules, dearest first.
-        phase: Their pass.
-        role: What they move.
+
+def find_module(collective: Collective) -> object:
+    """The module; the line if no module is known."""
+    return _find_part(collective).module or format_line(collective)
+
+
+def format_line(collective: Collective) -> str:
+    """`model.py:31 in attention`: the line outside shared helpers; the instruction if no line is known."""
+    line = _find_part(collective).line
+    return short_source(collective.source if line is None else (line,)) or f"%{collective.name}"
+
+
+def format_part(members: Sequence[Collective]) -> str:
+    """`layers[0-35].mlp.gate`: the module with the layers of all members; the line if no module is known."""
+    module = _find_part(members[0]).module
+    if module is None:
+        return format_line(members[0])
+    return render_layers(module, sorted({layer for member in members for layer in _find_part(member).layers}))
+
+
+def find_dearest(collectives: Iterable[Collective], count: int) -> list[Group]:
+    """The largest costs: in each group the same operation on neighboring modules in one pass.
+
+    The step waits longest for the first; if it is not priced, the first moves most bytes.
     """
-
-    group: Group
-    parts: tuple[Group, ...]
-    phase: Phase | None
-    role: Role | None
+    return group_collectives(collectives, _make_thing_key)[:count]
 
 
-def dearest(collectives: Iterable[Collective], count: int) -> list[Thing]:
-    """The things that the step waits for longest, or that move most bytes where it is not priced."""
-    things = []
-    for group in groups_of(collectives, _thing_key)[:count]:
-        part = group.members[0].part or _NOWHERE
-        parts = tuple(groups_of(group.members, module_key))
-        things.append(Thing(group=group, parts=parts, phase=part.phase, role=part.role))
-    return things
-
-
-def _thing_key(collective: Collective) -> tuple[object, ...]:
-    part = collective.part or _NOWHERE
+def _make_thing_key(collective: Collective) -> tuple[object, ...]:
+    part = _find_part(collective)
     parent, _, own = (part.module or "").rpartition(".")
-    place = parent if "*" in parent and "*" not in own else module_key(collective)
+    place = parent if "*" in parent and "*" not in own else find_module(collective)
     return place, part.phase, part.role, collective.axes
 
 
@@ -180,14 +163,14 @@ _FAR = 2.0
 _SHARE = 0.1
 
 
-def unlike_layers(group: Group) -> Iterator[tuple[int, float]]:
-    """The layers that cost much more than the others do, and the microseconds per step that each waits.
+def find_unlike_layers(group: Group) -> Iterator[tuple[int, float]]:
+    """The layers that cost much more than the others, each with its wait in microseconds per step.
 
-    Much more is twice the median, and by a tenth of what all cost.
+    Much more means more than twice the median, by more than a tenth of the total.
     """
     waits: dict[int, float] = {}
     for collective in group.members:
-        layers = () if collective.part is None else collective.part.layers
+        layers = _find_part(collective).layers
         if len(layers) == 1 and collective.exposed_us is not None:
             waits[layers[0]] = waits.get(layers[0], 0.0) + collective.exposed_us * collective.executions
     usual, total = median(waits.values()) if waits else 0.0, sum(waits.values())
@@ -196,57 +179,57 @@ def unlike_layers(group: Group) -> Iterator[tuple[int, float]]:
             yield layer, wait
 
 
-def axis_lines(analysis: Analysis, width: int) -> list[Text]:
-    """Wire bytes per step by mesh axis, the busiest first; by link too where not all of it is ICI."""
+def render_axes(analysis: Analysis, width: int) -> list[Text]:
+    """Wire bytes per step by mesh axis, the busiest first; also by link if some do not use ICI."""
     parts = sorted(analysis.totals.by_axis.items(), key=lambda item: -item[1].wire_bytes)
-    names = [_axis_words(axis, analysis) for axis, _ in parts]
+    names = [_format_axis(axis, analysis) for axis, _ in parts]
     by_name = column(names, "axis", str, style="bold cyan", breaks=Breaks.AFTER_PUNCTUATION)
     of_total = partial(column, [total for _, total in parts], right=True)
+
+    def count_collectives(total: Total) -> str:
+        return pluralize(total.collectives, "collective")
+
+    def count_transfers(total: Total) -> str:
+        return total.bound.marked(pluralize(total.executions, "transfer"))
+
     columns = (
         by_name,
-        of_total("wire bytes", _wire_bytes),
-        of_total("share", lambda total: _share(total, analysis), given_up=3),
-        of_total(
-            "collectives",
-            lambda total: format_count(total.collectives),
-            given_up=1,
-            below=lambda total: pluralize(total.collectives, "collective"),
-        ),
-        of_total(
-            "transfers",
-            lambda total: total.bound.marked(format_count(total.executions)),
-            given_up=2,
-            below=lambda total: total.bound.marked(pluralize(total.executions, "transfer")),
-        ),
+        of_total("wire bytes", _format_wire_bytes),
+        of_total("share", lambda total: _format_share(total, analysis), given_up=3),
+        of_total("collectives", lambda total: format_count(total.collectives), given_up=1, below=count_collectives),
+        of_total("transfers", _format_transfers, given_up=2, below=count_transfers),
     )
-    return table_lines(columns, width) + folded((_by_link(analysis), part_of_axis(names)), width)
+    return render_table(columns, width) + fold_all((_format_links(analysis), explain_axis_parts(names)), width)
 
 
-def axes_in_short(analysis: Analysis) -> Text | None:
-    """`by axis: model 1.84 GB (72%), data 698 MB (28%)`; None where there is one axis alone."""
+def format_axes_briefly(analysis: Analysis) -> Text | None:
+    """`by axis: model 1.84 GB (72%), data 698 MB (28%)`; the links alone if there is only one axis."""
     parts = sorted(analysis.totals.by_axis.items(), key=lambda item: -item[1].wire_bytes)
     if len(parts) < 2:
-        return _by_link(analysis)
-    words = [f"{_axis_words(axis, analysis)} {_wire_bytes(total)} ({_share(total, analysis)})" for axis, total in parts]
-    by_link = _by_link(analysis)
+        return _format_links(analysis)
+    amounts = (f"{_format_wire_bytes(total)} ({_format_share(total, analysis)})" for _, total in parts)
+    words = [f"{_format_axis(axis, analysis)} {amount}" for (axis, _), amount in zip(parts, amounts, strict=True)]
+    by_link = _format_links(analysis)
     return Text(f"by axis: {', '.join(words)}") + (Text(" · ") + by_link if by_link is not None else Text())
 
 
-def _axis_words(axis: str, analysis: Analysis) -> str:
+def _format_axis(axis: str, analysis: Analysis) -> str:
     if axis != UNKNOWN_AXES:
         guessed = any(collective.axes_guessed and axes_key(collective) == axis for collective in analysis.collectives)
         return (axis or "none") + (GUESSED if guessed else "")
-    grouped = analysis.mesh is not None and any(
-        collective.axes is None and collective.groups for collective in analysis.collectives
-    )
-    return "not an axis" if grouped else "unknown"
+    grouped = any(collective.axes is None and collective.groups for collective in analysis.collectives)
+    return "not an axis" if grouped and analysis.mesh is not None else "unknown"
 
 
-def _wire_bytes(total: Total) -> str:
+def _format_transfers(total: Total) -> str:
+    return total.bound.marked(format_count(total.executions))
+
+
+def _format_wire_bytes(total: Total) -> str:
     return total.bound.marked(format_bytes(total.wire_bytes))
 
 
-def _share(total: Total, analysis: Analysis) -> str:
+def _format_share(total: Total, analysis: Analysis) -> str:
     whole = analysis.totals.wire_bytes
     if not whole:
         return ""
@@ -254,14 +237,14 @@ def _share(total: Total, analysis: Analysis) -> str:
     return "<1%" if 0 < percent < 0.5 else f"{percent:.0f}%"
 
 
-def _by_link(analysis: Analysis) -> Text | None:
+def _format_links(analysis: Analysis) -> Text | None:
     parts = analysis.totals.by_link
     if not leaves_ici(analysis.collectives) or not parts:
         return None
     words = []
     for link, total in parts.items():
-        share = _share(total, analysis)
-        amount = f" {_wire_bytes(total)}{f' ({share})' if share else ''}"
+        share = _format_share(total, analysis)
+        amount = f" {_format_wire_bytes(total)}{f' ({share})' if share else ''}"
         words.append(Text.assemble((LINKS[Link(link)], "cyan"), amount))
     return Text("by link: ") + Text(", ").join(words)
 
@@ -271,120 +254,87 @@ _SHAPES_SHOWN = 2
 _WHYS_SHOWN = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    """Collectives that read the same: one row of the table.
-
-    Attributes:
-        members: In the order of the analysis.
-        number: The first one's place in that order, counted from 1, by which `hloscope explain` finds it.
-    """
-
-    members: tuple[Collective, ...]
-    number: int
-
-    @property
-    def first(self) -> Collective:
-        return self.members[0]
-
-    @property
-    def wire_bytes(self) -> int | None:
-        """Per step, in all places together; None when not known."""
-        return sum_known(collective.wire_bytes_per_step for collective in self.members)
-
-    def per_step(self, name: str) -> float | None:
-        """`time_us` or `exposed_us` per step, in all places together; None when one of them is not priced."""
-        times = [(getattr(collective, name), collective.executions) for collective in self.members]
-        return None if any(time is None for time, _ in times) else sum(time * runs for time, runs in times)
-
-
-def _rows(collectives: Iterable[Collective], key: Callable[[Collective], object]) -> list[_Row]:
-    """Joins collectives of one key, largest sum first, unknown before all."""
-    alike: dict[object, list[tuple[int, Collective]]] = {}
-    for number, collective in enumerate(collectives, start=1):
-        alike.setdefault(key(collective), []).append((number, collective))
-    rows = [
-        _Row(members=tuple(collective for _, collective in members), number=members[0][0]) for members in alike.values()
-    ]
+def _make_rows(collectives: Iterable[Collective], key: Callable[[Collective], object]) -> list[Group]:
+    """Joins collectives with the same key, largest sum first; unknown sums precede all others."""
+    alike = group_by(enumerate(collectives, start=1), lambda numbered: key(numbered[1])).values()
+    rows = [Group(members=Collectives(one for _, one in members), number=members[0][0]) for members in alike]
     return sorted(rows, key=lambda row: (row.wire_bytes is not None, -(row.wire_bytes or 0)))
 
 
-def _reads(collective: Collective) -> tuple[object, ...]:
+def _make_row_key(collective: Collective) -> tuple[object, ...]:
     """The cells of a collective in the table, without the names of HLO instructions."""
     runs = collective.executions, collective.executions_bound
     wire = format_bytes(collective.wire_bytes_per_step), bytes_bound(collective)
     place = short_source(collective.source), collective.source_of is None
-    return collective.kind, axes_words(collective), _shapes(collective), collective.link, runs, wire, place
+    return collective.kind, format_axes(collective), _format_shapes(collective), collective.link, runs, wire, place
 
 
-def collective_lines(collectives: Sequence[Collective], width: int, *, everything: bool = False) -> list[Text]:
-    """One row for collectives that read the same, most bytes per step first; with `everything` one for each."""
-    rows = _rows(collectives, id if everything else _reads)
+def render_collectives(collectives: Sequence[Collective], width: int, *, everything: bool = False) -> list[Text]:
+    """One row for all collectives with equal cells, most bytes per step first; one for each with `everything`."""
+    rows = _make_rows(collectives, id if everything else _make_row_key)
     count, explained = (len(rows), len(rows)) if everything else (_ROWS_SHOWN, _WHYS_SHOWN)
     shown = rows[:count]
-    unknown, remarks = _unknown_of_all(rows), []
-    whys = [_why(row) if turn < explained and unknown is None else Text() for turn, row in enumerate(shown)]
-    lines = table_lines(_columns(shown, with_link=leaves_ici(collectives)), width, whys)
+    unknown, remarks = _find_shared_unknown(rows), []
+    whys = [_format_why(row) if turn < explained and unknown is None else Text() for turn, row in enumerate(shown)]
+    lines = render_table(_make_columns(shown, with_link=leaves_ici(collectives)), width, whys)
     rest = rows[count:]
     if rest:
-        words = say(f"+{pluralize(len(rest), 'smaller row')}, {_wire(rest)} in total ", ELSEWHERE)
+        together = _join(one for row in rest for one in row.members)
+        words = say(f"+{pluralize(len(rest), 'smaller row')}, {_format_wire(together)} in total ", ELSEWHERE)
         remarks.append(Text(words, style="dim"))
-    if unknown is None and any(_why(row).plain for row in shown[explained:]):
-        words = say(
-            "reasons of the others: ",
-            Command("explain", (TARGET, Option("collective", shown[explained].number))),
-            ", or its name in the HLO",
-        )
+    if unknown is None and any(_format_why(row).plain for row in shown[explained:]):
+        command = Command("explain", (TARGET, Option("collective", shown[explained].number)))
+        words = say("reasons of the others: ", command, ", or its name in the HLO")
         remarks.append(Text(words, style="dim"))
-    return lines + folded((*remarks, unknown), width)
+    return lines + fold_all((*remarks, unknown), width)
 
 
-def collective_columns(collectives: Sequence[Collective], count: int) -> tuple[tuple[Column, ...], int]:
-    """The table of the first rows of `collective_lines`, and how many rows there are besides."""
-    rows = _rows(collectives, _reads)
-    return _columns(rows[:count], with_link=leaves_ici(collectives)), max(len(rows) - count, 0)
+def make_collective_columns(collectives: Sequence[Collective], count: int) -> tuple[tuple[Column, ...], int]:
+    """The table of the first rows of `render_collectives`, and the number of further rows."""
+    rows = _make_rows(collectives, _make_row_key)
+    return _make_columns(rows[:count], with_link=leaves_ici(collectives)), max(len(rows) - count, 0)
 
 
-def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
+def _make_columns(rows: Sequence[Group], *, with_link: bool) -> tuple[Column, ...]:
     digits = len(str(max(row.number for row in rows))) if len(rows) > 1 else 0
     of_row = partial(column, rows)
     of_first = partial(column, [row.first for row in rows])
     return (
-        of_row(f"{' ' * digits} collective" if digits else "collective", partial(_kind, digits=digits)),
-        of_first("axes", axes_words, style="cyan", breaks=Breaks.AFTER_PUNCTUATION, given_up=6, below=_axes_in_words),
+        of_row(f"{' ' * digits} collective" if digits else "collective", partial(_format_kind, digits=digits)),
+        of_first("axes", format_axes, style="cyan", breaks=Breaks.AFTER_PUNCTUATION, given_up=6, below=_describe_axes),
         of_first("link", lambda first: LINKS[first.link] if with_link else "", given_up=5, below="link {}"),
-        of_first("per device", _shapes, breaks=Breaks.BETWEEN_WORDS, given_up=7, below="per device {}"),
-        of_row("places", lambda row: format_count(len(row.members)), right=True, given_up=3, below=_places_in_words),
-        of_row("times", _times, right=True, given_up=4, below=_times_in_words),
-        of_row("wire/step", lambda row: _wire([row]), right=True),
-        of_row("time/step", _time, right=True, given_up=4, below="{} per step"),
-        of_row("exposed", _exposed, right=True, given_up=3, below="{} exposed"),
-        of_row("source", _source, breaks=Breaks.BETWEEN_WORDS, given_up=2),
+        of_first("per device", _format_shapes, breaks=Breaks.BETWEEN_WORDS, given_up=7, below="per device {}"),
+        of_row("places", _count_places, right=True, given_up=3, below=_describe_places),
+        of_row("times", _format_times, right=True, given_up=4, below=_describe_times),
+        of_row("wire/step", _format_wire, right=True),
+        of_row("time/step", _format_group_time, right=True, given_up=4, below="{} per step"),
+        of_row("exposed", _format_exposed, right=True, given_up=3, below="{} exposed"),
+        of_row("source", _format_source, breaks=Breaks.BETWEEN_WORDS, given_up=2),
         of_row(
             "",
-            lambda row: f"(of {_neighbors(row)})" if _neighbors(row) else "",
+            lambda row: f"(of {_format_neighbors(row)})" if _format_neighbors(row) else "",
             style="dim",
             given_up=1,
-            below=lambda row: f"source taken from {_neighbors(row)}" if _neighbors(row) else "",
+            below=lambda row: f"source taken from {_format_neighbors(row)}" if _format_neighbors(row) else "",
         ),
-        of_first("", _parts, style="dim", breaks=Breaks.BETWEEN_WORDS, given_up=1),
+        of_first("", _format_parts, style="dim", breaks=Breaks.BETWEEN_WORDS, given_up=1),
     )
 
 
-def _kind(row: _Row, digits: int) -> Text:
-    """The kind, behind its number where there are several rows."""
+def _format_kind(row: Group, digits: int) -> Text:
+    """The kind, after its number if there are several rows."""
     return Text.assemble((f"{row.number:>{digits}} " if digits else "", "dim"), (row.first.kind, "bold"))
 
 
-def _axes_in_words(collective: Collective) -> str:
+def _describe_axes(collective: Collective) -> str:
     if collective.axes:
-        return f"over {axes_words(collective)}"
+        return f"over {format_axes(collective)}"
     if collective.axes is not None:
         return "over no axis"
-    return f"in {axes_words(collective)}" if collective.groups else "axes unknown"
+    return f"in {format_axes(collective)}" if collective.groups else "axes unknown"
 
 
-def _shapes(collective: Collective) -> str:
+def _format_shapes(collective: Collective) -> str:
     """The larger side on one device, which is what `payload_bytes` counts; `f32[16], f32[8,8], +1 more`."""
     gathers = collective.kind in (Kind.ALL_GATHER, Kind.OPAQUE)
     first, second = collective.operand_shapes, collective.result_shapes
@@ -393,44 +343,50 @@ def _shapes(collective: Collective) -> str:
     return ", ".join((*map(str, shapes[:_SHAPES_SHOWN]), *([f"+{hidden} more"] if hidden > 0 else [])))
 
 
-def _places_in_words(row: _Row) -> str:
+def _describe_places(row: Group) -> str:
     return f"in {pluralize(len(row.members), 'place')}" if len(row.members) > 1 else ""
 
 
-def _times(row: _Row) -> str:
+def _format_times(row: Group) -> str:
     return row.first.executions_bound.marked(format_count(row.first.executions))
 
 
-def _times_in_words(row: _Row) -> str:
+def _describe_times(row: Group) -> str:
     words = row.first.executions_bound.marked(pluralize(row.first.executions, "time"))
     return f"{words} each" if len(row.members) > 1 else words
 
 
-def _wire(rows: Sequence[_Row]) -> str:
-    known = [row for row in rows if row.wire_bytes is not None]
+def _count_places(group: Group) -> str:
+    return format_count(len(group.members))
+
+
+def _format_wire(group: Group) -> str:
+    known = [collective for collective in group.members if collective.wire_bytes_per_step is not None]
     if not known:
         return "unknown"
-    floor = Bound.EXACT if len(known) == len(rows) else Bound.AT_LEAST
-    bound = reduce(lambda bound, row: bound + bytes_bound(row.first), known, floor)
-    return bound.marked(format_bytes(sum(row.wire_bytes or 0 for row in known)))
+    floor = Bound.EXACT if len(known) == len(group.members) else Bound.AT_LEAST
+    bound = reduce(lambda bound, collective: bound + bytes_bound(collective), known, floor)
+    return bound.marked(format_bytes(sum(collective.wire_bytes_per_step or 0 for collective in known)))
 
 
-def _time(row: _Row) -> str:
-    time_us = row.per_step("time_us")
-    return "" if time_us is None else bytes_bound(row.first).marked(format_time(time_us))
+def _format_group_time(group: Group) -> str:
+    return _mark_time(group, group.time_us)
 
 
-def _exposed(row: _Row) -> Text:
+def _mark_time(group: Group, time_us: float | None) -> str:
+    return "" if time_us is None else group.members.bound.marked(format_time(time_us))
+
+
+def _format_exposed(row: Group) -> Text:
     """`100%`: the share of the transfers' time that is exposed."""
-    time_us, exposed_us = row.per_step("time_us"), row.per_step("exposed_us")
-    if not time_us or exposed_us is None:
+    if not row.time_us or row.exposed_us is None:
         return Text()
-    share = exposed_us / time_us
+    share = row.exposed_us / row.time_us
     return Text(f"{100 * share:.0f}%", style="red" if share > 0.5 else "")
 
 
-def _why(row: _Row) -> Text:
-    """Why it is there, and what helps; of a row of several the first's reason, and how many others there are."""
+def _format_why(row: Group) -> Text:
+    """The reason and what helps; for several collectives, the first reason and the number of others."""
     reasons = (collective.why for collective in row.members if collective.origin != Origin.AUTHORED)
     whys = list(dict.fromkeys(why for why in reasons if why is not None))
     if not whys:
@@ -441,15 +397,15 @@ def _why(row: _Row) -> Text:
     return Text.assemble(("why: ", "bold dim"), (whys[0] + more, "dim"), *helps)
 
 
-def _unknown_of_all(rows: Sequence[_Row]) -> Text | None:
-    """Why nothing is known about several rows, where it is the same for all of them: reported once, below the table."""
-    whys = {_why(row).plain: _why(row) for row in rows}
+def _find_shared_unknown(rows: Sequence[Group]) -> Text | None:
+    """The shared reason why no row could be explained, reported once below the table; None if they differ."""
+    whys = {_format_why(row).plain: _format_why(row) for row in rows}
     alike = len(rows) > 1 and len(whys) == 1
     return next((words for plain, words in whys.items() if alike and plain.startswith("why: not known")), None)
 
 
-def _source(row: _Row) -> Text:
-    """`moe.py:31 in expert`; the HLO line where no line of the user's is known."""
+def _format_source(row: Group) -> Text:
+    """`moe.py:31 in expert`; the HLO line if the user's line is unknown."""
     words = short_source(row.first.source)
     if words is not None:
         return Text(words)
@@ -457,16 +413,16 @@ def _source(row: _Row) -> Text:
     return Text(f"%{row.first.name}, HLO line {row.first.line}{more}", style="dim")
 
 
-def _neighbors(row: _Row) -> str:
-    """`%fusion.16`: the instruction that the source was taken from where the collective itself has none."""
+def _format_neighbors(row: Group) -> str:
+    """`%fusion.16`: the instruction whose source stands in for the collective's own."""
     if not row.first.source or row.first.source_of is None:
         return ""
     others = len({collective.source_of for collective in row.members}) - 1
     return f"%{row.first.source_of}{f', +{others} more' if others else ''}"
 
 
-def _parts(collective: Collective) -> str:
-    """`= reduce-scatter over model (ICI, 75 MB) + all-reduce over data (DCN, 25 MB)`: what it is made of."""
+def _format_parts(collective: Collective) -> str:
+    """`= reduce-scatter over model (ICI, 75 MB) + all-reduce over data (DCN, 25 MB)`: the parts."""
     guessed = GUESSED if collective.axes_guessed else ""
     words = [
         f"{part.kind}{f' over {part_axes}{guessed}' if (part_axes := ','.join(part.axes or ())) else ''} "
@@ -484,6 +440,8 @@ _NOTATION = re.compile(r"(?<=[\w\]])\[[^\]'\"]+, [^\]]+\](?=`)")
 _CLAUSE = re.compile(r", so (?!its )|; ")
 _NAMES_SHOWN = 4
 _ROLES = {Role.WEIGHTS: "weights", Role.GRADIENT: "gradients", Role.ACTIVATIONS: "activations"}
+_Findings = Mapping[tuple[str | None, str | None], Finding]
+"""Findings by computation and instruction."""
 _TITLES = {
     "module": "Collectives by part of the model",
     "axis": "Collectives by mesh axis",
@@ -509,22 +467,23 @@ class Costly:
     most: int
 
 
-def dearest_of(analysis: Analysis) -> Iterator[Costly]:
-    """The things that cost most, dearest first."""
+def list_dearest(analysis: Analysis) -> Iterator[Costly]:
+    """The largest costs, the most expensive first."""
     fixes = {(finding.computation, finding.instruction): finding for finding in reversed(analysis.findings)}
     numbers = {id(collective): number for number, collective in enumerate(analysis.collectives, start=1)}
     step_us = None if analysis.time is None else analysis.time.step_us
-    for thing in dearest(analysis.collectives, _DEAREST):
+    for group in find_dearest(analysis.collectives, _DEAREST):
+        most = _find_most(group)
         yield Costly(
-            headline=_headline(thing),
-            about=tuple(_about(thing, step_us, fixes)),
-            numbers=tuple(numbers[id(collective)] for collective in thing.group.members),
-            most=numbers[id(_most(thing))],
+            headline=_format_headline(group),
+            about=tuple(_describe_group(group, most, step_us, fixes)),
+            numbers=tuple(numbers[id(collective)] for collective in group.members),
+            most=numbers[id(most)],
         )
 
 
-def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = True) -> Iterator[Text]:
-    """The things that cost most, each with its place, why it is there and what to do.
+def render_dearest(analysis: Analysis, width: int, *, can_be_explained: bool = True) -> Iterator[Text]:
+    """The largest costs, each with its place, reason and fix.
 
     Args:
         analysis: What is known of the program.
@@ -532,12 +491,12 @@ def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = Tr
         can_be_explained: Whether `hloscope explain` takes the program.
     """
     asked: list[int] = []
-    for place, costly in enumerate(dearest_of(analysis), start=1):
-        yield from hanging(Text.assemble((f"{place} ", "dim"), costly.headline), width)
+    for place, costly in enumerate(list_dearest(analysis), start=1):
+        yield from hang(Text.assemble((f"{place} ", "dim"), costly.headline), width)
         for label, words in costly.about:
             style = "dim" if label == "why" else ""
-            line = Text.assemble("  ", (f"{label}: " if label else "", "bold dim"), (one_line(words), style))
-            yield from hanging(line, width, indent=4)
+            line = Text.assemble("  ", (f"{label}: " if label else "", "bold dim"), (join_lines(words), style))
+            yield from hang(line, width, indent=4)
         asked.append(costly.most)
     if can_be_explained:
         others = f" (also {', '.join(map(str, asked[1:]))})" if asked[1:] else ""
@@ -545,28 +504,29 @@ def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = Tr
         yield Text(say("in full: ", command, others), style="dim")
 
 
-def _most(thing: Thing) -> Collective:
-    """The one that costs most, of the kind that does."""
-    of_kind = named_groups(thing.group.members, lambda collective: str(collective.kind))[0]
+def _find_most(group: Group) -> Collective:
+    """The most expensive member of the most expensive kind."""
+    of_kind = group_by_name(group.members, lambda collective: str(collective.kind))[0]
     return max(of_kind.members, key=lambda collective: (collective.exposed_us or 0.0, collective.wire_bytes or 0))
 
 
-def _headline(thing: Thing) -> Text:
+def _format_headline(group: Group) -> Text:
     """`weights of layers[0-35].mlp: gate, up (backward)`."""
-    what = "" if thing.role is None else f"{_ROLES[thing.role]} of "
-    phase = "" if thing.phase is None else f" ({thing.phase})"
-    return Text.assemble((f"{what}{_side_by_side(thing.parts)}", "bold"), phase)
+    part = _find_part(group.first)
+    what = "" if part.role is None else f"{_ROLES[part.role]} of "
+    phase = "" if part.phase is None else f" ({part.phase})"
+    return Text.assemble((f"{what}{_join_names(group_collectives(group.members, find_module))}", "bold"), phase)
 
 
-def _group_cost(group: Group, step_us: float | None) -> str:
+def _format_cost(group: Group, step_us: float | None) -> str:
     """`33.2 ms exposed (5%) · 4.08 GB`."""
     if group.exposed_us is None:
-        return _group_wire(group)
+        return _format_wire(group)
     share = f" ({format_share(group.exposed_us / step_us)})" if step_us else ""
-    return f"{_group_time(group, group.exposed_us)} exposed{share} · {_group_wire(group)}"
+    return f"{_mark_time(group, group.exposed_us)} exposed{share} · {_format_wire(group)}"
 
 
-def _side_by_side(parts: Sequence[Group]) -> str:
+def _join_names(parts: Sequence[Group]) -> str:
     """`layers[0-35].mlp: gate, up`."""
     if len(parts) == 1:
         return parts[0].name
@@ -576,37 +536,36 @@ def _side_by_side(parts: Sequence[Group]) -> str:
     return f"{longest}: {', '.join(own for _, _, own in names[:_NAMES_SHOWN])}{more}"
 
 
-def _about(
-    thing: Thing,
-    step_us: float | None,
-    findings: Mapping[tuple[str | None, str | None], Finding],
+def _describe_group(
+    group: Group, most: Collective, step_us: float | None, findings: _Findings
 ) -> Iterator[tuple[str, str]]:
-    members, most = thing.group.members, _most(thing)
-    lines = dict.fromkeys(map(line_name, members))
+    members = group.members
+    lines = dict.fromkeys(map(format_line, members))
     more = f", +{pluralize(len(lines) - 1, 'line')}" if len(lines) > 1 else ""
-    names_module = most.part is not None and most.part.module is not None
-    line = f" · {line_name(most).partition(' in ')[0]}{more}" if names_module else ""  # else its headline is the line
-    yield "", f"{_group_cost(thing.group, step_us)} in {_count_kinds(members)}{_over(most)}{line}"
+    line = f" · {format_line(most).partition(' in ')[0]}{more}"
+    line = "" if _find_part(most).module is None else line  # else its headline is the line
+    counts = Counter(collective.kind for collective in members).most_common()
+    kinds = ", ".join(pluralize(count, str(kind)) for kind, count in counts)
+    over = f" over {','.join(most.axes)}" if most.axes else ""
+    yield "", f"{_format_cost(group, step_us)} in {kinds}{over}{line}"
     if most.why and not most.why.startswith("not known"):
         yield "why", _NOTATION.sub("", _CLAUSE.split(most.why, maxsplit=1)[0])
     tried = next((collective.tried for collective in members if collective.tried is not None), None)
-    told = _advice(members, most, findings)
+    told = _find_advice(members, most, findings)
     if tried is not None:
         yield "tried", tried
     else:
         yield ("fix", "none is known") if told is None else ("fix, not tried", told)
 
 
-def _advice(
-    members: Sequence[Collective], most: Collective, findings: Mapping[tuple[str | None, str | None], Finding]
-) -> str | None:
-    """The advice of most findings about them; else that of the reason, or what could hide them."""
-    found = [(collective, findings.get((collective.computation, collective.name))) for collective in members]
-    about: dict[str, list[Collective]] = {}
-    for collective, finding in found:
-        if finding is not None and finding.fix and not finding.allowed:
-            about.setdefault(finding.fix, []).append(collective)
-    told = [fix for fix, told_of in about.items() if _is_most(told_of, members)]
+def _find_advice(members: Sequence[Collective], most: Collective, findings: _Findings) -> str | None:
+    """The advice of most of their findings, of the reason, or for overlapping them, in this order."""
+
+    def fix_of(collective: Collective) -> str | None:
+        finding = findings.get((collective.computation, collective.name))
+        return None if finding is None or finding.allowed else finding.fix
+
+    told = [fix for fix, some in group_by(members, fix_of).items() if fix and _is_most(some, members)]
     told += suggest_changes(most.reason)[:1] if most.reason is not None else []
     if not told and most.exposed_us:
         return suggest_overlap(most)
@@ -615,61 +574,45 @@ def _advice(
 
 def _is_most(some: Sequence[Collective], every: Sequence[Collective]) -> bool:
     """True if some cost at least half of the total."""
-    part, whole = (Group(name="", members=Collectives(members)).cost for members in (some, every))
+    part, whole = (_join(members).cost for members in (some, every))
     return 2 * part[1] >= whole[1] and 2 * part[2] >= whole[2]
 
 
-def _over(collective: Collective) -> str:
-    return f" over {','.join(collective.axes)}" if collective.axes else ""
-
-
-def _count_kinds(members: Iterable[Collective]) -> str:
-    """`142 all-gathers, 4 all-reduces`."""
-    counts = Counter(collective.kind for collective in members)
-    return ", ".join(pluralize(count, str(kind)) for kind, count in counts.most_common())
-
-
-def waiting_line(collectives: Sequence[Collective]) -> Text | None:
+def format_waits(collectives: Sequence[Collective]) -> Text | None:
     """The waiting time of each pass, longest first; None if the program has no passes or no prices."""
-    if any(collective.exposed_us is None for collective in collectives):
+    whole = _join(collectives)
+    if whole.exposed_us is None or all(_find_part(collective).phase is None for collective in collectives):
         return None
-    if all(phase_of(collective) is None for collective in collectives):
-        return None
-    whole = Group(name="", members=Collectives(collectives))
-    waits = [(str(phase), whole.of_phase(phase)) for phase in Phase] + [("unknown pass", whole.of_phase(None))]
+    waits = [(str(phase or "unknown pass"), whole.select_phase(phase)) for phase in (*Phase, None)]
+    waits = [wait for wait in waits if wait[1].members or wait[0] != "unknown pass"]
     waits.sort(key=lambda wait: -(wait[1].exposed_us or 0.0))
-    words = (_waits(name, group) for name, group in waits if group.members or name != "unknown pass")
+    words = (
+        f"{name} {_mark_time(group, group.exposed_us)}" if group.members else f"{name} none (no collectives)"
+        for name, group in waits
+    )
     return Text("exposed: " + " · ".join(words))
 
 
-def _waits(name: str, group: Group) -> str:
-    if not group.members:
-        return f"{name} none (no collectives)"
-    return f"{name} {_group_time(group, group.exposed_us or 0.0)}"
-
-
-def groups_by(collectives: Sequence[Collective], by: str) -> list[Group]:
+def list_groups(collectives: Sequence[Collective], by: str) -> list[Group]:
     """Groups by one of `hloscope.report.renderer.GROUPINGS`, dearest first.
 
     Raises:
         NotationError: They cannot be grouped so.
     """
     names: dict[str, Callable[[Collective], str]] = {
-        "axis": axes_words,
-        "line": line_name,
+        "axis": format_axes,
+        "line": format_line,
         "kind": lambda collective: str(collective.kind),
     }
     if by == "module":
-        return groups_of(collectives, module_key)
+        return group_collectives(collectives, find_module)
     if not isinstance(by, str) or by not in names:
-        choices = ", ".join(GROUPINGS)
-        raise NotationError(
-            f"collectives cannot be grouped by {calls.shown(by)}", fix=f"group them by one of {choices}"
-        )
-    return named_groups(collectives, names[by])
+        fix = f"group them by one of {', '.join(GROUPINGS)}"
+        raise NotationError(f"collectives cannot be grouped by {calls.shown(by)}", fix=fix)
+    return group_by_name(collectives, names[by])
 
 
-def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple[str, list[Text]]:
+def render_groups(collectives: Sequence[Collective], by: str, width: int) -> tuple[str, list[Text]]:
     """A title, and a row for each group, dearest first.
 
     Args:
@@ -677,84 +620,64 @@ def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple
         by: One of `hloscope.report.renderer.GROUPINGS`.
         width: Columns.
     """
-    groups = groups_by(collectives, by)
+    groups = list_groups(collectives, by)
     priced = all(group.exposed_us is not None for group in groups)
     order = "most exposed first" if priced else "most bytes per step first"
-    shown = [group for place, group in enumerate(groups) if place < _MOST_GROUPS and _matters(group, groups)] or groups[
-        :1
-    ]
+    whole = _join(collectives)
+    shown = [group for group in groups[:_MOST_GROUPS] if _is_noticeable(group, whole)] or groups[:1]
     rest = groups[len(shown) :]
-    lines = table_lines(_group_columns(shown, by, groups), width, [_unlike(group) for group in shown])
+    lines = render_table(_make_group_columns(shown, by, groups), width, [_describe_unlike(group) for group in shown])
     others = [other for other in _TITLES if other != by]
-    words = say(
-        f"{_rest_words(rest)}list each one: ",
-        Option("all"),
-        f"; group by {', '.join(others[:-1])} or {others[-1]}: ",
-        Option("group-by"),
-    )
+    groupings = f"; group by {', '.join(others[:-1])} or {others[-1]}: "
+    words = say(f"{_describe_rest(rest)}list each one: ", Option("all"), groupings, Option("group-by"))
     return f"{_TITLES[by]}, {order}", lines + fold(Text(words, style="dim"), width)
 
 
-def _matters(group: Group, groups: Sequence[Group]) -> bool:
+def _is_noticeable(group: Group, whole: Group) -> bool:
     """True if a group has a noticeable part of all bytes or of the waiting time, or if its bytes are unknown."""
     if group.wire_bytes is None:
         return True
-    whole = Group(name="", members=Collectives(collective for other in groups for collective in other.members))
     parts = ((group.exposed_us, whole.exposed_us), (group.wire_bytes, whole.wire_bytes))
     return any(part and every and part >= _NOTICEABLE * every for part, every in parts)
 
 
-def _group_columns(groups: Sequence[Group], by: str, every: Sequence[Group]) -> tuple[Column, ...]:
+def _make_group_columns(groups: Sequence[Group], by: str, every: Sequence[Group]) -> tuple[Column, ...]:
     of_group = partial(column, groups)
     heads = {"module": "part", "axis": "axes", "line": "line", "kind": "collective"}
     name = of_group(heads[by], lambda group: group.name, style="bold", breaks=Breaks.AFTER_PUNCTUATION)
-    phases = [phase for phase in Phase if any(group.of_phase(phase).exposed_us for group in every)]
+    phases = [phase for phase in Phase if any(group.select_phase(phase).exposed_us for group in every)]
     return (
         name,
-        of_group("places", lambda group: format_count(len(group.members)), right=True, given_up=2, below=_no_words),
-        of_group("wire/step", _group_wire, right=True),
-        of_group("time", lambda group: _group_time(group, group.time_us), right=True, given_up=1, below=_no_words),
-        of_group("exposed", lambda group: _group_time(group, group.exposed_us), right=True),
+        of_group("places", _count_places, right=True, given_up=2, below=_leave_empty),
+        of_group("wire/step", _format_wire, right=True),
+        of_group("time", _format_group_time, right=True, given_up=1, below=_leave_empty),
+        of_group("exposed", lambda group: _mark_time(group, group.exposed_us), right=True),
         *(
-            of_group(str(phase), partial(_of_phase, phase=phase), right=True, given_up=3, below=f"{phase} {{}}")
+            of_group(str(phase), partial(_format_phase, phase=phase), right=True, given_up=3, below=f"{phase} {{}}")
             for phase in phases
         ),
     )
 
 
-def _no_words(_: Group) -> str:
+def _leave_empty(_: Group) -> str:
     """An empty replacement, below a row, for a column that does not fit."""
     return ""
 
 
-def _of_phase(group: Group, phase: Phase) -> str:
-    part = group.of_phase(phase)
-    return _group_time(part, part.exposed_us) if part.members else ""
+def _format_phase(group: Group, phase: Phase) -> str:
+    part = group.select_phase(phase)
+    return _mark_time(part, part.exposed_us) if part.members else ""
 
 
-def _group_time(group: Group, time_us: float | None) -> str:
-    return "" if time_us is None else group.members.bound.marked(format_time(time_us))
-
-
-def _group_wire(group: Group) -> str:
-    known = [collective for collective in group.members if collective.wire_bytes is not None]
-    if not known:
-        return "unknown"
-    bound = Bound.EXACT if len(known) == len(group.members) else Bound.AT_LEAST
-    for collective in known:
-        bound = bound + bytes_bound(collective)
-    return bound.marked(format_bytes(group.wire_bytes))
-
-
-def _unlike(group: Group) -> Text:
+def _describe_unlike(group: Group) -> Text:
     """`layer 0 alone has 3.1 ms exposed`: the layers that cost much more than the others."""
-    unlike = [f"layer {layer} alone has {format_time(wait)} exposed" for layer, wait in unlike_layers(group)]
+    unlike = [f"layer {layer} alone has {format_time(wait)} exposed" for layer, wait in find_unlike_layers(group)]
     return Text(", ".join(unlike), style="dim")
 
 
-def _rest_words(rest: Sequence[Group]) -> str:
+def _describe_rest(rest: Sequence[Group]) -> str:
     if not rest:
         return ""
-    together = Group(name="", members=Collectives(collective for group in rest for collective in group.members))
-    waits = "" if together.exposed_us is None else f", {_group_time(together, together.exposed_us)} exposed"
-    return f"+{pluralize(len(rest), 'smaller one')}, {_group_wire(together)}{waits} · "
+    together = _join(collective for group in rest for collective in group.members)
+    waits = "" if together.exposed_us is None else f", {_mark_time(together, together.exposed_us)} exposed"
+    return f"+{pluralize(len(rest), 'smaller one')}, {_format_wire(together)}{waits} · "

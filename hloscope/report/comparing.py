@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
+from operator import itemgetter
 from typing import Any
 
 from rich.text import Text
@@ -21,14 +22,14 @@ from hloscope.measurement.model import (
     StepPart,
 )
 from hloscope.model.vocabulary import Bound
-from hloscope.report.escaping import code, prose, without_commands
-from hloscope.report.layout import INDENT, Column, column, fold, folded, section, table_lines
-from hloscope.report.words import ELSEWHERE, legend, notes_section
+from hloscope.report.escaping import escape_commands, escape_prose, render_code
+from hloscope.report.layout import INDENT, column, fold, fold_all, render_table, section
+from hloscope.report.words import ELSEWHERE, make_legend, render_notes
 
 _MOST_LISTED = 10
 _LEAST_US = 0.005
 _LEAST_SHARE = 1e-5
-"""What differs by less, in microseconds and as a share of the step, is not worth a line."""
+"""The least difference that gets a line, in microseconds and as a share of the step."""
 _BELOW = ""
 """The header of a column that has no room of its own."""
 
@@ -46,125 +47,114 @@ _Table = tuple[str, tuple[str, ...], list[_Row]]
 
 
 def render_comparison(found: CompareDocument, width: int) -> Iterator[Text]:
-    """For each program the step, then where measurement and prediction disagree."""
+    """The step of each program, then the largest disagreements of measurement and prediction."""
     inner = width - INDENT
     if found.is_prediction:
         yield from fold(Text(NOTHING_MEASURED, style="bold yellow"), width)
-    yield from fold(Text(headline_of(found), style="bold"), width)
+    yield from fold(Text(format_headline(found), style="bold"), width)
     for program in found.programs:
-        yield from _program_lines(found, program, width)
+        yield from _render_program(found, program, width)
     if found.calibration:
-        yield from section("Chip figures from the profile", _table_lines(_calibration(found), inner), inner)
+        yield from section("Chip figures from the profile", _render_table(_make_calibration(found), inner), inner)
     if found.uncompared:
-        others = (Text(words) for words in _others(found))
-        yield from section("Programs that were not compared", folded(others, inner), inner)
-    yield from notes_section(dict.fromkeys(found.notes), inner)
+        others = (Text(words) for words in _list_others(found))
+        yield from section("Programs that were not compared", fold_all(others, inner), inner)
+    yield from render_notes(dict.fromkeys(found.notes), inner)
 
 
-def _program_lines(found: CompareDocument, program: MeasuredProgram, width: int) -> Iterator[Text]:
+def _render_program(found: CompareDocument, program: MeasuredProgram, width: int) -> Iterator[Text]:
     inner = width - INDENT
+    runs, devices = pluralize(program.runs, "run"), pluralize(program.devices, "device")
+    title = f"{program.program}: {runs} on {devices}, {describe_pricing(found, program)}"
     yield Text()
-    yield from fold(Text(_program_line(found, program), style="bold"), width)
-    yield from fold(Text(_step_line(program)), width)
-    yield from fold(Text(_matched_line(program), style="dim"), width)
-    for table in _tables(program):
-        drawn = _table_lines(table, inner)
-        known = legend(drawn)
+    matched = Text(_describe_matched(program), style="dim")
+    yield from fold_all((Text(title, style="bold"), Text(_describe_step(program)), matched), width)
+    for table in _make_tables(program):
+        drawn = _render_table(table, inner)
+        known = make_legend(drawn)
         yield from section(table[0], (*drawn, *([] if known is None else [known])), inner)
-    yield from notes_section(notes_of(program), inner)
+    yield from render_notes(list_notes(program), inner)
 
 
 def render_markdown(found: CompareDocument) -> str:
-    """The same as a comment or a page."""
-    parts = [f"> **{prose(NOTHING_MEASURED)}**", ""] if found.is_prediction else []
-    parts += [say("### ", Command("compare"), f": {prose(headline_of(found))}")]
+    """The comparison as Markdown."""
+    parts = [f"> **{escape_prose(NOTHING_MEASURED)}**", ""] if found.is_prediction else []
+    parts += [say("### ", Command("compare"), f": {escape_prose(format_headline(found))}")]
     for program in found.programs:
-        parts += [
-            "",
-            f"#### {code(program.program)}",
-            "",
-            prose(_step_line(program)),
-            "",
-            prose(_matched_line(program)),
-        ]
-        for table in _tables(program):
-            parts += ["", *_markdown_table(table)]
-        parts += [f"\n> {prose(note)}" for note in notes_of(program)]
+        sentences = map(escape_prose, (_describe_step(program), _describe_matched(program)))
+        parts += ["", "\n\n".join((f"#### {render_code(program.program)}", *sentences))]
+        for table in _make_tables(program):
+            parts += ["", *_render_markdown_table(table)]
+        parts += [f"\n> {escape_prose(note)}" for note in list_notes(program)]
     if found.calibration:
-        parts += ["", *_markdown_table(_calibration(found))]
-    parts += ["", *(f"* {prose(words)}" for words in _others(found)), *(f"\n> {prose(note)}" for note in found.notes)]
-    return without_commands("\n".join(parts).rstrip()) + "\n"
+        parts += ["", *_render_markdown_table(_make_calibration(found))]
+    parts += [
+        "",
+        *(f"* {escape_prose(words)}" for words in _list_others(found)),
+        *(f"\n> {escape_prose(note)}" for note in found.notes),
+    ]
+    return escape_commands("\n".join(parts).rstrip()) + "\n"
 
 
-def _markdown_table(table: _Table) -> Iterator[str]:
+def _render_markdown_table(table: _Table) -> Iterator[str]:
     title, headers, rows = table
     yield f"**{title}**"
     yield ""
     yield f"| {' | '.join(headers)} |"
     yield f"|{' --- |' * len(headers)}"
-    yield from (f"| {' | '.join(map(prose, row))} |" for row in rows)
+    yield from (f"| {' | '.join(map(escape_prose, row))} |" for row in rows)
 
 
-def _table_lines(table: _Table, width: int) -> list[Text]:
+def _render_table(table: _Table, width: int) -> list[Text]:
     """A table; the cells of a last column without a header are printed below their rows."""
     _, headers, rows = table
-
-    def cell(number: int) -> Callable[[_Row], str]:
-        return lambda row: row[number]
-
     shown = headers[:-1] if headers[-1] == _BELOW else headers
     words = {0, len(headers) - 1}
-    columns: list[Column] = [
-        column(rows, header, cell(number), right=number not in words) for number, header in enumerate(shown)
-    ]
+    columns = [column(rows, head, itemgetter(n), right=n not in words) for n, head in enumerate(shown)]
     under = [Text(row[-1], style="dim") for row in rows] if headers[-1] == _BELOW else ()
-    return table_lines(columns, width, under)
+    return render_table(columns, width, under)
 
 
 # ---- sentences
 
 
-def headline_of(found: CompareDocument) -> str:
+def format_headline(found: CompareDocument) -> str:
     """The two sides of the comparison, and the devices of the profile."""
     of = "the profile's own programs" if found.target is None else found.target
     where = found.device_kind or "unknown devices"
     return f"{found.profile} compared with {of}: {pluralize(found.devices, 'device')}, {where}"
 
 
-def _program_line(found: CompareDocument, program: MeasuredProgram) -> str:
-    runs, devices = pluralize(program.runs, "run"), pluralize(program.devices, "device")
-    return f"{program.program}: {runs} on {devices}, {priced_on(found, program)}"
-
-
-def priced_on(found: CompareDocument, program: MeasuredProgram) -> str:
+def describe_pricing(found: CompareDocument, program: MeasuredProgram) -> str:
     """The slice for which a program is priced, or the reason why it is not."""
     if program.slice is None:
         return f"not priced: {'only TPUs have predicted times' if found.chip is None else 'its step has no time'}"
     return f"priced on {program.slice}{' (from the profile)' if program.slice_chosen_by == 'profile' else ''}"
 
 
-def notes_of(program: MeasuredProgram) -> Sequence[str]:
-    """The notes on a program, with what its exposed times include where that matters."""
+def list_notes(program: MeasuredProgram) -> Sequence[str]:
+    """The notes on a program, and on its exposed times if they include waits."""
     waits = any((row.predicted_exposed_us or 0) > (row.predicted_us or inf) + _LEAST_US for row in program.transfers)
     return list(dict.fromkeys((*([say(*_WITH_WAITS)] if waits else []), *program.notes)))
 
 
-def _step_line(program: MeasuredProgram) -> str:
+def _describe_step(program: MeasuredProgram) -> str:
     step = program.step
     measured = f"step {format_time(step.median_us)} measured"
     if program.runs > 1:
         measured += f" ({format_time(step.least_us)} to {format_time(step.most_us)})"
     if step.predicted_us is None:
         return f"{measured}, {NOT_PREDICTED}"
-    return f"{measured}, {format_time(step.predicted_us)} predicted, {_factor(step.median_us, step.predicted_us)}"
+    factor = _format_factor(step.median_us, step.predicted_us)
+    return f"{measured}, {format_time(step.predicted_us)} predicted, {factor}"
 
 
-def _matched_line(program: MeasuredProgram) -> str:
+def _describe_matched(program: MeasuredProgram) -> str:
     share = "" if program.matched_share is None else f", {format_share(program.matched_share)} of their time"
     return f"{program.matched_operations} of {pluralize(program.measured_operations, 'operation')} matched{share}"
 
 
-def _others(found: CompareDocument) -> Iterator[str]:
+def _list_others(found: CompareDocument) -> Iterator[str]:
     for program in found.uncompared[:_MOST_LISTED]:
         yield (
             f"{program.program}: {pluralize(program.runs, 'run')}, {format_time(program.measured_us)} on a device; "
@@ -174,67 +164,66 @@ def _others(found: CompareDocument) -> Iterator[str]:
         yield say(f"{pluralize(len(found.uncompared) - _MOST_LISTED, 'more program')} ", ELSEWHERE)
 
 
-def _factor(measured_us: float | None, predicted_us: float | None) -> str:
+def _format_factor(measured_us: float | None, predicted_us: float | None) -> str:
     """Predicted over measured: `×0.87`."""
     return f"×{predicted_us / measured_us:.2f}" if measured_us and predicted_us else ""
 
 
-def _predicted(time_us: float | None) -> str:
+_TIMES = ("measured", "predicted", "error factor")
+
+
+def _format_times(measured_us: float, predicted_us: float | None) -> _Row:
+    return format_time(measured_us), _format_predicted(predicted_us), _format_factor(measured_us, predicted_us)
+
+
+def _format_predicted(time_us: float | None) -> str:
     return NOT_PREDICTED if time_us is None else format_time(time_us)
 
 
-def _rate(bytes_per_s: float | None, bound: Bound = Bound.EXACT, *, unknown: str = "unknown") -> str:
+def _format_rate(bytes_per_s: float | None, bound: Bound = Bound.EXACT, *, unknown: str = "unknown") -> str:
     return unknown if bytes_per_s is None else bound.marked(f"{format_bytes(bytes_per_s)}/s")
 
 
-def _rule(rule: str | None, calibrated: bool) -> str:
+def _format_rule(rule: str | None, calibrated: bool) -> str:
     return NOT_PREDICTED if rule is None else rule if calibrated else f"{rule}, uncalibrated"
 
 
 # ---- tables
 
 
-def _tables(program: MeasuredProgram) -> Iterator[_Table]:
-    yield _parts(program.parts)
+def _make_tables(program: MeasuredProgram) -> Iterator[_Table]:
+    yield _make_parts(program.parts)
     if program.axes:
-        yield _axes(program.axes)
+        yield _make_axes(program.axes)
     if program.transfers:
-        yield _transfers(program.transfers, is_predicted=program.step.predicted_us is not None)
+        yield _make_transfers(program.transfers, is_predicted=program.step.predicted_us is not None)
     least_us = max(_LEAST_US, _LEAST_SHARE * program.step.median_us)
-    off = [found for found in program.operations if abs(_off_us(found)) >= least_us]
+    off = [found for found in program.operations if abs(_measure_error(found)) >= least_us]
     if off:
-        yield _operations(off)
+        yield _make_operations(off)
     if program.rules:
-        yield _rules(program.rules)
+        yield _make_rules(program.rules)
 
 
-def _off_us(operation: MeasuredOperation) -> float:
+def _measure_error(operation: MeasuredOperation) -> float:
     return operation.measured_us if operation.difference_us is None else operation.difference_us
 
 
-def _parts(parts: Sequence[StepPart]) -> _Table:
-    rows: list[_Row] = [
-        (
-            part.part,
-            format_time(part.measured_us),
-            _predicted(part.predicted_us),
-            _factor(part.measured_us, part.predicted_us),
-        )
-        for part in parts
-    ]
-    return "Where the step's time goes", ("part", "measured", "predicted", "error factor"), rows
+def _make_parts(parts: Sequence[StepPart]) -> _Table:
+    rows: list[_Row] = [(part.part, *_format_times(part.measured_us, part.predicted_us)) for part in parts]
+    return "Where the step's time goes", ("part", *_TIMES), rows
 
 
-def _axes(axes: Sequence[MeasuredAxis]) -> _Table:
+def _make_axes(axes: Sequence[MeasuredAxis]) -> _Table:
     rows: list[_Row] = [
         (
             axis.axes,
             str(axis.collectives),
             format_bytes(axis.wire_bytes),
             format_time(axis.measured_exposed_us),
-            _predicted(axis.predicted_exposed_us),
-            _rate(axis.measured_bytes_per_s, axis.measured_bound),
-            _rate(axis.predicted_bytes_per_s, unknown=NOT_PREDICTED),
+            _format_predicted(axis.predicted_exposed_us),
+            _format_rate(axis.measured_bytes_per_s, axis.measured_bound),
+            _format_rate(axis.predicted_bytes_per_s, unknown=NOT_PREDICTED),
         )
         for axis in axes
     ]
@@ -242,9 +231,9 @@ def _axes(axes: Sequence[MeasuredAxis]) -> _Table:
     return "Collectives by mesh axis, per step", headers, rows
 
 
-def _transfers(transfers: Sequence[MeasuredTransfer], *, is_predicted: bool) -> _Table:
+def _make_transfers(transfers: Sequence[MeasuredTransfer], *, is_predicted: bool) -> _Table:
     def pair(measured: str, predicted_us: float | None) -> str:
-        return f"{measured} / {_predicted(predicted_us)}".replace("under ", "<") if is_predicted else measured
+        return f"{measured} / {_format_predicted(predicted_us)}".replace("under ", "<") if is_predicted else measured
 
     longest = sorted(transfers, key=lambda row: row.measured_exposed_us * row.executions, reverse=True)[:_MOST_LISTED]
     rows: list[_Row] = [
@@ -253,66 +242,55 @@ def _transfers(transfers: Sequence[MeasuredTransfer], *, is_predicted: bool) -> 
             f"{row.executions:g}",
             pair(row.measured_bound.marked(format_time(row.measured_us)), row.predicted_us),
             pair(format_time(row.measured_exposed_us), row.predicted_exposed_us),
-            pair(_hidden(row), row.predicted_hidden_us),
-            _rate(row.measured_bytes_per_s, -row.measured_bound),
-            _about(row),
+            pair(_format_hidden(row), row.predicted_hidden_us),
+            _format_rate(row.measured_bytes_per_s, -row.measured_bound),
+            _format_about(row),
         )
         for row in longest
     ]
     shown = "measured / predicted" if is_predicted else "measured"
     words = f"Transfers, each execution, {shown}, most exposed first"
-    title = _titled(words, len(longest), len(transfers))
+    title = _format_title(words, len(longest), len(transfers))
     return title, ("name", "times", "each", "exposed, with waits", "hidden", "achieved", _BELOW), rows
 
 
-def _hidden(row: MeasuredTransfer) -> str:
+def _format_hidden(row: MeasuredTransfer) -> str:
     bound = row.measured_bound if row.measured_hidden_us else Bound.EXACT  # at most nothing is nothing
     return bound.marked(format_time(row.measured_hidden_us))
 
 
-def _about(row: MeasuredTransfer) -> str:
+def _format_about(row: MeasuredTransfer) -> str:
     over = f" over {','.join(row.axes)}" if row.axes else ""
     place = row.source and format_place(row.source)
-    return " · ".join(filter(None, (f"{row.kind}{over}", _rule(row.rule, row.calibrated), place)))
+    return " · ".join(filter(None, (f"{row.kind}{over}", _format_rule(row.rule, row.calibrated), place)))
 
 
-def _operations(operations: Sequence[MeasuredOperation]) -> _Table:
+def _make_operations(operations: Sequence[MeasuredOperation]) -> _Table:
     rows: list[_Row] = [
         (
             found.name,
             f"{found.executions:g}",
-            format_time(found.measured_us),
-            _predicted(found.predicted_us),
-            _factor(found.measured_us, found.predicted_us),
-            _rule(found.rule, found.calibrated),
+            *_format_times(found.measured_us, found.predicted_us),
+            _format_rule(found.rule, found.calibrated),
         )
         for found in operations[:_MOST_LISTED]
     ]
     is_predicted = any(found.predicted_us is not None for found in operations)
     words = "Largest disagreements" if is_predicted else "Longest operations"
-    title = _titled(f"{words}, per step", len(rows), len(operations))
-    return title, ("operation", "times", "measured", "predicted", "error factor", "rule"), rows
+    title = _format_title(f"{words}, per step", len(rows), len(operations))
+    return title, ("operation", "times", *_TIMES, "rule"), rows
 
 
-def _titled(title: str, shown: int, of: int) -> str:
+def _format_title(title: str, shown: int, of: int) -> str:
     return title if shown == of else say(f"{title}: {shown} of {of} ", ELSEWHERE)
 
 
-def _rules(rules: Sequence[MeasuredRule]) -> _Table:
-    rows: list[_Row] = [
-        (
-            rule.rule,
-            str(rule.operations),
-            format_time(rule.measured_us),
-            format_time(rule.predicted_us),
-            _factor(rule.measured_us, rule.predicted_us),
-        )
-        for rule in rules
-    ]
-    return "By cost rule, per step", ("rule", "operations", "measured", "predicted", "error factor"), rows
+def _make_rules(rules: Sequence[MeasuredRule]) -> _Table:
+    rows = [(one.rule, str(one.operations), *_format_times(one.measured_us, one.predicted_us)) for one in rules]
+    return "By cost rule, per step", ("rule", "operations", *_TIMES), rows
 
 
-def _calibration(found: CompareDocument) -> _Table:
+def _make_calibration(found: CompareDocument) -> _Table:
     def number(value: Any) -> str:
         return "" if value is None else f"{value:.4g}"
 

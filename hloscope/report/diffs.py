@@ -15,7 +15,7 @@ from hloscope.analysis.provenance import render_users_line, short_source, split_
 from hloscope.base.calls import choice, front_door
 from hloscope.base.documents import SCHEMA, Schema, make_document
 from hloscope.base.errors import Command, say
-from hloscope.base.results import Brief, Shown, one_line
+from hloscope.base.results import Brief, Shown, group_by, one_line
 from hloscope.base.units import add_sign, format_bytes, pluralize
 from hloscope.judge.changes import UNKNOWN, Cause, Change, ChangeKind, Figure, Judged, Judgement, Tally
 from hloscope.judge.figures import MEMORY, MULTIPLIED, STEP, named
@@ -24,10 +24,10 @@ from hloscope.judge.verdict import NO_REASON
 from hloscope.model import Analysis, Collective, SourceFrame, Total, Totals
 from hloscope.model.trial import is_tie
 from hloscope.model.vocabulary import Bound, Kind
-from hloscope.report.checks import AMOUNT_WORDS, UNBROKEN, figure_words
-from hloscope.report.escaping import code, fenced, plain_line, prose, without_commands
-from hloscope.report.layout import Column, column, folded, hanging, table_lines
-from hloscope.report.words import GUESSED, legend
+from hloscope.report.checks import AMOUNT_WORDS, UNBROKEN, format_figure
+from hloscope.report.escaping import escape_commands, escape_line, escape_prose, fence_code, render_code
+from hloscope.report.layout import Column, column, fold_all, hang, render_table
+from hloscope.report.words import GUESSED, make_legend
 
 if TYPE_CHECKING:
     from hloscope.plain_types import DiffDict
@@ -97,7 +97,7 @@ class TwoTotals:
 BETWEEN_BOUNDS = "a change is unknown where the bounds of both sides do not bound their difference"
 
 Sides = tuple[Analysis | None, Analysis | None]
-"""The program before and the one after; None where that is a baseline."""
+"""The program before and the one after; None for a baseline."""
 
 
 class KeepsSides:
@@ -115,10 +115,10 @@ class KeepsSides:
 
     def _remembered_by(self, other: DiffDocument) -> DiffDocument:
         """The same result in other words, which remembers what this one does."""
-        return with_sides(other, self.sides)
+        return attach_sides(other, self.sides)
 
 
-def with_sides(found: DiffDocument, sides: Sides) -> DiffDocument:
+def attach_sides(found: DiffDocument, sides: Sides) -> DiffDocument:
     """Returns the result with the compared analyses attached."""
     object.__setattr__(found, "_sides", sides)
     return found
@@ -145,6 +145,8 @@ class DiffDocument(Shown, KeepsSides):
         judged: Comparison of the two, judged as `check` judges a program against its baseline: all causes, and the
             figures of both.
     """
+
+    _subject = "difference"
 
     schema: Schema = SCHEMA
     old: str
@@ -212,68 +214,58 @@ class DiffDocument(Shown, KeepsSides):
     def __repr__(self) -> str:
         return one_line(f"<{self.old} and {self.new}: {self.headline}>")
 
-    _subject = "difference"
-
     if TYPE_CHECKING:
 
         def to_dict(self) -> DiffDict:
             """The result as plain data."""
 
 
-def listed(change: Change[Collective]) -> ListedChange:
-    """A change as the document has it."""
-    old, new = (tuple(map(_changed, side)) for side in (change.before, change.after))
-    return make_document(
-        ListedChange,
-        change,
-        increase=change.is_increase,
-        wire_bytes_per_step=change.wire_bytes,
-        text=change.message,
-        old=old,
-        new=new,
+def make_listed_change(change: Change[Collective]) -> ListedChange:
+    """A change in the form of the document."""
+    old, new = (
+        tuple(make_document(ChangedCollective, one, source=render_users_line(one.source)) for one in side)
+        for side in (change.before, change.after)
     )
+    own = {"increase": change.is_increase, "wire_bytes_per_step": change.wire_bytes, "text": change.message}
+    return make_document(ListedChange, change, **own, old=old, new=new)
 
 
-def _changed(collective: Collective) -> ChangedCollective:
-    return make_document(ChangedCollective, collective, source=render_users_line(collective.source))
-
-
-def figure_rows(report: DiffDocument) -> Iterator[tuple[str, str, str, str]]:
-    """What is measured, the step first: its name, before, after and by how much it changes."""
+def list_figure_rows(report: DiffDocument) -> Iterator[tuple[str, str, str, str]]:
+    """The figures, the step first: name, before, after and change."""
     totals, figures = report.totals, [figure for figure in report.judged.figures if figure.before or figure.after]
-    yield from (_figure_row(figure, report) for figure in figures if figure.name == STEP)
-    yield "sent per step", *_of_totals(totals.old, totals.new)
+    yield from (_make_figure_row(figure, report) for figure in figures if figure.name == STEP)
+    yield "sent per step", *_compare_totals(totals.old, totals.new)
     for tally in report.tallies:
         guessed = GUESSED if tally.axes_guessed else ""
-        yield f"{tally.kind} {tally.axes or 'none'}{guessed}", *_of_totals(tally.old, tally.new)
+        yield f"{tally.kind} {tally.axes or 'none'}{guessed}", *_compare_totals(tally.old, tally.new)
     parts = (figure for figure in figures if figure.name.startswith(MEMORY) and figure.before != figure.after)
     peak = (figure for figure in figures if figure.name == _PEAK)
     multiplied = (figure for figure in figures if figure.name == MULTIPLIED)
-    yield from (_figure_row(figure, report) for figure in dict.fromkeys((*peak, *parts, *multiplied)))
+    yield from (_make_figure_row(figure, report) for figure in dict.fromkeys((*peak, *parts, *multiplied)))
 
 
 _PEAK = f"{MEMORY}peak"
 
 
-def _figure_row(figure: Figure, report: DiffDocument) -> tuple[str, str, str, str]:
-    """A figure with its ranges, and by how much it changes; one that is only a bound has no range."""
+def _make_figure_row(figure: Figure, report: DiffDocument) -> tuple[str, str, str, str]:
+    """A figure with its ranges and its change; a bound has no range."""
     if figure.name == STEP:  # of a baseline, which rounds it, or of an analysis
         figure = replace(figure, before=report.step_us[0], after=report.step_us[1])
     bounds = (figure.before_bound, figure.after_bound)
-    *_, change = _of_both((figure.before, figure.after), bounds, AMOUNT_WORDS[figure.unit])
-    return *figure_words(figure), change if figure.comparable else "not comparable"
+    *_, change = _compare_values((figure.before, figure.after), bounds, AMOUNT_WORDS[figure.unit])
+    return *format_figure(figure), change if figure.comparable else "not comparable"
 
 
-def _of_totals(old: Total, new: Total) -> tuple[str, str, str]:
-    return _of_both((old.wire_bytes, new.wire_bytes), (old.bound, new.bound), format_bytes)
+def _compare_totals(old: Total, new: Total) -> tuple[str, str, str]:
+    return _compare_values((old.wire_bytes, new.wire_bytes), (old.bound, new.bound), format_bytes)
 
 
-def _of_both(
+def _compare_values(
     values: tuple[float | None, float | None],
     bounds: tuple[Bound | None, Bound | None],
     show: Callable[[float], str],
 ) -> tuple[str, str, str]:
-    """A quantity before and after, and the difference; each with its bound, and unknown where nothing bounds it."""
+    """A quantity before and after, and the difference, each with its bound or `unknown`."""
     pairs = [(value, bound or Bound.EXACT) for value, bound in zip(values, bounds, strict=True)]
     before, after = ("unknown" if value is None else bound.marked(show(value)) for value, bound in pairs)
     (old, old_bound), (new, new_bound) = pairs
@@ -285,56 +277,56 @@ def _of_both(
     return before, after, bound.marked(add_sign(show(abs(new - old)), is_more=new > old))
 
 
-def doubts_of(report: DiffDocument) -> Iterator[str]:
-    """What makes the difference less sure than it looks."""
+def list_doubts(report: DiffDocument) -> Iterator[str]:
+    """Reasons to doubt the difference."""
     yield from dict.fromkeys((*report.judged.notes, *report.judged.caveats))
     for name in report.not_understood:
         yield say(f"not everything in {name} was understood: ", Command("analyze"), " shows what")
     if report.unsure:
         yield f"bytes or executions of {pluralize(report.unsure, 'collective')} are not known exactly"
-    if any(row[-1] == "unknown" and "unknown" not in row[:-1] for row in figure_rows(report)):
+    if any(row[-1] == "unknown" and "unknown" not in row[:-1] for row in list_figure_rows(report)):
         yield BETWEEN_BOUNDS
 
 
-def figure_columns(report: DiffDocument) -> list[Column]:
-    """What is measured of both, as a table."""
-    rows, headers = list(figure_rows(report)), ("per device", "before", "after", "change")
+def make_figure_columns(report: DiffDocument) -> list[Column]:
+    """The table of the figures of both programs."""
+    rows, headers = list(list_figure_rows(report)), ("per device", "before", "after", "change")
     return [column(rows, name, itemgetter(n), right=n > 0) for n, name in enumerate(headers)]
 
 
-def lines(report: DiffDocument, width: int) -> Iterator[Text]:
-    """What the change is and why, what moves otherwise, a line each, and what is measured of both."""
-    yield from hanging(Text(f"{report.old} -> {report.new}: {report.headline}"), width)
-    yield from cause_lines(report, width)
-    yield from (line for change in change_lines(report) for line in hanging(Text(change.text), width))
-    table = table_lines(figure_columns(report), width)
-    yield from (Text(), *(Text(line.plain) for line in (*table, *folded((legend(table),), width))))
-    yield from (line for doubt in doubts_of(report) for line in hanging(Text(f"note: {doubt}"), width))
+def render_difference(report: DiffDocument, width: int) -> Iterator[Text]:
+    """The causes, a line for each change of what moves, and the figures of both programs."""
+    yield from hang(Text(f"{report.old} -> {report.new}: {report.headline}"), width)
+    yield from render_causes(report, width)
+    yield from (line for change in list_change_lines(report) for line in hang(Text(change.text), width))
+    table = render_table(make_figure_columns(report), width)
+    yield from (Text(), *(Text(line.plain) for line in (*table, *fold_all((make_legend(table),), width))))
+    yield from (line for doubt in list_doubts(report) for line in hang(Text(f"note: {doubt}"), width))
 
 
-def cause_lines(report: DiffDocument, width: int = UNBROKEN) -> Iterator[Text]:
+def render_causes(report: DiffDocument, width: int = UNBROKEN) -> Iterator[Text]:
     """`worse: an all-gather over X is new, 8.19 kB sent per step (model.py:20 in step)`, and below it why it moves."""
-    for cause, words in zip(report.judged.causes, _causes_in_words(report), strict=True):
-        yield from hanging(Text(words), width)
-        for label, about in details_of(cause):
+    for cause, words in zip(report.judged.causes, _describe_causes(report), strict=True):
+        yield from hang(Text(words), width)
+        for label, about in list_details(cause):
             text = Text(f"  {label}: {about}", style="dim")
-            yield from hanging(text, width, indent=len(label) + 4)
+            yield from hang(text, width, indent=len(label) + 4)
 
 
-def _causes_in_words(report: DiffDocument) -> Iterator[str]:
-    for cause, place in zip(report.judged.causes, cause_places(report), strict=True):
+def _describe_causes(report: DiffDocument) -> Iterator[str]:
+    for cause, place in zip(report.judged.causes, find_cause_places(report), strict=True):
         yield f"{cause.judgement}: {cause.message}{'' if place is None else f' ({place})'}"
 
 
-def details_of(cause: Cause) -> Iterator[tuple[str, str]]:
-    """Why the data moves, and the change that was tried against it, as far as they are known."""
+def list_details(cause: Cause) -> Iterator[tuple[str, str]]:
+    """The known reason why the data moves, and the change that was tried against it."""
     if cause.why and not cause.why.startswith(NO_REASON):
         yield "why", cause.why
     if cause.tried:
         yield "tried", cause.tried
 
 
-def cause_places(report: DiffDocument) -> Iterator[str | None]:
+def find_cause_places(report: DiffDocument) -> Iterator[str | None]:
     """`moe.py:31 in expert_forward`: the line of each cause as short as an analysis shows it; None without one."""
     known: dict[str | None, str | None] = {}
     for side in filter(None, report.sides):
@@ -363,14 +355,12 @@ class ChangeLine:
     text: str
 
 
-def change_lines(report: DiffDocument) -> Iterator[ChangeLine]:
+def list_change_lines(report: DiffDocument) -> Iterator[ChangeLine]:
     """The changes, most bytes per step first, those of the same collectives on one line."""
-    alike: dict[object, list[ListedChange]] = {}
-    for change in report.changes:
-        alike.setdefault((change.old, change.new, _parts_of(change)[1]), []).append(change)
+    alike = group_by(report.changes, lambda change: (change.old, change.new, _split_change(change)[1]))
     for changes in alike.values():
-        what, place = _parts_of(changes[0])
-        said = dict.fromkeys(_parts_of(change)[0] for change in changes)
+        what, place = _split_change(changes[0])
+        said = dict.fromkeys(_split_change(change)[0] for change in changes)
         whole = "; ".join(words for words in said if not any(other != words and words in other for other in said))
         kinds = Counter(change.kind for change in changes)
         more = max(kinds.values()) - 1
@@ -381,8 +371,8 @@ def change_lines(report: DiffDocument) -> Iterator[ChangeLine]:
         )
 
 
-def _parts_of(change: ListedChange) -> tuple[str, str]:
-    """What happened, and where."""
+def _split_change(change: ListedChange) -> tuple[str, str]:
+    """The change and its place."""
     what, _, place = change.text.rpartition("  ")
     return what, place
 
@@ -406,23 +396,28 @@ def is_step_tie(report: DiffDocument) -> bool:
 
 def render_markdown(report: DiffDocument) -> str:
     """A comment for a pull request."""
-    lines = [say("### ", Command("diff"), f": {report.headline}"), "", f"{code(report.old)} → {code(report.new)}", ""]
+    lines = [
+        say("### ", Command("diff"), f": {report.headline}"),
+        "",
+        f"{render_code(report.old)} → {render_code(report.new)}",
+        "",
+    ]
     if report.judged.causes:
-        for cause, words in zip(report.judged.causes, _causes_in_words(report), strict=True):
-            lines += [f"* {prose(words)}", *(f"  * {label}: {prose(about)}" for label, about in details_of(cause))]
+        for cause, words in zip(report.judged.causes, _describe_causes(report), strict=True):
+            lines += [
+                f"* {escape_prose(words)}",
+                *(f"  * {label}: {escape_prose(about)}" for label, about in list_details(cause)),
+            ]
         lines += [""]
     lines += ["| per device | before | after | change |", "| --- | ---: | ---: | ---: |"]
-    rows = [*figure_rows(report)]
-    lines += [f"| {' | '.join(map(prose, row))} |" for row in rows]
-    marks = legend(Text(cell) for row in rows for cell in row)
-    lines += [] if marks is None else ["", prose(marks.plain)]
+    rows = [*list_figure_rows(report)]
+    lines += [f"| {' | '.join(map(escape_prose, row))} |" for row in rows]
+    marks = make_legend(Text(cell) for row in rows for cell in row)
+    lines += [] if marks is None else ["", escape_prose(marks.plain)]
     if report.changes:
-        changes = (_diff_line(plain_line(change.text)) for change in change_lines(report))
-        block = fenced("\n".join(changes), "diff")
+        changes = (escape_line(change.text) for change in list_change_lines(report))
+        # ```diff colours lines that begin with +, - or !
+        marked = (f"!{line.removeprefix('~')}" if line.startswith("~") else line for line in changes)
+        block = fence_code("\n".join(marked), "diff")
         lines += ["", "<details><summary>changes</summary>", "", *block, "", "</details>"]
-    return without_commands("\n".join([*lines, *(f"\n> {prose(doubt)}" for doubt in doubts_of(report))])) + "\n"
-
-
-def _diff_line(line: str) -> str:
-    """The line as ```diff colours it: what is neither + nor - begins with !."""
-    return f"!{line.removeprefix('~')}" if line.startswith("~") else line
+    return escape_commands("\n".join([*lines, *(f"\n> {escape_prose(doubt)}" for doubt in list_doubts(report))])) + "\n"

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from hloscope.analysis.totals import GUESS
-from hloscope.base.documents import SCHEMA, Schema
+from hloscope.base.documents import SCHEMA, Schema, make_document
 from hloscope.base.errors import Either, Option, say
 from hloscope.base.results import Shown, one_line
 from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.compile.dumps import Dump, DumpedModule, find_dumped_slice
-from hloscope.model import Analysis, SliceFact
+from hloscope.model import Analysis
 from hloscope.report.analysis import render_analysis
-from hloscope.report.layout import INDENT, column, fold, folded, table_lines
+from hloscope.report.layout import INDENT, column, fold, fold_all, render_table
 from hloscope.report.words import GUESSED
-from hloscope.tpu.slices import Slice
 
 if TYPE_CHECKING:
     from hloscope.plain_types import DumpedModuleDict, DumpedModulesDict
@@ -42,6 +41,8 @@ class DumpedResult(Shown):
         seconds: Duration of its analysis.
     """
 
+    _subject = "dumped"
+
     module: DumpedModule
     analysis: Analysis | None = None
     error: str | None = None
@@ -50,8 +51,6 @@ class DumpedResult(Shown):
 
     def __repr__(self) -> str:
         return one_line(f"<{self.module.file}: {self.problem or repr(self.analysis)}>")
-
-    _subject = "dumped"
 
     if TYPE_CHECKING:
 
@@ -66,6 +65,8 @@ class DumpedModules(tuple[DumpedResult, ...], Shown):
         dump: The dump.
         seconds: Wall-clock time of all of them, in parallel.
     """
+
+    _subject = "dumped_modules"
 
     dump: Dump
     seconds: float
@@ -86,8 +87,6 @@ class DumpedModules(tuple[DumpedResult, ...], Shown):
 
     def __repr__(self) -> str:
         return f"<{pluralize(len(self), 'module')} of {self.dump.folder}, {len(self.failed)} not analyzed>"
-
-    _subject = "dumped_modules"
 
     if TYPE_CHECKING:
 
@@ -139,17 +138,8 @@ class DumpedModulesDocument:
 
 def make_module_document(result: DumpedResult) -> DumpedModuleDocument:
     """The document of one module."""
-    module = result.module
-    return DumpedModuleDocument(
-        name=module.name,
-        number=module.number,
-        file=module.file,
-        platform=module.platform,
-        size_bytes=module.size_bytes,
-        seconds=round(result.seconds, 3),
-        error=result.error,
-        analysis=result.analysis,
-    )
+    own = {"seconds": round(result.seconds, 3), "error": result.error, "analysis": result.analysis}
+    return make_document(DumpedModuleDocument, result.module, **own)
 
 
 def make_dump_document(found: DumpedModules) -> DumpedModulesDocument:
@@ -158,7 +148,7 @@ def make_dump_document(found: DumpedModules) -> DumpedModulesDocument:
 
 
 def render_module(result: DumpedResult, width: int) -> Iterator[Text]:
-    """The report of one module, or why it has none."""
+    """The report of one module, or its error."""
     if result.analysis is None:
         yield from map(Text, (result.error or "").splitlines())
         return
@@ -168,40 +158,36 @@ def render_module(result: DumpedResult, width: int) -> Iterator[Text]:
 def render_modules(found: DumpedModules, width: int) -> Iterator[Text]:
     """A row for each module, below a headline and above a summary."""
     rows = Rows.of(found.dump, width)
-    yield from rows.head(found.dump)
-    yield from map(rows.row, found)
-    yield from summary(found.dump, found, found.seconds)
+    yield from rows.render_head(found.dump)
+    yield from map(rows.render_row, found)
+    yield from render_summary(found.dump, found, found.seconds)
 
 
 def render_dump(dump: Dump, width: int) -> Iterator[Text]:
-    """The largest modules, by what the folder shows without reading them."""
-    yield from fold(_headline(dump), width)
+    """The largest modules, according to file names and sizes."""
+    yield from fold(_format_headline(dump), width)
     yield Text()
     shown = dump.modules[:_LISTED]
     cell = partial(column, shown)
     columns = (
-        cell("module", _name, style="bold"),
+        cell("module", _format_name, style="bold"),
         cell("number", lambda module: module.number, right=True, given_up=3),
         cell("text", lambda module: format_bytes(module.size_bytes), right=True),
-        cell("compiled for", _place, given_up=2),
-        cell("file", _file, style="dim", given_up=1),
+        cell("compiled for", _format_place, given_up=2),
+        cell("file", _format_file, style="dim", given_up=1),
     )
-    yield from (Text(" " * INDENT) + line for line in table_lines(columns, width - INDENT))
+    yield from (Text(" " * INDENT) + line for line in render_table(columns, width - INDENT))
     rest = dump.modules[len(shown) :]
     remarks = [Text(f"+{pluralize(len(rest), 'smaller module')}", style="dim")] if rest else []
     if len(dump.modules) > 1:
-        words = say(
-            Option("only", "NAME"),
-            " shows another one in full, ",
-            Either("--all", "hloscope.analyze_all"),
-            " analyses every one",
-        )
+        every = Either("--all", "hloscope.analyze_all")
+        words = say(Option("only", "NAME"), " shows another one in full, ", every, " analyses every one")
         remarks.append(Text(words, style="dim"))
     remarks += [Text(f"note: {note}", style="dim") for note in dump.notes]
-    yield from (Text(" " * INDENT) + line for line in folded(remarks, width - INDENT))
+    yield from (Text(" " * INDENT) + line for line in fold_all(remarks, width - INDENT))
 
 
-def _headline(dump: Dump) -> Text:
+def _format_headline(dump: Dump) -> Text:
     sizes = [module.size_bytes for module in dump.modules if module.size_bytes is not None]
     counts: dict[str, int] = {}
     for module in dump.modules:
@@ -213,18 +199,18 @@ def _headline(dump: Dump) -> Text:
     return Text.assemble((str(dump.folder), "bold"), f"{words}, {format_bytes(sum(sizes))}")
 
 
-def _name(module: DumpedModule) -> str:
+def _format_name(module: DumpedModule) -> str:
     folder, _, _ = module.file.rpartition("/")
     return f"{folder}/{module.name}" if folder else module.name
 
 
-def _file(module: DumpedModule) -> str:
-    """The file, where its name says more than the module and its number: of compressed and serialized ones."""
+def _format_file(module: DumpedModule) -> str:
+    """The file name of compressed and serialized modules, which module and number do not show."""
     return "" if module.number and module.path.suffix == ".txt" else module.path.name
 
 
-def _place(module: DumpedModule) -> str:
-    found: Slice | None = find_dumped_slice(module) if module.platform == "tpu" else None
+def _format_place(module: DumpedModule) -> str:
+    found = find_dumped_slice(module) if module.platform == "tpu" else None
     return _PLATFORMS[module.platform] if found is None else found.name
 
 
@@ -233,7 +219,7 @@ def _place(module: DumpedModule) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """The rows of a table whose columns are known before its cells are.
+    """The rows of a table whose columns are fixed before its cells are known.
 
     Attributes:
         name: Columns of the modules' names.
@@ -246,99 +232,63 @@ class Rows:
     @staticmethod
     def of(dump: Dump, width: int) -> Rows:
         """Rows for the modules of a dump."""
-        widest = max(len(_name(module)) for module in dump.modules)
+        widest = max(len(_format_name(module)) for module in dump.modules)
         return Rows(name=max(len("module"), min(widest, _WIDEST_NAME)), width=width)
 
-    def head(self, dump: Dump) -> Iterator[Text]:
+    def render_head(self, dump: Dump) -> Iterator[Text]:
         """The headline, notes and header above the rows."""
-        yield from fold(_headline(dump), self.width)
+        yield from fold(_format_headline(dump), self.width)
         yield from (line for note in dump.notes for line in fold(Text(f"note: {note}", style="dim"), self.width))
         yield Text()
-        header = self._row("module", "number", "text", "compiled for", "step", "moves/step", "transfers", "findings")
+        header = self._join("module", "number", "text", "compiled for", "step", "moves/step", "transfers", "findings")
         yield Text(header, style="dim")
         yield Text("─" * len(header), style="dim")
 
-    def row(self, result: DumpedResult) -> Text:
+    def render_row(self, result: DumpedResult) -> Text:
         """One module."""
         module, found = result.module, result.analysis
-        name, size = _name(module), format_bytes(module.size_bytes)
+        name, size = _format_name(module), format_bytes(module.size_bytes)
         if len(name) > self.name:
             name = f"…{name[1 - self.name :]}"
         if found is None:
-            row = self._row(name, module.number, size, _PLATFORMS[module.platform])
+            row = self._join(name, module.number, size, _PLATFORMS[module.platform])
             return Text.assemble(row.rstrip(), "  ", (f"not analyzed: {result.problem}", "red"))
-        total, step = found.totals, None if found.time is None else found.time.step_us
+        total, time = found.totals, found.time
         counted = sum(finding.allowed is None for finding in found.findings)
         moves = total.bound.marked(format_bytes(total.wire_bytes)) if found.collectives else "nothing"
-        return Text(
-            self._row(
-                name,
-                module.number,
-                size,
-                _compiled_for(found, module),
-                "" if step is None or found.time is None else found.time.bound.marked(format_time(step)),
-                moves,
-                str(total.executions) if found.collectives else "",
-                str(counted) if counted else "",
-            )
-        )
+        step = "" if time is None else time.bound.marked(format_time(time.step_us))
+        transfers = str(total.executions) if found.collectives else ""
+        place, findings = _format_slice(found, module), str(counted or "")
+        return Text(self._join(name, module.number, size, place, step, moves, transfers, findings))
 
-    def _row(self, *cells: str) -> str:
+    def _join(self, *cells: str) -> str:
         widths = (-self.name, 6, 8, -15, 10, 11, 9, 8)
-        parts = (
-            f"{cell:<{-wide}}" if wide < 0 else f"{cell:>{wide}}" for cell, wide in zip(cells, widths, strict=False)
-        )
-        return "  ".join(parts)
+        sized = zip(cells, widths, strict=False)
+        return "  ".join(f"{cell:<{-wide}}" if wide < 0 else f"{cell:>{wide}}" for cell, wide in sized)
 
 
-def _compiled_for(found: Analysis, module: DumpedModule) -> str:
-    """`v5e:2x4`, with a mark where it is a guess; what is known of the platform else."""
-    chosen: SliceFact | None = found.slice
-    if chosen is not None:
-        return chosen.name + (GUESSED if chosen.chosen_by == GUESS else "")
+def _format_slice(found: Analysis, module: DumpedModule) -> str:
+    """`v5e:2x4`, with a mark if it is a guess; the platform if no slice is known."""
+    if found.slice is not None:
+        return found.slice.name + (GUESSED if found.slice.chosen_by == GUESS else "")
     platform = _PLATFORMS[module.platform]
     return f"{platform}, {pluralize(found.num_partitions, 'device')}" if found.num_partitions > 1 else platform
 
 
-def summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iterator[Text]:
+def render_summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iterator[Text]:
     """The summary below the rows: their number, and those that take longest."""
-    done = [result for result in results if result.analysis is not None]
+    done = [(result.module, result.analysis) for result in results if result.analysis is not None]
     yield Text()
     count = f"{len(done)} of {pluralize(len(dump.modules), 'module')} analyzed in {format_time(seconds * 1e6)}"
     yield Text(count, style="bold")
-    if any(_is_guess(result) for result in done):
-        yield Text(
-            say(f"{GUESSED} marks slices that are guessed from the text; set them with ", Option("slice")), style="dim"
-        )
-    if any(map(_lacks_slice, done)):
-        yield Text(
-            say(
-                "no step: it is unknown what the module was compiled for; name a slice, e.g. ",
-                Option("slice", "v5e:2x4"),
-            ),
-            style="dim",
-        )
-    yield from _longest(done)
-
-
-def _is_guess(result: DumpedResult) -> bool:
-    return (
-        result.analysis is not None and result.analysis.slice is not None and result.analysis.slice.chosen_by == GUESS
-    )
-
-
-def _lacks_slice(result: DumpedResult) -> bool:
-    found = result.analysis
-    return found is not None and found.slice is None and result.module.platform in ("tpu", None)
-
-
-def _longest(done: Iterable[DumpedResult]) -> Iterator[Text]:
-    timed = [
-        (result.analysis.time.step_us, result.module)
-        for result in done
-        if result.analysis is not None and result.analysis.time is not None
-    ]
+    if any(found.slice is not None and found.slice.chosen_by == GUESS for _, found in done):
+        words = say(f"{GUESSED} marks slices that are guessed from the text; set them with ", Option("slice"))
+        yield Text(words, style="dim")
+    if any(found.slice is None and module.platform in ("tpu", None) for module, found in done):
+        unknown = "no step: it is unknown what the module was compiled for; name a slice, e.g. "
+        yield Text(say(unknown, Option("slice", "v5e:2x4")), style="dim")
+    timed = [(found.time.step_us, module) for module, found in done if found.time is not None]
     longest = sorted(timed, key=lambda pair: pair[0], reverse=True)[:_SLOWEST]
     if len(timed) > 1:
-        named = ", ".join(f"{_name(module)} {format_time(step)}" for step, module in longest)
+        named = ", ".join(f"{_format_name(module)} {format_time(step)}" for step, module in longest)
         yield Text(f"longest steps: {named}")

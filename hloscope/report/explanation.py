@@ -15,8 +15,8 @@ from hloscope.model import Collective, ReasonKind, bytes_bound
 from hloscope.model.reason import Frame, SharedReason
 from hloscope.model.trial import Trials
 from hloscope.model.vocabulary import Bound, Kind, Origin
-from hloscope.report.escaping import code, fenced, prose, without_commands
-from hloscope.report.layout import hanging
+from hloscope.report.escaping import escape_commands, escape_prose, fence_code, render_code
+from hloscope.report.layout import hang
 from hloscope.report.words import describe_trials
 from hloscope.why.explanation import Explanation, Step
 
@@ -31,34 +31,36 @@ _ORIGINS = {
 
 
 def render_explanations(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
-    """Each collective with its line, the reason, the chain that leads to it, its cost and what to change."""
+    """Each collective with its line, its reason, the chain that leads to it, its cost and the fixes."""
     if not explanations:
         yield Text(_NOTHING)
     for index, explanation in enumerate(explanations):
         yield from [Text()] if index else []
-        yield from _explanation(explanation, width)
+        yield from _render_explanation(explanation, width)
 
 
 def render_overview(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
-    """The first one in full, which moves most, and a list of the others with how to ask for one of them."""
+    """The largest collective in full, and a list of the others."""
     yield from render_explanations(explanations[:1], width)
     if len(explanations) < 2:
         return
     yield from (Text(), Text("Other collectives, most bytes per step first", style="bold"))
     for explanation in explanations[1 : _LISTED + 1]:
-        listed = Text.assemble(f"  {explanation.number} ", _headline(explanation), _brief(explanation.collective))
-        yield from hanging(listed, width, indent=4)
-        yield from hanging(Text(f"    {explanation.collective.why or 'not known'}", style="dim"), width, indent=6)
+        place = short_source(explanation.collective.source)
+        brief = f", {_format_per_step(explanation.collective)} per step{f', {place}' if place else ''}"
+        listed = Text.assemble(f"  {explanation.number} ", _format_headline(explanation), brief)
+        yield from hang(listed, width, indent=4)
+        yield from hang(Text(f"    {explanation.collective.why or 'not known'}", style="dim"), width, indent=6)
     rest = len(explanations) - 1 - _LISTED
     if rest > 0:
-        yield from hanging(Text(f"  +{pluralize(rest, 'smaller one')}"), width, indent=4)
+        yield from hang(Text(f"  +{pluralize(rest, 'smaller one')}"), width, indent=4)
     asked = say(
         "One of them in full: ",
         Command("explain", (TARGET, Option("collective", explanations[1].number))),
         "; all: ",
         Command("explain", (TARGET, Option("collective", "all"))),
     )
-    yield from (Text(), *hanging(Text(asked, style="dim"), width))
+    yield from (Text(), *hang(Text(asked, style="dim"), width))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,76 +133,73 @@ class ExplainDocument:
 
 
 def make_explanation_document(explanations: Sequence[Explanation]) -> ExplainDocument:
-    """The same as one document: a list under `explanations`."""
-    return ExplainDocument(explanations=tuple(map(_explained, explanations)))
+    """The explanations as one document."""
+    return ExplainDocument(explanations=tuple(map(_make_explained, explanations)))
 
 
-def _explained(explanation: Explanation) -> ExplainedCollective:
+def _make_explained(explanation: Explanation) -> ExplainedCollective:
     own = {
         name: getattr(explanation, name)
         for name in ("number", "copies", "place", "excerpt", "steps", "equations", "advice", "trials")
     }
-    return make_document(
-        ExplainedCollective,
-        explanation.collective,
-        collective=explanation.collective.name,
-        excerpt_unread=explanation.unread,
-        **own,
-    )
+    own |= {"collective": explanation.collective.name, "excerpt_unread": explanation.unread}
+    return make_document(ExplainedCollective, explanation.collective, **own)
 
 
 def render_markdown(explanations: Sequence[Explanation]) -> str:
-    """The same for a pull request's comment: a heading for each collective, what was tried below it."""
+    """The explanations as Markdown: a heading for each collective, and the tried changes below it."""
     if not explanations:
         return f"{_NOTHING}\n"
     found: list[str] = []
     for explanation in explanations:
-        found += [f"### {code(_headline(explanation).plain)}", "", prose(explanation.collective.why or "not known"), ""]
-        found += [f"- **cost**: {prose(_cost(explanation.collective))}"]
+        found += [
+            f"### {render_code(_format_headline(explanation).plain)}",
+            "",
+            escape_prose(explanation.collective.why or "not known"),
+            "",
+        ]
+        found += [f"- **cost**: {escape_prose(_format_cost(explanation.collective))}"]
         for label, words in describe_trials(explanation.trials):
-            found.append(f"- **{label}**: {code(words)}" if label == "tried" else f"- **{label}**: {prose(words)}")
-            if not label:
-                found[-1] = f"  {prose(words)}"
-        found += [f"- not tried: {prose(change)}" for change in explanation.advice]
+            said = render_code(words) if label == "tried" else escape_prose(words)
+            found.append(f"- **{label}**: {said}" if label else f"  {said}")
+        found += [f"- not tried: {escape_prose(change)}" for change in explanation.advice]
         if explanation.equations:
-            found += ["", *fenced("\n".join(explanation.equations), "text")]
+            found += ["", *fence_code("\n".join(explanation.equations), "text")]
         found.append("")
-    return without_commands("\n".join(found))
+    return escape_commands("\n".join(found))
 
 
-def _explanation(explanation: Explanation, width: int) -> Iterator[Text]:
-    yield from hanging(_headline(explanation), width)
+def _render_explanation(explanation: Explanation, width: int) -> Iterator[Text]:
+    yield from hang(_format_headline(explanation), width)
     if explanation.place is not None:
-        yield from hanging(Text.assemble(("  --> ", "blue"), short_source((explanation.place,)) or ""), width, indent=6)
+        yield from hang(Text.assemble(("  --> ", "blue"), short_source((explanation.place,)) or ""), width, indent=6)
         if explanation.excerpt is not None:
             indented = len(explanation.excerpt) - len(explanation.excerpt.lstrip())
-            column = (
-                indented if explanation.place.column is None else explanation.place.column
-            ) + 1  # Python counts columns from 0
-            excerpt = caret_excerpt(explanation.excerpt, column, width - 8).splitlines()
+            column = indented if explanation.place.column is None else explanation.place.column  # counted from 0
+            excerpt = caret_excerpt(explanation.excerpt, column + 1, width - 8).splitlines()
             yield from (Text.assemble(("   | ", "blue"), line) for line in excerpt)
         if explanation.unread:
             unread = say("the line was not read: ", ONLY_UNDER_ROOT)
-            yield from hanging(Text.assemble(("   | ", "blue"), (unread, "dim")), width, indent=5)
-    yield from _labelled("why", explanation.collective.why or "not known", width)
+            yield from hang(Text.assemble(("   | ", "blue"), (unread, "dim")), width, indent=5)
+    yield from _render_labelled("why", explanation.collective.why or "not known", width)
     if explanation.steps:
         yield Text.assemble(("   = ", "blue"), ("chain", "bold"))
         for step in explanation.steps:
-            yield from hanging(_step(step), width, indent=9)
+            yield from hang(_format_step(step), width, indent=9)
     if explanation.equations:
         yield Text.assemble(("   = ", "blue"), ("notation", "bold"))
         for equation in explanation.equations:
-            yield from hanging(Text(f"       {equation}", style="cyan"), width, indent=9)
-    yield from _labelled("cost", _cost(explanation.collective), width)
-    yield from _labelled("origin", _origin(explanation.collective), width)
+            yield from hang(Text(f"       {equation}", style="cyan"), width, indent=9)
+    yield from _render_labelled("cost", _format_cost(explanation.collective), width)
+    yield from _render_labelled("origin", _describe_origin(explanation.collective), width)
     for label, words in describe_trials(explanation.trials):
-        yield from _labelled(label, words, width) if label else hanging(Text(f"       {words}"), width, indent=9)
+        yield from _render_labelled(label, words, width) if label else hang(Text(f"       {words}"), width, indent=9)
     for number, change in enumerate(explanation.advice):
         label = "fix, not tried" if number == 0 else "or"
-        yield from _labelled(label, change, width)
+        yield from _render_labelled(label, change, width)
 
 
-def _headline(explanation: Explanation) -> Text:
+def _format_headline(explanation: Explanation) -> Text:
     of = explanation.collective
     guessed = say(" (guessed: ", Option("dcn"), " says which axis crosses slices)") if of.axes_guessed else ""
     axes = f" over {', '.join(of.axes)}{guessed}" if of.axes else ""
@@ -209,24 +208,18 @@ def _headline(explanation: Explanation) -> Text:
     return Text.assemble((str(of.kind), "bold"), f"{axes} of {shapes} per device, %{of.name}{more}")
 
 
-def _brief(of: Collective) -> str:
-    """Its bytes per step and its line, if known."""
-    place = short_source(of.source)
-    return f", {_per_step(of)} per step{f', {place}' if place else ''}"
-
-
-def _per_step(of: Collective) -> str:
+def _format_per_step(of: Collective) -> str:
     """The bytes that one device sends for it in a step, with their bound."""
     sent = format_bytes(of.wire_bytes_per_step)
     return sent if of.wire_bytes is None else bytes_bound(of).marked(sent)
 
 
-def _labelled(label: str, words: str, width: int) -> list[Text]:
+def _render_labelled(label: str, words: str, width: int) -> list[Text]:
     text = Text.assemble(("   = ", "blue"), (f"{label}: ", "bold"), words)
-    return hanging(text, width, indent=7 + len(label))
+    return hang(text, width, indent=7 + len(label))
 
 
-def _step(step: Step) -> Text:
+def _format_step(step: Step) -> Text:
     mark = "     > " if step.is_loss else "       "
     place = None if step.source is None else short_source((step.source,))
     words = f"{step.what}{f' ({place})' if place else ''}"
@@ -234,16 +227,16 @@ def _step(step: Step) -> Text:
     return Text.assemble((mark, "bold"), words, (f": {arrays}" if arrays else "", "cyan"))
 
 
-def _cost(of: Collective) -> str:
+def _format_cost(of: Collective) -> str:
     times = of.executions_bound.said(pluralize(of.executions, "time"))
     sent, each = format_bytes(of.wire_bytes), of.bytes_bound.marked
     sent = sent if of.wire_bytes is None else each(sent)
     time = "" if of.time_us is None else f", {each(format_time(of.time_us))} each"
     exposed = "" if of.exposed_us is None else f", {each(format_time(of.exposed_us))} of it exposed"
-    return f"one device sends {sent}, {times} per step: {_per_step(of)} per step{time}{exposed}"
+    return f"one device sends {sent}, {times} per step: {_format_per_step(of)} per step{time}{exposed}"
 
 
-def _origin(of: Collective) -> str:
+def _describe_origin(of: Collective) -> str:
     words = _ORIGINS[of.origin.value]
     if of.origin is Origin.AUTHORED and of.reason is not None and of.reason.kind is not ReasonKind.AUTHORED:
         words = "added by differentiation, inside shard_map"

@@ -43,7 +43,7 @@ A class is loaded when its format is asked for, so that commands start without w
 """
 
 
-def formats_of(document: str) -> tuple[str, ...]:
+def list_formats(document: str) -> tuple[str, ...]:
     """The names of the formats that render a document."""
     return tuple(name for name, (_, documents) in FORMATS.items() if document in documents.split())
 
@@ -67,18 +67,18 @@ def render(document: str, format_name: str, found: object, canvas: Canvas) -> st
     return find_renderer(format_name).render(document, found, canvas)
 
 
-def files_of(document: str, format_name: str, found: object) -> OutputFiles:
+def render_files(document: str, format_name: str, found: object) -> OutputFiles:
     """Renders a result in a binary format; arguments as for `render`."""
     return find_renderer(format_name).files(document, found)
 
 
-def report_of(found: Shown, format_name: str, **how: Any) -> str:
+def render_report(found: Shown, format_name: str, **how: Any) -> str:
     """The report of a result in Python, for `Shown.report`, whose arguments these are.
 
     Raises:
         NotationError: The result does not have the format, or there is no such grouping.
     """
-    _check_known(found, "format", format_name, formats_of(found._subject))
+    _check_known(found, "format", format_name, list_formats(found._subject))
     _check_known(found, "grouping", how["group_by"], (None, *GROUPINGS))
     renderer = find_renderer(format_name)
     if renderer.writes != "text":
@@ -113,26 +113,26 @@ def save(found: Shown, path: str, format_name: str | None) -> tuple[str, ...]:
         HloscopeError: The result does not have the format, or cannot be written there.
     """
     format_name = find_format(path) if format_name is None else format_name
-    _check_known(found, "format", format_name, formats_of(found._subject))
+    _check_known(found, "format", format_name, list_formats(found._subject))
     renderer = find_renderer(format_name)
     check_output(path, "folder" if renderer.writes == "folder" else "file")
     if renderer.writes != "text":
         return write_files(renderer.files(found._subject, found._rendered()), path)
-    write_text(report_of(found, format_name, group_by=None), path)
+    write_text(render_report(found, format_name, group_by=None), path)
     return ()
 
 
-def document_of(found: Shown) -> dict[str, object]:
+def make_plain_document(found: Shown) -> dict[str, object]:
     """A result as plain data, as its JSON has it."""
     from hloscope.base.documents import to_plain
 
     return to_plain(find_renderer("json").call(found._subject, found._rendered(), Canvas()))
 
 
-def in_notebook(found: Shown) -> str:
+def render_in_notebook(found: Shown) -> str:
     """A result as Markdown; as its text in a block if it has no Markdown of its own."""
-    from hloscope.report.escaping import fenced
+    from hloscope.report.escaping import fence_code
 
-    if "markdown" in formats_of(found._subject):
-        return report_of(found, "markdown", group_by=None)
-    return "\n".join(fenced(str(found), "text"))
+    if "markdown" in list_formats(found._subject):
+        return render_report(found, "markdown", group_by=None)
+    return "\n".join(fence_code(str(found), "text"))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from hloscope.judge.checks import Checked
 from hloscope.model.finding import Finding, Severity
-from hloscope.report.checks import CheckReport, FindingsRenderer, once_each, said
-from hloscope.report.escaping import plain_line, without_commands
+from hloscope.report.checks import CheckReport, FindingsRenderer, list_once, list_sentences
+from hloscope.report.escaping import escape_commands, escape_line
 from hloscope.report.renderer import Canvas
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
@@ -26,29 +26,30 @@ class GitHub(FindingsRenderer):
 
     def render_check(self, found: CheckReport, canvas: Canvas) -> str:
         """A command for each finding, the worst first; a line for each that has no annotation left; the headline."""
-        findings = sorted(once_each(found), key=lambda pair: -pair[1].severity.rank)
-        lines = [_command(found, checked, finding) for checked, finding in findings[:_MOST]]
-        lines += [_line(checked, finding) for checked, finding in findings[_MOST:]]
+        findings = sorted(list_once(found), key=lambda pair: -pair[1].severity.rank)
+        lines = [_format_command(found, checked, finding) for checked, finding in findings[:_MOST]]
+        lines += [_format_line(checked, finding) for checked, finding in findings[_MOST:]]
         return "\n".join([*lines, f"hloscope {found.command}: {found.headline}"]) + "\n"
 
 
-def _line(checked: Checked, finding: Finding) -> str:
+def _format_line(checked: Checked, finding: Finding) -> str:
     """A finding for the log alone, once GitHub's annotations are used up."""
     place = "" if finding.source is None else f"{finding.source}: "
-    return without_commands(plain_line(f"{finding.severity}[{finding.rule}] {checked.name}: {place}{finding.message}"))
+    return escape_commands(escape_line(f"{finding.severity}[{finding.rule}] {checked.name}: {place}{finding.message}"))
 
 
-def _command(report: CheckReport, checked: Checked, finding: Finding) -> str:
+def _format_command(report: CheckReport, checked: Checked, finding: Finding) -> str:
     file, line = report.in_repository(finding.source)
     properties = {"file": file, "line": line, "title": f"{finding.rule} ({checked.name})"}
-    shown = ",".join(f"{name}={_property(str(value))}" for name, value in properties.items() if value is not None)
-    message = "\n".join(map(plain_line, said(finding)))
-    return "::" + without_commands(f"{_COMMANDS[finding.severity]} {shown}::{_data(message)}")
+    known = {name: _escape_property(str(value)) for name, value in properties.items() if value is not None}
+    shown = ",".join(map("=".join, known.items()))
+    message = "\n".join(map(escape_line, list_sentences(finding)))
+    return "::" + escape_commands(f"{_COMMANDS[finding.severity]} {shown}::{_escape_data(message)}")
 
 
-def _data(text: str) -> str:
+def _escape_data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _data(plain_line(text)).replace(":", "%3A").replace(",", "%2C")
+def _escape_property(text: str) -> str:
+    return _escape_data(escape_line(text)).replace(":", "%3A").replace(",", "%2C")

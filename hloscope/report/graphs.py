@@ -11,17 +11,19 @@ from typing import Any
 from rich.text import Text
 
 from hloscope.base.errors import NotationError, Option, say
+from hloscope.base.results import group_by
 from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
 from hloscope.model.vocabulary import Bound
-from hloscope.report.escaping import plain_line
-from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
+from hloscope.report.escaping import escape_line
+from hloscope.report.layout import INDENT, Breaks, Column, column, fold, fold_all, render_table, section
 from hloscope.report.pictures import svg
+from hloscope.report.pictures.svg import LINE_HEIGHT, MARGIN
 from hloscope.report.renderer import Canvas, Renderer
-from hloscope.report.words import BOUNDS_WORDS, legend, notes_section
+from hloscope.report.words import BOUNDS_WORDS, make_legend, render_notes
 
 _WAY = 10.0
-"""The width that an edge takes where it passes a layer."""
+"""The width of an edge that passes a layer."""
 _SWEEPS = 6
 
 
@@ -30,10 +32,10 @@ class Layers:
     """The positions of nodes and edges.
 
     Attributes:
-        rows: What stands in each layer, from left to right; an edge that passes a layer stands there too.
-        above: What stands a layer higher and is joined to each.
-        below: What stands a layer lower.
-        ways: What each edge passes, from its source to its target.
+        rows: The nodes and passing edges of each layer, from left to right.
+        above: The neighbors of each in the layer above.
+        below: The neighbors of each in the layer below.
+        ways: The points that each edge passes, from its source to its target.
         x: The middle of each.
     """
 
@@ -53,15 +55,15 @@ _NARROWER = (
 
 
 def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]], *, width: float, gap: float) -> Layers:
-    """Lays a graph out in layers, in an order with few crossings, and with what is joined near to each other.
+    """Lays a graph out in layers, with few crossings and with neighbors near each other.
 
     Args:
         nodes: Their names.
-        edges: From what is needed to what needs it, each once.
-        width: What each node takes.
-        gap: What stays free beside it.
+        edges: Each edge once, from an operand to its user.
+        width: The width of a node.
+        gap: The space between nodes.
     """
-    layer = _layer_of(nodes, edges)
+    layer = _find_layers(nodes, edges)
     layers = Layers(rows=[[] for _ in range(max(layer.values(), default=-1) + 1)])
     for each, number in layer.items():
         layers.rows[number].append(each)
@@ -74,8 +76,8 @@ def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]], *, width: fl
     return layers
 
 
-def _layer_of(nodes: Sequence[str], edges: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """The layer of each node: below all that it needs, and what needs nothing just above what needs it."""
+def _find_layers(nodes: Sequence[str], edges: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """The layer of each node: below its operands; a node without operands is just above its first user."""
     import networkx as nx
 
     graph: Any = nx.DiGraph()
@@ -111,8 +113,8 @@ def _order(row: list[str], joined: Mapping[str, Sequence[str]], rows: Sequence[S
     position = {each: number for line in rows for number, each in enumerate(line) if each in wanted}
     means = {}
     for number, each in enumerate(row):
-        others = [position[other] for other in joined.get(each, ()) if other in position]
-        means[each] = sum(others) / len(others) if others else float(number)
+        others = [position[other] for other in joined.get(each, ())] or [number]
+        means[each] = sum(others) / len(others)
     row.sort(key=means.__getitem__)
 
 
@@ -123,26 +125,15 @@ def _place(layers: Layers, widths: Mapping[str, float], gap: float) -> None:
     for sweep in range(_SWEEPS):
         joined = layers.above if sweep % 2 == 0 else layers.below
         for row in layers.rows if sweep % 2 == 0 else layers.rows[::-1]:
-            _settle(
-                layers,
-                row,
-                [_wanted(layers, joined, each) for each in row],
-                [widths.get(each, _WAY) + gap for each in row],
-            )
-
-
-def _wanted(layers: Layers, joined: Mapping[str, Sequence[str]], each: str) -> float:
-    """In the middle of what it is joined to; else where it is."""
-    others = joined.get(each, ())
-    return sum(layers.x[other] for other in others) / len(others) if others else layers.x[each]
+            others = {each: joined.get(each) or [each] for each in row}  # a node without neighbors stays
+            wanted = [sum(map(layers.x.__getitem__, others[each])) / len(others[each]) for each in row]
+            _settle(layers, row, wanted, [widths.get(each, _WAY) + gap for each in row])
 
 
 def _settle(layers: Layers, row: Sequence[str], wanted: Sequence[float], widths: Sequence[float]) -> None:
-    """The places nearest to those that are wanted at which nothing overlaps: neighbors in each other's way share."""
+    """Moves nodes as near to their wanted positions as possible without overlaps; overlapping nodes share the shift."""
     blocks: list[tuple[float, list[int]]] = []  # the place of each block's first, and who is in it
-    offsets = [0.0]
-    for before, after in pairwise(widths):
-        offsets.append(offsets[-1] + (before + after) / 2)
+    offsets = [*accumulate(((before + after) / 2 for before, after in pairwise(widths)), initial=0.0)]
     for number in range(len(row)):
         block = (wanted[number] - offsets[number], [number])
         while blocks and blocks[-1][0] > block[0]:
@@ -157,25 +148,15 @@ def _settle(layers: Layers, row: Sequence[str], wanted: Sequence[float], widths:
 
 MOST_NODES = 400
 _BOX, _GAP = (178.0, 46.0), (16.0, 40.0)
-_MARGIN, _LINE_HEIGHT = 14.0, 17.0
 _LEAST_WIDTH = 560.0
 _LEGEND = "Filled: collectives. Thick: the critical path. Dashed: into and out of computations that are called."
 
 
-def graph_svg(found: ProgramGraph) -> str:
-    """The graph as an SVG element for a page or a file.
-
-    Raises:
-        NotationError: It has more instructions than anybody could look at.
-    """
-    return svg.written(draw_graph(found))
-
-
 def draw_graph(found: ProgramGraph) -> svg.Element:
-    """The same, not yet written.
+    """The graph as a picture.
 
     Raises:
-        NotationError: It has more instructions than anybody could look at.
+        NotationError: It has too many instructions for a picture.
     """
     if len(found.nodes) > MOST_NODES:
         raise NotationError(
@@ -190,17 +171,17 @@ def draw_graph(found: ProgramGraph) -> svg.Element:
     def reach(each: str) -> float:
         return _BOX[0] / 2 if each in nodes else 0.0
 
-    left = min((x - reach(each) for each, x in layers.x.items()), default=0.0) - _MARGIN
-    right = max((x + reach(each) for each, x in layers.x.items()), default=0.0) + _MARGIN
-    width, top = max(right - left, _LEAST_WIDTH), _MARGIN + 3 * _LINE_HEIGHT
+    left = min((x - reach(each) for each, x in layers.x.items()), default=0.0) - MARGIN
+    right = max((x + reach(each) for each, x in layers.x.items()), default=0.0) + MARGIN
+    width, top = max(right - left, _LEAST_WIDTH), MARGIN + 3 * LINE_HEIGHT
     bounds = {bound for node in found.nodes for bound in (node.bound, node.executions_bound)}
     legend = [_LEGEND, *(words for bound, words in BOUNDS_WORDS.items() if bound in bounds)]
     rows_end = top + len(layers.rows) * (_BOX[1] + _GAP[1]) - _GAP[1]
-    height = rows_end + (1 + len(legend)) * _LINE_HEIGHT + _MARGIN
-    title, said = f"{found.target}, {found.part}", _said(found)
-    root = svg.picture(width, height, title, said)
-    svg.label(root, _MARGIN, _MARGIN + 6, svg.cut_to(title, width - 2 * _MARGIN, 14), size=14, font_weight="bold")
-    svg.label(root, _MARGIN, _MARGIN + 6 + _LINE_HEIGHT, svg.cut_to(said, width - 2 * _MARGIN), opacity=0.8)
+    height = rows_end + (1 + len(legend)) * LINE_HEIGHT + MARGIN
+    title, said = f"{found.target}, {found.part}", _describe_graph(found)
+    root = svg.make_picture(width, height, title, said)
+    svg.add_title(root, title, width)
+    svg.write_lines(root, [said], MARGIN + 6 + LINE_HEIGHT, width)
     places = {
         each: (layers.x[each] - left, top + row * (_BOX[1] + _GAP[1]))
         for row, line in enumerate(layers.rows)
@@ -209,13 +190,11 @@ def draw_graph(found: ProgramGraph) -> svg.Element:
     _draw_edges(root, found, layers, places)
     for node in found.nodes:
         _draw_node(root, node, places[node.id])
-    for index, words in enumerate(legend):
-        y = rows_end + _LINE_HEIGHT * (index + 2)
-        svg.label(root, _MARGIN, y, svg.cut_to(words, width - 2 * _MARGIN), opacity=0.8)
+    svg.write_lines(root, legend, rows_end + 2 * LINE_HEIGHT, width)
     return root
 
 
-def _said(found: ProgramGraph) -> str:
+def _describe_graph(found: ProgramGraph) -> str:
     size = f"{pluralize(len(found.nodes), 'instruction')}, {pluralize(len(found.edges), 'edge')}"
     if found.critical_path_us is None:
         return size
@@ -238,11 +217,11 @@ def _draw_edges(
             style = {"stroke_width": 3, "stroke_opacity": 0.9}
         if edge.kind is not EdgeKind.OPERAND:
             style["stroke_dasharray"] = "5 4"
-        svg.add(root, "path", text=None, d=_path(way, places), fill="none", stroke=svg.LINE, **style)
+        svg.add(root, "path", text=None, d=_make_path(way, places), fill="none", stroke=svg.LINE, **style)
 
 
-def _path(way: Sequence[str], places: Mapping[str, tuple[float, float]]) -> str:
-    """A smooth line from below the source to above the target, through what lies between."""
+def _make_path(way: Sequence[str], places: Mapping[str, tuple[float, float]]) -> str:
+    """A smooth line from the source to the target, through the layers between them."""
     x, y = places[way[0]]
     y += _BOX[1]
     parts = [f"M{svg.number(x)} {svg.number(y)}"]
@@ -261,7 +240,7 @@ def _path(way: Sequence[str], places: Mapping[str, tuple[float, float]]) -> str:
 def _draw_node(root: svg.Element, node: GraphNode, place: tuple[float, float]) -> None:
     width, (x, y) = _BOX[0], place
     group = svg.add(root, "g")
-    svg.add(group, "title", text=_spoken(node))
+    svg.add(group, "title", text=_describe_node(node))
     tint = 0.35 if node.collective is not None else 0.07
     thick = 3.5 if node.is_critical else 1
     svg.box(group, (x - width / 2, y), _BOX, rx=4, fill=svg.TINT, fill_opacity=tint, stroke_width=thick)
@@ -269,26 +248,25 @@ def _draw_node(root: svg.Element, node: GraphNode, place: tuple[float, float]) -
     svg.label(group, x, y + 13, name, anchor="middle", size=10.5, font_weight="bold")
     operation = f"{node.opcode} {node.shape}"
     svg.label(group, x, y + 27, svg.cut_to(operation, width - 10, 9.5), anchor="middle", size=9.5)
-    svg.label(
-        group, x, y + 40, svg.cut_to(", ".join(_facts(node)), width - 10, 9), anchor="middle", size=9, opacity=0.8
-    )
+    facts = svg.cut_to(", ".join(_list_drawn_facts(node)), width - 10, 9)
+    svg.label(group, x, y + 40, facts, anchor="middle", size=9, opacity=0.8)
 
 
-def _facts(node: GraphNode) -> list[str]:
+def _list_drawn_facts(node: GraphNode) -> list[str]:
     moved = [] if node.collective is None else [f"over {','.join(node.axes)}"] if node.axes else ["over unknown axes"]
     often = f" ×{node.executions_bound.marked(f'{node.executions:,}')}" if runs_often(node) else ""
     time = often.strip() if node.time_us is None else node.bound.marked(format_time(node.time_us)) + often
-    return [fact for fact in (*moved, sent_words(node) if moved else _made_words(node), time) if fact]
+    return [fact for fact in (*moved, format_sent(node) if moved else _format_made(node), time) if fact]
 
 
-def sent_words(node: GraphNode) -> str:
+def format_sent(node: GraphNode) -> str:
     """Bytes that one device sends in a collective, with their bound: `≤822 MB`."""
     sent = format_bytes(node.wire_bytes)
     return sent if node.wire_bytes is None else node.bound.marked(sent)
 
 
-def _made_words(node: GraphNode) -> str:
-    """Bytes of a result, at most where dimensions are dynamic."""
+def _format_made(node: GraphNode) -> str:
+    """Bytes of a result, an upper bound if dimensions are dynamic."""
     made = format_bytes(node.bytes)
     return Bound.AT_MOST.marked(made) if node.bytes is not None and "<=" in node.shape else made
 
@@ -298,16 +276,16 @@ def runs_often(node: GraphNode) -> bool:
     return node.executions is not None and (node.executions > 1 or node.executions_bound is not Bound.EXACT)
 
 
-def _spoken(node: GraphNode) -> str:
+def _describe_node(node: GraphNode) -> str:
     """A node in words."""
     parts = (
         f"%{node.name} of %{node.computation}, {node.opcode} {node.shape}",
-        ", ".join(_facts(node)),
+        ", ".join(_list_drawn_facts(node)),
         "on the critical path" if node.is_critical else None,
         node.op_name,
         node.source,
     )
-    return plain_line("; ".join(part for part in parts if part))
+    return escape_line("; ".join(part for part in parts if part))
 
 
 _ROWS = 30
@@ -328,37 +306,33 @@ def render_graph(found: ProgramGraph, width: int) -> Iterator[Text]:
     yield from fold(Text(f"{size}: {shown}{more}"), width)
     critical = [node for node in found.nodes if node.is_critical]
     if found.critical_path_us is not None and critical:
-        longest = sorted(critical, key=_step_us, reverse=True)[:_ROWS]
+        longest = sorted(critical, key=lambda node: -(node.time_us or 0.0) * (node.executions or 0))[:_ROWS]
         rows = [node for node in critical if node in longest]
         title = f"On the critical path of the step, {found.bound.marked(format_time(found.critical_path_us))}"
         rest = len(critical) - len(rows)
         remark = [Text(f"+{pluralize(rest, 'shorter one')}", style="dim")] if rest else []
-        table = table_lines(_columns(rows), inner)
-        yield from section(title, [*table, *remark, *folded((legend([Text(title), *table]),), inner)], inner)
-    yield from notes_section((*found.notes, _OTHERS), inner)
+        table = render_table(_make_columns(rows), inner)
+        yield from section(title, [*table, *remark, *fold_all((make_legend([Text(title), *table]),), inner)], inner)
+    yield from render_notes((*found.notes, _OTHERS), inner)
 
 
-def _step_us(node: GraphNode) -> float:
-    return (node.time_us or 0.0) * (node.executions or 0)
-
-
-def _columns(rows: Sequence[GraphNode]) -> list[Column]:
+def _make_columns(rows: Sequence[GraphNode]) -> list[Column]:
     return [
         column(rows, "instruction", lambda node: f"%{node.name}", style="bold", breaks=Breaks.IN_IDENTIFIERS),
         column(rows, "opcode", lambda node: node.collective or node.opcode),
         column(rows, "axes", lambda node: ",".join(node.axes or ()), style="cyan", given_up=3),
         column(rows, "shape", lambda node: node.shape, breaks=Breaks.AFTER_PUNCTUATION, given_up=2),
-        column(rows, "time", _time, right=True),
-        column(rows, "times", _times, right=True),
+        column(rows, "time", _format_node_time, right=True),
+        column(rows, "times", _format_times, right=True),
         column(rows, "source", lambda node: node.source or "", breaks=Breaks.BETWEEN_WORDS, given_up=1),
     ]
 
 
-def _time(node: GraphNode) -> str:
+def _format_node_time(node: GraphNode) -> str:
     return "" if node.time_us is None else node.bound.marked(format_time(node.time_us))
 
 
-def _times(node: GraphNode) -> str:
+def _format_times(node: GraphNode) -> str:
     return "" if node.executions is None else node.executions_bound.marked(f"{node.executions:,}")
 
 
@@ -370,7 +344,7 @@ class Svg(Renderer):
 
     def render_graph(self, found: ProgramGraph, canvas: Canvas) -> str:
         """The picture."""
-        return svg.standalone(graph_svg(found)) + "\n"
+        return svg.make_standalone(svg.render(draw_graph(found))) + "\n"
 
 
 class GraphML(Renderer):
@@ -383,11 +357,11 @@ class GraphML(Renderer):
         """GraphML, in which attributes have types."""
         import networkx as nx
 
-        graph = nx.relabel_nodes(found.to_networkx(), plain_line)
-        for attributes in (graph.graph, *(data for _, data in graph.nodes(data=True))):
-            attributes.update({name: plain_line(value) for name, value in attributes.items() if isinstance(value, str)})
-        for _, _, attributes in graph.edges(data=True):
-            attributes.update({name: plain_line(value) for name, value in attributes.items() if isinstance(value, str)})
+        graph = nx.relabel_nodes(found.to_networkx(), escape_line)
+        nodes, edges = (each[-1] for each in graph.nodes(data=True)), (each[-1] for each in graph.edges(data=True))
+        for attributes in (graph.graph, *nodes, *edges):
+            strings = {name: value for name, value in attributes.items() if isinstance(value, str)}
+            attributes.update({name: escape_line(value) for name, value in strings.items()})
         return '<?xml version="1.0" encoding="utf-8"?>\n' + "\n".join(nx.generate_graphml(graph)) + "\n"
 
 
@@ -399,31 +373,23 @@ class Dot(Renderer):
 
     def render_graph(self, found: ProgramGraph, canvas: Canvas) -> str:
         """DOT, with operands above their users, collectives filled, and the critical path bold."""
-        lines = [f"digraph {_quoted(found.module)} {{", f"  label={_quoted(f'{found.target}, {found.part}')};"]
+        lines = [f"digraph {_quote(found.module)} {{", f"  label={_quote(f'{found.target}, {found.part}')};"]
         lines += ['  labelloc=t; node [shape=box, fontname="monospace", fontsize=10]; edge [color="#808080"];']
-        for number, (computation, nodes) in enumerate(_by_computation(found).items()):
-            lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(computation)};"]
-            lines += [f"    {_quoted(node.id)} [{_listed(_of_node(node))}];" for node in nodes]
+        for number, (computation, nodes) in enumerate(group_by(found.nodes, lambda node: node.computation).items()):
+            lines += [f"  subgraph cluster_{number} {{", f"    label={_quote(computation)};"]
+            lines += [f"    {_quote(node.id)} [{_format_attributes(_make_node_attributes(node))}];" for node in nodes]
             lines += ["  }"]
         critical = {node.id for node in found.nodes if node.is_critical}
-        lines += [
-            f"  {_quoted(edge.source)} -> {_quoted(edge.target)} [{_listed(_of_edge(edge, critical))}];"
-            for edge in found.edges
-        ]
+        for edge in found.edges:
+            attributes = _format_attributes(_make_edge_attributes(edge, critical))
+            lines.append(f"  {_quote(edge.source)} -> {_quote(edge.target)} [{attributes}];")
         return "\n".join([*lines, "}"]) + "\n"
 
 
-def _by_computation(found: ProgramGraph) -> dict[str, list[GraphNode]]:
-    parts: dict[str, list[GraphNode]] = {}
-    for node in found.nodes:
-        parts.setdefault(node.computation, []).append(node)
-    return parts
-
-
-def _of_node(node: GraphNode) -> dict[str, str]:
-    words = [f"%{node.name}", f"{node.opcode} {node.shape}", *facts_of(node)]
+def _make_node_attributes(node: GraphNode) -> dict[str, str]:
+    words = [f"%{node.name}", f"{node.opcode} {node.shape}", *list_facts(node)]
     attributes = {
-        "label": "\n".join(map(plain_line, words)),
+        "label": "\n".join(map(escape_line, words)),
         "tooltip": " ".join(filter(None, (node.op_name, node.source))),
         "opcode": node.opcode,
         "shape_of_result": node.shape,
@@ -441,16 +407,16 @@ def _of_node(node: GraphNode) -> dict[str, str]:
     return {name: value for name, value in attributes.items() if value}
 
 
-def facts_of(node: GraphNode) -> Iterator[str]:
+def list_facts(node: GraphNode) -> Iterator[str]:
     """The facts of a node besides its name and shape: `over X, 822 MB`, `9.28 ms`."""
     if node.collective is not None:
         over = f"over {','.join(node.axes)}, " if node.axes else ""
-        yield f"{over}{sent_words(node)}"
+        yield f"{over}{format_sent(node)}"
     if node.time_us is not None:
-        yield _time(node) + (f", {_times(node)} times" if runs_often(node) else "")
+        yield _format_node_time(node) + (f", {_format_times(node)} times" if runs_often(node) else "")
 
 
-def _of_edge(edge: GraphEdge, critical: set[str]) -> dict[str, str]:
+def _make_edge_attributes(edge: GraphEdge, critical: set[str]) -> dict[str, str]:
     attributes = {"style": _STYLES[edge.kind], "kind": str(edge.kind), "position": str(edge.position)}
     if edge.attribute is not None:
         attributes["label"] = edge.attribute
@@ -459,11 +425,11 @@ def _of_edge(edge: GraphEdge, critical: set[str]) -> dict[str, str]:
     return attributes
 
 
-def _listed(attributes: dict[str, str]) -> str:
-    return ", ".join(f"{name}={_quoted(value)}" for name, value in attributes.items())
+def _format_attributes(attributes: dict[str, str]) -> str:
+    return ", ".join(f"{name}={_quote(value)}" for name, value in attributes.items())
 
 
-def _quoted(text: str) -> str:
-    """A string of DOT, in which no backslash means anything but a line end."""
-    plain = "\n".join(map(plain_line, text.split("\n")))
+def _quote(text: str) -> str:
+    """A string of DOT, in which backslashes stand only for line ends and themselves."""
+    plain = "\n".join(map(escape_line, text.split("\n")))
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

@@ -23,9 +23,9 @@ class Json(Renderer):
 
     def render(self, document: str, found: object, canvas: Canvas) -> str:
         """Renders a document, indented."""
-        from hloscope.report.escaping import dumped
+        from hloscope.report.escaping import dump_json
 
-        return dumped(self.call(document, found, canvas))
+        return dump_json(self.call(document, found, canvas))
 
     def call(self, document: str, found: object, canvas: Canvas) -> Any:
         """Makes the document of a result."""

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 from hloscope.judge.checks import Checked
 from hloscope.model.finding import Severity
-from hloscope.report.checks import CheckReport, details
-from hloscope.report.escaping import for_terminal
+from hloscope.report.checks import CheckReport, render_details
+from hloscope.report.escaping import escape_for_terminal
 from hloscope.report.renderer import Canvas, Renderer
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -32,12 +32,12 @@ class JUnit(Renderer):
         root = ElementTree.Element("testsuites", counts)
         suite = ElementTree.SubElement(root, "testsuite", {"name": "hloscope", **counts})
         for checked in found.checks:
-            _case(suite, checked, found)
+            _add_case(suite, checked, found)
         ElementTree.indent(root)
         return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _case(suite: ElementTree.Element, checked: Checked, report: CheckReport) -> None:
+def _add_case(suite: ElementTree.Element, checked: Checked, report: CheckReport) -> None:
     where = zip(("file", "line"), report.in_repository(checked.place), strict=True)
     about = {
         "classname": "hloscope.check",
@@ -46,21 +46,20 @@ def _case(suite: ElementTree.Element, checked: Checked, report: CheckReport) -> 
         **{key: str(value) for key, value in where if value is not None},
     }
     case = ElementTree.SubElement(suite, "testcase", about)
-    body = "\n".join(line.plain for line in details(checked, report))
+    body = "\n".join(line.plain for line in render_details(checked, report))
     if checked.error is not None:
         found = ElementTree.SubElement(case, "error", {"message": _clean(checked.error.splitlines()[0])})
         found.text = _clean(body)
     elif not checked.passed:
         first = next(report.shown(finding) for finding in checked.findings if finding.severity is Severity.ERROR)
         place = "" if first.source is None else f" ({first.source})"
-        found = ElementTree.SubElement(
-            case, "failure", {"type": first.rule, "message": _clean(f"{first.message}{place}")}
-        )
+        about = {"type": first.rule, "message": _clean(f"{first.message}{place}")}
+        found = ElementTree.SubElement(case, "failure", about)
         found.text = _clean(body)
     elif body:
         ElementTree.SubElement(case, "system-out").text = _clean(body)
 
 
 def _clean(text: str) -> str:
-    """The text without what XML cannot hold, and what a terminal or a runner that prints it would obey."""
-    return _NOT_XML.sub("\ufffd", for_terminal(text))
+    """The text without characters that XML forbids, and without commands for terminals and CI runners."""
+    return _NOT_XML.sub("\ufffd", escape_for_terminal(text))

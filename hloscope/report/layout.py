@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
+from itertools import zip_longest
 from typing import TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from hloscope.report.escaping import plain_line, without_commands
+from hloscope.report.escaping import escape_commands, escape_line, escape_prose
 
 INDENT = 2
 LEAST_WIDTH = 20
@@ -47,15 +48,15 @@ _PLACES = (
 _UP_TO = {level: re.compile("|".join(_PLACES[: level + 1]), re.DOTALL) for level in Breaks if level >= 0}
 
 
-def longest_piece(text: Text, breaks: Breaks) -> int:
+def measure_longest_piece(text: Text, breaks: Breaks) -> int:
     """Columns that the text needs when it is broken no further than `breaks` allows."""
     pieces = [text.plain] if breaks is Breaks.NEVER else _UP_TO[breaks].split(text.plain)
-    return max(cell_len(_bare(piece)) for piece in pieces)
+    return max(cell_len(_strip(piece)) for piece in pieces)
 
 
-def line_count(text: Text, width: int) -> int:
+def count_lines(text: Text, width: int) -> int:
     """Lines that `fold` makes."""
-    return len(_folded(text.plain, width))
+    return len(_fold(text.plain, width))
 
 
 def fold(text: Text, width: int) -> list[Text]:
@@ -66,41 +67,41 @@ def fold(text: Text, width: int) -> list[Text]:
     ` · ` or the blank that a line is broken after is not drawn.
     """
     ends, end = [], 0
-    for part in _folded(text.plain, width)[:-1]:
+    for part in _fold(text.plain, width)[:-1]:
         end += len(part)
         ends.append(end)
     lines = list(text.divide(ends))
     for line in lines:
-        line.truncate(cell_len(_bare(line.plain)))
+        line.truncate(cell_len(_strip(line.plain)))
     return lines
 
 
-def folded(texts: Iterable[Text | None], width: int) -> list[Text]:
-    """The lines of those texts that there are."""
+def fold_all(texts: Iterable[Text | None], width: int) -> list[Text]:
+    """The lines of all texts except None."""
     return [line for text in texts if text is not None for line in fold(text, width)]
 
 
-def _bare(line: str) -> str:
+def _strip(line: str) -> str:
     return line.rstrip().removesuffix(" ·").rstrip()
 
 
 @lru_cache(maxsize=8192)
-def _folded(text: str, width: int, level: Breaks = Breaks.BETWEEN_PARTS) -> tuple[str, ...]:
+def _fold(text: str, width: int, level: Breaks = Breaks.BETWEEN_PARTS) -> tuple[str, ...]:
     """The lines, each with the blank it was broken after."""
-    if cell_len(_bare(text)) <= width:
+    if cell_len(_strip(text)) <= width:
         return (text,)
     lines: list[str] = [""]
     for piece in _UP_TO[level].split(text):
-        if cell_len(_bare(lines[-1] + piece)) <= width:
+        if cell_len(_strip(lines[-1] + piece)) <= width:
             lines[-1] += piece
-        elif cell_len(_bare(piece)) <= width or level is Breaks.IN_NUMBERS:
+        elif cell_len(_strip(piece)) <= width or level is Breaks.IN_NUMBERS:
             lines.append(piece)
         else:
-            lines[-1:] = _folded(lines[-1] + piece, width, Breaks(level + 1))
+            lines[-1:] = _fold(lines[-1] + piece, width, Breaks(level + 1))
     return tuple(line for line in lines if line)
 
 
-def hanging(text: Text, width: int, indent: int = 2) -> list[Text]:
+def hang(text: Text, width: int, indent: int = 2) -> list[Text]:
     """Folds a text; its second and further lines are indented, by half of the width at most."""
     indent = min(indent, width // 2)
     first, *others = fold(text, width)
@@ -111,16 +112,16 @@ def hanging(text: Text, width: int, indent: int = 2) -> list[Text]:
     return [first, *(Text(" " * indent) + line for line in fold(rest, width - indent))]
 
 
-def message_line(line: str, width: int) -> list[Text]:
-    """A line of an error message, broken below what follows its label; a quoted line stays whole above its caret."""
+def fold_message(line: str, width: int) -> list[Text]:
+    """A line of an error message, folded with the indent of its label; a quoted line is not folded."""
     if line.startswith(_QUOTED):
         return [Text(line)]
     label = _LABEL.match(line)
-    return hanging(Text(line), width, indent=2 if label is None else label.end())
+    return hang(Text(line), width, indent=2 if label is None else label.end())
 
 
-def drawn(lines: Iterable[Text], width: int, colour: bool) -> str:
-    """The lines as text, with ANSI colours when asked for; whatever they hold, each stays one line."""
+def draw_lines(lines: Iterable[Text], width: int, colour: bool) -> str:
+    """The lines as text, with ANSI colors on request; each stays one line."""
     sink = io.StringIO()
     console = Console(
         file=sink,
@@ -134,14 +135,14 @@ def drawn(lines: Iterable[Text], width: int, colour: bool) -> str:
         markup=False,
     )
     for line in lines:
-        line.plain = plain_line(line.plain)
+        line.plain = escape_line(line.plain)
         line.rstrip()
         console.print(line, soft_wrap=True)
-    return without_commands(sink.getvalue())
+    return escape_commands(sink.getvalue())
 
 
 def section(title: str, body: Iterable[Text], width: int, remark: str = "") -> Iterator[Text]:
-    """An empty line, a title with what holds for all of its lines, and the lines, indented."""
+    """An empty line, a title with a remark on all lines, and the indented lines."""
     yield Text()
     yield from fold(Text.assemble((title, "bold"), (f" (all: {remark})" if remark else "", "dim")), width)
     for line in body:
@@ -160,9 +161,9 @@ class Column:
         header: Its title.
         cells: One text for each row.
         right: Whether it is aligned to the right.
-        breaks: How far its cells may be broken while it stands in the table.
+        breaks: How far its cells may be broken while it is in the table.
         given_up: Its turn to move below the row, 1 first; None for a column that stays while it fits.
-        below: What stands below each row in place of the cells; the cells themselves when empty.
+        below: The text below each row in place of the cell; the cells themselves if empty.
     """
 
     header: str
@@ -180,7 +181,7 @@ class Column:
     @property
     def narrowest(self) -> int:
         """The least width at which nothing is broken further than the column allows."""
-        return max(cell_len(self.header), *(longest_piece(cell, self.breaks) for cell in self.cells))
+        return max(cell_len(self.header), *(measure_longest_piece(cell, self.breaks) for cell in self.cells))
 
     def narrower_than(self, width: int) -> int:
         """The next width below `width` at which the cells' lines fit exactly."""
@@ -199,14 +200,14 @@ def column(
     breaks: Breaks = Breaks.NEVER,
     given_up: int | None = None,
 ) -> Column:
-    """A column of what is shown of each row; see `Column`.
+    """A column with the cell of each row; see `Column`.
 
     Args:
-        rows: What the rows are about.
+        rows: The items of the rows.
         header: Its title.
         show: The cell of a row.
         style: The style of cells that have none of their own.
-        below: What stands below a row in place of its cell: made from the row, or a template for cells that are not
+        below: The text below a row in place of its cell: made from the row, or a template for cells that are not
             empty, such as `{} exposed`.
         right: Whether it is aligned to the right.
         breaks: How far its cells may be broken.
@@ -228,42 +229,51 @@ class _Layout:
     below: tuple[Column, ...]
 
 
-def table_lines(columns: Sequence[Column], width: int, under: Sequence[Text] = ()) -> list[Text]:
+def render_table(columns: Sequence[Column], width: int, under: Sequence[Text] = ()) -> list[Text]:
     """Draws a table into `width` columns; a column without any text is left out.
 
     Args:
         columns: At least one.
         width: Columns of the terminal.
-        under: A text for each row that stands below it on lines of its own, whatever else is there.
+        under: A text for each row, on lines of its own below it.
     """
     filled = [column for column in columns if any(cell.plain for cell in column.cells)]
     if not filled:
         return []
-    layout = min(_layouts(filled, width), key=lambda layout: (_height(layout, width), _broken(layout)))
+    layout = min(_list_layouts(filled, width), key=lambda layout: _measure(layout, width))
     header = [Text(column.header, style="dim") for column in layout.shown]
     rule = Text("─" * (sum(layout.widths) + layout.gap * (len(layout.shown) - 1)), style="dim")
-    lines = [_joined(header, layout), rule]
+    lines = [_join_cells(header, layout), rule]
     for row in range(len(filled[0].cells)):
-        lines.extend(_row_lines(layout, row))
-        lines.extend(Text(" " * INDENT) + line for line in fold(_below(layout, row), width - INDENT) if line.plain)
+        cells = [fold(column.cells[row], wide) for column, wide in zip(layout.shown, layout.widths, strict=True)]
+        lines.extend(_join_cells(parts, layout) for parts in zip_longest(*cells, fillvalue=Text()))
+        lines.extend(Text(" " * INDENT) + line for line in fold(_join_below(layout, row), width - INDENT) if line.plain)
         if under and under[row].plain:
             lines.extend(Text(" " * INDENT) + line for line in fold(under[row], width - INDENT))
     return lines
 
 
-def _layouts(columns: Sequence[Column], width: int) -> Iterator[_Layout]:
+def render_markdown_table(columns: Sequence[Column]) -> Iterator[str]:
+    """The lines of the same table in Markdown."""
+    yield f"| {' | '.join(column.header for column in columns)} |"
+    yield f"| {' | '.join('---:' if column.right else '---' for column in columns)} |"
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        yield f"| {' | '.join(escape_prose(cell.plain) for cell in cells)} |"
+
+
+def _list_layouts(columns: Sequence[Column], width: int) -> Iterator[_Layout]:
     """The layouts that fit, the one that gives up least first; the last one fits by breaking anything."""
     first, *others = columns
     for turn in (0, *sorted(column.given_up for column in others if column.given_up is not None)):
         shown = (first, *(column for column in others if column.given_up is None or column.given_up > turn))
         below = tuple(column for column in columns if column not in shown)
-        fitting = _fitting(shown, width)
+        fitting = _fit(shown, width)
         if fitting is not None:
             yield _Layout(shown=shown, widths=fitting[0], gap=fitting[1], below=below)
     yield _Layout(shown=(first,), widths=(min(first.natural, width),), gap=0, below=tuple(others))
 
 
-def _fitting(columns: Sequence[Column], width: int) -> tuple[tuple[int, ...], int] | None:
+def _fit(columns: Sequence[Column], width: int) -> tuple[tuple[int, ...], int] | None:
     """Widths and gap with which the columns fit: a narrow gap first, then the widest column is broken; None if none."""
     widths = [column.natural for column in columns]
     narrowest = [column.narrowest for column in columns]
@@ -277,27 +287,17 @@ def _fitting(columns: Sequence[Column], width: int) -> tuple[tuple[int, ...], in
     return tuple(widths), _GAP if sum(widths) + _GAP * gaps <= width else _NARROW_GAP
 
 
-def _height(layout: _Layout, width: int) -> int:
-    rows = range(len(layout.shown[0].cells))
-    return sum(_row_height(layout, row) + _below_height(layout, row, width) for row in rows)
-
-
-def _broken(layout: _Layout) -> int:
-    """The number of cells that take more than one line."""
+def _measure(layout: _Layout, width: int) -> tuple[int, int]:
+    """The number of lines that a layout takes, and of its cells that take more than one."""
     columns = zip(layout.shown, layout.widths, strict=True)
-    return sum(line_count(cell, wide) > 1 for column, wide in columns for cell in column.cells)
+    heights = [[count_lines(cell, wide) for cell in column.cells] for column, wide in columns]
+    below = (_join_below(layout, row) for row in range(len(heights[0])))
+    lines = sum(map(max, zip(*heights, strict=True)))
+    lines += sum(count_lines(text, width - INDENT) for text in below if text.plain)
+    return lines, sum(height > 1 for column in heights for height in column)
 
 
-def _row_height(layout: _Layout, row: int) -> int:
-    return max(line_count(column.cells[row], wide) for column, wide in zip(layout.shown, layout.widths, strict=True))
-
-
-def _below_height(layout: _Layout, row: int, width: int) -> int:
-    below = _below(layout, row)
-    return line_count(below, width - INDENT) if below.plain else 0
-
-
-def _below(layout: _Layout, row: int) -> Text:
+def _join_below(layout: _Layout, row: int) -> Text:
     """The cells of the columns that were given up, such as `global f32[8,64] · donated`."""
     parts = [Text(column.below[row]) if column.below else column.cells[row] for column in layout.below]
     below = Text(" · ").join(part for part in parts if part.plain)
@@ -305,13 +305,7 @@ def _below(layout: _Layout, row: int) -> Text:
     return below
 
 
-def _row_lines(layout: _Layout, row: int) -> Iterator[Text]:
-    cells = [fold(column.cells[row], wide) for column, wide in zip(layout.shown, layout.widths, strict=True)]
-    for index in range(max(map(len, cells))):
-        yield _joined([lines[index] if index < len(lines) else Text() for lines in cells], layout)
-
-
-def _joined(cells: Sequence[Text], layout: _Layout) -> Text:
+def _join_cells(cells: Sequence[Text], layout: _Layout) -> Text:
     padded = []
     for cell, column, wide in zip(cells, layout.shown, layout.widths, strict=True):
         blanks = Text(" " * (wide - cell.cell_len))

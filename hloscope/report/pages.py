@@ -16,14 +16,14 @@ from hloscope.verification import judging as of_verification
 
 
 @cache
-def _own_pages() -> tuple[RuleDoc, ...]:
+def _read_own_pages() -> tuple[RuleDoc, ...]:
     return (*map(read_rule_doc, RULES), UNUSED_PAGE, FAILED_PAGE)
 
 
-def pages_by_command() -> Mapping[str, tuple[RuleDoc, ...]]:
+def list_pages_by_command() -> Mapping[str, tuple[RuleDoc, ...]]:
     """The pages, by what finds it: nothing for hloscope's own rules, which every command runs."""
     return {
-        "": _own_pages(),
+        "": _read_own_pages(),
         **{
             f"From the plug-in {plugin.name} ({plugin.where})": tuple(map(read_rule_doc, plugin.rules))
             for plugin in list_plugins()
@@ -34,18 +34,18 @@ def pages_by_command() -> Mapping[str, tuple[RuleDoc, ...]]:
     }
 
 
-def pages() -> Mapping[str, RuleDoc]:
+def list_pages() -> Mapping[str, RuleDoc]:
     """The pages by name."""
-    return {page.name: page for part in pages_by_command().values() for page in part}
+    return {page.name: page for part in list_pages_by_command().values() for page in part}
 
 
-def page_named(name: str) -> RuleDoc:
+def find_page(name: str) -> RuleDoc:
     """The page of a finding.
 
     Raises:
         NotationError: No command finds anything of that name.
     """
-    known = pages()
+    known = list_pages()
     if name not in known:
         raise NotationError(
             f"there is no rule {name!r}", fix=did_you_mean(name, known, say(Command("rules"), " lists them"))

@@ -16,8 +16,8 @@ from hloscope.base.units import format_bytes, format_share, format_time, format_
 from hloscope.model import Analysis, Collective, Memory, SliceFact, StepTime
 from hloscope.model.trial import is_tie
 from hloscope.model.vocabulary import Bound
-from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, message_line, section, table_lines
-from hloscope.report.words import cost_option, legend, notes_section, short_note
+from hloscope.report.layout import INDENT, Column, column, fold, fold_all, fold_message, hang, render_table, section
+from hloscope.report.words import make_cost_option, make_legend, render_notes, shorten_note
 
 if TYPE_CHECKING:
     from hloscope.plain_types import PriceDict
@@ -44,12 +44,12 @@ Priced = Sequence[Analysis | Unpriced]
 class Prices(tuple[Analysis | Unpriced, ...], Shown):
     """The prices of a program on several slices: for each an analysis, or why it could not be compiled."""
 
+    _subject = "prices"
+
     __slots__ = ()
 
     def __repr__(self) -> str:
         return one_line(f"<Prices of {self[0].target} on {pluralize(len(self), 'slice')}>") if self else "<no prices>"
-
-    _subject = "prices"
 
     if TYPE_CHECKING:
 
@@ -115,91 +115,90 @@ def make_price_document(priced: Priced) -> PriceDocument:
     refused = [found for found in priced if isinstance(found, Unpriced)]
     return PriceDocument(
         target=priced[0].target,
-        prices=tuple(make_document(PricedSlice, found) for found in _analyses(priced)),
+        prices=tuple(make_document(PricedSlice, found) for found in _list_analyses(priced)),
         unpriced=tuple(UnpricedSlice(slice=found.slice_name, error=str(found.error)) for found in refused),
     )
 
 
 def render_prices(priced: Priced, width: int) -> Iterator[Text]:
-    """A row for each slice, and what there is to know about them."""
+    """A row for each slice, then errors and notes."""
     inner = width - INDENT
     yield from fold(Text(priced[0].target, style="bold"), width)
-    table = table_lines(price_columns(priced), inner)
+    table = render_table(make_price_columns(priced), inner)
     yield from section("Predicted time of one step on one device", table, inner)
     marks = Text("█ computing · ▓ computing with overlapped communication · ░ exposed communication", style="dim")
-    yield from (Text(" " * INDENT) + line for line in folded((marks, legend(table)), inner))
-    failed = [found for found in priced if isinstance(found, Unpriced)]
-    if failed:
-        errors = [line for found in failed for line in _error_lines(found, inner)]
+    yield from (Text(" " * INDENT) + line for line in fold_all((marks, make_legend(table)), inner))
+    errors = [line for found in priced if isinstance(found, Unpriced) for line in _render_error(found, inner)]
+    if errors:
         yield from section("Slices that the program could not be compiled for", errors, inner)
-    notes = dict.fromkeys(note for found in _analyses(priced) for note in (*found.notes, *notes_of(found)))
-    yield from notes_section(notes, inner)
+    notes = dict.fromkeys(note for found in _list_analyses(priced) for note in (*found.notes, *list_notes(found)))
+    yield from render_notes(notes, inner)
 
 
-def _analyses(priced: Priced) -> list[Analysis]:
+def _list_analyses(priced: Priced) -> list[Analysis]:
     return [found for found in priced if isinstance(found, Analysis)]
 
 
-def _slice_name(found: Analysis | Unpriced) -> str:
+def format_slice(found: Analysis | Unpriced, otherwise: str = "no slice") -> str:
+    """`v5e:2x4`."""
     if isinstance(found, Unpriced):
         return found.slice_name
-    return "" if found.slice is None else found.slice.name
+    return otherwise if found.slice is None else found.slice.name
 
 
-def _error_lines(found: Unpriced, width: int) -> Iterator[Text]:
-    yield from hanging(Text(found.slice_name), width)
+def _render_error(found: Unpriced, width: int) -> Iterator[Text]:
+    yield from hang(Text(found.slice_name), width)
     for line in str(found.error).splitlines():
-        yield from (Text("  ") + part for part in message_line(line, width - 2))
+        yield from (Text("  ") + part for part in fold_message(line, width - 2))
 
 
-def price_columns(priced: Priced) -> list[Column]:
+def make_price_columns(priced: Priced) -> list[Column]:
     """The table of slices with their prices."""
     times = [found.time if isinstance(found, Analysis) else None for found in priced]
     first = next((time for time in times if time is not None and time.step_us > 0), None)
-    chips = {id(found.time): found.slice and found.slice.chip for found in _analyses(priced)}
+    chips = {id(found.time): found.slice and found.slice.chip for found in _list_analyses(priced)}
 
     def step(time: StepTime) -> str:
         shown = time.bound.marked(format_time(time.step_us))
         if first is None or len(priced) == 1 or time.step_us <= 0:
             return shown
         tie = time is not first and is_tie(time, first, same_generation=chips[id(time)] == chips[id(first)])
-        ratio = (time.bound + -first.bound if time is not first else Bound.EXACT).marked(
-            f"×{time.step_us / first.step_us:.2f}"
-        )
+        bound = time.bound + -first.bound if time is not first else Bound.EXACT
+        ratio = bound.marked(f"×{time.step_us / first.step_us:.2f}")
         return f"{shown} {ratio}{' (a tie)' if tie else ''}"
 
     of_time = partial(column, times)
     return [
-        column(priced, "slice", _slice_name),
-        of_time("step", _known(step), right=True),
-        of_time("range", _known(_range), right=True, given_up=5),
-        of_time("split", _known(time_bar, otherwise=""), given_up=1),
-        of_time("compute", _known(lambda time: part_of(time, time.compute_us)), right=True),
-        of_time("exposed", _known(lambda time: part_of(time, time.exposed_us)), right=True),
-        of_time("hidden", _known(lambda time: part_of(time, time.hidden_us)), right=True),
-        of_time("of peak", _known(_of_peak), right=True, given_up=3),
-        column(priced, "chip time", _chip_time, right=True, given_up=2, below="{} of chip time"),
-        of_time("error factor", _known(_accuracy), given_up=4, below="error factor {}"),
+        column(priced, "slice", partial(format_slice, otherwise="")),
+        of_time("step", _show_known(step), right=True),
+        of_time("range", _show_known(_format_range), right=True, given_up=5),
+        of_time("split", _show_known(draw_time_bar, otherwise=""), given_up=1),
+        of_time("compute", _show_known(lambda time: format_part(time, time.compute_us)), right=True),
+        of_time("exposed", _show_known(lambda time: format_part(time, time.exposed_us)), right=True),
+        of_time("hidden", _show_known(lambda time: format_part(time, time.hidden_us)), right=True),
+        of_time("of peak", _show_known(_format_peak_share), right=True, given_up=3),
+        column(priced, "chip time", _format_chip_time, right=True, given_up=2, below="{} of chip time"),
+        of_time("error factor", _show_known(_format_accuracy), given_up=4, below="error factor {}"),
     ]
 
 
-def _known(show: _Show[StepTime], otherwise: str = "unknown") -> _Show[StepTime | None]:
+def _show_known(show: _Show[StepTime], otherwise: str = "unknown") -> _Show[StepTime | None]:
     """A column's text for a time, with a replacement if there is none."""
     return lambda time: otherwise if time is None else show(time)
 
 
-def part_of(time: StepTime, part_us: float) -> str:
+def format_part(time: StepTime, part_us: float) -> str:
     """The time of a part of a step, with its bound."""
     return time.bound.of_part.marked(format_time(part_us))
 
 
-def _range(time: StepTime) -> str:
-    """From and to; nothing of a time that nothing is known of but a part, or that no rule has priced."""
+def _format_range(time: StepTime) -> str:
+    """The range of a step; empty if it has none."""
     return format_time_range(time.least_us, time.most_us) if time.has_range else ""
 
 
-def unknown_accuracy(time: StepTime) -> str | None:
-    """Why a step has no range; None where it has one, or takes no time."""
+def describe_unknown_accuracy(time: StepTime) -> str | None:
+    """The reason why a step has no range; None if it has one."""
     kernels = time.unpriced_kernels
     if kernels:
         several = "s" if len(kernels) > 1 else ""
@@ -207,32 +206,32 @@ def unknown_accuracy(time: StepTime) -> str | None:
     return _INACCURATE.get(time.bound)
 
 
-def _of_peak(time: StepTime) -> str:
+def _format_peak_share(time: StepTime) -> str:
     return "" if time.peak_flops_share is None else time.bound.of_part.marked(format_share(time.peak_flops_share))
 
 
-def _chip_time(found: Analysis | Unpriced) -> str:
+def _format_chip_time(found: Analysis | Unpriced) -> str:
     """The time of one step summed over all chips."""
     if isinstance(found, Unpriced) or found.time is None or found.slice is None:
         return "unknown"
     return found.time.bound.marked(format_time(found.time.step_us * found.slice.chips))
 
 
-def _accuracy(time: StepTime) -> str:
+def _format_accuracy(time: StepTime) -> str:
     """The worst error factor of predictions for the generation, compared with measurements."""
     if time.unpriced_kernels or time.bound in _INACCURATE:
         return "unknown"
     return "not measured" if time.spread is None else f"×{time.spread.worst:.2f}"
 
 
-def notes_of(found: Analysis) -> Iterator[str]:
+def list_notes(found: Analysis) -> Iterator[str]:
     """Sentences on the basis of a price."""
     if found.time is None or found.slice is None:
         return
     if found.time.basis == "roofline":
         yield f"{found.slice.name}: a roofline of FLOPs and bytes, which no program reaches"
     for name in found.time.unpriced_kernels:
-        yield say(f"{found.slice.name}: the cost of the kernel {name} is unknown: give ", cost_option(name))
+        yield say(f"{found.slice.name}: the cost of the kernel {name} is unknown: give ", make_cost_option(name))
     for note in found.time.notes:
         yield f"{found.slice.name}: {note}"
 
@@ -255,31 +254,30 @@ _BASES = {
 }
 
 
-def time_lines(time: StepTime, width: int, below: Text | None = None, *, brief: bool = False) -> list[Text]:
+def render_time(time: StepTime, width: int, below: Text | None = None, *, brief: bool = False) -> list[Text]:
     """The lines of the report about a step's time, at most `width` columns wide.
 
     Args:
-        time: What is known of it.
+        time: The step's time.
         width: Columns.
-        below: What stands below the step and its split.
-        brief: Whether what hardly matters is left out.
+        below: A line below the step and its split.
+        brief: Whether minor details are left out.
     """
-    return folded(_split_lines(time, width, below, brief=brief), width)
+    return fold_all(_render_split(time, width, below, brief=brief), width)
 
 
-def time_bar(time: StepTime, columns: int = _BAR_COLUMNS) -> Text:
+def draw_time_bar(time: StepTime, columns: int = _BAR_COLUMNS) -> Text:
     """The split of a step: computing `█`, computing with overlapped communication `▓`, exposed `░`."""
     hidden = min(time.hidden_us, time.compute_us)
     bar = Text()
-    for (mark, style), cells in zip(
-        _MARKS, _cells((time.compute_us - hidden, hidden, time.exposed_us), columns), strict=True
-    ):
-        bar.append(mark * cells, style=style)
+    cells = _share_cells((time.compute_us - hidden, hidden, time.exposed_us), columns)
+    for (mark, style), count in zip(_MARKS, cells, strict=True):
+        bar.append(mark * count, style=style)
     return bar
 
 
-def _cells(parts: Sequence[float], columns: int) -> list[int]:
-    """Whole cells for each part, in proportion; a part that is there has at least one."""
+def _share_cells(parts: Sequence[float], columns: int) -> list[int]:
+    """Cells for each part, in proportion; a part greater than 0 has at least one."""
     total = sum(parts)
     if total <= 0:
         return [0] * len(parts)
@@ -289,44 +287,44 @@ def _cells(parts: Sequence[float], columns: int) -> list[int]:
     return cells
 
 
-def _split_lines(time: StepTime, width: int, below: Text | None, *, brief: bool) -> Iterator[Text]:
-    yield time_line(time, width)
+def _render_split(time: StepTime, width: int, below: Text | None, *, brief: bool) -> Iterator[Text]:
+    yield format_time_line(time, width)
     yield from () if below is None else (below,)
-    yield Text(" · ".join(_remarks(time)), style="dim")
-    yield Text(_trust(time, brief=brief), style="dim")
+    yield Text(" · ".join(_list_remarks(time)), style="dim")
+    yield Text(_describe_trust(time, brief=brief), style="dim")
     if time.unknown_operations and (time.rests_on_unknown or not brief):
         style = "yellow" if time.rests_on_unknown else "dim"
-        yield Text(f"priced but not understood: {_unknown(time)}", style=style)
+        yield Text(f"priced but not understood: {_list_unknown(time)}", style=style)
     for note in time.notes:
-        yield Text(short_note(note), style="dim")
+        yield Text(shorten_note(note), style="dim")
 
 
-def time_line(time: StepTime, width: int) -> Text:
-    """The step's time, its bar, and the split in figures, on one line where it fits."""
+def format_time_line(time: StepTime, width: int) -> Text:
+    """The step's time, its bar, and the split in figures, without the bar if the width is small."""
     share = f" ({100 * time.exposed_us / time.step_us:.0f}%)" if time.step_us > 0 and time.exposed_us > 0 else ""
-    exposed, hidden = part_of(time, time.exposed_us), part_of(time, time.hidden_us)
-    figures = (f"compute {part_of(time, time.compute_us)}", f"communication {exposed} exposed{share}, {hidden} hidden")
+    exposed, hidden = format_part(time, time.exposed_us), format_part(time, time.hidden_us)
+    communication = f"communication {exposed} exposed{share}, {hidden} hidden"
     line = Text.assemble((time.bound.marked(format_time(time.step_us)), "bold"))
-    line.append(f" ({_range(time)})  " if _range(time) else "  ")
+    line.append(f" ({_format_range(time)})  " if _format_range(time) else "  ")
     if width >= 3 * _BAR_COLUMNS:
-        line.append_text(time_bar(time)).append("  ")
-    return line.append(" · ".join(figures))
+        line.append_text(draw_time_bar(time)).append("  ")
+    return line.append(f"compute {format_part(time, time.compute_us)} · {communication}")
 
 
-def _remarks(time: StepTime) -> Iterator[str]:
+def _list_remarks(time: StepTime) -> Iterator[str]:
     if time.peak_flops_share is not None:
-        yield f"{_of_peak(time)} of peak FLOP/s"
-    yield f"memory-bound {part_of(time, time.hbm_us)}"
+        yield f"{_format_peak_share(time)} of peak FLOP/s"
+    yield f"memory-bound {format_part(time, time.hbm_us)}"
     if time.first_step_us > 1.01 * time.step_us:
         yield f"first step {time.bound.marked(format_time(time.first_step_us))}"
 
 
-def _trust(time: StepTime, *, brief: bool = False) -> str:
-    basis, inaccurate = _BASES.get(time.basis, time.basis), unknown_accuracy(time)
+def _describe_trust(time: StepTime, *, brief: bool = False) -> str:
+    basis, inaccurate = _BASES.get(time.basis, time.basis), describe_unknown_accuracy(time)
     if inaccurate is not None:
         least = "" if _LOWER_BOUND in basis or time.bound is not Bound.AT_LEAST else f"{_LOWER_BOUND} "
         kernel = next(iter(time.unpriced_kernels), None)
-        fix = () if kernel is None else ("; give ", cost_option(kernel), ", or a cost_estimate in its pallas_call")
+        fix = () if kernel is None else ("; give ", make_cost_option(kernel), ", or a cost_estimate in its pallas_call")
         return say(f"{basis}; {least}{inaccurate}", *fix)
     if time.spread is None:
         return f"{basis}; no measurements of this generation to compare with"
@@ -346,7 +344,7 @@ def _trust(time: StepTime, *, brief: bool = False) -> str:
     return "; ".join([known, *(f"{words} {rules}" for words, rules in names.items() if rules)])
 
 
-def _unknown(time: StepTime) -> str:
+def _list_unknown(time: StepTime) -> str:
     shown = [
         f"{part.what} ({pluralize(part.count, 'time')}, {format_bytes(part.bytes)}, {format_time(part.time_us)})"
         for part in time.unknown_operations[:_MOST_UNKNOWN]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from hloscope.base.outputs import OutputFiles
 
 GROUPINGS = ("module", "axis", "line", "kind")
-"""What the collectives of an analysis can be grouped by."""
+"""The groupings of an analysis's collectives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Renderer:
 
     A format is a subclass in a module of this room, and a line in `formats.FORMATS`. For each document named there it
     has a method `render_<document>(found, canvas)`, which returns text, or `Files` if the format is binary. Text passes
-    `for_terminal`, which leaves nothing in it that a terminal or a CI runner obeys.
+    `escape_for_terminal`, which leaves nothing in it that a terminal or a CI runner obeys.
 
     Attributes:
         ending: The file name ending that selects the format; empty if none does.
@@ -54,10 +54,10 @@ class Renderer:
 
     def render(self, document: str, found: object, canvas: Canvas) -> str:
         """Renders a document as text."""
-        from hloscope.report.escaping import for_terminal
+        from hloscope.report.escaping import escape_for_terminal
 
         text = str(self.call(document, found, canvas))
-        return text if self.escapes_itself else for_terminal(text)
+        return text if self.escapes_itself else escape_for_terminal(text)
 
     def files(self, document: str, found: object) -> OutputFiles:
         """Renders a document as bytes, for a binary format."""
@@ -70,7 +70,7 @@ class Renderer:
 
 
 def load(path: str) -> Any:
-    """Loads what `module:name` names."""
+    """Loads the object of a path `module:name`."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 

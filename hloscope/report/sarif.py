@@ -6,24 +6,23 @@ Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from hloscope.judge.checks import Checked
 from hloscope.model.finding import Finding, RuleDoc, Severity
-from hloscope.report.checks import CheckReport, FindingsRenderer, fingerprints, once_each, said
-from hloscope.report.escaping import dumped, plain_line
-from hloscope.report.pages import pages
+from hloscope.report.checks import CheckReport, FindingsRenderer, list_once, list_sentences, make_fingerprints
+from hloscope.report.escaping import dump_json, escape_line
+from hloscope.report.pages import list_pages
 from hloscope.report.renderer import Canvas
-from hloscope.report.words import one_line
+from hloscope.report.words import join_lines
 from hloscope.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 _ROOT = "%SRCROOT%"
 _LINK = re.compile(r"\](?=\()")
-"""What would make a link of a string in a message."""
+"""The beginning of a link in a message."""
 
 
 class Sarif(FindingsRenderer):
@@ -33,7 +32,7 @@ class Sarif(FindingsRenderer):
 
     def render_check(self, found: CheckReport, canvas: Canvas) -> str:
         """The log, with one run, the pages of the rules that it names, and one result for each finding."""
-        findings = once_each(found)
+        findings = list_once(found)
         names = tuple(dict.fromkeys(finding.rule for _, finding in findings))
         run = {
             "tool": {
@@ -41,26 +40,29 @@ class Sarif(FindingsRenderer):
                     "name": "hloscope",
                     "version": __version__,
                     "semanticVersion": __version__,
-                    "rules": [_rule(name, pages().get(name)) for name in names],
+                    "rules": [_make_rule(name, list_pages().get(name)) for name in names],
                 }
             },
             "invocations": [{"executionSuccessful": not found.not_run}],
             "columnKind": "unicodeCodePoints",
-            "results": list(_results(found, findings, names)),
+            "results": [
+                _make_result(found, checked, finding, names.index(finding.rule), fingerprint)
+                for (checked, finding), fingerprint in zip(findings, make_fingerprints(found, findings), strict=True)
+            ],
         }
-        return dumped({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
+        return dump_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
 
 
-def _rule(name: str, page: RuleDoc | None) -> dict[str, Any]:
+def _make_rule(name: str, page: RuleDoc | None) -> dict[str, Any]:
     if page is None:
         return {"id": name}
     sections = [f"**{title}:** {text}" for title, text in page.sections]
-    sentences = [page.summary, *(_sentence(text) for _, text in page.sections[:2])]
+    starts = (text[:1].upper() + text[1:] for _, text in page.sections[:2])  # the text goes on from its title
     return {
         "id": name,
         "name": name.title().replace("-", ""),
         "shortDescription": {"text": page.summary},
-        "fullDescription": {"text": " ".join(sentences)},
+        "fullDescription": {"text": " ".join((page.summary, *map(join_lines, starts)))},
         "help": {
             "text": "\n\n".join(f"{title}: {text}" for title, text in page.sections),
             "markdown": "\n\n".join(sections),
@@ -69,21 +71,11 @@ def _rule(name: str, page: RuleDoc | None) -> dict[str, Any]:
     }
 
 
-def _sentence(text: str) -> str:
-    """The text of a page's section, which goes on from its title, as a sentence on one line."""
-    return one_line(text[:1].upper() + text[1:])
-
-
-def _results(
-    report: CheckReport, findings: Sequence[tuple[Checked, Finding]], names: Sequence[str]
-) -> Iterator[dict[str, Any]]:
-    for (checked, finding), fingerprint in zip(findings, fingerprints(report, findings), strict=True):
-        yield _result(report, checked, finding, names.index(finding.rule), fingerprint)
-
-
-def _result(report: CheckReport, checked: Checked, finding: Finding, index: int, fingerprint: str) -> dict[str, Any]:
-    message, *details = said(finding)
-    text = _LINK.sub("] ", "\n".join(map(plain_line, [f"{checked.name}: {message}", *details])))
+def _make_result(
+    report: CheckReport, checked: Checked, finding: Finding, index: int, fingerprint: str
+) -> dict[str, Any]:
+    message, *details = list_sentences(finding)
+    text = _LINK.sub("] ", "\n".join(map(escape_line, [f"{checked.name}: {message}", *details])))
     place, line = report.in_repository(finding.source)
     result: dict[str, Any] = {
         "ruleId": finding.rule,
@@ -93,15 +85,15 @@ def _result(report: CheckReport, checked: Checked, finding: Finding, index: int,
         "partialFingerprints": {"hloscope/v1": fingerprint},
     }
     if place is not None:
-        result["locations"] = [_location(place, line, checked, finding)]
+        result["locations"] = [_make_location(place, line, checked, finding)]
     return result
 
 
-def _location(place: str, line: int | None, checked: Checked, finding: Finding) -> dict[str, Any]:
+def _make_location(place: str, line: int | None, checked: Checked, finding: Finding) -> dict[str, Any]:
     inside = not place.startswith("/")
     artifact = {"uri": quote(place), "uriBaseId": _ROOT} if inside else {"uri": f"file://{quote(place)}"}
     physical: dict[str, Any] = {"artifactLocation": artifact}
     if line:
         physical["region"] = {"startLine": line}
-    name = plain_line(f"{checked.name}%{finding.instruction}" if finding.instruction else checked.name)
+    name = escape_line(f"{checked.name}%{finding.instruction}" if finding.instruction else checked.name)
     return {"physicalLocation": physical, "logicalLocations": [{"fullyQualifiedName": name}]}

@@ -12,8 +12,8 @@ from rich.text import Text
 from hloscope.analysis.provenance import short_source
 from hloscope.analysis.shards import Shards, find_shards
 from hloscope.base.calls import front_door, whole
-from hloscope.base.documents import SCHEMA, Schema
-from hloscope.base.results import Shown, fix_tables, one_line
+from hloscope.base.documents import SCHEMA, Schema, make_document
+from hloscope.base.results import Shown, fix_tables, group_by, one_line
 from hloscope.base.units import format_bytes, pluralize
 from hloscope.model import ArrayFact, Mesh
 from hloscope.model.picture import Picture
@@ -23,15 +23,14 @@ from hloscope.report.layout import (
     Breaks,
     Column,
     column,
-    drawn,
-    fold,
-    folded,
-    hanging,
+    draw_lines,
+    fold_all,
+    hang,
+    render_table,
     section,
-    table_lines,
 )
-from hloscope.report.pictures.arrays import draw_shards_lines, find_array, ids_words, make_picture
-from hloscope.report.words import part_of_axis, short_note
+from hloscope.report.pictures.arrays import describe_ids, draw_shards_lines, find_array, make_picture
+from hloscope.report.words import explain_axis_parts, shorten_note
 from hloscope.why.shardings import ArrayRole, ShardedArray
 
 if TYPE_CHECKING:
@@ -59,6 +58,8 @@ class ShardingTable(Shown):
         notes: Notes, one sentence each.
     """
 
+    _subject = "shardings"
+
     schema: Schema = SCHEMA
     target: str
     slice_name: str
@@ -73,8 +74,6 @@ class ShardingTable(Shown):
     def __repr__(self) -> str:
         return one_line(f"<Shardings of {self.target} on {self.slice_name}: {pluralize(len(self.arrays), 'array')}>")
 
-    _subject = "shardings"
-
     @front_door
     def draw(self, *, width: int = 100, colour: bool = False) -> str:
         """Draws in box characters how the arrays are sharded and which devices hold each shard.
@@ -84,7 +83,7 @@ class ShardingTable(Shown):
             colour: Whether to use ANSI colors.
         """
         columns = whole("width", width, least=1, example="width=100")
-        return drawn(render_drawn_shardings(self, max(columns, LEAST_WIDTH)), columns, colour)
+        return draw_lines(render_drawn_shardings(self, max(columns, LEAST_WIDTH)), columns, colour)
 
     @front_door
     def array(self, name: str) -> Picture:
@@ -96,7 +95,7 @@ class ShardingTable(Shown):
         Raises:
             HloscopeError: No array has this name.
         """
-        return make_picture(_shards(self, find_array(self.arrays, name, self.target)))
+        return make_picture(_find_shards(self, find_array(self.arrays, name, self.target)))
 
     if TYPE_CHECKING:
 
@@ -106,86 +105,75 @@ class ShardingTable(Shown):
 
 def render_shardings(table: ShardingTable, width: int) -> Iterator[Text]:
     """A section for each role."""
-    return _around(table, lambda arrays: table_lines(_columns(arrays), width - INDENT), width)
+    return _render_frame(table, lambda arrays: render_table(_make_columns(arrays), width - INDENT), width)
 
 
 def render_drawn_shardings(table: ShardingTable, width: int) -> Iterator[Text]:
-    """A section for each role, in which arrays are drawn; those that are cut alike once."""
+    """A section of drawn arrays for each role; arrays of the same sharding are drawn once."""
     if table.arrays and table.axis_sizes:
-        table = replace(table, notes=(*table.notes, ids_words(_shards(table, table.arrays[0]))))
-    return _around(table, lambda arrays: _drawings(table, arrays, width - INDENT), width)
+        table = replace(table, notes=(*table.notes, describe_ids(_find_shards(table, table.arrays[0]))))
+    return _render_frame(table, lambda arrays: _render_drawings(table, arrays, width - INDENT), width)
 
 
-def _around(
+def _render_frame(
     table: ShardingTable, shown: Callable[[Sequence[ShardedArray]], Iterable[Text]], width: int
 ) -> Iterator[Text]:
-    """The frame of a report on shardings, with its arrays shown as the caller chooses."""
+    """The frame of a report on shardings, around the rendered arrays of each role."""
     mesh = " ".join(f"{name}={size}" for name, size in table.axis_sizes.items())
-    yield from fold(
-        Text.assemble((table.target, "bold"), f" on {table.slice_name}", f", mesh {mesh}" if mesh else ""), width
-    )
-    yield from fold(Text("The shardings as Shardy propagates them; nothing was compiled.", style="dim"), width)
+    place = f" on {table.slice_name}{f', mesh {mesh}' if mesh else ''}"
+    remark = Text("The shardings as Shardy propagates them; nothing was compiled.", style="dim")
+    yield from fold_all((Text.assemble((table.target, "bold"), place), remark), width)
     for role, title in _TITLES.items():
         arrays = [array for array in table.arrays if array.role is role]
         if arrays:
             yield from section(title, shown(arrays), width)
-    remark = part_of_axis(array.sharding for array in table.arrays)
+    parts = explain_axis_parts(array.sharding for array in table.arrays)
     notes = [*([f"unused: {', '.join(table.unused)}"] if table.unused else []), *table.notes]
-    if remark is not None or notes:
+    if parts is not None or notes:
         yield Text()
-    yield from folded([remark], width)
+    yield from fold_all([parts], width)
     for note in notes:
-        yield from hanging(Text(f"• {short_note(note)}"), width)
+        yield from hang(Text(f"• {shorten_note(note)}"), width)
 
 
-def _drawings(table: ShardingTable, arrays: Sequence[ShardedArray], width: int) -> Iterator[Text]:
-    alike: dict[object, list[ShardedArray]] = {}
-    for array in arrays:
-        alike.setdefault((array.element_type, array.global_shape, array.sharding), []).append(array)
+def _render_drawings(table: ShardingTable, arrays: Sequence[ShardedArray], width: int) -> Iterator[Text]:
+    alike = group_by(arrays, lambda array: (array.element_type, array.global_shape, array.sharding))
     for index, (first, *others) in enumerate(alike.values()):
         if index:
             yield Text()
-        yield from draw_shards_lines(_shards(table, first), width, alone=False)
+        yield from draw_shards_lines(_find_shards(table, first), width, alone=False)
         if others:
-            yield from hanging(Text(f"Cut just so: {', '.join(other.name for other in others)}."), width)
+            yield from hang(Text(f"Cut just so: {', '.join(other.name for other in others)}."), width)
 
 
-def _shards(table: ShardingTable, array: ShardedArray) -> Shards:
+def _find_shards(table: ShardingTable, array: ShardedArray) -> Shards:
     """The shards of an array. Devices are counted through the mesh, because nothing was compiled."""
-    fact = ArrayFact(
-        name=array.name,
-        dtype=array.element_type,
-        global_shape=array.global_shape,
-        local_shape=array.local_shape,
-        sharding=array.sharding,
-        chosen_by=None,
-        bytes_per_device=array.bytes_per_device,
-    )
+    fact = make_document(ArrayFact, array, dtype=array.element_type, chosen_by=None)
     mesh = Mesh(axis_names=tuple(table.axis_sizes), axis_sizes=tuple(table.axis_sizes.values()))
     return replace(find_shards(fact, mesh), ids_are="place")
 
 
-def _columns(arrays: Sequence[ShardedArray]) -> tuple[Column, ...]:
+def _make_columns(arrays: Sequence[ShardedArray]) -> tuple[Column, ...]:
     of_array = partial(column, arrays)
     return (
         of_array("name", lambda array: array.name, style="bold", breaks=Breaks.IN_IDENTIFIERS),
-        of_array("global", lambda array: _shape(array, array.global_shape), given_up=2),
-        of_array("sharding", _sharding, breaks=Breaks.AFTER_PUNCTUATION),
-        of_array("per device", lambda array: _shape(array, array.local_shape)),
+        of_array("global", lambda array: _format_shape(array, array.global_shape), given_up=2),
+        of_array("sharding", _format_sharding, breaks=Breaks.AFTER_PUNCTUATION),
+        of_array("per device", lambda array: _format_shape(array, array.local_shape)),
         of_array("bytes", lambda array: format_bytes(array.bytes_per_device), right=True),
-        of_array("source", _source, breaks=Breaks.BETWEEN_WORDS, given_up=1),
+        of_array("source", _format_source, breaks=Breaks.BETWEEN_WORDS, given_up=1),
         of_array("", lambda array: "moves" if array.is_moved else "", style="yellow", given_up=3),
     )
 
 
-def _sharding(array: ShardedArray) -> Text:
+def _format_sharding(array: ShardedArray) -> Text:
     whole = "'" not in array.sharding
     return Text(array.sharding, style="dim" if whole else "")
 
 
-def _shape(array: ShardedArray, dimensions: tuple[int, ...]) -> str:
+def _format_shape(array: ShardedArray, dimensions: tuple[int, ...]) -> str:
     return f"{array.element_type}[{','.join(map(str, dimensions))}]"
 
 
-def _source(array: ShardedArray) -> str:
+def _format_source(array: ShardedArray) -> str:
     return "" if array.source is None else short_source((array.source,)) or ""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hloscope.report.layout import LEAST_WIDTH, drawn
+from hloscope.report.layout import LEAST_WIDTH, draw_lines
 from hloscope.report.renderer import Canvas, Lazy, Renderer
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Text(Renderer):
     render_check = Lazy("hloscope.report.checks:render_check", "width")
     render_checkups = Lazy("hloscope.report.checkups:render_checkups", "width")
     render_comparison = Lazy("hloscope.report.comparing:render_comparison", "width")
-    render_difference = Lazy("hloscope.report.diffs:lines", "width")
+    render_difference = Lazy("hloscope.report.diffs:render_difference", "width")
     render_drawn_shardings = Lazy("hloscope.report.shardings:render_drawn_shardings", "width")
     render_dump = Lazy("hloscope.report.dumps:render_dump", "width")
     render_dumped = Lazy("hloscope.report.dumps:render_module", "width")
@@ -49,4 +49,4 @@ class Text(Renderer):
     def render(self, document: str, found: object, canvas: Canvas) -> str:
         """Renders a document; no string in it breaks a line or is obeyed."""
         lines = self.call(document, found, replace(canvas, width=max(canvas.width, LEAST_WIDTH)))
-        return drawn(lines, canvas.width, canvas.colour)
+        return draw_lines(lines, canvas.width, canvas.colour)

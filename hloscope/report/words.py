@@ -12,7 +12,7 @@ from hloscope.base.units import format_bytes, format_share, format_time_range, p
 from hloscope.model import Collective
 from hloscope.model.trial import Figures, Trial, Trials, is_tie
 from hloscope.model.vocabulary import Bound, Link
-from hloscope.report.layout import fold, hanging, section
+from hloscope.report.layout import fold, hang, section
 
 LINKS = {Link.ICI: "ICI", Link.DCN: "DCN", Link.BOTH: "ICI+DCN", Link.UNKNOWN: "unknown"}
 ELSEWHERE = Either("(all of them with --format json)", "(all of them in to_dict())")
@@ -22,7 +22,7 @@ BOUNDS_WORDS = {
     Bound.AT_MOST: "≤ means at most",
     Bound.UNKNOWN: "~ means as counted: some parts are lower bounds, others upper bounds",
 }
-"""What the mark of each bound means."""
+"""The meaning of the mark of each bound."""
 
 _LEGEND = {words[0]: words for words in BOUNDS_WORDS.values()}
 _PART_OF_AXIS = re.compile(r":\(\d+\)\d")
@@ -30,7 +30,7 @@ _NOTE_LENGTH = 240
 
 
 GUESSED = "?"
-"""What stands behind axes that are guessed."""
+"""The mark of guessed axes."""
 
 GUESSED_LEGEND = (
     "? marks guessed axes: the text is the program of one of several slices and does not say which axis crosses them; ",
@@ -39,8 +39,8 @@ GUESSED_LEGEND = (
 )
 
 
-def axes_words(collective: Collective) -> str:
-    """`X,Y`, with a mark where they are guessed; what is known of the groups where they are no axes."""
+def format_axes(collective: Collective) -> str:
+    """`X,Y`, with a mark if they are guessed; the number and size of groups if they are not axes."""
     if collective.axes is not None:
         return (",".join(collective.axes) or "none") + (GUESSED if collective.axes_guessed else "")
     if not collective.groups:
@@ -55,13 +55,13 @@ def leaves_ici(collectives: Iterable[Collective]) -> bool:
     return any(collective.link is not Link.ICI for collective in collectives)
 
 
-def legend(lines: Iterable[Text]) -> Text | None:
+def make_legend(lines: Iterable[Text]) -> Text | None:
     """The meaning of the marks in these lines; None if there are none."""
     marks = {mark for line in lines for mark in re.findall(r"[≥≤~](?=[+−]?\d)", line.plain)}
     return Text(" · ".join(_LEGEND[mark] for mark in _LEGEND if mark in marks), style="dim") if marks else None
 
 
-def part_of_axis(texts: Iterable[str]) -> Text | None:
+def explain_axis_parts(texts: Iterable[str]) -> Text | None:
     """The meaning of `X:(p)s`, if it occurs in one of these texts."""
     if not any(_PART_OF_AXIS.search(text) for text in texts):
         return None
@@ -69,14 +69,14 @@ def part_of_axis(texts: Iterable[str]) -> Text | None:
     return Text(words, style="dim")
 
 
-def one_line(text: str) -> str:
+def join_lines(text: str) -> str:
     """The text with single blanks in place of line ends and runs of blanks."""
     return " ".join(text.split())
 
 
-def short_note(note: str) -> str:
+def shorten_note(note: str) -> str:
     """The note on one line; of a long one the first sentences, or words, of 240 characters and an ellipsis."""
-    line = one_line(note)
+    line = join_lines(note)
     if len(line) <= _NOTE_LENGTH:
         return line
     sentences = re.match(rf".{{{_NOTE_LENGTH // 2},{_NOTE_LENGTH}}}[.!?](?= [A-Z\[])", line)
@@ -84,15 +84,15 @@ def short_note(note: str) -> str:
     return f"{start} …"
 
 
-def notes_section(notes: Iterable[str], width: int) -> Iterator[Text]:
-    """The section of notes, a point for each; nothing where there are none."""
-    lines = [line for note in notes for line in hanging(Text(f"• {short_note(note)}"), width)]
+def render_notes(notes: Iterable[str], width: int) -> Iterator[Text]:
+    """The section of notes, a bullet for each; nothing without notes."""
+    lines = [line for note in notes for line in hang(Text(f"• {shorten_note(note)}"), width)]
     if lines:
         yield from section("Notes", lines, width)
 
 
-def versions_line(versions: Mapping[str, str], width: int) -> Iterator[Text]:
-    """The last line of a report: what made it."""
+def render_versions(versions: Mapping[str, str], width: int) -> Iterator[Text]:
+    """The last line of a report: the versions of the tools."""
     yield Text()
     yield from fold(Text(", ".join(f"{name} {version}" for name, version in versions.items()), style="dim"), width)
 
@@ -138,8 +138,8 @@ def describe_gain(before: Figures | None, trial: Trial) -> str:
     if before is None or after is None:
         return trial.problem or "its cost is unknown"
     tie = "a tie within the error of the prediction" if is_tie(after, before) else ""
-    steps = f"{_step_words(before)} -> {_step_words(after)}"
-    words = [", ".join(filter(None, (steps, difference_words(before, after), tie)))]
+    steps = f"{_format_step(before)} -> {_format_step(after)}"
+    words = [", ".join(filter(None, (steps, format_difference(before, after), tie)))]
     axes = dict.fromkeys((*before.wire_bytes_by_axis, *after.wire_bytes_by_axis))
     for axis in axes:
         pair = (before.wire_bytes_by_axis.get(axis, 0), after.wire_bytes_by_axis.get(axis, 0))
@@ -153,20 +153,20 @@ def describe_gain(before: Figures | None, trial: Trial) -> str:
     return "; ".join(words)
 
 
-def _step_words(figures: Figures) -> str:
+def _format_step(figures: Figures) -> str:
     if figures.step_us_range is None:
         return figures.step_words
     return f"{figures.step_words} ({format_time_range(*figures.step_us_range)})"
 
 
-def difference_words(before: Figures, after: Figures) -> str:
-    """`≥85.0% less`: how much less time a step takes than another, or more; empty if that is unknown."""
+def format_difference(before: Figures, after: Figures) -> str:
+    """`≥85.0% less`: the relative difference of the time of two steps; empty if unknown."""
     if not before.step_us or after.step_us is None:
         return ""
     gain, ratio = 1 - after.step_us / before.step_us, after.ratio_bound(before)
     return f"{(-ratio).marked(format_share(gain))} less" if gain >= 0 else f"{ratio.marked(format_share(-gain))} more"
 
 
-def cost_option(kernel: str) -> Option:
-    """The option that says what a kernel costs."""
+def make_cost_option(kernel: str) -> Option:
+    """The option that sets the cost of a kernel."""
     return Option("kernel-cost", {kernel: (placeholder("FLOPS"), placeholder("BYTES"))})

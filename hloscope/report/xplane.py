@@ -20,11 +20,11 @@ from hloscope.report.renderer import Canvas, Renderer
 
 _HOST = f"{PREDICTED}_by_hloscope"
 _DERIVED = ("*.op_stats*.pb", "*.hlo_proto.pb", "*.SSTABLE", "*.trace*", "cache_version.txt")
-"""What XProf makes of a profile, and reads the next time instead of it."""
+"""Files that XProf derives from a profile and reads instead of it the next time."""
 
 _NO_HLO = "the profile holds no HLO, so that XProf's graph viewer and memory viewer stay empty: {}"
 _MOST_LETTERS, _DIGITS = 200, 8
-"""Of a folder's name, which most file systems end at 255 bytes."""
+"""Lengths of parts of a folder's name, which most file systems limit to 255 bytes."""
 
 
 class XPlane(Renderer):
@@ -36,7 +36,7 @@ class XPlane(Renderer):
         """The profile, as a run whose name, host and figures say that it is predicted.
 
         Raises:
-            TargetError: Nobody knows the program any more.
+            TargetError: The program is not available in this process.
         """
         evidence = find_evidence(found)
         if evidence is None:
@@ -46,9 +46,9 @@ class XPlane(Renderer):
                 fix="make the timeline again: hloscope.timeline(target, …).save(path, 'xplane')",
             )
         program, module = evidence.program, evidence.module()
-        proto, missing = _proto(program, found.target, module.device_count)
+        proto, missing = _make_proto(program, found.target, module.device_count)
         profile = make_predicted_profile(found, program, module, proto=proto)
-        run = _run_name(found, program.compiled.text)
+        run = _name_run(found, program.compiled.text)
         return OutputFiles(
             contents={f"plugins/profile/{run}/{_HOST}.xplane.pb": write_xspace(profile)},
             opened_by="XProf",
@@ -57,15 +57,15 @@ class XPlane(Renderer):
         )
 
 
-def _run_name(found: Timeline, text: str) -> str:
+def _name_run(found: Timeline, text: str) -> str:
     """The run's folder, by which XProf lists it: one for each program and prediction, so that none replaces another."""
     content = f"{text}\n{encode_document(found)}".encode("utf-8", "replace")
     name = re.sub(r"[^\w.\-]+", "-", f"{PREDICTED}_{found.module}_{found.slice}")[:_MOST_LETTERS]
     return f"{name}_{hashlib.sha256(content).hexdigest()[:_DIGITS]}"
 
 
-def _proto(program: Capture, name: str, devices: int) -> tuple[bytes, tuple[str, ...]]:
-    """The program as XProf draws it, with what lies in memory where that is known; a note where it is missing."""
+def _make_proto(program: Capture, name: str, devices: int) -> tuple[bytes, tuple[str, ...]]:
+    """The program for XProf's viewers, with its memory if known; a note if it is missing."""
     if importlib.util.find_spec("jaxlib") is None:
         return b"", (_NO_HLO.format("jaxlib is not installed"),)
     try:

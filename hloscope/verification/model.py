@@ -293,6 +293,8 @@ class Verification(Shown):
         findings: Findings where the program is worse than its reference or could not be compared with it.
     """
 
+    _subject = "verification"
+
     target: Analysis
     reference: Analysis
     numerics: Numerics
@@ -348,8 +350,6 @@ class Verification(Shown):
     def __repr__(self) -> str:
         verdict = "passed" if self.passed else "failed"
         return one_line(f"<Verification of {self.target.target} against {self.reference.target}: {verdict}>")
-
-    _subject = "verification"
 
     if TYPE_CHECKING:
 

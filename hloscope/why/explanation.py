@@ -70,6 +70,8 @@ class Explanation(Shown):
         trials: Results of the changes that were tried; None if there were none to try.
     """
 
+    _subject = "explanation"
+
     collective: Collective
     number: int
     copies: int
@@ -83,8 +85,6 @@ class Explanation(Shown):
 
     def __repr__(self) -> str:
         return one_line(f"<{self.number}. {self.collective.kind} {self.collective.name}: {self.collective.why or '?'}>")
-
-    _subject = "explanation"
 
     if TYPE_CHECKING:
 
@@ -109,11 +109,14 @@ class Explanations(tuple[Explanation, ...], Shown):
         """Creates a tuple of these explanations."""
         made = super().__new__(cls, members)
         made.everything = everything
-        made._subject = "explanation" if everything else "overview"
         return made
 
     def __repr__(self) -> str:
         return f"<Explanations of {pluralize(len(self), 'collective')}>"
+
+    @property
+    def _subject(self) -> str:
+        return "explanation" if self.everything else "overview"
 
     if TYPE_CHECKING:
 

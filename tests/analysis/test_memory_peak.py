@@ -13,7 +13,7 @@ from hloscope.hlo import parse_module
 from hloscope.model import Memory
 from hloscope.model.analysis import BufferRole
 from hloscope.model.capture import HbmPeak, LiveBuffer
-from hloscope.report.analysis import memory_peak_section
+from hloscope.report.analysis import render_memory_peak
 
 TEXT = """HloModule m, num_partitions=4, is_scheduled=true
 
@@ -130,6 +130,6 @@ def test_what_nobody_knows_is_not_told():
 )
 def test_it_is_shown_where_there_is_hardly_room(found, memory, is_shown):
     analysis = replace(hloscope.analyze_text(TEXT, mesh={"X": 4}), memory=memory, memory_peak=found)
-    text = "\n".join(line.plain for line in memory_peak_section(analysis, 120))
+    text = "\n".join(line.plain for line in render_memory_peak(analysis, 120))
     assert ("%kept f32[8,1024]" in text) is is_shown
     assert ("jax.checkpoint" in text) is is_shown

@@ -31,7 +31,7 @@ from hloscope.model.vocabulary import Bound, Kind, Link
 from hloscope.report import formats
 from hloscope.report.checks import CheckReport, FindingsRenderer
 from hloscope.report.formats import FORMATS, find_renderer, render
-from hloscope.report.pages import pages
+from hloscope.report.pages import list_pages
 from hloscope.report.renderer import Canvas, Lazy, load
 
 ROOT = Path("/home/me/project")
@@ -230,7 +230,7 @@ def test_sarif(says, rendered):
     assert [rule["id"] for rule in rules] == ["contract-broken", "baseline-changed", "could-not-run"]
     assert [rule["name"] for rule in rules] == ["ContractBroken", "BaselineChanged", "CouldNotRun"]
     assert all(rule["help"]["markdown"].startswith("**What it does:**") for rule in rules)
-    assert rules[2]["fullDescription"]["text"].startswith(pages()["could-not-run"].summary)
+    assert rules[2]["fullDescription"]["text"].startswith(list_pages()["could-not-run"].summary)
     says(rules[2]["fullDescription"]["text"])
     assert [rules[result["ruleIndex"]]["id"] for result in run["results"]] == [one["ruleId"] for one in run["results"]]
     place = run["results"][0]["locations"][0]["physicalLocation"]
@@ -453,7 +453,7 @@ def test_findings_of_one_program_as_sarif(monkeypatch):
     run = sarif_run(render("analysis", "sarif", replace(program(REDUCE), findings=FOUND), Canvas()))
     (rule,), (result,) = run["tool"]["driver"]["rules"], run["results"]
     assert (rule["id"], result["ruleId"], result["level"]) == ("duplicate-collective",) * 2 + ("note",)
-    assert rule["shortDescription"]["text"] == pages()["duplicate-collective"].summary
+    assert rule["shortDescription"]["text"] == list_pages()["duplicate-collective"].summary
 
 
 def test_every_page_is_listed_and_can_be_read():
@@ -463,9 +463,9 @@ def test_every_page_is_listed_and_can_be_read():
         ).stdout
 
     listed = said()
-    assert all(f"{name} " in listed for name in pages())
+    assert all(f"{name} " in listed for name in list_pages())
     for name in ("numerics-hung", "unused-allow"):
-        assert said(name).startswith(f"{name} ({pages()[name].severity})\n\n{pages()[name].summary}\n")
+        assert said(name).startswith(f"{name} ({list_pages()[name].severity})\n\n{list_pages()[name].summary}\n")
     assert said(PAGES[0].name).startswith(
         f"{PAGES[0].name} (error)\n\n{PAGES[0].summary}\n\nWhat it does\n  Compares the"
     )

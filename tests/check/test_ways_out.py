@@ -20,7 +20,7 @@ from check_examples import ROOT
 from click.testing import CliRunner, Result
 
 from hloscope.cli import group
-from hloscope.report.checks import seal_of
+from hloscope.report.checks import compute_seal
 
 LEAST = 161
 """Tries in this file, so that none is lost."""
@@ -123,7 +123,7 @@ def report(edit: Callable[[dict], object], *, sealed: bool = False) -> Edit:
         document = json.loads((folder / "1.json").read_text())
         edit(document)
         if sealed:
-            document["seal"] = seal_of(document)
+            document["seal"] = compute_seal(document)
         (folder / "1.json").write_text(json.dumps(document))
 
     return edited

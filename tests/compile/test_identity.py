@@ -23,7 +23,7 @@ from hloscope.compile.lowering import lower
 from hloscope.compile.pool import WorkerDied
 from hloscope.compile.step import CapturedStderr
 from hloscope.compile.target import make_facts
-from hloscope.report.formats import formats_of, render
+from hloscope.report.formats import list_formats, render
 from hloscope.report.renderer import Canvas
 
 ROOT = Path(__file__).parent.parent.parent
@@ -118,7 +118,7 @@ def test_nobody_sees_a_number(tmp_path, name):
         assert NUMBER.findall(repr(captured)) == []
         analysis = analysis_of(captured, name)
         assert NUMBER.findall(repr(analysis)) == []
-        for format_name in formats_of("analysis"):
+        for format_name in list_formats("analysis"):
             assert NUMBER.findall(render("analysis", format_name, analysis, Canvas())) == []
 
 

@@ -9,7 +9,7 @@ from hloscope.analysis.analyze import analyze_module
 from hloscope.cost.price import price_module
 from hloscope.hlo import parse_module
 from hloscope.model.vocabulary import Bound
-from hloscope.report.price import time_lines
+from hloscope.report.price import render_time
 from hloscope.tpu import parse_slice
 from hloscope.tpu.generation import CONSTANTS
 
@@ -182,7 +182,7 @@ def test_the_basis_is_true_where_nothing_is_computed(says):
     bases = [priced(module_text(f"{ARGUMENT}\n{root}")).time.basis for root in (reduced, copied)]
     assert bases == ["none", "memory"]
     time = priced(module_text(f"{ARGUMENT}\n{reduced}")).time
-    basis, _, spread = time_lines(time, 120)[2].plain.partition("; ")
+    basis, _, spread = render_time(time, 120)[2].plain.partition("; ")
     assert "nothing" in says(basis)
     assert spread.startswith("error factor on 37 ")
 
@@ -277,7 +277,7 @@ def test_a_kernel_of_which_nothing_is_known_takes_at_least_what_its_result_takes
     assert (time.bound, time.spread, time.unpriced_kernels) == (Bound.AT_LEAST, None, ("splash",))
     assert time.peak_flops_share is None  # neither the kernel's FLOPs nor the step's length is known
     assert [(one.what, one.bytes) for one in time.unknown_operations] == [("kernel splash", 2 * BLOCK_BYTES)]
-    lines = [line.plain for line in time_lines(time, 300)]
+    lines = [line.plain for line in render_time(time, 300)]
     assert lines[0].startswith("≥107 us")
     assert re.findall(r"lower bound|splash(?= )|--kernel-cost \S+(?=,)|cost_estimate", says(lines[2])) == [
         *("lower bound", "splash"),

@@ -7,7 +7,7 @@ from cost_examples import BLOCK, fusion, module_text, priced
 
 from hloscope.model import StepTime
 from hloscope.model.trial import RuleUse, is_tie, ratio_range
-from hloscope.report.price import time_line
+from hloscope.report.price import format_time_line
 from hloscope.tpu import find_chip
 
 GROUPS = "channel_id=1, replica_groups={{0,1},{2,3},{4,5},{6,7}}, use_global_device_ids=true"
@@ -81,4 +81,4 @@ def test_a_step_is_no_tie_with_itself_and_nothing_is_with_one_that_is_not_priced
 
 
 def test_the_range_stands_beside_the_time():
-    assert time_line(step(one=300.0, other=400.0), 80).plain.startswith("700 us (650 to 750 us)  ")
+    assert format_time_line(step(one=300.0, other=400.0), 80).plain.startswith("700 us (650 to 750 us)  ")

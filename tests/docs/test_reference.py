@@ -17,7 +17,7 @@ import hloscope
 from hloscope import aio, contracts, rules
 from hloscope.app import config
 from hloscope.cli import group
-from hloscope.report.pages import pages as known_findings
+from hloscope.report.pages import list_pages as known_findings
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCES = sorted((ROOT / "hloscope").rglob("*.py"))

@@ -14,7 +14,7 @@ import pytest
 
 import hloscope
 from hloscope import contracts, rules
-from hloscope.report.pages import pages
+from hloscope.report.pages import list_pages
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCES = sorted((ROOT / "hloscope").rglob("*.py"))
@@ -64,7 +64,7 @@ def texts() -> Iterator[tuple[str, str]]:
     """Everything that users read, with where it is."""
     for path in SOURCES:
         yield from ((path.relative_to(ROOT).as_posix(), text) for text in strings_in(path))
-    for name, page in pages().items():
+    for name, page in list_pages().items():
         yield f"page {name}", "\n".join((page.summary, *(text for _, text in page.sections)))
     yield from (("docstrings", text) for text in public_docstrings())
     for path in GUIDES:

@@ -31,7 +31,7 @@ from hloscope.model import Matmuls, Memory, Mesh, SourceFrame, Unmodelled
 from hloscope.model.analysis import Kernel
 from hloscope.model.finding import Finding, Severity
 from hloscope.model.vocabulary import Bound, Kind, Link
-from hloscope.report.checks import CheckReport, figure_words
+from hloscope.report.checks import CheckReport, format_figure
 
 MEMORY = Memory(
     argument_bytes=239_000_000,
@@ -209,7 +209,7 @@ def test_a_figure_that_is_only_a_bound_is_marked_as_one(says):
     assert bounds["sent over X"] == (Bound.AT_MOST, Bound.EXACT, Bound.AT_LEAST)
     assert bounds["sent over Y"] == (Bound.EXACT, Bound.EXACT, Bound.EXACT)
     assert bounds["predicted step"] == (Bound.EXACT, Bound.AT_LEAST, Bound.AT_LEAST)
-    says([figure_words(figure) for figure in figures.values()])
+    says([format_figure(figure) for figure in figures.values()])
 
 
 def test_what_may_not_run_bounds_what_is_multiplied():

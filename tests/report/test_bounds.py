@@ -13,9 +13,14 @@ from bounded_examples import BRANCH, KERNEL, LOOP, ONCE, analysis_of, ways_of
 import hloscope
 from hloscope.measurement.predicted_profile import make_predicted_profile
 from hloscope.model.vocabulary import Bound
-from hloscope.report.diffs import figure_rows
-from hloscope.report.formats import Canvas, files_of, render
-from hloscope.report.pictures.plots import front_svg
+from hloscope.report.diffs import list_figure_rows
+from hloscope.report.formats import Canvas, render, render_files
+from hloscope.report.pictures import svg
+from hloscope.report.pictures.plots import draw_front
+
+
+def front_svg(found):
+    return svg.render(draw_front(found))
 
 
 def difference(old, new):
@@ -23,7 +28,7 @@ def difference(old, new):
 
 
 def rows_of(found):
-    return {row[0]: row[1:] for row in figure_rows(found)}
+    return {row[0]: row[1:] for row in list_figure_rows(found)}
 
 
 def test_the_bound_of_a_difference():
@@ -95,7 +100,7 @@ def test_what_an_unknown_cost_takes_is_a_bound():
 
 
 def slices_of(found):
-    (content,) = files_of("timeline", "trace", found.timeline()).contents.values()
+    (content,) = render_files("timeline", "trace", found.timeline()).contents.values()
     return [one for one in json.loads(gzip.decompress(content))["traceEvents"] if one["ph"] == "X"]
 
 

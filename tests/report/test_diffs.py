@@ -12,11 +12,11 @@ from hloscope.judge.changes import Cause, ChangeKind, Judgement
 from hloscope.model import SourceFrame
 from hloscope.report.diffs import (
     ListedChange,
-    cause_places,
-    change_lines,
-    figure_rows,
+    attach_sides,
+    find_cause_places,
     is_step_tie,
-    with_sides,
+    list_change_lines,
+    list_figure_rows,
 )
 from hloscope.report.formats import Canvas, render
 
@@ -35,7 +35,7 @@ CAUSE = Cause(
 def with_causes(*causes):
     found = hloscope.diff(analysis_of(ONCE), analysis_of(TWICE))
     judged = replace(found.judged, judgement=Judgement.WORSE, causes=causes)
-    return with_sides(replace(found, judged=judged), found.sides)
+    return attach_sides(replace(found, judged=judged), found.sides)
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -67,14 +67,14 @@ def test_places_are_named_with_the_function_where_it_is_known():
     frame = SourceFrame(file="/elsewhere/models/moe.py", line=31, function="MoE.<locals>.expert")
     (moved,) = after.collectives
     known = replace(after, collectives=type(after.collectives)([replace(moved, source=(frame,))]))
-    assert list(cause_places(with_sides(found, (before, known)))) == ["moe.py:31 in expert", None, "moe.py:4"]
+    assert list(find_cause_places(attach_sides(found, (before, known)))) == ["moe.py:31 in expert", None, "moe.py:4"]
 
 
 def test_the_step_comes_first_and_a_figure_of_another_version_is_not_compared():
     found = hloscope.diff(analysis_of(ONCE), analysis_of(TWICE))
-    assert [row[0] for row in figure_rows(found)] == ["predicted step", "sent per step", "all-reduce X"]
+    assert [row[0] for row in list_figure_rows(found)] == ["predicted step", "sent per step", "all-reduce X"]
     figures = tuple(replace(figure, comparable=False) for figure in found.judged.figures)
-    step, sent, _ = figure_rows(replace(found, judged=replace(found.judged, figures=figures)))
+    step, sent, _ = list_figure_rows(replace(found, judged=replace(found.judged, figures=figures)))
     assert (step[-1], sent[-1]) == ("not comparable", "+6.14 kB")
 
 
@@ -87,7 +87,7 @@ def changed(*changes):
         for kind, executions, text in changes
     )
     assert all(isinstance(each, ListedChange) for each in listed)
-    return [(line.kinds, line.text) for line in change_lines(replace(found, changes=listed))]
+    return [(line.kinds, line.text) for line in list_change_lines(replace(found, changes=listed))]
 
 
 BYTES, TIMES, OUT = ChangeKind.BYTES, ChangeKind.EXECUTIONS, ChangeKind.OUT_OF_LOOP
@@ -122,6 +122,6 @@ def test_a_tie_is_within_the_error_of_the_prediction():
     assert is_step_tie(hloscope.diff(before, before)) is False
     assert is_step_tie(hloscope.diff(before, analysis_of(BRANCH))) is False  # nobody knows what is only a bound
     found = hloscope.diff(before, after)
-    assert is_step_tie(with_sides(found, (None, after)))  # of a baseline, whose rules are not known
+    assert is_step_tie(attach_sides(found, (None, after)))  # of a baseline, whose rules are not known
     far = hloscope.diff(before, analysis_of(ONCE.replace("1024", "10485760")))
-    assert is_step_tie(with_sides(far, (None, far.sides[1]))) is False
+    assert is_step_tie(attach_sides(far, (None, far.sides[1]))) is False

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from hloscope.report.layout import Breaks, fold, line_count, longest_piece, message_line
+from hloscope.report.layout import Breaks, count_lines, fold, fold_message, measure_longest_piece
 
 
 def lines(text, width):
@@ -57,7 +57,7 @@ def test_places_to_break(text, width, expected):
 )
 def test_longest_piece(breaks, longest):
     text = Text("donated params['layers']['kernel_abc'] 16 MB · x")
-    assert longest_piece(text, breaks) == len(longest)
+    assert measure_longest_piece(text, breaks) == len(longest)
 
 
 def test_styles_stay():
@@ -75,7 +75,7 @@ def test_nothing_is_lost_and_no_line_is_too_wide(text, width):
     folded = lines(text, width)
     assert re.sub(r"[ ·]", "", "".join(folded)) == re.sub(r"[ ·]", "", text)
     assert max(map(cell_len, folded)) <= width
-    assert line_count(Text(text), width) == len(folded)
+    assert count_lines(Text(text), width) == len(folded)
 
 
 def breaks_in(text, width):
@@ -89,13 +89,13 @@ def breaks_in(text, width):
 
 @given(TEXTS, st.integers(2, 60))
 def test_a_word_that_fits_on_a_line_is_whole(text, width):
-    if longest_piece(Text(text), Breaks.BETWEEN_WORDS) <= width:
+    if measure_longest_piece(Text(text), Breaks.BETWEEN_WORDS) <= width:
         assert all(around[1] == " " for around in breaks_in(text, width))
 
 
 @given(TEXTS, st.integers(2, 60))
 def test_a_word_whose_pieces_fit_is_broken_after_punctuation(text, width):
-    if longest_piece(Text(text), Breaks.AFTER_PUNCTUATION) <= width:
+    if measure_longest_piece(Text(text), Breaks.AFTER_PUNCTUATION) <= width:
         assert all(around[0] in ",/])}." or around[1] == " " for around in breaks_in(text, width))
 
 
@@ -110,5 +110,5 @@ def test_a_number_that_fits_on_a_line_is_whole(text, width):
 @given(st.text(alphabet="ab -", min_size=1, max_size=20), st.text(alphabet="cd ", min_size=1, max_size=60))
 def test_a_message_with_a_label_wider_than_the_line_loses_nothing(label, words):
     text = f"       = {label}: {words}"
-    whole = "".join(line.plain for line in message_line(text, 20))
+    whole = "".join(line.plain for line in fold_message(text, 20))
     assert whole.replace(" ", "") == text.replace(" ", "")

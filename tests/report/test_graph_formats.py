@@ -19,7 +19,7 @@ from test_hostile_strings import EVIL, UNSEEN
 import hloscope
 from hloscope.base.errors import NotationError
 from hloscope.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
-from hloscope.report.escaping import plain_line
+from hloscope.report.escaping import escape_line
 from hloscope.report.graphs import lay_out
 
 FILE = Path(__file__).parent.parent.parent / "fixtures/captured/collective_matmul.collective.jax-0.10.hlo"
@@ -67,7 +67,7 @@ def test_graphml_of_hostile_names_loads():
     text = HOSTILE.report("graphml")
     read = nx.read_graphml(io.BytesIO(text.encode()))
     assert UNSEEN.search(text) is None
-    assert {attributes["name"] for _, attributes in read.nodes(data=True)} == {plain_line(EVIL)}
+    assert {attributes["name"] for _, attributes in read.nodes(data=True)} == {escape_line(EVIL)}
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # pydot's, of how it asks pyparsing

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from hloscope.report.layout import Breaks, Column, table_lines
+from hloscope.report.layout import Breaks, Column, render_table
 
 
 def column(header, *cells, **options):
@@ -20,7 +20,7 @@ BYTES = column("bytes", "2.05 kB", "4 B", right=True, given_up=2)
 
 
 def drawn(columns, width):
-    return [line.plain.rstrip() for line in table_lines(columns, width)]
+    return [line.plain.rstrip() for line in render_table(columns, width)]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def tables(draw):
 
 @given(tables(), st.integers(12, 120))
 def test_every_character_is_drawn_and_no_line_is_too_wide(columns, width):
-    lines = table_lines(columns, width)
+    lines = render_table(columns, width)
     cells = [cell.plain for column in columns for cell in column.cells]
     assert max((line.cell_len for line in lines), default=0) <= width
     drawn = sorted(character for line in lines[2:] for character in line.plain if character not in " ·")

@@ -15,7 +15,7 @@ from hloscope.measurement import profiles as wire
 from hloscope.measurement.predicted_profile import make_predicted_profile
 from hloscope.measurement.profiles import write_xspace
 from hloscope.model.timeline import Unit
-from hloscope.report.formats import files_of
+from hloscope.report.formats import render_files
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +41,13 @@ def test_without_a_buffer_assignment_nothing_is_said():
     found = hloscope.analyze_text(text_at(CHOSEN[0]), name="moe.hlo", mesh={"X": 8}, slice="v5e:2x4").timeline()
     assert all(one.live_bytes is None for each in found.computations for one in each.intervals)
     assert list(count_hbm_in_use(UnrolledTimeline(found))) == []
-    assert b"HBM in use" not in gzip.decompress(files_of("timeline", "trace", found).contents[""])
+    assert b"HBM in use" not in gzip.decompress(render_files("timeline", "trace", found).contents[""])
 
 
 def counted(found):
-    events = json.loads(gzip.decompress(files_of("timeline", "trace", found.timeline()).contents[""]))["traceEvents"]
+    events = json.loads(gzip.decompress(render_files("timeline", "trace", found.timeline()).contents[""]))[
+        "traceEvents"
+    ]
     return [(one["ts"], one["args"]["bytes"]) for one in events if one["ph"] == "C" and one["name"] == "HBM in use"]
 
 

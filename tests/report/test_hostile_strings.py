@@ -18,7 +18,7 @@ from hloscope.judge.checks import check_analysis
 from hloscope.judge.notation import parse_contract
 from hloscope.judge.selection import make_selection
 from hloscope.report.checks import CheckReport
-from hloscope.report.formats import formats_of, render
+from hloscope.report.formats import list_formats, render
 from hloscope.report.renderer import Canvas
 from hloscope.why.explanation import explain_collectives
 
@@ -92,7 +92,7 @@ def test_text(analysis, report, width, colour):
 
 
 @pytest.mark.parametrize(
-    ("subject", "name"), [(what, name) for what in ("analysis", "check") for name in formats_of(what)]
+    ("subject", "name"), [(what, name) for what in ("analysis", "check") for name in list_formats(what)]
 )
 def test_every_format(analysis, report, subject, name):
     text = render(subject, name, analysis if subject == "analysis" else report, Canvas())
@@ -165,20 +165,20 @@ def test_junit(report):
 
 
 def test_what_is_harmless_stays():
-    from hloscope.report.escaping import dumped, for_terminal
+    from hloscope.report.escaping import dump_json, escape_for_terminal
 
     text = "all-gather · 12.6 MB → `x` std::vector<a> # hloscope: allow\n  ┃ µs naïve 東京 ##"
-    assert for_terminal(text) == text
-    assert json.loads(dumped({"a": text})) == {"a": text}
-    assert "→" in dumped({"a": text})
+    assert escape_for_terminal(text) == text
+    assert json.loads(dump_json({"a": text})) == {"a": text}
+    assert "→" in dump_json({"a": text})
 
 
 @pytest.mark.parametrize("blank", ["\xa0", "\u2003", "\u3000", "\u205f", " \x1b[1m\xa0"])
 def test_a_command_behind_any_blank_is_none(blank):
     """The runner trims what .NET calls white space, not blanks and tabs alone."""
-    from hloscope.report.escaping import without_commands
+    from hloscope.report.escaping import escape_commands
 
-    assert RUNNER.search(without_commands(f"{blank}::warning::x")) is None
+    assert RUNNER.search(escape_commands(f"{blank}::warning::x")) is None
 
 
 def test_messages_on_stderr(root, tmp_path):

@@ -12,8 +12,15 @@ from report_examples import FULL, GATHER
 from hloscope.model import ModelPart, Phase, Role, SourceFrame, StepTime
 from hloscope.model.finding import Finding, Severity, by_cause
 from hloscope.model.vocabulary import Bound, Kind
-from hloscope.report.checks import once_each, report_of
-from hloscope.report.collectives import Listing, dearest, groups_of, module_key, named_groups, unlike_layers
+from hloscope.report.checks import list_once, make_report
+from hloscope.report.collectives import (
+    Listing,
+    find_dearest,
+    find_module,
+    find_unlike_layers,
+    group_by_name,
+    group_collectives,
+)
 from hloscope.report.formats import Canvas, render
 
 LAYERS = 36
@@ -104,13 +111,16 @@ def test_which_pass_waits_longest():
 
 
 def test_the_three_that_cost_most_stand_first_with_place_and_advice():
-    things = dearest(MANY, 3)
-    assert [(thing.role, thing.phase) for thing in things] == [
+    things = find_dearest(MANY, 3)
+    assert [(thing.first.part.role, thing.first.part.phase) for thing in things] == [
         (Role.GRADIENT, Phase.BACKWARD),
         (Role.WEIGHTS, Phase.BACKWARD),
         (Role.GRADIENT, Phase.BACKWARD),
     ]
-    assert [part.name for part in things[0].parts] == ["layers[0-35].mlp.gate", "layers[0-35].mlp.up"]
+    assert [part.name for part in group_collectives(things[0].members, find_module)] == [
+        "layers[0-35].mlp.gate",
+        "layers[0-35].mlp.up",
+    ]
     told = section(report(TRAINING), "What costs most")
     assert any(line.endswith(FIX) for line in told)  # of the finding about the second
     assert len([line for line in told if line[0].isdigit() and line[1] == " "]) == 3
@@ -126,22 +136,22 @@ def test_what_was_tried_is_told_before_what_was_not():
 def test_without_prices_bytes_decide():
     unpriced = tuple(replace(one, time_us=None, exposed_us=None) for one in MANY)
     largest = replace(unpriced[5], wire_bytes=10**12)
-    (first,) = dearest((*unpriced, largest), 1)
-    assert (first.role, first.phase) == (largest.part.role, largest.part.phase)
+    (first,) = find_dearest((*unpriced, largest), 1)
+    assert first.first.part == largest.part
     text = report(replace(TRAINING, collectives=unpriced, time=None))
     assert "exposed" not in text
 
 
 def test_a_layer_that_costs_much_more_is_named():
     slow = [replace(one, exposed_us=5000.0) if one.part.layers == (7,) else one for one in MANY if one.part.layers]
-    group = groups_of(slow, module_key)[0]
-    assert [layer for layer, _ in unlike_layers(group)] == [7]
-    assert not list(unlike_layers(groups_of(MANY, module_key)[0]))
+    group = group_collectives(slow, find_module)[0]
+    assert [layer for layer, _ in find_unlike_layers(group)] == [7]
+    assert not list(find_unlike_layers(group_collectives(MANY, find_module)[0]))
 
 
 def test_layers_with_gaps_are_told_as_they_are():
     some = [one for one in MANY if one.part.layers and one.part.layers[0] in (0, 1, 2, 4)]
-    assert groups_of(some, module_key)[0].name == "layers[0-2, 4].mlp.gate"
+    assert group_collectives(some, find_module)[0].name == "layers[0-2, 4].mlp.gate"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +174,7 @@ def test_a_program_of_few_is_listed_one_by_one_unless_groups_are_asked_for():
 
 
 def test_where_nothing_names_a_module_collectives_are_listed():
-    assert Listing().grouping(tuple(replace(one, part=None) for one in MANY)) is None
+    assert Listing().choose_grouping(tuple(replace(one, part=None) for one in MANY)) is None
 
 
 def test_all_lists_each_by_itself():
@@ -176,7 +186,7 @@ def test_all_lists_each_by_itself():
 
 
 def test_no_collective_is_in_two_groups_or_in_none():
-    for groups in (groups_of(MANY, module_key), named_groups(MANY, lambda one: str(one.kind))):
+    for groups in (group_collectives(MANY, find_module), group_by_name(MANY, lambda one: str(one.kind))):
         assert sum(len(group.members) for group in groups) == len(MANY)
         assert sum(group.exposed_us for group in groups) == pytest.approx(sum(one.exposed_us for one in MANY))
 
@@ -208,7 +218,7 @@ def test_json_has_each_finding_and_each_place():
 
 
 def test_one_annotation_for_a_cause_on_a_line():
-    ((_, finding),) = once_each(report_of(TRAINING))
+    ((_, finding),) = list_once(make_report(TRAINING))
     assert f"{len(TWICE) - 1} more places like it" in finding.message
 
 
@@ -246,6 +256,6 @@ def test_what_has_no_place_differs_in_layers_alone():
 def test_many_collectives_are_grouped_in_no_time():
     report(TRAINING)
     start = time.process_time()
-    groups_of(MANY, module_key)
-    dearest(MANY, 3)
+    group_collectives(MANY, find_module)
+    find_dearest(MANY, 3)
     assert time.process_time() - start < 0.1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hloscope.model import StepTime
 from hloscope.model.trial import RuleUse, Spread, UnknownOperation
 from hloscope.model.vocabulary import Bound
-from hloscope.report.price import time_bar, time_line, time_lines
+from hloscope.report.price import draw_time_bar, format_time_line, render_time
 
 SEED = StepTime(
     step_us=312.4,
@@ -28,11 +28,11 @@ MICROSECONDS = st.floats(0, 1e6, allow_subnormal=False)
 
 
 def plain(time, width=120):
-    return [line.plain for line in time_lines(time, width)]
+    return [line.plain for line in render_time(time, width)]
 
 
 def test_the_split_is_one_line():
-    assert time_line(SEED, 120).plain == (
+    assert format_time_line(SEED, 120).plain == (
         "312 us  ████████████░░░░  compute 223 us · communication 89.7 us exposed (29%), 0 us hidden"
     )
 
@@ -80,7 +80,7 @@ def test_no_line_is_wider_than_asked(width):
 @given(MICROSECONDS, MICROSECONDS, MICROSECONDS)
 def test_the_bar_shows_every_part_that_is_there(compute, exposed, hidden):
     time = StepTime(step_us=compute + exposed, compute_us=compute, exposed_us=exposed, hidden_us=hidden)
-    bar = time_bar(time, 24).plain
+    bar = draw_time_bar(time, 24).plain
     assert len(bar) == (24 if compute + exposed > 0 else 0)
     assert ("░" in bar) == (exposed > 0)
     assert ("▓" in bar) == (min(hidden, compute) > 0)

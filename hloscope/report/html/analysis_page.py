@@ -11,18 +11,19 @@ from hloscope.analysis.model_parts import find_common_path, find_model_paths, fo
 from hloscope.analysis.provenance import NO_SOURCES, SourceFiles, find_users_frame, short_source, split_place
 from hloscope.base.documents import to_plain
 from hloscope.base.errors import HloscopeError, Option, say
+from hloscope.base.results import group_by
 from hloscope.hlo import HloComputation, HloInstruction, HloModule
 from hloscope.model import Analysis, ArrayFact, IntermediateFact, SourceFrame
 from hloscope.model.analysis import BufferRole
-from hloscope.model.capture import Evidence, find_evidence
+from hloscope.model.capture import find_evidence
 from hloscope.model.timeline import Timeline
-from hloscope.report.collectives import dearest_of
-from hloscope.report.diffs import DiffDocument, cause_places, change_lines, details_of, is_step_tie
-from hloscope.report.html.pieces import frame_page, rules_of
-from hloscope.report.html.privacy import Privacy, files_of
-from hloscope.report.pictures.arrays import shards_in, shards_svg
-from hloscope.report.pictures.meshes import mesh_svg, placed_in
-from hloscope.report.price import unknown_accuracy
+from hloscope.report.collectives import list_dearest
+from hloscope.report.diffs import DiffDocument, find_cause_places, is_step_tie, list_change_lines, list_details
+from hloscope.report.html.pieces import find_rules, frame_page
+from hloscope.report.html.privacy import Privacy, find_files
+from hloscope.report.pictures.arrays import find_shards_of, render_shards
+from hloscope.report.pictures.meshes import place_analysis, render_mesh
+from hloscope.report.price import describe_unknown_accuracy
 from hloscope.report.words import describe_trials
 from hloscope.why.explanation import Explanation, explain_collectives, group_alike
 
@@ -46,44 +47,43 @@ _SCRIPTS = (
     "hlo.js",
     "main.js",
 )
-"""Parts of the one script, in the order in which they stand in it."""
+"""Parts of the script, in their order."""
 
 
 def render_analysis_page(found: Analysis, with_source: bool = True) -> str:
     """The page of one program.
 
     Args:
-        found: What is known of it.
+        found: Its analysis.
         with_source: Whether it holds lines of the user's code.
     """
-    sides = [side_of(found, with_source=with_source)]
-    return frame_page(
-        found.target, {"sides": sides, "names": [], "rules": rules_of(found.findings), "diff": None}, _SCRIPTS
-    )
+    sides = [make_side(found, with_source=with_source)]
+    data = {"sides": sides, "names": [], "rules": find_rules(found.findings), "diff": None}
+    return frame_page(found.target, data, _SCRIPTS)
 
 
 def render_difference_page(found: DiffDocument, with_source: bool = True) -> str:
     """The page of two programs, before and after side by side.
 
     Args:
-        found: What differs.
+        found: The comparison.
         with_source: Whether it holds lines of the user's code.
     """
     known = [(name, side) for name, side in zip(("before", "after"), found.sides, strict=True) if side is not None]
     document = to_plain(found)
-    privacy = Privacy.of(files_of(document))
+    privacy = Privacy.of(find_files(document))
     said = {
         "is_tie": is_step_tie(found),
-        "places": list(cause_places(found)),
-        "details": [list(map(list, details_of(cause))) for cause in found.judged.causes],
-        "changes": to_plain([*change_lines(found)]),
+        "places": list(find_cause_places(found)),
+        "details": [list(map(list, list_details(cause))) for cause in found.judged.causes],
+        "changes": to_plain([*list_change_lines(found)]),
     }
     data = {
-        "sides": [side_of(side, with_source=with_source) for _, side in known],
+        "sides": [make_side(side, with_source=with_source) for _, side in known],
         "names": [name for name, _ in known],
-        "rules": rules_of(finding for _, side in known for finding in side.findings),
-        "diff": privacy.data(document),
-        "said": privacy.data(said),
+        "rules": find_rules(finding for _, side in known for finding in side.findings),
+        "diff": privacy.hide_data(document),
+        "said": privacy.hide_data(said),
     }
     return frame_page(f"{found.old} → {found.new}", data, _SCRIPTS)
 
@@ -93,39 +93,44 @@ _AROUND = 2
 _UNKNOWN_PROGRAM = "the compiled program is not available: this page was made from a report, or for another process"
 
 
-def side_of(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
+def make_side(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
     """The data of one program on a page.
 
     Args:
-        analysis: What is known of it.
+        analysis: Its analysis.
         with_source: Whether lines of the user's code are among it.
     """
     evidence = find_evidence(analysis)
     module = None if evidence is None else evidence.module()
-    timeline, missing = _timeline(analysis)
-    sources = _sources(evidence) if with_source else NO_SOURCES
-    hlo = None if module is None else excerpt_of(module, analysis, timeline)
+    timeline, missing = _find_timeline(analysis)
+    sources = NO_SOURCES
+    if with_source and evidence is not None:
+        sources = SourceFiles(captured=not evidence.program.is_text, root=evidence.source_root)
+    hlo = None if module is None else make_excerpt(module, analysis, timeline)
     document = to_plain(analysis)
     found = {
         "analysis": document,
-        "timeline": None if timeline is None else _but_for(document, to_plain(timeline)),
+        "timeline": None if timeline is None else _leave_out(document, to_plain(timeline)),
         "no_timeline": missing,
-        "inaccurate": None if analysis.time is None else unknown_accuracy(analysis.time),
-        "first": [_costly(one) for one in dearest_of(analysis)],
-        "explained": list(_explained(analysis, sources)),
-        "peak_parts": list(_parts_at_peak(analysis)),
-        "mesh": mesh_drawn(analysis, module),
-        "pictures": arrays_drawn(analysis),
+        "inaccurate": None if analysis.time is None else describe_unknown_accuracy(analysis.time),
+        "first": [
+            {"headline": one.headline.plain, "about": list(map(list, one.about)), "numbers": list(one.numbers)}
+            for one in list_dearest(analysis)
+        ],
+        "explained": list(_list_explained(analysis, sources)),
+        "peak_parts": list(_find_parts_at_peak(analysis)),
+        "mesh": draw_mesh(analysis, module),
+        "pictures": draw_arrays(analysis),
         "hlo": hlo,
         "no_hlo": _UNKNOWN_PROGRAM if hlo is None else None,
     }
-    privacy = Privacy.of(files_of(found))
-    lines = {privacy.place(place): found for place, found in _lines(analysis, sources)}
-    return {**privacy.data(found), "lines": privacy.data(lines)}
+    privacy = Privacy.of(find_files(found))
+    lines = {privacy.hide_place(place): found for place, found in _list_lines(analysis, sources)}
+    return {**privacy.hide_data(found), "lines": privacy.hide_data(lines)}
 
 
-def _timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:
-    """The timeline of a program; else the reason why there is none."""
+def _find_timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:
+    """The timeline of a program, or the reason why there is none."""
     if analysis.slice is None:
         return None, say("no TPU slice says how long anything takes: name one, as in ", Option("slice", "v5e:2x4"))
     try:
@@ -134,23 +139,13 @@ def _timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:
         return None, error.on_one_line()
 
 
-def _but_for(known: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+def _leave_out(known: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     """A document without the fields that another one on the page has too."""
     return {name: value for name, value in document.items() if name not in known}
 
 
-def _sources(evidence: Evidence | None) -> SourceFiles:
-    if evidence is None:
-        return NO_SOURCES
-    return SourceFiles(captured=not evidence.program.is_text, root=evidence.source_root)
-
-
-def _costly(one: Any) -> dict[str, object]:
-    return {"headline": one.headline.plain, "about": [list(each) for each in one.about], "numbers": list(one.numbers)}
-
-
-def _explained(analysis: Analysis, sources: SourceFiles) -> Iterator[dict[str, object]]:
-    """Why collectives are there, for those that are alike once."""
+def _list_explained(analysis: Analysis, sources: SourceFiles) -> Iterator[dict[str, object]]:
+    """The explanations of collectives, one for all that are alike."""
     evidence = find_evidence(analysis)
     known = {} if evidence is None else evidence.trials
     told = zip(group_alike(analysis.collectives), explain_collectives(analysis, sources=sources), strict=True)
@@ -159,12 +154,12 @@ def _explained(analysis: Analysis, sources: SourceFiles) -> Iterator[dict[str, o
         trials = next((known[place] for place in places if place in known), None)
         yield {
             "numbers": list(numbers),
-            **_explanation(explanation),
+            **_make_explanation(explanation),
             "trials": list(map(list, describe_trials(trials))),
         }
 
 
-def _explanation(found: Explanation) -> dict[str, object]:
+def _make_explanation(found: Explanation) -> dict[str, object]:
     return {
         "source": None if found.place is None else f"{found.place.file}:{found.place.line}",
         "steps": [
@@ -182,8 +177,8 @@ def _explanation(found: Explanation) -> dict[str, object]:
     }
 
 
-def _parts_at_peak(analysis: Analysis) -> Iterator[str | None]:
-    """The part of the model that each buffer at the peak is of; None where nothing names one."""
+def _find_parts_at_peak(analysis: Analysis) -> Iterator[str | None]:
+    """The part of the model of each buffer at the peak; None if unknown."""
     peak = analysis.memory_peak
     if peak is None:
         return
@@ -200,36 +195,27 @@ def _parts_at_peak(analysis: Analysis) -> Iterator[str | None]:
     yield from (names[path].module if path else None for path in paths)
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A line of the user's code."""
-
-    file: str
-    line: int
-
-
-def _lines(analysis: Analysis, sources: SourceFiles) -> Iterator[tuple[str, list[list[object]]]]:
+def _list_lines(analysis: Analysis, sources: SourceFiles) -> Iterator[tuple[str, list[list[object]]]]:
     """The lines around each place that the page names, by place."""
-    for one in dict.fromkeys(_named_lines(analysis)):
-        told = sources.line(one.file, one.line)
-        if told:
-            around = range(max(1, one.line - _AROUND), one.line + _AROUND + 1)
-            texts = ((number, sources.line(one.file, number)) for number in around)
-            yield f"{one.file}:{one.line}", [[number, text] for number, text in texts if text is not None]
+    for file, line in dict.fromkeys(_list_named_lines(analysis)):
+        if sources.line(file, line):
+            around = range(max(1, line - _AROUND), line + _AROUND + 1)
+            texts = ((number, sources.line(file, number)) for number in around)
+            yield f"{file}:{line}", [[number, text] for number, text in texts if text is not None]
 
 
-def _named_lines(analysis: Analysis) -> Iterator[_Line]:
+def _list_named_lines(analysis: Analysis) -> Iterator[tuple[str, int]]:
     stacks = [collective.source for collective in analysis.collectives]
     stacks += [fact.source for fact in analysis.intermediates]
     if analysis.memory_peak is not None:
         stacks += [buffer.source for buffer in analysis.memory_peak.buffers]
     frames: list[SourceFrame | None] = [find_users_frame(stack) for stack in stacks]
     frames += [collective.part.line for collective in analysis.collectives if collective.part is not None]
-    yield from (_Line(frame.file, frame.line) for frame in frames if frame is not None and frame.line)
+    yield from ((frame.file, frame.line) for frame in frames if frame is not None and frame.line)
     for finding in analysis.findings:
         file, line = split_place(finding.source or "")
         if line is not None:
-            yield _Line(file, line)
+            yield file, line
 
 
 _MOST_STARTS = 2500
@@ -245,14 +231,14 @@ _LEFT_OUT = frozenset({"metadata", "frontend_attributes"})
 
 @dataclass(slots=True)
 class _Excerpt:
-    """The part of a module that is shown so far."""
+    """The part of a module that is displayed so far."""
 
     module: HloModule
     shown: dict[HloInstruction, None] = field(default_factory=dict)
     bodies: dict[str, None] = field(default_factory=dict)
 
     def add(self, start: HloInstruction) -> None:
-        """Shows an instruction, what it reads, what reads it, and the beginning of what it calls."""
+        """Adds an instruction, its operands, its users, and the first instructions of the computations it calls."""
         self.shown[start] = None
         self.shown.update(dict.fromkeys(start.operands[:_NEIGHBOURS]))
         self.shown.update(dict.fromkeys(start.users[:_NEIGHBOURS]))
@@ -262,24 +248,24 @@ class _Excerpt:
                 self.shown.update(dict.fromkeys(self.module.computation(name).instructions[:_BODY]))
 
 
-def excerpt_of(module: HloModule, analysis: Analysis, timeline: Timeline | None) -> dict[str, object]:
-    """The instructions around collectives, findings, large arrays and what takes longest, by computation.
+def make_excerpt(module: HloModule, analysis: Analysis, timeline: Timeline | None) -> dict[str, object]:
+    """The instructions around collectives, findings, large arrays and the longest operations, by computation.
 
     Args:
         module: The parsed text.
-        analysis: What is told of it.
-        timeline: What runs when; None where that is not known.
+        analysis: Its analysis.
+        timeline: Its timeline; None if unknown.
     """
     found = _Excerpt(module)
     computations = {computation.name: computation for computation in module.computations}
-    for place in dict.fromkeys(_places(analysis, timeline)):
-        start = _instruction(computations, *place)
+    for place in dict.fromkeys(_list_places(analysis, timeline)):
+        start = _find_instruction(computations, *place)
         if start is not None:
             found.add(start)
-    return {"computations": _as_data(found)}
+    return {"computations": _list_computations(found)}
 
 
-def _places(analysis: Analysis, timeline: Timeline | None) -> Iterator[tuple[str | None, str]]:
+def _list_places(analysis: Analysis, timeline: Timeline | None) -> Iterator[tuple[str | None, str]]:
     for collective in analysis.collectives[:_MOST_STARTS]:
         yield collective.computation, collective.name
         yield from ((collective.computation, part.name) for part in collective.parts)
@@ -288,10 +274,10 @@ def _places(analysis: Analysis, timeline: Timeline | None) -> Iterator[tuple[str
             yield finding.computation, finding.instruction
     yield from ((fact.computation, fact.name.partition("[")[0]) for fact in analysis.intermediates)
     if timeline is not None:
-        yield from _longest(timeline)
+        yield from _find_longest(timeline)
 
 
-def _longest(timeline: Timeline) -> Iterator[tuple[str, str]]:
+def _find_longest(timeline: Timeline) -> Iterator[tuple[str, str]]:
     """The operations that take most of the step."""
     times = [
         (max(one.executions, one.executions_beside) * interval.time_us, one.name, interval.name)
@@ -302,38 +288,39 @@ def _longest(timeline: Timeline) -> Iterator[tuple[str, str]]:
     yield from ((computation, name) for _, computation, name in sorted(times, reverse=True)[:_LONGEST])
 
 
-def _instruction(computations: dict[str, HloComputation], computation: str | None, name: str) -> HloInstruction | None:
+def _find_instruction(
+    computations: dict[str, HloComputation], computation: str | None, name: str
+) -> HloInstruction | None:
     try:
         return computations[computation or ""].instruction(name)
     except KeyError:
         return None
 
 
-def _as_data(found: _Excerpt) -> list[dict[str, object]]:
-    by_computation: dict[str, list[HloInstruction]] = {}
-    for instruction in found.shown:
-        by_computation.setdefault(instruction.computation.name, []).append(instruction)
+def _list_computations(found: _Excerpt) -> list[dict[str, object]]:
+    in_order = sorted(found.shown, key=lambda instruction: instruction.line)
+    by_computation = group_by(in_order, lambda instruction: instruction.computation.name)
     return [
         {
             "name": computation.name,
             "line": computation.line,
             "is_entry": computation.is_entry,
             "count": len(computation.instructions),
-            "instructions": [_line(one) for one in sorted(by_computation[computation.name], key=lambda one: one.line)],
+            "instructions": list(map(_make_instruction, by_computation[computation.name])),
         }
         for computation in found.module.computations
         if computation.name in by_computation
     ]
 
 
-def _line(instruction: HloInstruction) -> dict[str, object]:
+def _make_instruction(instruction: HloInstruction) -> dict[str, object]:
     return {
         "name": instruction.name,
         "opcode": instruction.opcode,
         "shape": str(instruction.shape),
         "line": instruction.line,
         "argument": (instruction.argument or "")[:_ATTRIBUTE],
-        "attributes": _attributes(instruction.attributes.items()),
+        "attributes": _format_attributes(instruction.attributes.items()),
         "op_name": instruction.op_name,
         "operands": list(instruction.operand_names[:64]),
         "users": [user.name for user in instruction.users[:64]],
@@ -342,26 +329,25 @@ def _line(instruction: HloInstruction) -> dict[str, object]:
     }
 
 
-def _attributes(attributes: Iterable[tuple[str, str]]) -> str:
-    """The attributes as printed, without what the page has elsewhere; of long ones the beginning."""
-    told = (f"{name}={_cut(value)}" for name, value in attributes if name not in _LEFT_OUT)
-    text = ", ".join(told)
-    return text if len(text) <= _ATTRIBUTES else f"{text[:_ATTRIBUTES]}…"
+def _format_attributes(attributes: Iterable[tuple[str, str]]) -> str:
+    """The printed attributes without those that the page has elsewhere, cut if they are long."""
+    told = (f"{name}={_cut(value, _ATTRIBUTE)}" for name, value in attributes if name not in _LEFT_OUT)
+    return _cut(", ".join(told), _ATTRIBUTES)
 
 
-def _cut(value: str) -> str:
-    return value if len(value) <= _ATTRIBUTE else f"{value[:_ATTRIBUTE]}…"
+def _cut(value: str, most: int) -> str:
+    return value if len(value) <= most else f"{value[:most]}…"
 
 
 _MOST = 240
-"""Arrays that are drawn; those that lie alike are drawn once."""
+"""The number of pictures of arrays; arrays of the same layout share one."""
 
 _STYLE = re.compile(r'^(<svg\b[^>]*?) style="[^"]*"')
 
 _Array = ArrayFact | IntermediateFact
 
 
-def arrays_drawn(analysis: Analysis) -> dict[str, object]:
+def draw_arrays(analysis: Analysis) -> dict[str, object]:
     """The pictures of arrays, and for each array the number of its picture."""
     known: dict[object, int] = {}
     drawn: list[str] = []
@@ -371,7 +357,7 @@ def arrays_drawn(analysis: Analysis) -> dict[str, object]:
         key = (array.dtype, array.global_shape, array.local_shape, array.sharding)
         if key not in known and len(drawn) < _MOST:
             known[key] = len(drawn)
-            drawn.append(_for_page(shards_svg(shards_in(analysis, array))))
+            drawn.append(_strip_style(render_shards(find_shards_of(analysis, array))))
             names.append(array.name)
         return known.get(key)
 
@@ -387,19 +373,19 @@ def arrays_drawn(analysis: Analysis) -> dict[str, object]:
     }
 
 
-def mesh_drawn(analysis: Analysis, module: HloModule | None) -> dict[str, str | None]:
-    """The mesh on its slice with the traffic of each link; else the reason why there is none.
+def draw_mesh(analysis: Analysis, module: HloModule | None) -> dict[str, str | None]:
+    """The mesh on its slice with the traffic of each link, or the reason why there is none.
 
     Args:
-        analysis: What is known of the program.
-        module: Its parsed text; None where that is not known.
+        analysis: The analysis of the program.
+        module: Its parsed text; None if unknown.
     """
     try:
-        return {"picture": _for_page(mesh_svg(placed_in(analysis, module))), "why_not": None}
+        return {"picture": _strip_style(render_mesh(place_analysis(analysis, module))), "why_not": None}
     except HloscopeError as error:
         return {"picture": None, "why_not": error.on_one_line()}
 
 
-def _for_page(picture: str) -> str:
+def _strip_style(picture: str) -> str:
     """A picture without its own style: the page's says as much, and its policy allows no other."""
     return _STYLE.sub(r"\1", picture)

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from hloscope.base.units import format_digits, pluralize
-from hloscope.measurement.model import CompareDocument, MeasuredProgram, MeasuredTransfer
+from hloscope.measurement.model import CompareDocument, MeasuredOperation, MeasuredProgram, MeasuredTransfer
 from hloscope.model.vocabulary import Bound
-from hloscope.report.comparing import NOT_PREDICTED, NOTHING_MEASURED, headline_of, notes_of, priced_on
-from hloscope.report.html.pieces import (
-    Content,
-    Element,
-    Page,
-    Path,
-    add,
-    add_cards,
-    add_details,
-    add_labels,
-    add_note,
-    add_rules,
-    add_verdict,
-    make,
-    make_badge,
-)
-from hloscope.report.pictures.plots import draw_errors, draw_measured, draw_parts, regions_of
-from hloscope.report.verification import traffic_verdict, verdict_of
+from hloscope.report.comparing import NOT_PREDICTED, NOTHING_MEASURED, describe_pricing, format_headline, list_notes
+from hloscope.report.html import pieces as html
+from hloscope.report.html.pieces import Columns, Content, Element, Page, Path
+from hloscope.report.pictures.plots import draw_errors, draw_measured, draw_parts, find_regions
+from hloscope.report.verification import compare_traffic, describe_verdict
 from hloscope.verification.model import (
     Bias,
     ErrorMap,
@@ -36,72 +24,71 @@ from hloscope.verification.model import (
     make_verification_document,
 )
 
-_Row = list[Content]
 _BASIS = "Measured in the profile; predictions have no measurement in them."
 _FEWEST_POINTS = 3
-"""Of a plot that says more than the table."""
+"""The least number of points of a useful plot."""
 _MOST = 400
 _LEAST_FACTOR = 0.5
-"""What is at least less than this may be right, or off by any factor either way."""
-_TIMES = (">measured", ">predicted", ">error factor")
+"""The least error factor that says something if it is a lower bound."""
 
 
 def render_comparison_page(found: CompareDocument) -> str:
     """The page of a comparison."""
     page = Page.of(found)
-    page.heading(found.target or "The profile's own programs", page.name(headline_of(found), 200))
+    page.add_heading(found.target or "The profile's own programs", page.name(format_headline(found), 200))
     if found.is_prediction:
-        add_verdict(page.section("prediction", "Prediction"), "warn", NOTHING_MEASURED)
+        html.add_verdict(page.add_section("prediction", "Prediction"), "warn", NOTHING_MEASURED)
     for number in range(len(found.programs)):
-        _program(page, number, found, alone=len(found.programs) == 1)
+        _add_program(page, number, found, alone=len(found.programs) == 1)
     if not found.programs:
-        add_verdict(page.section("step", "Step"), "warn", "No program of the profile could be compared.")
-    _uncompared(page, found)
-    _calibration(page)
-    page.notes(found.notes)
+        html.add_verdict(page.add_section("step", "Step"), "warn", "No program of the profile could be compared.")
+    _add_uncompared(page, found)
+    if found.calibration:
+        section = page.add_section("chip", "Chip", "Chip figures from the profile")
+        figures = enumerate(page.document["calibration"])
+        page.list_items(section, "Chip figures", _CALIBRATION, ("calibration",), figures)
+    page.add_notes(found.notes)
     basis = NOTHING_MEASURED if found.is_prediction else _BASIS
-    return page.finished("measured and predicted", basis=basis)
+    return page.finish("measured and predicted", basis=basis)
 
 
-def _times(page: Page, path: Path) -> _Row:
-    """Measured, predicted, and the one over the other."""
-    measured, predicted = (*path, "measured_us"), (*path, "predicted_us")
-    return [
-        page.figure(measured, "time"),
-        page.figure(predicted, "time", unknown=NOT_PREDICTED),
-        page.figure(predicted, "factor", over=measured, unknown="") if page.at(predicted) else None,
-    ]
-
-
-def _program(page: Page, number: int, found: CompareDocument, *, alone: bool) -> None:
+def _add_program(page: Page, number: int, found: CompareDocument, *, alone: bool) -> None:
     path: Path = ("programs", number)
     program = found.programs[number]
-    short = "Step" if alone else page.privacy.text(program.program.partition("(")[0])[:24]
-    section = page.section(f"step-{number}", short, page.privacy.text(program.program)[:120])
-    _step(page, section, path, program, priced_on(found, program))
+    short = "Step" if alone else page.privacy.hide(program.program.partition("(")[0])[:24]
+    section = page.add_section(f"step-{number}", short, page.privacy.hide(program.program)[:120])
+    _add_step(page, section, path, program, describe_pricing(found, program))
     page.plot(section, draw_parts(program.parts), "Where the step's time goes, measured and predicted")
-    rows: list[_Row] = [[part.part, *_times(page, (*path, "parts", at))] for at, part in enumerate(program.parts)]
-    page.table(section, "Parts of the step", ["part", *_TIMES], rows)
-    _axes(page, section, path, program)
-    _transfers(page, section, path, program)
-    _operations(page, section, path, program)
-    _rules(page, section, path, program)
-    for words in notes_of(program):
-        add_note(section, page.prose(words))
+    page.list_items(section, "Parts of the step", _PARTS, (*path, "parts"), enumerate(program.parts))
+    if program.axes:
+        html.add(section, "h3", "Collectives by mesh axis, per step")
+        page.list_items(section, "Collectives by mesh axis", _AXES, (*path, "axes"), enumerate(program.axes))
+    if program.transfers:
+        html.add(section, "h3", "Transfers, each execution")
+        longest = sorted(enumerate(program.transfers), key=lambda one: -one[1].measured_exposed_us)
+        page.list_items(section, "Transfers", _TRANSFERS, (*path, "transfers"), longest[:_MOST])
+        _add_more(section, len(longest))
+    _add_operations(page, section, path, program)
+    if program.rules:
+        html.add(section, "h3", "By cost rule, per step")
+        page.list_items(section, "Cost rules", _RULES, (*path, "rules"), enumerate(program.rules))
+    for words in list_notes(program):
+        html.add_note(section, page.prose(words))
 
 
-def _step(page: Page, section: Element, path: Path, program: MeasuredProgram, priced: str) -> None:
+def _add_step(page: Page, section: Element, path: Path, program: MeasuredProgram, priced: str) -> None:
     step: Path = (*path, "step")
     median, predicted = (*step, "median_us"), (*step, "predicted_us")
     about: list[Content] = ["The step took ", page.figure(median, "time")]
     if program.runs > 1:
-        about += [" (", *page.range((*step, "least_us"), (*step, "most_us")), ")"] if _spread(program) else []
+        spread = page.range((*step, "least_us"), (*step, "most_us"))
+        about += [" (", *spread, ")"] if spread else []
     if program.step.predicted_us is None:
         about.append("; nothing is predicted of it.")
     else:
         factor = page.figure(predicted, "factor", over=median)
         about += [", and ", page.figure(predicted, "time"), " was predicted: ", factor]
-    add_verdict(section, "info", *about)
+    html.add_verdict(section, "info", *about)
     runs, devices = (page.figure((*path, field), "count") for field in ("runs", "devices"))
     matched: Content = [
         page.figure((*path, "matched_operations"), "count"),
@@ -118,15 +105,11 @@ def _step(page: Page, section: Element, path: Path, program: MeasuredProgram, pr
         ("prediction", page.name(priced, 200)),
         ("matched", matched),
     ]
-    add_labels(section, [*known, ("not matched", _lost(page, program))])
+    html.add_labels(section, [*known, ("not matched", _list_lost(page, program))])
 
 
-def _spread(program: MeasuredProgram) -> bool:
-    return program.step.least_us != program.step.most_us
-
-
-def _lost(page: Page, program: MeasuredProgram) -> Content:
-    """The operations of the profile that the compiled module does not have, and what was predicted and not measured."""
+def _list_lost(page: Page, program: MeasuredProgram) -> Content:
+    """Operations of the profile that the compiled module does not have."""
     lost = [one.name for one in program.operations if one.activity is None]
     if not lost and program.matched_operations == program.measured_operations:
         return "nothing" if program.measured_operations else None
@@ -134,153 +117,124 @@ def _lost(page: Page, program: MeasuredProgram) -> Content:
     return page.name(", ".join(lost[:12]) + more, 400)
 
 
-def _axes(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
-    rows: list[_Row] = []
-    for number, axis in enumerate(program.axes):
-        of: Path = (*path, "axes", number)
-        rows.append(
-            [
-                page.name(axis.axes, 40),
-                page.figure((*of, "collectives"), "count"),
-                page.figure((*of, "wire_bytes"), "bytes"),
-                page.figure((*of, "measured_exposed_us"), "time"),
-                page.figure((*of, "predicted_exposed_us"), "time", unknown=NOT_PREDICTED),
-                _rate(page, (*of, "measured_bytes_per_s"), axis.measured_bound),
-                _rate(page, (*of, "predicted_bytes_per_s"), unknown=NOT_PREDICTED),
-            ]
-        )
-    if rows:
-        add(section, "h3", "Collectives by mesh axis, per step")
-        heads = ["axes", ">collectives", ">bytes", ">exposed", ">predicted", ">achieved", ">predicted rate"]
-        page.table(section, "Collectives by mesh axis", heads, rows)
+def _show_rate(field: str, bound: Callable[[Any], Bound], unknown: str = "unknown") -> Callable[..., Content]:
+    def show(page: Page, path: Path, one: Any) -> Content:
+        rate = (*path, field)
+        figure = page.figure(rate, "bytes", bound=bound(one), unknown=unknown)
+        return [figure, "/s" if page.find(rate) is not None else None]
+
+    return show
 
 
-def _rate(page: Page, path: Path, bound: Bound = Bound.EXACT, *, unknown: str = "unknown") -> _Row:
-    return [page.figure(path, "bytes", bound=bound, unknown=unknown), "/s" if page.at(path) is not None else None]
+def _show_rule(page: Page, path: Path, one: Any) -> Element:
+    if one.rule is None:
+        return html.make_unknown(NOT_PREDICTED)
+    return page.name(one.rule if one.calibrated else f"{one.rule}, uncalibrated", 60)
 
 
-def _factor(page: Page, of: Path, one: MeasuredTransfer) -> Element:
-    """Predicted over measured time; unknown where it is only at least so little that it says nothing."""
+def _show_factor(page: Page, path: Path, one: Any) -> Content:
+    """Predicted over measured time."""
+    predicted = (*path, "predicted_us")
+    factor = page.figure(predicted, "factor", over=(*path, "measured_us"), unknown="")
+    return factor if page.find(predicted) else None
+
+
+def _show_bounded_factor(page: Page, of: Path, one: MeasuredTransfer) -> Element:
+    """The same factor with its bound; `unknown` if it is a lower bound that says nothing."""
     measured_us, predicted_us, bound = one.measured_us or 0.0, one.predicted_us, -one.measured_bound
     if bound is Bound.AT_LEAST and predicted_us is not None and predicted_us < _LEAST_FACTOR * measured_us:
-        return make("span", "unknown", class_="unknown")
+        return html.make_unknown()
     return page.figure((*of, "predicted_us"), "factor", over=(*of, "measured_us"), bound=bound, unknown="")
 
 
-def _transfers(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
-    order = sorted(range(len(program.transfers)), key=lambda at: -program.transfers[at].measured_exposed_us)
-    rows: list[_Row] = []
-    for number in order[:_MOST]:
-        one, of = program.transfers[number], (*path, "transfers", number)
-        about = " · ".join(filter(None, (one.kind, f"over {','.join(one.axes)}" if one.axes else "", one.source)))
-        rows.append(
-            [
-                [page.name(one.name, 60, class_="name mono"), make("small", page.name(about, 120))],
-                page.figure((*of, "executions"), "digits"),
-                page.figure((*of, "measured_us"), "time", bound=one.measured_bound),
-                page.figure((*of, "predicted_us"), "time", unknown=NOT_PREDICTED),
-                _factor(page, of, one),
-                page.figure((*of, "measured_exposed_us"), "time"),
-                page.figure((*of, "predicted_exposed_us"), "time", unknown=NOT_PREDICTED),
-                _rate(page, (*of, "measured_bytes_per_s"), -one.measured_bound),
-                _rule(page, one.rule, one.calibrated),
-            ]
-        )
-    if rows:
-        add(section, "h3", "Transfers, each execution")
-        heads = ["transfer", ">times", *_TIMES, ">exposed, with waits", ">predicted", ">achieved", "rule"]
-        page.table(section, "Transfers", heads, rows)
-        _more(section, len(order))
+def _show_transfer(page: Page, path: Path, one: MeasuredTransfer) -> Content:
+    about = " · ".join(filter(None, (one.kind, f"over {','.join(one.axes)}" if one.axes else "", one.source)))
+    return [page.name(one.name, 60, class_="name mono"), html.make("small", page.name(about, 120))]
 
 
-def _operations(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
+def _show_operation(page: Page, path: Path, one: MeasuredOperation) -> Content:
+    matched = None if one.activity is not None else html.make("small", "not matched: the module has no such operation")
+    return [page.name(one.name, 60, class_="name mono"), matched]
+
+
+_TIMES: Columns = {
+    ">measured": html.show_figure("measured_us", "time"),
+    ">predicted": html.show_figure("predicted_us", "time", unknown=NOT_PREDICTED),
+    ">error factor": _show_factor,
+}
+_PARTS: Columns = {"part": lambda page, path, part: part.part, **_TIMES}
+_AXES: Columns = {
+    "axes": lambda page, path, axis: page.name(axis.axes, 40),
+    ">collectives": html.show_figure("collectives", "count"),
+    ">bytes": html.show_figure("wire_bytes", "bytes"),
+    ">exposed": html.show_figure("measured_exposed_us", "time"),
+    ">predicted": html.show_figure("predicted_exposed_us", "time", unknown=NOT_PREDICTED),
+    ">achieved": _show_rate("measured_bytes_per_s", lambda axis: axis.measured_bound),
+    ">predicted rate": _show_rate("predicted_bytes_per_s", lambda _: Bound.EXACT, NOT_PREDICTED),
+}
+_TRANSFERS: Columns = {
+    "transfer": _show_transfer,
+    ">times": html.show_figure("executions", "digits"),
+    **_TIMES,
+    ">measured": lambda page, path, one: page.figure((*path, "measured_us"), "time", bound=one.measured_bound),
+    ">error factor": _show_bounded_factor,
+    ">exposed, with waits": html.show_figure("measured_exposed_us", "time"),
+    ">predicted ": html.show_figure("predicted_exposed_us", "time", unknown=NOT_PREDICTED),
+    ">achieved": _show_rate("measured_bytes_per_s", lambda one: -one.measured_bound),
+    "rule": _show_rule,
+}
+_OPERATIONS: Columns = {
+    "operation": _show_operation,
+    "opcode": lambda page, path, one: page.name(one.opcode, 40),
+    ">times": html.show_figure("executions", "digits"),
+    **_TIMES,
+    "rule": _show_rule,
+}
+_RULES: Columns = {"rule": _show_rule, ">operations": html.show_figure("operations", "count"), **_TIMES}
+_UNCOMPARED: Columns = {
+    "program": lambda page, path, one: page.name(one.program, 60),
+    ">runs": html.show_figure("runs", "count"),
+    ">on a device": html.show_figure("measured_us", "time"),
+    "why": lambda page, path, one: page.prose(one.why),
+}
+_CALIBRATION: Columns = {
+    "figure": lambda page, path, one: page.name(one["name"], 60),
+    ">value": html.show_figure("value", "digits", unknown="refused"),
+    ">current": html.show_figure("before", "digits", unknown="none"),
+    ">measurements": html.show_figure("rests_on", "count"),
+    "why not": lambda page, path, one: page.prose(one.get("why")),
+}
+
+
+def _add_operations(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
     """The plot of all, and a table of those that are furthest off."""
     if sum(bool(one.predicted_us) and one.measured_us > 0 for one in program.operations) >= _FEWEST_POINTS:
-        add(section, "h3", "Operations, measured against predicted")
+        html.add(section, "h3", "Operations, measured against predicted")
         page.plot(section, draw_measured(program.operations), "Operations by predicted and measured time")
         words = "On the line both agree; on the dashed ones what is measured is twice, and half, of what is predicted."
-        add_note(
-            section, f"{words} Squares communicate or copy. Operations without a prediction are in the table alone."
-        )
-    rows: list[_Row] = []
-    for number, one in enumerate(program.operations[:_MOST]):
-        of: Path = (*path, "operations", number)
-        matched = None if one.activity is not None else make("small", "not matched: the module has no such operation")
-        rows.append(
-            [
-                [page.name(one.name, 60, class_="name mono"), matched],
-                page.name(one.opcode, 40),
-                page.figure((*of, "executions"), "digits"),
-                *_times(page, of),
-                _rule(page, one.rule, one.calibrated),
-            ]
-        )
-    if rows:
-        folded = add_details(
-            section, f"{pluralize(len(program.operations), 'operation')}, the largest disagreement first"
-        )
-        page.table(folded, "Operations per step", ["operation", "opcode", ">times", *_TIMES, "rule"], rows)
-        _more(folded, len(program.operations))
+        words += " Squares communicate or copy. Operations without a prediction are in the table alone."
+        html.add_note(section, words)
+    if program.operations:
+        shown = list(enumerate(program.operations))[:_MOST]
+        title = f"{pluralize(len(program.operations), 'operation')}, the largest disagreement first"
+        folded = html.add_details(section, title)
+        page.list_items(folded, "Operations per step", _OPERATIONS, (*path, "operations"), shown)
+        _add_more(folded, len(program.operations))
 
 
-def _rules(page: Page, section: Element, path: Path, program: MeasuredProgram) -> None:
-    rows: list[_Row] = []
-    for number, rule in enumerate(program.rules):
-        of: Path = (*path, "rules", number)
-        count = page.figure((*of, "operations"), "count")
-        rows.append([_rule(page, rule.rule, rule.calibrated), count, *_times(page, of)])
-    if rows:
-        add(section, "h3", "By cost rule, per step")
-        page.table(section, "Cost rules", ["rule", ">operations", *_TIMES], rows)
-
-
-def _rule(page: Page, rule: str | None, calibrated: bool) -> Element:
-    if rule is None:
-        return make("span", NOT_PREDICTED, class_="unknown")
-    return page.name(rule if calibrated else f"{rule}, uncalibrated", 60)
-
-
-def _more(parent: Element, count: int) -> None:
+def _add_more(parent: Element, count: int) -> None:
     if count > _MOST:
-        add_note(parent, f"{count - _MOST:,} more are in the JSON.")
+        html.add_note(parent, f"{count - _MOST:,} more are in the JSON.")
 
 
-def _uncompared(page: Page, found: CompareDocument) -> None:
+def _add_uncompared(page: Page, found: CompareDocument) -> None:
     if found.uncompared:
-        section = page.section("others", "Not compared", "Programs that were not compared")
-        rows: list[_Row] = [
-            [
-                page.name(one.program, 60),
-                page.figure(("uncompared", number, "runs"), "count"),
-                page.figure(("uncompared", number, "measured_us"), "time"),
-                page.prose(one.why),
-            ]
-            for number, one in enumerate(found.uncompared[:_MOST])
-        ]
-        page.table(section, "Programs that were not compared", ["program", ">runs", ">on a device", "why"], rows)
-        _more(section, len(found.uncompared))
+        section = page.add_section("others", "Not compared", "Programs that were not compared")
+        shown = enumerate(found.uncompared[:_MOST])
+        page.list_items(section, "Programs that were not compared", _UNCOMPARED, ("uncompared",), shown)
+        _add_more(section, len(found.uncompared))
 
 
-def _calibration(page: Page) -> None:
-    rows = list(_calibrated(page))
-    if rows:
-        section = page.section("chip", "Chip", "Chip figures from the profile")
-        page.table(section, "Chip figures", ["figure", ">value", ">current", ">measurements", "why not"], rows)
-
-
-def _calibrated(page: Page) -> Iterator[_Row]:
-    for number, one in enumerate(page.document["calibration"]):
-        of: Path = ("calibration", number)
-        yield [
-            page.name(one["name"], 60),
-            page.figure((*of, "value"), "digits", unknown="refused"),
-            page.figure((*of, "before"), "digits", unknown="none"),
-            page.figure((*of, "rests_on"), "count"),
-            page.prose(one.get("why")),
-        ]
-
-
-_OUTPUTS = ("output", "verdict", "compared with", ">elements", ">wrong", ">allowed", ">largest error", ">shards")
 _MOST_DRAWN, _MOST_BLOCKS, _MOST_SHARDS = 24, 12, 24
 
 
@@ -288,106 +242,106 @@ def render_verification_page(found: Verification) -> str:
     """The page of a verification."""
     page = Page.of(make_verification_document(found))
     place = f" on {found.target.slice.name}" if found.target.slice is not None else ""
-    page.heading(found.target.target, "compared with ", page.name(found.reference.target), place)
-    numbers = page.section("numbers", "Numbers")
+    page.add_heading(found.target.target, "compared with ", page.name(found.reference.target), place)
+    numbers = page.add_section("numbers", "Numbers")
     kind = "bad" if not found.passed else "warn" if found.exceptions else "good"
-    add_verdict(numbers, kind, page.prose(verdict_of(found).plain))
-    _numbers(page, numbers, found)
-    _maps(page, found)
+    html.add_verdict(numbers, kind, page.prose(describe_verdict(found).plain))
+    _add_numbers(page, numbers, found)
+    _add_maps(page, found)
     if found.findings:
-        add_cards(page, page.section("findings", "Findings"), found.findings)
-    _traffic(page, found)
-    _memory(page)
-    add_rules(page, found.findings)
-    page.notes((*found.numerics.notes, *found.target.notes))
+        html.add_cards(page, page.add_section("findings", "Findings"), found.findings)
+    _add_traffic(page, found)
+    _add_memory(page)
+    html.add_rules(page, found.findings)
+    page.add_notes((*found.numerics.notes, *found.target.notes))
     basis = "Times are predicted, numbers are of a run."
-    return page.finished(f"against {found.reference.target}", versions=found.target.versions, basis=basis)
+    return page.finish(f"against {found.reference.target}", versions=found.target.versions, basis=basis)
 
 
-def _numbers(page: Page, parent: Element, found: Verification) -> None:
+def _add_numbers(page: Page, parent: Element, found: Verification) -> None:
     numerics = found.numerics
     if numerics.status is not NumericsStatus.RAN:
-        add_verdict(parent, "bad", f"The numbers were not compared: {numerics.status}.")
+        html.add_verdict(parent, "bad", f"The numbers were not compared: {numerics.status}.")
         if numerics.message:
-            page.code(parent, numerics.message.splitlines(), "Why not")
+            page.add_code(parent, numerics.message.splitlines(), "Why not")
         return
     sizes = " ".join(f"{letter}={size}" for letter, size in numerics.dims.items())
     seed = page.figure(("numerics", "seed"), "count")
-    add_note(
-        parent, "Both were run on ", page.name(numerics.ran_on), f" at {sizes}" if sizes else "", ", seed ", seed, "."
-    )
-    rows = [_output(page, number, output) for number, output in enumerate(numerics.comparisons)]
-    page.table(parent, "Outputs", _OUTPUTS, rows)
-    if not rows:
-        add_verdict(parent, "warn", "No output was compared.")
+    scaled = f" at {sizes}" if sizes else ""
+    html.add_note(parent, "Both were run on ", page.name(numerics.ran_on), scaled, ", seed ", seed, ".")
+    page.list_items(parent, "Outputs", _OUTPUTS, ("numerics", "comparisons"), enumerate(numerics.comparisons))
+    if not numerics.comparisons:
+        html.add_verdict(parent, "warn", "No output was compared.")
     left = [(page.name(name), page.prose(why)) for name, why in numerics.not_compared.items()]
     if left:
-        add(parent, "h3", "Not compared")
-        add_labels(parent, left)
+        html.add(parent, "h3", "Not compared")
+        html.add_labels(parent, left)
     if numerics.inputs:
-        add(parent, "h3", "Inputs")
-        of = add(parent, "ul", class_="said mono")
-        for words in numerics.inputs:
-            add(of, "li", page.name(words, 200))
+        html.add(parent, "h3", "Inputs")
+        html.add_list(parent, (page.name(words, 200) for words in numerics.inputs), "said mono")
 
 
-def _output(page: Page, number: int, output: OutputComparison) -> list[Content]:
-    path: Path = ("numerics", "comparisons", number)
-    subject = make("small", f"of the {output.subject}") if output.subject != "target" else None
-    allowed = "relative" if output.tolerance.source == "rounding" else _larger(output)
-    of = make("span", page.figure((*path, "shards"), "count"), " hold it")
-    return [
-        [page.name(output.name, 60), subject],
-        _state(output),
-        output.against,
-        page.figure((*path, "elements"), "count"),
-        page.figure((*path, "wrong"), "count"),
-        page.figure((*path, "tolerance", allowed), "digits"),
-        [page.figure((*path, "largest_error"), "digits"), make("small", "times what is allowed")],
-        [f"{len(output.wrong_shards)} wrong", make("small", of)],
-    ]
-
-
-def _larger(output: OutputComparison) -> str:
-    return "relative" if output.tolerance.relative >= output.tolerance.absolute else "absolute"
-
-
-def _state(output: OutputComparison) -> Element:
+def _show_state(page: Page, path: Path, output: OutputComparison) -> Element:
     if not output.agrees:
-        return make_badge("differs", "bad")
-    return make_badge("agrees", "good") if output.informative else make_badge("says nothing", "warn")
+        return html.make_badge("differs", "bad")
+    return html.make_badge("agrees", "good") if output.informative else html.make_badge("says nothing", "warn")
 
 
-def _maps(page: Page, found: Verification) -> None:
+def _show_allowed(page: Page, path: Path, output: OutputComparison) -> Element:
+    tolerance = output.tolerance
+    is_relative = tolerance.source == "rounding" or tolerance.relative >= tolerance.absolute
+    return page.figure((*path, "tolerance", "relative" if is_relative else "absolute"), "digits")
+
+
+def _show_holders(page: Page, path: Path, output: OutputComparison) -> Content:
+    held = html.make("span", page.figure((*path, "shards"), "count"), " hold it")
+    return [f"{len(output.wrong_shards)} wrong", html.make("small", held)]
+
+
+_OUTPUTS: Columns = {
+    "output": lambda page, path, output: [
+        page.name(output.name, 60),
+        html.make("small", f"of the {output.subject}") if output.subject != "target" else None,
+    ],
+    "verdict": _show_state,
+    "compared with": lambda page, path, output: output.against,
+    ">elements": html.show_figure("elements", "count"),
+    ">wrong": html.show_figure("wrong", "count"),
+    ">allowed": _show_allowed,
+    ">largest error": lambda page, path, output: [
+        page.figure((*path, "largest_error"), "digits"),
+        html.make("small", "times what is allowed"),
+    ],
+    ">shards": _show_holders,
+}
+
+
+def _add_maps(page: Page, found: Verification) -> None:
     """A map over each output that differs."""
     comparisons = list(enumerate(found.numerics.comparisons))
     differing = [(number, output) for number, output in comparisons if not output.agrees]
     if not differing:
         return
-    section = page.section("where", "Where", "Where values differ")
+    section = page.add_section("where", "Where", "Where values differ")
     for number, output in differing[:_MOST_DRAWN]:
-        add(section, "h3", page.name(output.name, 100), _worst_words(page, number, output))
-        about = add(section, "div", class_="where")
+        path: Path = ("numerics", "comparisons", number)
+        wrong, elements = (page.figure((*path, field), "count") for field in ("wrong", "elements"))
+        worst = html.make("small", " ", wrong, " of ", elements, " elements are wrong")
+        html.add(section, "h3", page.name(output.name, 100), worst)
+        about = html.add(section, "div", class_="where")
         if output.error_map is not None:
-            name = page.privacy.text(output.name)
+            name = page.privacy.hide(output.name)
             page.plot(about, draw_errors(output.error_map, name), f"Where {output.name} differs, as a map")
-        side = add(about, "div")
-        add_labels(side, _about(page, output))
+        side = html.add(about, "div")
+        html.add_labels(side, _list_about(page, output))
         if output.error_map is not None:
-            _blocks(page, side, number, output.error_map, output.name)
+            _add_blocks(page, side, number, output.error_map, output.name)
     if len(differing) > _MOST_DRAWN:
-        add_note(
-            section, f"{pluralize(len(differing) - _MOST_DRAWN, 'more output')} differ, and are in the table above."
-        )
+        rest = pluralize(len(differing) - _MOST_DRAWN, "more output")
+        html.add_note(section, f"{rest} differ, and are in the table above.")
 
 
-def _worst_words(page: Page, number: int, output: OutputComparison) -> Element:
-    path: Path = ("numerics", "comparisons", number)
-    wrong, elements = (page.figure((*path, field), "count") for field in ("wrong", "elements"))
-    return make("small", " ", wrong, " of ", elements, " elements are wrong")
-
-
-def _about(page: Page, output: OutputComparison) -> Iterator[tuple[str, Content]]:
+def _list_about(page: Page, output: OutputComparison) -> Iterator[tuple[str, Content]]:
     worst = output.worst
     if worst is not None:
         where = f"{list(worst.index)}, which is {list(worst.local_index)} on {worst.shard}: "
@@ -398,12 +352,12 @@ def _about(page: Page, output: OutputComparison) -> Iterator[tuple[str, Content]
         more = f" and {pluralize(rest, 'more device')}" if rest > 0 else ""
         yield "wrong on", page.name("; ".join(shown) + more, 800)
     yield "exchanged", page.prose("; ".join(output.exchanged))
-    yield "leaning", page.prose(_bias(output.bias))
-    yield "error size", page.prose(_rough(output.roughness))
+    yield "leaning", page.prose(_describe_bias(output.bias))
+    yield "error size", page.prose(_describe_roughness(output.roughness))
     yield "not judged", f"{output.unstable:,} elements that rounding can tip" if output.unstable else None
 
 
-def _bias(bias: Bias | None) -> str | None:
+def _describe_bias(bias: Bias | None) -> str | None:
     if bias is None:
         return None
     meaning = f", which is {bias.meaning}" if bias.meaning else ""
@@ -413,36 +367,37 @@ def _bias(bias: Bias | None) -> str | None:
     return f"errors have one direction in {100 * bias.one_way:.0f}% of the elements that differ{where}"
 
 
-def _rough(rough: Roughness | None) -> str | None:
+def _describe_roughness(rough: Roughness | None) -> str | None:
     if rough is None:
         return None
     times = f"errors are {format_digits(rough.times)} times as large as rounding makes them"
     return f"{times}: {rough.words}" if rough.words else times
 
 
-def _blocks(page: Page, parent: Element, number: int, found: ErrorMap, name: str) -> None:
+def _add_blocks(page: Page, parent: Element, number: int, found: ErrorMap, name: str) -> None:
     """The map in words: its rectangles with their elements, largest error first."""
-    regions = regions_of(found)
+    regions = find_regions(found)
     path: Path = ("numerics", "comparisons", number, "error_map", "errors")
     rows: list[list[Content]] = []
     for region in regions[:_MOST_BLOCKS]:
         error = page.figure((*path, *region.worst), "digits")
-        rows.append([_elements(found.first(*region.first), found.last(*region.last)), error])
+        rows.append([_format_elements(found.first(*region.first), found.last(*region.last)), error])
     label = f"Where {name} is furthest off"
-    page.table(parent, label, ["elements", ">times what is allowed"], rows)
+    page.add_table(parent, label, ["elements", ">times what is allowed"], rows)
     if len(regions) > _MOST_BLOCKS:
-        add_note(parent, f"{pluralize(len(regions) - _MOST_BLOCKS, 'smaller region')} are on the map and in the JSON.")
+        rest = pluralize(len(regions) - _MOST_BLOCKS, "smaller region")
+        html.add_note(parent, f"{rest} are on the map and in the JSON.")
 
 
-def _elements(first: tuple[int, ...], last: tuple[int, ...]) -> str:
-    """`[12:24, 0:8]`; of more dimensions, which lie in a row on the map, the first and the last."""
+def _format_elements(first: tuple[int, ...], last: tuple[int, ...]) -> str:
+    """`[12:24, 0:8]`; the first and the last element of more dimensions, which share one side of the map."""
     if len(first) > 2:
         return f"{list(first)} to {list(last)}"
     return f"[{', '.join(f'{begin}:{end + 1}' for begin, end in zip(first, last, strict=True))}]"
 
 
-def _traffic(page: Page, found: Verification) -> None:
-    moved = page.section("moved", "Moved", "Bytes one device sends per step")
+def _add_traffic(page: Page, found: Verification) -> None:
+    moved = page.add_section("moved", "Moved", "Bytes one device sends per step")
     path: Path = ("communication", "rows")
     rows: list[list[Content]] = []
     for number, row in enumerate(make_traffic_rows(found.communication, found.target, found.reference)):
@@ -458,24 +413,28 @@ def _traffic(page: Page, found: Verification) -> None:
         rows.append(cells)
     if rows:
         heads = ["collective", "axes", ">this program", ">times", ">time", ">reference", ">times", ">time"]
-        page.table(moved, "What both programs move", heads, rows)
-        add_note(moved, page.prose(traffic_verdict(found).plain))
+        page.add_table(moved, "What both programs move", heads, rows)
+        html.add_note(moved, page.prose(compare_traffic(found).plain))
     else:
         understood = not (found.target.unmodelled or found.reference.unmodelled)
-        add_note(moved, "Neither program moves data between devices." if understood else _NOT_UNDERSTOOD)
+        html.add_note(moved, "Neither program moves data between devices." if understood else _NOT_UNDERSTOOD)
 
 
 _NOT_UNDERSTOOD = "No transfer was found in either program, but not everything of them was understood."
 
 
-def _memory(page: Page) -> None:
-    section = page.section("memory", "Memory", "Memory of one device")
+def _add_memory(page: Page) -> None:
+    section = page.add_section("memory", "Memory", "Memory of one device")
     rows: list[list[Content]] = [
-        [words, *(page.figure(("memory", side, field), "bytes") for field in _MEMORY), _hbm(page, side)]
+        [
+            words,
+            *(page.figure(("memory", side, field), "bytes") for field in _MEMORY),
+            page.figure(("memory", side, "hbm_bytes"), "capacity"),
+        ]
         for words, side in (("this program", "target"), ("reference", "reference"))
     ]
     heads = ["program", *(f">{words}" for words in _MEMORY.values()), ">HBM"]
-    page.table(section, "Memory of both programs", heads, rows)
+    page.add_table(section, "Memory of both programs", heads, rows)
 
 
 _MEMORY = {
@@ -484,7 +443,3 @@ _MEMORY = {
     "output_bytes": "outputs",
     "temp_bytes": "temporaries",
 }
-
-
-def _hbm(page: Page, side: str) -> Element:
-    return page.figure(("memory", side, "hbm_bytes"), "capacity")

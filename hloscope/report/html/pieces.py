@@ -19,24 +19,15 @@ from math import isfinite
 from typing import Any, TypeAlias
 from xml.etree import ElementTree
 
+from hloscope.base import units
 from hloscope.base.documents import to_plain
 from hloscope.base.errors import NotationError
-from hloscope.base.units import (
-    add_sign,
-    format_bytes,
-    format_capacity,
-    format_count,
-    format_digits,
-    format_flops,
-    format_share,
-    format_time,
-    pluralize,
-)
+from hloscope.base.units import pluralize
 from hloscope.model.finding import Finding, Severity, by_cause
 from hloscope.model.vocabulary import Bound
-from hloscope.report.escaping import plain_line, without_commands
-from hloscope.report.html.privacy import Privacy, files_of, without_people
-from hloscope.report.pages import page_named
+from hloscope.report.escaping import escape_commands, escape_line
+from hloscope.report.html.privacy import Privacy, find_files, hide_people
+from hloscope.report.pages import find_page
 from hloscope.version import __version__
 
 _LOADING = (
@@ -44,7 +35,7 @@ _LOADING = (
     '  <noscript><p class="card">This page unpacks its data with a script of its own. Scripts are off in this browser; '
     "nothing would be fetched if they were on.</p></noscript>"
 )
-"""What stands in the place of a page that its script makes."""
+"""The placeholder of a page that its script makes."""
 
 _STYLES, _MEDIA = ("page.css", "sections.css"), "media.css"
 
@@ -63,17 +54,17 @@ def frame_page(
     """One page.
 
     Args:
-        title: What it is about, as text.
-        data: What the page unpacks; nothing in it can be markup.
+        title: Its title, as text.
+        data: The data that the page unpacks; nothing in it can be markup.
         scripts: The parts of its one script, in their order.
         styles: The parts of its style that other pages do not have.
-        target: What stands in the bar, as text; empty where the page's script says it.
-        main: The page itself, as markup; None where its script makes it.
+        target: The text of the bar; empty if the page's script writes it.
+        main: The page itself, as markup; None if its script makes it.
         nav: The links to its sections, as markup.
-        foot: What it rests on, as markup.
+        foot: The foot of the page, as markup.
     """
-    style = "\n".join(map(_asset, (*_STYLES, *styles, _MEDIA)))
-    script = '"use strict";\n(() => {\n' + "\n".join(map(_asset, scripts)) + "\n})();\n"
+    style = "\n".join(map(_read_asset, (*_STYLES, *styles, _MEDIA)))
+    script = '"use strict";\n(() => {\n' + "\n".join(map(_read_asset, scripts)) + "\n})();\n"
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -81,27 +72,27 @@ def frame_page(
     parts = {
         "policy": policy,
         "version": escape(__version__),
-        "title": _line(title),
+        "title": _escape_title(title),
         "style": style,
-        "target": target and f"<bdi>{_line(target)}</bdi>",
+        "target": target and f"<bdi>{_escape_title(target)}</bdi>",
         "nav": nav,
         "main": _LOADING if main is None else main,
         "foot": foot,
-        "data": _packed({**data, "version": __version__}),
+        "data": _pack({**data, "version": __version__}),
         "script": script,
     }
-    page = _asset("page.html")
+    page = _read_asset("page.html")
     for name, text in parts.items():
         before, _, after = page.partition(f"<!--{name}-->")
         page = before + text + after
     return page
 
 
-def _line(text: str) -> str:
-    return escape(without_commands(plain_line(without_people(text))))
+def _escape_title(text: str) -> str:
+    return escape(escape_commands(escape_line(hide_people(text))))
 
 
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return files(str(__package__)).joinpath(f"assets/{name}").read_text(encoding="utf-8")
 
 
@@ -109,7 +100,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _packed(data: Mapping[str, Any]) -> str:
+def _pack(data: Mapping[str, Any]) -> str:
     """Data as the page unpacks it; nothing in it can be markup."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
@@ -119,35 +110,40 @@ Element = ElementTree.Element
 Content: TypeAlias = "Element | str | Iterable[Content] | None"
 """Elements and letters, one or several."""
 Path = Sequence[str | int]
-"""Where a value stands in the document: names and numbers."""
+"""The place of a value in the document: names and numbers."""
+Columns: TypeAlias = "Mapping[str, Callable[[Page, Path, Any], Content]]"
+"""Heads of a table, each with its cell for an item, made of the page, the item's path and the item.
+
+A blank at the end tells a head from another one with the same words.
+"""
 
 _SCRIPTS = ("shell.js", "format.js", "results.js")
 _MOST_NAME, _MOST_LABEL, _MOST_PROSE = 96, 160, 2000
 _MUCH = 10
-"""The factor from which on a change is written as one, and not as a share."""
+"""The least factor that is written as a factor and not as a share."""
 
 
-def _change(factor: float) -> str:
+def _format_change(factor: float) -> str:
     """`+1.2%`, `−34.0%`, `under +0.1%`, `×33`."""
     if factor >= _MUCH:
         return f"×{factor:,.0f}" if factor < 1e15 else f"×{factor:.1e}"
-    return add_sign(format_share(abs(factor - 1)), is_more=factor > 1)
+    return units.add_sign(units.format_share(abs(factor - 1)), is_more=factor > 1)
 
 
 _UNITS: Mapping[str, Callable[[float], str]] = {
-    "bytes": format_bytes,
-    "change": _change,
-    "capacity": lambda value: format_capacity(int(value)),
-    "count": lambda value: format_count(int(value)),
-    "digits": lambda value: format_digits(value, 3) if value else "0",
+    "bytes": units.format_bytes,
+    "change": _format_change,
+    "capacity": lambda value: units.format_capacity(int(value)),
+    "count": lambda value: units.format_count(int(value)),
+    "digits": lambda value: units.format_digits(value, 3) if value else "0",
     "factor": lambda value: f"×{value:.2f}",
-    "flops": format_flops,
-    "gain": lambda value: f"{format_share(abs(value))} {'less' if value >= 0 else 'more'} time",
-    "share": format_share,
-    "time": format_time,
+    "flops": units.format_flops,
+    "gain": lambda value: f"{units.format_share(abs(value))} {'less' if value >= 0 else 'more'} time",
+    "share": units.format_share,
+    "time": units.format_time,
 }
 MARKS = {"bad": "✗", "warn": "▲", "good": "✓", "info": "●"}
-"""What stands beside a colour, so that no colour has to be seen."""
+"""The mark of each color, so that colors are not the only sign."""
 
 
 def add(parent: Element, tag: str, *content: Content, **attributes: str | None) -> Element:
@@ -157,12 +153,12 @@ def add(parent: Element, tag: str, *content: Content, **attributes: str | None) 
 
 
 def make(tag: str, *content: Content, **attributes: str | None) -> Element:
-    """The same, of nothing yet."""
+    """An element with its content, without a parent."""
     return add(Element("i"), tag, *content, **attributes)
 
 
 def fill(parent: Element, *content: Content) -> Element:
-    """An element with more in it."""
+    """Appends content to an element."""
     for part in content:
         if part is None:
             continue
@@ -177,12 +173,17 @@ def fill(parent: Element, *content: Content) -> Element:
     return parent
 
 
+def show_figure(field: str, unit: str, **how: Any) -> Callable[[Page, Path, Any], Content]:
+    """The cells of a column: a field of each item as `Page.figure` writes it."""
+    return lambda page, path, _: page.figure((*path, field), unit, **how)
+
+
 def clip(text: str, most: int) -> str:
-    """Long text cut in its middle, where a name says least."""
+    """Text cut in its middle if it is long."""
     return text if len(text) <= most else f"{text[: most * 3 // 5]}…{text[-(most * 7 // 20) :]}"
 
 
-def _written_path(path: Path) -> str:
+def _format_path(path: Path) -> str:
     """A path as JSON, in which no runner finds a command."""
     return json.dumps(list(path)).replace("##", "\\u0023#")
 
@@ -195,6 +196,16 @@ def add_note(parent: Element, *content: Content) -> Element:
 def make_badge(words: str, kind: str) -> Element:
     """A word with a mark and a colour: `bad`, `warn`, `good` or `info`."""
     return make("span", f"{MARKS[kind]} {words}", class_=f"badge {kind}")
+
+
+def make_unknown(words: str = "unknown") -> Element:
+    """The words in place of a value that is unknown."""
+    return make("span", words, class_="unknown")
+
+
+def add_list(parent: Element, items: Iterable[Content], class_: str = "said") -> Element:
+    """Adds a list with its items."""
+    return add(parent, "ul", [make("li", item) for item in items], class_=class_)
 
 
 def add_verdict(parent: Element, kind: str, *content: Content) -> Element:
@@ -210,14 +221,14 @@ def add_details(parent: Element, *summary: Content, is_open: bool = False) -> El
     return details
 
 
-def _says_something(content: Content) -> bool:
+def _has_content(content: Content) -> bool:
     """True if there is any content. An element without children counts, though it is false."""
     return isinstance(content, Element) or bool(content)
 
 
 def add_labels(parent: Element, rows: Iterable[tuple[Content, Content]]) -> None:
-    """Labels with what they are of, those without anything left out."""
-    known = [(label, content) for label, content in rows if _says_something(content)]
+    """Adds labels with their contents, except empty ones."""
+    known = [(label, content) for label, content in rows if _has_content(content)]
     if known:
         of = add(parent, "dl")
         for label, content in known:
@@ -227,10 +238,10 @@ def add_labels(parent: Element, rows: Iterable[tuple[Content, Content]]) -> None
 
 @dataclass(slots=True)
 class Page:
-    """A page that is being made.
+    """A page under construction.
 
     Attributes:
-        document: What `--format json` writes, as it may be handed on.
+        document: The result's JSON document, without private names.
         privacy: How its strings are written.
     """
 
@@ -245,10 +256,10 @@ class Page:
     def of(cls, document: object) -> Page:
         """An empty page of a document."""
         known = to_plain(document)
-        privacy = Privacy.of(files_of(known))
-        return cls(privacy.data(known), privacy)
+        privacy = Privacy.of(find_files(known))
+        return cls(privacy.hide_data(known), privacy)
 
-    def at(self, path: Path) -> Any:
+    def find(self, path: Path) -> Any:
         """A value of the document; None if it is missing."""
         found: Any = self.document
         for step in path:
@@ -256,15 +267,15 @@ class Page:
             found = found[step] if known else None
         return found
 
-    def heading(self, title: str, *words: Content) -> None:
+    def add_heading(self, title: str, *words: Content) -> None:
         """Adds the heading above all sections."""
         head = add(self._main, "div", class_="title")
         add(head, "h1", self.name(title, 110))
-        if any(map(_says_something, words)):
+        if any(map(_has_content, words)):
             add(head, "p", *words)
-        self._title = self._label(title)
+        self._title = self._make_label(title)
 
-    def section(self, name: str, short: str, title: str | None = None) -> Element:
+    def add_section(self, name: str, short: str, title: str | None = None) -> Element:
         """A section of the page; the navigation has its short heading."""
         self._sections.append((name, short))
         made_section = add(self._main, "section", id=name, class_="card", aria_labelledby=f"{name}-title")
@@ -272,17 +283,17 @@ class Page:
         return made_section
 
     def name(self, text: str | None, most: int = _MOST_NAME, tag: str = "bdi", class_: str = "name") -> Element:
-        """A name of the program, cut where it is long and whole in its title."""
-        whole = self.privacy.text(text or "")
+        """A name from the program, cut if it is long, with the whole name in its title."""
+        whole = self.privacy.hide(text or "")
         shown = clip(whole, most)
         return make(tag, shown, class_=class_, title=None if shown == whole else whole[:2000])
 
-    def _label(self, text: str) -> str:
+    def _make_label(self, text: str) -> str:
         """Text for an attribute."""
-        return clip(self.privacy.text(text), _MOST_LABEL)
+        return clip(self.privacy.hide(text), _MOST_LABEL)
 
-    def _unique(self, label: str) -> str:
-        """The label; with its number where others are called so too, as those of several programs are."""
+    def _number_label(self, label: str) -> str:
+        """The label, with a number if the page has it already."""
         self._labels[label] += 1
         return label if self._labels[label] == 1 else f"{label}, {self._labels[label]}"
 
@@ -290,17 +301,17 @@ class Page:
         """Sentences of hloscope, in which names of the program are in backticks."""
         if not text:
             return None
-        parts = clip(self.privacy.text(text), _MOST_PROSE).split("`")
+        parts = clip(self.privacy.hide(text), _MOST_PROSE).split("`")
         words = (
             make("code", part) if number % 2 and number < len(parts) - 1 else "`" * (number % 2) + part
             for number, part in enumerate(parts)
         )
         return make("bdi", words, class_="name")
 
-    def code(self, parent: Element, lines: Sequence[str], label: str) -> None:
+    def add_code(self, parent: Element, lines: Sequence[str], label: str) -> None:
         """Lines to copy."""
-        text = "\n".join(clip(self.privacy.text(line), 400) for line in lines)
-        add(parent, "pre", text, class_="code", tabindex="0", role="group", aria_label=self._label(label))
+        text = "\n".join(clip(self.privacy.hide(line), 400) for line in lines)
+        add(parent, "pre", text, class_="code", tabindex="0", role="group", aria_label=self._make_label(label))
 
     def figure(
         self,
@@ -315,31 +326,31 @@ class Page:
         """A quantity of the document as it is read, with its exact value in an attribute.
 
         Args:
-            path: Where it stands.
+            path: Its path in the document.
             unit: How it is written.
             bound: How it relates to the truth.
-            over: What it is divided by, such as the whole of a share.
-            times: What it is multiplied with.
-            unknown: What stands where it is not known.
+            over: Path of the divisor, such as the total of a share.
+            times: Path of a factor.
+            unknown: The words for an unknown value.
         """
-        parts = [self.at(each) for each in (path, over, times) if each is not None]
-        if any(part is None for part in parts) or (over is not None and not self.at(over)):
-            return make("span", unknown, class_="unknown")
+        parts = [self.find(each) for each in (path, over, times) if each is not None]
+        if any(part is None for part in parts) or (over is not None and not self.find(over)):
+            return make_unknown(unknown)
         value: int | float = float(parts[0]) if isinstance(parts[0], str) else parts[0]  # infinity, which JSON has not
-        value = value / self.at(over) if over is not None else value
-        value = value * self.at(times) if times is not None else value
+        value = value / self.find(over) if over is not None else value
+        value = value * self.find(times) if times is not None else value
         places = {"keys": path, "over": over, "times": times}
-        said = {f"data_{name}": _written_path(place) for name, place in places.items() if place is not None}
+        said = {f"data_{name}": _format_path(place) for name, place in places.items() if place is not None}
         words = Bound(bound).marked(_UNITS[unit](value) if isfinite(value) else "∞")
         return make("data", words, value=repr(value), data_unit=unit, **said)
 
     def range(self, least: Path, most: Path) -> list[Content]:
-        """From and to; nothing where one of them is not known, or both are the same."""
-        if self.at(least) is None or self.at(least) == self.at(most):
+        """A range of times; empty if an end is unknown or both are equal."""
+        if self.find(least) is None or self.find(least) == self.find(most):
             return []
         return [self.figure(least, "time"), " to ", self.figure(most, "time")]
 
-    def table(
+    def add_table(
         self,
         parent: Element,
         label: str,
@@ -349,14 +360,14 @@ class Page:
         sorts: bool = True,
     ) -> Element:
         """A table, sorted by its headings; of a head such as `>bytes` the column is aligned to the right."""
-        said = self._unique(self._label(label))
+        said = self._number_label(self._make_label(label))
         around = add(parent, "div", class_="scroll", tabindex="0", role="region", aria_label=f"Table: {said}")
         table = add(around, "table", class_="sorts" if sorts else None)
         add(table, "caption", said, class_="unseen")
         sides = ["right" if head.startswith(">") else None for head in heads]
         top = add(add(table, "thead"), "tr")
         for head, side in zip(heads, sides, strict=True):
-            add(top, "th", head.removeprefix(">"), scope="col", class_=side)
+            add(top, "th", head.removeprefix(">").rstrip(), scope="col", class_=side)
         body = add(table, "tbody")
         for cells in rows:
             row = add(body, "tr")
@@ -365,12 +376,27 @@ class Page:
                 add(row, "th" if scope else "td", cell, class_=side, **scope)
         return table
 
-    def plot(self, parent: Element, picture: Element, label: str) -> None:
-        """A picture, which is moved sideways by itself where it is wider than the screen."""
-        picture.attrib.pop("style", None)  # which the policy does not allow, and the page's says as much
-        add(parent, "figure", picture, class_="picture plot", tabindex="0", aria_label=self._label(label))
+    def list_items(
+        self, parent: Element, label: str, columns: Columns, path: Path, items: Iterable[tuple[int, Any]]
+    ) -> None:
+        """Adds a table with a row for each item.
 
-    def tools(self, parent: Element, noun: str, kinds: Mapping[str, str]) -> None:
+        Args:
+            parent: What it is added to.
+            label: Its caption, as for `table`.
+            columns: Heads and cells.
+            path: The list in the document.
+            items: Items with their numbers in that list.
+        """
+        rows = ([show(self, (*path, number), one) for show in columns.values()] for number, one in items)
+        self.add_table(parent, label, list(columns), rows)
+
+    def plot(self, parent: Element, picture: Element, label: str) -> None:
+        """Adds a picture, which scrolls sideways if it is wider than the screen."""
+        picture.attrib.pop("style", None)  # which the policy does not allow, and the page's says as much
+        add(parent, "figure", picture, class_="picture plot", tabindex="0", aria_label=self._make_label(label))
+
+    def add_tools(self, parent: Element, noun: str, kinds: Mapping[str, str]) -> None:
         """Adds filters for the cards of a section: words, and a kind if there are several. The script shows them."""
         bar = add(parent, "div", class_="tools", data_tools=noun, hidden="")
         box = add(bar, "label", "Filter ")
@@ -381,21 +407,19 @@ class Page:
                 add(chooser, "option", words, value=kind)
         add(bar, "span", class_="note", role="status")
 
-    def notes(self, notes: Iterable[str]) -> None:
+    def add_notes(self, notes: Iterable[str]) -> None:
         """A section of sentences, each once; none without any."""
         said = list(dict.fromkeys(notes))
         if said:
-            rows = add(self.section("notes", "Notes"), "ul", class_="said")
-            for words in said:
-                add(rows, "li", self.prose(words))
+            add_list(self.add_section("notes", "Notes"), map(self.prose, said))
 
-    def finished(self, words: str = "", *, versions: Mapping[str, str] | None = None, basis: str) -> str:
+    def finish(self, words: str = "", *, versions: Mapping[str, str] | None = None, basis: str) -> str:
         """The file.
 
         Args:
-            words: What the title of its window says besides.
+            words: The end of the window's title.
             versions: Versions of what took part.
-            basis: What its figures rest on, a sentence.
+            basis: A sentence on the basis of its figures.
         """
         nav = [make("a", short, href=f"#{name}") for name, short in self._sections]
         known = ", ".join(f"{name} {version}" for name, version in (versions or {}).items())
@@ -403,27 +427,27 @@ class Page:
         said = [f"{known}." if known else "", basis, "Every figure is one of the JSON that --format json writes. "]
         foot = fill(Element("p"), " ".join(filter(None, said)), save)
         return frame_page(
-            " ".join(filter(None, (self._title, self._label(words)))),
+            " ".join(filter(None, (self._title, self._make_label(words)))),
             {"document": self.document},
             _SCRIPTS,
             styles=("results.css",),
             target=self._title,
-            main="".join(map(self._written, self._main)),
-            nav="".join(map(self._written, nav)),
-            foot=self._written(foot),
+            main="".join(map(self._write, self._main)),
+            nav="".join(map(self._write, nav)),
+            foot=self._write(foot),
         )
 
-    def _harmless(self, text: str) -> str:
-        return without_commands(self.privacy.text(text))
+    def _escape(self, text: str) -> str:
+        return escape_commands(self.privacy.hide(text))
 
-    def _written(self, root: Element) -> str:
+    def _write(self, root: Element) -> str:
         """Markup without hidden characters, commands to a CI runner, and names of people."""
         for element in root.iter():
-            element.text = element.text and self._harmless(element.text)
-            element.tail = element.tail and self._harmless(element.tail)
+            element.text = element.text and self._escape(element.text)
+            element.tail = element.tail and self._escape(element.tail)
             for name, value in element.attrib.items():
                 if not name.startswith("data-"):
-                    element.set(name, self._harmless(value))
+                    element.set(name, self._escape(value))
         return ElementTree.tostring(root, encoding="unicode", method="html")
 
 
@@ -433,7 +457,7 @@ _MOST_PLACES = 20
 
 def add_cards(page: Page, parent: Element, findings: Sequence[Finding]) -> None:
     """A card for each cause, in their order; its rule leads to the rule's page in the section of `add_rules`."""
-    known = rules_of(findings)
+    known = find_rules(findings)
     around = add(parent, "div", class_="findings")
     for places in by_cause(findings):
         finding = places[0]
@@ -446,15 +470,15 @@ def add_cards(page: Page, parent: Element, findings: Sequence[Finding]) -> None:
         add(card, "p", page.prose(finding.message))
         told = [("allowed", finding.allowed or ""), *finding.details]
         add_labels(card, [(label, page.prose(words)) for label, words in told])
-        _places(page, card, places)
+        _add_places(page, card, places)
 
 
 def add_rules(page: Page, findings: Iterable[Finding]) -> None:
-    """A section with the pages of the rules that have found something; none where nothing was found."""
-    known = rules_of(findings)
+    """Adds a section with the pages of the rules that have findings, if there are any."""
+    known = find_rules(findings)
     if not known:
         return
-    section = page.section("rules", "Rules", "What the rules say")
+    section = page.add_section("rules", "Rules", "What the rules say")
     for name, about in known.items():
         of = add_details(section, make("code", name), " ", make("span", page.prose(str(about["summary"])), class_="of"))
         of.set("id", f"rule-{name}")
@@ -465,32 +489,31 @@ def add_rules(page: Page, findings: Iterable[Finding]) -> None:
                 add(of, "p", page.prose(part), class_="page")
 
 
-def _places(page: Page, card: Element, places: Sequence[Finding]) -> None:
-    said = dict.fromkeys(_place(place) for place in places)
+def _add_places(page: Page, card: Element, places: Sequence[Finding]) -> None:
+    said = dict.fromkeys(_format_place(place) for place in places)
     said.pop("", None)
     if said:
-        of = add(card, "ul", class_="places")
-        for words in list(said)[:_MOST_PLACES]:
-            add(of, "li", page.name(words, 160, class_="name mono"))
+        shown = list(said)[:_MOST_PLACES]
+        of = add_list(card, (page.name(words, 160, class_="name mono") for words in shown), "places")
         if len(said) > _MOST_PLACES:
             add(of, "li", f"and {pluralize(len(said) - _MOST_PLACES, 'more place')}")
 
 
-def _place(finding: Finding) -> str:
+def _format_place(finding: Finding) -> str:
     """`moe.py:31 · %all-gather.8 · HLO line 97`."""
     instruction = None if finding.instruction is None else f"%{finding.instruction}"
     line = None if finding.line is None else f"HLO line {finding.line:,}"
     return " · ".join(filter(None, (finding.source, instruction, line)))
 
 
-def rules_of(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
+def find_rules(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
     """The pages of the rules that have found something, by name."""
-    return {name: page for name in dict.fromkeys(finding.rule for finding in findings) if (page := _page(name))}
+    return {name: page for name in dict.fromkeys(finding.rule for finding in findings) if (page := _find_page(name))}
 
 
-def _page(name: str) -> dict[str, Any] | None:
+def _find_page(name: str) -> dict[str, Any] | None:
     try:
-        page = page_named(name)
+        page = find_page(name)
     except NotationError:  # of a plug-in that this process does not have
         return None
     return {"summary": page.summary, "sections": list(map(list, page.sections))}

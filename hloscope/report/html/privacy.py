@@ -19,35 +19,35 @@ from typing import Any
 from hloscope.analysis.model_parts import find_common_path
 from hloscope.analysis.provenance import split_place
 from hloscope.base.environment import find_cell
-from hloscope.report.escaping import plain_lines
+from hloscope.report.escaping import escape_lines
 
 _LIBRARY = re.compile(r".*[/\\](?=(?:site|dist)-packages[/\\])", re.DOTALL)
 _SEPARATOR = re.compile(r"[/\\]")
 _FRONT = r"(?:(?<![\w.~)\]-])|(?<=-[IL]))(?<!:/)(?!(?<=:)//)"
-"""Where a path begins that is named from the root on; name stacks, as `jit(f)/home/dense`, and addresses have none."""
+"""The start of an absolute path, unlike name stacks such as `jit(f)/home/dense` and addresses."""
 _START = _FRONT + r"(?:[A-Za-z]:)?"
 _FOLDER = r"[/\\]{1,2}[^/\\\s:'\"]+"
 _PEOPLE = r"(?:homes?\d?|users|export[/\\]home|documents and settings)"
 """A folder that has one for each person, on machines of any kind."""
 _LETTER = r"[^/\\\s:'\",;()\[\]{}<>]"
 _PERSON = rf"[/\\]{{1,2}}(?:{_LETTER}+(?: {_LETTER}+){{1,2}}(?=[/\\])|{_LETTER}+(?:'\w+)?)"
-"""That of one person, whose name may have blanks where more of the path follows."""
+"""The folder of one person; the name may have blanks if more of the path follows."""
 _IS_PEOPLE = re.compile(_PEOPLE, re.IGNORECASE)
 _HOME = re.compile(rf"{_START}(?:[/\\]{{1,2}}{_PEOPLE}{_PERSON}|/root(?![^/\s:'\"]))", re.IGNORECASE)
-"""What people's files are in."""
+"""A home folder."""
 _BELOW = re.compile(rf"({_START}(?:{_FOLDER}){{1,24}}?[/\\]{{1,2}}){_PEOPLE}{_PERSON}", re.IGNORECASE)
-"""The same below other folders: `/usr/local/google/home/NAME/model.bin`, `/mnt/c/Users/NAME/model.bin`."""
+"""A home folder below others: `/usr/local/google/home/NAME/model.bin`, `/mnt/c/Users/NAME/model.bin`."""
 _RELATIVE = re.compile(
     rf"(?:(?<=[/\\])|(?<![^\s'\"])){_PEOPLE}{_FOLDER}(?=[/\\][^\s:'\"]{{0,300}}\.(?:py|ipynb|pyi)\b)", re.IGNORECASE
 )
-"""The same of a Python file that is not named from the root on; other names may be those of a part of a model."""
+"""A home folder in the relative path of a Python file; other relative paths may be parts of a model."""
 _SOMEBODYS = re.compile(r"(?<![\w/\\~.)\]])~[A-Za-z_][\w.-]*(?=[/\\])")
 """`~NAME/model.py`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """The rules by which the strings of one page are written.
+    """The private names of one page and their replacements.
 
     Attributes:
         files: The name that each source file gets.
@@ -61,66 +61,66 @@ class Privacy:
     def of(cls, files: Iterable[str]) -> Privacy:
         """Names for the source files of a program, each its own."""
         known = sorted(set(filter(None, files)))
-        short = {file: _short(file) for file in known}
+        short = {file: _shorten(file) for file in known}
         far = [file for file, name in short.items() if _is_absolute(name)]
-        hidden = _each_its_own({file: _hidden(file) for file in far})
-        start = _common_folder(list(hidden.values()))
+        hidden = _number_alike({file: _hide(file) for file in far})
+        shared = find_common_path(tuple(_SEPARATOR.split(file)[:-1]) for file in hidden.values())
+        start = sum(len(folder) + 1 for folder in shared)
         names = {**short, **{file: name[start:] for file, name in hidden.items()}}
         whole = sorted((file for file in names if _is_absolute(file)), key=len, reverse=True)
         return cls(names, tuple((file, names[file]) for file in whole))
 
-    def data(self, value: Any, key: str = "") -> Any:
-        """Plain data with all its strings so written; `file` and `source` of a document hold a place."""
+    def hide_data(self, value: Any, key: str = "") -> Any:
+        """Plain data without private names; `file` and `source` in a document are places."""
         if isinstance(value, str):
-            return self.place(value) if key in ("file", "source") else self.text(value)
+            return self.hide_place(value) if key in ("file", "source") else self.hide(value)
         if isinstance(value, dict):
-            return {self.text(name): self.data(inner, name) for name, inner in value.items()}
-        return [self.data(inner, key) for inner in value] if isinstance(value, list) else value
+            return {self.hide(name): self.hide_data(inner, name) for name, inner in value.items()}
+        return [self.hide_data(inner, key) for inner in value] if isinstance(value, list) else value
 
-    def place(self, text: str) -> str:
+    def hide_place(self, text: str) -> str:
         """A file, or a file and a line in it."""
         if text in self.files:
-            return plain_lines(self.files[text])
+            return escape_lines(self.files[text])
         file, line = split_place(text)
-        return self.text(text) if line is None else f"{plain_lines(self.files.get(file) or self.text(file))}:{line}"
+        return self.hide(text) if line is None else f"{escape_lines(self.files.get(file) or self.hide(file))}:{line}"
 
-    def text(self, text: str) -> str:
+    def hide(self, text: str) -> str:
         """Any other string, in which files may be named."""
         if "/" in text or "\\" in text:
             for file, name in self.whole:
                 text = text.replace(file, name) if file in text else text
-            text = without_people(text)
-        return plain_lines(text)
+            text = hide_people(text)
+        return escape_lines(text)
 
 
-def files_of(value: Any, key: str = "") -> Iterator[str]:
+def find_files(value: Any, key: str = "") -> Iterator[str]:
     """The source files that a document names."""
     if isinstance(value, str):
         yield from (value,) if key == "file" else (split_place(value)[0],) if key == "source" else ()
-    for name, inner in (
-        value.items() if isinstance(value, dict) else [(key, item) for item in value] if isinstance(value, list) else ()
-    ):
-        yield from files_of(inner, name)
+    inside = value.items() if isinstance(value, dict) else ()
+    for name, inner in [(key, item) for item in value] if isinstance(value, list) else inside:
+        yield from find_files(inner, name)
 
 
-def without_people(text: str) -> str:
-    """A string without the current folder, home folders and folders with the name of whoever runs this."""
-    for own, instead in _own_folders():
+def hide_people(text: str) -> str:
+    """A string without the current folder, home folders and folders named after the user."""
+    for own, instead in _find_own_folders():
         text = own.sub(instead, text)
     text = _SOMEBODYS.sub("~", _RELATIVE.sub("~", _BELOW.sub(r"\1~", _HOME.sub("~", text))))
-    name = _own_name()
-    return text if name is None else _below(name).sub("~", text)
+    name = _find_own_name()
+    return text if name is None else _compile_below(name).sub("~", text)
 
 
 @lru_cache(maxsize=4)
-def _below(name: str) -> re.Pattern[str]:
-    """The beginning of a path from the root on, up to a folder of a name."""
+def _compile_below(name: str) -> re.Pattern[str]:
+    """The start of an absolute path, up to a folder of a name."""
     return re.compile(rf"{_START}(?:{_FOLDER}){{0,24}}?[/\\]{{1,2}}{re.escape(name)}(?![^/\\\s:'\"])")
 
 
-def _hidden(file: str) -> str:
-    """A file that is named from the root on, without home folders and folders called as whoever runs this."""
-    parts, own = re.split(r"([/\\]+)", file), _own_name()
+def _hide(file: str) -> str:
+    """An absolute path without home folders and folders named after the user."""
+    parts, own = re.split(r"([/\\]+)", file), _find_own_name()
     begins = [number for number, part in enumerate(parts[:-2]) if _IS_PEOPLE.fullmatch(part)]
     if begins:
         first = begins[0]
@@ -130,8 +130,8 @@ def _hidden(file: str) -> str:
     return "".join("~" if part == own else part for part in parts)
 
 
-def _each_its_own(names: Mapping[str, str]) -> dict[str, str]:
-    """Names of files, in which those of several people that are alike have numbers: `~/train.py`, `~2/train.py`."""
+def _number_alike(names: Mapping[str, str]) -> dict[str, str]:
+    """Names of files; equal names from several home folders have numbers: `~/train.py`, `~2/train.py`."""
     counts: Counter[str] = Counter()
     found = {}
     for file, name in names.items():
@@ -141,25 +141,27 @@ def _each_its_own(names: Mapping[str, str]) -> dict[str, str]:
 
 
 @lru_cache(maxsize=4)
-def _finding(folder: str) -> re.Pattern[str]:
-    """The folder by itself, or with what separates it from what is in it."""
+def _compile_folder(folder: str) -> re.Pattern[str]:
+    """The folder alone, or with the separator before the rest of a path."""
     return re.compile(rf"{_FRONT}{re.escape(folder)}(?:(?P<inside>[/\\])|(?=[\s:'\",;)\]}}>]|$))")
 
 
-def _own_folders() -> list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]:
+def _find_own_folders() -> list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]:
     """The current folder and the home folder, the inner one first, each with its replacement."""
     known = {os.getcwd(): ("", "."), str(Path.home()): ("~/", "~")}
     folders = sorted((folder.rstrip("/\\") for folder in known), key=len, reverse=True)
-    return [(_finding(folder), partial(_instead, *known[folder])) for folder in folders if len(folder) > 1]
+    return [
+        (_compile_folder(folder), partial(_replace_folder, *known[folder])) for folder in folders if len(folder) > 1
+    ]
 
 
-def _instead(inside: str, alone: str, found: re.Match[str]) -> str:
+def _replace_folder(inside: str, alone: str, found: re.Match[str]) -> str:
     return inside if found["inside"] else alone
 
 
 @lru_cache(maxsize=1)
-def _own_name() -> str | None:
-    """Whoever runs this, unless it is the superuser, of whom there is one on every machine."""
+def _find_own_name() -> str | None:
+    """The user's name; None for the superuser, which every machine has."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError):  # nobody of that number
@@ -167,24 +169,18 @@ def _own_name() -> str | None:
     return None if name in ("", "root") else name
 
 
-def _short(file: str) -> str:
+def _shorten(file: str) -> str:
     cell = find_cell(file)
     if cell is not None:
         return cell
     inside = _LIBRARY.sub("", file)
     if inside != file:
         return inside
-    for own, instead in _own_folders():
+    for own, instead in _find_own_folders():
         if (found := own.match(file)) and found["inside"]:
             return instead(found) + file[found.end() :]
-    return file if _is_absolute(file) else without_people(file)
+    return file if _is_absolute(file) else hide_people(file)
 
 
 def _is_absolute(file: str) -> bool:
     return file.startswith(("/", "\\")) or file[1:3] in (":\\", ":/")
-
-
-def _common_folder(files: list[str]) -> int:
-    """The length of the folder that all files have in common."""
-    shared = find_common_path(tuple(_SEPARATOR.split(file)[:-1]) for file in files)
-    return sum(len(folder) + 1 for folder in shared)

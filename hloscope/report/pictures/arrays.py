@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from math import log2, prod
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from rich.text import Text
 
@@ -17,9 +17,10 @@ from hloscope.base.units import count_array_bytes, format_bytes, pluralize
 from hloscope.model import Analysis, ArrayFact, IntermediateFact, Mesh
 from hloscope.model.capture import find_evidence
 from hloscope.model.picture import Picture
-from hloscope.report.escaping import plain_line
-from hloscope.report.layout import drawn, fold, hanging
+from hloscope.report.escaping import escape_line
+from hloscope.report.layout import draw_lines, fold, hang
 from hloscope.report.pictures import svg
+from hloscope.report.pictures.svg import LINE_HEIGHT, MARGIN
 from hloscope.why.shardings import ShardedArray
 
 MOST_SHOWN = 16
@@ -28,7 +29,7 @@ _FIRST, _LAST = 4, 2
 _LONGEST_LIST = 30
 
 
-def shown_places(count: int, most: int = MOST_SHOWN) -> list[int | None]:
+def choose_places(count: int, most: int = MOST_SHOWN) -> list[int | None]:
     """The pieces of a dimension that are drawn; None for a gap."""
     if count <= most:
         return list(range(count))
@@ -39,35 +40,29 @@ def shown_places(count: int, most: int = MOST_SHOWN) -> list[int | None]:
 
 _DETAILS = 4
 WAYS_TO_FIT = tuple((detail, most) for detail in range(_DETAILS) for most in (MOST_SHOWN, 7, 5, 3))
-"""How short labels are, and how many columns are drawn, from what shows most to what takes least room."""
+"""The detail of labels and the number of columns, from the most to the least detailed drawing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holders:
-    """The devices that hold a place, written in ever fewer letters."""
-
-    devices: tuple[int, ...]
-    are_addends: bool = False
-
-    COUNTED: ClassVar[int] = _DETAILS - 1
-    """The detail at which only their number is left."""
-
-    def label(self, detail: int) -> str:
-        """The holders in ever fewer letters, from 0, all of their numbers, to `COUNTED`, how many they are."""
-        if not self.devices:
-            return "nobody" if detail < self.COUNTED else "–"
-        between = "+" if self.are_addends else ","
-        whole = between.join(map(str, self.devices))
-        if detail == 0 and len(whole) <= _LONGEST_LIST:
-            return whole
-        if detail <= 1:
-            return ranges(self.devices)
-        if detail == 2 or len(self.devices) == 1:
-            return pluralize(len(self.devices), "device") if len(self.devices) > 1 else whole
-        return f"×{len(self.devices)}"
+_COUNTED = _DETAILS - 1
+"""The detail at which only the number of holders is left."""
 
 
-def ranges(values: Sequence[int]) -> str:
+def label_holders(shards: Shards, grid: ShardGrid, row: int, column: int, detail: int) -> str:
+    """The devices that hold a place, in ever fewer letters: from 0, all numbers, to `_COUNTED`, how many they are."""
+    devices = grid.holders[row][column]
+    if not devices:
+        return "nobody" if detail < _COUNTED else "–"
+    whole = ("+" if shards.holders_are_addends else ",").join(map(str, devices))
+    if detail == 0 and len(whole) <= _LONGEST_LIST:
+        return whole
+    if detail <= 1:
+        return format_ranges(devices)
+    if detail == 2 or len(devices) == 1:
+        return pluralize(len(devices), "device") if len(devices) > 1 else whole
+    return f"×{len(devices)}"
+
+
+def format_ranges(values: Sequence[int]) -> str:
     """Numbers in rising order in few letters: `0–7`, `0,2,…,14`, `0,1,4,5`."""
     steps = {after - before for before, after in pairwise(values)}
     if len(values) > 2 and steps == {1}:
@@ -77,7 +72,7 @@ def ranges(values: Sequence[int]) -> str:
     return ",".join(map(str, values))
 
 
-def head_words(shards: Shards) -> str:
+def format_head(shards: Shards) -> str:
     """`bf16[8192,2048]  P('X', None)`, the whole array and its sharding."""
     whole = "?" if shards.global_shape is None else ",".join(map(str, shards.global_shape))
     return f"{shards.dtype}[{whole}]  {shards.sharding or 'unknown sharding'}"
@@ -86,15 +81,15 @@ def head_words(shards: Shards) -> str:
 def describe(shards: Shards, grid: ShardGrid | None, *, with_mesh: bool = True) -> Iterator[str]:
     """The lines above a drawing: the mesh, the shard of each device, and the drawn dimensions."""
     sizes = " ".join(f"{name}={size}" for name, size in shards.axis_sizes.items())
-    mesh = plain_line(f"on mesh {sizes}: ") if sizes and with_mesh else ""
+    mesh = escape_line(f"on mesh {sizes}: ") if sizes and with_mesh else ""
     size = format_bytes(count_array_bytes(shards.dtype, prod(shards.local_shape)))
     yield f"{mesh}each device holds {shards.dtype}[{','.join(map(str, shards.local_shape))}], {size}"
     for arrow, dimension in (("↓", grid.rows), ("→", grid.columns)) if grid is not None else ():
         if dimension is not None:
-            yield f"{arrow} {cut_words(shards, dimension)}"
+            yield f"{arrow} {describe_cut(shards, dimension)}"
 
 
-def cut_words(shards: Shards, dimension: int) -> str:
+def describe_cut(shards: Shards, dimension: int) -> str:
     """`dimension 0: 8,192 in 4 pieces of 2,048 over X=4`."""
     cut = shards.cuts[dimension]
     said = f"dimension {dimension}: {cut.size:,}"
@@ -105,13 +100,13 @@ def cut_words(shards: Shards, dimension: int) -> str:
     return f"{said} in {pluralize(cut.pieces, 'piece')} of {cut.piece_size:,} over {over}{minor}"
 
 
-def bounds_words(shards: Shards, dimension: int, piece: int) -> str:
+def format_bounds(shards: Shards, dimension: int, piece: int) -> str:
     """`0:1024`, the elements of a piece."""
     return "{}:{}".format(*shards.cuts[dimension].bounds(piece))
 
 
 def describe_drawing(shards: Shards, grid: ShardGrid, detail: int, *, with_mesh: bool = True) -> Iterator[str]:
-    """Sentences on what a picture does not show, and on the meaning of its labels."""
+    """Sentences on facts that a picture does not show, and on the meaning of its labels."""
     if shards.copied_over:
         over = ", ".join(map(shards.axis_words, shards.copied_over))
         yield f"{pluralize(shards.copies, 'copy').replace('copys', 'copies')} of everything: replicated over {over}."
@@ -121,21 +116,21 @@ def describe_drawing(shards: Shards, grid: ShardGrid, detail: int, *, with_mesh:
     for number in grid.hidden:
         cut = shards.cuts[number]
         if cut.pieces > 1:
-            yield f"Not drawn, {cut_words(shards, number)}: {grid.shards_per_place} shards lie behind each other."
+            yield f"Not drawn, {describe_cut(shards, number)}: {grid.shards_per_place} shards lie behind each other."
         else:
-            yield f"Not drawn, {cut_words(shards, number)}."
+            yield f"Not drawn, {describe_cut(shards, number)}."
     for number, cut in enumerate(shards.cuts):
         if cut.is_padded:
             padding = cut.pieces * cut.piece_size - cut.size
             elements = pluralize(padding, "element")
             yield f"Dimension {number} does not divide: {elements} of padding at its end (hatched)."
     if with_mesh:
-        yield ids_words(shards)
-    if detail >= Holders.COUNTED:
+        yield describe_ids(shards)
+    if detail >= _COUNTED:
         yield "×4 stands for four devices."
 
 
-def ids_words(shards: Shards) -> str:
+def describe_ids(shards: Shards) -> str:
     """The meaning of device numbers."""
     return {
         "device": "Numbers are device ids.",
@@ -144,11 +139,10 @@ def ids_words(shards: Shards) -> str:
     }[shards.ids_are]
 
 
-_LEFT, _MARGIN = 96.0, 14.0
+_LEFT = 96.0
 _LEAST_CELL, _LEAST_ROW = 42.0, 24.0
 _WIDTH, _HEIGHT = 460.0, 220.0
 _GAP = 26.0
-_LINE_HEIGHT = 17.0
 _LAYERS, _LAYER_STEP = 2, 4.0
 
 
@@ -157,113 +151,90 @@ class _Line:
     """The pieces along one side of the drawing.
 
     Attributes:
-        numbers: The pieces that are drawn; None for a gap.
-        starts: Where each begins.
-        size: How long each is.
+        pieces: The pieces that are drawn, each with its position.
+        gaps: Positions at which pieces are left out.
+        begin: Where the first piece begins.
+        end: Where the last one ends.
+        size: Length of each piece.
     """
 
-    numbers: tuple[int | None, ...]
-    starts: tuple[float, ...]
+    pieces: dict[int, float]
+    gaps: tuple[float, ...]
+    begin: float
+    end: float
     size: float
 
-    @property
-    def end(self) -> float:
-        """The end of the last piece."""
-        return self.starts[-1] + self.size
 
-    def drawn(self) -> Iterator[tuple[int, float]]:
-        """The pieces and where they begin."""
-        for piece, start in zip(self.numbers, self.starts, strict=True):
-            if piece is not None:
-                yield piece, start
-
-    def gaps(self) -> Iterator[float]:
-        """The positions of gaps."""
-        for piece, start in zip(self.numbers, self.starts, strict=True):
-            if piece is None:
-                yield start
-
-
-def shards_svg(shards: Shards) -> str:
-    """An array cut into its shards, with who holds each, as an SVG element for a page or a file."""
-    return svg.written(draw_shards(shards))
+def render_shards(shards: Shards) -> str:
+    """An array cut into its shards, each with its holders, as SVG for a page or a file."""
+    return svg.render(draw_shards(shards))
 
 
 def draw_shards(shards: Shards, wrong: Collection[int] = ()) -> svg.Element:
-    """The same, not yet written.
+    """An array cut into its shards, each with its holders, as an SVG element.
 
     Args:
         shards: The array.
         wrong: Devices that hold something wrong, whose shards are marked.
     """
     if shards.why_unknown is not None:
-        return _unknown(shards)
+        return _draw_unknown(shards)
     grid = shards.grid()
-    detail, columns = _fitting(shards, grid)
-    head = [head_words(shards), *describe(shards, grid)]
-    top = _MARGIN + _LINE_HEIGHT * (len(head) + 1) + 10
-    rows = _line(shown_places(len(grid.holders)), top, _height(shards, grid), _LEAST_ROW)
-    width = max(columns.end + _MARGIN + _LAYERS * _LAYER_STEP, 560)
-    marked = [f"✗: elements are wrong on {ranges(sorted(wrong))}."] if wrong else []
+    head = [format_head(shards), *describe(shards, grid)]
+    top = MARGIN + LINE_HEIGHT * (len(head) + 1) + 10
+    rows = _make_line(choose_places(len(grid.holders)), top, _choose_height(shards, grid), _LEAST_ROW)
+    detail, columns = _fit_labels(shards, grid, rows)
+    width = max(columns.end + MARGIN + _LAYERS * _LAYER_STEP, 560)
+    marked = [f"✗: elements are wrong on {format_ranges(sorted(wrong))}."] if wrong else []
     said = [*marked, *describe_drawing(shards, grid, detail)]
-    notes = [line for remark in said for line in svg.wrap_text(remark, width - 2 * _MARGIN)]
+    notes = [line for remark in said for line in svg.wrap_text(remark, width - 2 * MARGIN)]
     bottom = rows.end + _LAYERS * _LAYER_STEP + 8
-    root = svg.picture(
-        width,
-        bottom + _LINE_HEIGHT * len(notes) + _MARGIN,
-        f"{shards.name}, {head[0].replace('  ', ', ')}",
-        " ".join([*head[1:], *said]),
-    )
+    height, title = bottom + LINE_HEIGHT * len(notes) + MARGIN, f"{shards.name}, {head[0].replace('  ', ', ')}"
+    root = svg.make_picture(width, height, title, " ".join([*head[1:], *said]))
     _draw_head(root, shards, head, width)
     _draw_layers(root, shards, grid, rows, columns)
     _draw_cells(root, shards, grid, (rows, columns), detail, wrong)
     _draw_bounds(root, shards, grid, rows, columns)
-    for index, note in enumerate(notes):
-        svg.label(root, _MARGIN, bottom + _LINE_HEIGHT * (index + 0.7), note, opacity="0.8")
+    svg.write_lines(root, notes, bottom + 0.7 * LINE_HEIGHT, width)
     return root
 
 
 def _draw_head(root: svg.Element, shards: Shards, head: Sequence[str], width: float) -> None:
-    room = width - 2 * _MARGIN
-    title = svg.add(root, "text", x=_MARGIN, y=_MARGIN + 6, fill=svg.LINE, font_size=14)
+    room = width - 2 * MARGIN
+    title = svg.add(root, "text", x=MARGIN, y=MARGIN + 6, fill=svg.LINE, font_size=14)
     name = svg.cut_to(shards.name, room / 2, 14)
     svg.add(title, "tspan", text=name, font_weight="bold")
     svg.add(title, "tspan", text=svg.cut_to(head[0], room - len(name) * 14 * svg.LETTER, 14), dx=12)
-    for index, line in enumerate(head[1:], 1):
-        svg.label(root, _MARGIN, _MARGIN + 6 + _LINE_HEIGHT * index, svg.cut_to(line, room), opacity="0.8")
+    svg.write_lines(root, head[1:], MARGIN + 6 + LINE_HEIGHT, width)
 
 
-def _fitting(shards: Shards, grid: ShardGrid) -> tuple[int, _Line]:
+def _fit_labels(shards: Shards, grid: ShardGrid, rows: _Line) -> tuple[int, _Line]:
     """The detail of labels that fits every cell, and the columns that are drawn."""
     for detail, most in WAYS_TO_FIT:
-        columns = _line(shown_places(len(grid.holders[0]), most), _LEFT, _WIDTH, _LEAST_CELL)
-        labels = (
-            _holders(shards, grid, row, column).label(detail)
-            for row in shown_places(len(grid.holders))
-            for column in columns.numbers
-            if row is not None and column is not None
-        )
+        columns = _make_line(choose_places(len(grid.holders[0]), most), _LEFT, _WIDTH, _LEAST_CELL)
+        cells = product(rows.pieces, columns.pieces)
+        labels = (label_holders(shards, grid, row, column, detail) for row, column in cells)
         if all(svg.fits(label, columns.size - 8) for label in labels):
             break
     return detail, columns
 
 
-def _holders(shards: Shards, grid: ShardGrid, row: int, column: int) -> Holders:
-    return Holders(devices=grid.holders[row][column], are_addends=shards.holders_are_addends)
-
-
-def _line(numbers: Sequence[int | None], begin: float, room: float, least: float) -> _Line:
-    """Pieces side by side in a room, each of which has at least some of it."""
-    gaps = sum(piece is None for piece in numbers)
-    size = max((room - gaps * _GAP) / (len(numbers) - gaps), least)
-    starts, at = [], begin
+def _make_line(numbers: Sequence[int | None], begin: float, room: float, least: float) -> _Line:
+    """Pieces side by side, which share the room but are not shorter than `least`."""
+    count = sum(piece is None for piece in numbers)
+    size = max((room - count * _GAP) / (len(numbers) - count), least)
+    pieces: dict[int, float] = {}
+    gaps, end = [], begin
     for piece in numbers:
-        starts.append(at)
-        at += _GAP if piece is None else size
-    return _Line(numbers=tuple(numbers), starts=tuple(starts), size=size)
+        if piece is None:
+            gaps.append(end)
+        else:
+            pieces[piece] = end
+        end += _GAP if piece is None else size
+    return _Line(pieces=pieces, gaps=tuple(gaps), begin=begin, end=end, size=size)
 
 
-def _height(shards: Shards, grid: ShardGrid) -> float:
+def _choose_height(shards: Shards, grid: ShardGrid) -> float:
     """The height of the drawing: that of a taller array is greater, but not by as much."""
     if grid.rows is None or grid.columns is None:
         return 2 * _LEAST_ROW
@@ -273,11 +244,11 @@ def _height(shards: Shards, grid: ShardGrid) -> float:
 
 
 def _draw_layers(root: svg.Element, shards: Shards, grid: ShardGrid, rows: _Line, columns: _Line) -> None:
-    """Sheets behind the array, for its copies and for what lies behind each other."""
+    """Sheets behind the array, for its copies and for hidden shards."""
     behind = max(shards.copies, shards.addends, grid.shards_per_place) - 1
     for layer in range(min(behind, _LAYERS), 0, -1):
         step = layer * _LAYER_STEP
-        left, top, right, bottom = columns.starts[0], rows.starts[0], columns.end, rows.end
+        left, top, right, bottom = columns.begin, rows.begin, columns.end, rows.end
         path = f"M{left + step} {bottom}V{bottom + step}H{right + step}V{top + step}H{right}"
         svg.add(root, "path", d=path, fill="none", stroke=svg.LINE, stroke_opacity=0.5)
 
@@ -286,36 +257,35 @@ def _draw_cells(
     root: svg.Element, shards: Shards, grid: ShardGrid, lines: tuple[_Line, _Line], detail: int, wrong: Collection[int]
 ) -> None:
     rows, columns = lines
-    for (row, y), (column, x) in product(rows.drawn(), columns.drawn()):
-        holders = _holders(shards, grid, row, column)
+    for (row, y), (column, x) in product(rows.pieces.items(), columns.pieces.items()):
         group = svg.add(root, "g")
-        svg.add(group, "title", text=_spoken(shards, grid, row, column, holders))
+        svg.add(group, "title", text=_describe_cell(shards, grid, row, column))
         tint = 0.26 if (row + column) % 2 == 0 else 0.13
         size = columns.size, rows.size
         svg.box(group, (x, y), size, fill=svg.TINT, fill_opacity=tint, stroke_opacity=0.7)
-        for hatched in _padding(shards, grid, (row, y, rows.size), (column, x, columns.size)):
-            svg.add(group, "path", d=svg.hatch(*hatched), stroke=svg.LINE, stroke_opacity=0.5, fill="none")
-        if any(device in wrong for device in holders.devices):
+        for hatched in _find_padding(shards, grid, (row, y, rows.size), (column, x, columns.size)):
+            svg.add_path(group, svg.hatch(*hatched), 0.5)
+        if any(device in wrong for device in grid.holders[row][column]):
             svg.label(group, x + 6, y + 15, "✗", size=14, font_weight="bold")
             svg.box(group, (x + 2, y + 2), (columns.size - 4, rows.size - 4), fill="none", stroke_width=2.5)
-        shown = holders.label(detail)
-        svg.label(group, x + columns.size / 2, y + rows.size / 2 + 4, shown, anchor="middle")
-    for y in rows.gaps():
-        svg.label(root, (columns.starts[0] + columns.end) / 2, y + _GAP / 2 + 4, "⋮", anchor="middle")
-    for x in columns.gaps():
-        svg.label(root, x + _GAP / 2, (rows.starts[0] + rows.end) / 2 + 4, "⋯", anchor="middle")
+        label = label_holders(shards, grid, row, column, detail)
+        svg.label(group, x + columns.size / 2, y + rows.size / 2 + 4, label, anchor="middle")
+    for y in rows.gaps:
+        svg.label(root, (columns.begin + columns.end) / 2, y + _GAP / 2 + 4, "⋮", anchor="middle")
+    for x in columns.gaps:
+        svg.label(root, x + _GAP / 2, (rows.begin + rows.end) / 2 + 4, "⋯", anchor="middle")
 
 
-def _spoken(shards: Shards, grid: ShardGrid, row: int, column: int, holders: Holders) -> str:
+def _describe_cell(shards: Shards, grid: ShardGrid, row: int, column: int) -> str:
     """A cell in words."""
     part = ["all"] * len(shards.cuts)
     for dimension, piece in ((grid.rows, row), (grid.columns, column)):
         if dimension is not None:
-            part[dimension] = bounds_words(shards, dimension, piece)
-    return f"[{', '.join(part)}] {shards.ids_are} {holders.label(0)}"
+            part[dimension] = format_bounds(shards, dimension, piece)
+    return f"[{', '.join(part)}] {shards.ids_are} {label_holders(shards, grid, row, column, 0)}"
 
 
-def _padding(
+def _find_padding(
     shards: Shards, grid: ShardGrid, row: tuple[int, float, float], column: tuple[int, float, float]
 ) -> Iterator[tuple[float, float, float, float]]:
     """The parts of a cell that are padding, as rectangles."""
@@ -334,27 +304,27 @@ def _padding(
 def _draw_bounds(root: svg.Element, shards: Shards, grid: ShardGrid, rows: _Line, columns: _Line) -> None:
     """Labels each row and column with the range of its elements."""
     if grid.columns is not None:
-        named = {column: bounds_words(shards, grid.columns, column) for column, _ in columns.drawn()}
+        named = {column: format_bounds(shards, grid.columns, column) for column, _ in columns.pieces.items()}
         turned = not all(svg.fits(text, columns.size - 4, 10) for text in named.values())
-        for column, x in columns.drawn():
+        for column, x in columns.pieces.items():
             text = str(shards.cuts[grid.columns].bounds(column)[0]) if turned else named[column]
             if svg.fits(text, columns.size - 4, 10):
-                svg.label(root, x + columns.size / 2, rows.starts[0] - 6, text, anchor="middle", size=10, opacity="0.8")
+                svg.label(root, x + columns.size / 2, rows.begin - 6, text, anchor="middle", size=10, opacity="0.8")
     if grid.rows is not None:
-        for row, y in rows.drawn():
-            text = svg.cut_to(bounds_words(shards, grid.rows, row), _LEFT - 12, 10)
+        for row, y in rows.pieces.items():
+            text = svg.cut_to(format_bounds(shards, grid.rows, row), _LEFT - 12, 10)
             svg.label(root, _LEFT - 8, y + rows.size / 2 + 3, text, anchor="end", size=10, opacity="0.8")
 
 
-def _unknown(shards: Shards) -> svg.Element:
+def _draw_unknown(shards: Shards) -> svg.Element:
     """An empty outline for an array whose shards are unknown, with the reason."""
     why = f"who holds what is not known: {shards.why_unknown}"
-    head = [head_words(shards), *describe(shards, None, with_mesh=False)]
-    root = svg.picture(560, 140, f"{shards.name}, {head[0]}", f"{head[1]}; {why}")
+    head = [format_head(shards), *describe(shards, None, with_mesh=False)]
+    root = svg.make_picture(560, 140, f"{shards.name}, {head[0]}", f"{head[1]}; {why}")
     _draw_head(root, shards, head, 560)
-    svg.box(root, (_MARGIN, 56), (532, 64), fill="none", stroke_dasharray="5 4", stroke_opacity=0.7)
+    svg.box(root, (MARGIN, 56), (532, 64), fill="none", stroke_dasharray="5 4", stroke_opacity=0.7)
     for index, line in enumerate(list(svg.wrap_text(why, 500))[:3]):
-        svg.label(root, 280, 84 + index * _LINE_HEIGHT, line, anchor="middle")
+        svg.label(root, 280, 84 + index * LINE_HEIGHT, line, anchor="middle")
     return root
 
 
@@ -365,24 +335,24 @@ _PADDED = "░"
 
 
 def draw_shards_lines(shards: Shards, width: int, *, alone: bool = True) -> Iterator[Text]:
-    """An array cut into its shards, with who holds each, in box characters.
+    """An array cut into its shards, each with its holders, in box characters.
 
     Args:
         shards: The array.
         width: Columns.
-        alone: Whether nothing else says what the mesh is and what numbers mean.
+        alone: Whether the drawing itself explains the mesh and the numbers.
     """
     grid = None if shards.why_unknown is not None else shards.grid()
-    yield from hanging(Text.assemble((shards.name, "bold"), f"  {head_words(shards)}"), width)
+    yield from hang(Text.assemble((shards.name, "bold"), f"  {format_head(shards)}"), width)
     for words in describe(shards, grid, with_mesh=alone):
-        yield from hanging(Text(words, style="dim"), width)
+        yield from hang(Text(words, style="dim"), width)
     if grid is None:
         yield from fold(Text(f"Who holds what is not known: {shards.why_unknown}.", style="yellow"), width)
         return
-    box = _fitting_boxes(shards, grid, width)
-    yield from box.lines()
+    box = _fit_boxes(shards, grid, width)
+    yield from box.draw()
     for remark in describe_drawing(shards, grid, box.detail, with_mesh=alone):
-        yield from hanging(Text(remark, style="dim"), width)
+        yield from hang(Text(remark, style="dim"), width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,87 +377,83 @@ class _Box:
     cell: int
     margin: int
 
-    def lines(self) -> Iterator[Text]:
+    def draw(self) -> Iterator[Text]:
         """The drawing."""
-        yield from self._header()
-        yield self._rule(*"┌┬┐")
+        yield from self._draw_header()
+        yield self._draw_rule(*"┌┬┐")
         for index, row in enumerate(self.rows):
             if index:
-                yield self._rule(*"├┼┤")
-            yield self._row(row)
-        yield self._rule(*"└┴┘")
+                yield self._draw_rule(*"├┼┤")
+            yield self._draw_row(row)
+        yield self._draw_rule(*"└┴┘")
 
-    def longest_label(self) -> int:
+    def measure_labels(self) -> int:
         """Letters of the longest label that is drawn."""
         return max(
-            len(self._holders(row, column).label(self.detail))
-            for row in self.rows
-            for column in self.columns
+            len(label_holders(self.shards, self.grid, row, column, self.detail))
+            for row, column in product(self.rows, self.columns)
             if row is not None and column is not None
         )
 
-    def longest_header(self) -> int:
+    def measure_headers(self) -> int:
         """Letters of the longest word above a column."""
-        return max(len(self._bounds(self.grid.columns, column or 0)) for column in self.columns)
+        return max(len(self._format_bounds(self.grid.columns, column or 0)) for column in self.columns)
 
-    def _header(self) -> Iterator[Text]:
+    def _draw_header(self) -> Iterator[Text]:
         """The range of elements of each column, if there is room."""
-        if 0 < self.longest_header() <= self.cell:
-            words = (_BOX_GAP if column is None else self._bounds(self.grid.columns, column) for column in self.columns)
+        if 0 < self.measure_headers() <= self.cell:
+            words = (
+                _BOX_GAP if column is None else self._format_bounds(self.grid.columns, column)
+                for column in self.columns
+            )
             yield Text(" " * (self.margin + 1) + " ".join(word.center(self.cell) for word in words), style="dim")
 
-    def _bounds(self, dimension: int | None, piece: int) -> str:
-        return "" if dimension is None else bounds_words(self.shards, dimension, piece)
+    def _format_bounds(self, dimension: int | None, piece: int) -> str:
+        return "" if dimension is None else format_bounds(self.shards, dimension, piece)
 
-    def _rule(self, left: str, middle: str, right: str) -> Text:
+    def _draw_rule(self, left: str, middle: str, right: str) -> Text:
         return Text(" " * self.margin + left + middle.join("─" * self.cell for _ in self.columns) + right)
 
-    def _row(self, row: int | None) -> Text:
-        words = "" if row is None else self._bounds(self.grid.rows, row)
+    def _draw_row(self, row: int | None) -> Text:
+        words = "" if row is None else self._format_bounds(self.grid.rows, row)
         line = Text(words[: self.margin - 1].rjust(self.margin - 1) + " " if self.margin else "", style="dim")
         line.append("│")
         for column in self.columns:
-            line.append_text(self._cell(row, column))
+            line.append_text(self._draw_cell(row, column))
             line.append("│")
         return line
 
-    def _cell(self, row: int | None, column: int | None) -> Text:
+    def _draw_cell(self, row: int | None, column: int | None) -> Text:
         if row is None or column is None:
             return Text((_BOX_GAP if row is not None or column is None else "⋮").center(self.cell))
-        label = _blank_around(self._holders(row, column).label(self.detail), self.cell)
-        hatched = _hatched(label, self.cell, self.shards.padded_share_at(self.grid, row, column))
+        label = label_holders(self.shards, self.grid, row, column, self.detail)
+        label = f" {label} " if len(label) + 2 <= self.cell else label
+        hatched = _hatch_label(label, self.cell, self.shards.padded_share_at(self.grid, row, column))
         return Text(hatched, style=_TINTS[(row + column) % 2])
 
-    def _holders(self, row: int, column: int) -> Holders:
-        return Holders(devices=self.grid.holders[row][column], are_addends=self.shards.holders_are_addends)
 
-
-def _hatched(label: str, room: int, padded_share: float) -> str:
-    """A label in the middle of a cell, whose end is hatched by the share that is padding: all of it only by all."""
+def _hatch_label(label: str, room: int, padded_share: float) -> str:
+    """A label in the middle of a cell; the end of the cell is hatched in proportion to its padding."""
     columns = room if padded_share == 1 else min(max(round(padded_share * room), padded_share > 0), room - 1)
     left = (room - len(label)) // 2
     blanks = " " * (room - columns) + _PADDED * columns
     return blanks[:left] + label + blanks[left + len(label) :]
 
 
-def _blank_around(label: str, room: int) -> str:
-    return f" {label} " if len(label) + 2 <= room else label
-
-
-def _fitting_boxes(shards: Shards, grid: ShardGrid, width: int) -> _Box:
+def _fit_boxes(shards: Shards, grid: ShardGrid, width: int) -> _Box:
     """The layout that shows most in a width: labels as long as they can be, then as many pieces."""
-    shown = tuple(shown_places(len(grid.holders)))
+    shown = tuple(choose_places(len(grid.holders)))
     margin = 0
     if grid.rows is not None:
-        margin = 2 + max(len(bounds_words(shards, grid.rows, row)) for row in shown if row is not None)
+        margin = 2 + max(len(format_bounds(shards, grid.rows, row)) for row in shown if row is not None)
     box = _Box(shards=shards, grid=grid, rows=shown, columns=(), detail=0, cell=0, margin=margin)
     for (detail, most), beside in product(WAYS_TO_FIT, (margin, 0)):
-        columns = tuple(shown_places(len(grid.holders[0]), most))
+        columns = tuple(choose_places(len(grid.holders[0]), most))
         tried = replace(box, columns=columns, detail=detail, margin=beside)
         room = (width - tried.margin - 1) // len(tried.columns) - 1
-        needed = tried.longest_label() + (2 if detail < Holders.COUNTED else 0)
+        needed = tried.measure_labels() + (2 if detail < _COUNTED else 0)
         if needed <= room:
-            return replace(tried, cell=min(room, max(needed, tried.longest_header(), _ROOMY)))
+            return replace(tried, cell=min(room, max(needed, tried.measure_headers(), _ROOMY)))
     return replace(tried, cell=max(needed, 1))
 
 
@@ -497,7 +463,7 @@ _ONE_DEVICE = Mesh(axis_names=(), axis_sizes=())
 _NEAR = 3
 
 
-def array_picture(found: Analysis, name: str) -> Picture:
+def draw_array_picture(found: Analysis, name: str) -> Picture:
     """An argument, an output or a large intermediate of an analyzed program, cut into its shards.
 
     Args:
@@ -505,19 +471,21 @@ def array_picture(found: Analysis, name: str) -> Picture:
         name: The array's name, as reports have it.
 
     Raises:
-        HloscopeError: There is no such array.
+        HloscopeError: No array has this name.
     """
     arrays: tuple[ArrayFact | IntermediateFact, ...] = (*found.arguments, *found.outputs, *found.intermediates)
-    return make_picture(shards_in(found, find_array(arrays, name, found.target)))
+    return make_picture(find_shards_of(found, find_array(arrays, name, found.target)))
 
 
 def make_picture(shards: Shards) -> Picture:
     """An array cut into its shards, drawn."""
-    text = drawn(draw_shards_lines(shards, _COLUMNS), _COLUMNS, False).rstrip("\n")
-    return Picture(title=f"{shards.name}, {shards.sharding or 'unknown sharding'}", svg=shards_svg(shards), text=text)
+    text = draw_lines(draw_shards_lines(shards, _COLUMNS), _COLUMNS, False).rstrip("\n")
+    return Picture(
+        title=f"{shards.name}, {shards.sharding or 'unknown sharding'}", svg=render_shards(shards), text=text
+    )
 
 
-def shards_in(found: Analysis, array: ArrayFact | IntermediateFact) -> Shards:
+def find_shards_of(found: Analysis, array: ArrayFact | IntermediateFact) -> Shards:
     """The shards of an array of an analyzed program, with JAX's device ids if they are known."""
     evidence = find_evidence(found)
     device_ids = None if evidence is None else evidence.program.compiled.device_ids or None
@@ -529,12 +497,12 @@ def find_array(arrays: Sequence[_Array], name: str, target: str) -> _Array:
     """The array of a name.
 
     Args:
-        arrays: Those that there are.
+        arrays: The known arrays.
         name: The name.
-        target: What they are arrays of.
+        target: The program.
 
     Raises:
-        HloscopeError: There is none of that name.
+        HloscopeError: No array has this name.
     """
     array = next((array for array in arrays if array.name == name), None)
     if array is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from math import ceil, floor, inf, log10, prod
 
 from hloscope.base.units import format_bytes, format_time, format_time_range, pluralize
@@ -13,16 +15,17 @@ from hloscope.model.trial import Suggestion, Suggestions
 from hloscope.model.vocabulary import Bound
 from hloscope.report.comparing import NOT_PREDICTED
 from hloscope.report.pictures import svg
-from hloscope.report.price import Priced, Unpriced
-from hloscope.report.suggestions import name_of
-from hloscope.report.words import difference_words
+from hloscope.report.pictures.svg import LINE_HEIGHT, MARGIN
+from hloscope.report.price import Priced, Unpriced, format_slice
+from hloscope.report.suggestions import format_name
+from hloscope.report.words import format_difference
 from hloscope.verification.model import ErrorMap
 
-_WIDTH, _MARGIN, _LINE_HEIGHT = 720.0, 14.0, 17.0
+_WIDTH = 720.0
 _LEFT, _PLOT = 84.0, 260.0
 _TICKS = 5
 _BAR, _BAR_GAP, _NAME = 22.0, 12.0, 150.0
-_TOP = _MARGIN + _LINE_HEIGHT
+_TOP = MARGIN + LINE_HEIGHT
 _BOTTOM = _TOP + _PLOT
 _PART = 190.0
 _MOST_POINTS = 400
@@ -43,7 +46,7 @@ class _Scale:
         begin: Where it begins.
         end: Where it ends.
         powers: Whether each power of ten has as much of it as the next.
-        marks: The numbers that are written beside it; round ones where there are none.
+        marks: The labeled numbers; round ones if empty.
     """
 
     least: float
@@ -59,8 +62,8 @@ class _Scale:
         share = (here - least) / (most - least) if most > least else 0.5
         return self.begin + share * (self.end - self.begin)
 
-    def ticks(self) -> Iterator[float]:
-        """Round numbers on it, some five; of powers those of ten, and what lies between where these are few."""
+    def list_ticks(self) -> Iterator[float]:
+        """About five round numbers; on a logarithmic scale powers of ten, with steps between if they are few."""
         if self.marks:
             yield from self.marks
             return
@@ -77,48 +80,43 @@ class _Scale:
             yield number * step
 
 
-def front_svg(found: Suggestions) -> str:
-    """The program as it is written and the ways that nothing beats, by time and memory, as an SVG element."""
-    return svg.written(draw_front(found))
-
-
 def draw_front(found: Suggestions) -> svg.Element:
-    """The same, not yet written."""
+    """The program as written and the Pareto front of shardings, by time and memory."""
     ways = [found.own, *found.front]
     drawn = [way for way in ways if way.figures.step_us is not None and way.figures.hbm_bytes is not None]
     rows = len(ways) + 1
     title = f"{found.target} on {found.slice}: shardings by time and memory"
-    said = "; ".join(f"{number}: {_way_words(found, way)}" for number, way in enumerate(ways))
-    bottom = _MARGIN + 2 * _LINE_HEIGHT + _PLOT
-    root = svg.picture(_WIDTH, bottom + 2.6 * _LINE_HEIGHT + _LINE_HEIGHT * rows + _MARGIN, title, said)
-    svg.label(root, _MARGIN, _MARGIN + 6, svg.cut_to(title, _WIDTH - 2 * _MARGIN, 14), size=14, font_weight="bold")
+    said = "; ".join(f"{number}: {_describe_way(found, way)}" for number, way in enumerate(ways))
+    bottom = MARGIN + 2 * LINE_HEIGHT + _PLOT
+    root = svg.make_picture(_WIDTH, bottom + 2.6 * LINE_HEIGHT + LINE_HEIGHT * rows + MARGIN, title, said)
+    svg.add_title(root, title, _WIDTH)
     if drawn:
         times = [time for way in drawn for time in (*(way.figures.step_us_range or ()), way.figures.step_us or 0.0)]
         sizes = [float(way.figures.hbm_bytes or 0) for way in drawn]
-        across = _spread(times, _LEFT, _WIDTH - 2 * _MARGIN)
-        down = _spread(sizes, bottom, _MARGIN + 2 * _LINE_HEIGHT)
+        across = _make_scale(times, _LEFT, _WIDTH - 2 * MARGIN)
+        down = _make_scale(sizes, bottom, MARGIN + 2 * LINE_HEIGHT)
         _draw_axes(root, across, down, (format_time, format_bytes), ("a step takes →", "↑ memory of a device"))
         for number, way in enumerate(ways):
             if way in drawn:
                 _draw_way(root, found, number, across, down)
     for number, way in enumerate(ways):
-        y = bottom + 3 * _LINE_HEIGHT + _LINE_HEIGHT * number
-        words = f"{number}  {_way_words(found, way)}{'' if way in drawn else f', {_NOT_KNOWN}'}"
+        y = bottom + 3 * LINE_HEIGHT + LINE_HEIGHT * number
+        words = f"{number}  {_describe_way(found, way)}{'' if way in drawn else f', {_NOT_KNOWN}'}"
         weight = "bold" if way.is_worth_it else "normal"
-        svg.label(root, _MARGIN, y, svg.cut_to(words, _WIDTH - 2 * _MARGIN), font_weight=weight)
+        svg.label(root, MARGIN, y, svg.cut_to(words, _WIDTH - 2 * MARGIN), font_weight=weight)
     return root
 
 
-def _spread(values: Sequence[float], begin: float, end: float) -> _Scale:
+def _make_scale(values: Sequence[float], begin: float, end: float) -> _Scale:
     """A linear scale for some numbers, with room on both sides."""
     least, most = min(values), max(values)
     room = 0.08 * (most - least) or 0.1 * most or 1.0
     return _Scale(least=max(least - room, 0.0), most=most + room, begin=begin, end=end)
 
 
-def _way_words(found: Suggestions, way: Suggestion) -> str:
-    difference = "" if way.is_own else difference_words(found.own.figures, way.figures)
-    kind = "as written" if way.is_own else f"{'better: ' if way.is_worth_it else ''}{name_of(way)}"
+def _describe_way(found: Suggestions, way: Suggestion) -> str:
+    difference = "" if way.is_own else format_difference(found.own.figures, way.figures)
+    kind = "as written" if way.is_own else f"{'better: ' if way.is_worth_it else ''}{format_name(way)}"
     fits = "" if way.fits else ", does not fit"
     cost = (way.figures.step_words, difference, f"{format_bytes(way.figures.hbm_bytes)} of HBM")
     return f"{kind}: {', '.join(filter(None, cost))}{fits}"
@@ -131,100 +129,82 @@ def _draw_axes(
     shown: tuple[Callable[[float], str], Callable[[float], str]],
     words: tuple[str, str],
 ) -> None:
-    """Round numbers across and down as they are shown, each with a line, and what they are of."""
-    for value in across.ticks():
+    """Labels and lines for round numbers across and down, and the titles of both axes."""
+    for value in across.list_ticks():
         x = across.at(value)
-        _rule(root, (x, down.begin), (x, down.end))
+        svg.add_line(root, (x, down.begin), (x, down.end), stroke=svg.LINE, stroke_opacity=0.18)
         svg.label(root, x, down.begin + 14, shown[0](value), anchor="middle", size=10, opacity=0.8)
-    for value in down.ticks():
+    for value in down.list_ticks():
         y = down.at(value)
-        _rule(root, (across.begin, y), (across.end, y))
+        svg.add_line(root, (across.begin, y), (across.end, y), stroke=svg.LINE, stroke_opacity=0.18)
         svg.label(root, across.begin - 6, y + 3, shown[1](value), anchor="end", size=10, opacity=0.8)
     svg.label(root, across.end, down.begin + 28, words[0], anchor="end", size=10.5)
-    svg.label(root, _MARGIN, down.end - 6, words[1], size=10.5)
-
-
-def _rule(root: svg.Element, begin: tuple[float, float], end: tuple[float, float]) -> None:
-    (x1, y1), (x2, y2) = begin, end
-    svg.add(root, "line", text=None, x1=x1, y1=y1, x2=x2, y2=y2, stroke=svg.LINE, stroke_opacity=0.18)
+    svg.label(root, MARGIN, down.end - 6, words[1], size=10.5)
 
 
 def _draw_way(root: svg.Element, found: Suggestions, number: int, across: _Scale, down: _Scale) -> None:
-    """A point with the range of its time: round, a diamond for the program as it is written, filled where better."""
+    """A point with the range of its time: a diamond for the program as written, a filled circle if better."""
     way = found.front[number - 1] if number else found.own
     x, y = across.at(way.figures.step_us or 0.0), down.at(float(way.figures.hbm_bytes or 0))
     group = svg.add(root, "g")
-    svg.add(group, "title", text=f"{number}: {_way_words(found, way)}")
+    svg.add(group, "title", text=f"{number}: {_describe_way(found, way)}")
     if way.figures.step_us_range is not None:
         least, most = way.figures.step_us_range
         _draw_range(group, across.at(least), across.at(most), y)
     style: dict[str, str | float] = {"fill": svg.TINT, "stroke": svg.LINE, "stroke_width": 1.5}
     style["fill_opacity"] = 0.9 if way.is_worth_it else 0.15
     if way.is_own:
-        corners = f"{svg.number(x - 7)},{svg.number(y)} {svg.number(x)},{svg.number(y - 7)} "
-        corners += f"{svg.number(x + 7)},{svg.number(y)} {svg.number(x)},{svg.number(y + 7)}"
-        svg.add(group, "polygon", text=None, points=corners, **style)
+        corners = ((x - 7, y), (x, y - 7), (x + 7, y), (x, y + 7))
+        points = " ".join(f"{svg.number(left)},{svg.number(top)}" for left, top in corners)
+        svg.add(group, "polygon", text=None, points=points, **style)
     else:
         svg.add(group, "circle", text=None, cx=x, cy=y, r=6.0, **style)
     svg.label(group, x + 9, y - 8, str(number), size=11, font_weight="bold")
 
 
-def prices_svg(priced: Priced) -> str:
-    """One program on several slices: what of its step is computed and what is waited for, as an SVG element."""
-    return svg.written(draw_prices(priced))
-
-
 def draw_prices(priced: Priced) -> svg.Element:
-    """The same, not yet written."""
+    """The step of a program on several slices, split into computing and waiting."""
     title = f"{priced[0].target}: a step on each slice" if priced else "no slices"
-    top = _MARGIN + 1.6 * _LINE_HEIGHT
-    height = top + len(priced) * (_BAR + _BAR_GAP) + _LINE_HEIGHT + _MARGIN
-    root = svg.picture(_WIDTH, height, title, "; ".join(map(_price_words, priced)))
-    svg.label(root, _MARGIN, _MARGIN + 6, svg.cut_to(title, _WIDTH - 2 * _MARGIN, 14), size=14, font_weight="bold")
+    top = MARGIN + 1.6 * LINE_HEIGHT
+    height = top + len(priced) * (_BAR + _BAR_GAP) + LINE_HEIGHT + MARGIN
+    root = svg.make_picture(_WIDTH, height, title, "; ".join(map(_describe_price, priced)))
+    svg.add_title(root, title, _WIDTH)
     longest = max((time.most_us for one in priced if isinstance(one, Analysis) and (time := one.time)), default=1.0)
-    scale = _Scale(least=0.0, most=longest, begin=_MARGIN + _NAME, end=_WIDTH - _MARGIN - 170)
+    scale = _Scale(least=0.0, most=longest, begin=MARGIN + _NAME, end=_WIDTH - MARGIN - 170)
     for number, one in enumerate(priced):
         _draw_price(root, one, top + number * (_BAR + _BAR_GAP), scale.at)
     legend = "Filled: computing. Hatched: exposed collectives."
     if any(isinstance(one, Analysis) and one.time is not None and one.time.has_range for one in priced):
         legend += " The line below is the range of the step."
-    svg.label(root, _MARGIN, height - _MARGIN, legend, size=10.5, opacity=0.8)
+    svg.label(root, MARGIN, height - MARGIN, legend, size=10.5, opacity=0.8)
     return root
 
 
-def slice_name(one: Analysis | Unpriced) -> str:
-    """`v5e:2x4`."""
+def _describe_price(one: Analysis | Unpriced) -> str:
     if isinstance(one, Unpriced):
-        return one.slice_name
-    return "no slice" if one.slice is None else one.slice.name
-
-
-def _price_words(one: Analysis | Unpriced) -> str:
-    if isinstance(one, Unpriced):
-        return f"{slice_name(one)}: {one.error.what}"
+        return f"{format_slice(one)}: {one.error.what}"
     if one.time is None:
-        return f"{slice_name(one)}: not priced"
+        return f"{format_slice(one)}: not priced"
     time = one.time
     step = time.bound.marked(format_time(time.step_us))
     between = f" ({format_time_range(time.least_us, time.most_us)})" if time.has_range else ""
-    return f"{slice_name(one)}: {step}{between}"
+    return f"{format_slice(one)}: {step}{between}"
 
 
 def _draw_price(root: svg.Element, one: Analysis | Unpriced, y: float, at: Callable[[float], float]) -> None:
     group = svg.add(root, "g")
-    svg.add(group, "title", text=_price_words(one))
-    svg.label(group, _MARGIN, y + _BAR * 0.68, svg.cut_to(slice_name(one), _NAME - 8))
+    svg.add(group, "title", text=_describe_price(one))
+    svg.label(group, MARGIN, y + _BAR * 0.68, svg.cut_to(format_slice(one), _NAME - 8))
     time = one.time if isinstance(one, Analysis) else None
     if time is None:
-        words = _price_words(one).partition(": ")[2]
-        svg.label(group, at(0.0), y + _BAR * 0.68, svg.cut_to(words, _WIDTH - at(0.0) - _MARGIN), opacity=0.8)
+        words = _describe_price(one).partition(": ")[2]
+        svg.label(group, at(0.0), y + _BAR * 0.68, svg.cut_to(words, _WIDTH - at(0.0) - MARGIN), opacity=0.8)
         return
     computed, waited, end = at(time.compute_us), at(time.compute_us + time.exposed_us), at(time.step_us)
     svg.box(group, (at(0.0), y), (end - at(0.0), _BAR), fill="none", stroke_opacity=0.7)
     svg.box(group, (at(0.0), y), (computed - at(0.0), _BAR), fill=svg.TINT, fill_opacity=0.75, stroke="none")
     if waited > computed:
-        lines = svg.hatch(computed, y, waited - computed, _BAR)
-        svg.add(group, "path", text=None, d=lines, stroke=svg.LINE, stroke_opacity=0.8, fill="none")
+        svg.add_path(group, svg.hatch(computed, y, waited - computed, _BAR), 0.8)
     most = at(time.most_us) if time.has_range else end
     if time.has_range:
         _draw_range(group, at(time.least_us), most, y + _BAR + 4)
@@ -241,13 +221,13 @@ def draw_chips(priced: Priced) -> svg.Element:
         if isinstance(one, Analysis) and one.slice is not None and one.time is not None and one.time.step_us > 0
     ]
     title = "A step by the number of chips"
-    root = svg.picture(_WIDTH, _BOTTOM + 2.6 * _LINE_HEIGHT, title, "; ".join(map(_price_words, priced)))
+    root = svg.make_picture(_WIDTH, _BOTTOM + 2.6 * LINE_HEIGHT, title, "; ".join(map(_describe_price, priced)))
     if not known:
         return root
-    chips, spans = [where.chips for _, where, _ in known], [each for *_, time in known for each in _span_of(time)]
-    across = _powers([float(count) for count in chips], _LEFT, _WIDTH - 2 * _MARGIN)
+    chips, spans = [where.chips for _, where, _ in known], [each for *_, time in known for each in _find_span(time)]
+    across = _make_log_scale([float(count) for count in chips], _LEFT, _WIDTH - 2 * MARGIN)
     across = replace(across, marks=tuple(map(float, sorted(set(chips)))))
-    down = _powers(spans, _BOTTOM, _TOP)
+    down = _make_log_scale(spans, _BOTTOM, _TOP)
     _draw_axes(root, across, down, (lambda value: f"{value:g}", format_time), _OF_SLICES)
     for generation in dict.fromkeys(where.chip for _, where, _ in known):
         _draw_ideal(root, [(where, time) for _, where, time in known if where.chip == generation], across, down)
@@ -255,35 +235,36 @@ def draw_chips(priced: Priced) -> svg.Element:
         beside = [place for place, (_, other, _) in enumerate(known) if other.chips == where.chips]
         aside = beside.index(number) - (len(beside) - 1) / 2
         group = svg.add(root, "g")
-        svg.add(group, "title", text=_price_words(one))
+        svg.add(group, "title", text=_describe_price(one))
         _draw_slice(group, one, across.at(where.chips) + _ASIDE * aside, down, is_left=aside < 0)
     return root
 
 
-def _powers(values: Sequence[float], begin: float, end: float, *, room: float = 1.25) -> _Scale:
+def _make_log_scale(values: Sequence[float], begin: float, end: float, *, room: float = 1.25) -> _Scale:
     """A logarithmic scale for some numbers, with a factor of room on both sides."""
     return _Scale(least=min(values) / room, most=max(values) * room, begin=begin, end=end, powers=True)
 
 
-def _span_of(time: StepTime) -> tuple[float, float]:
-    """The range of a step; the step itself where nothing is known of that."""
+def _find_span(time: StepTime) -> tuple[float, float]:
+    """The range of a step; the step itself if it has no range."""
     return (time.least_us, time.most_us) if time.has_range else (time.step_us, time.step_us)
 
 
-def _upright(x: float, begin: float, end: float) -> str:
-    """A line with ends, from one height to another."""
+def _make_upright(x: float, begin: float, end: float) -> str:
+    """The path of a vertical range with ends."""
     left, low, high = svg.number(x - 4), svg.number(begin), svg.number(end)
     return f"M{left} {low}h8M{left} {high}h8M{svg.number(x)} {low}V{high}"
 
 
 def _draw_slice(root: svg.Element, one: Analysis, x: float, down: _Scale, *, is_left: bool) -> None:
-    """A round point with the range of its time; a cross where the program does not fit."""
+    """A round point with the range of its time; a cross if the program does not fit."""
     assert one.time is not None
-    y, (least, most) = down.at(one.time.step_us), _span_of(one.time)
+    y, (least, most) = down.at(one.time.step_us), _find_span(one.time)
     if least < most:
-        svg.add(root, "path", text=None, d=_upright(x, down.at(least), down.at(most)), stroke=svg.LINE, fill="none")
+        line = _make_upright(x, down.at(least), down.at(most))
+        svg.add(root, "path", d=line, stroke=svg.LINE, fill="none")
     is_exact = one.time.bound is Bound.EXACT
-    said = [slice_name(one), *([] if is_exact else [one.time.bound.marked(format_time(one.time.step_us))])]
+    said = [format_slice(one), *([] if is_exact else [one.time.bound.marked(format_time(one.time.step_us))])]
     if one.memory.fits is False:
         svg.add(root, "path", text=None, d=f"M{svg.number(x - 6)} {svg.number(y - 6)}l12 12m0 -12l-12 12", **_CROSS)
         said.append("does not fit")
@@ -307,15 +288,14 @@ def has_ideal(priced: Priced) -> bool:
 
 
 def _draw_ideal(root: svg.Element, known: Sequence[tuple[SliceFact, StepTime]], across: _Scale, down: _Scale) -> None:
-    """From the fewest chips of a generation on, the steps that cost as much of all chips together."""
+    """The line of equal chip time, from the fewest chips of a generation on."""
     fewest, time = min(known, key=lambda one: (one[0].chips, one[1].step_us))
     most = max(where.chips for where, _ in known)
     last = min(float(most), fewest.chips * time.step_us / down.least)
     if last > fewest.chips:
-        x1, y1 = across.at(fewest.chips), down.at(time.step_us)
-        x2, y2 = across.at(last), down.at(time.step_us * fewest.chips / last)
-        style: dict[str, str | float] = {"stroke": svg.LINE, "stroke_opacity": 0.55, "stroke_dasharray": "5 5"}
-        svg.add(root, "line", text=None, x1=x1, y1=y1, x2=x2, y2=y2, **style)
+        begin = across.at(fewest.chips), down.at(time.step_us)
+        end = across.at(last), down.at(time.step_us * fewest.chips / last)
+        svg.add_line(root, begin, end, stroke=svg.LINE, stroke_opacity=0.55, stroke_dasharray="5 5")
 
 
 def draw_parts(parts: Sequence[StepPart]) -> svg.Element:
@@ -327,34 +307,34 @@ def draw_parts(parts: Sequence[StepPart]) -> svg.Element:
         for part in parts
     )
     row = _BAR + _BAR_GAP
-    root = svg.picture(_WIDTH, 2 * _MARGIN + len(parts) * row + _LINE_HEIGHT, title, said)
+    root = svg.make_picture(_WIDTH, 2 * MARGIN + len(parts) * row + LINE_HEIGHT, title, said)
     longest = max((max(part.measured_us, part.predicted_us or 0.0) for part in parts), default=1.0) or 1.0
-    scale = _Scale(least=0.0, most=longest, begin=_MARGIN + _PART, end=_WIDTH - _MARGIN - 90)
+    scale = _Scale(least=0.0, most=longest, begin=MARGIN + _PART, end=_WIDTH - MARGIN - 90)
     for number, part in enumerate(parts):
-        y = _MARGIN + number * row
-        svg.label(root, _MARGIN, y + _BAR * 0.68, svg.cut_to(part.part, _PART - 8))
+        y = MARGIN + number * row
+        svg.label(root, MARGIN, y + _BAR * 0.68, svg.cut_to(part.part, _PART - 8))
         for value, below, solid in ((part.measured_us, 0.0, 0.8), (part.predicted_us, _BAR / 2, 0.15)):
             begin, end = scale.at(0.0), scale.at(value or 0.0)
             svg.box(root, (begin, y + below), (end - begin, _BAR / 2), fill=svg.TINT, fill_opacity=solid)
             words = NOT_PREDICTED if value is None else format_time(value)
             svg.label(root, end + 6, y + below + 9, words, size=10)
-    svg.label(
-        root, _MARGIN, _MARGIN + len(parts) * row + 8, "Filled: measured. Pale: predicted.", size=10.5, opacity=0.8
-    )
+    legend = "Filled: measured. Pale: predicted."
+    svg.label(root, MARGIN, MARGIN + len(parts) * row + 8, legend, size=10.5, opacity=0.8)
     return root
 
 
 def draw_measured(operations: Sequence[MeasuredOperation]) -> svg.Element:
-    """Operations by what they should have taken and took; on the line both agree."""
+    """Operations by predicted and measured time, which agree on the line."""
     title = "Operations: predicted and measured time per step"
-    drawn = [one for one in operations if one.measured_us > 0 and one.predicted_us]
-    drawn = sorted(drawn, key=lambda one: one.measured_us, reverse=True)[:_MOST_POINTS]
-    root = svg.picture(_WIDTH, _BOTTOM + 2.6 * _LINE_HEIGHT, title, f"{len(drawn)} operations, all in the table below")
+    known = (one for one in operations if one.measured_us > 0 and one.predicted_us)
+    drawn = sorted(known, key=lambda one: one.measured_us, reverse=True)[:_MOST_POINTS]
+    said = f"{len(drawn)} operations, all in the table below"
+    root = svg.make_picture(_WIDTH, _BOTTOM + 2.6 * LINE_HEIGHT, title, said)
     if not drawn:
         return root
     times = [time for one in drawn for time in (one.measured_us, one.predicted_us or 0.0)]
-    room = 2.5  # so that the lines of half and of twice are seen
-    across, down = _powers(times, _LEFT, _WIDTH - 2 * _MARGIN, room=room), _powers(times, _BOTTOM, _TOP, room=room)
+    across = _make_log_scale(times, _LEFT, _WIDTH - 2 * MARGIN, room=2.5)  # so that the lines of half and twice fit
+    down = _make_log_scale(times, _BOTTOM, _TOP, room=2.5)
     _draw_axes(root, across, down, (format_time, format_time), _OF_OPERATIONS)
     for factor, dashes in ((1.0, "none"), (2.0, "5 5"), (0.5, "5 5")):
         _draw_factor(root, factor, dashes, across, down)
@@ -364,7 +344,7 @@ def draw_measured(operations: Sequence[MeasuredOperation]) -> svg.Element:
 
 
 def _draw_factor(root: svg.Element, factor: float, dashes: str, across: _Scale, down: _Scale) -> None:
-    """The line on which what is measured is so many times what is predicted."""
+    """The line on which measured times are a multiple of predicted ones."""
     ends = (max(across.least, down.least / factor), min(across.most, down.most / factor))
     x1, x2 = (across.at(end) for end in ends)
     y1, y2 = (down.at(end * factor) for end in ends)
@@ -385,11 +365,11 @@ def _draw_operation(root: svg.Element, one: MeasuredOperation, across: _Scale, d
 
 
 def _draw_range(root: svg.Element, least: float, most: float, y: float) -> None:
-    """A line with ends, from the least to the most that something may be."""
+    """A horizontal range with ends."""
     top = svg.number(y - 4)
     ends = f"M{svg.number(least)} {top}v8M{svg.number(most)} {top}v8"
     path = f"{ends}M{svg.number(least)} {svg.number(y)}H{svg.number(most)}"
-    svg.add(root, "path", text=None, d=path, stroke=svg.LINE, stroke_opacity=0.6, fill="none")
+    svg.add_path(root, path, 0.6)
 
 
 _MAP_WIDTH, _MAP_LEFT, _MAP_TOP = 560.0, 64.0, 30.0
@@ -401,11 +381,11 @@ _LEVELS = (
     (10.0, "wrong, up to 10 times what is allowed", 0.55),
     (inf, "wrong, beyond 10 times", 0.9),
 )
-"""The largest error of a level as a multiple of what is allowed, what that is, and how dark it is."""
+"""The largest error of each level as a multiple of the allowed error, its words, and its opacity."""
 _FIRST_WRONG = 3
 
 
-def level_of(error: float) -> int:
+def find_level(error: float) -> int:
     """The level of an error."""
     return next(number for number, (most, _, _) in enumerate(_LEVELS) if error <= most)
 
@@ -417,7 +397,7 @@ class Region:
     Attributes:
         first: Row and column of its first block.
         last: Those of its last one.
-        worst: Those of the one that is furthest off.
+        worst: Row and column of the block with the largest error.
     """
 
     first: tuple[int, int]
@@ -425,22 +405,22 @@ class Region:
     worst: tuple[int, int]
 
 
-def regions_of(found: ErrorMap) -> list[Region]:
+def find_regions(found: ErrorMap) -> list[Region]:
     """The wrong blocks as rectangles, largest error first; if none is wrong, those with any error."""
-    levels = [[level_of(error) for error in row] for row in found.errors]
+    levels = [[find_level(error) for error in row] for row in found.errors]
     wrong = [level for row in levels for level in row if level >= _FIRST_WRONG]
     least = _FIRST_WRONG if wrong else 1
-    rows = [{(level, *run) for level in range(least, len(_LEVELS)) for run in _runs(line, level)} for line in levels]
+    rows = [{run for run in _find_runs(line) if run[0] >= least} for line in levels]
     known: list[tuple[int, int, int, int]] = []
     begun: dict[tuple[int, int, int], int] = {}
     for number, (runs, below) in enumerate(zip(rows, [*rows[1:], set()], strict=True)):
         begun = {run: begun.get(run, number) for run in runs}
         known += [(begun[run], number, *run[1:]) for run in sorted(runs - below)]
-    made = [_region(found, *place) for place in known]
+    made = [_make_region(found, *place) for place in known]
     return sorted(made, key=lambda region: -found.errors[region.worst[0]][region.worst[1]])
 
 
-def _region(found: ErrorMap, top: int, bottom: int, begin: int, end: int) -> Region:
+def _make_region(found: ErrorMap, top: int, bottom: int, begin: int, end: int) -> Region:
     blocks = [(row, column) for row in range(top, bottom + 1) for column in range(begin, end)]
     worst = max(blocks, key=lambda block: found.errors[block[0]][block[1]])
     return Region(first=(top, begin), last=(bottom, end - 1), worst=worst)
@@ -454,33 +434,31 @@ def draw_errors(found: ErrorMap, name: str) -> svg.Element:
         name: The output.
     """
     rows, columns = len(found.errors), len(found.errors[0])
-    levels = [[level_of(error) for error in row] for row in found.errors]
-    counts = [sum(row.count(number) for row in levels) for number in range(len(_LEVELS))]
-    said = [
-        f"{words}: {pluralize(count, 'block')}" for (_, words, _), count in zip(_LEVELS, counts, strict=True) if count
-    ]
+    levels = [[find_level(error) for error in row] for row in found.errors]
+    counts = Counter(level for row in levels for level in row)
+    said = {number: f"{_LEVELS[number][1]}: {pluralize(counts[number], 'block')}" for number in sorted(counts)}
     down, across = prod(found.shape[:-1]), found.shape[-1] if found.shape else 1
     height = max(_LEAST, min(_MAP, _MAP * down / across)) if down > 1 else _LEAST
     size = (_MAP / columns, height / rows)
     end = _MAP_TOP + height + 22
-    root = svg.picture(_MAP_WIDTH, end + len(said) * _KEY_HEIGHT, f"Where {name} differs", "; ".join(said))
-    for number, (_, _, dark) in enumerate(_LEVELS):
-        if counts[number]:
-            _draw_level(root, levels, number, size, dark)
+    root = svg.make_picture(
+        _MAP_WIDTH, end + len(said) * _KEY_HEIGHT, f"Where {name} differs", "; ".join(said.values())
+    )
+    for number in said:
+        _draw_level(root, levels, number, size)
     svg.box(root, (_MAP_LEFT, _MAP_TOP), (_MAP, height), fill="none", stroke_opacity=0.7)
     _draw_sides(root, found.shape, height)
-    drawn = [number for number, count in enumerate(counts) if count]
-    for line, number in enumerate(drawn):
-        _draw_key(root, end + line * _KEY_HEIGHT, number, said[line])
+    for line, (number, words) in enumerate(said.items()):
+        _draw_key(root, end + line * _KEY_HEIGHT, number, words)
     return root
 
 
-def _draw_level(
-    root: svg.Element, levels: list[list[int]], number: int, size: tuple[float, float], dark: float
-) -> None:
+def _draw_level(root: svg.Element, levels: list[list[int]], number: int, size: tuple[float, float]) -> None:
     """Draws the blocks of a level as one path, adjacent ones as one rectangle, hatched if wrong."""
     width, height = size
-    runs = [(row, begin, end) for row, line in enumerate(levels) for begin, end in _runs(line, number)]
+    dark = _LEVELS[number][2]
+    found = ((row, *run) for row, line in enumerate(levels) for run in _find_runs(line))
+    runs = [(row, begin, end) for row, level, begin, end in found if level == number]
     path = "".join(
         f"M{svg.number(_MAP_LEFT + begin * width)} {svg.number(_MAP_TOP + row * height)}"
         f"h{svg.number((end - begin) * width)}v{svg.number(height)}h{svg.number((begin - end) * width)}z"
@@ -493,18 +471,15 @@ def _draw_level(
             svg.hatch(_MAP_LEFT + begin * width, _MAP_TOP + row * height, (end - begin) * width, height, 5)
             for row, begin, end in runs
         )
-        svg.add(root, "path", text=None, d=lines, stroke=svg.LINE, stroke_opacity=0.75, fill="none")
+        svg.add_path(root, lines, 0.75)
 
 
-def _runs(line: list[int], number: int) -> list[tuple[int, int]]:
-    """From and to of what is of a level, side by side."""
-    found: list[tuple[int, int]] = []
-    for at, level in enumerate(line):
-        if level == number and found and found[-1][1] == at:
-            found[-1] = (found[-1][0], at + 1)
-        elif level == number:
-            found.append((at, at + 1))
-    return found
+def _find_runs(line: list[int]) -> Iterator[tuple[int, int, int]]:
+    """The runs of adjacent blocks of one level: that level, the first block, and the one after the last."""
+    end = 0
+    for level, blocks in groupby(line):
+        begin, end = end, end + len(list(blocks))
+        yield level, begin, end
 
 
 def _draw_sides(root: svg.Element, shape: tuple[int, ...], height: float) -> None:
@@ -521,6 +496,5 @@ def _draw_sides(root: svg.Element, shape: tuple[int, ...], height: float) -> Non
 def _draw_key(root: svg.Element, y: float, number: int, words: str) -> None:
     svg.box(root, (_MAP_LEFT, y), (22, 13), fill=svg.TINT, fill_opacity=_LEVELS[number][2])
     if number >= _FIRST_WRONG:
-        lines = svg.hatch(_MAP_LEFT, y, 22, 13, 5)
-        svg.add(root, "path", text=None, d=lines, stroke=svg.LINE, stroke_opacity=0.75, fill="none")
+        svg.add_path(root, svg.hatch(_MAP_LEFT, y, 22, 13, 5), 0.75)
     svg.label(root, _MAP_LEFT + 30, y + 11, words, size=11)

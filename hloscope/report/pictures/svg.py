@@ -1,4 +1,4 @@
-"""The elements that pictures are made of, and what keeps them readable: in light and in dark, alone and in a page.
+"""The elements of pictures, which stay readable in light and in dark, alone and in a page.
 
 Lines and letters have the colour of the text around a picture, areas a tint that shows on light and on dark. A page may
 set the custom properties `--hloscope-…` to colours of its own.
@@ -7,11 +7,11 @@ set the custom properties `--hloscope-…` to colours of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import ceil
 from xml.etree import ElementTree
 
-from hloscope.report.escaping import plain_line
+from hloscope.report.escaping import escape_line
 
 Element = ElementTree.Element
 
@@ -24,10 +24,11 @@ LINE = "currentColor"
 _VARIABLE = re.compile(r"var\(--[\w-]+,([^()]*)\)")
 _NAMESPACE = "http://www.w3.org/2000/svg"
 _MOST_LETTERS = 600
+MARGIN, LINE_HEIGHT = 14.0, 17.0
 
 
-def picture(width: float, height: float, title: str, description: str) -> Element:
-    """An empty picture, which says to those who cannot see it what it shows."""
+def make_picture(width: float, height: float, title: str, description: str) -> Element:
+    """An empty picture with a title and a description for screen readers."""
     root = Element(
         "svg",
         {
@@ -46,10 +47,9 @@ def picture(width: float, height: float, title: str, description: str) -> Elemen
 
 def add(parent: Element, tag: str, *, text: str | None = None, **attributes: str | float) -> Element:
     """Adds an element to another one; `_` in names of attributes means `-`."""
-    named = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
-    made = ElementTree.SubElement(
-        parent, tag, {name: value if isinstance(value, str) else number(value) for name, value in named.items()}
-    )
+    values = {name: value if isinstance(value, str) else number(value) for name, value in attributes.items()}
+    named = {name.rstrip("_").replace("_", "-"): value for name, value in values.items()}
+    made = ElementTree.SubElement(parent, tag, named)
     if text is not None:
         made.text = clean(text)
     return made
@@ -72,13 +72,37 @@ def label(
     size: float = 12,
     **attributes: str | float,
 ) -> Element:
-    """Letters whose baseline is at a height."""
+    """Text with its baseline at `y`."""
     return add(parent, "text", text=text, x=x, y=y, text_anchor=anchor, font_size=size, fill=LINE, **attributes)
+
+
+def add_title(parent: Element, text: str, width: float) -> Element:
+    """A bold line at the top of a picture, cut to its width."""
+    return label(parent, MARGIN, MARGIN + 6, cut_to(text, width - 2 * MARGIN, 14), size=14, font_weight="bold")
+
+
+def write_lines(parent: Element, lines: Iterable[str], top: float, width: float) -> None:
+    """Lines of text below each other, the first with its baseline at `top`, each cut to the width of the picture."""
+    for index, words in enumerate(lines):
+        label(parent, MARGIN, top + LINE_HEIGHT * index, cut_to(words, width - 2 * MARGIN), opacity=0.8)
+
+
+def add_line(
+    parent: Element, begin: tuple[float, float], end: tuple[float, float], **attributes: str | float
+) -> Element:
+    """A straight line."""
+    (x1, y1), (x2, y2) = begin, end
+    return add(parent, "line", text=None, x1=x1, y1=y1, x2=x2, y2=y2, **attributes)
+
+
+def add_path(parent: Element, d: str, opacity: float) -> Element:
+    """Thin lines along a path."""
+    return add(parent, "path", d=d, stroke=LINE, stroke_opacity=opacity, fill="none")
 
 
 def clean(text: str) -> str:
     """A harmless line of limited length."""
-    line = plain_line(text)
+    line = escape_line(text)
     return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 1]}…"
 
 
@@ -93,17 +117,17 @@ def fits(text: str, width: float, size: float = 12) -> bool:
 
 
 def cut_to(text: str, width: float, size: float = 12) -> str:
-    """The text, with an ellipsis in its middle where it does not fit into a width."""
-    line = plain_line(text)
+    """The text, with an ellipsis in its middle if it is too wide."""
+    line = escape_line(text)
     most = max(int(width / (LETTER * size)), 3)
     return line if len(line) <= most else f"{line[: ceil(most / 2) - 1]}…{line[len(line) - most // 2 :]}"
 
 
 def wrap_text(text: str, width: float, size: float = 12) -> Iterator[str]:
-    """The text in lines of a width, broken at blanks where that can be."""
+    """The text in lines of a width, broken at blanks if possible."""
     from textwrap import wrap
 
-    yield from wrap(plain_line(text), max(int(width / (LETTER * size)), 10), break_on_hyphens=False)
+    yield from wrap(escape_line(text), max(int(width / (LETTER * size)), 10), break_on_hyphens=False)
 
 
 def hatch(x: float, y: float, width: float, height: float, step: float = 6) -> str:
@@ -117,13 +141,13 @@ def hatch(x: float, y: float, width: float, height: float, step: float = 6) -> s
     return "".join(lines)
 
 
-def written(root: Element) -> str:
+def render(root: Element) -> str:
     """The picture as text."""
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def standalone(svg: str) -> str:
-    """A picture as a file of its own, which has a ground and follows what its reader prefers, light or dark.
+def make_standalone(svg: str) -> str:
+    """A picture as a file of its own, with a background, in the reader's light or dark scheme.
 
     Custom properties are a page's, and not every program that draws SVG knows them.
     """

@@ -17,7 +17,7 @@ import hloscope
 from hloscope.app.analyzing import analyze_hlo
 from hloscope.base.units import format_bytes, format_capacity, format_count, format_flops, format_share, format_time
 from hloscope.model import Memory
-from hloscope.report.diffs import with_sides
+from hloscope.report.diffs import attach_sides
 from hloscope.report.formats import Canvas, render
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
@@ -160,7 +160,7 @@ def test_a_difference_without_both_steps_says_first_what_is_sent(shown):
 
 def test_a_tie_of_two_steps_is_said_and_has_no_colour(shown):
     found = hloscope.diff(analysis_of(ONCE), analysis_of(ONCE.replace("1024", "1026")))
-    page = shown(render("difference", "html", with_sides(found, (None, found.sides[1])), Canvas()))
+    page = shown(render("difference", "html", attach_sides(found, (None, found.sides[1])), Canvas()))
     assert page.inner_text(".changed .then") == "6.52 us → 6.52 us, under +0.1%"
     assert page.inner_text(".changed small").endswith("a tie within the error of the prediction")
     assert page.locator(".changed .then .bad").count() == 0

@@ -23,7 +23,7 @@ from hloscope.model.trial import Figures, Trial, Trials
 from hloscope.model.vocabulary import Bound
 from hloscope.report.formats import Canvas, render
 from hloscope.report.html import privacy
-from hloscope.report.html.privacy import Privacy, files_of
+from hloscope.report.html.privacy import Privacy, find_files
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +118,9 @@ def janes(tmp_path, monkeypatch):
     )
     for name, value in {"HOME": str(home), "USER": "jane.doe", "LOGNAME": "jane.doe"}.items():
         monkeypatch.setenv(name, value)
-    privacy._own_name.cache_clear()
+    privacy._find_own_name.cache_clear()
     yield project
-    privacy._own_name.cache_clear()
+    privacy._find_own_name.cache_clear()
 
 
 def says_nothing_of_jane(page: str, tmp_path: Path) -> str:
@@ -174,11 +174,11 @@ PATHS = {
 def test_files_are_named_from_the_folder_that_they_have_in_common():
     own = [path for path in PATHS if path.startswith("/")]
     names = Privacy.of(own)
-    assert {path: names.place(path) for path in own} == {path: PATHS[path] for path in own}
-    assert names.place("/home/ann/work/moe.py:31") == "moe.py:31"
-    assert names.text("see /home/ann/work/moe.py:31, and /Users/eve/x") == "see moe.py:31, and ~/x"
+    assert {path: names.hide_place(path) for path in own} == {path: PATHS[path] for path in own}
+    assert names.hide_place("/home/ann/work/moe.py:31") == "moe.py:31"
+    assert names.hide("see /home/ann/work/moe.py:31, and /Users/eve/x") == "see moe.py:31, and ~/x"
     for path in ("C:\\Users\\bob\\model.py", "moe.py"):
-        assert Privacy.of([path]).place(path) in (PATHS[path], "model.py")
+        assert Privacy.of([path]).hide_place(path) in (PATHS[path], "model.py")
 
 
 @pytest.mark.parametrize(
@@ -193,22 +193,22 @@ def test_files_are_named_from_the_folder_that_they_have_in_common():
     ],
 )
 def test_paths_lose_people_and_names_of_modules_stay(janes, text, shown):
-    assert Privacy.of([]).text(text) == shown
+    assert Privacy.of([]).hide(text) == shown
 
 
 def test_no_folder_of_a_file_is_called_as_whoever_runs_this(janes):
     names = Privacy.of(["/data/jane.doe/a.py", "/data/shared/b.py"])
-    assert names.place("/data/jane.doe/a.py") == "~/a.py"
-    assert names.place("/data/shared/b.py") == "shared/b.py"
+    assert names.hide_place("/data/jane.doe/a.py") == "~/a.py"
+    assert names.hide_place("/data/shared/b.py") == "shared/b.py"
 
 
 def test_no_letter_of_a_page_is_hidden_or_turns_text_around():
-    assert Privacy.of([]).data({"a\u202eb": ["x\u2028y\x1b", 3]}) == {"a\ufffdb": ["x\ufffdy\ufffd", 3]}
+    assert Privacy.of([]).hide_data({"a\u202eb": ["x\u2028y\x1b", 3]}) == {"a\ufffdb": ["x\ufffdy\ufffd", 3]}
 
 
 def test_the_files_that_a_document_names():
     document = {"frames": [{"file": "/a/b.py", "line": 3}], "findings": [{"source": "/a/c.py:4"}]}
-    assert list(files_of(document)) == ["/a/b.py", "/a/c.py"]
+    assert list(find_files(document)) == ["/a/b.py", "/a/c.py"]
 
 
 def test_changes_that_were_tried_stand_on_it(found):

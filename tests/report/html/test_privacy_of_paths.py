@@ -7,7 +7,7 @@ from time import process_time
 
 import pytest
 
-from hloscope.report.html.privacy import Privacy, without_people
+from hloscope.report.html.privacy import Privacy, hide_people
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,13 @@ from hloscope.report.html.privacy import Privacy, without_people
     ],
 )
 def test_home_folders_are_hidden_wherever_they_lie(text, shown):
-    assert without_people(text) == shown
+    assert hide_people(text) == shown
 
 
 @pytest.mark.parametrize("piece", ["/$", "/home", "/.home/", "\\x", " /a"])
 def test_a_long_hostile_path_is_read_in_one_go(piece):
     begun = process_time()
-    without_people(piece * 40_000)
+    hide_people(piece * 40_000)
     assert process_time() - begun < 2
 
 
@@ -58,15 +58,18 @@ def test_a_long_hostile_path_is_read_in_one_go(piece):
 )
 def test_a_home_folder_is_hidden_before_the_folder_that_all_have_in_common_is_cut(file):
     known = Privacy.of([file, "/opt/lib/other.py"])
-    for shown in (known.place(file), known.place(f"{file}:3"), known.text(f"made at {file}:3, moved")):
+    for shown in (known.hide_place(file), known.hide_place(f"{file}:3"), known.hide(f"made at {file}:3, moved")):
         assert "jane" not in shown.lower()
         assert "doe" not in shown.lower()
-    assert known.place(f"{file}:3").endswith(":3")
+    assert known.hide_place(f"{file}:3").endswith(":3")
 
 
 def test_files_of_several_people_that_are_called_alike_stay_apart():
     known = Privacy.of(["/home/jane/train.py", "/home/bob/train.py"])
-    assert {known.place("/home/bob/train.py"), known.place("/home/jane/train.py")} == {"~/train.py", "~2/train.py"}
+    assert {known.hide_place("/home/bob/train.py"), known.hide_place("/home/jane/train.py")} == {
+        "~/train.py",
+        "~2/train.py",
+    }
 
 
 @pytest.mark.parametrize("folder", ["/app", "/tmp", "/model"])
@@ -74,5 +77,5 @@ def test_parts_of_a_model_that_are_called_as_the_current_folder_stay(folder, mon
     monkeypatch.setattr(os, "getcwd", lambda: folder)
     name = folder.removeprefix("/")
     for kept in (f"jit(step)/{name}_0/dense", f"jit(step)/{name}/dense", f"{folder}2/x.py"):
-        assert without_people(kept) == kept
-    assert without_people(f"no file {folder}/x.py in {folder}") == "no file x.py in ."
+        assert hide_people(kept) == kept
+    assert hide_people(f"no file {folder}/x.py in {folder}") == "no file x.py in ."

@@ -26,10 +26,10 @@ from hloscope.cli import group
 from hloscope.model.vocabulary import Bound
 from hloscope.report.checks import CheckReport
 from hloscope.report.formats import FORMATS, render
-from hloscope.report.html.privacy import Privacy, files_of
+from hloscope.report.html.privacy import Privacy, find_files
 from hloscope.report.price import Prices
 from hloscope.report.renderer import Canvas
-from hloscope.report.suggestions import headline
+from hloscope.report.suggestions import format_headline
 
 SUBJECTS = ("check", "comparison", "prices", "suggestions", "verification")
 LEAST = dict(zip(SUBJECTS, (60, 50, 40, 35, 40), strict=True))
@@ -130,7 +130,7 @@ def test_every_figure_is_one_of_the_json(found, pages, subject, least):
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_its_data_are_the_document_that_json_holds(found, pages, subject):
     document = json.loads(render(subject, "json", found[subject], Canvas()))
-    assert data_of(pages[subject])["document"] == Privacy.of(files_of(document)).data(document)
+    assert data_of(pages[subject])["document"] == Privacy.of(find_files(document)).hide_data(document)
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
@@ -361,5 +361,5 @@ def test_every_command_that_has_such_a_page_lists_it():
 )
 def test_what_was_not_compiled_is_not_said_to_be_no_better(compiled, stopped, words):
     found = replace(result_examples.suggestions(), front=(), compiled=compiled, stopped=stopped)
-    assert headline(found).endswith(words)
+    assert format_headline(found).endswith(words)
     assert words in Reader(render("suggestions", "html", found, Canvas())).text

@@ -19,8 +19,8 @@ from reading import boxes_in, cells_in, devices_in, texts_in
 from hloscope.analysis.shards import find_shards
 from hloscope.model import ArrayFact, Mesh
 from hloscope.report.layout import LEAST_WIDTH
-from hloscope.report.layout import drawn as drawn_lines
-from hloscope.report.pictures.arrays import draw_shards_lines, shards_svg
+from hloscope.report.layout import draw_lines as drawn_lines
+from hloscope.report.pictures.arrays import draw_shards_lines, render_shards
 
 MESH = Mesh(axis_names=("X", "Y"), axis_sizes=(4, 2))
 ORDERS = ((0, 1, 2, 3, 4, 5, 6, 7), (0, 1, 2, 3, 7, 6, 5, 4))
@@ -44,7 +44,7 @@ def array(shape, spec, local, **facts):
 
 
 def array_svg(fact, mesh, device_ids=None):
-    return shards_svg(find_shards(fact, mesh, device_ids=device_ids))
+    return render_shards(find_shards(fact, mesh, device_ids=device_ids))
 
 
 def array_text(fact, mesh, device_ids=None, width=100, colour=False):

@@ -17,11 +17,17 @@ from hloscope.base.errors import HloscopeError, SliceError
 from hloscope.cost.link_traffic import LinkTraffic, place_mesh
 from hloscope.model import Mesh
 from hloscope.model.vocabulary import Bound
-from hloscope.report.graphs import graph_svg
-from hloscope.report.pictures.meshes import mesh_svg, mesh_words, placed_in
-from hloscope.report.timeline import timeline_svg
+from hloscope.report.graphs import draw_graph
+from hloscope.report.pictures import svg
+from hloscope.report.pictures.meshes import describe_mesh, place_analysis, render_mesh
+from hloscope.report.timeline import draw_timeline
 from hloscope.tpu import parse_slice
 from hloscope.tpu.torus import Torus
+
+
+def timeline_svg(found):
+    return svg.render(draw_timeline(found))
+
 
 EXPERTS = (
     Path(__file__).parent.parent.parent.parent / "fixtures/captured/mixture_of_experts.mixture_of_experts.jax-0.10.hlo"
@@ -58,8 +64,8 @@ def test_chips_stand_at_their_places_with_the_places_of_the_mesh():
 
 
 def test_links_say_what_the_model_has_on_them():
-    placed = placed_in(experts())
-    titles = titles_in(mesh_svg(placed))
+    placed = place_analysis(experts())
+    titles = titles_in(render_mesh(placed))
     links = [title for title in titles if " link from " in title]
     assert len(links) == 4 + 2 * 3
     assert "x link from the chip of device 0 to the next: 3.29 GB there and 3.29 GB back each step" in links
@@ -98,7 +104,7 @@ def test_planes_that_are_left_out_are_said():
 
 def test_several_slices_are_joined_over_dcn():
     found = without_program("2*v5e:2x4", (("replica", 2), ("model", 8)))
-    words = list(mesh_words(place_mesh(found)))
+    words = list(describe_mesh(place_mesh(found)))
     assert "replica=2: over DCN between 2 slices" in words
     assert "DCN" in " ".join(texts_in(found.mesh_picture().svg))
 
@@ -110,7 +116,7 @@ def test_devices_of_one_chip_share_it():
 
 def test_chips_that_are_not_used_say_so():
     found = without_program("v5e:2x4", (("data", 4),))
-    titles = titles_in(mesh_svg(place_mesh(found, device_ids=(0, 1, 2, 3))))
+    titles = titles_in(render_mesh(place_mesh(found, device_ids=(0, 1, 2, 3))))
     assert sum(title.endswith("not used") for title in titles) == 4
 
 
@@ -165,7 +171,7 @@ def test_pictures_are_saved(tmp_path):
 
 def test_pictures_have_no_ground_of_their_own_in_a_page():
     """What lies below letters is the page's, whose colour theirs goes with."""
-    pictures = (experts().mesh_picture().svg, experts().array("W").svg, graph_svg(experts().graph()))
+    pictures = (experts().mesh_picture().svg, experts().array("W").svg, svg.render(draw_graph(experts().graph())))
     for picture in (*pictures, timeline_svg(experts().timeline())):
         for each in ElementTree.fromstring(picture).iter():
             fill, opacity = each.get("fill"), float(each.get("fill-opacity", 1))

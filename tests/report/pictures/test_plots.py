@@ -16,20 +16,29 @@ from hloscope.measurement.model import MeasuredOperation, StepPart
 from hloscope.model import Analysis, Memory, SliceFact, StepTime
 from hloscope.model.trial import Figures, Suggestion, Suggestions
 from hloscope.model.vocabulary import Bound
+from hloscope.report.pictures import svg
 from hloscope.report.pictures.plots import (
-    _spread,
+    _make_scale,
     draw_chips,
     draw_errors,
+    draw_front,
     draw_measured,
     draw_parts,
-    front_svg,
-    level_of,
-    prices_svg,
-    regions_of,
+    draw_prices,
+    find_level,
+    find_regions,
 )
-from hloscope.report.pictures.svg import written
 from hloscope.report.price import Unpriced
 from hloscope.verification.model import ErrorMap
+
+
+def front_svg(found):
+    return svg.render(draw_front(found))
+
+
+def prices_svg(found):
+    return svg.render(draw_prices(found))
+
 
 FIGURES = Figures(
     step_us=300.0,
@@ -71,8 +80,8 @@ def test_what_has_no_figure_is_listed_and_not_drawn():
 
 @pytest.mark.parametrize("values", [(1.0, 2.0), (0.0,), (5.0, 5.0), (1e-3, 1e9), (312.4, 312.5)])
 def test_ticks_are_round_and_few(values):
-    scale = _spread(values, 0.0, 100.0)
-    ticks = list(scale.ticks())
+    scale = _make_scale(values, 0.0, 100.0)
+    ticks = list(scale.list_ticks())
     assert 2 <= len(ticks) <= 8
     assert all(scale.least <= tick <= scale.most for tick in ticks)
     assert all(0.0 <= scale.at(value) <= 100.0 for value in values)
@@ -113,7 +122,7 @@ def on(name, chips, step_us, **about):
 
 
 def test_slices_stand_by_chips_and_time():
-    picture = written(draw_chips((on("v5e:2x4", 8, 100.0), on("v5e:4x4", 16, 60.0), on("v6e:4x4", 16, 20.0))))
+    picture = svg.render(draw_chips((on("v5e:2x4", 8, 100.0), on("v5e:4x4", 16, 60.0), on("v6e:4x4", 16, 20.0))))
     root = ElementTree.fromstring(picture)
     first, second, third = ((float(dot.get("cx")), float(dot.get("cy"))) for dot in root.iter(f"{SVG}circle"))
     assert first[0] < second[0] < third[0]  # those of as many chips beside each other
@@ -126,10 +135,10 @@ def test_slices_stand_by_chips_and_time():
 def test_slices_that_are_too_small_or_not_known_are_marked():
     small = replace(on("v5e:2x4", 8, 100.0), memory=Memory(fits=False))
     floor = on("v5e:4x4", 16, 60.0, bound=Bound.AT_LEAST, unpriced_kernels=("k",))
-    picture = written(draw_chips((small, floor, replace(ONE, time=None))))
+    picture = svg.render(draw_chips((small, floor, replace(ONE, time=None))))
     assert {"v5e:2x4, does not fit", "v5e:4x4, ≥60 us"} <= set(texts_in(picture))
     assert len(list(ElementTree.fromstring(picture).iter(f"{SVG}circle"))) == 1
-    assert not list(ElementTree.fromstring(written(draw_chips((replace(ONE, time=None),)))).iter(f"{SVG}circle"))
+    assert not list(ElementTree.fromstring(svg.render(draw_chips((replace(ONE, time=None),)))).iter(f"{SVG}circle"))
 
 
 def operation(measured_us, predicted_us, activity="computing"):
@@ -150,7 +159,7 @@ def operation(measured_us, predicted_us, activity="computing"):
 
 def test_operations_stand_on_the_line_where_both_agree():
     operations = [operation(100.0, 100.0), operation(400.0, 100.0, "communication"), operation(5.0, None)]
-    root = ElementTree.fromstring(written(draw_measured(operations)))
+    root = ElementTree.fromstring(svg.render(draw_measured(operations)))
     (agrees,) = root.iter(f"{SVG}circle")
     (slower,) = root.iter(f"{SVG}rect")
     line = next(line for line in root.iter(f"{SVG}line") if line.get("stroke-dasharray") == "none")
@@ -166,7 +175,7 @@ def test_parts_are_as_long_as_they_take():
         StepPart(part="computing", measured_us=80.0, predicted_us=40.0),
         StepPart(part="nothing", measured_us=20.0, predicted_us=None),
     ]
-    picture = written(draw_parts(parts))
+    picture = svg.render(draw_parts(parts))
     widths = [float(box.get("width")) for box in ElementTree.fromstring(picture).iter(f"{SVG}rect")]
     assert widths == pytest.approx([widths[0], widths[0] / 2, widths[0] / 4, 0.0], abs=0.05)
     assert {"80 us", "40 us", "20 us", "not predicted"} <= set(texts_in(picture))
@@ -180,13 +189,13 @@ MAPS = st.integers(1, 6).flatmap(lambda columns: st.lists(st.tuples(*[ERRORS] * 
 def test_regions_are_what_is_wrong_each_once(errors):
     found = ErrorMap(shape=(len(errors), len(errors[0])), errors=tuple(errors))
     wrong = [error for row in errors for error in row if error > 1]
-    regions, covered = regions_of(found), []
+    regions, covered = find_regions(found), []
     for region in regions:
         (top, begin), (bottom, end) = region.first, region.last
         inside = [(row, column) for row in range(top, bottom + 1) for column in range(begin, end + 1)]
         covered += inside
         assert region.worst in inside
-        assert len({level_of(errors[row][column]) for row, column in inside}) == 1
+        assert len({find_level(errors[row][column]) for row, column in inside}) == 1
     least = 1 if wrong else 0
     assert sorted(covered) == [
         (row, column) for row, line in enumerate(errors) for column, error in enumerate(line) if error > least
@@ -197,7 +206,7 @@ def test_regions_are_what_is_wrong_each_once(errors):
 
 def test_a_map_says_in_words_what_it_shows():
     errors = ((0.0, 0.2), (3.0, math.inf))
-    picture = written(draw_errors(ErrorMap(shape=(2, 2), errors=errors), "out"))
+    picture = svg.render(draw_errors(ErrorMap(shape=(2, 2), errors=errors), "out"))
     texts = texts_in(picture)
     assert "wrong, up to 10 times what is allowed: 1 block" in texts
     assert "wrong, beyond 10 times: 1 block" in texts

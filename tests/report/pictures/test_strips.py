@@ -10,7 +10,13 @@ from reading import SVG, texts_in
 
 from hloscope.model.timeline import Interval, TimedComputation, TimedRun, Timeline, Unit, WaitCause, Waits
 from hloscope.model.vocabulary import Bound
-from hloscope.report.timeline import timeline_svg
+from hloscope.report.pictures import svg
+from hloscope.report.timeline import draw_timeline
+
+
+def timeline_svg(found):
+    return svg.render(draw_timeline(found))
+
 
 CORE = Interval(name="dot", unit=Unit.CORE, begin_us=0.0, end_us=60.0)
 WAIT = Interval(
