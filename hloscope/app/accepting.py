@@ -224,7 +224,7 @@ def _written(proposed: Proposed, keys: Collection[str] | None, *, beside: bool) 
     accepted = proposed.now if compared is None else compared.accepting(None if whole else keys)
     sections = with_section(proposed.kept, accepted, beside=beside)
     before = proposed.path.read_bytes() if proposed.path.is_file() else None
-    if before == format_baselines(sections).encode():
+    if before == format_baselines(*sections).encode():
         return Accepted(name=proposed.name, path=proposed.path, state="unchanged")
     write_baselines(proposed.path, sections)
     state = "written" if before is None else "rewritten" if whole else "rewritten in part"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from hloscope.base.errors import Command, HloscopeError, caret_excerpt, say
+from hloscope.base.outputs import replace_file
 from hloscope.base.units import sum_known
 from hloscope.judge.baselines import (
     ARGUMENT,
@@ -104,14 +104,7 @@ def write_baselines(path: Path, baselines: Sequence[Baseline]) -> None:
     Raises:
         HloscopeError: It cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(format_baselines(baselines), encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise HloscopeError(f"the baseline {path} cannot be written", why=error.strerror or str(error)) from None
+    replace_file(path, format_baselines(*baselines).encode("utf-8"), f"the baseline {path}")
 
 
 T = TypeVar("T")
@@ -377,7 +370,7 @@ def _total_line(rows: Sequence[BaselineRow]) -> str:
 # ---- the text of a file: what all sections share, and a line for each row
 
 
-def format_baselines(baselines: Sequence[Baseline]) -> str:
+def format_baselines(*baselines: Baseline) -> str:
     """The text of a baseline file: what all sections share, and each of them."""
     first = baselines[0]
     mesh = "none" if first.mesh is None else ",".join(f"{word(name)}={size}" for name, size in first.mesh)
@@ -385,11 +378,6 @@ def format_baselines(baselines: Sequence[Baseline]) -> str:
     for baseline in baselines:
         lines += ["", *_section(baseline)]
     return "\n".join(line.rstrip() for line in (*lines, ""))
-
-
-def format_baseline(baseline: Baseline) -> str:
-    """The text of a file with one section."""
-    return format_baselines((baseline,))
 
 
 def _section(baseline: Baseline) -> list[str]:

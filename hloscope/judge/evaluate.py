@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from math import prod
-from operator import add
+from operator import add, attrgetter
 from pathlib import Path, PurePath
 
 from hloscope.analysis.provenance import split_place
@@ -43,8 +43,7 @@ from hloscope.judge.verdict import (
     Verdict,
     by_kind_and_axes,
     doubtful,
-    found_words,
-    make_breach,
+    format_found,
     sentence_words,
     suggested_limit,
     suggestion,
@@ -65,6 +64,12 @@ _KNOWN_NOW = {Bound.AT_LEAST: Bound.EXACT, Bound.UNKNOWN: Bound.AT_MOST}
 """A loop that surely runs is known exactly once its trips are; one that may not run, runs at most so often."""
 
 
+_MOVED_BYTES = {
+    Quantity.WIRE: ("on the wire", attrgetter("wire_bytes_per_step")),
+    Quantity.PAYLOAD: ("payload", attrgetter("payload_bytes_per_step")),
+}
+
+
 def evaluate(contract: Contract, analysis: Analysis, *, root: Path | None = None) -> Verdict:
     """Holds a program against a contract.
 
@@ -80,7 +85,7 @@ def evaluate(contract: Contract, analysis: Analysis, *, root: Path | None = None
     """
     counted, remarks, unused = _with_trips(contract, remove_guesses(analysis))
     breaches = [*unused, *_undecided(contract, counted), *_missing_files(contract, counted, root)]
-    moving = _moving(counted)
+    moving = [collective for collective in counted.collectives if leaves_device(collective)]
     if contract.equivalent:
         moving = _with_expected_spellings(contract, moving, counted.mesh)
     expectations = contract.all_of(Expectation)
@@ -100,15 +105,6 @@ def evaluate(contract: Contract, analysis: Analysis, *, root: Path | None = None
     if contract.speaks_of_collectives and any(collective.axes_guessed for collective in counted.collectives):
         remarks = (*remarks, _GUESSED)
     return Verdict(target=analysis.target, contract=contract, breaches=tuple(breaches), remarks=remarks)
-
-
-def counted_by(contract: Contract, analysis: Analysis) -> list[Collective]:
-    """What a contract speaks of: the collectives that move something, counted by the trips that it gives."""
-    return _moving(_with_trips(contract, remove_guesses(analysis))[0])
-
-
-def _moving(analysis: Analysis) -> list[Collective]:
-    return [collective for collective in analysis.collectives if not _stays(collective)]
 
 
 def _with_trips(contract: Contract, analysis: Analysis) -> tuple[Analysis, tuple[str, ...], tuple[Breach, ...]]:
@@ -140,7 +136,10 @@ def _with_trips(contract: Contract, analysis: Analysis) -> tuple[Analysis, tuple
         totals=compute_totals(collectives, hidden=bool(left)),
         notes=(*analysis.notes, *remarks),
     )
-    return counted, remarks, tuple(_unused(clause) for clause in clauses if clause not in used)
+    unused = [clause for clause in clauses if clause not in used]
+    message = "no loop with collectives and an unknown trip count is at "
+    breaches = (vacuous(f"{message}{clause.source}", format_clause(clause), "no such loop") for clause in unused)
+    return counted, remarks, tuple(breaches)
 
 
 def _counts(clauses: Sequence[Trips], collectives: Iterable[Collective], unread: set[str]) -> dict[str, Trips]:
@@ -167,15 +166,11 @@ def _counted(collective: Collective, counts: Mapping[str, Trips]) -> Collective:
     return replace(collective, executions=executions, executions_bound=bound)
 
 
-def _unused(clause: Trips) -> Breach:
-    message = f"no loop with collectives and an unknown trip count is at {clause.source}"
-    return vacuous(message, format_clause(clause), "no such loop")
-
-
-def _stays(collective: Collective) -> bool:
-    """Whether nothing leaves a device: groups of one, a permute without pairs, or a loop of no trips around it."""
+def leaves_device(collective: Collective) -> bool:
+    """Whether anything leaves a device: not in groups of one, a permute without pairs, or a loop of no trips."""
     never_runs = collective.executions == 0 and collective.executions_bound in (Bound.EXACT, Bound.AT_MOST)
-    return never_runs or (collective.wire_bytes == 0 and (collective.axes == () or not collective.groups))
+    is_alone = collective.wire_bytes == 0 and (collective.axes == () or not collective.groups)
+    return not never_runs and not is_alone
 
 
 def _with_expected_spellings(contract: Contract, moving: Sequence[Collective], mesh: Mesh | None) -> list[Collective]:
@@ -210,43 +205,38 @@ def _unmet(clause: Expectation, taken: Sequence[Collective], moving: Sequence[Co
     name = format_selector(clause.selector)
     if not any(is_exactly(clause.selector, collective) for collective in moving):
         message = f"{name} is expected, and there is none"
-        yield make_breach(BreachKind.BROKEN, message, format_clause(clause), found_words(moving))
+        yield Breach(BreachKind.BROKEN, message, format_clause(clause), format_found(moving))
     known = all(collective.payload_bytes is not None for collective in taken)
-    for kind, message, offenders in (*_too_large(clause, taken), *_too_often(clause, taken)):
+    for kind, message, offenders in _find_exceeded(clause, taken):
         accept = suggestion(taken) if known else None
-        yield make_breach(
-            kind, f"{name} {message}", format_clause(clause), found_words(taken), offenders, accept=accept
-        )
+        said, found = format_clause(clause), format_found(taken)
+        yield Breach(kind, f"{name} {message}", said, found, tuple(offenders), accept=accept)
 
 
 _Exceeded = tuple[BreachKind, str, Sequence[Collective]]
 """What it is, the end of a sentence, and the collectives that exceed a limit."""
 
 
-def _too_large(clause: Expectation, taken: Sequence[Collective]) -> Iterator[_Exceeded]:
+def _find_exceeded(clause: Expectation, taken: Sequence[Collective]) -> Iterator[_Exceeded]:
+    """The limits of an expectation that the collectives it takes exceed."""
     unknown = [collective for collective in taken if collective.payload_bytes is None]
     if unknown and (clause.max_bytes is not None or clause.max_bytes_per_step is not None):
         yield BreachKind.UNDECIDED, "has a limit, and its bytes are not known", unknown
-        return
-    if clause.max_bytes is not None:
+    elif clause.max_bytes is not None:
         large = [collective for collective in taken if (collective.payload_bytes or 0) > clause.max_bytes]
         if large:
             most = max(collective.payload_bytes or 0 for collective in large)
             limit = format_amount(clause.max_bytes, BYTE_UNITS)
             yield BreachKind.BROKEN, f"moves {format_bytes(most)} payload each time, more than {limit}", large
-    if clause.max_bytes_per_step is not None:
+    elif clause.max_bytes_per_step is not None:
         sizes = [(collective.payload_bytes_per_step or 0, bytes_bound(collective)) for collective in taken]
         limit = format_amount(clause.max_bytes_per_step, BYTE_UNITS)
         for kind, words in _exceeding(sizes, clause.max_bytes_per_step, format_bytes):
             yield kind, f"moves {words} payload per step, more than {limit}", taken
-
-
-def _too_often(clause: Expectation, taken: Sequence[Collective]) -> Iterator[_Exceeded]:
-    if clause.max_count is None:
-        return
-    counts = [(collective.executions, collective.executions_bound) for collective in taken]
-    for kind, words in _exceeding(counts, clause.max_count, format_count):
-        yield kind, f"runs {words} times per step, more than {format_count(clause.max_count)}", taken
+    if clause.max_count is not None:
+        counts = [(collective.executions, collective.executions_bound) for collective in taken]
+        for kind, words in _exceeding(counts, clause.max_count, format_count):
+            yield kind, f"runs {words} times per step, more than {format_count(clause.max_count)}", taken
 
 
 def _unexpected(expectations: Sequence[Expectation], others: Sequence[Collective]) -> Iterator[Breach]:
@@ -254,7 +244,7 @@ def _unexpected(expectations: Sequence[Expectation], others: Sequence[Collective
     allowed = f"nothing else than {expected}" if expected else "nothing moves"
     for group in by_kind_and_axes(others):
         message = f"the program has {sentence_words(group)}; the contract allows none"
-        yield make_breach(BreachKind.BROKEN, message, allowed, found_words(group), group, accept=suggestion(group))
+        yield Breach(BreachKind.BROKEN, message, allowed, format_found(group), group, accept=suggestion(group))
 
 
 def _banned(ban: Ban, moving: Sequence[Collective], at_least_ok: bool) -> Iterator[Breach]:
@@ -262,28 +252,29 @@ def _banned(ban: Ban, moving: Sequence[Collective], at_least_ok: bool) -> Iterat
     for group in by_kind_and_axes(collective for collective, fit in fits if fit is Fit.YES):
         message = f"the program has {sentence_words(group)}; the contract says {said}"
         accept = f"{suggestion(group)}, in place of {said}"
-        yield make_breach(BreachKind.BROKEN, message, said, found_words(group), group, accept=accept)
+        yield Breach(BreachKind.BROKEN, message, said, format_found(group), group, accept=accept)
     perhaps = [collective for collective, fit in fits if fit is Fit.MAYBE]
     if perhaps and not at_least_ok:
-        found = found_words(perhaps)
+        found = format_found(perhaps)
         yield doubtful(f"{found} may be what {said} forbids, but the text does not say", said, found, perhaps)
 
 
 def _moved(limit: Limit, moving: Sequence[Collective], *, at_least_ok: bool) -> Iterator[Breach]:
+    what, size_of = _MOVED_BYTES[limit.quantity]
     fits = [
-        (collective, touches(limit.selector, part), _bytes(limit, part))
+        (collective, touches(limit.selector, part), size_of(part))
         for collective in moving
         for part in _parts(collective)
     ]
     surely = [(collective, size) for collective, fit, size in fits if fit is Fit.YES]
     known = [(size, bytes_bound(collective)) for collective, size in surely if size is not None]
     total = sum(size for size, _ in known)
-    what, said = "on the wire" if limit.quantity is Quantity.WIRE else "payload", format_clause(limit)
+    said = format_clause(limit)
     for kind, words in _exceeding(known, limit.most, format_bytes):
         found = f"{words} {what} per step"
         offenders = _once(collective for collective, _ in sorted(surely, key=lambda move: -(move[1] or 0)))
         accept = suggested_limit(limit, total)
-        yield make_breach(kind, f"{found}, more than {said}", said, found, offenders, accept=accept)
+        yield Breach(kind, f"{found}, more than {said}", said, found, offenders, accept=accept)
     unknown = [collective for collective, fit, size in fits if fit is not Fit.NO and (fit is Fit.MAYBE or size is None)]
     if unknown and not at_least_ok:
         message = f"{said} cannot be decided: bytes or axes are not known"
@@ -320,20 +311,15 @@ def _once(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
     return tuple({id(collective): collective for collective in collectives}.values())
 
 
-def _bytes(limit: Limit, collective: Collective) -> int | None:
-    is_wire = limit.quantity is Quantity.WIRE
-    return collective.wire_bytes_per_step if is_wire else collective.payload_bytes_per_step
-
-
 def _measured(limit: Limit, analysis: Analysis, *, at_least_ok: bool) -> Iterator[Breach]:
     said, (found, words) = format_clause(limit), _found(limit, analysis)
     doubt = None if limit.quantity is Quantity.HBM or at_least_ok else _doubtful_time(limit, analysis)
     if found is None:
-        yield make_breach(BreachKind.UNDECIDED, f"{said} cannot be decided: {words}", said, "not known")
+        yield Breach(BreachKind.UNDECIDED, f"{said} cannot be decided: {words}", said, "not known")
     elif found > limit.most:
         kind = BreachKind.UNDECIDED if _is_a_ceiling(limit, analysis.time) else BreachKind.BROKEN
         message = f"{limit.quantity} is {words}, more than {format_amount(limit.most, limit.units)}"
-        yield make_breach(kind, message, said, words, accept=suggested_limit(limit, found))
+        yield Breach(kind, message, said, words, accept=suggested_limit(limit, found))
     elif doubt is not None:
         yield doubtful(f"{said} cannot be decided: {doubt}", said, f"at least {words}")
 
@@ -396,7 +382,7 @@ def _undecided(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
     if analysis.memory.fits is False:
         message = "the program does not fit in the memory of a device, so it cannot run"
         expected = f"{format_capacity(analysis.memory.hbm_bytes)} or less"
-        yield make_breach(BreachKind.BROKEN, message, expected, format_capacity(analysis.memory.peak_bytes))
+        yield Breach(BreachKind.BROKEN, message, expected, format_capacity(analysis.memory.peak_bytes))
     else:
         yield from _larger_than_memory(contract, analysis)
     if not contract.says_something:
@@ -459,7 +445,7 @@ def _misnamed_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
         return
     if analysis.mesh is None:
         message = "the contract names mesh axes, and the program's mesh is not known"
-        yield make_breach(BreachKind.UNDECIDED, message, f"a mesh with {', '.join(named)}", "no mesh")
+        yield Breach(BreachKind.UNDECIDED, message, f"a mesh with {', '.join(named)}", "no mesh")
         return
     sizes = dict(zip(analysis.mesh.axis_names, analysis.mesh.axis_sizes, strict=True))
     for pattern in named:
@@ -549,7 +535,8 @@ def exact_contract(analysis: Analysis, beside: Contract, *, root: Path | None = 
     """
     others = tuple(clause for clause in beside.clauses if not isinstance(clause, Expectation))
     counted = Contract(clauses=beside.all_of(Trips))
-    groups = collate(_group_of, counted_by(counted, analysis))
+    moving = filter(leaves_device, _with_trips(counted, remove_guesses(analysis))[0].collectives)
+    groups = collate(_group_of, moving)
     moved = Contract(clauses=tuple(_expectation(group) for group in groups.values()), closed=True)
     doubts = evaluate(moved & counted, analysis, root=root).breaches
     moved = replace(moved, at_least_ok=any(doubt.accept == AT_LEAST_OK for doubt in doubts))

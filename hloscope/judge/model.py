@@ -414,7 +414,9 @@ def touches(selector: Selector, collective: Collective) -> Fit:
     return min(kind, _fits(selector, collective, _has_axes(selector.axes, collective, alone=False)))
 
 
-def chosen(collectives: Iterable[Collective], selector: Selector, mesh_axes: Sequence[str] | None) -> list[Collective]:
+def find_matching(
+    collectives: Iterable[Collective], selector: Selector, mesh_axes: Sequence[str] | None
+) -> list[Collective]:
     """Those that a selector speaks of, surely or perhaps.
 
     Args:

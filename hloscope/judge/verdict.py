@@ -19,7 +19,6 @@ from hloscope.judge.model import (
     Expectation,
     Limit,
     Selector,
-    Units,
     format_amount,
     format_clause,
     format_selector,
@@ -45,7 +44,7 @@ class BreachKind(StrEnum):
     VACUOUS = "contract-vacuous"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False)
 class Breach(Brief):
     """One way in which a program does not keep to its contract.
 
@@ -75,27 +74,14 @@ class Breach(Brief):
         return "\n".join(line.replace("\n", " ") for line in lines)  # also where HLO text quotes a line end
 
 
-def make_breach(
-    kind: BreachKind,
-    message: str,
-    expected: str,
-    found: str,
-    offenders: Iterable[Collective] = (),
-    *,
-    accept: str | None = None,
-) -> Breach:
-    """A breach; see there for the arguments."""
-    return Breach(kind=kind, message=message, expected=expected, found=found, offenders=tuple(offenders), accept=accept)
-
-
 def vacuous(message: str, expected: str, found: str) -> Breach:
-    """The breach of what nothing could break."""
-    return make_breach(BreachKind.VACUOUS, message, expected, found)
+    """The breach of a contract that nothing could break."""
+    return Breach(BreachKind.VACUOUS, message, expected, found)
 
 
-def doubtful(message: str, expected: str, found: str, offenders: Iterable[Collective] = ()) -> Breach:
-    """The breach of what is not known well enough; who accepts that says so in the contract."""
-    return make_breach(BreachKind.UNDECIDED, message, expected, found, offenders, accept=AT_LEAST_OK)
+def doubtful(message: str, expected: str, found: str, offenders: Sequence[Collective] = ()) -> Breach:
+    """The breach of a contract over something that is not known well enough, unless the contract accepts that."""
+    return Breach(BreachKind.UNDECIDED, message, expected, found, tuple(offenders), accept=AT_LEAST_OK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -192,7 +178,7 @@ def suggestion(collectives: Sequence[Collective]) -> str:
 
 
 def _selector_of(moved: Collective) -> Selector:
-    """What names a collective: its kind and axes, and how it reduces where that is not the usual way."""
+    """The selector of a collective: its kind and axes, and its reduction unless that is a sum."""
     return Selector(kind=moved.kind, axes=moved.axes or None, reduction=_unusual(moved))
 
 
@@ -202,21 +188,17 @@ def _unusual(moved: Collective) -> str | None:
 
 def suggested_limit(limit: Limit, found: int) -> str:
     """The limit, raised so far that what was found keeps to it."""
-    return format_clause(replace(limit, most=_roomy(found, limit.units)))
+    is_short = len(format_amount(found, limit.units)) <= _SHORT
+    return format_clause(replace(limit, most=found if is_short else rounded_up(found)))
 
 
-def _roomy(amount: int, units: Units) -> int:
-    return amount if len(format_amount(amount, units)) <= _SHORT else rounded_up(amount)
-
-
-def found_words(collectives: Iterable[Collective]) -> str:
+def format_found(collectives: Iterable[Collective]) -> str:
     """`all-gather@fsdp 2.1 MB payload x6, all-reduce@Y 32.8 kB payload x1`; `nothing` for none."""
-    return ", ".join(map(_group_words, by_kind_and_axes(collectives))) or "nothing"
-
-
-def _group_words(group: Sequence[Collective]) -> str:
-    name = format_selector(_selector_of(group[0]))
-    return f"{name} {_payload_words(group)} x{sum(moved.executions for moved in group)}"
+    words = (
+        f"{format_selector(_selector_of(group[0]))} {_payload_words(group)} x{sum(moved.executions for moved in group)}"
+        for group in by_kind_and_axes(collectives)
+    )
+    return ", ".join(words) or "nothing"
 
 
 def sentence_words(group: Sequence[Collective]) -> str:
@@ -236,7 +218,7 @@ def _payload_words(group: Sequence[Collective]) -> str:
     return f"{'up to ' if len(sizes) > 1 else ''}{format_bytes(max(known))} payload"
 
 
-def by_kind_and_axes(collectives: Iterable[Collective]) -> list[list[Collective]]:
+def by_kind_and_axes(collectives: Iterable[Collective]) -> list[tuple[Collective, ...]]:
     """The collectives in groups of one kind and one set of axes, in the order of their first."""
     groups = collate(lambda moved: (moved.kind, moved.axes and tuple(sorted(moved.axes)), _unusual(moved)), collectives)
-    return list(groups.values())
+    return list(map(tuple, groups.values()))

@@ -52,7 +52,7 @@ def against_test(
     node.user_properties.append((PROPERTY, str(path)))
     if node.config.getoption("--hloscope-update"):
         sections = _updated(path, analysis, root)
-        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != format_baselines(sections):
+        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != format_baselines(*sections):
             write_baselines(path, sections)
             node.user_properties.append((WRITTEN, str(path)))
         return None

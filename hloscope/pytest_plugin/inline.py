@@ -27,10 +27,10 @@ from hloscope.judge.verdict import Verdict
 from hloscope.model import Analysis
 from hloscope.pytest_plugin.call_sites import (
     SourceFile,
-    argument,
-    call_that_ends,
-    edit_of,
-    edited,
+    apply_edits,
+    find_argument,
+    find_call_ending_at,
+    make_edit,
     read_source,
     write_source,
 )
@@ -203,7 +203,7 @@ def _call_at(frame: FrameType, source: SourceFile) -> ast.Call:
         ) from None
     found = Source.executing(frame).node
     if isinstance(found, ast.Call) and _name_of(found.func) == _CALL:
-        call = call_that_ends(source, found.end_lineno or 0, found.end_col_offset or 0)
+        call = find_call_ending_at(source, found.end_lineno or 0, found.end_col_offset or 0)
         if call is not None and ast.dump(call) == ast.dump(found):
             return call
     raise HloscopeError("the expectation cannot be written: its call cannot be located in the source", fix=_LITERAL)
@@ -219,7 +219,7 @@ def _check_text(call: ast.Call, expected: str) -> None:
     Raises:
         HloscopeError: It is computed, or stands elsewhere.
     """
-    given = argument(call, _POSITION, _NAME)
+    given = find_argument(call, _POSITION, _NAME)
     stands = "" if given is None else given.value if isinstance(given, ast.Constant) else None
     if stands != expected:
         what = f"it is {ast.unparse(given)}" if given is not None else "it is among * or ** arguments"
@@ -291,8 +291,8 @@ def _written(path: Path, agreed: Sequence[Wanted]) -> list[int]:
     source = read_source(path)
     if any(each.digest != hashlib.sha256(source.raw).hexdigest() for each in agreed):
         raise HloscopeError("the file changed while the tests ran", fix=f"run {_UPDATE} again")
-    calls = [(call_that_ends(source, each.line, each.byte), each.text) for each in agreed]
-    edits = [edit_of(source, call, _POSITION, _NAME, text) for call, text in calls if call is not None]
-    text, lines = edited(source, edits)
+    calls = [(find_call_ending_at(source, each.line, each.byte), each.text) for each in agreed]
+    edits = [make_edit(source, call, _POSITION, _NAME, text) for call, text in calls if call is not None]
+    text, lines = apply_edits(source, edits)
     write_source(source, text)
     return lines

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from contract_examples import GATHER, REDUCE, program
 
-from hloscope.judge.baseline_files import format_baseline, read_baselines, write_baselines
+from hloscope.judge.baseline_files import format_baselines, read_baselines, write_baselines
 from hloscope.judge.baselines import baseline_of, section_for
 from hloscope.judge.changes import AllowedGrowth, Judgement
 from hloscope.judge.judging import judge, with_section
@@ -51,7 +51,7 @@ def test_what_has_not_changed_stays_as_it_is(accepted_program):
     later = replace(accepted, memory=memory, collectives=moved)
     compared = judge(before, later, root=root)
     assert compared.judged.judgement is Judgement.SAME
-    assert format_baseline(compared.accepting()) == path.read_text()
+    assert format_baselines(compared.accepting()) == path.read_text()
 
 
 def test_how_far_figures_may_grow_is_a_setting(accepted_program):
@@ -108,4 +108,4 @@ def test_the_text_of_lines_is_read_in_the_project_alone(accepted_program, tmp_pa
         replace(each, source=(replace(each.source[0], file=str(Path(elsewhere) / "model.py")),))
         for each in accepted.collectives
     )
-    assert "gather(w)" not in format_baseline(baseline_of(replace(accepted, collectives=other), root=root))
+    assert "gather(w)" not in format_baselines(baseline_of(replace(accepted, collectives=other), root=root))

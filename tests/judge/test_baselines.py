@@ -18,7 +18,7 @@ from hloscope.app.analyzing import analyze_hlo
 from hloscope.base.errors import Command, HloscopeError
 from hloscope.judge.baseline_files import (
     BaselineError,
-    format_baseline,
+    format_baselines,
     parse_baselines,
     read_baselines,
     write_baselines,
@@ -107,7 +107,7 @@ def judged(then, now):
 
 
 def test_the_file():
-    assert format_baseline(baseline_of(BOTH, root=ROOT)) == TEXT
+    assert format_baselines(baseline_of(BOTH, root=ROOT)) == TEXT
     assert parse_baselines(TEXT, name="b.txt") == (baseline_of(BOTH, root=ROOT),)
 
 
@@ -191,7 +191,7 @@ def test_inexact_facts_are_kept():
         replace(GATHER, executions_bound=Bound.AT_MOST),
         replace(REDUCE, axes=None, link=Link.DCN, source=(), wire_bytes=None, kind=Kind.OPAQUE, payload_bytes=None),
     )
-    text = format_baseline(baseline_of(inexact))
+    text = format_baselines(baseline_of(inexact))
     assert "at most 6 times" in text
     assert re.search(r"opaque@\? over dcn +bf16 +at least 1 time +unknown B payload +unknown B wire\n", text)
     assert parse_baselines(text, name="b") == (baseline_of(inexact),)
@@ -201,7 +201,7 @@ def test_inexact_facts_are_kept():
 def test_a_figure_that_is_only_a_bound_is_marked_as_one(says):
     then = program(replace(GATHER, executions_bound=Bound.AT_MOST), REDUCE, time=PRICED)
     now = program(GATHER, REDUCE, time=replace(PRICED, step_us=1400.0, bound=Bound.AT_LEAST))
-    text = format_baseline(baseline_of(now, root=ROOT))
+    text = format_baselines(baseline_of(now, root=ROOT))
     assert "step: at least 1,400.000 us" in text
     assert parse_baselines(text, name="b") == (baseline_of(now, root=ROOT),)
     figures = {figure.name: figure for figure in judged(then, now).figures}
@@ -215,7 +215,7 @@ def test_a_figure_that_is_only_a_bound_is_marked_as_one(says):
 def test_what_may_not_run_bounds_what_is_multiplied():
     rows = [MATMULS, replace(MATMULS, flops=2 * MATMULS.flops, bound=Bound.AT_MOST)]
     exact, less, bound = (program(REDUCE, matmuls=(row,)) for row in (MATMULS, replace(MATMULS, flops=10**6), rows[1]))
-    text = format_baseline(baseline_of(bound, root=ROOT))
+    text = format_baselines(baseline_of(bound, root=ROOT))
     assert re.search(r"matmuls +bf16 +at most [\d,]+ FLOP", text)
     assert parse_baselines(text, name="b") == (baseline_of(bound, root=ROOT),)
     for then, now, judgement in (
@@ -237,7 +237,7 @@ def test_a_program_that_is_not_all_understood_has_figures_that_are_lower_bounds(
 
 
 def test_a_kernel_whose_code_the_text_does_not_have_is_written_so_that_it_is_read():
-    text = format_baseline(baseline_of(program(REDUCE, kernels=(RING,)), root=ROOT))
+    text = format_baselines(baseline_of(program(REDUCE, kernels=(RING,)), root=ROOT))
     assert "kernels: ring unknown\n" in text
     assert parse_baselines(text, name="b")[0].kernels == (("ring", "unknown"),)
 
@@ -289,7 +289,7 @@ def test_baselines_print_and_read_back(collectives):
     """Also where axes and files are named as no line of a file can hold them."""
     analysis = program(*collectives)
     baseline = baseline_of(analysis, root=ROOT)
-    text = format_baseline(baseline)
+    text = format_baselines(baseline)
     assert all(line.isprintable() for line in text.splitlines())
     assert parse_baselines(text, name="b") == (baseline,)
     assert judge(baseline, analysis, root=ROOT).judged.causes == ()
@@ -298,7 +298,7 @@ def test_baselines_print_and_read_back(collectives):
 def test_a_mesh_whose_axes_need_quotes_is_kept():
     mesh = Mesh(axis_names=("a b", "y=3,", "\x1b[31m"), axis_sizes=(2, 2, 2))
     baseline = baseline_of(replace(program(replace(GATHER, axes=("a b",))), mesh=mesh))
-    assert parse_baselines(format_baseline(baseline), name="b") == (baseline,)
+    assert parse_baselines(format_baselines(baseline), name="b") == (baseline,)
 
 
 @given(st.integers(0, len(FIRST) - 1), st.sampled_from((TEXT, FIRST)))
@@ -368,7 +368,7 @@ def test_a_full_disk_is_named_and_costs_no_baseline(says, tmp_path, monkeypatch)
         file.touch()
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(HloscopeError) as caught:
         write_baselines(path, [baseline_of(BOTH)])
     says(caught)
@@ -444,7 +444,7 @@ def test_a_kernel_that_sends_by_itself_is_held_to_what_it_does(says):
         )
     )
     then = baseline_of(accepted)
-    assert parse_baselines(format_baseline(then), name="b.txt")[0].kernels == then.kernels is not None
+    assert parse_baselines(format_baselines(then), name="b.txt")[0].kernels == then.kernels is not None
     assert judge(then, moved).judged.causes == ()
     (changed,) = judge(then, other).judged.causes
     assert changed.judgement is Judgement.DIFFERENT

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hloscope
-from hloscope.judge.baseline_files import format_baseline
+from hloscope.judge.baseline_files import format_baselines
 from hloscope.judge.baselines import baseline_of
 from hloscope.judge.judging import judge
 from hloscope.judge.matching import match
@@ -32,4 +32,4 @@ def test_an_upgrade_changes_no_baseline(name):
 
 
 def _rows(analysis):
-    return [line for line in format_baseline(baseline_of(analysis)).splitlines() if "@" in line]
+    return [line for line in format_baselines(baseline_of(analysis)).splitlines() if "@" in line]

@@ -11,7 +11,7 @@ from contract_examples import GATHER, REDUCE, program
 
 import hloscope
 from hloscope.analysis.totals import compute_totals
-from hloscope.judge.evaluate import counted_by, evaluate, exact_contract
+from hloscope.judge.evaluate import evaluate, exact_contract, leaves_device
 from hloscope.judge.model import Contract
 from hloscope.judge.notation import parse_contract
 from hloscope.model import Collectives, Unmodelled
@@ -36,7 +36,7 @@ def changed(analysis):
     moves = analysis.collectives
     for place, moved in enumerate(moves):
         rest = (*moves[:place], *moves[place + 1 :])
-        if moved in counted_by(Contract(), analysis) and moved.payload_bytes is not None:
+        if leaves_device(moved) and moved.payload_bytes is not None:
             yield with_moves(analysis, *rest, replace(moved, payload_bytes=moved.payload_bytes + 1))
             yield with_moves(analysis, *rest, replace(moved, executions=moved.executions + 1))
             yield with_moves(analysis, *rest, replace(moved, kind=Kind.COLLECTIVE_BROADCAST))

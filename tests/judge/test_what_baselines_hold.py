@@ -11,7 +11,7 @@ from contract_examples import ARRAY, GATHER, PRICED, REDUCE, SCATTER, program
 
 import hloscope
 from hloscope.cost import MODEL_VERSION
-from hloscope.judge.baseline_files import format_baseline, parse_baselines, write_baselines
+from hloscope.judge.baseline_files import format_baselines, parse_baselines, write_baselines
 from hloscope.judge.baselines import array_rows, baseline_of, changed_arrays
 from hloscope.judge.changes import AllowedGrowth, Judgement
 from hloscope.judge.checks import check_analysis, judged_strictly
@@ -26,7 +26,7 @@ VERSIONS = {"hloscope": "0.2.0", "jax": "0.10.2"}
 
 
 def judged(then, now, edit=lambda baseline: baseline, **options):
-    text = format_baseline(edit(baseline_of(then)))
+    text = format_baselines(edit(baseline_of(then)))
     return judge(parse_baselines(text, name="b.txt")[0], now, **options).judged
 
 
@@ -58,7 +58,7 @@ def test_one_of_two_sums_of_one_line():
 
 def test_reductions_of_several_operations_are_mixed():
     mixed = replace(REDUCE, reduction=None)
-    assert "bf16 mixed" in format_baseline(baseline_of(program(mixed)))
+    assert "bf16 mixed" in format_baselines(baseline_of(program(mixed)))
     assert judged(program(mixed), program(mixed)).judgement is Judgement.SAME
     assert judged(program(mixed), program(REDUCE)).judgement is Judgement.DIFFERENT
 

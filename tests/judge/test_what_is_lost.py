@@ -9,7 +9,7 @@ import pytest
 from contract_examples import GATHER, REDUCE, program
 
 from hloscope.base.errors import Command
-from hloscope.judge.baseline_files import format_baseline, parse_baselines
+from hloscope.judge.baseline_files import format_baselines, parse_baselines
 from hloscope.judge.baselines import baseline_of
 from hloscope.judge.changes import Judgement
 from hloscope.judge.checks import findings_of
@@ -33,7 +33,7 @@ class Written:
     def baseline(self, found, *lines):
         """What a program's baseline is as it is read back, with these lines in the file."""
         self.path.write_text("\n".join(lines))
-        (read,) = parse_baselines(format_baseline(baseline_of(found, root=self.root)), name="b.txt")
+        (read,) = parse_baselines(format_baselines(baseline_of(found, root=self.root)), name="b.txt")
         return read
 
     def judged(self, before, found, *lines):
