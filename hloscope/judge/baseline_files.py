@@ -282,18 +282,12 @@ def _row(found: dict[str, str | None]) -> BaselineRow:
         reduction=reduction,
         written=found.get("written") is not None,
         executions=_count(found["executions"] or "") or 0,
-        arrays=_arrays(found),
+        arrays=_count(found["arrays"] or found["executions"] or "") if "arrays" in found else None,
         payload_bytes=_count(found["payload"] or ""),
         wire_bytes=_count(found["wire"] or ""),
         bound=Bound(found["bound"] or Bound.EXACT),
         place=_place(found),
     )
-
-
-def _arrays(found: dict[str, str | None]) -> int | None:
-    if "arrays" not in found:
-        return None
-    return _count(found["arrays"] or found["executions"] or "")
 
 
 def _place(found: dict[str, str | None]) -> SourceLine:
@@ -435,16 +429,13 @@ def _aligned(rows: Iterable[tuple[str, ...]], left: Sequence[int]) -> list[str]:
     """Rows in columns, each of its own line so that a longer one among them moves no other: padded to fixed steps."""
     found = []
     for row in rows:
+        widths = [-(-len(cell) // _CELL) * _CELL for cell in row]
         cells = (
-            cell.ljust(_wide(cell)) if index in left else cell.rjust(_wide(cell)) for index, cell in enumerate(row)
+            cell.ljust(width) if index in left else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         found.append("  ".join(cells).rstrip())
     return found
-
-
-def _wide(cell: str) -> int:
-    """The width of a cell: a multiple of a few characters, whatever stands in other rows."""
-    return -(-len(cell) // _CELL) * _CELL
 
 
 def _place_words(place: SourceLine) -> str:
@@ -470,12 +461,8 @@ def _number(count: int | None) -> str:
 
 def _count_words(row: BaselineRow) -> str:
     arrays = "" if row.arrays in (None, row.executions) else f" of {row.arrays:,} arrays"
-    return f"{_bound_words(row.bound)}{_times(row.executions)}{arrays}"
+    return f"{_bound_words(row.bound)}{row.executions:,} {'time' if row.executions == 1 else 'times'}{arrays}"
 
 
 def _bound_words(bound: Bound) -> str:
     return "" if bound is Bound.EXACT else f"{bound} "
-
-
-def _times(count: int) -> str:
-    return f"{count:,} time" if count == 1 else f"{count:,} times"

@@ -12,7 +12,7 @@ import linecache
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cache, reduce
 from math import prod
 from operator import add
 from pathlib import Path, PurePath
@@ -242,6 +242,7 @@ def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | N
     """
     analysis = remove_guesses(analysis)
     mesh, time = analysis.mesh, analysis.time
+    sending = [(seen(each.name), each.fingerprint or "unknown") for each in analysis.kernels if each.remote_dma]
     return Baseline(
         target=target or analysis.target,
         slice=None if analysis.slice is None else analysis.slice.name,
@@ -249,7 +250,7 @@ def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | N
         versions=dict(analysis.versions),
         rows=tuple(row for row, _ in rows_of(analysis, root)),
         matmuls=tuple(row for row, _ in matmul_rows_of(analysis, root)),
-        arrays=array_rows(analysis.arguments, analysis.outputs) or None,
+        arrays=(*make_array_rows(ARGUMENT, analysis.arguments), *make_array_rows(OUTPUT, analysis.outputs)) or None,
         memory=replace(analysis.memory, hbm_bytes=None, fits=None),
         step=None
         if time is None
@@ -261,14 +262,8 @@ def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | N
             bound=time.bound,
         ),
         not_understood=len(analysis.unmodelled),
-        kernels=_sending(analysis) or None,
+        kernels=tuple(sorted(sending)) or None,
     )
-
-
-def _sending(analysis: Analysis) -> tuple[tuple[str, str], ...]:
-    """The kernels that send by themselves, of which no row tells how much: each by its name, with what it does."""
-    known = ((seen(kernel.name), kernel.fingerprint or "unknown") for kernel in analysis.kernels if kernel.remote_dma)
-    return tuple(sorted(known))
 
 
 def rows_of(analysis: Analysis, root: Path | None = None) -> tuple[tuple[BaselineRow, tuple[Collective, ...]], ...]:
@@ -289,30 +284,23 @@ def matmul_rows_of(analysis: Analysis, root: Path | None = None) -> tuple[tuple[
     """The same of what a program multiplies."""
     place_of = _places(analysis, root)
     groups = collate(lambda each: (each.dtype, place_of(each.source)), analysis.matmuls)
-    rows = ((_matmul_row(dtype, group, place), tuple(group)) for (dtype, place), group in groups.items())
+    rows = []
+    for (dtype, place), group in groups.items():
+        bound = reduce(add, (each.bound for each in group), Bound.EXACT)
+        flops = sum_known(each.flops for each in group)
+        rows.append((MatmulRow(dtype=dtype, flops=flops, bound=bound, place=place), tuple(group)))
     return tuple(sorted(rows, key=lambda pair: row_order(pair[0])))
-
-
-def _matmul_row(dtype: str, group: Sequence[Matmuls], place: SourceLine) -> MatmulRow:
-    bound = reduce(lambda bound, each: bound + each.bound, group, Bound.EXACT)
-    return MatmulRow(dtype=dtype, flops=sum_known(each.flops for each in group), bound=bound, place=place)
 
 
 def _places(analysis: Analysis, root: Path | None) -> Callable[[Sequence[SourceFrame]], SourceLine]:
     """Finds the line of a stack; with its text only in the project's own files, for programs that were traced."""
-    known: dict[tuple[str, int, str | None], SourceLine] = {}
     reads = root is not None and "jax" in analysis.versions
 
-    def place_of(source: Sequence[SourceFrame]) -> SourceLine:
-        frame = find_users_frame(source)
-        if frame is None:
-            return NOWHERE
-        key = (frame.file, frame.line, frame.function)
-        if key not in known:
-            known[key] = _place(frame, root, reads=reads)
-        return known[key]
+    @cache
+    def place_of(frame: SourceFrame | None) -> SourceLine:
+        return NOWHERE if frame is None else _place(frame, root, reads=reads)
 
-    return place_of
+    return lambda source: place_of(find_users_frame(source))
 
 
 def _place(frame: SourceFrame, root: Path | None, *, reads: bool) -> SourceLine:
@@ -367,7 +355,7 @@ def _row(group: list[Collective], place: SourceLine) -> BaselineRow:
         arrays=sum(moved.executions * max(len(moved.operand_shapes), 1) for moved in group),
         payload_bytes=sum_known(moved.payload_bytes_per_step for moved in group),
         wire_bytes=sum_known(moved.wire_bytes_per_step for moved in group),
-        bound=reduce(lambda bound, moved: bound + bytes_bound(moved), group, Bound.EXACT),
+        bound=reduce(add, map(bytes_bound, group), Bound.EXACT),
         place=place,
     )
 
@@ -446,17 +434,13 @@ def section_for(baselines: Sequence[Baseline], now: Baseline | Analysis) -> Base
 # ---- arguments and outputs: a line for each type is short, and merges; names are not kept, as renaming changes nothing
 
 
-def array_rows(arguments: Sequence[ArrayFact], outputs: Sequence[ArrayFact]) -> tuple[ArrayRow, ...]:
-    """The rows of a program, in the order of a file."""
-    return (*_array_rows_of(ARGUMENT, arguments), *_array_rows_of(OUTPUT, outputs))
-
-
 def array_row_order(row: ArrayRow) -> tuple[object, ...]:
     """The sort key of the rows of arrays in a file."""
     return row.kind, row.type.startswith(OTHERS), row.type
 
 
-def _array_rows_of(kind: str, arrays: Iterable[ArrayFact]) -> list[ArrayRow]:
+def make_array_rows(kind: str, arrays: Iterable[ArrayFact]) -> list[ArrayRow]:
+    """The rows of the arguments or outputs of a program, in the order of a file."""
     sizes = Counter[str]()
     counts = Counter(map(_type_of, arrays := tuple(arrays)))
     for array in arrays:
@@ -535,7 +519,7 @@ def changed_arrays(
 def _others(gone: Counter[str], new: Counter[str]) -> list[_Other]:
     """Types that took the place of others, those most alike first; and what is only gone, or only new."""
     found = []
-    pairs = sorted(((old, now) for now in new for old in gone), key=lambda pair: (-_likeness(*pair), pair))
+    pairs = sorted(((old, now) for now in new for old in gone), key=lambda pair: (-_count_alike(*pair), pair))
     for old, now in pairs:
         count = min(gone[old], new[now])
         if count:
@@ -546,7 +530,7 @@ def _others(gone: Counter[str], new: Counter[str]) -> list[_Other]:
     return found + [_Other(old, None, count) for old, count in sorted(gone.items()) if count]
 
 
-def _likeness(old: str, new: str) -> int:
+def _count_alike(old: str, new: str) -> int:
     return sum(one == other for one, other in zip(_parts(old), _parts(new), strict=True))
 
 

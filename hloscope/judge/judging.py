@@ -80,7 +80,7 @@ from hloscope.judge.matching import (
     pairs_of_one_change,
     why_computed,
 )
-from hloscope.model import Analysis, ArrayFact, Collective, Matmuls, SourceFrame
+from hloscope.model import Analysis, ArrayFact, Collective, Matmuls
 from hloscope.model.vocabulary import REDUCING, Bound
 
 AnyRow = BaselineRow | MatmulRow
@@ -249,11 +249,8 @@ class _Now:
 
     def line(self, rows: Iterable[AnyRow]) -> str | None:
         """The line of the user's code of the first row that has one."""
-        return next(filter(None, (render_users_line(source) for row in rows for source in self._stacks(row))), None)
-
-    def _stacks(self, row: AnyRow) -> list[tuple[SourceFrame, ...]]:
-        behind = self.multiplied.get(row, ()) if isinstance(row, MatmulRow) else self.moved.get(row, ())
-        return [each.source for each in behind]
+        parts: Mapping[AnyRow, Sequence[Collective | Matmuls]] = {**self.moved, **self.multiplied}
+        return next(filter(None, (render_users_line(part.source) for row in rows for part in parts.get(row, ()))), None)
 
     def line_of_gone(self, rows: Sequence[AnyRow]) -> str | None:
         """The line of rows that are gone: one that is still there, or another one of their function."""
@@ -497,8 +494,11 @@ class _Judge:
         if self._of_target and then.target != now.target:
             message = f"this baseline was accepted for {then.target}, and this target is {now.target}"
             yield self._change("target", Judgement.DIFFERENT, message)
-        if then.arrays and then.mesh == now.mesh and (now.arrays or now.not_understood <= then.not_understood):
-            yield from self._other_arrays(then.arrays, now.arrays or ())
+        are_known = now.arrays or now.not_understood <= then.not_understood
+        for kind, key in ARRAY_KEYS.items() if then.arrays and then.mesh == now.mesh and are_known else ():
+            words = changed_arrays(kind, then.arrays or (), now.arrays or (), self._now.arrays.get(kind, ()))
+            if words is not None:
+                yield self._change(key, Judgement.DIFFERENT, words)
         things = pluralize(now.not_understood, "thing")
         understood = f"not understood: {things} in the program, {then.not_understood} in {self._called}"
         if now.not_understood > then.not_understood:
@@ -511,23 +511,15 @@ class _Judge:
         for key, message in left_open(then, now, called=self._called):
             yield replace(self._change(key, Judgement.BETTER, message), is_left_open=True)
 
-    def _other_arrays(self, then: Sequence[ArrayRow], now: Sequence[ArrayRow]) -> Iterator[RowChange]:
-        """Arguments, and outputs, of other types than before."""
-        for kind, key in ARRAY_KEYS.items():
-            words = changed_arrays(kind, then, now, self._now.arrays.get(kind, ()))
-            if words is not None:
-                yield self._change(key, Judgement.DIFFERENT, words)
-
     def _other_kernels(self) -> Iterator[RowChange]:
         """Kernels that send by themselves and are not those that were accepted."""
         then, now = self._before.kernels, self._after.kernels or ()
         unsaid = then is None and self._before.is_first_version
         for name, does in () if unsaid else now:
-            if name not in dict(then or ()):
-                message = f"the kernel {name} sends by itself, but is not in {self._called}"
-                yield self._change("kernels", Judgement.DIFFERENT, message)
-            elif (name, does) not in (then or ()):
-                message = f"the kernel {name} sends by itself, and its code differs from that in {self._called}"
+            if (name, does) not in (then or ()):
+                is_known = name in dict(then or ())
+                unlike = "and its code differs from that in" if is_known else "but is not in"
+                message = f"the kernel {name} sends by itself, {unlike} {self._called}"
                 yield self._change("kernels", Judgement.DIFFERENT, message)
         for name in sorted({name for name, _ in then or ()} - {name for name, _ in now}):
             yield self._change("kernels", Judgement.DIFFERENT, f"the kernel {name}, which sent by itself, is gone")

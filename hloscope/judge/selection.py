@@ -140,14 +140,10 @@ def _fits(allow: Allow, finding: Finding, about: Collective | None) -> bool:
     if about is not None:
         return is_exactly(allow.selector, about)
     speaks_of_collectives = allow.rule is None or allow.selector.axes is not None or allow.selector.link is not None
-    return not speaks_of_collectives and _is_at(allow.selector.source, finding.source)
-
-
-def _is_at(place: str | None, source: str | None) -> bool:
-    if place is None:
-        return True
-    file, line = split_place(source or "")
-    return line is not None and is_at(place, SourceFrame(file=file, line=line))
+    file, line = split_place(finding.source or "")
+    place = allow.selector.source
+    is_there = place is None or (line is not None and is_at(place, SourceFrame(file=file, line=line)))
+    return is_there and not speaks_of_collectives
 
 
 def _make_unused_finding(allow: Allow) -> Finding:

@@ -15,7 +15,7 @@ import pytest
 from hloscope.base.environment import is_ci, is_strict
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Generator
 
     from hloscope.pytest_plugin.hlo_fixture import Hlo
     from hloscope.pytest_plugin.inline import Update
@@ -226,9 +226,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         output[_OF_WORKERS_FILES] = [] if update is None else [tuple(wanted) for wanted in update.wanted]
         return
     if update is not None:
-        from hloscope.pytest_plugin.inline import write
+        from hloscope.pytest_plugin.inline import write_expectations
 
-        config.stash[_WRITTEN] = _Summary(*write(update.wanted, config.rootpath))
+        config.stash[_WRITTEN] = _Summary(*write_expectations(update.wanted, config.rootpath))
     fails = update is not None and config.stash[_WRITTEN].fails
     if session.exitstatus == pytest.ExitCode.OK and (fails or (_strict(config) and _summary(config).fails)):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -265,15 +265,13 @@ def _summary(config: pytest.Config) -> _Summary:
 
         collected = config.stash[_TESTS]
         lines, fails = summary(reports, config, collected, strict=strict)
-    idle = dict(_unheeded(reports))
+    idle = {
+        report.nodeid: str(why)
+        for report in reports
+        for key, why in report.user_properties
+        if key == _UNHEEDED or (key == _FAILED and report.passed)
+        if not report.failed and report.when != "teardown"
+    }
     in_ci = "" if strict else " (fails in CI)"
     lines += [f"{nodeid}{in_ci}: {problem}" for nodeid, problem in idle.items()]
     return _Summary(lines, fails or bool(idle))
-
-
-def _unheeded(reports: Iterable[pytest.TestReport]) -> Iterator[tuple[str, str]]:
-    """The tests that pass whatever their programs do, and why."""
-    for report in reports:
-        counts = (_UNHEEDED, _FAILED) if report.passed else (_UNHEEDED,)
-        if not report.failed and report.when != "teardown":
-            yield from ((report.nodeid, str(why)) for key, why in report.user_properties if key in counts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 
@@ -147,18 +147,13 @@ def _unused(
         file = config.rootpath / module
         names = None if tests is None else {name_of_test(test) for test in tests if test.partition("::")[0] == module}
         for path in sorted((file.parent / FOLDER / file.stem).glob("*.txt")):
-            if path not in used and _is_unused(path.stem, passed, names):
+            ran = _find_owners(path.stem, passed)
+            is_of_none = bool(names) and not _find_owners(path.stem, names or ())
+            if path not in used and (all(passed[name] for name in ran) if ran else is_of_none):
                 yield path
 
 
-def _is_unused(stem: str, passed: Mapping[str, bool], names: Collection[str] | None) -> bool:
-    ran = _owners(stem, passed)
-    if ran:
-        return all(passed[name] for name in ran)
-    return bool(names) and not _owners(stem, names or ())
-
-
-def _owners(stem: str, names: Iterable[str]) -> list[str]:
+def _find_owners(stem: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if stem == name or stem.startswith(f"{name}.")]
 
 

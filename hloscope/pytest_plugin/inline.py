@@ -235,26 +235,17 @@ def _shown(path: Path, root: Path) -> Path:
 # ---- writing it
 
 
-class Written(NamedTuple):
-    """What came of writing.
-
-    Attributes:
-        lines: One for each thing that is to be told.
-        failed: Whether something could not be written.
-    """
-
-    lines: list[str]
-    failed: bool
-
-
-def write(wanted: Iterable[Wanted], root: Path) -> Written:
+def write_expectations(wanted: Iterable[Wanted], root: Path) -> tuple[list[str], bool]:
     """Writes what tests want into their files, each file whole or not at all.
 
-    Where two tests want different texts at one place nothing is written there.
+    If two tests want different texts at one place, nothing is written there.
 
     Args:
-        wanted: What they want.
-        root: The project, below which files are shown.
+        wanted: The texts.
+        root: The project's folder.
+
+    Returns:
+        Lines for the user, and whether something could not be written.
     """
     done, problems = list[str](), list[str]()
     for path, of_file in sorted(collate(lambda each: each.path, wanted).items()):
@@ -269,7 +260,7 @@ def write(wanted: Iterable[Wanted], root: Path) -> Written:
             done += [f"expectation written: {shown}:{line}" for line in _written(Path(path), agreed)]
         except HloscopeError as error:
             problems.append(f"expectations of {shown} not written: {error.on_one_line()}")
-    return Written([*done, *problems], bool(problems))
+    return [*done, *problems], bool(problems)
 
 
 def _quarrel(where: str, asked: Sequence[Wanted]) -> str:

@@ -12,7 +12,7 @@ from contract_examples import ARRAY, GATHER, PRICED, REDUCE, SCATTER, program
 import hloscope
 from hloscope.cost import MODEL_VERSION
 from hloscope.judge.baseline_files import format_baselines, parse_baselines, write_baselines
-from hloscope.judge.baselines import array_rows, baseline_of, changed_arrays
+from hloscope.judge.baselines import baseline_of, changed_arrays, make_array_rows
 from hloscope.judge.changes import AllowedGrowth, Judgement
 from hloscope.judge.checks import check_analysis, judged_strictly
 from hloscope.judge.judging import judge
@@ -143,13 +143,13 @@ def many(count):
 
 def test_a_large_model_has_a_line_for_each_type_and_few_of_them():
     layers = tuple(replace(WEIGHT, name=f"layers[{at}].w") for at in range(500))
-    assert [(row.type, row.count) for row in array_rows(layers, ())] == [
+    assert [(row.type, row.count) for row in make_array_rows("argument", layers)] == [
         ("bf16[512,2048] P('X', None) as bf16[128,2048]", 500)
     ]
-    rows = array_rows(many(100), ())
+    rows = make_array_rows("argument", many(100))
     assert (len(rows), sum(row.count for row in rows), rows[-1].type[:7]) == (32, 100, "others ")
-    assert len(array_rows(many(32), ())) == 32
-    assert not any(row.type.startswith("others") for row in array_rows(many(32), ()))
+    assert len(make_array_rows("argument", many(32))) == 32
+    assert not any(row.type.startswith("others") for row in make_array_rows("argument", many(32)))
     then, now = program(arguments=many(100)), program(arguments=(replace(many(1)[0], dtype="s8"), *many(100)[1:]))
     assert judged(then, then).judgement is Judgement.SAME
     assert judged(then, now).judgement is Judgement.DIFFERENT
@@ -157,10 +157,10 @@ def test_a_large_model_has_a_line_for_each_type_and_few_of_them():
 
 def test_text_that_does_not_say_the_whole_array_is_compared_on_one_device():
     local = replace(WEIGHT, global_shape=None, sharding=None)
-    sides = [array_rows((array,), ()) for array in (WEIGHT, local)]
+    sides = [make_array_rows("argument", (array,)) for array in (WEIGHT, local)]
     assert changed_arrays("argument", *sides, (local,)) is None
     other = replace(local, local_shape=(64, 2048))
-    found = changed_arrays("argument", sides[0], array_rows((other,), ()), (other,))
+    found = changed_arrays("argument", sides[0], make_array_rows("argument", (other,)), (other,))
     assert found == "argument w is bf16[64,2048] where bf16[128,2048] was"
     assert [cause.key for cause in judged(program(arguments=(local,)), program(arguments=(WEIGHT,))).causes] == [
         "arguments"
