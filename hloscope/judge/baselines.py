@@ -1,8 +1,8 @@
 """Baselines: what a program moved, multiplied and took when it was last accepted.
 
 Made for review and for merges: one line for each kind, axes, type and line of source, which is named by its text and
-not by its number; bytes in full; no sums over lines, and no HLO. What two versions of the compiler make of one program
-stands in two sections of one file.
+not by its number; bytes in full; no sums over lines, and no HLO. The same program as two versions of the compiler make
+it has two sections in one file.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | N
 
 
 def rows_of(analysis: Analysis, root: Path | None = None) -> tuple[tuple[BaselineRow, tuple[Collective, ...]], ...]:
-    """The rows of a program in the order of a file, each with the collectives that it stands for."""
+    """The rows of a program in the order of a file, each with its collectives."""
     place_of = _places(analysis, root)
 
     def key(moved: Collective) -> Hashable:

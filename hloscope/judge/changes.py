@@ -66,7 +66,7 @@ class Cause(Brief):
         message: One sentence, lower case.
         source: Line of user code that it concerns, in the program as it is now; None if unknown.
         why: Why the data moves; None if unknown.
-        tried: A tried change that helps against it; None if there is none.
+        tried: A tried change that helps against it; None if no change helps.
         wire_bytes: Change in bytes per step on one device, negative for fewer; None if unknown.
         time_us: Change in the transfers' microseconds per step, negative for less; None if unknown.
         is_left_open: Whether nothing changed, and the baseline lacks a figure that could be compared.
@@ -177,7 +177,7 @@ class Judged(Brief):
 
     @property
     def is_only_left_open(self) -> bool:
-        """Whether nothing changed as far as could be compared, and the baseline lacks figures."""
+        """True if no change was found, and the baseline lacks figures that could be compared."""
         return bool(self.causes) and all(cause.is_left_open for cause in self.causes)
 
 
@@ -335,7 +335,7 @@ def moved_words(pair: Pair[BaselineRow], *, in_pairs: bool, lost: str | None = N
 
 
 def _amount_words(pair: Pair[BaselineRow]) -> str:
-    """`more than before`, as far as that is known."""
+    """`more than before`; vaguer if some of it is unknown."""
     before, after = (sum_known(row.wire_bytes for row in side) for side in pair)
     bounds = [bound_of_rows(side) for side in pair]
     if before is None or after is None:

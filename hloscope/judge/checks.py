@@ -166,7 +166,7 @@ def findings_of(
     Args:
         judged: The comparison.
         accept: The command that accepts all of it; None names no way to accept it.
-        explain: The command that looks for a change against what moves; None where there is none.
+        explain: The command that looks for a change against what moves; None if no command does.
         changes: As for `check_analysis`.
     """
     fails = judged.judgement in (Judgement.WORSE, Judgement.DIFFERENT) or (judged.causes and changes == "any")
@@ -249,7 +249,7 @@ def _accept(name: str) -> Command:
 
 
 _LOOSENING = frozenset({NO_BASELINE, UNUSED_BASELINE, UNUSED_ALLOW, LOOSER})
-"""Findings on checks that somebody has loosened, knowingly or not: notes on a desk, errors where they guard a merge."""
+"""Findings on checks that were loosened, knowingly or not: notes on a desk, errors where they guard a merge."""
 
 
 def judged_strictly(

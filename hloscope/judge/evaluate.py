@@ -152,7 +152,7 @@ def _counts(clauses: Sequence[Trips], collectives: Iterable[Collective], unread:
         lines = [clause for frame in reversed(collective.source) for clause in clauses if is_at(clause.source, frame)]
         by_line = dict(zip(unnamed, dict.fromkeys(lines), strict=False))
         found |= by_name
-        if len(by_line) == len(unnamed):  # several loops and not a line for each: nobody can tell which is meant
+        if len(by_line) == len(unnamed):  # with several loops and fewer lines, it is unclear which loop is meant
             found |= by_line
     return found
 
@@ -167,7 +167,7 @@ def _counted(collective: Collective, counts: Mapping[str, Trips]) -> Collective:
 
 
 def leaves_device(collective: Collective) -> bool:
-    """Whether anything leaves a device: not in groups of one, a permute without pairs, or a loop of no trips."""
+    """True if anything leaves a device: not in groups of one, a permute without pairs, or a loop of no trips."""
     never_runs = collective.executions == 0 and collective.executions_bound in (Bound.EXACT, Bound.AT_MOST)
     is_alone = collective.wire_bytes == 0 and (collective.axes == () or not collective.groups)
     return not never_runs and not is_alone
@@ -214,7 +214,7 @@ def _unmet(clause: Expectation, taken: Sequence[Collective], moving: Sequence[Co
 
 
 _Exceeded = tuple[BreachKind, str, Sequence[Collective]]
-"""What it is, the end of a sentence, and the collectives that exceed a limit."""
+"""A kind of breach, the end of a sentence about it, and the collectives that exceed a limit."""
 
 
 def _find_exceeded(clause: Expectation, taken: Sequence[Collective]) -> Iterator[_Exceeded]:
@@ -284,9 +284,9 @@ def _moved(limit: Limit, moving: Sequence[Collective], *, at_least_ok: bool) -> 
 def _exceeding(
     amounts: Sequence[tuple[int, Bound]], most: int, format_amount: Callable[[int], str]
 ) -> Iterator[tuple[BreachKind, str]]:
-    """Whether amounts add up to more than a limit, with words for their sum; nothing where they do not.
+    """The breach of a limit by the sum of amounts, with words for the sum; nothing if the sum is within the limit.
 
-    It is not decided where only a branch that may not run, or an upper bound, makes them exceed it.
+    It is undecided if only a branch that may not run, or an upper bound, makes the sum exceed the limit.
     """
     total = sum(amount for amount, _ in amounts)
     if total > most:
@@ -325,7 +325,7 @@ def _measured(limit: Limit, analysis: Analysis, *, at_least_ok: bool) -> Iterato
 
 
 def _is_a_ceiling(limit: Limit, time: StepTime | None) -> bool:
-    """Whether a step may take less than predicted, because not all of it may run."""
+    """True if a step may take less than predicted, because not all of it may run."""
     return limit.quantity is not Quantity.HBM and time is not None and time.bound is Bound.AT_MOST
 
 
@@ -347,7 +347,7 @@ def _doubtful_time(limit: Limit, analysis: Analysis) -> str | None:
 
 
 def _may_be_exposed(limit: Limit, analysis: Analysis) -> bool:
-    """Whether all that may be exposed, whatever branches are taken, is more than a limit."""
+    """True if all that may be exposed, whatever branches are taken, is more than a limit."""
     exposed = [(moved.exposed_us, moved.executions) for moved in analysis.collectives]
     most_us = sum(times * each_us for each_us, times in exposed if each_us is not None)
     is_more = most_us > 0 if limit.share else _up(most_us * 1000) > limit.most
@@ -370,7 +370,7 @@ def _found(limit: Limit, analysis: Analysis) -> tuple[int | None, str]:
 
 
 def _up(amount: float) -> int:
-    """Rounded up, but for what floating point adds."""
+    """The amount rounded up, without the error of floating point."""
     return -int(-amount // 1) if amount - int(amount) > 1e-6 else int(amount)
 
 
@@ -378,7 +378,7 @@ def _up(amount: float) -> int:
 
 
 def _undecided(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
-    """What was not understood, and what could not break the contract whatever the program did."""
+    """Breaches over what was not understood, and over what could not break the contract whatever the program did."""
     if analysis.memory.fits is False:
         message = "the program does not fit in the memory of a device, so it cannot run"
         expected = f"{format_capacity(analysis.memory.hbm_bytes)} or less"
@@ -464,7 +464,7 @@ def _misnamed_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
 
 
 def _has_part(pattern: str, size: int) -> bool:
-    """Whether an axis of so many devices has the part that `X:(1)2` names; true for a pattern that names none."""
+    """True if an axis of so many devices has the part that `X:(1)2` names; true for a pattern that names none."""
     part = _PART.search(pattern)
     return part is None or (int(part[2]) > 1 and size % (int(part[1]) * int(part[2])) == 0)
 
@@ -524,9 +524,9 @@ def _not_understood(analysis: Analysis) -> Iterator[Breach]:
 
 
 def exact_contract(analysis: Analysis, beside: Contract, *, root: Path | None = None) -> Contract:
-    """What a program moves, by kind, axes and network, with bytes and counts as far as they are known.
+    """The contract of a program: its collectives by kind, axes and network, with the bytes and counts that are known.
 
-    Where not everything is understood it says `at-least-ok`, and limits nothing that is not known.
+    If not everything is understood, it says `at-least-ok`, and limits nothing that is unknown.
 
     Args:
         analysis: What the program does.
@@ -550,7 +550,7 @@ def _group_of(moved: Collective) -> tuple[str, tuple[str, ...] | None, str | Non
 
 
 def _expectation(group: Sequence[Collective]) -> Expectation:
-    """What takes these collectives, and as few others as possible.
+    """The expectation that takes these collectives, and as few others as possible.
 
     Arrays of several sizes are limited together, those of one size each.
     """

@@ -117,7 +117,7 @@ def total_time_us(rows: Sequence[BaselineRow], time_of: TimeOf) -> float | None:
 
 
 def named(figures: Iterable[Figure], name: str) -> Figure | None:
-    """The figure of a name that means the same before and after; None where there is none."""
+    """The figure of a name, if it means the same before and after; otherwise None."""
     return next((figure for figure in figures if figure.name == name and figure.comparable), None)
 
 
@@ -184,7 +184,7 @@ _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 def left_open(then: Baseline, now: Baseline, *, called: str) -> Iterator[tuple[str, str]]:
     """The figures that a baseline should have, and has not, or not so that they could be compared: key and sentence.
 
-    Whoever edits a baseline to be judged by less leaves such a gap. What an older release did not know is none.
+    A baseline that was edited to be judged by less has such a gap. Figures unknown to an older release are no gap.
 
     Args:
         then: The baseline.

@@ -225,7 +225,7 @@ def with_section(kept: Sequence[Baseline], accepted: Baseline, *, beside: bool =
     Args:
         kept: The sections that the file has.
         accepted: The one of the compiler that is used here.
-        beside: Whether those of other compilers stay, where there is none of this one yet.
+        beside: Whether those of other compilers stay when this one gets its first.
     """
     kept = tuple(replace(each, target=accepted.target) for each in kept)  # which all sections share
     if any(each.compiler == accepted.compiler for each in kept):

@@ -390,7 +390,7 @@ def _matmuls(
 ) -> Iterator[tuple[list[Collective], list[Collective]]]:
     """The permutes of each collective matmul, as its all-gather and as its reduce-scatter.
 
-    Over n devices it sends n - 1 chunks or more; what sends fewer, such as one shift to a neighbor, is none.
+    Over n devices it sends n - 1 chunks or more; fewer, such as one shift to a neighbor, are no collective matmul.
     """
     sizes = {} if mesh is None else dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
     known = [
@@ -413,7 +413,7 @@ def _matmul_key(permute: Collective) -> Hashable:
 def _whole(permutes: Sequence[Collective], kind: Kind, size: int) -> Collective:
     """One collective of the array that permutes send in chunks.
 
-    n - 1 chunks make the array but for the device's own; a windowed einsum that fills and drains a pipeline sends
+    n - 1 chunks make the array without the device's own; a windowed einsum that fills and drains a pipeline sends
     n + 1. Where it is neither, all that is sent counts.
     """
     sent = sum(permute.payload_bytes_per_step or 0 for permute in permutes)

@@ -100,7 +100,7 @@ _PLAIN_AXIS = re.compile(r"[\w*?]+(?::\(\d+\)\d+)?")
 
 
 _IN_JAX = {"sum": "add", "max": "maximum", "min": "minimum"}
-"""What JAX calls some operations."""
+"""The names of some operations in JAX."""
 
 
 def _refuse_reduction(kind: str, reduction: str) -> None:
@@ -145,13 +145,13 @@ class Selector:
 
     @property
     def is_everything(self) -> bool:
-        """Whether it matches every possible collective."""
+        """True if it matches every possible collective."""
         is_narrowed = any(part is not None for part in (self.axes, self.reduction, self.link, self.source))
         return not is_narrowed and all(fnmatchcase(kind, self.kind) for kind in Kind)
 
     @property
     def narrowness(self) -> tuple[int, ...]:
-        """How specific it is: among several matching expectations, the most specific one takes a collective."""
+        """The specificity: among several matching expectations, the most specific one takes a collective."""
         texts = (self.kind, *(self.axes or ()), self.source or "")
         patterns = sum(text.count("*") + text.count("?") for text in texts)
         part_of_axis = any(":" in axis for axis in self.axes or ())
@@ -202,7 +202,7 @@ class Quantity(StrEnum):
 
 
 MOVED = (Quantity.WIRE, Quantity.PAYLOAD)
-"""What is limited in bytes per step, over axes and networks; all others belong to a device."""
+"""Quantities limited in bytes per step, over axes and networks; all others belong to a device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,12 +310,12 @@ class Contract:
 
     @property
     def says_something(self) -> bool:
-        """Whether a program could break it; flags and trip counts alone cannot be broken."""
+        """True if a program could break it; flags and trip counts alone cannot be broken."""
         return self.closed or any(not isinstance(clause, Trips) for clause in self.clauses)
 
     @property
     def speaks_of_collectives(self) -> bool:
-        """Whether it has clauses on collectives, and not only on memory and time."""
+        """True if it has clauses on collectives, and not only on memory and time."""
         moves = any(limit.quantity in MOVED for limit in self.all_of(Limit))
         return bool(self.closed or moves or self.all_of(Expectation) or self.all_of(Ban))
 
@@ -389,7 +389,7 @@ def _quoted(text: str) -> str:
 
 
 class Fit(IntEnum):
-    """Whether a collective is one that a selector speaks of."""
+    """The answer to whether a selector covers a collective."""
 
     NO = 0
     MAYBE = 1
@@ -397,13 +397,13 @@ class Fit(IntEnum):
 
 
 def is_exactly(selector: Selector, collective: Collective) -> bool:
-    """Whether an expectation of `selector` takes a collective: its very axes, and nothing about it unknown."""
+    """True if an expectation of `selector` takes a collective: its very axes, and nothing about it unknown."""
     kind = fnmatchcase(collective.kind, selector.kind)
     return kind and _fits(selector, collective, _has_axes(selector.axes, collective, alone=True)) is Fit.YES
 
 
 def touches(selector: Selector, collective: Collective) -> Fit:
-    """Whether a ban or a limit on `selector` covers a collective: over its axes alone or with others.
+    """The coverage of a collective by a ban or a limit on `selector`: over its axes alone or with others.
 
     An opaque transfer may be of any kind, one without known axes may run over any, one without source may come from
     anywhere: of these the answer is MAYBE.
@@ -417,12 +417,12 @@ def touches(selector: Selector, collective: Collective) -> Fit:
 def find_matching(
     collectives: Iterable[Collective], selector: Selector, mesh_axes: Sequence[str] | None
 ) -> list[Collective]:
-    """Those that a selector speaks of, surely or perhaps.
+    """The collectives that a selector covers, surely or perhaps.
 
     Args:
         collectives: All of a program.
         selector: Of which.
-        mesh_axes: The axes of its mesh; None where there is none.
+        mesh_axes: The axes of its mesh; None without a mesh.
 
     Raises:
         NotationError: It names an axis that the mesh does not have, of which there is never any.
@@ -454,12 +454,12 @@ def _has_axes(patterns: tuple[str, ...] | None, collective: Collective, *, alone
 
 
 def axis_fits(pattern: str, axis: str) -> bool:
-    """Whether a pattern names an axis; one without `:` names the parts of an axis, `X:(1)2`, too."""
+    """True if a pattern names an axis; one without `:` names the parts of an axis, `X:(1)2`, too."""
     return fnmatchcase(axis if ":" in pattern else axis.partition(":")[0], pattern)
 
 
 def _reduces_by(reduction: str | None, collective: Collective) -> Fit:
-    """Whether it reduces by an operation; MAYBE where it reduces by more than one, or nobody can tell."""
+    """The answer to whether it reduces by an operation; MAYBE if by several, or by an unknown one."""
     if reduction is None or reduction == collective.reduction:
         return Fit.YES
     is_open = collective.kind is Kind.OPAQUE or (collective.kind in REDUCING and collective.reduction is None)
@@ -474,7 +474,7 @@ def _crosses(link: Link | None, collective: Collective) -> Fit:
 
 
 def comes_from(source: str | None, frames: Iterable[SourceFrame]) -> Fit:
-    """Whether one of the frames is at a place, `moe.py` or `model/moe.py:40`; MAYBE without frames."""
+    """The answer to whether one of the frames is at a place, `moe.py` or `model/moe.py:40`; MAYBE without frames."""
     if source is None:
         return Fit.YES
     known = list(frames)
@@ -484,6 +484,6 @@ def comes_from(source: str | None, frames: Iterable[SourceFrame]) -> Fit:
 
 
 def is_at(source: str, frame: SourceFrame) -> bool:
-    """Whether a frame is at a place, which is the end of a path with patterns in it, and perhaps `:LINE`."""
+    """True if a frame is at a place, which is the end of a path with patterns in it, and perhaps `:LINE`."""
     path, line = split_place(source)
     return frame_path(frame).match(path) and line in (None, frame.line)

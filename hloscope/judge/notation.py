@@ -78,7 +78,7 @@ def read_contract(value: object, *, where: str = "contract") -> Contract:
 
     Args:
         value: What the user wrote, in Python or in TOML.
-        where: Where it stands, for messages.
+        where: The place where it is written, for messages.
 
     Raises:
         NotationError: It is neither, or a line is no contract.
@@ -270,7 +270,7 @@ class _ContractSource(QuotedText):
             start: What it is: a `contract`, or only the `selector` of a clause.
 
         Raises:
-            NotationError: It is none.
+            NotationError: The text is not of that kind.
         """
         try:
             return _parser().parse(self.text, start=start)
@@ -298,7 +298,7 @@ class _ContractSource(QuotedText):
         return position, f'"{shown[0] if shown else self.text[position]}" does not belong here'
 
     def _suggestion(self, position: int) -> str | None:
-        """What the user may have meant by the first word of the clause, where that is no word of the notation."""
+        """A suggestion for the first word of the clause, if that is no word of the notation."""
         _, column, line = self.place(position)
         clause = line[line.rfind(";", 0, column - 1) + 1 :].split(";")[0].strip()
         first = clause.replace("@", " ").partition(" ")[0]
@@ -308,5 +308,5 @@ class _ContractSource(QuotedText):
 
 
 def _nearest_word(word: str) -> str | None:
-    """The kind or the clause that a word is near to, as a question; None when there is none."""
+    """The kind or the clause that a word is near to, as a question; None if it is near to nothing."""
     return did_you_mean(word.lower().replace("_", "-"), (*Kind, *_CLAUSE_WORDS))

@@ -1,4 +1,4 @@
-"""What evaluating a contract says: what was expected beside what was found, and the shortest line that accepts it."""
+"""The verdict of a contract: what was expected, what was found, and the shortest line that accepts it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from hloscope.model.vocabulary import REDUCING, Bound
 
 _OFFENDERS_SHOWN = 5
 NO_REASON = "not known"
-"""How a reason begins that is none."""
+"""The beginning of the text of an unknown reason."""
 BOUND_WORDS = {Bound.EXACT: "", Bound.AT_LEAST: "at least ", Bound.AT_MOST: "up to ", Bound.UNKNOWN: "perhaps "}
 _SHORT = 6
 """Characters: an amount that is longer is rounded up where it is suggested."""
@@ -86,7 +86,7 @@ def doubtful(message: str, expected: str, found: str, offenders: Sequence[Collec
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Verdict(Brief):
-    """Whether a program keeps to a contract.
+    """The verdict on whether a program keeps to a contract.
 
     Attributes:
         target: The program.
@@ -102,12 +102,12 @@ class Verdict(Brief):
 
     @property
     def holds(self) -> bool:
-        """Whether the program keeps to the contract."""
+        """True if the program keeps to the contract."""
         return not self.breaches
 
     @property
     def broken(self) -> bool:
-        """Whether the program surely breaks the contract; false as well where that cannot be decided."""
+        """True if the program surely breaks the contract; false as well where that cannot be decided."""
         return any(breach.kind is BreachKind.BROKEN for breach in self.breaches)
 
     @property
@@ -143,7 +143,7 @@ def amount_words(moved: Collective) -> str:
 
 
 def _guess(moved: Collective) -> str:
-    """What stands beside axes that are not known for certain."""
+    """The remark on guessed axes."""
     return ", mesh axes guessed" if moved.axes_guessed else ""
 
 

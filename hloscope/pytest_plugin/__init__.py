@@ -26,22 +26,22 @@ _FAILURE: pytest.StashKey[Failure | None] = pytest.StashKey()
 _TESTS: pytest.StashKey[set[str]] = pytest.StashKey()
 """The tests that were collected, chosen or not."""
 _HLO: pytest.StashKey[Hlo] = pytest.StashKey()
-"""What a test got for the fixture `hlo`."""
+"""The value of the fixture `hlo` in a test."""
 _UPDATE: pytest.StashKey[Update] = pytest.StashKey()
-"""What tests want to have written into their files, once one of them does."""
+"""The texts to write into test files; absent until a test wants one."""
 _STARTED_NS: pytest.StashKey[int] = pytest.StashKey()
 """When the session began, with files as they were by then."""
 _WRITTEN: pytest.StashKey[_Summary] = pytest.StashKey()
-"""What came of writing into files."""
+"""The result of writing into files."""
 _OF_WORKER, _OF_WORKERS_FILES = "hloscope_tests", "hloscope_expectations"
 _UNHEEDED = "hloscope_unheeded"
 """The property of a test that passes whatever its program does: why."""
 _FAILED = "hloscope_failed"
-"""The property of a test that failed: why that counts where somebody else reports it as passed."""
+"""The property of a test that failed: why that counts although another plugin reports it as passed."""
 
 
 class _Summary(NamedTuple):
-    """What is said of all tests together.
+    """The summary of all tests together.
 
     Attributes:
         lines: One for each thing.
@@ -126,7 +126,7 @@ def hlo(request: pytest.FixtureRequest) -> Hlo:
 
 
 def _update(config: pytest.Config) -> Update:
-    """What is to be written at the end."""
+    """The texts to write at the end of the session."""
     from hloscope.pytest_plugin.inline import Update
 
     return config.stash.setdefault(_UPDATE, Update(since_ns=config.stash[_STARTED_NS]))
@@ -195,7 +195,7 @@ def pytest_runtest_makereport(
 
 
 def _excused(report: pytest.TestReport) -> str | None:
-    """Why nobody knows what a test was left out or let fail for; None where somebody said it, and where it ran."""
+    """The complaint about a test that was skipped or let fail without a reason; None if it has a reason, or ran."""
     expected_to_fail = getattr(report, "wasxfail", None)
     if expected_to_fail is not None and report.passed:
         return "it is expected to fail, but passes: remove xfail"
@@ -254,7 +254,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _summary(config: pytest.Config) -> _Summary:
-    """What is to be said of all tests together."""
+    """The summary of all tests together."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     entries = [] if reporter is None else [entry for group in reporter.stats.values() for entry in group]
     reports = [entry for entry in entries if isinstance(entry, pytest.TestReport)]

@@ -29,7 +29,7 @@ _LONGEST = 80
 def against_test(
     node: pytest.Item, analysis: Analysis, name: str, used: set[Path], *, strict: bool = False
 ) -> str | None:
-    """What is wrong with a program, by its baseline of a test; None when nothing is.
+    """The failure of a program against its baseline of a test; None if it passes.
 
     With `--hloscope-update` the baseline is written instead.
 
@@ -111,7 +111,7 @@ def _file_name(text: str, readable: str) -> str:
 def summary(
     reports: Sequence[pytest.TestReport], config: pytest.Config, tests: Iterable[str], *, strict: bool
 ) -> tuple[list[str], bool]:
-    """What is reported at the end: baselines that were written, and files that no test used; whether there are any.
+    """The lines reported at the end, on baselines written and files that no test used; whether such files exist.
 
     A file is one of no test when its test passed without using it, and, where whole modules were collected, when it
     has none.
@@ -158,7 +158,7 @@ def _find_owners(stem: str, names: Iterable[str]) -> list[str]:
 
 
 def _chose_by_name(config: pytest.Config) -> bool:
-    """Whether modules were collected in part: tests were named, or only those that failed last are collected."""
+    """True if modules were collected in part: tests were named, or only those that failed last are collected."""
     return bool(config.getoption("lf", default=None)) or any("::" in str(argument) for argument in config.args)
 
 

@@ -83,7 +83,7 @@ class Hlo:
 
     @property
     def unheeded(self) -> str | None:
-        """What of this test can fail without failing it, or cannot fail, so far; None where there is nothing of it."""
+        """The complaint about a part of this test that cannot fail, or can without failing the test; None if none."""
         if self._failure is not None:
             said = self._failure.splitlines()[0]
             return f"an expectation failed, but the test went on: {said} (if it should fail, write report != contract)"

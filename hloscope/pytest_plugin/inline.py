@@ -44,14 +44,14 @@ _LITERAL = 'write it as hlo.expect.inline(report, "…"), with the text in quote
 
 
 class Wanted(NamedTuple):
-    """What a test wants an expectation in a file to say.
+    """The text that a test wants for an expectation in a file.
 
     Attributes:
         path: The file.
         digest: Of its bytes when the test ran.
         line: Where the call ends.
         byte: Where on that line, in bytes of UTF-8.
-        text: The lines of the expectation; empty for what stands there.
+        text: The lines of the expectation; empty to keep the current text.
         test: The node id of the test.
     """
 
@@ -65,7 +65,7 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What is to be written at the end of a session.
+    """The texts to write at the end of a session.
 
     Attributes:
         since_ns: When the session began, before which its files were last changed.
@@ -91,7 +91,7 @@ def calling_frame() -> FrameType:
 def against_source(
     node: pytest.Item, analysis: Analysis, expected: object, frame: FrameType, update: Update | None
 ) -> str | None:
-    """What is wrong with a program, by an expectation in a test; None when nothing is, or when it will be written.
+    """The failure of a program against an expectation in a test; None if it passes, or if the text will be written.
 
     Args:
         node: The test.
@@ -130,7 +130,7 @@ def _is_empty(text: str) -> bool:
 
 
 def _failure(verdict: Verdict, old: Contract, would: Verdict) -> str:
-    """What is wrong, and what would be written; where nothing could be, why that would not hold either."""
+    """The failure, and the text that would be written; or the reason why that text would not hold either."""
     if not would.holds:
         return str(would if old == _NOTHING else verdict)
     fix = f"{_UPDATE} writes it; review it before you commit" if old == _NOTHING else f"to accept the change: {_UPDATE}"
@@ -148,11 +148,11 @@ def _lines(wanted: Contract, expected: str, analysis: Analysis) -> tuple[str, ..
     return tuple(f"{clause}  # {comments[clause]}" if clause in comments else clause for clause in clauses)
 
 
-# ---- where it stands
+# ---- the place of an expectation
 
 
 def _wanted(node: pytest.Item, expected: str, frame: FrameType, text: tuple[str, ...], since_ns: int) -> Wanted:
-    """What a test wants of the call that its frame is at.
+    """The text that a test wants in the call that its frame is at.
 
     Raises:
         HloscopeError: The text cannot be written there.
@@ -175,7 +175,7 @@ def _check_file(path: Path, root: Path, since_ns: int) -> None:
     """Refuses a file that is not to be written.
 
     Raises:
-        HloscopeError: There is none, it is not the project's, read only, or changed since it was imported.
+        HloscopeError: It does not exist, is not the project's, is read-only, or changed since it was imported.
     """
     refusal = "the expectation cannot be written"
     if not path.is_file():
@@ -214,10 +214,10 @@ def _name_of(called: ast.expr) -> str | None:
 
 
 def _check_text(call: ast.Call, expected: str) -> None:
-    """Refuses a text that is not what stands in the call.
+    """Refuses a text that is not the one in the call.
 
     Raises:
-        HloscopeError: It is computed, or stands elsewhere.
+        HloscopeError: It is computed, or written elsewhere.
     """
     given = find_argument(call, _POSITION, _NAME)
     stands = "" if given is None else given.value if isinstance(given, ast.Constant) else None
@@ -264,7 +264,7 @@ def write_expectations(wanted: Iterable[Wanted], root: Path) -> tuple[list[str],
 
 
 def _quarrel(where: str, asked: Sequence[Wanted]) -> str:
-    """What is said where tests want different texts."""
+    """The problem that tests want different texts at one place."""
     first = {each.text: each.test for each in asked}
     wants = [f"  {test}: {'; '.join(text) or 'the current text'}" for text, test in first.items()]
     fix = "  = fix: give each a text of its own, or use hlo.expect.baseline, which keeps a file for each test"

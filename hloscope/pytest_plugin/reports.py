@@ -26,7 +26,7 @@ def make_contract(value: object) -> Contract:
     """A contract, or one of its spellings: text, or a list of lines.
 
     Raises:
-        NotationError: It is none of these, or written wrongly.
+        NotationError: It is not one of these, or written wrongly.
     """
     return value if isinstance(value, Contract) else read_contract(value)
 
@@ -43,7 +43,7 @@ class _Comparable:
     part: Any
 
     def is_expectation(self, value: object) -> bool:
-        """Whether a value is an expectation of this part."""
+        """True if a value is an expectation of this part."""
         raise NotImplementedError
 
     def verdict(self, expected: Any) -> Verdict:
@@ -62,7 +62,7 @@ class _Comparable:
         return self.verdict(other).holds
 
     def __ne__(self, other: object) -> bool:
-        """Whether it surely breaks an expectation: one that cannot be decided is neither kept nor broken."""
+        """True if it surely breaks an expectation: one that cannot be decided is neither kept nor broken."""
         if not self.is_expectation(other):
             return not self == other
         if not _is_discarded(sys._getframe(1)):
@@ -99,13 +99,13 @@ class CollectiveList(_Comparable, Sequence[Collective]):
         return len(self.part)
 
     def __bool__(self) -> bool:
-        """Whether anything moves; that something does is no expectation."""
+        """True if anything moves; that something does is no expectation."""
         self.report.is_judged |= not self.part
         return bool(self.part)
 
     @front_door
     def __contains__(self, wanted: object) -> bool:
-        """Whether there is such a collective: one of them, or one that an expectation covers, surely or perhaps.
+        """True if there is such a collective: one of them, or one that an expectation covers, surely or perhaps.
 
         Raises:
             NotationError: The expectation is invalid, or names an axis that the mesh does not have.
@@ -121,7 +121,7 @@ class CollectiveList(_Comparable, Sequence[Collective]):
         return all(find_matching(self.part, selector, axes) for selector in expected.selectors)
 
     def is_expectation(self, value: object) -> TypeGuard[list[Contract | str]]:
-        """Whether a value is a list of expectations."""
+        """True if a value is a list of expectations."""
         return isinstance(value, list) and all(isinstance(expected, Contract | str) for expected in value)
 
     @front_door
@@ -169,7 +169,7 @@ class Report(_Comparable):
         return CollectiveList(self)
 
     def is_expectation(self, value: object) -> TypeGuard[Contract]:
-        """Whether a value is a contract."""
+        """True if a value is a contract."""
         return isinstance(value, Contract)
 
     @front_door
@@ -182,7 +182,7 @@ class Report(_Comparable):
 
 
 def _surely_broken(verdict: Verdict) -> bool:
-    """Whether a program breaks a contract that it could keep.
+    """True if a program breaks a contract that it could keep.
 
     Raises:
         NotationError: It is broken because nothing could keep it: it names an axis that the mesh does not have.
@@ -195,7 +195,7 @@ def _surely_broken(verdict: Verdict) -> bool:
 
 
 def _is_discarded(frame: FrameType) -> bool:
-    """Whether nobody looks at what a frame is about to get from an operator: `report == only(…)` without `assert`."""
+    """True if a frame discards the result of the operator that it runs: `report == only(…)` without `assert`."""
     instructions = [each for each in get_instructions(frame.f_code) if each.opname != "CACHE"]
     following = [(each.opname, each.argval) for each in instructions if each.offset > frame.f_lasti]
     match following:
@@ -233,7 +233,7 @@ class Failure:
 
 
 def failure_of(left: object, right: object) -> Failure | None:
-    """What is wrong when a report or its collectives are not as expected; None for other comparisons."""
+    """The failed comparison of a report or its collectives with an expectation; None for other comparisons."""
     if isinstance(left, Contract) and isinstance(right, Report):
         left, right = right, left
     if isinstance(left, Report) and isinstance(right, Contract):

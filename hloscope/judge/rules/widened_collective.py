@@ -74,7 +74,7 @@ def _compute_padding(collective: Collective) -> float:
 
 
 def _describe_widening(collective: Collective) -> str | None:
-    """How it is widened: `moves f32, and the values on one side of it are bf16`; None if it is not."""
+    """The widening: `moves f32, and the values on one side of it are bf16`; None if it is not."""
     narrow, types = collective.narrow_type, element_types(collective)
     if narrow is None or len(types) != 1 or (narrow == "pred" and _is_count(collective)):
         return None
