@@ -73,19 +73,19 @@ def parse_amount(text: str, units: Units, *, where: str, column: int = 1, line: 
 
 def format_amount(amount: int, units: Units) -> str:
     """The shortest text that `parse_amount` reads back to the same amount: `32KiB`, `2.5MB`, `300us`."""
-    texts = ((_in_unit(amount, unit, size), size) for unit, size in units.items())
+    texts = ((_format_in_unit(amount, unit, size), size) for unit, size in units.items())
     known = ((len(text), size > amount, -size, text) for text, size in texts if text is not None)
     return min(known)[-1]
 
 
-def _in_unit(amount: int, unit: str, size: int) -> str | None:
+def _format_in_unit(amount: int, unit: str, size: int) -> str | None:
     number = Decimal(amount) / Decimal(size)
     if number * size != amount:
         return None
     return f"{number:f}{unit}" if "." not in f"{number:f}" else f"{f'{number:f}'.rstrip('0').rstrip('.')}{unit}"
 
 
-def rounded_up(amount: int, digits: int = 3) -> int:
+def round_up(amount: int, digits: int = 3) -> int:
     """The least amount of so many digits that is not below `amount`: what a new limit is best set to."""
     if amount < 10**digits:
         return amount
@@ -282,7 +282,7 @@ class Contract:
                 continue
             about = clause.selector if isinstance(clause, Expectation) else clause.source
             if about in said:
-                raise _repeated(clause)
+                raise _make_repeated_error(clause)
             said.add(about)
 
     def __and__(self, other: Contract) -> Contract:
@@ -320,7 +320,7 @@ class Contract:
         return bool(self.closed or moves or self.all_of(Expectation) or self.all_of(Ban))
 
 
-def _repeated(clause: Expectation | Trips) -> NotationError:
+def _make_repeated_error(clause: Expectation | Trips) -> NotationError:
     """The error about a clause that says something else about what another clause speaks of already."""
     if isinstance(clause, Trips):
         return NotationError(f"the trips of {clause.source} are given twice", fix="keep one of them")
@@ -333,10 +333,10 @@ def _repeated(clause: Expectation | Trips) -> NotationError:
 
 def format_contract(contract: Contract) -> str:
     """Formats a contract as text, clauses separated by semicolons, that `parse_contract` parses to an equal one."""
-    return "; ".join(clauses_of(contract))
+    return "; ".join(format_clauses(contract))
 
 
-def clauses_of(contract: Contract) -> list[str]:
+def format_clauses(contract: Contract) -> list[str]:
     """Formats each clause of a contract as text."""
     words = [format_clause(clause) for clause in contract.clauses]
     if contract.closed:
@@ -350,30 +350,31 @@ def format_clause(clause: Clause) -> str:
     """Formats a clause as text: `all-reduce@Y <= 32KiB x2`."""
     match clause:
         case Expectation():
-            return format_selector(clause.selector) + _at_most(clause)
+            return format_selector(clause.selector) + _format_at_most(clause)
         case Ban():
             return f"no {format_selector(clause.selector)}"
         case Trips():
-            return f"trips {_quoted(clause.source)} = {clause.count}"
+            return f"trips {_quote(clause.source)} = {clause.count}"
         case Limit():
             per_step = "/step" if clause.quantity in MOVED else ""
-            return f"{clause.quantity}{_where(clause.selector)} <= {format_amount(clause.most, clause.units)}{per_step}"
+            where, amount = _format_where(clause.selector), format_amount(clause.most, clause.units)
+            return f"{clause.quantity}{where} <= {amount}{per_step}"
 
 
 def format_selector(selector: Selector) -> str:
     """Formats a selector as text: `all-reduce@(X,Y) by add over dcn in "moe.py"`."""
-    place = "" if selector.source is None else f" in {_quoted(selector.source)}"
-    return f"{selector.kind}{_where(selector)}{place}"
+    place = "" if selector.source is None else f" in {_quote(selector.source)}"
+    return f"{selector.kind}{_format_where(selector)}{place}"
 
 
-def _where(selector: Selector) -> str:
-    names = [axis if _PLAIN_AXIS.fullmatch(axis) else _quoted(axis) for axis in selector.axes or ()]
+def _format_where(selector: Selector) -> str:
+    names = [axis if _PLAIN_AXIS.fullmatch(axis) else _quote(axis) for axis in selector.axes or ()]
     named = "" if not names else f"@{names[0]}" if len(names) == 1 else f"@({','.join(names)})"
     named += "" if selector.reduction is None else f" by {selector.reduction}"
     return named + ("" if selector.link is None else f" over {selector.link}")
 
 
-def _at_most(clause: Expectation) -> str:
+def _format_at_most(clause: Expectation) -> str:
     size, per_step = clause.max_bytes, ""
     if size is None and clause.max_bytes_per_step is not None:
         size, per_step = clause.max_bytes_per_step, "/step"
@@ -381,7 +382,7 @@ def _at_most(clause: Expectation) -> str:
     return amount + ("" if clause.max_count is None else f" x{clause.max_count}")
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f"'{text}'" if '"' in text else f'"{text}"'
 
 

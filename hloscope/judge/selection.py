@@ -188,10 +188,10 @@ class RuleSelection:
     def rules(self) -> list[Rule]:
         """The rules to run, with their options."""
         wanted = (rule for rule in list_known_rules() if not self.select or rule.name in self.select)
-        configured = (self._configured(rule) for rule in wanted if rule.name not in self.ignore)
+        configured = (self._configure(rule) for rule in wanted if rule.name not in self.ignore)
         return [rule for rule in configured if getattr(rule, "active", True)]
 
-    def _configured(self, rule: Rule) -> Rule:
+    def _configure(self, rule: Rule) -> Rule:
         """The rule with its options; a rule that is silent by default becomes active if selected."""
         defaults = find_option_defaults(rule)
         named = {option: f"{rule.name}.{option}" for option in defaults}

@@ -12,7 +12,7 @@ from hloscope.analysis.provenance import render_users_line, short_source
 from hloscope.analysis.totals import collate
 from hloscope.base.results import Brief
 from hloscope.base.units import format_bytes, format_time, pluralize
-from hloscope.judge.baselines import axes_words
+from hloscope.judge.baselines import format_axes
 from hloscope.judge.model import (
     AT_LEAST_OK,
     Contract,
@@ -22,7 +22,7 @@ from hloscope.judge.model import (
     format_amount,
     format_clause,
     format_selector,
-    rounded_up,
+    round_up,
 )
 from hloscope.model import Collective
 from hloscope.model.finding import Finding, Severity
@@ -66,7 +66,7 @@ class Breach(Brief):
 
     def __str__(self) -> str:
         lines = [f"error[{self.kind}]: {self.message}"]
-        lines += [line for moved in self.offenders[:_OFFENDERS_SHOWN] for line in _offender_lines(moved)]
+        lines += [line for moved in self.offenders[:_OFFENDERS_SHOWN] for line in _format_offender(moved)]
         hidden = len(self.offenders) - _OFFENDERS_SHOWN
         lines += [f"      and {pluralize(hidden, 'other place')}"] if hidden > 0 else []
         lines += [f"   = expected: {self.expected}", f"   =    found: {self.found}"]
@@ -74,12 +74,12 @@ class Breach(Brief):
         return "\n".join(line.replace("\n", " ") for line in lines)  # also where HLO text quotes a line end
 
 
-def vacuous(message: str, expected: str, found: str) -> Breach:
+def make_vacuous(message: str, expected: str, found: str) -> Breach:
     """The breach of a contract that nothing could break."""
     return Breach(BreachKind.VACUOUS, message, expected, found)
 
 
-def doubtful(message: str, expected: str, found: str, offenders: Sequence[Collective] = ()) -> Breach:
+def make_undecided(message: str, expected: str, found: str, offenders: Sequence[Collective] = ()) -> Breach:
     """The breach of a contract over something that is not known well enough, unless the contract accepts that."""
     return Breach(BreachKind.UNDECIDED, message, expected, found, tuple(offenders), accept=AT_LEAST_OK)
 
@@ -113,7 +113,7 @@ class Verdict(Brief):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The breaches as findings, one for each place where there are places."""
-        return tuple(finding for breach in self.breaches for finding in _findings(breach))
+        return tuple(finding for breach in self.breaches for finding in _make_findings(breach))
 
     def __str__(self) -> str:
         if self.holds:
@@ -123,17 +123,17 @@ class Verdict(Brief):
         return "\n\n".join((head, *map(str, self.breaches), *(f"note: {remark}" for remark in self.remarks)))
 
 
-def _offender_lines(moved: Collective) -> Iterator[str]:
+def _format_offender(moved: Collective) -> Iterator[str]:
     where = short_source(moved.source) or "source not known"
     taken = f" (of %{moved.source_of})" if moved.source and moved.source_of else ""
-    yield f"  --> {where}{taken}: {amount_words(moved)}, %{moved.name} at HLO line {moved.line}{_guess(moved)}"
+    yield f"  --> {where}{taken}: {format_moved(moved)}, %{moved.name} at HLO line {moved.line}{_format_guess(moved)}"
     if moved.why and not moved.why.startswith(NO_REASON):
         yield f"      why: {moved.why}"
     if moved.tried is not None:
         yield f"      tried: {moved.tried}"
 
 
-def amount_words(moved: Collective) -> str:
+def format_moved(moved: Collective) -> str:
     """`2.1 MB payload x 6`, with the time of one and what of it is exposed where they are known."""
     count = f" x {moved.executions:,}" if moved.executions != 1 or moved.executions_bound != "exact" else ""
     bound = "" if moved.executions_bound == "exact" else f" ({moved.executions_bound})"
@@ -142,12 +142,12 @@ def amount_words(moved: Collective) -> str:
     return f"{format_bytes(moved.payload_bytes)} payload{count}{bound}{time}{exposed}"
 
 
-def _guess(moved: Collective) -> str:
+def _format_guess(moved: Collective) -> str:
     """The remark on guessed axes."""
     return ", mesh axes guessed" if moved.axes_guessed else ""
 
 
-def _findings(breach: Breach) -> Iterator[Finding]:
+def _make_findings(breach: Breach) -> Iterator[Finding]:
     said = f"{breach.message} (expected: {breach.expected}; found: {breach.found}"
     fix = None if breach.accept is None else f"to accept it: {breach.accept}"
     found = Finding(rule=breach.kind, severity=Severity.ERROR, message=f"{said})", fix=fix)
@@ -155,7 +155,7 @@ def _findings(breach: Breach) -> Iterator[Finding]:
     for moved in breach.offenders:
         yield replace(
             found,
-            message=f"{said}{_guess(moved)})",
+            message=f"{said}{_format_guess(moved)})",
             computation=moved.computation,
             instruction=moved.name,
             line=moved.line,
@@ -164,53 +164,53 @@ def _findings(breach: Breach) -> Iterator[Finding]:
         )
 
 
-def suggestion(collectives: Sequence[Collective]) -> str:
+def suggest_expectation(collectives: Sequence[Collective]) -> str:
     """The shortest expectation that takes collectives of one kind and axes: `all-gather@fsdp <= 2.1MB x6`."""
     first = collectives[0]
     sizes = [moved.payload_bytes for moved in collectives]
     largest = None if None in sizes else max(size for size in sizes if size is not None)
     clause = Expectation(
-        selector=_selector_of(first),
-        max_bytes=None if largest is None else rounded_up(largest),  # in powers of 1000, as what was found is said
+        selector=_select(first),
+        max_bytes=None if largest is None else round_up(largest),  # in powers of 1000, as what was found is said
         max_count=sum(moved.executions for moved in collectives),
     )
     return format_clause(clause)
 
 
-def _selector_of(moved: Collective) -> Selector:
+def _select(moved: Collective) -> Selector:
     """The selector of a collective: its kind and axes, and its reduction unless that is a sum."""
-    return Selector(kind=moved.kind, axes=moved.axes or None, reduction=_unusual(moved))
+    return Selector(kind=moved.kind, axes=moved.axes or None, reduction=_find_unusual(moved))
 
 
-def _unusual(moved: Collective) -> str | None:
+def _find_unusual(moved: Collective) -> str | None:
     return moved.reduction if moved.kind in REDUCING and moved.reduction != "add" else None
 
 
-def suggested_limit(limit: Limit, found: int) -> str:
+def suggest_limit(limit: Limit, found: int) -> str:
     """The limit, raised so far that what was found keeps to it."""
     is_short = len(format_amount(found, limit.units)) <= _SHORT
-    return format_clause(replace(limit, most=found if is_short else rounded_up(found)))
+    return format_clause(replace(limit, most=found if is_short else round_up(found)))
 
 
 def format_found(collectives: Iterable[Collective]) -> str:
     """`all-gather@fsdp 2.1 MB payload x6, all-reduce@Y 32.8 kB payload x1`; `nothing` for none."""
     words = (
-        f"{format_selector(_selector_of(group[0]))} {_payload_words(group)} x{sum(moved.executions for moved in group)}"
-        for group in by_kind_and_axes(collectives)
+        f"{format_selector(_select(group[0]))} {_format_payload(group)} x{sum(moved.executions for moved in group)}"
+        for group in group_by_axes(collectives)
     )
     return ", ".join(words) or "nothing"
 
 
-def sentence_words(group: Sequence[Collective]) -> str:
+def format_group(group: Sequence[Collective]) -> str:
     """`6 all-gathers over fsdp per step, up to 2.1 MB payload each`: collectives of one kind and axes in a sentence."""
     first, count = group[0], sum(moved.executions for moved in group)
     bound = reduce(add, (moved.executions_bound for moved in group), Bound.EXACT)
     each = " each" if count != 1 else ""
-    over = axes_words(first) + ("" if _unusual(first) is None else f" by {first.reduction}")
-    return f"{BOUND_WORDS[bound]}{pluralize(count, first.kind)} over {over} per step, {_payload_words(group)}{each}"
+    over = format_axes(first) + ("" if _find_unusual(first) is None else f" by {first.reduction}")
+    return f"{BOUND_WORDS[bound]}{pluralize(count, first.kind)} over {over} per step, {_format_payload(group)}{each}"
 
 
-def _payload_words(group: Sequence[Collective]) -> str:
+def _format_payload(group: Sequence[Collective]) -> str:
     sizes = {moved.payload_bytes for moved in group}
     known = [size for size in sizes if size is not None]
     if None in sizes:
@@ -218,7 +218,10 @@ def _payload_words(group: Sequence[Collective]) -> str:
     return f"{'up to ' if len(sizes) > 1 else ''}{format_bytes(max(known))} payload"
 
 
-def by_kind_and_axes(collectives: Iterable[Collective]) -> list[tuple[Collective, ...]]:
+def group_by_axes(collectives: Iterable[Collective]) -> list[tuple[Collective, ...]]:
     """The collectives in groups of one kind and one set of axes, in the order of their first."""
-    groups = collate(lambda moved: (moved.kind, moved.axes and tuple(sorted(moved.axes)), _unusual(moved)), collectives)
+    groups = collate(
+        lambda moved: (moved.kind, moved.axes and tuple(sorted(moved.axes)), _find_unusual(moved)),
+        collectives,
+    )
     return list(map(tuple, groups.values()))

@@ -97,7 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
-def _strict(config: pytest.Config) -> bool:
+def _is_strict_here(config: pytest.Config) -> bool:
     return is_strict(config.getoption("--hloscope-strict"))
 
 
@@ -120,12 +120,12 @@ def hlo(request: pytest.FixtureRequest) -> Hlo:
     """Compiles programs for TPU slices that need not be attached, and checks them against expectations."""
     from hloscope.pytest_plugin.hlo_fixture import Hlo
 
-    update = _update(request.config) if request.config.getoption("--hloscope-update") else None
+    update = _get_update(request.config) if request.config.getoption("--hloscope-update") else None
     made = request.node.stash[_HLO] = Hlo(request, update)
     return made
 
 
-def _update(config: pytest.Config) -> Update:
+def _get_update(config: pytest.Config) -> Update:
     """The texts to write at the end of the session."""
     from hloscope.pytest_plugin.inline import Update
 
@@ -148,7 +148,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     if problem is None:
         return
     item.user_properties.append((_UNHEEDED, problem))
-    if _strict(item.config):
+    if _is_strict_here(item.config):
         pytest.fail(problem, pytrace=False)
 
 
@@ -156,9 +156,9 @@ def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, righ
     """The failure text of `assert report == contract` and `assert report.collectives == [...]`."""
     if op != "==" or not type(left).__module__.startswith("hloscope."):
         return None
-    from hloscope.pytest_plugin.reports import failure_of
+    from hloscope.pytest_plugin.reports import find_failure
 
-    failure = failure_of(left, right)
+    failure = find_failure(left, right)
     if failure is None:
         return None
     config.stash[_FAILURE] = failure
@@ -176,7 +176,7 @@ def pytest_runtest_makereport(
     A test of a program that is left out, or let fail, without a reason is one that passes whatever the program does.
     """
     report = yield
-    excused = _excused(report) if "hlo" in getattr(item, "fixturenames", ()) else None
+    excused = _find_excuse(report) if "hlo" in getattr(item, "fixturenames", ()) else None
     if excused is not None:
         report.user_properties.append((_UNHEEDED, excused))
     failure = item.config.stash.get(_FAILURE, None)
@@ -194,7 +194,7 @@ def pytest_runtest_makereport(
     return report
 
 
-def _excused(report: pytest.TestReport) -> str | None:
+def _find_excuse(report: pytest.TestReport) -> str | None:
     """The complaint about a test that was skipped or let fail without a reason; None if it has a reason, or ran."""
     expected_to_fail = getattr(report, "wasxfail", None)
     if expected_to_fail is not None and report.passed:
@@ -230,7 +230,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
         config.stash[_WRITTEN] = _Summary(*write_expectations(update.wanted, config.rootpath))
     fails = update is not None and config.stash[_WRITTEN].fails
-    if session.exitstatus == pytest.ExitCode.OK and (fails or (_strict(config) and _summary(config).fails)):
+    if session.exitstatus == pytest.ExitCode.OK and (fails or (_is_strict_here(config) and _summarize(config).fails)):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -240,26 +240,26 @@ def pytest_testnodedown(node: Any) -> None:
     output = getattr(node, "workeroutput", {})
     node.config.stash[_TESTS].update(output.get(_OF_WORKER, ()))
     if wanted := output.get(_OF_WORKERS_FILES):
-        _update(node.config).take(wanted)
+        _get_update(node.config).take(wanted)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Reports what was written, which baselines are of no test, and which tests assert nothing."""
     written = config.stash.get(_WRITTEN, None)
-    lines = [*([] if written is None else written.lines), *_summary(config).lines]
+    lines = [*([] if written is None else written.lines), *_summarize(config).lines]
     if lines:
         terminalreporter.section("hloscope")
         for line in lines:
             terminalreporter.write_line(line)
 
 
-def _summary(config: pytest.Config) -> _Summary:
+def _summarize(config: pytest.Config) -> _Summary:
     """The summary of all tests together."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     entries = [] if reporter is None else [entry for group in reporter.stats.values() for entry in group]
     reports = [entry for entry in entries if isinstance(entry, pytest.TestReport)]
     modules = {config.rootpath / report.nodeid.partition("::")[0] for report in reports}
-    strict, lines, fails = _strict(config), list[str](), False
+    strict, lines, fails = _is_strict_here(config), list[str](), False
     if any((module.parent / "hloscope_baselines" / module.stem).is_dir() for module in modules):
         from hloscope.pytest_plugin.baselines import summary
 

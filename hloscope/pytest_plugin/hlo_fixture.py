@@ -13,8 +13,8 @@ from hloscope.base.environment import is_strict
 from hloscope.base.errors import NotationError, did_you_mean
 from hloscope.compile.target import OPTIONS_BY_NAME
 from hloscope.model import Analysis
-from hloscope.pytest_plugin.baselines import against_test, name_of_test
-from hloscope.pytest_plugin.inline import Update, against_source, calling_frame
+from hloscope.pytest_plugin.baselines import check_against_baseline, name_test
+from hloscope.pytest_plugin.inline import Update, check_against_source, find_calling_frame
 from hloscope.pytest_plugin.reports import Report, make_contract
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Hlo:
         nodeid = self._request.node.nodeid
         module = nodeid.partition("::")[0].replace("/", "-")
         number = f"-{self._written}" if self._written > 1 else ""
-        name = f"{module}-{name_of_test(nodeid)}{number}.json"
+        name = f"{module}-{name_test(nodeid)}{number}.json"
         path = self._request.config.invocation_params.dir / folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         from hloscope.report.escaping import dumped
@@ -217,7 +217,7 @@ class Expect:
         __tracebackhide__ = True
         report = self._hlo.analyze(program, args, **options)
         report.is_judged = True
-        problem = against_source(self._node, report.analysis, expected, calling_frame(), self._update)
+        problem = check_against_source(self._node, report.analysis, expected, find_calling_frame(), self._update)
         if problem is not None:
             self._hlo.fail(problem)
         return report
@@ -238,7 +238,7 @@ class Expect:
         """
         __tracebackhide__ = True
         report = self._hlo.last_report() if program is None else self._hlo.analyze(program, args, **options)
-        problem = against_test(
+        problem = check_against_baseline(
             self._node,
             report.analysis,
             name,

@@ -20,8 +20,8 @@ import pytest
 
 from hloscope.analysis.totals import collate
 from hloscope.base.errors import HloscopeError, NotationError, is_own_file
-from hloscope.judge.evaluate import evaluate, exact_contract
-from hloscope.judge.model import AT_LEAST_OK, Contract, clauses_of
+from hloscope.judge.evaluate import evaluate, make_exact_contract
+from hloscope.judge.model import AT_LEAST_OK, Contract, format_clauses
 from hloscope.judge.notation import parse_contract
 from hloscope.judge.verdict import Verdict
 from hloscope.model import Analysis
@@ -80,7 +80,7 @@ class Update:
         self.wanted.extend(Wanted(*each) for each in wanted)
 
 
-def calling_frame() -> FrameType:
+def find_calling_frame() -> FrameType:
     """The frame of whoever called hloscope."""
     frame = sys._getframe(1)
     while frame.f_back is not None and is_own_file(frame.f_code.co_filename):
@@ -88,7 +88,7 @@ def calling_frame() -> FrameType:
     return frame
 
 
-def against_source(
+def check_against_source(
     node: pytest.Item, analysis: Analysis, expected: object, frame: FrameType, update: Update | None
 ) -> str | None:
     """The failure of a program against an expectation in a test; None if it passes, or if the text will be written.
@@ -110,15 +110,15 @@ def against_source(
     old = _NOTHING if _is_empty(expected) else parse_contract(expected, where="expectation")
     verdict = evaluate(old, analysis, root=root)
     holds = verdict.holds and old != _NOTHING
-    wanted = old if holds else exact_contract(analysis, old, root=root)
+    wanted = old if holds else make_exact_contract(analysis, old, root=root)
     would = verdict if holds else evaluate(wanted, analysis, root=root)
     if update is None:
-        return None if holds else _failure(verdict, old, would)
+        return None if holds else _format_failure(verdict, old, would)
     if not would.holds:
         return str(would) if old == _NOTHING else f"{would}\n\n{_YOURS}"
     try:
-        text = () if holds else _lines(wanted, expected, analysis)
-        update.wanted.append(_wanted(node, expected, frame, text, update.since_ns))
+        text = () if holds else _format_lines(wanted, expected, analysis)
+        update.wanted.append(_make_wanted(node, expected, frame, text, update.since_ns))
     except HloscopeError:
         if not holds:
             raise
@@ -129,7 +129,7 @@ def _is_empty(text: str) -> bool:
     return not any(line.partition("#")[0].strip("; \t") for line in text.splitlines())
 
 
-def _failure(verdict: Verdict, old: Contract, would: Verdict) -> str:
+def _format_failure(verdict: Verdict, old: Contract, would: Verdict) -> str:
     """The failure, and the text that would be written; or the reason why that text would not hold either."""
     if not would.holds:
         return str(would if old == _NOTHING else verdict)
@@ -138,31 +138,31 @@ def _failure(verdict: Verdict, old: Contract, would: Verdict) -> str:
     return f"{said}\n\n   = found: {would.contract}\n   = fix: {fix}"
 
 
-def _lines(wanted: Contract, expected: str, analysis: Analysis) -> tuple[str, ...]:
+def _format_lines(wanted: Contract, expected: str, analysis: Analysis) -> tuple[str, ...]:
     """The clauses of a contract, each with the comment that stood behind it."""
     parts = (line.partition("#") for line in expected.splitlines())
     comments = {said.rpartition(";")[2].strip(): comment.strip() for said, _, comment in parts if comment.strip()}
     if wanted.at_least_ok and analysis.unmodelled:
         comments.setdefault(AT_LEAST_OK, " ".join(analysis.unmodelled[0].what.split()))
-    clauses = clauses_of(wanted)
+    clauses = format_clauses(wanted)
     return tuple(f"{clause}  # {comments[clause]}" if clause in comments else clause for clause in clauses)
 
 
 # ---- the place of an expectation
 
 
-def _wanted(node: pytest.Item, expected: str, frame: FrameType, text: tuple[str, ...], since_ns: int) -> Wanted:
+def _make_wanted(node: pytest.Item, expected: str, frame: FrameType, text: tuple[str, ...], since_ns: int) -> Wanted:
     """The text that a test wants in the call that its frame is at.
 
     Raises:
         HloscopeError: The text cannot be written there.
     """
     path = Path(frame.f_code.co_filename)
-    where = f"{_shown(path, node.config.rootpath)}:{frame.f_lineno}"
+    where = f"{_shorten(path, node.config.rootpath)}:{frame.f_lineno}"
     try:
         _check_file(path, node.config.rootpath, since_ns)
         source = read_source(path.resolve())
-        call = _call_at(frame, source)
+        call = _find_call(frame, source)
         _check_text(call, expected)
     except HloscopeError as error:
         error.where = where
@@ -189,7 +189,7 @@ def _check_file(path: Path, root: Path, since_ns: int) -> None:
         raise HloscopeError(refusal, why="the file was changed after it was imported", fix=f"run {_UPDATE} again")
 
 
-def _call_at(frame: FrameType, source: SourceFile) -> ast.Call:
+def _find_call(frame: FrameType, source: SourceFile) -> ast.Call:
     """The call that a frame is at.
 
     Raises:
@@ -202,14 +202,14 @@ def _call_at(frame: FrameType, source: SourceFile) -> ast.Call:
             "writing inline expectations requires the package executing", fix="pip install 'hloscope[pytest]'"
         ) from None
     found = Source.executing(frame).node
-    if isinstance(found, ast.Call) and _name_of(found.func) == _CALL:
+    if isinstance(found, ast.Call) and _find_name(found.func) == _CALL:
         call = find_call_ending_at(source, found.end_lineno or 0, found.end_col_offset or 0)
         if call is not None and ast.dump(call) == ast.dump(found):
             return call
     raise HloscopeError("the expectation cannot be written: its call cannot be located in the source", fix=_LITERAL)
 
 
-def _name_of(called: ast.expr) -> str | None:
+def _find_name(called: ast.expr) -> str | None:
     return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else None
 
 
@@ -228,7 +228,7 @@ def _check_text(call: ast.Call, expected: str) -> None:
         )
 
 
-def _shown(path: Path, root: Path) -> Path:
+def _shorten(path: Path, root: Path) -> Path:
     return path.relative_to(root) if path.is_relative_to(root) else path
 
 
@@ -249,21 +249,21 @@ def write_expectations(wanted: Iterable[Wanted], root: Path) -> tuple[list[str],
     """
     done, problems = list[str](), list[str]()
     for path, of_file in sorted(collate(lambda each: each.path, wanted).items()):
-        shown = _shown(Path(path), root)
+        shown = _shorten(Path(path), root)
         agreed = list[Wanted]()
         for (line, _), asked in sorted(collate(lambda each: (each.line, each.byte), of_file).items()):
             if len({each.text for each in asked}) > 1:
-                problems.append(_quarrel(f"{shown}:{line}", asked))
+                problems.append(_format_quarrel(f"{shown}:{line}", asked))
             elif asked[0].text:
                 agreed.append(asked[0])
         try:
-            done += [f"expectation written: {shown}:{line}" for line in _written(Path(path), agreed)]
+            done += [f"expectation written: {shown}:{line}" for line in _write_file(Path(path), agreed)]
         except HloscopeError as error:
             problems.append(f"expectations of {shown} not written: {error.on_one_line()}")
     return [*done, *problems], bool(problems)
 
 
-def _quarrel(where: str, asked: Sequence[Wanted]) -> str:
+def _format_quarrel(where: str, asked: Sequence[Wanted]) -> str:
     """The problem that tests want different texts at one place."""
     first = {each.text: each.test for each in asked}
     wants = [f"  {test}: {'; '.join(text) or 'the current text'}" for text, test in first.items()]
@@ -271,7 +271,7 @@ def _quarrel(where: str, asked: Sequence[Wanted]) -> str:
     return "\n".join([f"expectation not written: {where} runs with programs that move different things", *wants, fix])
 
 
-def _written(path: Path, agreed: Sequence[Wanted]) -> list[int]:
+def _write_file(path: Path, agreed: Sequence[Wanted]) -> list[int]:
     """Writes the expectations of a file; returns the line of each.
 
     Raises:

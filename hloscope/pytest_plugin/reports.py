@@ -232,7 +232,7 @@ class Failure:
         return [self.expectation, *messages, *([f"and {hidden} more"] if hidden else []), "reported in full below"]
 
 
-def failure_of(left: object, right: object) -> Failure | None:
+def find_failure(left: object, right: object) -> Failure | None:
     """The failed comparison of a report or its collectives with an expectation; None for other comparisons."""
     if isinstance(left, Contract) and isinstance(right, Report):
         left, right = right, left

@@ -9,7 +9,7 @@ from itertools import accumulate, takewhile
 from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.judge.changes import Judgement
 from hloscope.judge.checks import Checked
-from hloscope.judge.figures import MEMORY, SENT, STEP, named
+from hloscope.judge.figures import MEMORY, SENT, STEP, find_figure
 from hloscope.model.vocabulary import Bound
 from hloscope.report.checks import CheckReport, asides, details, is_other, judgement_words
 from hloscope.report.escaping import code, fenced, plain_line, without_commands
@@ -124,7 +124,7 @@ def _peak_words(count: float | None) -> str:
 
 def _then_and_now(checked: Checked, name: str, now: str, words: Callable[[float | None], str]) -> str:
     """`2.1 ms → **2.6 ms**` where a figure is not what the baseline has, as that has it: a step is rounded there."""
-    figure = None if checked.judged is None else named(checked.judged.figures, name)
+    figure = None if checked.judged is None else find_figure(checked.judged.figures, name)
     if figure is None or figure.before is None:
         return now
     if figure.after is None:
